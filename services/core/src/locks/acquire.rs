@@ -1,4 +1,4 @@
-//! Acquiring: all claims of a request together, or none.
+//! Acquire: grants all claims of a request together, or none.
 
 use super::attempts::Attempts;
 use super::end::GrantContext;
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl NamespaceTxn<'_> {
-    /// `left` are attempts at the same whose callers left.
+    /// Executes an acquire. `left` lists earlier attempts at the same request whose callers disconnected.
     pub(super) fn acquire(&mut self, request: &Acquire, left: &[u64]) -> Result<Response, CommandError> {
         let claims = distinct_claims(&request.claims);
         check_request(request, &claims)?;
@@ -35,7 +35,7 @@ impl NamespaceTxn<'_> {
         Ok(Response::Acquired { outcome, locks })
     }
 
-    /// A request that is neither waiting nor granted by its name.
+    /// Decides a request whose id matches neither a waiting nor a granted request.
     fn decide(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> Result<AcquireOutcome, CommandError> {
         let owner = self.ns.owner_id(&request.owner);
         let lookups = claims.iter().map(|claim| self.ns.tree.lookup(&claim.path)).collect();
@@ -48,7 +48,7 @@ impl NamespaceTxn<'_> {
             allow_upgrade: request.allow_upgrade,
             token: request.fencing_token,
         };
-        // Extensions go on, and one of what is over is told so.
+        // Extensions proceed, and an extension of an ended hold fails as such: neither is new.
         let is_new = request.fencing_token.is_none()
             && (0..claims.len()).any(|index| self.ns.claim_kind(&asked, index) != ClaimKind::Extends);
         if is_new && self.ns.conflicts_with_sweep(request) {
@@ -97,7 +97,7 @@ impl NamespaceTxn<'_> {
         self.enqueue(request, claims, upgrades, not_granted)
     }
 
-    /// Why a request is not granted and, when somebody is to see it, by whom.
+    /// Returns why a request is not granted and, if views are wanted, which owners block it.
     fn refusal(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize, reason: Reason) -> Refused {
         if self.with_views { truncated(self.ns.refusal(asked, waiters, index, reason)) } else { reason_only(reason) }
     }
@@ -118,8 +118,8 @@ impl NamespaceTxn<'_> {
         AcquireOutcome::Granted { fencing_token }
     }
 
-    /// Joins the queue, unless who waits for whom gets too tangled. That somebody waits may let others overtake, and in
-    /// the end even free the request itself.
+    /// Adds the request to the queue, unless that would make the wait-for graph too tangled. The new wait may let other
+    /// requests overtake, and in the end even unblock the request itself.
     fn enqueue(
         &mut self,
         request: &Acquire,
@@ -189,7 +189,8 @@ pub(super) fn refused(not_granted: Refused) -> AcquireOutcome {
     AcquireOutcome::Refused(Box::new(not_granted))
 }
 
-/// Doors check requests as well; here it is certain that nothing is held or awaited for ever or for no time at all.
+/// Validates a request. Frontends validate too; this check guarantees that no hold or wait lasts forever or for no time
+/// at all.
 fn check_request(request: &Acquire, claims: &[Claim]) -> Result<(), CommandError> {
     let malformed = |what: &str| Err(CommandError::Malformed(what.into()));
     if claims.is_empty() {
@@ -210,7 +211,7 @@ fn check_request(request: &Acquire, claims: &[Claim]) -> Result<(), CommandError
     }
 }
 
-/// One claim for each path, in the strongest mode asked for it, in order of first mention.
+/// Returns one claim per path, in the strongest mode requested for it, in order of first mention.
 pub(super) fn distinct_claims(claims: &[Claim]) -> Vec<Claim> {
     if let [claim] = claims {
         return vec![claim.clone()];

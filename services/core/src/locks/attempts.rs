@@ -1,32 +1,33 @@
-//! Which calls count on a place in the queue, on a hold, or on a granted request: it is given up with the last of them.
+//! Tracks which calls rely on a queued request, a hold or a granted request. It is cancelled when the last of them
+//! leaves.
 
 use holdfast_mutations::{Mutation, is_enabled};
 
 use super::hold::{Hold, HoldExtras};
 use crate::Rules;
 
-/// As many are kept apart. With one more nobody's leaving ends the place or the hold any more.
+/// Maximum number of attempts tracked apart. Beyond it, no leaving caller ends the queued request or the hold any more.
 const MAX_TRACKED: usize = 4;
 
-/// Of a caller that never leaves: nobody cancels by it, so that what it counts on stays.
+/// The attempt of a caller that never leaves. No call cancels by it, so the hold or request stays.
 const PERMANENT: u64 = 0;
 
-/// The calls whose callers may count on something, by their attempts. A call that was answered counts for ever: nobody
-/// takes it out. By rules 1 only the highest is kept.
+/// The attempts of the calls that may rely on an item. A call that received a response counts forever, because no
+/// cancel removes it. Under rules 1, only the highest attempt is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attempts {
     highest: u64,
-    /// The others, rising.
+    /// The other attempts, in ascending order.
     lower: Vec<u64>,
 }
 
 impl Attempts {
-    /// One call alone.
+    /// Returns the attempts of a single call.
     pub(super) fn of(attempt: u64) -> Self {
         Self { highest: attempt, lower: Vec::new() }
     }
 
-    /// As they are in a snapshot.
+    /// Restores the attempts from a snapshot.
     pub(super) fn restored(highest: u64, lower: Vec<u64>) -> Option<Self> {
         let is_rising = lower.is_sorted_by(|one, next| one < next) && lower.last().is_none_or(|last| *last < highest);
         (is_rising && lower.len() < MAX_TRACKED).then_some(Self { highest, lower })
@@ -40,7 +41,7 @@ impl Attempts {
         &self.lower
     }
 
-    /// Those whose callers may leave.
+    /// Returns the attempts whose callers may leave.
     pub(super) fn cancellable(&self) -> impl Iterator<Item = u64> {
         self.all().filter(|attempt| *attempt != PERMANENT)
     }
@@ -49,12 +50,12 @@ impl Attempts {
         self.lower.iter().copied().chain([self.highest])
     }
 
-    /// Whether somebody counts on it who never leaves.
+    /// Returns whether a caller that never leaves relies on the item.
     pub(super) fn is_permanent(&self) -> bool {
         self.highest == PERMANENT || self.lower.first() == Some(&PERMANENT)
     }
 
-    /// Others come to count on it, in place of those that left.
+    /// Adds other attempts and removes the attempts in `left`.
     pub(super) fn attach(&mut self, others: &Self, left: &[u64], rules: Rules) {
         if rules < Rules::TWO {
             self.highest = self.highest.max(others.highest);
@@ -70,7 +71,7 @@ impl Attempts {
         *self = Self { highest, lower };
     }
 
-    /// Callers go away. Whether nobody is left.
+    /// Removes attempts whose callers left. Returns whether no attempt remains.
     pub(super) fn detach(&mut self, attempt: u64, left: &[u64], rules: Rules) -> bool {
         if rules < Rules::TWO {
             return self.highest == attempt;
@@ -91,14 +92,16 @@ impl Attempts {
     }
 }
 
-/// A hold keeps the highest attempt in itself, 0 when it stays, and what few holds have aside.
+/// A hold stores its highest attempt inline (0 if the hold is permanent). The other attempts are in its extras, which
+/// few holds have.
 impl Hold {
     pub(super) fn attempts(&self) -> Attempts {
         let lower = self.extras.as_deref().map_or_else(Vec::new, |rare| rare.attempts.clone());
         Attempts { highest: self.attempt, lower }
     }
 
-    /// Those that count on it as a reader's hold, after others made it a writer's; none when as such it stays.
+    /// Returns the attempts that rely on this hold as a READ hold, after other attempts upgraded it to WRITE. Returns
+    /// none if the READ hold is permanent.
     pub(super) fn reader_attempts(&self) -> &[u64] {
         self.extras.as_deref().map_or(&[], |rare| &rare.reader_attempts)
     }
@@ -113,7 +116,7 @@ impl Hold {
         }
     }
 
-    /// Nobody's leaving ends it from now on.
+    /// Makes the hold permanent: no leaving caller ends it from now on.
     pub(super) fn confirm(&mut self) {
         (self.attempt, self.upgraded) = (PERMANENT, false);
         if self.extras.is_some() {
@@ -121,7 +124,7 @@ impl Hold {
         }
     }
 
-    /// Calls of its owner extend it, and count on it from now on.
+    /// Adds the attempts of calls that extend the hold.
     pub(super) fn attach(&mut self, others: &Attempts, left: &[u64], rules: Rules) {
         if self.attempt == PERMANENT || others.is_permanent() {
             return self.confirm();
@@ -131,7 +134,8 @@ impl Hold {
         self.set_attempts(attempts);
     }
 
-    /// Calls make a writer's hold of a reader's. Those who counted on that one go on to do so.
+    /// Adds the attempts of calls that upgrade the hold to WRITE. The earlier attempts continue to rely on the READ
+    /// hold.
     pub(super) fn attach_to_upgrade(&mut self, others: &Attempts, left: &[u64], rules: Rules) {
         if others.is_permanent() {
             return self.confirm();
@@ -151,7 +155,7 @@ impl Hold {
         }
     }
 
-    /// A writer's hold becomes a reader's.
+    /// Adjusts the attempts when a WRITE hold is downgraded to READ.
     pub(super) fn attach_to_downgrade(&mut self, rules: Rules) {
         if rules < Rules::TWO || self.attempt == PERMANENT {
             return self.confirm();
@@ -169,7 +173,7 @@ impl Hold {
         }
     }
 
-    /// Callers go away.
+    /// Removes attempts whose callers left.
     pub(super) fn detach(&mut self, attempt: u64, left: &[u64], rules: Rules) -> DetachResult {
         if rules >= Rules::TWO
             && let Some(mut as_reader) = attempts_from_rising(self.reader_attempts())
@@ -197,7 +201,7 @@ impl Hold {
         DetachResult::Downgraded
     }
 
-    /// As they are in a snapshot. False when they can't be: nothing is changed then.
+    /// Restores the attempts from a snapshot. Returns false and changes nothing if they are inconsistent.
     pub(super) fn restore_attempts(&mut self, attempts: Attempts, as_reader: &[u64]) -> bool {
         let reader_fits = match attempts_from_rising(as_reader) {
             Some(Attempts { highest, lower }) => {
@@ -219,12 +223,12 @@ impl Hold {
     }
 }
 
-/// Who still counts on a hold.
+/// Which use of a hold remains after callers left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DetachResult {
-    /// As it is.
+    /// The hold stays as it is.
     InUse,
-    /// As a reader's hold only.
+    /// The hold remains in use as a READ hold only.
     Downgraded,
     Unused,
 }

@@ -1,4 +1,4 @@
-//! Which of some owners hold what is in the way of a claim.
+//! Finds which of a set of owners have holds that block a claim.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use super::queue::QueuePosition;
 use super::tree::{ClaimQueueKey, NodeId};
 use crate::Mode;
 
-/// What others wait for of what one owner holds.
+/// Which holds of one owner other owners wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Awaited {
-    /// How many of its holds.
+    /// The number of these holds.
     pub(super) holds: u64,
-    /// Where they are, as the lines of claims are named.
+    /// The locations of these holds, as keys of claim queues.
     queue_keys: Vec<ClaimQueueKey>,
 }
 
-/// What others wait for of what owners hold. Kept for owners that wait, as long as neither their holds change nor the
-/// claims that conflict with them; only saves looking at the holds again, so a replica may have less of it than another.
+/// Cached [`Awaited`] data of waiting owners, valid as long as neither their holds nor the conflicting claims change.
+/// The cache only saves inspecting the holds again, so replicas may differ in it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AwaitedCache(BTreeMap<OwnerId, Awaited>);
 
@@ -38,7 +38,7 @@ impl AwaitedCache {
 }
 
 impl Namespace {
-    /// Looks at all that the owner holds.
+    /// Inspects all holds of the owner.
     pub(super) fn find_awaited(&self, owner: OwnerId) -> Awaited {
         let holds = &self.owners.get(owner).holds;
         self.spend(holds.len());
@@ -53,7 +53,7 @@ impl Namespace {
         awaited
     }
 
-    /// Keeps what others wait for of what those who are tangled hold.
+    /// Caches the awaited holds of tangled owners.
     pub(super) fn cache_awaited(&mut self) {
         let is_new = |owner: &OwnerId| self.awaited.get(*owner).is_none() && self.owners.get(*owner).wait_count() > 0;
         let found: Vec<(OwnerId, Awaited)> = self
@@ -65,8 +65,8 @@ impl Namespace {
         self.awaited.0.extend(found);
     }
 
-    /// A claim of the request at that place comes, or goes. Where several others wait before and after, nobody's holds
-    /// begin or cease to be awaited.
+    /// Invalidates the cache when a claim of the request at `place` is added or removed. If requests of several other
+    /// owners remain in the queues, no hold starts or stops being awaited.
     pub(super) fn invalidate_awaited(&mut self, node: NodeId, mode: Mode, place: QueuePosition) {
         if self.awaited.0.is_empty()
             || self.tree.own_queue_keys(node, mode).all(|key| self.has_several_without(key, place))
@@ -83,7 +83,7 @@ impl Namespace {
         }
     }
 
-    /// Whether the first and the last in a line are of different owners, one request left aside.
+    /// Returns whether the first and the last entry of a claim queue belong to different owners, ignoring one request.
     fn has_several_without(&self, key: ClaimQueueKey, place: QueuePosition) -> bool {
         let Some(line) = self.tree.claim_queue(key) else { return false };
         let first = line.iter().find(|(at, _)| **at != place);
@@ -92,16 +92,16 @@ impl Namespace {
     }
 }
 
-/// Some owners with numbers, and what they hold that others wait for. Found out once for all of them, so that a claim is
-/// looked up by its path.
+/// A numbered set of owners and the holds of theirs that others wait for. Built once for all of them, so that a claim
+/// needs one lookup by path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AwaitedHolds {
     pub(super) owners: BTreeMap<OwnerId, usize>,
-    /// By where a hold is, as the lines of claims are named.
+    /// The owners by the location of their holds, as keys of claim queues.
     by_queue: BTreeMap<ClaimQueueKey, BitSet>,
-    /// How many awaited holds there are.
+    /// The number of awaited holds.
     pub(super) awaited: u64,
-    /// How many owners and holds there were to look at.
+    /// The number of owners and holds to inspect.
     pub(super) cost: u64,
 }
 
@@ -111,7 +111,7 @@ impl AwaitedHolds {
         for owner in owners {
             let next = held.owners.len();
             let number = *held.owners.entry(owner).or_insert(next);
-            // As if nothing were known before: every replica counts the same.
+            // Counted as if the cache were empty, so that every replica counts the same.
             held.cost += 1 + namespace.owners.get(owner).holds.len() as u64;
             let found;
             let awaited = match namespace.awaited.get(owner) {
@@ -130,7 +130,7 @@ impl AwaitedHolds {
         held
     }
 
-    /// Adds those whose awaited holds are in the way of the claims.
+    /// Adds the owners whose awaited holds block the claims.
     pub(super) fn add_blockers<'a>(
         &self,
         namespace: &Namespace,
@@ -147,7 +147,7 @@ impl AwaitedHolds {
         }
     }
 
-    /// Whose awaited holds are in the way of what the owner waits for; it may be among them itself.
+    /// Returns the owners whose awaited holds block the requests of `owner`. The owner itself may be among them.
     pub(super) fn blockers_of(&self, namespace: &Namespace, owner: OwnerId) -> BitSet {
         let mut ahead = BitSet::default();
         let mut before = None;

@@ -1,6 +1,6 @@
 //! Sets of small numbers.
 
-/// A set of small numbers, to which numbers are only ever added.
+/// A set of small numbers that only grows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BitSet(Vec<u64>);
 
@@ -11,7 +11,7 @@ impl BitSet {
         bits
     }
 
-    /// Whether it is new.
+    /// Inserts a number. Returns whether it is new.
     pub(super) fn insert(&mut self, number: usize) -> bool {
         let (index, bit) = (number / 64, 1 << (number % 64));
         if self.0.len() <= index {
@@ -26,7 +26,7 @@ impl BitSet {
         self.0.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
     }
 
-    /// Whether any of them is new.
+    /// Adds all numbers of `other`. Returns whether any of them is new.
     pub(super) fn union_with(&mut self, other: &Self) -> bool {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -39,7 +39,7 @@ impl BitSet {
         grew
     }
 
-    /// Adds those of `other` that are not in `but`.
+    /// Adds the numbers of `other` that are not in `but`.
     pub(super) fn union_difference(&mut self, other: &Self, but: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);

@@ -1,7 +1,7 @@
-//! Who watches what, and who has to be looked at again since what it watched is gone.
+//! Indexes what each waiting request is blocked on, and which requests to evaluate again because their blocker ended.
 //!
-//! What is gone may have been watched by 100,000 requests: they are found one by one, as they are looked at. Meanwhile
-//! the same thing may be there again and be watched by others, which are told apart by a generation.
+//! Up to 100,000 requests may have been blocked on the same blocker. They are found one by one, as they are evaluated.
+//! Meanwhile an equal blocker may appear and block other requests; a generation tells the two groups apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -9,20 +9,20 @@ use std::ops::Bound;
 use super::queue::QueuePosition;
 use super::waiting::BlockedOn;
 
-/// Those who began to watch something before it went, and have not all been looked at.
+/// Groups the requests that were blocked before the blocker ended and have not all been evaluated.
 type Generation = u32;
 
-/// Who watches what, and who is to be looked at.
+/// What each request is blocked on, and which requests to evaluate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BlockedIndex {
     entries: BTreeSet<(BlockedOn, Generation, QueuePosition)>,
-    /// Of those that are not of generation 0.
+    /// The generations of requests that are not in generation 0.
     generations: BTreeMap<QueuePosition, Generation>,
-    /// Requests that are to be looked at, whatever they watch.
+    /// Requests to evaluate, whatever they are blocked on.
     to_reevaluate: BTreeSet<QueuePosition>,
-    /// What is gone, and from which place on its watchers are still to be looked at.
+    /// Ended blockers, each with the position of the next request to evaluate.
     unblocked: BTreeMap<(BlockedOn, Generation), QueuePosition>,
-    /// The same in order of place.
+    /// The same entries in order of position.
     next: BTreeSet<(QueuePosition, BlockedOn, Generation)>,
 }
 
@@ -35,7 +35,7 @@ impl BlockedIndex {
         self.entries.contains(&(watch, self.generation_of(place), place))
     }
 
-    /// Whether anybody watches that.
+    /// Returns whether any request is blocked on `watch`.
     pub(super) fn is_blocking(&self, watch: BlockedOn) -> bool {
         self.first_generation(watch, 0).is_some()
     }
@@ -49,7 +49,7 @@ impl BlockedIndex {
         self.entries.insert((watch, generation, place));
     }
 
-    /// The request is looked at no more.
+    /// Removes the request, which is not evaluated any more.
     pub(super) fn remove(&mut self, watch: BlockedOn, place: QueuePosition) {
         let generation = self.generations.remove(&place).unwrap_or(0);
         self.to_reevaluate.remove(&place);
@@ -59,7 +59,7 @@ impl BlockedIndex {
         self.entries.remove(&(watch, generation, place));
     }
 
-    /// Whoever watches that has to be looked at.
+    /// Schedules all requests that are blocked on `watch`.
     pub(super) fn unblock(&mut self, watch: BlockedOn) {
         let mut next = self.first_generation(watch, 0);
         while let Some(generation) = next {
@@ -72,7 +72,7 @@ impl BlockedIndex {
         self.to_reevaluate.insert(place);
     }
 
-    /// The first that is to be looked at. It stays so until it watches something else or is removed.
+    /// Returns the first request to evaluate. It remains the first until it is blocked on something else or removed.
     pub(super) fn first_to_reevaluate(&self) -> Option<QueuePosition> {
         let (woken, next) = (self.to_reevaluate.first(), self.next.first().map(|(place, ..)| place));
         woken.into_iter().chain(next).min().copied()
@@ -83,7 +83,7 @@ impl BlockedIndex {
         self.to_reevaluate.contains(&place) || from.is_some_and(|from| *from <= place)
     }
 
-    /// All that are to be looked at, in order.
+    /// Returns all requests to evaluate, in order.
     pub(super) fn all_to_reevaluate(&self) -> BTreeSet<QueuePosition> {
         let gone = self.unblocked.iter().flat_map(|((watch, generation), from)| {
             self.entries.range((*watch, *generation, *from)..=(*watch, *generation, QueuePosition::LAST))
@@ -95,14 +95,14 @@ impl BlockedIndex {
         self.generations.get(&place).copied().unwrap_or(0)
     }
 
-    /// The first one with somebody who watches that, from there on.
+    /// Returns the first generation, starting at `from`, with a request that is blocked on `watch`.
     fn first_generation(&self, watch: BlockedOn, from: Generation) -> Option<Generation> {
         let all =
             self.entries.range((watch, from, QueuePosition::FIRST)..=(watch, Generation::MAX, QueuePosition::LAST));
         all.map(|(_, generation, _)| *generation).next()
     }
 
-    /// The next of the watchers is the first one from there on.
+    /// Moves the next request to evaluate to the first one at or after `from`.
     fn advance(&mut self, watch: BlockedOn, generation: Generation, from: Bound<QueuePosition>) {
         let from = match from {
             Bound::Included(place) => Bound::Included((watch, generation, place)),
@@ -149,7 +149,7 @@ mod tests {
             seen.push(first);
             let watch = if watchers.contains(one, first) { one } else { other };
             assert!(watchers.must_reevaluate(watch, first));
-            // It is there again, and whoever watches it from now on is not to be looked at.
+            // The blocker exists again: a request that is blocked on it from now on must not be evaluated.
             watchers.remove(watch, first);
             watchers.insert(one, first);
             assert!(!watchers.must_reevaluate(one, first) && watchers.contains(one, first));

@@ -1,4 +1,4 @@
-//! Callers that went away.
+//! Cancels requests whose callers left.
 
 use super::acquire::distinct_claims;
 use super::attempts::DetachResult;
@@ -9,8 +9,8 @@ use super::txn::NamespaceTxn;
 use crate::{Cancel, Reason, Response};
 
 impl NamespaceTxn<'_> {
-    /// Callers went away: `left` are attempts that did before this one. With the last whose caller counts on it the place
-    /// is given up, or what was granted; not when it is known to have been heard of.
+    /// Removes the attempts of callers that left; `left` lists attempts abandoned before this one. When no attempt
+    /// remains, the queued request or the grant is rolled back, unless the owner is known to have received the grant.
     pub(super) fn cancel(&mut self, cancel: &Cancel, left: &[u64]) -> Response {
         let claims = distinct_claims(&cancel.claims);
         let named = self.ns.named_request(&cancel.owner, cancel.request_id.as_deref(), &claims);
@@ -37,14 +37,15 @@ impl NamespaceTxn<'_> {
                     grant_released |= self.rollback_hold(cancel, left, node);
                 }
             }
-            // The id is another request's by now.
+            // The id belongs to another request by now.
             Err(_) => {}
         }
         self.run_grant_loop();
         Response::Cancelled { left_queue, grant_released }
     }
 
-    /// A hold that nobody counts on any more ends; one that those who left only made a writer's is a reader's again.
+    /// Ends a hold that no attempt relies on any more. If the remaining attempts rely on a READ hold, downgrades it
+    /// instead.
     fn rollback_hold(&mut self, cancel: &Cancel, left: &[u64], node: NodeId) -> bool {
         let (owner, rules) = (self.ns.owner_id(&cancel.owner), self.rules);
         if self.ns.hold(node, owner).is_none() {

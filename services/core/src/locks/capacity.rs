@@ -1,4 +1,4 @@
-//! Whether there is room for what is new in what the shard keeps for the account.
+//! Limits the bytes of state that a shard keeps for an account.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +13,19 @@ use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
 use crate::{AccountId, Acquire, Claim, CommandError, LocksCommand, OpenSession, Owner, Reattach, Rules};
 
-/// What an account is charged with in a shard.
+/// The state that an account is charged for in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// Whose it is.
+    /// The account.
     pub account: AccountId,
-    /// How much that is, in bytes.
+    /// The charge in bytes.
     pub bytes: u64,
-    /// The account's limit for one shard; 0 when it has no namespace there any more.
+    /// The account's limit for one shard; 0 when it has no namespace in the shard any more.
     pub max: u64,
 }
 
 impl LocksState {
-    /// Takes over what the namespaces that were worked in are charged with now.
+    /// Updates the charges of the namespaces that were changed.
     pub(super) fn update_charges(&mut self) {
         while let Some(slot) = self.touched.pop() {
             if self.namespaces.find(slot).is_some() {
@@ -45,7 +45,8 @@ impl LocksState {
         }
     }
 
-    /// The same at the end of what was done. An account that is beyond its limit loses the oldest events there.
+    /// Updates the charges after a command. If an account exceeds its limit, evicts its oldest events in the changed
+    /// namespaces.
     pub(super) fn enforce_byte_limits(&mut self) {
         self.update_charges();
         for key in std::mem::take(&mut self.to_shrink) {
@@ -62,7 +63,7 @@ impl LocksState {
         self.to_shrink.clear();
     }
 
-    /// What is kept for an account that is gone is nothing.
+    /// Releases the charge of a namespace that is gone.
     pub(super) fn release_charges(&mut self, namespace: &Namespace) {
         let account = namespace.id.account;
         self.changed_charges.insert(account);
@@ -74,7 +75,7 @@ impl LocksState {
         }
     }
 
-    /// Before something new is refused the account's oldest events give way, those of the same namespace first.
+    /// Evicts the account's oldest events before new state is rejected, starting with those of the same namespace.
     pub(super) fn evict_events(&mut self, command: &LocksCommand) {
         let (wanted, most) = match command {
             LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => {
@@ -104,20 +105,20 @@ impl LocksState {
         self.update_charges();
     }
 
-    /// What accounts are charged with whose charge has changed since this was asked last.
+    /// Returns the charges of the accounts whose charge changed since the last call.
     pub(crate) fn take_changed_charges(&mut self) -> Vec<Charge> {
         let recharged = std::mem::take(&mut self.changed_charges);
         recharged.into_iter().map(|account| self.charge_of(account)).collect()
     }
 
-    /// What an account is charged with here, and what it may be.
+    /// Returns the charge and the limit of an account in this shard.
     fn charge_of(&self, account: AccountId) -> Charge {
         let slot = self.slots_of(account).first().copied();
         let max = slot.map_or(0, |slot| self.namespaces.get(slot).limits.max_state_bytes);
         Charge { account, bytes: self.charged.get(&account).copied().unwrap_or_default(), max }
     }
 
-    /// Whether a command would make something that is not there: a repeat or an extension does not.
+    /// Returns whether a command would create state. Repeats and extensions do not.
     pub(crate) fn creates_state(&self, command: &LocksCommand) -> bool {
         match (command, command.as_acquire()) {
             (_, Some((acquire, _))) => {
@@ -130,7 +131,7 @@ impl LocksState {
         }
     }
 
-    /// The account's namespaces, in order of incarnation.
+    /// Returns the account's namespaces in order of incarnation.
     fn slots_of(&self, account: AccountId) -> Vec<u32> {
         let key = |incarnation| NamespaceKey { account, incarnation: crate::Incarnation(incarnation) };
         self.slots.range(key(0)..=key(u64::MAX)).map(|(_, slot)| *slot).collect()
@@ -138,7 +139,7 @@ impl LocksState {
 }
 
 impl Namespace {
-    /// Whether a request neither is known nor only extends what its owner holds.
+    /// Returns whether a request is neither known nor a mere extension of its owner's holds.
     fn is_new_request(&self, request: &Acquire) -> bool {
         let claims = distinct_claims(&request.claims);
         if !matches!(self.named_request(&request.owner, request.request_id.as_deref(), &claims), Ok(None)) {
@@ -151,14 +152,14 @@ impl Namespace {
 }
 
 impl NamespaceTxn<'_> {
-    /// Whether the account may have so much more.
+    /// Returns whether the account may use `more` additional bytes.
     pub(super) fn has_capacity(&self, more: u64) -> bool {
         let now = self.other_namespaces_bytes.saturating_add(self.ns.state_bytes().total());
         more == 0 || now.saturating_add(more) <= self.since_rules_two(self.ns.limits.max_state_bytes)
     }
 
     fn check_capacity(&self, more: impl Fn(bool) -> u64) -> Result<(), CommandError> {
-        // What is found out in a moment may be too much, and mostly is not.
+        // The quick estimate may be too high, but usually suffices.
         if self.has_capacity(more(false)) || self.has_capacity(more(true)) {
             return Ok(());
         }
@@ -170,8 +171,8 @@ impl NamespaceTxn<'_> {
         ))
     }
 
-    /// Room for what a request that can be granted makes. One that only extends needs none: with metadata that has no
-    /// room it keeps what it has. Whether it has to.
+    /// Checks the capacity for the state that granting a request creates. A request that only extends holds needs none:
+    /// if its metadata does not fit, the hold keeps its old metadata. Returns whether it must.
     pub(super) fn check_capacity_to_hold(
         &self,
         request: &Acquire,
@@ -204,7 +205,7 @@ impl NamespaceTxn<'_> {
         self.check_capacity(more).map(|()| false)
     }
 
-    /// Room for a request in the queue.
+    /// Checks the capacity for a queued request.
     pub(super) fn check_capacity_to_wait(
         &self,
         request: &Acquire,
@@ -226,8 +227,8 @@ impl NamespaceTxn<'_> {
 }
 
 impl Tree {
-    /// What the paths that are missing are charged with, and what they and those above them get beside them. Unless it
-    /// has to be exact what several claims need counts for each.
+    /// Returns the charge of missing paths, and of the extras that these paths and their ancestors get. Unless `exact`,
+    /// parts shared by several claims count for each.
     fn charge_of_new_paths(&self, asked: &Evaluation<'_>, queues: bool, exact: bool) -> u64 {
         let (mut total, mut paths, mut sides) = (0, BTreeSet::new(), BTreeSet::new());
         for (claim, spot) in asked.claims.iter().zip(&asked.lookups) {

@@ -1,5 +1,5 @@
-//! What things are charged with, in bytes: an upper bound of the memory that they take, the same on every replica and
-//! found from the state alone. Text counts with the bytes of its UTF-8.
+//! Charges in bytes: an upper bound of the memory that items take. Charges are the same on every replica and follow
+//! from the state alone. Text counts in bytes of UTF-8.
 
 use super::hold::Hold;
 use super::metadata::EncodedMetadata;
@@ -9,7 +9,7 @@ use super::sessions::{GrantedRequest, SessionFacts};
 use super::waiting::WaitingRequest;
 use crate::{Acquire, Claim, NamespaceRef, OpenSession, Owner, StateBytes};
 
-/// What a path has that has something under it, or a queue.
+/// The extra of a path that has descendants or a queue.
 pub(super) const NODE_EXTRA: u64 = 576;
 
 /// A path, by its last segment.
@@ -22,17 +22,17 @@ pub(super) fn hold(has_deadline: bool) -> u64 {
     104 + if has_deadline { 48 } else { 0 }
 }
 
-/// The metadata of one hold or session, by its bytes as encoded.
+/// The metadata of one hold or session, by its encoded size in bytes.
 pub(super) fn metadata(bytes: usize) -> u64 {
     if bytes == 0 { 0 } else { 128 + bytes as u64 }
 }
 
-/// An owner that holds or awaits something.
+/// An owner that holds or waits.
 pub(super) fn owner(names: usize) -> u64 {
     112 + names as u64
 }
 
-/// A waiting request. Its metadata counts for each claim, so that it has room when it is granted.
+/// A waiting request. Its metadata counts once per claim, so that it fits when the request is granted.
 pub(super) fn waiting(request_id: Option<&str>, claims: &[Claim], metadata_bytes: usize) -> u64 {
     let claim = |claim: &Claim| {
         let segments = claim.path.0.len() as u64;
@@ -42,7 +42,7 @@ pub(super) fn waiting(request_id: Option<&str>, claims: &[Claim], metadata_bytes
     640 + request_id.map_or(0, str::len) as u64 + claims.iter().map(claim).sum::<u64>()
 }
 
-/// A request of a session with an id that was granted, and its claims.
+/// A granted request of a session with a request id, and its claims.
 pub(super) fn granted(request_id: &str, claims: usize) -> u64 {
     256 + 2 * request_id.len() as u64 + 160 * claims as u64
 }
@@ -52,17 +52,17 @@ pub(super) fn session(session_id: &str, process_id: &str) -> u64 {
     768 + (session_id.len() + process_id.len()) as u64
 }
 
-/// An event of so many bytes, as encoded.
+/// An event, by its encoded size in bytes.
 pub(super) fn event(bytes: usize) -> u64 {
     24 + bytes as u64
 }
 
-/// An open namespace without anything in it.
+/// An open namespace without any content.
 pub(super) fn namespace(id: &NamespaceRef) -> u64 {
     8_192 + 3 * id.name.len() as u64
 }
 
-/// The most that a request can add, whatever there is already.
+/// The maximum that a request can add, whatever the state is.
 pub(super) fn max_of_acquire(request: &Acquire) -> u64 {
     let kept = EncodedMetadata::encoded_len(&request.metadata);
     let request_id = request.request_id.as_deref();
@@ -73,12 +73,12 @@ pub(super) fn max_of_acquire(request: &Acquire) -> u64 {
     paths.sum::<u64>() + 2 * NODE_EXTRA + holds + by_id + waits + owner(name_bytes(&request.owner))
 }
 
-/// The most that an opening can add.
+/// The maximum that opening a session can add.
 pub(super) fn max_of_opening(open: &OpenSession) -> u64 {
     session(&open.session_id, &open.process_id) + metadata(EncodedMetadata::encoded_len(&open.metadata))
 }
 
-/// How long the names of an owner are.
+/// Returns the length in bytes of the names of an owner.
 pub(super) fn name_bytes(owner: &Owner) -> usize {
     match owner {
         Owner::Process(process_id) => process_id.len(),
@@ -98,7 +98,7 @@ impl OwnerName {
 }
 
 impl Hold {
-    /// What it is charged with, and its metadata.
+    /// Returns the charges of the hold and of its metadata.
     pub(super) fn charge(&self) -> (u64, u64) {
         (hold(self.deadline_ms.is_some()), metadata(self.metadata_bytes()))
     }
@@ -122,7 +122,7 @@ impl SessionFacts {
     }
 }
 
-/// What is counted as it comes and goes; what paths, owners and events are charged with is counted where they are.
+/// Charges that are counted incrementally. The charges of paths, owners and events are counted in their own tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChargedBytes {
     pub(super) holds: u64,
@@ -143,7 +143,7 @@ impl ChargedBytes {
 }
 
 impl Namespace {
-    /// What the namespace is charged with, by kind.
+    /// Returns the charges of the namespace by kind.
     pub(super) fn state_bytes(&self) -> StateBytes {
         let ChargedBytes { holds, metadata, waiting, requests, sessions } = self.charged;
         StateBytes {
@@ -159,7 +159,7 @@ impl Namespace {
         }
     }
 
-    /// The same, counted from what there is.
+    /// Counts the charges again from the state.
     pub(super) fn recount_charges(&self) -> ChargedBytes {
         let mut counted = ChargedBytes::default();
         for (_, lock) in self.tree.iter() {

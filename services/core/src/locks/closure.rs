@@ -1,8 +1,8 @@
-//! Who waits for whom, found out once and asked by all.
+//! The transitive closure of the wait-for graph, computed once and shared by all queries.
 //!
-//! Only some owners are told apart: those that wait and are waited for. Whoever else waits has one request, which nobody
-//! overtakes and which overtakes nobody; it is known by whom of those it waits for, directly or through others like it.
-//! So however many wait for one lock, they cost nothing.
+//! Only tangled owners, which wait and are waited for, have nodes of their own. Any other waiting owner has one
+//! request, which overtakes no request and is overtaken by none. It is represented by the set of tangled owners that it
+//! waits for, directly or through other such requests. So any number of requests that wait for one lock cost nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,22 +16,23 @@ use super::queue::{ClaimQueue, QueuePosition};
 use super::tree::ClaimQueueKey;
 use super::waiting::ClaimSet;
 
-/// Who waits for whom.
+/// Which owners wait for which.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Closure {
-    /// Those that are told apart, each with a number.
+    /// The tangled owners, each with a number.
     pub(super) owners: BTreeMap<OwnerId, usize>,
-    /// By number: itself, and whom it waits for.
+    /// By number: the owner itself and the owners that it waits for.
     pub(super) blockers: Vec<BitSet>,
-    /// By number: itself, and who of them waits for it.
+    /// By number: the owner itself and the tangled owners that wait for it.
     pub(super) dependents: Vec<BitSet>,
-    /// The requests of these in the lines that matter to them, in order.
+    /// The requests of tangled owners in the claim queues that matter to them, in order.
     pub(super) queues: BTreeMap<ClaimQueueKey, Vec<(QueuePosition, usize)>>,
-    /// Whom the requests of all others wait for, by their claims, each from one place on to the next.
+    /// The owners that all other requests wait for, by claim set. Each set of owners applies from its position to the
+    /// next.
     pub(super) untangled: BTreeMap<ClaimSet, Vec<(QueuePosition, BitSet)>>,
-    /// How much was looked at besides what the owners hold.
+    /// The number of visits besides those of the owners' holds.
     pub(super) visits: u64,
-    /// How much was looked at in all.
+    /// The number of visits in total.
     pub(super) cost: u64,
 }
 
@@ -40,7 +41,7 @@ impl Closure {
         ClosureBuilder::build(namespace, None)
     }
 
-    /// With the owner of a request that comes now, so that it can be asked who is before that.
+    /// Builds the closure with the owner of a new request, so that the request's predecessors can be queried.
     pub(super) fn with_request<'a>(namespace: &'a Namespace, asked: &'a Evaluation<'a>) -> Self {
         ClosureBuilder::build(namespace, Some(asked))
     }
@@ -49,7 +50,7 @@ impl Closure {
         self.owners.get(&owner).copied()
     }
 
-    /// Whether the owner of the request waits for the owner of that number, or is it.
+    /// Returns whether the owner of the request at `place` is, or waits for, the owner with that number.
     pub(super) fn waits_for(&self, namespace: &Namespace, place: QueuePosition, number: usize) -> bool {
         let (waiting, behind) = (namespace.waiting(place), &self.dependents[number]);
         match self.number(waiting.owner) {
@@ -58,13 +59,14 @@ impl Closure {
         }
     }
 
-    /// From where on the requests of those claims, as far as they are not told apart, wait for the owner.
+    /// Returns the position from which on untangled requests with these claims wait for the owner.
     fn dependents_start(&self, kind: &ClaimSet, number: usize) -> Option<QueuePosition> {
         let mut sets = self.untangled.get(kind)?.iter();
         sets.find(|(_, ahead)| ahead.intersects(&self.dependents[number])).map(|(place, _)| *place)
     }
 
-    /// The last request of a line before that place whose owner does not wait for the owner of that number.
+    /// Returns the last request in a claim queue before `before` whose owner does not wait for the owner with that
+    /// number.
     pub(super) fn last_blocker_before(
         &self,
         namespace: &Namespace,
@@ -76,7 +78,7 @@ impl Closure {
         self.last_untangled_before(namespace, line, before, Some(number)).chain(told_apart).max()
     }
 
-    /// The first of them, at most `max` and in order.
+    /// Returns the first such requests, at most `max`, in order.
     pub(super) fn first_blockers_before(
         &self,
         namespace: &Namespace,
@@ -112,7 +114,8 @@ impl Closure {
         !self.owners.contains_key(&namespace.waiting(place).owner)
     }
 
-    /// The first request of a line after that place for whose owner the one of that number waits; of those told apart.
+    /// Returns the first request in a claim queue after `after` whose tangled owner the owner with that number waits
+    /// for.
     pub(super) fn first_blocker_after(
         &self,
         key: ClaimQueueKey,
@@ -126,13 +129,14 @@ impl Closure {
         entries.iter().find(is_ahead).map(|(place, _)| *place)
     }
 
-    /// Whether somebody else's request there is known to wait for more from there on, so that all changes without it.
+    /// Returns whether the requests of untangled owners start to wait for more owners at that position, so that
+    /// removing the request there changes the closure.
     pub(super) fn has_boundary_at(&self, kind: &ClaimSet, place: QueuePosition) -> bool {
         self.untangled.get(kind).is_some_and(|sets| sets.iter().any(|(from, _)| *from == place))
     }
 
-    /// For which of the requests that are not told apart the owner waits. Of those with the same claims it waits for all
-    /// before one, if for that one: each waits for no less than the one before it.
+    /// Returns the untangled requests that the owner waits for. If it waits for one request, it also waits for all
+    /// earlier requests with the same claims, because each waits for no less than its predecessor.
     pub(super) fn untangled_blockers(&self, namespace: &Namespace, number: usize) -> UntangledBlockers {
         let mut ahead = UntangledBlockers::default();
         let mut open: BTreeSet<QueuePosition> = BTreeSet::new();
@@ -162,8 +166,8 @@ impl Closure {
         ahead
     }
 
-    /// The last request of each kind in a line before that place, of those not told apart; those that wait for the owner
-    /// of that number left aside.
+    /// Returns the last untangled request of each claim set in a claim queue before `before`, leaving out the requests
+    /// that wait for the owner with that number.
     fn last_untangled_before(
         &self,
         namespace: &Namespace,
@@ -180,14 +184,14 @@ impl Closure {
     }
 }
 
-/// Requests that are not told apart and that somebody waits for: of those with the same claims, the last one.
+/// Untangled requests that an owner waits for: the last one of each claim set.
 #[derive(Debug, Default)]
 pub(super) struct UntangledBlockers {
     last: BTreeMap<ClaimSet, QueuePosition>,
 }
 
 impl UntangledBlockers {
-    /// The first of them in a line after that place.
+    /// Returns the first of these requests in a claim queue after `after`.
     pub(super) fn first_after(
         &self,
         of: (&Closure, &Namespace),

@@ -1,9 +1,9 @@
-//! Going through the queue once to find out who waits for whom.
+//! Builds the closure of the wait-for graph in one pass over the queue.
 //!
-//! In order of the queue each line of claims keeps who is told apart in it so far, and whom those others wait for that are
-//! in it so far. A request of an owner that is told apart waits for all of these but those that wait for its owner. A
-//! request of somebody else waits for all of them, and so for no less than the one before it with the same claims: it is
-//! looked at only when what it reads has grown since that one.
+//! The pass follows the queue order. Each claim queue accumulates its tangled owners so far, and the owners that its
+//! untangled requests wait for. A request of a tangled owner waits for all of these, except those that wait for its
+//! owner. An untangled request waits for all of them, and so for no less than its predecessor with the same claims. The
+//! pass therefore visits it only if the queues that it reads grew since that predecessor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -18,12 +18,12 @@ use super::queue::{ClaimQueue, QueuePosition};
 use super::tree::ClaimQueueKey;
 use super::waiting::ClaimSet;
 
-/// What was found out so far.
+/// The state of the pass.
 pub(super) struct ClosureBuilder<'a> {
     namespace: &'a Namespace,
     awaited_holds: AwaitedHolds,
     closure: Closure,
-    /// Nothing from here on matters.
+    /// Requests from this position on do not matter.
     end: QueuePosition,
     queues: BTreeMap<ClaimQueueKey, QueueSummary>,
     untangled: Vec<UntangledGroup<'a>>,
@@ -31,19 +31,19 @@ pub(super) struct ClosureBuilder<'a> {
     due: BTreeSet<(QueuePosition, Visit)>,
 }
 
-/// What is in a line so far.
+/// The entries of a claim queue so far.
 #[derive(Default)]
 struct QueueSummary {
-    /// Who is told apart.
+    /// The tangled owners.
     owners: BitSet,
-    /// For whom each of the others waits.
+    /// The owners that each untangled request waits for.
     untangled: BTreeSet<BitSet>,
     all: BitSet,
-    /// The others that may be behind it.
+    /// The untangled groups that may be behind an entry of the queue.
     readers: Vec<usize>,
 }
 
-/// Requests with the same claims, of owners that are not told apart.
+/// Requests of untangled owners with the same claims.
 struct UntangledGroup<'a> {
     claim_set: &'a ClaimSet,
     positions: &'a BTreeSet<QueuePosition>,
@@ -86,7 +86,7 @@ impl<'a> ClosureBuilder<'a> {
         closure
     }
 
-    /// As far as what is held tells.
+    /// Starts with the edges that follow from holds alone.
     fn new(namespace: &'a Namespace, awaited_holds: AwaitedHolds) -> Self {
         let alone: Vec<BitSet> = (0..awaited_holds.owners.len()).map(BitSet::of).collect();
         let closure = Closure {
@@ -110,9 +110,10 @@ impl<'a> ClosureBuilder<'a> {
         pass
     }
 
-    /// The owner waits for these, and for all for whom they wait; and so does whoever waits for it.
+    /// Adds edges from the owner, and from all owners that wait for it, to `others` and to all owners that `others`
+    /// wait for.
     fn add_edges(&mut self, number: usize, others: &BitSet) {
-        // Whoever is known to be ahead has all for whom it waits ahead, too.
+        // If an owner is a known blocker, so are all owners that it waits for.
         if others.is_subset(&self.closure.blockers[number]) {
             return;
         }
@@ -132,7 +133,7 @@ impl<'a> ClosureBuilder<'a> {
         }
     }
 
-    /// Finds the lines in which owners that are told apart may be behind somebody, and all who matter there.
+    /// Finds the claim queues in which tangled owners may be behind other requests, and all requests that matter there.
     fn find_queues(&mut self, asked: Option<&'a Evaluation<'a>>) {
         let (namespace, mut kinds) = (self.namespace, BTreeSet::new());
         for (place, _) in &self.due {
@@ -211,7 +212,7 @@ impl<'a> ClosureBuilder<'a> {
         }
     }
 
-    /// What the request of an owner that is told apart waits for.
+    /// Adds the edges of a request of a tangled owner.
     fn visit_owner(&mut self, place: QueuePosition, number: usize) {
         let (namespace, mut ahead) = (self.namespace, BitSet::default());
         let kind = &namespace.waiting(place).claim_set;
@@ -239,7 +240,7 @@ impl<'a> ClosureBuilder<'a> {
         }
     }
 
-    /// What a request of somebody else waits for.
+    /// Adds the edges of an untangled request.
     fn visit_untangled(&mut self, place: QueuePosition, index: usize) {
         let others = &mut self.untangled[index];
         others.is_due = false;
@@ -260,7 +261,7 @@ impl<'a> ClosureBuilder<'a> {
         }
     }
 
-    /// Whoever is behind what has grown in a line has to be looked at, where it comes next.
+    /// Schedules the untangled groups that read a grown claim queue, each at its next position.
     fn schedule_readers(&mut self, key: ClaimQueueKey, after: QueuePosition) {
         let Some(line) = self.queues.get(&key) else { return };
         for index in &line.readers {
@@ -282,7 +283,7 @@ impl<'a> ClosureBuilder<'a> {
     }
 }
 
-/// The lines in which requests with these claims are, each once.
+/// Returns the keys of the queues that contain requests with these claims, each once.
 fn own_queue_keys(namespace: &Namespace, kind: &ClaimSet) -> BTreeSet<ClaimQueueKey> {
     kind.iter().flat_map(|(node, mode)| namespace.tree.own_queue_keys(*node, *mode)).collect()
 }

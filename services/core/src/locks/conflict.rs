@@ -1,5 +1,5 @@
-//! Which holds stand in the way of a claim: those of other owners at the path, at its ancestors and under it, unless
-//! both sides read.
+//! Finds the holds that conflict with a claim: holds of other owners at the path, at its ancestors and below it, unless
+//! both modes are READ.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use super::waiting::BlockedOn;
 use crate::{Mode, Reason};
 
 impl Namespace {
-    /// Why a claim can't be granted for what others hold. Costs the depth of the path.
+    /// Returns why the holds of other owners block a claim. The cost is proportional to the depth of the path.
     pub(super) fn conflict_reason(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> Option<Reason> {
         self.spend(spot.ancestry.len());
         let mut at = |node: NodeId| {
@@ -30,7 +30,8 @@ impl Namespace {
         Some(if found.any(|(held, _)| held) { reason } else { Reason::Transition })
     }
 
-    /// Whether others' holds under the path conflict, and if so, whether one of them is not in transition.
+    /// Returns whether holds of other owners below the path conflict and, if so, whether one of them is not in
+    /// transition.
     pub(super) fn subtree_conflict(&self, node: NodeId, owner: OwnerId, mode: Mode) -> Option<bool> {
         let below = self.tree.subtree(node)?;
         let reads_count = mode == Mode::Write;
@@ -40,7 +41,7 @@ impl Namespace {
         })
     }
 
-    /// The holds at exactly this path that conflict.
+    /// Returns the conflicting holds at exactly this path.
     pub(super) fn conflicting_holds_at(&self, node: NodeId, owner: OwnerId, mode: Mode) -> impl Iterator<Item = &Hold> {
         let holds = self.tree.get(node).holds.as_slice();
         let all_read = mode == Mode::Read && holds.first().is_none_or(|hold| hold.mode == Mode::Read);
@@ -48,8 +49,9 @@ impl Namespace {
         holds.iter().filter(move |hold| hold.owner != owner)
     }
 
-    /// Shows the conflicting holds to `look`, until it breaks off: those at the path, those at its ancestors from the
-    /// root on, those under it in order of path. At most `max_paths` paths are looked at under it; whether all were.
+    /// Calls `look` with each conflicting hold until it breaks off: first the path, then its ancestors from the root
+    /// down, then the paths below in path order. Visits at most `max_paths` paths below it. Returns whether it visited
+    /// all of them.
     pub(super) fn visit_conflicts<'a, B>(
         &'a self,
         (owner, mode, spot): (OwnerId, Mode, &PathLookup),
@@ -89,7 +91,7 @@ impl Namespace {
         ControlFlow::Continue(true)
     }
 
-    /// What is held that keeps a claim from being granted, to be watched.
+    /// Returns the hold or subtree that blocks a claim.
     pub(super) fn first_conflicting_hold(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> Option<BlockedOn> {
         let above = spot.node().into_iter().chain(spot.ancestors().iter().copied());
         let mut holds = above.filter_map(|node| Some((node, self.conflicting_holds_at(node, owner, mode).next()?)));
@@ -100,11 +102,11 @@ impl Namespace {
         self.subtree_conflict(node, owner, mode).map(|_| BlockedOn::Subtree(node, mode))
     }
 
-    /// Whoever watches what is held under a path, and is let in now that less of it is, has to be looked at. The holds that
-    /// are left exclude all, or all but their only owner, or nobody.
+    /// Schedules requests that are blocked on the holds below a path and no longer conflict. The remaining holds
+    /// exclude all owners, all but their only owner, or none.
     pub(super) fn unblock_ancestors(&mut self, node: NodeId) {
         let above: Vec<NodeId> = self.tree.self_and_ancestors(node).skip(1).collect();
-        // Going up there are ever more holders, so at most one is ever the only one.
+        // Towards the root the set of holders only grows, so at most one owner is ever the only one.
         let mut own: Option<BTreeMap<BlockedOn, Vec<QueuePosition>>> = None;
         for node in above {
             for mode in [Mode::Read, Mode::Write] {
@@ -122,7 +124,7 @@ impl Namespace {
         }
     }
 
-    /// The requests of an owner that wait, by what they watch under a path.
+    /// Returns the waiting requests of an owner that are blocked on a subtree, by their blocker.
     fn subtree_blocks_of(&self, owner: OwnerId) -> BTreeMap<BlockedOn, Vec<QueuePosition>> {
         let mut watches: BTreeMap<BlockedOn, Vec<QueuePosition>> = BTreeMap::new();
         for place in self.owners.get(owner).queue_positions() {
@@ -134,7 +136,7 @@ impl Namespace {
         watches
     }
 
-    /// The first conflicting holds, as many as are shown.
+    /// Returns the first conflicting holds, at most `max`.
     pub(super) fn blocking_holds(
         &self,
         owner: OwnerId,
@@ -150,8 +152,8 @@ impl Namespace {
         found
     }
 
-    /// Whether the owner holds the path or an ancestor in a mode that is at least as strong: whoever waits for such a
-    /// claim waits for the owner already.
+    /// Returns whether the owner holds the path or an ancestor in at least this mode. If so, any request that waits for
+    /// such a claim already waits for the owner.
     pub(super) fn is_covered(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> bool {
         spot.ancestry.iter().any(|node| self.hold(*node, owner).is_some_and(|hold| hold.mode >= mode))
     }

@@ -1,7 +1,8 @@
-//! Whether a wait would close a cycle, and through whom.
+//! Detects whether a wait would close a cycle, and through which owners.
 //!
-//! Only holds count. A place in the queue closes no cycle: of a circle of waits that goes through one, whoever stands
-//! there overtakes, since the one before it waits for it. So only somebody who waits and holds something can close one.
+//! Only holds count. A queued request closes no cycle: if a cycle contains a request that waits behind another in the
+//! queue, it overtakes, because the earlier one waits for it. So only an owner that both waits and holds can close a
+//! cycle.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +14,19 @@ use super::owner::{NO_OWNER, OwnerId};
 use super::tree::{NodeId, PathLookup};
 use crate::{CycleStep, Mode, Path};
 
-/// Who waits for one owner because of what is held.
+/// The owners that wait for one owner because of holds.
 struct CycleSearch<'a> {
     namespace: &'a Namespace,
     owner: OwnerId,
     awaited_holds: AwaitedHolds,
-    /// By number: in how many steps, if at all.
+    /// By number: the distance to the owner in edges, if it is reachable.
     distances: Vec<Option<usize>>,
 }
 
 impl Namespace {
-    /// Who waits for whom, from the first holder in the way of the request back to its own owner, when that one waits,
-    /// directly or through others, for the owner: waiting for it would close a cycle. Left out when nobody is shown it.
+    /// Returns the cycle that waiting would close: from the first holder that blocks the request back to the owner of
+    /// the request. A cycle exists if that holder waits for the owner, directly or through others. The steps are
+    /// omitted unless `shows`.
     pub(super) fn detect_deadlock(&self, asked: &Evaluation<'_>, shows: bool) -> Option<Vec<CycleStep>> {
         let owner = asked.owner;
         if owner == NO_OWNER || self.waiting_holders.is_empty() || !self.has_awaited_hold(owner) {
@@ -47,7 +49,7 @@ impl Namespace {
         first.map(|(other, node)| if shows { ring.cycle_from(other, node) } else { Vec::new() })
     }
 
-    /// What others hold, who wait themselves, in the way of a claim.
+    /// Returns the holds that block a claim and whose owners wait themselves.
     pub(super) fn blocking_waiting_holders(
         &self,
         (owner, mode, spot): (OwnerId, Mode, &PathLookup),
@@ -105,7 +107,7 @@ impl<'a> CycleSearch<'a> {
         Self { namespace, owner, awaited_holds, distances }
     }
 
-    /// In how many steps somebody who waits comes to the owner.
+    /// Returns the distance of a waiting owner to the owner.
     fn distance_of(&self, other: OwnerId) -> Option<usize> {
         if let Some(number) = self.awaited_holds.owners.get(&other) {
             return self.distances[*number];
@@ -119,7 +121,8 @@ impl<'a> CycleSearch<'a> {
         nearest.map(|distance| distance + 1)
     }
 
-    /// From somebody who holds what is wanted to the owner: always to one of those that are nearest to it, by name.
+    /// Returns the path from a blocking holder to the owner. Each step goes to one of the owners nearest to it, by
+    /// name.
     fn cycle_from(&self, first: OwnerId, node: NodeId) -> Vec<CycleStep> {
         let namespace = self.namespace;
         let mut cycle = vec![self.cycle_step(first, namespace.tree.path_of(node))];
@@ -141,7 +144,7 @@ impl<'a> CycleSearch<'a> {
         cycle
     }
 
-    /// The first path that one owner holds and another one waits for.
+    /// Returns the first path that one owner holds and the other waits for.
     fn first_blocking_path(&self, waiting: OwnerId, holding: OwnerId) -> Option<Path> {
         let namespace = self.namespace;
         let claims: Vec<(NodeId, Mode)> = namespace

@@ -1,4 +1,4 @@
-//! Forcing a lock open.
+//! Forces a lock open.
 
 use super::end::EndCause;
 use super::owner::OwnerId;
@@ -7,7 +7,7 @@ use super::txn::NamespaceTxn;
 use crate::{CommandError, Path, Response};
 
 impl NamespaceTxn<'_> {
-    /// Ends all holds of a path in any state; a lock that nobody holds is deleted already.
+    /// Ends all holds of a path in any phase. Deleting a lock that no owner holds succeeds.
     pub(super) fn delete(&mut self, path: &Path) -> Result<Response, CommandError> {
         if let Some(node) = self.ns.tree.find(path) {
             let Some(left) = self.budget.ends.checked_sub(self.ns.tree.get(node).holds.as_slice().len()) else {

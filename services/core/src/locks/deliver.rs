@@ -1,4 +1,4 @@
-//! What namespaces shards say: which incarnations are open.
+//! Applies messages from namespace shards: which incarnations are open.
 
 use super::namespace::Namespace;
 use super::{LocksState, NamespaceKey};
@@ -16,8 +16,8 @@ impl LocksState {
         Response::Done
     }
 
-    /// A purge always comes before the open of the next incarnation. Should one be missing nevertheless, the older
-    /// incarnation ends here, and an older one never comes back.
+    /// Opens an incarnation. A purge always precedes the open of the next incarnation. If it is missing nevertheless,
+    /// this ends the older incarnation. An older incarnation never reopens.
     fn open(&mut self, opened: &NamespaceRef, limits: &Limits) {
         match self.open_incarnation(opened) {
             Some(open) if open > opened.incarnation => return,

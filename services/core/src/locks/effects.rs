@@ -1,4 +1,4 @@
-//! What others have to be told of an entry, gathered as it happens and written out only for whoever asks.
+//! Buffers the effects of an entry. They are turned into [`Effect`]s only when a caller takes them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::{
     SessionEnd, SessionNumber, WaitId,
 };
 
-/// What happened since it was last taken.
+/// Effects since the buffer was last taken.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EffectBuffer {
     pending: VecDeque<BufferedEffect>,
-    /// The wait of whoever asks just now, who hears of its outcome in the reply.
+    /// The wait of the command being applied. Its reply contains the outcome.
     captured_wait: Option<WaitId>,
     captured_outcome: Option<Result<FencingToken, Reason>>,
     /// The first event of each namespace.
@@ -53,7 +53,7 @@ pub(super) enum BufferedEffect {
     Closed(ClosedNamespace),
 }
 
-/// A wait that is over.
+/// A wait that ended.
 #[derive(Clone, Debug)]
 pub(super) struct ResolvedWait {
     pub(super) wait: WaitId,
@@ -61,7 +61,7 @@ pub(super) struct ResolvedWait {
     pub(super) owner: Owner,
     pub(super) request_id: Option<Box<str>>,
     pub(super) claims: Vec<Claim>,
-    /// The token, or why there is none.
+    /// The fencing token, or why the request was not granted.
     pub(super) outcome: Result<FencingToken, Reason>,
 }
 
@@ -80,12 +80,12 @@ impl EffectBuffer {
             .push_back(BufferedEffect::WaitResolved { namespace: Arc::clone(namespace), wait: Box::new(settled) });
     }
 
-    /// From now on the outcome of that wait is not noted but kept for [`Self::take_apart`].
+    /// Diverts the outcome of that wait from the buffer to [`Self::take_captured`].
     pub(super) fn capture(&mut self, wait: WaitId) {
         self.captured_wait = Some(wait);
     }
 
-    /// The outcome of the wait that was set apart, if it is over.
+    /// Returns the outcome of the captured wait, if it ended.
     pub(super) fn take_captured(&mut self) -> Option<Result<FencingToken, Reason>> {
         self.captured_wait = None;
         self.captured_outcome.take()
@@ -124,13 +124,13 @@ impl EffectBuffer {
         self.pending.push_back(BufferedEffect::Ended { namespace, number, session_id, reason });
     }
 
-    /// The namespace is gone, and with it whoever could read its events.
+    /// Records that the namespace is gone, and drops its events, because no reader remains.
     pub(super) fn closed(&mut self, closed: ClosedNamespace) {
         self.events.remove(&NamespaceKey::of(&closed.id()));
         self.pending.push_back(BufferedEffect::Closed(closed));
     }
 
-    /// Namespaces that are gone and of which not all is told.
+    /// Returns the closed namespaces that still have effects to publish.
     pub(super) fn closed_namespaces(&self) -> impl Iterator<Item = &ClosedNamespace> {
         self.pending
             .iter()
@@ -147,8 +147,8 @@ impl LocksState {
         }
     }
 
-    /// What was done to others than those who asked, in order; events last. At most so many, besides those; when there is
-    /// more it is to be taken next.
+    /// Takes effects on owners other than the caller, in order, with events last. Takes at most `at_most`, not counting
+    /// events. The caller takes any further ones next.
     pub(crate) fn take_effects(&mut self, at_most: usize) -> Vec<Effect> {
         let mut effects = Vec::new();
         while effects.len() < at_most {

@@ -1,4 +1,4 @@
-//! How holds end.
+//! Ends holds.
 
 use super::attempts::Attempts;
 use super::owner::OwnerId;
@@ -8,15 +8,15 @@ use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use crate::{EventKind, Phase, Reason, RevokedReason};
 
-/// Who a grant is for.
+/// The calls that a grant is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrantContext<'a> {
-    /// Those that count on what is granted.
+    /// The attempts that rely on the grant.
     pub(super) attempts: &'a Attempts,
-    /// Attempts at the same that left.
+    /// Attempts at the same request whose callers left.
     pub(super) abandoned: &'a [u64],
     pub(super) request_id: Option<&'a str>,
-    /// Whether there is room for the metadata that it brings.
+    /// Whether there is capacity for the metadata of the request.
     pub(super) metadata_fits: bool,
 }
 
@@ -39,7 +39,7 @@ impl EndCause {
         }
     }
 
-    /// What a session is told of a hold that it did not end itself.
+    /// Returns the reason that is sent to a session whose hold it did not end itself.
     fn revoked(self) -> Option<RevokedReason> {
         match self {
             Self::Released => None,
@@ -51,9 +51,9 @@ impl EndCause {
 }
 
 impl NamespaceTxn<'_> {
-    /// Ends one hold, with a revision of its own. Whoever may move up is granted in the next run.
+    /// Ends one hold, with a revision of its own. The next grant run grants the requests that this unblocks.
     pub(super) fn end_hold(&mut self, node: NodeId, owner: OwnerId, ending: EndCause) {
-        // The hold, its path, its owner and the event.
+        // The units of the hold, its path, its owner and the event.
         self.ns.spend(4);
         let revision = self.common.next_revision();
         let phase = self.ns.hold(node, owner).map(|hold| hold.phase);
@@ -78,7 +78,7 @@ impl NamespaceTxn<'_> {
         self.ns.remove_if_idle(owner);
     }
 
-    /// Ends the present phase of a hold whose deadline has come, or whose session expired.
+    /// Ends the current phase of a hold whose deadline passed or whose session expired.
     pub(super) fn end_phase(&mut self, node: NodeId, owner: OwnerId, from_ms: u64) {
         let hold = self.ns.hold(node, owner).expect("a hold that is due is there");
         if !hold.is_held() || hold.transition_ms == 0 {
@@ -91,10 +91,10 @@ impl NamespaceTxn<'_> {
         });
     }
 
-    /// A session hears of a hold that it loses.
+    /// Notifies a session that it lost a hold.
     fn record_revoked(&mut self, node: NodeId, owner: OwnerId, reason: RevokedReason) {
         let Some(session) = self.ns.owners.name(owner).session() else { return };
-        // One that has ended was told so, and that is all.
+        // A session that ended was already notified of its end.
         if self.ns.ending_sessions.contains_key(&session.number) {
             return;
         }
@@ -102,7 +102,7 @@ impl NamespaceTxn<'_> {
         self.effects.revoked(&self.ns.id, &session.session_id, self.ns.tree.path_of(node), token, reason);
     }
 
-    /// A granted request no longer claims that path; it is forgotten with its last claim.
+    /// Removes that path from a granted request. Removes the request with its last claim.
     pub(super) fn remove_claim(&mut self, request: u32, node: NodeId) {
         let granted = self.ns.granted_requests.get_mut(request);
         granted.live.remove(&node);
@@ -118,7 +118,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// The owner's requests that wait to change that hold.
+    /// Returns the owner's waiting requests that would upgrade that hold.
     fn upgrades_of(&self, node: NodeId, owner: OwnerId) -> Vec<QueuePosition> {
         let Some(awaits) = self.ns.owners.get(owner).waits.as_deref() else { return Vec::new() };
         let there = awaits.claims.range((node, QueuePosition::FIRST)..(node, QueuePosition::AFTER_UPGRADES));

@@ -1,4 +1,4 @@
-//! What becomes of a request: granted, in the way of somebody, or never to be granted.
+//! Decides a request: granted, blocked, or impossible.
 
 use std::collections::BTreeSet;
 
@@ -10,43 +10,43 @@ use super::wait_graph::Dependents;
 use super::waiting::BlockedOn;
 use crate::{Claim, FencingToken, Mode, Reason};
 
-/// A request as it is judged.
+/// A request to evaluate.
 pub(super) struct Evaluation<'a> {
     pub(super) owner: OwnerId,
-    /// Each path once.
+    /// The claims, each path once.
     pub(super) claims: &'a [Claim],
-    /// Where the tree has each of the paths.
+    /// The lookup of each path in the tree.
     pub(super) lookups: Vec<PathLookup>,
-    /// Where it waits, or would wait.
+    /// The position at which it waits or would wait.
     pub(super) position: QueuePosition,
-    /// Whether it waits already.
+    /// Whether it already waits.
     pub(super) is_waiting: bool,
     pub(super) allow_upgrade: bool,
     pub(super) token: Option<FencingToken>,
 }
 
-/// What a claim is about, for what the owner holds at its path.
+/// What a claim does, given the owner's hold at its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimKind {
-    /// A new hold.
+    /// Creates a hold.
     New,
-    /// The owner's hold goes on.
+    /// Extends the owner's hold.
     Extends,
-    /// The owner's hold gets the other mode.
+    /// Changes the mode of the owner's hold.
     Changes,
-    /// The owner holds it in the other mode, which stays.
+    /// The owner's hold has the other mode and keeps it.
     OtherMode,
-    /// The hold to be extended is gone.
+    /// The hold to extend is gone.
     NotHeld,
 }
 
-/// What a request comes to.
+/// The decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Granted,
-    /// The claim of that index fails now.
+    /// The claim with that index fails for now.
     Blocked(usize, Reason),
-    /// The claim of that index fails, whatever others do.
+    /// The claim with that index fails, whatever other owners do.
     Impossible(usize, Reason),
 }
 
@@ -65,8 +65,8 @@ impl Namespace {
         }
     }
 
-    /// Judges a request that comes now. The first claim that fails decides; but one that `would_wait` is told of a
-    /// claim that fails for good, wherever it stands.
+    /// Evaluates a new request. The first claim that fails decides. With `would_wait`, a claim that fails permanently
+    /// takes precedence, whatever its index.
     pub(super) fn evaluate(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, would_wait: bool) -> Decision {
         let mut first: Option<(usize, Reason)> = None;
         for index in 0..asked.claims.len() {
@@ -87,8 +87,8 @@ impl Namespace {
         }
     }
 
-    /// Looks at a waiting request again: what it has to watch, or nothing when it can be granted. Who stands before it in
-    /// the queue is watched rather than a hold, so that the end of a hold wakes the head of the queue and not all of it.
+    /// Evaluates a waiting request again. Returns what blocks it, or `None` if it can be granted. Prefers an earlier
+    /// request over a hold as the blocker, so that the end of a hold schedules the head of the queue and not all of it.
     pub(super) fn reevaluate(&self, place: QueuePosition) -> Option<BlockedOn> {
         let asked = self.evaluation_of(place);
         let mut waiters = Dependents::default();
@@ -98,13 +98,13 @@ impl Namespace {
         watch.or_else(|| self.must_yield(&asked, &mut waiters).map(|(_, place)| BlockedOn::Request(place)))
     }
 
-    /// Finds out anew what everybody watches.
+    /// Recomputes what every waiting request is blocked on.
     pub(super) fn recompute_blocked_on(&mut self) {
         self.repair_blocked_on(false);
     }
 
-    /// The same of those only who watch nothing that keeps them waiting, if that `is_known`. Whoever is to be looked at is
-    /// looked at in its turn.
+    /// Recomputes what requests are blocked on. If `is_known`, keeps each blocker that still blocks its request. Skips
+    /// requests that are scheduled for evaluation.
     pub(super) fn repair_blocked_on(&mut self, is_known: bool) {
         for place in self.waits.keys().copied().collect::<Vec<QueuePosition>>() {
             let kept = self.waiting(place).blocked_on;
@@ -119,7 +119,7 @@ impl Namespace {
         }
     }
 
-    /// Whether what a request watches keeps it waiting.
+    /// Returns whether the blocker still blocks the request.
     pub(super) fn is_blocked_on(&self, place: QueuePosition, watch: BlockedOn) -> bool {
         match watch {
             BlockedOn::Unknown => false,
@@ -142,7 +142,7 @@ impl Namespace {
         }
     }
 
-    /// Section 4, which is judged first.
+    /// Section 4, which is evaluated first.
     fn permanent_failure(&self, asked: &Evaluation<'_>, index: usize) -> Option<Reason> {
         match self.claim_kind(asked, index) {
             ClaimKind::NotHeld => Some(Reason::NotHeld),
@@ -152,7 +152,7 @@ impl Namespace {
         }
     }
 
-    /// Another owner that waits to become the writer of this path, of an ancestor or of something under it.
+    /// Returns another owner's waiting request to upgrade this path, an ancestor or a descendant to WRITE.
     pub(super) fn conflicting_upgrade(&self, asked: &Evaluation<'_>, index: usize) -> Option<QueuePosition> {
         let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         if claim.mode == Mode::Read || asked.is_waiting {
@@ -163,7 +163,7 @@ impl Namespace {
         upgrades.find(|(_, entry)| entry.owner != asked.owner).map(|(place, _)| *place)
     }
 
-    /// Why a claim that does not fail for good fails now.
+    /// Returns why a claim that does not fail permanently fails for now.
     fn current_failure(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize) -> Option<Reason> {
         let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         match self.claim_kind(asked, index) {
@@ -176,7 +176,7 @@ impl Namespace {
         }
     }
 
-    /// The last request before this one that a claim may not overtake.
+    /// Returns the last earlier request that a claim must not overtake.
     fn last_blocking_request(
         &self,
         asked: &Evaluation<'_>,
@@ -200,7 +200,7 @@ impl Namespace {
         last.max()
     }
 
-    /// The first requests before this one that a claim may not overtake, at most `max` and in order.
+    /// Returns the first earlier requests that a claim must not overtake, at most `max`, in order.
     pub(super) fn first_blocking_requests(
         &self,
         asked: &Evaluation<'_>,
@@ -229,7 +229,7 @@ impl Namespace {
         let mut watches = indexes.filter_map(|index| {
             match (self.claim_kind(asked, index), asked.lookups[index].node()) {
                 (ClaimKind::Extends, _) => return None,
-                // Its own hold is over: it is another one that it waits for.
+                // The owner's own hold is over; the request is blocked until it ends.
                 (ClaimKind::NotHeld, Some(node)) => return Some(BlockedOn::Hold(node, asked.owner)),
                 _ => {}
             }
@@ -238,8 +238,9 @@ impl Namespace {
         watches.next()
     }
 
-    /// A request behind this one that must go first, and the claim it is about: its owner is waited for by this owner
-    /// because of another request, so that neither could go on if this one were granted.
+    /// Returns a later request that must go first, and the index of the claim that it conflicts with. This owner waits
+    /// for the later request's owner because of another request. If this request were granted, neither owner could
+    /// proceed.
     pub(super) fn must_yield(
         &self,
         asked: &Evaluation<'_>,
@@ -250,7 +251,7 @@ impl Namespace {
             return None;
         }
         let (closure, number) = waiters.of(self, asked)?;
-        // Before it waits, its owner may wait for others too that stand behind its place.
+        // Before the request waits, its owner may also wait for untangled requests behind its position.
         let others = (!asked.is_waiting).then(|| closure.untangled_blockers(self, number));
         let indexes = (0..asked.claims.len()).filter(|index| {
             let (claim, spot) = (&asked.claims[*index], &asked.lookups[*index]);

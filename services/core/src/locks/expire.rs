@@ -1,4 +1,4 @@
-//! Ending what is due.
+//! Ends holds and waits that are due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use super::queue::QueuePosition;
 use super::tree::NodeId;
 use crate::{AccountId, EntryContext, FencingToken, Mode, Reason};
 
-/// What ends by itself in a namespace.
+/// Deadlines of a namespace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DueIndex {
-    /// The end of every hold's present phase.
+    /// The end of every hold's current phase.
     pub(super) holds: BTreeSet<Deadline>,
-    /// The end of every wait that has one.
+    /// The end of every wait with a limit.
     pub(super) waits: BTreeSet<WaitEnd>,
 }
 
-/// The end of a hold's present phase: in order of time, then of grant.
+/// The end of a hold's current phase, ordered by time, then by grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deadline {
     pub(super) at_ms: u64,
@@ -26,7 +26,7 @@ pub(super) struct Deadline {
     pub(super) node: NodeId,
 }
 
-/// The end of a wait: in order of time, then of the queue.
+/// The end of a wait, ordered by time, then by queue position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WaitEnd {
     pub(super) at_ms: u64,
@@ -34,8 +34,9 @@ pub(super) struct WaitEnd {
     pub(super) position: QueuePosition,
 }
 
-/// What ends first in a namespace. Of what is due at one time holds come first, so that nobody is told `TIMEOUT_EXIT_CODE` of a
-/// lock that was free in time. The number is the token or the wait, which no two namespaces of a shard share.
+/// The first deadline of a namespace. At equal times holds end before waits, so that no waiter receives
+/// `TIMEOUT_EXIT_CODE` for a lock that was free in time. `number` is the fencing token or the wait; no two namespaces
+/// of a shard share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FirstDue {
     pub(super) at_ms: u64,
@@ -61,9 +62,9 @@ impl Hold {
 }
 
 impl LocksState {
-    /// Ends phases of holds and waits whose time the clock has reached, as many as a slice has, and grants after each what
-    /// it lets in, as if the leader had been punctual. Within a namespace that is in order of time; where there is more
-    /// than a slice, every account has its share of it.
+    /// Ends hold phases and waits that are due at the shard clock, within one slice. After each, grants the requests
+    /// that it unblocks, as if the leader had been punctual. Within a namespace, follows the order of time. If more
+    /// than a slice is due, each account gets an equal share.
     pub(super) fn expire_due(&mut self, context: &EntryContext) {
         while self.budget.ends > 0 {
             let first = self.due.range(..=self.due_bound()).filter(|first| !self.has_pending_grants(first.slot));
@@ -97,18 +98,18 @@ impl LocksState {
         self.namespaces.get(slot).id.account
     }
 
-    /// Above all that is due at the clock, and below the rest.
+    /// Returns a bound above all deadlines that are due, and below the rest.
     fn due_bound(&self) -> FirstDue {
         FirstDue { at_ms: self.common.clock_ms, is_wait: true, number: u64::MAX, slot: u32::MAX }
     }
 
-    /// Whether a namespace has to go on granting before anything else ends there.
+    /// Returns whether a namespace must continue granting before anything else ends in it.
     fn has_pending_grants(&self, slot: u32) -> bool {
         self.namespaces.get(slot).has_pending_grants
     }
 
-    /// Ends a wait, or the present phases that began with one grant and end at one time, in order of path; how many. The
-    /// end of what others wait for may change who waits for whom, so that is charged.
+    /// Ends one wait, or the phases that share a grant and a deadline, in path order. Returns how many ended. The end
+    /// of an awaited hold may change the wait-for graph, so this charges for rebuilding it.
     fn end_first_due(&mut self, first: FirstDue, at_most: usize, context: &EntryContext) -> usize {
         let mut work = self.txn_in(first.slot, context);
         if first.is_wait {

@@ -1,4 +1,4 @@
-//! Carrying out what was granted.
+//! Applies grants.
 
 use std::num::NonZeroU64;
 
@@ -14,8 +14,8 @@ use super::waiting::BlockedOn;
 use crate::{Claim, EventKind, FencingToken, Mode, Phase, Reason};
 
 impl NamespaceTxn<'_> {
-    /// Grants claims that nothing stands in the way of: new holds, holds that go on, holds that change their mode. One
-    /// revision for all that is new: that is their token. Without anything new, the token of the first.
+    /// Grants claims that nothing blocks: new holds, extensions and mode changes. All new holds share one revision,
+    /// which is their fencing token. If nothing is new, returns the token of the first hold.
     pub(super) fn grant(
         &mut self,
         owner: OwnerId,
@@ -26,7 +26,7 @@ impl NamespaceTxn<'_> {
         let deadline_ms = terms.ttl_ms.and_then(|ttl_ms| NonZeroU64::new(self.common.clock_ms.saturating_add(ttl_ms)));
         self.ns.spend(claims.len());
         let request = self.insert_granted_request(owner, claims.len(), call);
-        // What a request with an id was granted is given back by that id.
+        // A request with an id is rolled back by that id.
         let by_id = Attempts::of(0);
         let call = if request.is_some() { GrantContext { attempts: &by_id, ..call } } else { call };
         let mut new: Vec<(NodeId, Mode)> = Vec::new();
@@ -90,7 +90,8 @@ impl NamespaceTxn<'_> {
         self.ns.usage.grants = self.ns.usage.grants.saturating_add(1);
     }
 
-    /// The owner's hold goes on as this call says. A call that may be gone does not make known what was known before.
+    /// Extends the owner's hold with the terms of this call. If the caller may have left, the hold does not become
+    /// permanent by it.
     fn extend(
         &mut self,
         node: NodeId,
@@ -131,7 +132,7 @@ impl NamespaceTxn<'_> {
         self.ns.tree.set_revision(node, token);
     }
 
-    /// A writer becomes a reader and keeps its token. Others may be let in now.
+    /// Downgrades WRITE to READ and keeps the fencing token. This may unblock other requests.
     pub(super) fn downgrade(&mut self, node: NodeId, owner: OwnerId) {
         let revision = self.common.next_revision();
         let (mut token, rules) = (0, self.rules);
@@ -146,13 +147,13 @@ impl NamespaceTxn<'_> {
         self.unblock_waiters(node, owner);
     }
 
-    /// Whoever watches a hold that ended or got weaker has to be looked at.
+    /// Schedules requests that are blocked on a hold that ended or was downgraded.
     pub(super) fn unblock_waiters(&mut self, node: NodeId, owner: OwnerId) {
         self.ns.blocked_index.unblock(BlockedOn::Hold(node, owner));
         self.ns.unblock_ancestors(node);
     }
 
-    /// A record of a request of a session that has an id.
+    /// Records a granted request of a session that has a request id.
     fn insert_granted_request(&mut self, owner: OwnerId, claimed: usize, call: GrantContext<'_>) -> Option<u32> {
         let request_id = call.request_id?;
         let session_id = self.ns.owners.name(owner).session()?.session_id.clone();
@@ -182,8 +183,8 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Other waiting requests of the owner that claim one of these paths in another mode than it now holds can't be
-    /// granted any more; except those that wait to change it.
+    /// Ends other waiting requests of the owner that claim one of these paths in another mode than it now holds. They
+    /// can't be granted any more. Requests that wait to change the mode stay.
     pub(super) fn end_contradicted_waits(&mut self, owner: OwnerId, nodes: &[NodeId]) {
         let mut ended: Vec<QueuePosition> = Vec::new();
         let Some(awaits) = self.ns.owners.get(owner).waits.as_deref() else { return };

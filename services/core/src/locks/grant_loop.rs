@@ -1,4 +1,4 @@
-//! Granting those who wait, as soon as they can be.
+//! Grants waiting requests as soon as possible.
 
 use super::effects::ResolvedWait;
 use super::end::GrantContext;
@@ -7,20 +7,20 @@ use super::txn::NamespaceTxn;
 use super::waiting::{BlockedOn, WaitingRequest};
 use crate::Reason;
 
-/// What it costs to look whether a request can be granted, for each of its claims.
+/// Cost of one evaluation of a request, for each of its claims.
 const EVALUATION_COST: usize = 8;
 
 impl NamespaceTxn<'_> {
-    /// Grants whoever can be granted, always the first in the queue, until nobody can, or until the slice is used up. Who
-    /// is left is granted by the next entry in the same order, and until then nobody else who waits is.
+    /// Grants waiting requests, always the first in the queue, until none can be granted or the slice is used up. The
+    /// next entry grants the remaining ones in the same order; until then no other waiting request is granted.
     ///
-    /// Every waiting request watches one thing that keeps it waiting, so only those whose thing went are looked at:
-    /// that is the next in the queue, not all of it. Where many watched the same, and have to wait for something else now,
-    /// it goes on in the next entry too.
+    /// Every waiting request has one blocker. The loop evaluates only requests whose blocker ended: the next in the
+    /// queue, not all of it. If many requests had the same blocker and now have to wait for another, the next entry
+    /// continues this too.
     ///
-    /// Each grant may change who waits for whom. Finding that out is part of the slice, so with many who are tangled there
-    /// are fewer grants in one. It is charged when another grant follows, and always as if it were found out anew: whether
-    /// that is needed depends on what this replica has kept.
+    /// Each grant may change the wait-for graph. Rebuilding the closure counts towards the slice, so many tangled
+    /// owners mean fewer grants per slice. It is charged when another grant follows, and always as a full rebuild,
+    /// because whether one is needed depends on what this replica has cached.
     pub(super) fn run_grant_loop(&mut self) {
         let mut grants = if self.ns.has_pending_grants || self.ns.is_frozen() { 0 } else { self.budget.grants };
         let may_grant = grants;
@@ -60,7 +60,7 @@ impl NamespaceTxn<'_> {
         self.update_jobs();
     }
 
-    /// Charges what it takes to find out who waits for whom, which is found out anew unless it was just now.
+    /// Charges the cost of the closure. Rebuilds it first, unless it is fresh.
     pub(super) fn charge_closure(&mut self, is_fresh: bool) {
         if !is_fresh {
             self.ns.closure_is_stale = true;
@@ -70,7 +70,7 @@ impl NamespaceTxn<'_> {
         self.budget.visits = self.budget.visits.saturating_sub(cost);
     }
 
-    /// The request need not wait any longer.
+    /// Ends or grants a wait whose request is not blocked any more.
     fn resolve_wait(&mut self, place: QueuePosition) {
         let swept_with = self.ns.sweep_of_wait(place);
         if let Some(sweep) = swept_with.and_then(|began| self.ns.sweeps.get_mut(&began)) {
@@ -106,7 +106,7 @@ impl NamespaceTxn<'_> {
         self.effects.wait_resolved(&self.ns.id, settled);
     }
 
-    /// Ends a wait without a grant. Its owner is forgotten with its last wait or hold.
+    /// Ends a wait without a grant. Removes its owner with the owner's last wait or hold.
     pub(super) fn end_wait(&mut self, place: QueuePosition, reason: Reason) {
         let waiting = self.leave_queue(place);
         let settled = ResolvedWait {

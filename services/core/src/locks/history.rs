@@ -1,4 +1,4 @@
-//! The events of a namespace that are remembered.
+//! The retained events of a namespace.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::{
     Path, Revision, codec,
 };
 
-/// An event as it is written: the same bytes as an [`Event`] has, from what is at hand.
+/// An event to encode: it has the same encoding as [`Event`] and borrows its content.
 #[derive(Serialize)]
 pub(super) struct EventRecord<'a> {
     pub(super) revision: Revision,
@@ -25,35 +25,35 @@ pub(super) struct EventRecord<'a> {
     pub(super) claims: Vec<EventClaim<'a>>,
 }
 
-/// A [`Claim`] as it is written.
+/// A [`Claim`] to encode.
 #[derive(Serialize)]
 pub(super) struct EventClaim<'a> {
     pub(super) path: Vec<&'a str>,
     pub(super) mode: Mode,
 }
 
-/// So many events make a block.
+/// Number of events in a block.
 const EVENTS_PER_BLOCK: usize = 64;
 
-/// The latest events, in order of revision. They are kept as bytes: few are ever read. A clone shares the blocks.
+/// The latest events in order of revision. They stay encoded, because few are ever read. A clone shares the blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    /// All but the last are full, and none is empty.
+    /// All blocks but the last are full, and none is empty.
     blocks: VecDeque<Arc<Block>>,
-    /// How many events of the first block are forgotten.
+    /// The number of evicted events in the first block.
     skipped: usize,
     len: usize,
-    /// What those that are remembered are charged with.
+    /// The charge of the retained events.
     bytes: u64,
-    /// The last one that was forgotten; 0 when none was.
+    /// The revision of the last evicted event; 0 if there is none.
     compacted: Revision,
 }
 
-/// Events one behind the other.
+/// Concatenated encoded events.
 #[derive(Clone, Debug, Default)]
 struct Block {
     bytes: Vec<u8>,
-    /// The revision of each event, and where its bytes end.
+    /// The revision of each event, and the end of its bytes.
     ends: Vec<(Revision, usize)>,
 }
 
@@ -74,8 +74,8 @@ impl Block {
         self.ends.iter().enumerate().map(|(index, (revision, _))| (*revision, self.bytes_of(index)))
     }
 
-    /// Some of the events, for somebody else to look at. A block that is not full is not shared: the next event would
-    /// have to copy all of it.
+    /// Shares some of the events with a reader. Copies from a block that is not full: sharing it would make the next
+    /// event copy all of it.
     fn share(self: &Arc<Self>, range: Range<usize>) -> (Arc<Self>, Range<usize>) {
         if self.ends.len() == EVENTS_PER_BLOCK {
             return (Arc::clone(self), range);
@@ -96,7 +96,7 @@ pub(super) struct EventPage {
 }
 
 impl History {
-    /// Remembers one more, and so many at most, of so many bytes as charged.
+    /// Appends an event, keeping at most `max` events and `max_bytes` of charge.
     pub(super) fn push(&mut self, event: &EventRecord<'_>, max: usize, max_bytes: u64) {
         self.push_bytes(event.revision, &codec::encode(event), max, max_bytes);
     }
@@ -119,7 +119,7 @@ impl History {
         self.shrink_to(max_bytes);
     }
 
-    /// Forgets the oldest until no more than so many bytes are left; how many that were too many.
+    /// Evicts the oldest events until at most `max_bytes` remain. Returns the bytes evicted.
     pub(super) fn shrink_to(&mut self, max_bytes: u64) -> u64 {
         let before = self.bytes;
         while self.bytes > max_bytes {
@@ -128,12 +128,13 @@ impl History {
         before - self.bytes
     }
 
-    /// Forgets the oldest events of so many bytes, and no more, but keeps as many as are said; how many went.
+    /// Evicts the oldest events of at least `bytes`, and no more than needed, keeping about `kept` bytes. Returns the
+    /// bytes evicted.
     pub(super) fn evict(&mut self, bytes: u64, kept: u64) -> u64 {
         self.shrink_to(self.bytes.saturating_sub(bytes).max(kept.min(self.bytes)))
     }
 
-    /// What the events are charged with.
+    /// Returns the charge of the events.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -150,7 +151,7 @@ impl History {
         }
     }
 
-    /// Takes an event of a snapshot; false when it is out of order, one too many, or no event.
+    /// Appends an event of a snapshot. Returns false if it is out of order, exceeds `max`, or is no valid event.
     pub(super) fn restore(&mut self, revision: Revision, bytes: &[u8], max: usize) -> bool {
         let last = self.blocks.back().map_or(self.compacted, |block| block.last());
         let is_event = || codec::decode::<Event>(bytes).is_ok_and(|event| event.revision == revision);
@@ -173,7 +174,7 @@ impl History {
         self.blocks.iter().flat_map(|block| block.events()).skip(self.skipped)
     }
 
-    /// The events from a revision on, as many as one question looks at. `now` is the shard's revision.
+    /// Returns the events from a revision on, as many as one query examines. `now` is the shard's revision.
     pub(super) fn range(&self, from: Option<Revision>, now: Revision) -> Result<HistoryRange, CommandError> {
         let Some(from) = from else {
             return Ok(HistoryRange { segments: vec![], next_revision: now + 1, more: false });
@@ -185,7 +186,7 @@ impl History {
         let mut part = HistoryRange { segments: vec![], next_revision: from.max(now + 1), more: false };
         let mut room = PageBudget::new(MAX_EVENTS_EXAMINED, MAX_EVENT_BYTES_EXAMINED);
         for block in self.blocks.range(start..) {
-            // What is forgotten of the first block comes before `from`, too.
+            // The evicted events of the first block also precede `from`.
             let begin = block.ends.partition_point(|(revision, _)| *revision < from);
             let fitting = (begin..block.ends.len()).take_while(|index| room.try_take(block.bytes_of(*index).len()));
             let end = begin + fitting.count();
@@ -199,22 +200,22 @@ impl History {
     }
 }
 
-/// Some events of a history, apart from the state: whoever looks through them holds nobody up.
+/// Some events of a history, detached from the state, so that a reader does not block the shard.
 #[derive(Debug)]
 pub(super) struct HistoryRange {
     segments: Vec<(Arc<Block>, Range<usize>)>,
-    /// The one after the last.
+    /// The revision after the last event.
     next_revision: Revision,
     more: bool,
 }
 
 impl HistoryRange {
-    /// How many events there are.
+    /// Returns the number of events.
     pub(super) fn len(&self) -> usize {
         self.segments.iter().map(|(_, range)| range.len()).sum()
     }
 
-    /// Those that concern the prefix.
+    /// Returns the events that concern the prefix.
     pub(super) fn page(&self, prefix: &Path, limit: u32) -> EventPage {
         let mut page = EventPage { events: vec![], next_revision: self.next_revision, more: self.more };
         let mut room = PageBudget::of(limit);
@@ -234,7 +235,7 @@ impl HistoryRange {
     }
 }
 
-/// Whether something at, under or above the prefix is claimed. The empty prefix lets everything pass.
+/// Returns whether a claim is at, below or above the prefix. The empty prefix matches every event.
 fn matches_prefix(claims: &[Claim], prefix: &Path) -> bool {
     prefix.0.is_empty()
         || claims.iter().any(|claim| prefix.is_prefix_of(&claim.path) || claim.path.is_prefix_of(prefix))
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(page(2 * all + 1), Ok(vec![]));
     }
 
-    /// A history of so many events, each with so many bytes of process id, at the even revisions from 2 on.
+    /// Builds a history of `events` events, each with a process id of `bytes` bytes, at the even revisions from 2 on.
     fn history_of(events: u64, bytes: usize) -> History {
         let mut history = History::default();
         for number in 1..=events {
@@ -319,7 +320,8 @@ mod tests {
         history
     }
 
-    /// Looks through all from a revision on for what is not there; how many events each look examined.
+    /// Reads all events from a revision on with a prefix that matches none. Returns how many events each query
+    /// examined.
     fn scan_all(history: &History, mut from: Revision, now: Revision) -> Vec<usize> {
         let mut examined = Vec::new();
         loop {

@@ -7,28 +7,27 @@ use super::hold::Hold;
 use super::owner::OwnerId;
 use crate::FencingToken;
 
-/// The holds of one path: one writer, or readers in order of arrival, which is that of their tokens.
+/// The holds of one path: one WRITE hold, or READ holds in order of grant, which is the order of their tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Holds {
     #[default]
     None,
     /// Most locks never have a second holder.
     One(Hold),
-    /// Shared with a snapshot under way; apart, since there may be very many.
+    /// Shared with snapshots in progress. Behind a pointer, because there may be very many holds.
     Many(Arc<ManyHolds>),
 }
 
-/// Few holds are looked through; more are found by their owners.
+/// Up to this many holds are scanned; beyond it, an index by owner is used.
 const MAX_SCANNED: usize = 16;
 
-/// Two holds or more. Each is found by its token and by its owner in few steps, and taken out without moving more than
-/// half of the others.
+/// Two or more holds. Lookup by token or by owner takes few steps. Removal moves at most half of the other holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManyHolds {
-    /// From `start` on in order of token; what is before it is of no meaning.
+    /// The holds from `start` on, in order of token; earlier elements are meaningless.
     holds: Vec<Hold>,
     start: usize,
-    /// The tokens of their owners, once there have been more than a few.
+    /// The tokens by owner, once there have been more than [`MAX_SCANNED`] holds.
     by_owner: BTreeMap<OwnerId, FencingToken>,
 }
 
@@ -129,7 +128,7 @@ impl ManyHolds {
 
     fn remove(&mut self, index: usize) -> Hold {
         let hold = if index - self.start < self.holds.len() - index {
-            // Those before it move up; what is left in front is cut off once it is half of all.
+            // Shifts the holds before it up. The unused front is cut off once it exceeds half of the vector.
             self.holds[self.start..=index].rotate_right(1);
             let gone = &mut self.holds[self.start];
             self.start += 1;

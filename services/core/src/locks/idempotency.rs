@@ -1,4 +1,4 @@
-//! Repeats: a request finds its place in the queue, or what it was granted, and takes neither twice.
+//! Idempotency: a repeated request finds its queued request or its grant and is not applied twice.
 
 use super::acquire::refused;
 use super::attempts::Attempts;
@@ -16,7 +16,8 @@ use super::wait_graph::Dependents;
 use crate::{Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, Mode, Owner, Reason, Refused, Wait};
 
 impl NamespaceTxn<'_> {
-    /// What is known of the request from an earlier call. An old message of a session changes nothing.
+    /// Returns the outcome of the request if an earlier call made it known. An old message of a session changes
+    /// nothing.
     pub(super) fn repeated(
         &mut self,
         request: &Acquire,
@@ -37,7 +38,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// The newest call's terms and end of wait count. One that does not wait leaves the end as it is.
+    /// Applies the terms and the wait limit of the newest call. A call that does not wait leaves the limit unchanged.
     fn repeat_wait(&mut self, request: &Acquire, place: QueuePosition, left: &[u64], is_new: bool) -> AcquireOutcome {
         let (waits, rules) = (!matches!(request.wait, Wait::No | Wait::For(0)), self.rules);
         let ends_at_ms = self.ends_at_ms(request.wait);
@@ -58,7 +59,7 @@ impl NamespaceTxn<'_> {
         let (not_granted, is_free) = self.ns.queue_status(place, self.with_views);
         let mut not_granted = truncated(not_granted);
         if is_free {
-            // The answer says where it stood; whoever waits for it hears of the grant.
+            // The reply reports the current position; the waiting call receives the grant.
             self.ns.blocked_index.schedule(place);
             self.run_grant_loop();
         }
@@ -69,7 +70,7 @@ impl NamespaceTxn<'_> {
         refused(not_granted)
     }
 
-    /// Metadata for which there is no room does not come in place of what is there.
+    /// Updates the terms of a waiting request. Without capacity for the new metadata, the old metadata stays.
     fn update_wait_terms(&mut self, place: QueuePosition, mut terms: HoldTerms) {
         let waiting = self.ns.waiting(place);
         let (bytes, claims) = (terms.metadata.len(), waiting.claims.len() as u64);
@@ -84,8 +85,9 @@ impl NamespaceTxn<'_> {
         self.ns.charged.waiting = self.ns.charged.waiting - before + after;
     }
 
-    /// A granted request is granted as long as all that it claims is held. Once some of it was lost, or weakened by
-    /// another request of the owner, it has to be released. A hold that was upgraded since has another token.
+    /// Repeats a granted request. It remains granted as long as all of its claims are held. If a hold was lost, or
+    /// downgraded by another request of the owner, the client has to release the request. A hold that was upgraded
+    /// since has another token.
     fn repeat_grant(&mut self, request: &Acquire, granted: u32, left: &[u64], is_new: bool) -> AcquireOutcome {
         if is_new {
             let rules = self.rules;
@@ -113,7 +115,7 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
-    /// The unreleased request of that name or, without one, with these claims.
+    /// Returns the unreleased request with that id or, without an id, with these claims.
     pub(super) fn named_request(
         &self,
         owner: &Owner,
@@ -156,9 +158,9 @@ impl Namespace {
         }
     }
 
-    /// Why a request waits, and where; and whether it need not, so that it has to be looked at. Whoever can be granted is
-    /// granted in the step that makes it so, so that is not expected; it is no reason to stop for everybody either. By whom it is kept
-    /// waiting is said only when somebody is to see it.
+    /// Returns why a request waits and at which position. Also returns whether it can be granted and must be scheduled.
+    /// That is not expected, because every command grants what it unblocks, but it is no reason to fail the shard. The
+    /// blockers are included only if `shows`.
     pub(super) fn queue_status(&self, place: QueuePosition, shows: bool) -> (Refused, bool) {
         let asked = self.evaluation_of(place);
         let mut waiters = Dependents::default();

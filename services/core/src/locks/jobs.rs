@@ -1,8 +1,8 @@
-//! Going on with what takes more than one slice.
+//! Continues work that takes more than one slice.
 //!
-//! What is long is begun by one command and goes on at the beginning of each entry, one slice at a time, until it is
-//! finished. While something is left the leader proposes entries without commands, one after the other. Accounts take
-//! turns, and so do the namespaces of one.
+//! A command begins long work, and each following entry continues it by one slice until it is finished. While work
+//! remains, the leader proposes entries without commands, one after the other. Accounts are served round-robin, and so
+//! are the namespaces of an account.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -18,19 +18,19 @@ use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
 use crate::{AccountId, EntryContext, Incarnation, JobState, Path, Revision};
 
-/// Namespaces in which something was begun and is not finished.
+/// Namespaces with unfinished work.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobQueue {
     accounts: BTreeMap<AccountId, AccountJobs>,
-    /// Whose turn it was last, since there were any.
+    /// The account that was served last, since the queue was last empty.
     cursor: Option<AccountId>,
 }
 
-/// The namespaces of one account take turns too.
+/// The namespaces of one account, served round-robin.
 #[derive(Clone, Debug, Default)]
 struct AccountJobs {
     namespaces: BTreeSet<Incarnation>,
-    /// Whose turn it was last, since there were any of the account.
+    /// The namespace that was served last, since the account was last without work.
     cursor: Option<Incarnation>,
 }
 
@@ -64,7 +64,7 @@ impl JobQueue {
         })
     }
 
-    /// Where the account goes on whose turn it is now.
+    /// Returns the next namespace of the next account.
     fn next(&mut self) -> Option<NamespaceKey> {
         let after = self.cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.accounts.range((after, Bound::Unbounded)).next().or(self.accounts.first_key_value());
@@ -76,7 +76,7 @@ impl JobQueue {
         next.map(|incarnation| NamespaceKey { account, incarnation })
     }
 
-    /// Whose turn it was last, of accounts and in each of them: for a snapshot.
+    /// Returns the accounts and namespaces that were served last, for a snapshot.
     pub(super) fn cursors(&self) -> Option<JobCursors> {
         let of_accounts = self.accounts.iter().filter_map(|(account, busy)| Some((*account, busy.cursor?)));
         let last = self.cursor.filter(|_| !self.is_empty())?;
@@ -93,28 +93,28 @@ impl JobQueue {
     }
 }
 
-/// Whose turn it was last.
+/// The accounts and namespaces that were served last.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct JobCursors {
     last: AccountId,
     of_accounts: Vec<(AccountId, Incarnation)>,
 }
 
-/// Waits that go, and up to which place was looked.
+/// Waits to end, and the position up to which the queue was scanned.
 #[derive(Default)]
 pub(super) struct WaitBatch {
     pub(super) found: Vec<QueuePosition>,
     pub(super) scanned_to: Option<QueuePosition>,
 }
 
-/// Holds that go, and up to which path was looked.
+/// Holds to end, and the path up to which the tree was scanned.
 pub(super) struct HoldBatch {
     pub(super) found: Vec<(NodeId, OwnerId)>,
     pub(super) scanned_to: Option<Path>,
 }
 
 impl LocksState {
-    /// One slice of what was begun and is not finished.
+    /// Runs one slice of unfinished work.
     pub(super) fn run_jobs(&mut self, context: &EntryContext) {
         while self.budget.grants > 0 && self.budget.ends > 0 && self.budget.visits > 0 {
             let Some(key) = self.jobs.next() else { return };
@@ -122,7 +122,7 @@ impl LocksState {
         }
     }
 
-    /// How far it is with what a command began.
+    /// Returns the state of the work that a command began.
     pub(crate) fn job_state(&self, began: Revision) -> JobState {
         let mut busy = self.jobs.iter().filter_map(|key| self.slots.get(&key));
         if busy.any(|slot| self.namespaces.get(*slot).sweeps.contains_key(&began)) {
@@ -137,7 +137,7 @@ impl LocksState {
 }
 
 impl NamespaceTxn<'_> {
-    /// Grants come first: what ends later lets in those who come later.
+    /// Grants come first: work that ends later unblocks later requests.
     fn run_jobs(&mut self) {
         self.ns.has_pending_grants = false;
         self.run_grant_loop();
@@ -153,7 +153,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// The next waits that go, of those that came before a revision, as many as are left of the slice.
+    /// Returns the next waits to end among those older than revision `before`, as many as the slice allows.
     pub(super) fn next_waits(
         &mut self,
         after: Option<QueuePosition>,
@@ -177,7 +177,7 @@ impl NamespaceTxn<'_> {
         some
     }
 
-    /// The first waits of these owners that go, as many as are left of the slice.
+    /// Returns the first waits of these owners to end, as many as the slice allows.
     pub(super) fn next_waits_of(
         &mut self,
         owners: &[OwnerId],
@@ -191,7 +191,7 @@ impl NamespaceTxn<'_> {
         WaitBatch { found, scanned_to: None }
     }
 
-    /// The next holds that go, in order of path, as many as are left of the slice.
+    /// Returns the next holds to end in path order, as many as the slice allows.
     pub(super) fn next_holds(
         &mut self,
         after: Option<&Path>,
@@ -206,7 +206,7 @@ impl NamespaceTxn<'_> {
             self.budget.visits = self.budget.visits.saturating_sub(holds.len().max(1));
             let mut goes = holds.iter().filter(|hold| goes(ns, node, hold)).map(|hold| (node, hold.owner));
             found.extend(self.budget.take(goes.by_ref()));
-            // What is left of one path comes next.
+            // The next batch continues with the rest of this path.
             if goes.next().is_none() {
                 reached = Some(node);
             }
@@ -214,7 +214,7 @@ impl NamespaceTxn<'_> {
         HoldBatch { found, scanned_to: reached.map(|node| ns.tree.path_of(node)) }
     }
 
-    /// The first holds of these owners that go, as many as are left of the slice.
+    /// Returns the first holds of these owners to end, as many as the slice allows.
     pub(super) fn next_holds_of(
         &mut self,
         owners: &[OwnerId],
@@ -226,7 +226,7 @@ impl NamespaceTxn<'_> {
         HoldBatch { found: self.budget.take(holds), scanned_to: None }
     }
 
-    /// The first holds at a path that go, as many as are left of the slice.
+    /// Returns the first holds at a path to end, as many as the slice allows.
     pub(super) fn next_holds_at(&mut self, path: &Path, goes: impl Fn(&Namespace, NodeId, &Hold) -> bool) -> HoldBatch {
         let ns = &*self.ns;
         let node = ns.tree.find(path).into_iter();
@@ -235,7 +235,7 @@ impl NamespaceTxn<'_> {
         HoldBatch { found: self.budget.take(holds), scanned_to: None }
     }
 
-    /// Keeps in step whether there is something to go on with.
+    /// Adds the namespace to the job queue or removes it, depending on whether work remains.
     pub(super) fn update_jobs(&mut self) {
         let key = NamespaceKey::of(&self.ns.id);
         if self.ns.has_jobs() {
@@ -247,7 +247,7 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
-    /// Whether something was begun here and is not finished.
+    /// Returns whether the namespace has unfinished work.
     pub(super) fn has_jobs(&self) -> bool {
         self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Making what a session has what its client knows of.
+//! Reconciles the state of a session with the state that its client reports.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,9 @@ use crate::{
 };
 
 impl NamespaceTxn<'_> {
-    /// Holds that the client does not list end, unless a pending request claims them; waits that are not pending end.
-    /// What it believes to hold and does not, it is told. When more ends than is left of the slice, the answer has to wait
-    /// until it has, and does not count it.
+    /// Ends holds that the client does not list, unless a pending request claims them, and waits that are not pending.
+    /// Reports the listed holds that the session does not have. If the work exceeds the slice, the response has to wait
+    /// for it and does not count it.
     pub(super) fn lock_info(&mut self, info: &LockInfo) -> Result<Response, CommandError> {
         if !self.check_sequence(&info.session_id, info.message)? {
             let number = self.ns.sessions.get(info.session_id.as_str()).map(|session| session.facts.number);
@@ -42,7 +42,8 @@ impl NamespaceTxn<'_> {
         Ok(Response::Reconciled { lost, ended_holds, ended_waits })
     }
 
-    /// A hold that a pending request changed is said by the answer to that.
+    /// Returns the lost holds. The response to a pending request reports a hold that it changed, so such holds are left
+    /// out.
     fn lost_holds<'a>(&self, number: SessionNumber, info: &'a LockInfo) -> Vec<&'a ReportedHold> {
         let requests = self.session_numbered(number).map(|session| &session.requests);
         let granted = info.pending.iter().filter_map(|request_id| match requests?.get(request_id.as_str())? {
@@ -54,7 +55,7 @@ impl NamespaceTxn<'_> {
         lost.filter(|hold| !self.ns.tree.find(&hold.path).is_some_and(|node| claimed.contains(&node))).collect()
     }
 
-    /// Nothing when it is more than is left of the slice.
+    /// Ends unlisted holds and waits. Returns `None` if that exceeds the slice.
     fn try_end_unlisted(&mut self, info: &LockInfo) -> Option<(u64, u64)> {
         let pending: BTreeSet<&str> = info.pending.iter().map(String::as_str).collect();
         let listed: BTreeSet<(FencingToken, Mode, &Path)> =
@@ -80,7 +81,7 @@ impl NamespaceTxn<'_> {
         Some((unlisted.len() as u64, waits.len() as u64))
     }
 
-    /// The waits of a session that are none of the pending requests.
+    /// Returns the waits of a session that belong to no pending request.
     fn unlisted_waits(&self, owners: &[OwnerId], pending: &BTreeSet<&str>) -> Vec<QueuePosition> {
         let places = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions());
         let is_pending = |place: &QueuePosition| {
@@ -92,7 +93,7 @@ impl NamespaceTxn<'_> {
         places
     }
 
-    /// Whether a pending request claims the hold.
+    /// Returns whether a pending request claims the hold.
     fn is_pending(&self, hold: &Hold, pending: &BTreeSet<&str>) -> bool {
         let mut requests = hold.requests().iter();
         requests.any(|request| pending.contains(&*self.ns.granted_requests.get(*request).request_id))
@@ -100,13 +101,13 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
-    /// What a session lost of what its client believes to hold.
+    /// Returns the reported holds that the session lost.
     pub(super) fn lost_holds_of(&self, session: &Session, held: &[ReportedHold]) -> Vec<LostHold> {
         let lost = held.iter().filter(|hold| !self.has_hold(session.facts.number, hold));
         lost.map(|hold| self.lost_hold(hold)).collect()
     }
 
-    /// Whether a session has a hold as its client believes.
+    /// Returns whether the session has the reported hold.
     fn has_hold(&self, number: SessionNumber, believed: &ReportedHold) -> bool {
         let node = self.tree.find(&believed.path);
         let hold = node.and_then(|node| self.tree.get(node).holds.of_token(believed.fencing_token));

@@ -1,4 +1,4 @@
-//! Metadata as it is kept.
+//! Stored metadata.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Metadata;
 
-/// Metadata as one string of bytes, which the holds of a request share: few ever look at it, and each pair would take
-/// more memory by itself than most have to say. It is written as [`Metadata`] is.
+/// Metadata as one byte string that the holds of a request share. It is rarely read, and a separate allocation per pair
+/// would take more memory than most pairs need. It has the same encoding as [`Metadata`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EncodedMetadata(Option<Arc<[u8]>>);
 
@@ -20,7 +20,7 @@ impl EncodedMetadata {
         Self(Some(bytes.into()))
     }
 
-    /// How many bytes would be kept.
+    /// Returns the size in bytes if encoded.
     pub(super) fn encoded_len(metadata: &Metadata) -> usize {
         if metadata.is_empty() {
             return 0;
@@ -28,7 +28,7 @@ impl EncodedMetadata {
         postcard::to_extend(metadata, Counter(0)).expect("maps of strings have known lengths").0
     }
 
-    /// As it was given.
+    /// Decodes the metadata.
     pub(super) fn get(&self) -> Metadata {
         self.decoded()
     }
@@ -37,12 +37,12 @@ impl EncodedMetadata {
         self.0.is_none()
     }
 
-    /// How many bytes are kept; 0 without any pair.
+    /// Returns the size in bytes; 0 without any pair.
     pub(super) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |bytes| bytes.len())
     }
 
-    /// The same as another, if it says the same, so that both share it.
+    /// Returns a shared copy of `other` if both are equal, otherwise `self`.
     pub(super) fn shared_with(self, other: &Self) -> Self {
         if self == *other { other.clone() } else { self }
     }
@@ -53,7 +53,7 @@ impl EncodedMetadata {
     }
 }
 
-/// Takes bytes and counts them.
+/// Counts the bytes that it receives.
 struct Counter(usize);
 
 impl Extend<u8> for Counter {

@@ -1,11 +1,11 @@
-//! Locks: who holds and who awaits which path of which namespace.
+//! Locks: which owners hold and wait for which paths of which namespaces.
 //!
-//! Invariants: no two owners hold conflicting claims at once; nobody waits for somebody who waits for them; whoever can
-//! be granted is granted in the step that makes it so. Besides a small record for each open namespace, its sessions and
-//! its latest events, only what is held or awaited takes memory.
+//! Invariants: no two owners hold conflicting claims at once; no owner waits for an owner that waits for it; a request
+//! is granted in the step that makes it grantable. Besides a small record for each open namespace, its sessions and its
+//! latest events, memory is used only for holds and waits.
 //!
-//! Deliberately unknown here: who is connected. What others have to be told of an entry is kept as [`crate::Effect`]s
-//! until somebody takes them or the next entry comes.
+//! Deliberately unknown here: which clients are connected. Effects of an entry on other owners are kept as
+//! [`crate::Effect`]s until a caller takes them or the next entry begins.
 
 mod acquire;
 mod attempts;
@@ -90,7 +90,7 @@ pub(crate) use queries::ExaminedEvents;
 pub(crate) use snapshot::FrozenLocks;
 pub use verify::Footprint;
 
-/// Units that every command costs, whatever it does.
+/// Units that every command costs.
 const COMMAND_COST: usize = 8;
 
 /// The state of a locks shard.
@@ -101,44 +101,44 @@ pub struct LocksState {
     names: BTreeMap<(AccountId, String), Incarnation>,
     slots: BTreeMap<NamespaceKey, u32>,
     namespaces: Slab<Namespace>,
-    /// What ends first in each namespace.
+    /// The first deadline of each namespace.
     due: BTreeSet<FirstDue>,
-    /// Namespaces in which something was begun and is not finished.
+    /// Namespaces with unfinished work.
     jobs: JobQueue,
-    /// The clock up to which what is due counts as over: that of the last entry while an entry ends it.
+    /// The clock by which deadlines count as past: the clock of the previous entry while an entry expires items.
     visible_clock_ms: u64,
-    /// Long ends that are done. Not part of the state.
+    /// Finished sweeps. Not part of the state.
     finished: FinishedSweeps,
-    /// Which of these the answer to the command at hand has to wait for. Not part of the state.
+    /// The sweep that the response to the current command has to wait for. Not part of the state.
     awaits: Option<Revision>,
-    /// What is left of the present slice. Not part of the state.
+    /// The remaining budget of the current slice. Not part of the state.
     budget: Budget,
-    /// Where a session is, by its number.
+    /// The namespace slot and the id of each session, by its number.
     sessions: BTreeMap<SessionNumber, (u32, Arc<str>)>,
-    /// What was spent in all namespaces, also in those that are gone. Not part of the state.
+    /// Units spent in all namespaces, including those that are gone. Not part of the state.
     units: Units,
-    /// What accounts did in namespaces that are gone.
+    /// Usage of accounts in namespaces that are gone.
     ended_usage: BTreeMap<AccountId, UsageTotals>,
-    /// What the account's namespaces are charged with, as last settled.
+    /// The charge of each account's namespaces, as last updated.
     charged: BTreeMap<AccountId, u64>,
-    /// Accounts of which that has changed since somebody asked. Not part of the state.
+    /// Accounts whose charge changed since the last query. Not part of the state.
     changed_charges: BTreeSet<AccountId>,
-    /// Where something may have changed since; empty between entries.
+    /// Namespaces whose charge may have changed since; empty between entries.
     touched: Vec<u32>,
     to_shrink: BTreeSet<NamespaceKey>,
-    /// Those of the present entry.
+    /// The rules of the current entry.
     rules: Rules,
-    /// What others have to be told of the present entry. Not part of the state.
+    /// Effects of the current entry on other owners. Not part of the state.
     effects: EffectBuffer,
-    /// Whether somebody is to see the answer to the command at hand. Not part of the state.
+    /// Whether a caller receives the response to the current command. Not part of the state.
     with_views: bool,
-    /// Namespaces that are gone and of which the indexes have something. Not part of the state.
+    /// Closed namespaces that the indexes still refer to. Not part of the state.
     closed: Vec<ClosedNamespace>,
-    /// Those of which nothing has anything, until somebody takes them or the next entry comes. Not part of the state.
+    /// Completely purged namespaces, until a caller takes them or the next entry begins. Not part of the state.
     purged: Purged,
 }
 
-/// Names an open namespace; an incarnation is unique in its account.
+/// Identifies an open namespace; an incarnation is unique within its account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct NamespaceKey {
     account: AccountId,
@@ -151,7 +151,7 @@ impl NamespaceKey {
     }
 }
 
-/// Two shards are equal when their snapshots are: the rest is found from it.
+/// Two shards are equal if their snapshots are; everything else is derived from the snapshot.
 impl PartialEq for LocksState {
     fn eq(&self, other: &Self) -> bool {
         self.freeze().encode() == other.freeze().encode()
@@ -188,8 +188,8 @@ impl LocksState {
         }
     }
 
-    /// Goes on with what was begun, and ends what is due at the clock of the entry, one slice of each. What the entry
-    /// before it left to tell is dropped.
+    /// Continues unfinished work, then expires items that are due at the clock of the entry, one slice each. Drops
+    /// effects of the previous entry that no caller took.
     pub(crate) fn begin_entry(&mut self, context: &EntryContext) {
         self.drop_effects();
         self.purge_indexes(usize::MAX);
@@ -208,7 +208,7 @@ impl LocksState {
         self.budget = Budget::of(&self.common.bounds);
     }
 
-    /// Passes new bounds on.
+    /// Passes changed bounds to the namespaces.
     fn apply_new_bounds(&mut self) {
         let first = self.slots.values().next().map(|slot| self.namespaces.get(*slot));
         if first.is_none_or(|namespace| Arc::ptr_eq(&namespace.bounds, &self.common.bounds)) {
@@ -218,7 +218,7 @@ impl LocksState {
             let namespace = self.namespaces.get_mut(*slot);
             let looked_freely = !namespace.bounds.limits_visits();
             namespace.bounds = Arc::clone(&self.common.bounds);
-            // What each watches decides nothing as long as looks are free, so replicas may differ in it.
+            // As long as visits are unlimited, the recorded blockers decide nothing, so replicas may differ in them.
             if looked_freely && namespace.bounds.limits_visits() {
                 namespace.recompute_blocked_on();
             }
@@ -271,7 +271,7 @@ impl LocksState {
             Ok(answer)
         });
         let answers = answers.collect();
-        // What began last is done last, as far as one session goes.
+        // Within one session, the sweep that began last finishes last.
         self.awaits = last;
         Ok(Response::Batch(answers))
     }
@@ -280,7 +280,7 @@ impl LocksState {
         if self.has_jobs() { Some(self.common.clock_ms) } else { self.due.first().map(|first| first.at_ms) }
     }
 
-    /// Whether something was begun and is not finished, or is due and has not ended.
+    /// Returns whether work is unfinished, or a deadline is due and not yet handled.
     pub(crate) fn has_jobs(&self) -> bool {
         !self.jobs.is_empty() || self.due.first().is_some_and(|first| first.at_ms <= self.common.clock_ms)
     }
@@ -291,14 +291,14 @@ impl LocksState {
         slot.copied().ok_or(CommandError::NamespaceNotFound)
     }
 
-    /// The open namespace that a query is about.
+    /// Returns the open namespace of a query.
     fn find(&self, wanted: &NamespaceRef) -> Result<&Namespace, CommandError> {
         let namespace = self.namespaces.get(self.slot(wanted)?);
         namespace.now_ms.set(self.visible_clock_ms);
         Ok(namespace)
     }
 
-    /// The open namespace that a command is about, with all that it takes to change it.
+    /// Opens a transaction on the namespace of a command.
     fn txn(&mut self, wanted: &NamespaceRef, context: &EntryContext) -> Result<NamespaceTxn<'_>, CommandError> {
         let work = self.txn_in(self.slot(wanted)?, context);
         work.ns.spend(COMMAND_COST);

@@ -1,4 +1,4 @@
-//! What one open namespace has.
+//! The state of one open namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,58 +27,58 @@ use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber,
 pub(super) struct Namespace {
     pub(super) id: Arc<NamespaceRef>,
     pub(super) limits: Limits,
-    /// Those of the shard.
+    /// The bounds of the shard.
     pub(super) bounds: Arc<Bounds>,
     pub(super) tree: Tree,
     pub(super) owners: Owners,
-    /// How many holds there are.
+    /// The number of holds.
     pub(super) hold_count: u64,
     /// The queue.
     pub(super) waits: BTreeMap<QueuePosition, Arc<WaitingRequest>>,
-    /// How many claims the waiting requests have together.
+    /// The number of claims of all waiting requests.
     pub(super) claims_waiting: u64,
-    /// Who watches what, and who has to be looked at: nobody between commands, unless there were more grants than a
-    /// slice has.
+    /// The blockers of waiting requests, and the requests to evaluate. Between commands there are none, unless more
+    /// grants were possible than a slice allows.
     pub(super) blocked_index: BlockedIndex,
-    /// Some who could be granted are left for the next entry, before anybody who comes later.
+    /// Whether grants are left for the next entry. They precede any later request.
     pub(super) has_pending_grants: bool,
-    /// What ends by itself.
+    /// The deadlines of holds and waits.
     pub(super) due: DueIndex,
-    /// What of it is in the shard's index.
+    /// The deadline that the shard's index contains.
     pub(super) first_due: Option<FirstDue>,
-    /// The shard's clock as others know it: that of the last entry while an entry ends what is due. Not part of the state;
-    /// it is set whenever somebody looks.
+    /// The visible shard clock: the clock of the previous entry while an entry expires items. Not part of the state;
+    /// set before every access.
     pub(super) now_ms: ClockCell,
-    /// The waiting requests with the same claims.
+    /// The waiting requests by claim set.
     pub(super) by_claim_set: BTreeMap<ClaimSet, BTreeSet<QueuePosition>>,
-    /// All owners that wait and are waited for, and some that wait.
+    /// All tangled owners, and some that only wait.
     pub(super) tangled: BTreeSet<OwnerId>,
-    /// Owners that wait and hold something, and how much they hold together.
+    /// Owners that wait and hold something, and the number of their holds.
     pub(super) waiting_holders: BTreeSet<OwnerId>,
     pub(super) holds_of_waiting: u64,
-    /// Who waits for whom, as it was found out last, and whether it may have changed since.
+    /// The latest closure of the wait-for graph, and whether the graph may have changed since.
     pub(super) closure: Arc<Closure>,
     pub(super) closure_is_stale: bool,
-    /// What others wait for of what those hold.
+    /// The awaited holds of tangled owners.
     pub(super) awaited: AwaitedCache,
     pub(super) sessions: BTreeMap<Arc<str>, Session>,
-    /// Sessions that have ended and had more than a slice ends.
+    /// Ended sessions that had more state than a slice ends.
     pub(super) ending_sessions: BTreeMap<SessionNumber, EndingSession>,
-    /// Other long ends that were asked for, by the revision at which they began.
+    /// Other long-running ends that commands started, by the revision at which they began.
     pub(super) sweeps: BTreeMap<Revision, Sweep>,
     pub(super) granted_requests: Slab<GrantedRequest>,
     pub(super) history: History,
-    /// What there is, as charged.
+    /// The charges that are counted incrementally.
     pub(super) charged: ChargedBytes,
-    /// What its shard was told last that all is charged with.
+    /// The total charge as last reported to the shard.
     pub(super) accounted_bytes: u64,
-    /// How many waiting requests were looked at since the start of the process. Not part of the state.
+    /// The number of evaluations of waiting requests since the process started. Not part of the state.
     pub(super) examined: u64,
-    /// How many locks were shown in answers to commands, likewise.
+    /// The number of lock views in responses to commands since the process started. Not part of the state.
     pub(super) views_built: u64,
-    /// What was looked at and done since the start of the process. Not part of the state.
+    /// The units spent since the process started. Not part of the state.
     pub(super) units: Units,
-    /// What was done here, and the most that there was at once.
+    /// Usage counters and peaks of this namespace.
     pub(super) usage: UsageTotals,
 }
 
@@ -119,7 +119,7 @@ impl Namespace {
         }
     }
 
-    /// The owner as it is kept, or nobody when it neither holds nor awaits anything.
+    /// Returns the id of an owner, or [`NO_OWNER`] if it neither holds nor waits.
     pub(super) fn owner_id(&self, owner: &Owner) -> OwnerId {
         let key = match owner {
             Owner::Process(process_id) => Some(OwnerKey::Process(process_id)),
@@ -131,7 +131,7 @@ impl Namespace {
         key.and_then(|key| self.owners.find(key)).unwrap_or(NO_OWNER)
     }
 
-    /// The owner, kept from now on until it is idle. A session must be there.
+    /// Returns the id of an owner and adds the owner if it is new. The session of the owner must exist.
     pub(super) fn intern_owner(&mut self, owner: &Owner) -> OwnerId {
         match owner {
             Owner::Process(process_id) => self.owners.get_or_insert(OwnerName::Process(process_id.as_str().into())),
@@ -153,7 +153,7 @@ impl Namespace {
         }
     }
 
-    /// Forgets an owner with nothing left.
+    /// Removes an owner without holds and waits.
     pub(super) fn remove_if_idle(&mut self, owner: OwnerId) {
         if !self.owners.contains(owner) {
             return;
@@ -172,14 +172,15 @@ impl Namespace {
         self.tree.get(node).holds.of(owner)
     }
 
-    /// The session of an owner, while it lasts or is ending: what is in transition outlives it, and another may have come by its id.
+    /// Returns the session of an owner, open or ending. A hold in transition outlives its session, and another session
+    /// may have the same id by then.
     pub(super) fn session_mut(&mut self, owner: OwnerId) -> Option<&mut Session> {
         let name = self.owners.name(owner).session()?;
         let (session_id, number) = (Arc::clone(&name.session_id), name.number);
         self.session_numbered_mut(&session_id, number)
     }
 
-    /// The session of that number, open or ending.
+    /// Returns the session with that number, open or ending.
     pub(super) fn session_numbered_mut(&mut self, session_id: &str, number: SessionNumber) -> Option<&mut Session> {
         match self.ending_sessions.get_mut(&number) {
             Some(ending) => Some(&mut ending.session),
@@ -205,7 +206,7 @@ impl Namespace {
         self.usage.peak_holds = self.usage.peak_holds.max(self.hold_count);
     }
 
-    /// Takes a hold out. The path and the owner stay until they are pruned and forgotten.
+    /// Removes a hold. The path and the owner stay until they are pruned.
     pub(super) fn remove_hold(&mut self, node: NodeId, owner: OwnerId) -> Hold {
         if let Some(session) = self.session_mut(owner) {
             session.holds -= 1;
@@ -233,24 +234,24 @@ impl Namespace {
         Arc::make_mut(self.waits.get_mut(&place).expect("places are kept only while somebody waits there"))
     }
 
-    /// Counts what is looked at or done.
+    /// Counts units of work.
     pub(super) fn spend(&self, units: usize) {
         self.units.spend(units);
     }
 
-    /// What an owner holds or awaits changes.
+    /// Invalidates caches when the holds or waits of an owner change.
     pub(super) fn owner_changed(&mut self, owner: OwnerId) {
         self.closure_is_stale |= self.tangled.contains(&owner);
         self.awaited.remove(owner);
     }
 
-    /// Puts a request into the queue, watching nothing yet.
+    /// Adds a request to the queue, without a blocker yet.
     pub(super) fn add_waiting(&mut self, place: QueuePosition, mut waiting: WaitingRequest) {
         self.owner_changed(waiting.owner);
-        // Whoever comes last changes nothing for those before it.
+        // A request at the end changes nothing for the earlier ones.
         self.closure_is_stale |= self.waits.last_key_value().is_some_and(|(last, _)| *last > place);
         let session = self.session_mut(waiting.owner);
-        // Names of a session are kept with the session.
+        // The session stores the request ids of its owners.
         let is_named_there = session.is_some() && waiting.request_id.is_some();
         if let Some(session) = session {
             session.waiting += 1;
@@ -286,13 +287,13 @@ impl Namespace {
         self.waits.insert(place, Arc::new(waiting));
     }
 
-    /// Counts a request that joined the queue for good.
+    /// Counts a request that remains in the queue.
     pub(super) fn count_wait(&mut self) {
         self.usage.waits = self.usage.waits.saturating_add(1);
         self.usage.peak_waiting = self.usage.peak_waiting.max(self.waits.len() as u64);
     }
 
-    /// Takes a request out of the queue. The owner stays until it is forgotten.
+    /// Removes a request from the queue. Its owner stays until it is pruned.
     pub(super) fn remove_waiting(&mut self, place: QueuePosition) -> WaitingRequest {
         let waiting = self.waits.remove(&place).expect("places are kept only while somebody waits there");
         self.blocked_index.remove(waiting.blocked_on, place);
@@ -345,7 +346,7 @@ impl Namespace {
         }
     }
 
-    /// Another request is the first of its kind, in each line where it is.
+    /// Marks another request as the first with this claim set, in each of its queues.
     fn mark_first_of_set(&mut self, kind: &ClaimSet, before: Option<QueuePosition>, after: Option<QueuePosition>) {
         for (node, mode) in kind.iter() {
             for (place, is_first) in before.map(|place| (place, false)).into_iter().chain(after.map(|it| (it, true))) {
@@ -360,7 +361,7 @@ impl Namespace {
         self.blocked_index.insert(watch, place);
     }
 
-    /// The waiting request that a repeat is about.
+    /// Returns the waiting request that a repeat refers to.
     pub(super) fn find_wait(&self, owner: OwnerId, key: &WaitKey) -> Option<QueuePosition> {
         if owner == NO_OWNER {
             return None;
@@ -369,7 +370,7 @@ impl Namespace {
         awaits.by_key.get(key).copied()
     }
 
-    /// What finds a request without a name, if all its paths are known.
+    /// Returns the key of a request without an id, if all of its paths exist.
     pub(super) fn claims_key(&self, claims: &[Claim]) -> Option<WaitKey> {
         let nodes = claims.iter().map(|claim| Some((self.tree.find(&claim.path)?, claim.mode)));
         Some(WaitKey::Claims(claim_set_of(nodes.collect::<Option<Vec<_>>>()?.into_iter())))

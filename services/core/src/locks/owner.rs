@@ -1,4 +1,4 @@
-//! Owners, kept once however much they hold and await.
+//! Owners, each stored once, however much it holds and waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,21 +10,21 @@ use super::tree::NodeId;
 use super::waiting::ClaimSet;
 use crate::{Owner, SessionNumber};
 
-/// Names an owner that holds or awaits something in a namespace.
+/// Identifies an owner that holds or waits in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OwnerId(pub(super) u32);
 
-/// Stands for an owner that holds and awaits nothing yet.
+/// An owner that neither holds nor waits yet.
 pub(super) const NO_OWNER: OwnerId = OwnerId(u32::MAX);
 
-/// Who an owner is.
+/// The identity of an owner.
 #[derive(Clone, Debug)]
 pub(super) enum OwnerName {
     Process(Box<str>),
     Session(Box<SessionOwner>),
 }
 
-/// An owner that belongs to a session, or did: a hold in transition outlives it.
+/// An owner that belongs or belonged to a session: a hold in transition outlives its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionOwner {
     pub(super) number: SessionNumber,
@@ -33,41 +33,41 @@ pub(super) struct SessionOwner {
     pub(super) holder: Option<Box<str>>,
 }
 
-/// What an owner is found by. A session is found by its number, so that what is left of one that ended is no hold of
-/// another that came by the same id.
+/// The lookup key of an owner. Sessions are keyed by number, so that the remaining holds of an ended session do not
+/// belong to a later session with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OwnerKey<'a> {
     Process(&'a str),
     Session(SessionNumber, Option<&'a str>),
 }
 
-/// What an owner has.
+/// The holds and waits of an owner.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnerRecord {
     pub(super) holds: NodeSet,
     pub(super) waits: Option<Box<OwnerWaits>>,
 }
 
-/// What an owner waits for.
+/// The waiting requests of an owner.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnerWaits {
     pub(super) positions: BTreeSet<QueuePosition>,
     /// The claims of its waiting requests.
     pub(super) claims: BTreeSet<(NodeId, QueuePosition)>,
-    /// Its waiting requests by what a repeat brings.
+    /// Its waiting requests by the key that a repeat carries.
     pub(super) by_key: BTreeMap<WaitKey, QueuePosition>,
 }
 
-/// How a repeat finds the request that waits.
+/// The key by which a repeat finds the waiting request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WaitKey {
-    /// By its name, for a process; names of a session are kept with the session.
+    /// The request id, for a process; a session stores the request ids of its owners.
     Named(Box<str>),
-    /// By its claims.
+    /// The claims.
     Claims(ClaimSet),
 }
 
-/// Where an owner holds.
+/// The paths that an owner holds.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::box_collection,
@@ -129,7 +129,7 @@ impl OwnerRecord {
         self.waits.as_ref().map_or(0, |awaits| awaits.positions.len())
     }
 
-    /// How many claims its waiting requests have together.
+    /// Returns the number of claims of its waiting requests.
     pub(super) fn waiting_claim_count(&self) -> usize {
         self.waits.as_ref().map_or(0, |awaits| awaits.claims.len())
     }
@@ -168,15 +168,15 @@ impl OwnerName {
     }
 }
 
-/// The owners of a namespace. They are found by a hash, whose order is never seen: names come once.
+/// The owners of a namespace. They are indexed by a hash whose order is never visible; each name is stored once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners {
-    /// Apart from what they have, since a snapshot needs no more.
+    /// Separate from the records, because a snapshot needs only the names.
     names: Slab<OwnerName>,
-    /// By the same numbers.
+    /// Under the same ids as the names.
     records: Slab<OwnerRecord>,
     by_hash: BTreeSet<(HashBytes, OwnerId)>,
-    /// What they are charged with.
+    /// The charge of all owners.
     charge: u64,
 }
 
@@ -214,7 +214,7 @@ impl Owners {
         id
     }
 
-    /// The names as they are now; a clone is cheap and stays as it is.
+    /// Returns the current names. A clone is cheap and unaffected by later changes.
     pub(super) fn names(&self) -> &Slab<OwnerName> {
         &self.names
     }
@@ -239,7 +239,7 @@ impl Owners {
         self.records.find(id.0).is_some()
     }
 
-    /// Forgets an owner that neither holds nor awaits anything. Whether it is forgotten.
+    /// Removes an owner that neither holds nor waits. Returns whether it was removed.
     pub(super) fn remove_if_idle(&mut self, id: OwnerId) -> bool {
         let record = self.get(id);
         if record.holds.len() > 0 || record.waits.is_some() {
@@ -257,7 +257,7 @@ impl Owners {
     }
 }
 
-/// A whole hash, aligned so that it takes twelve bytes with the number of an owner and not sixteen.
+/// A full hash, aligned such that it takes twelve bytes together with an owner id instead of sixteen.
 type HashBytes = [u32; 2];
 
 fn hash_of(key: OwnerKey<'_>) -> HashBytes {

@@ -1,9 +1,9 @@
-//! How many holds there are under a path, and whether they are all of one owner.
+//! Counts the holds below a path, and determines whether one owner has them all.
 
 use super::owner::OwnerId;
 
-/// A crowd of owners, of which some may come several times. It tells whether it has anybody but a given owner without
-/// keeping who is in it: the squared distances of all from that owner add up to zero exactly when there are none.
+/// A multiset of owners. It determines whether it contains any owner besides a given one without storing its elements:
+/// the squared distances of all elements from that owner add up to zero exactly if there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnerMultiset {
     count: u32,
@@ -28,14 +28,14 @@ impl OwnerMultiset {
         self.count == 0
     }
 
-    /// The only owner in it, if there is just one.
+    /// Returns the only owner in it, if there is exactly one.
     pub(super) fn only(&self) -> Option<OwnerId> {
         let first = self.sum.checked_div(u64::from(self.count))?;
         let owner = OwnerId(u32::try_from(first).ok()?);
         (!self.contains_other_than(owner)).then_some(owner)
     }
 
-    /// Whether anybody else is in it.
+    /// Returns whether it contains any other owner.
     pub(super) fn contains_other_than(&self, owner: OwnerId) -> bool {
         let own = u128::from(owner.0);
         self.squares + own * own * u128::from(self.count) != 2 * own * u128::from(self.sum)

@@ -1,4 +1,5 @@
-//! In which phase a hold is. What is over counts as over at once, though its end may come some entries later.
+//! The phase of a hold. A hold past its deadline counts as over immediately, though the entry that ends it may come
+//! later.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +12,7 @@ use super::session_end::EndingSession;
 use super::tree::NodeId;
 use crate::{Phase, SessionEnd};
 
-/// A clock that whoever looks sets first. Looks come one after the other, so it is never torn between two.
+/// A clock that is set before every access. Accesses are sequential, so no access sees it change.
 #[derive(Debug, Default)]
 pub(super) struct ClockCell(AtomicU64);
 
@@ -32,17 +33,17 @@ impl Clone for ClockCell {
 }
 
 impl Namespace {
-    /// Whether the owner may act on it.
+    /// Returns whether the owner may act on the hold.
     pub(super) fn is_current(&self, node: NodeId, hold: &Hold) -> bool {
         self.phase_of(node, hold).0 == Phase::Held
     }
 
-    /// Whether it can't go on: all that is left of it is its end.
+    /// Returns whether the hold is over: it can only end.
     pub(super) fn is_over(&self, node: NodeId, hold: &Hold) -> bool {
         self.phase_of(node, hold).1.is_some_and(|ends_at_ms| ends_at_ms <= self.now_ms.get())
     }
 
-    /// Its phase, and when that ends.
+    /// Returns the phase of the hold and the end of that phase.
     pub(super) fn phase_of(&self, node: NodeId, hold: &Hold) -> (Phase, Option<u64>) {
         let ends_at_ms = hold.deadline_ms.map(u64::from);
         let due_ms = ends_at_ms.filter(|at_ms| *at_ms <= self.now_ms.get() && !is_enabled(Mutation::DueHeld));
@@ -61,7 +62,8 @@ impl Namespace {
         }
     }
 
-    /// The session of an owner, when it has ended and not all that it has: nothing is granted to it.
+    /// Returns the session of an owner if it has ended and still has holds or waits to end. Such an owner is granted
+    /// nothing.
     pub(super) fn ending_session_of(&self, owner: OwnerId) -> Option<&EndingSession> {
         if self.ending_sessions.is_empty() {
             return None;

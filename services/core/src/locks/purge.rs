@@ -1,7 +1,7 @@
-//! The end of a namespace: one step, however much is in it.
+//! Purges a namespace in one step, however much it contains.
 //!
-//! From then on nobody finds it. Whoever waits there or has a session is told afterwards, some at a time; what is left of
-//! it in the shard's indexes finds nothing, and goes some at a time too.
+//! From then on no command or query finds it. Waiters and sessions are notified afterwards, in batches. Remaining
+//! entries in the shard's indexes resolve to nothing and are removed in batches too.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use super::namespace::Namespace;
 use super::{LocksState, NamespaceKey};
 use crate::{NamespaceRef, Reason, SessionEnd, SessionNumber};
 
-/// Namespaces that are gone, of which only the memory is left. To free it takes long when much was held, so whoever has
-/// another thread for it does it there. Not part of the state.
+/// Memory of purged namespaces. Freeing it takes long if much was held, so a caller with a spare thread frees it there.
+/// Not part of the state.
 #[derive(Clone, Debug, Default)]
 pub struct Purged(Vec<ClosedNamespace>);
 
 impl Purged {
-    /// Whether there is nothing to free.
+    /// Returns whether there is nothing to free.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// A namespace that is gone, until all who were in it are told and the shard's indexes have nothing of it.
+/// A closed namespace, until its waiters and sessions are notified and the shard's indexes no longer refer to it.
 #[derive(Clone, Debug)]
 pub(super) struct ClosedNamespace(Box<Namespace>);
 
 impl ClosedNamespace {
-    /// What is next to be told of it; nothing once all is.
+    /// Returns the next notice to publish; `None` once all are published.
     pub(super) fn next_notice(&mut self) -> Option<BufferedEffect> {
         let id = Arc::clone(&self.0.id);
         if let Some((place, waiting)) = self.0.waits.pop_first() {
@@ -57,7 +57,7 @@ impl ClosedNamespace {
 }
 
 impl LocksState {
-    /// Ends everything in that incarnation; in any other there is nothing to end.
+    /// Purges that incarnation, if it is the open one.
     pub(super) fn purge(&mut self, purged: &NamespaceRef) {
         if self.open_incarnation(purged) != Some(purged.incarnation) {
             return;
@@ -77,8 +77,8 @@ impl LocksState {
         self.effects.closed(ClosedNamespace(Box::new(namespace)));
     }
 
-    /// Takes what is left of namespaces that are gone out of the shard's indexes, at most so many entries. Whether there is
-    /// more. What may be left finds nothing.
+    /// Removes entries of closed namespaces from the shard's indexes, at most `at_most`. Returns whether entries
+    /// remain. Remaining entries resolve to nothing.
     pub(crate) fn purge_indexes(&mut self, at_most: usize) -> bool {
         let mut left = at_most;
         while let Some(closed) = self.closed.last_mut() {
@@ -95,13 +95,13 @@ impl LocksState {
         false
     }
 
-    /// All sessions that the shard's index has and no namespace does: those of namespaces that are gone.
+    /// Returns the number of sessions in the shard's index that belong to closed namespaces.
     pub(super) fn stale_sessions(&self) -> usize {
         let all = self.closed.iter().chain(self.effects.closed_namespaces());
         all.map(|closed| closed.0.sessions.len()).sum()
     }
 
-    /// The memory of namespaces that are gone.
+    /// Takes the memory of purged namespaces.
     pub(crate) fn take_purged(&mut self) -> Purged {
         std::mem::take(&mut self.purged)
     }

@@ -1,4 +1,4 @@
-//! What can be asked of a locks shard.
+//! Queries of a locks shard.
 
 use std::ops::Bound;
 
@@ -15,7 +15,7 @@ use crate::{
     ReportedHold, Response, Revision, SessionRecord, WaitId, WaitRecord, page,
 };
 
-/// What a question about events has to look through.
+/// The events that a query examines.
 #[derive(Debug)]
 pub(crate) struct ExaminedEvents {
     range: HistoryRange,
@@ -24,7 +24,7 @@ pub(crate) struct ExaminedEvents {
 }
 
 impl ExaminedEvents {
-    /// How many events it looks at.
+    /// Returns the number of events to examine.
     pub(crate) fn len(&self) -> usize {
         self.range.len()
     }
@@ -36,7 +36,7 @@ impl ExaminedEvents {
 }
 
 impl LocksState {
-    /// Nothing for queries of other applications, and for events: see [`Self::events`].
+    /// Returns `None` for queries of other applications, and for events: see [`Self::events`].
     pub(crate) fn query(&self, query: &Query) -> Option<Result<Response, CommandError>> {
         let revision = self.common.revision;
         Some(match query {
@@ -108,14 +108,14 @@ impl LocksState {
         Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
     }
 
-    /// The events that a question looks at; nothing when it is about something else.
+    /// Returns the events that a query examines; `None` for any other query.
     pub(crate) fn events(&self, query: &Query) -> Option<Result<ExaminedEvents, CommandError>> {
         let Query::Events { namespace, from_revision, prefix, limit } = query else { return None };
         let range = self.find(namespace).and_then(|open| open.history.range(*from_revision, self.common.revision));
         Some(range.map(|range| ExaminedEvents { range, prefix: prefix.clone(), limit: *limit }))
     }
 
-    /// All sessions, for a leader that begins to keep them alive.
+    /// Returns all sessions, for a new leader that starts to track their keep-alives.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionRecord> {
         self.sessions.iter().filter_map(|(number, (slot, session_id))| {
             let namespace = self.namespaces.find(*slot)?;
@@ -130,7 +130,7 @@ impl LocksState {
         })
     }
 
-    /// All waiting requests, for a leader that begins to ask who is still attached.
+    /// Returns all waiting requests, for a new leader that checks which callers are still attached.
     pub(crate) fn waits(&self) -> impl Iterator<Item = WaitRecord> {
         self.slots.values().flat_map(|slot| {
             let namespace = self.namespaces.get(*slot);
@@ -142,7 +142,7 @@ impl LocksState {
         })
     }
 
-    /// Where the request of an acquire waits, for a leader that has to know who is attached there.
+    /// Returns the wait of an acquire, for a leader that tracks which callers are attached to it.
     pub(crate) fn queued_wait(&self, acquire: &Acquire) -> Option<(WaitId, Vec<u64>)> {
         let namespace = self.find(&acquire.namespace).ok()?;
         let claims = distinct_claims(&acquire.claims);
@@ -160,7 +160,7 @@ impl Namespace {
         self.sessions.get(session_id).ok_or_else(|| CommandError::SessionNotFound(session_id.to_owned()))
     }
 
-    /// A request in the queue, as it would be told of its place now.
+    /// Returns the status of a queued request, including its current position.
     fn wait_status(&self, wait: WaitId, revision: Revision) -> Result<Response, CommandError> {
         let mut places = [true, false].into_iter().map(|upgrade| QueuePosition::of(wait, upgrade));
         let place = places.find(|place| self.waits.contains_key(place)).ok_or(CommandError::NotWaiting)?;
@@ -207,7 +207,7 @@ impl Namespace {
         Response::Queue { waits, more }
     }
 
-    /// Waiting requests in the order in which they began to wait. Upgrades are at the head of the queue, and few.
+    /// Returns the waiting requests in order of arrival. Upgrades are at the head of the queue, and few.
     fn in_order_of_arrival(&self, after: Option<WaitId>) -> impl Iterator<Item = QueuePosition> {
         let after = after.unwrap_or(WaitId(0));
         let mut upgrades = self.waits.range(..QueuePosition::AFTER_UPGRADES).map(|(place, _)| *place).peekable();
@@ -221,7 +221,7 @@ impl Namespace {
         })
     }
 
-    /// Held paths at or under the prefix, in order of path.
+    /// Returns a page of held paths at or below the prefix, in path order.
     fn page_of_locks(&self, prefix: &Path, after: Option<&Path>, limit: u32, revision: Revision) -> Response {
         let after = after.filter(|after| prefix.is_prefix_of(after) && *after >= prefix);
         let held = self.paths_under(prefix, after).filter(|node| !self.tree.get(*node).holds.is_empty());
@@ -230,8 +230,8 @@ impl Namespace {
         Response::Locks { locks, more }
     }
 
-    /// The paths at or under the prefix that come after another one, in order, with nothing held left out that can be
-    /// told from above.
+    /// Returns the paths at or below the prefix after `after`, in order. Skips subtrees whose root shows that they
+    /// contain no holds.
     pub(super) fn paths_under<'a>(&'a self, prefix: &Path, after: Option<&'a Path>) -> impl Iterator<Item = NodeId> {
         let depth = prefix.0.len();
         let start = self.tree.find(prefix);
@@ -256,7 +256,7 @@ impl Namespace {
         })
     }
 
-    /// What is left to go through under a path after the one reached by these segments.
+    /// Opens the subtrees that remain below a path after the descendant with these segments.
     fn open_after<'a>(
         &'a self,
         start: NodeId,

@@ -1,4 +1,4 @@
-//! Waiting claims, by where they are.
+//! Queues of waiting claims, by path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -6,19 +6,19 @@ use std::ops::Deref;
 use super::owner::OwnerId;
 use crate::{Mode, WaitId};
 
-/// A place in the queue of a namespace: first those that wait to change a mode, then the others, each in the order in
-/// which they began to wait. Revisions stay below 2^53, so one bit above them tells the two apart.
+/// A position in the queue of a namespace: upgrades first, then the other requests, each in order of arrival. Revisions
+/// stay below 2^53, so one higher bit separates the two groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueuePosition(u64);
 
 const NON_UPGRADE_BIT: u64 = 1 << 63;
 
 impl QueuePosition {
-    /// Before all.
+    /// Before all requests.
     pub(super) const FIRST: Self = Self(0);
-    /// After all upgrades and before all others.
+    /// After all upgrades and before all other requests.
     pub(super) const AFTER_UPGRADES: Self = Self(NON_UPGRADE_BIT - 1);
-    /// After all.
+    /// After all requests.
     pub(super) const LAST: Self = Self(u64::MAX);
 
     pub(super) fn of(wait: WaitId, upgrade: bool) -> Self {
@@ -34,21 +34,21 @@ impl QueuePosition {
     }
 }
 
-/// The claims of one mode in one place, or under it.
+/// The waiting claims of one mode at a path, or below it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimQueue {
     entries: BTreeMap<QueuePosition, QueuedClaim>,
-    /// The first request of each kind: of the same claims.
+    /// The first request of each claim set.
     first_of_sets: BTreeSet<QueuePosition>,
 }
 
 impl ClaimQueue {
-    /// The first requests of each kind, as far as they are before that place.
+    /// Returns the first request of each claim set, as far as it is before that position.
     pub(super) fn first_of_each_set(&self, before: QueuePosition) -> impl Iterator<Item = QueuePosition> {
         self.first_of_sets.range(..before).copied()
     }
 
-    /// Whether the request is the first of its kind.
+    /// Returns whether the request is the first of its claim set.
     pub(super) fn is_first_of_set(&self, place: QueuePosition) -> bool {
         self.first_of_sets.contains(&place)
     }
@@ -62,15 +62,15 @@ impl Deref for ClaimQueue {
     }
 }
 
-/// One request in a line.
+/// A request in a claim queue.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedClaim {
     pub(super) owner: OwnerId,
-    /// How many of its claims are here; more than one only under a path.
+    /// The number of its claims here; more than one only in the queue of a subtree.
     claim_count: u32,
 }
 
-/// The waiting claims of one path, and those under it.
+/// The waiting claims at a path, and those below it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     pub(super) own: ClaimQueues,
@@ -105,7 +105,7 @@ impl ClaimQueues {
         }
     }
 
-    /// Whether the request is the first of its kind.
+    /// Marks or unmarks the request as the first of its claim set.
     pub(super) fn mark_first(&mut self, mode: Mode, place: QueuePosition, is_first: bool) {
         let kinds = &mut self.of_mut(mode).first_of_sets;
         if is_first {

@@ -1,4 +1,4 @@
-//! Limits for new things. What exists is never harmed: it may always be extended and released.
+//! Limits on new state. They never affect existing state: it may always be extended and released.
 
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
@@ -9,7 +9,7 @@ use super::txn::NamespaceTxn;
 use crate::{Claim, CommandError, Limits, Mode, Owner};
 
 impl NamespaceTxn<'_> {
-    /// Room for the new holds of a request that can be granted. What waiting requests claim is counted as well.
+    /// Checks the limits for the new holds of a grant. The claims of waiting requests count as well.
     pub(super) fn check_holds(&self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let indexes = 0..asked.claims.len();
         let new: Vec<usize> = indexes.filter(|index| self.ns.claim_kind(asked, *index) == ClaimKind::New).collect();
@@ -24,7 +24,8 @@ impl NamespaceTxn<'_> {
         new.into_iter().try_for_each(|index| self.check_readers(asked, index))
     }
 
-    /// Whether an owner may wait, and for that: who waits must not hold so much that it takes long to see who waits for whom.
+    /// Checks whether an owner may wait. A waiting owner must not hold so much that building the wait-for graph takes
+    /// long.
     pub(super) fn check_may_wait(&self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let bounds = &self.ns.bounds;
         let max = effective_limit(bounds.waiting_of_owner, self.ns.limits.max_waiting_per_owner);
@@ -50,7 +51,7 @@ impl NamespaceTxn<'_> {
         Ok(())
     }
 
-    /// What an owner that waits holds, and what it waits for, is limited together.
+    /// Limits the sum of holds and waiting claims of a waiting owner.
     fn check_holds_of_waiting(&self, asked: &Evaluation<'_>, more: usize) -> Result<(), CommandError> {
         let max = self.ns.max_holds_of_waiting_owner();
         let own = match asked.owner {
@@ -67,7 +68,8 @@ impl NamespaceTxn<'_> {
         ))
     }
 
-    /// Room in the queue. Claims count when they are enqueued, so that nothing is in the way when they are granted.
+    /// Checks the limits of the queue. Claims count when they are enqueued, so that no limit prevents their grant
+    /// later.
     pub(super) fn check_queue_limits(&self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let limits = &self.ns.limits;
         self.check_claims(asked.claims)?;
@@ -95,8 +97,8 @@ impl NamespaceTxn<'_> {
         Ok(())
     }
 
-    /// Room for what a session has by name: its owners, and its requests with an id, which are kept until they are
-    /// released even when all they do is extend.
+    /// Checks the limits on the named state of a session: its owners, and its requests with an id. Requests are kept
+    /// until they are released, even if they only extend holds.
     pub(super) fn check_session_limits(
         &self,
         asked: &Evaluation<'_>,
@@ -137,8 +139,8 @@ impl NamespaceTxn<'_> {
         Ok(())
     }
 
-    /// How many requests with an id claim the owner's hold there, those that wait included; no more than so many are
-    /// counted.
+    /// Counts the requests with an id that claim the owner's hold at that path, including waiting ones, up to about
+    /// `max`.
     fn requests_at(&self, asked: &Evaluation<'_>, index: usize, max: u64) -> u64 {
         let Some(node) = asked.lookups[index].node().filter(|_| asked.owner != NO_OWNER) else { return 0 };
         let granted = self.ns.hold(node, asked.owner).map_or(0, |hold| hold.requests().len());
@@ -178,7 +180,7 @@ impl NamespaceTxn<'_> {
         ))
     }
 
-    /// Readers that hold a path and those that wait for it count together.
+    /// READ holds of a path and waiting READ claims count together.
     fn check_readers(&self, asked: &Evaluation<'_>, index: usize) -> Result<(), CommandError> {
         let Some(node) = asked.lookups[index].node() else {
             return self.check_reader_count(asked.claims[index].mode, 0);
@@ -212,13 +214,13 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
-    /// What an owner that waits may hold and wait for.
+    /// Returns the maximum number of holds and waiting claims of a waiting owner.
     pub(super) fn max_holds_of_waiting_owner(&self) -> u64 {
         effective_limit(self.bounds.holds_of_waiting_owner, self.limits.max_holds_of_waiting_owner)
     }
 }
 
-/// An account's limit, which never exceeds the bound of the rules. Where the rules have no bound they know no limit.
+/// Returns an account's limit, capped by the bound of the rules. If the rules have no bound, the limit does not apply.
 pub(super) fn effective_limit(bound: u64, limit: u64) -> u64 {
     if bound == u64::MAX { bound } else { bound.min(limit) }
 }

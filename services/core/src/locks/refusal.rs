@@ -1,4 +1,4 @@
-//! Saying why a request is not granted, and by whom.
+//! Explains why a request is not granted, and which owners block it.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::wait_graph::Dependents;
 use crate::{Blocker, Reason, Refused};
 
 impl Namespace {
-    /// What to say of a request of which the claim of that index fails.
+    /// Builds the refusal of a request whose claim with that index fails.
     pub(super) fn refusal(
         &self,
         asked: &Evaluation<'_>,
@@ -46,8 +46,8 @@ impl Namespace {
         Refused { reason, blockers, queue_position: None, cycle: Vec::new() }
     }
 
-    /// Who waits in the way of a claim, in order of the queue: those before it that it may not overtake; or, when there
-    /// are none, who must go first from behind it.
+    /// Returns the waiting requests that block a claim, in queue order: earlier requests that it must not overtake or,
+    /// if there are none, a later request that must go first.
     fn blocking_requests(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize) -> Vec<QueuePosition> {
         let max = self.bounds.max_blockers_in_reply;
         let found = match self.claim_kind(asked, index) {
@@ -60,7 +60,7 @@ impl Namespace {
         found.into_iter().collect()
     }
 
-    /// How many requests with a claim on the path of the failing claim wait before the request.
+    /// Returns how many requests with a claim on the path of the failing claim precede the request.
     pub(super) fn queue_position(&self, asked: &Evaluation<'_>, index: usize) -> u64 {
         let queue = asked.lookups[index].node().and_then(|node| self.tree.queue(node));
         let Some(queue) = queue else { return 0 };

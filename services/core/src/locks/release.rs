@@ -1,4 +1,4 @@
-//! Releasing what one owner has.
+//! Releases holds and waits of one owner.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::txn::NamespaceTxn;
 use crate::{CommandError, FencingToken, Owner, Path, Reason, Release, ReleaseTarget, Response};
 
 impl NamespaceTxn<'_> {
-    /// Whoever does not hold a path changes nothing there, and it is no error: the hold may just have ended.
+    /// Releases holds. Releasing a path that the owner does not hold is no error: the hold may just have ended.
     pub(super) fn release(&mut self, request: &Release) -> Result<Response, CommandError> {
         if let Owner::Session { session_id, .. } = &request.owner
             && !self.check_sequence(session_id, request.message)?
@@ -70,7 +70,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Ends what no other unreleased request claims.
+    /// Ends the holds of a granted request that no other unreleased request claims.
     pub(super) fn release_granted(&mut self, granted: u32) -> BTreeSet<Path> {
         let (owner, mut nodes) = {
             let granted = self.ns.granted_requests.get(granted);
@@ -89,7 +89,7 @@ impl NamespaceTxn<'_> {
         paths
     }
 
-    /// Of more than what is left of the slice no lock is shown.
+    /// Releases everything of an owner. If that exceeds the slice, the response contains no locks.
     fn release_all(&mut self, owner: &Owner) -> Result<(bool, BTreeSet<Path>), CommandError> {
         let session = match owner {
             Owner::Session { session_id, .. } => self.ns.sessions.get(session_id.as_str()),
@@ -121,7 +121,7 @@ impl NamespaceTxn<'_> {
         Ok((waits > 0 || !holds.is_empty(), shown.into_iter().take(self.ns.bounds.max_locks_in_reply).collect()))
     }
 
-    /// All that goes with that owner: a session without a holder stands for all of its holders.
+    /// Returns the sweep target of an owner: a session without a holder stands for all of its holders.
     fn sweep_target_of(&self, owner: &Owner) -> Target {
         let session = match owner {
             Owner::Session { session_id, .. } => self.ns.sessions.get(session_id.as_str()),
@@ -133,13 +133,13 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Ends all waits of some owners, in order of the queue; how many there were.
+    /// Ends all waits of some owners in queue order. Returns their number.
     pub(super) fn end_waits(&mut self, owners: &[OwnerId]) -> u64 {
         let mut places: Vec<QueuePosition> =
             owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions()).collect();
         places.sort_unstable();
         for place in &places {
-            // An upgrade may have gone with another one.
+            // The end of another upgrade may have ended this one.
             if self.ns.waits.contains_key(place) {
                 self.end_wait(*place, Reason::Ended);
             }
@@ -147,7 +147,7 @@ impl NamespaceTxn<'_> {
         places.len() as u64
     }
 
-    /// All holds of some owners, in order of path, then of grant.
+    /// Returns all holds of some owners, in order of path, then of grant.
     pub(super) fn holds_of(&self, owners: &[OwnerId]) -> Vec<(Path, NodeId, OwnerId)> {
         let of = |owner: OwnerId| {
             let holds = self.ns.owners.contains(owner).then(|| self.ns.owners.get(owner).holds.iter());

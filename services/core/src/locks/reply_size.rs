@@ -1,5 +1,5 @@
-//! How much an answer shows, and to whom. What is shown is read from the state right after a step and never changes it,
-//! so whoever owes nobody an answer leaves it out.
+//! Limits the size of responses. Views are read from the state right after a step and never change it, so a replica
+//! without a caller to reply to omits them.
 
 use serde::Serialize;
 
@@ -8,22 +8,22 @@ use super::namespace::Namespace;
 use super::txn::NamespaceTxn;
 use crate::{LockView, Path, Reason, Refused, Revision, codec};
 
-/// Bytes of an answer with what became of a request and the locks that it is about. Only paths can take more.
+/// Maximum bytes of a response with the outcome of a request and its locks. Only paths can exceed it.
 const MAX_REPLY_BYTES: usize = 64 * 1024;
-/// Readers in the answer to a question about one lock.
+/// Maximum number of readers in the response to a query for one lock.
 pub(super) const MAX_READERS_IN_GET: usize = 1_000;
-/// Their bytes.
+/// Maximum bytes of these readers.
 const MAX_GET_BYTES: usize = 4 * 1024 * 1024;
-/// Of the answer about a request, those who are in the way.
+/// The part of [`MAX_REPLY_BYTES`] for blockers.
 const MAX_BLOCKERS_BYTES: usize = 24 * 1024;
-/// Likewise, a cycle of waits.
+/// The part of [`MAX_REPLY_BYTES`] for a deadlock cycle.
 const MAX_CYCLE_BYTES: usize = 16 * 1024;
-/// All of an answer but its locks, when it names neither.
+/// A response without locks, blockers and cycle.
 const REST_BYTES: usize = 64;
-/// A lock without its path and its holders, at most.
+/// Maximum bytes of a lock without its path and its holders.
 const LOCK_BYTES: usize = 64;
 
-/// How many bytes, as they are encoded, may still be shown.
+/// The remaining bytes, encoded, of a response.
 pub(super) struct ByteBudget(usize);
 
 impl ByteBudget {
@@ -31,12 +31,12 @@ impl ByteBudget {
         Self(usize::MAX)
     }
 
-    /// That of the answer to a question about one lock.
+    /// Returns the budget of the response to a query for one lock.
     pub(super) fn for_get() -> Self {
         Self(MAX_GET_BYTES)
     }
 
-    /// Whether something fits; if so, what it takes is gone.
+    /// Takes the encoded size of an item from the budget. Returns whether it fits.
     pub(super) fn try_take(&mut self, shown: &impl Serialize) -> bool {
         let left = self.0.checked_sub(codec::size(shown));
         self.0 = left.unwrap_or(self.0);
@@ -44,18 +44,18 @@ impl ByteBudget {
     }
 }
 
-/// The first ones that fit.
+/// Returns the first items that fit.
 fn fitting_prefix<T: Serialize>(shown: Vec<T>, max_bytes: usize) -> Vec<T> {
     let mut left = ByteBudget(max_bytes);
     shown.into_iter().take_while(|one| left.try_take(one)).collect()
 }
 
-/// Why a request is not granted, and no more.
+/// Returns a refusal with a reason and nothing else.
 pub(super) fn reason_only(reason: Reason) -> Refused {
     Refused { reason, blockers: Vec::new(), queue_position: None, cycle: Vec::new() }
 }
 
-/// The same with no more than fits into an answer.
+/// Truncates a refusal to the size limits.
 pub(super) fn truncated(shown: Refused) -> Refused {
     let Refused { reason, blockers, queue_position, cycle } = shown;
     let (blockers, cycle) = (fitting_prefix(blockers, MAX_BLOCKERS_BYTES), fitting_prefix(cycle, MAX_CYCLE_BYTES));
@@ -63,8 +63,8 @@ pub(super) fn truncated(shown: Refused) -> Refused {
 }
 
 impl Namespace {
-    /// Locks as they are now, as many of their holders as fit: of readers the first are shown, and a writer without its
-    /// metadata when it has too much. `not_granted` says whether the answer names who is in the way as well.
+    /// Returns views of locks with as many holders as fit: the first readers, and a writer without its metadata if that
+    /// is too large. `not_granted` tells whether the response also contains blockers.
     pub(super) fn views(&self, paths: &[&Path], revision: Revision, not_granted: bool) -> Vec<LockView> {
         let paths_take: usize = paths.iter().map(|path| codec::size(path) + LOCK_BYTES).sum();
         let others = if not_granted { MAX_BLOCKERS_BYTES + MAX_CYCLE_BYTES } else { 0 };
@@ -74,7 +74,7 @@ impl Namespace {
 }
 
 impl NamespaceTxn<'_> {
-    /// Locks as they are now, for the answer; none when nobody is to see it.
+    /// Returns views of locks for the response; none if no caller receives it.
     pub(super) fn views(&mut self, paths: &[&Path], not_granted: bool) -> Vec<LockView> {
         if !self.with_views {
             return Vec::new();
@@ -85,12 +85,12 @@ impl NamespaceTxn<'_> {
 }
 
 impl LocksState {
-    /// Whether the answers to the commands that follow are to be seen by somebody.
+    /// Sets whether callers receive the responses to the following commands.
     pub(crate) fn set_with_views(&mut self, shows: bool) {
         self.with_views = shows;
     }
 
-    /// How many locks were shown in answers to commands, since the start of the process.
+    /// Returns the number of lock views in responses to commands since the process started.
     pub fn views_built(&self) -> u64 {
         self.slots.values().map(|slot| self.namespaces.get(*slot).views_built).sum()
     }

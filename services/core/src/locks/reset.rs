@@ -1,4 +1,4 @@
-//! Ending what everybody has who is not said to be alive.
+//! Resets a namespace: ends everything of owners that are not in the list of live ones.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::txn::NamespaceTxn;
 use crate::{CommandError, Reset, Response, Revision, SessionEnd};
 
 impl NamespaceTxn<'_> {
-    /// First every wait of those that go, then every hold, then their sessions; only then are others granted, so that
-    /// nobody moves up who is about to go. When that is more than a slice, the answer has the numbers once it is done.
+    /// Ends all waits of the affected owners, then their holds, then their sessions. Grants follow only then, so that
+    /// no affected waiter is granted. If this exceeds a slice, the response has the counts once the sweep is finished.
     pub(super) fn reset(&mut self, reset: &Reset) -> Result<Response, CommandError> {
         let target = Target::reset(reset);
         let things = self.ns.hold_count.saturating_add((self.ns.waits.len() + self.ns.sessions.len()) as u64);
@@ -24,7 +24,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Nothing when it is more than is left of the slice.
+    /// Resets in one step. Returns `None` if that exceeds the slice.
     fn try_reset(&mut self, target: &Target, before: Option<Revision>) -> Option<Response> {
         let goes = |owner: &OwnerId| {
             let name = self.ns.owners.name(*owner);
@@ -51,7 +51,7 @@ impl NamespaceTxn<'_> {
         Some(Response::Reset { removed_holds: holds.len() as u64, removed_waiters })
     }
 
-    /// A process is as old as the oldest of what it holds and awaits.
+    /// A process is as old as its oldest hold or wait.
     fn oldest_revision(&self, owner: OwnerId) -> Revision {
         let record = self.ns.owners.get(owner);
         let holds = record.holds.iter().filter_map(|node| Some(self.ns.hold(node, owner)?.token));

@@ -1,4 +1,4 @@
-//! Restoring a locks shard from a snapshot. Damaged bytes are refused, or make a state that is whole.
+//! Restores a locks shard from a snapshot. Damaged bytes are rejected or result in a consistent state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::{Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Ru
 
 pub(super) type RestoreResult = Result<(), DecodeError>;
 
-/// Nothing is told, and no time passes, while a state is restored.
+/// Restoring emits no effects, and no time passes.
 const RESTORE_CONTEXT: EntryContext = EntryContext { now_ms: 0, wall_ms: 0, rules: Rules::LOWEST };
 
 pub(super) fn ensure(fits: bool, otherwise: &'static str) -> RestoreResult {
@@ -37,7 +37,7 @@ impl LocksState {
         Self::restore_numbered(state, chunks, None)
     }
 
-    /// With paths, owners and requests numbered at random, when a seed is given. For tests.
+    /// Restores with randomly numbered paths, owners and requests if a seed is given. For tests.
     pub(super) fn restore_numbered(
         state: ShardCommon,
         chunks: &[impl AsRef<[u8]>],
@@ -73,20 +73,20 @@ impl LocksState {
 pub(super) struct Restorer {
     pub(super) core: LocksState,
     slot: Option<u32>,
-    /// The lock of the holds that come.
+    /// The lock of the holds that follow.
     lock: Option<(NodeId, Revision)>,
-    /// To number things with.
+    /// The seed for numbering.
     seed: Option<u64>,
-    /// What further attempts are of, if they come next.
+    /// The item that attempts belong to, if they follow next.
     attempts_target: Option<AttemptsTarget>,
-    /// The wait that comes before what it watches.
+    /// The wait whose blocker may follow.
     pub(super) blocked_wait: Option<QueuePosition>,
     job_cursors: Option<JobCursors>,
-    /// That of the hold before.
+    /// The metadata of the previous hold.
     last_metadata: EncodedMetadata,
 }
 
-/// Something that calls count on.
+/// An item with attempts.
 #[derive(Clone, Copy)]
 enum AttemptsTarget {
     Hold(NodeId, OwnerId),
@@ -218,7 +218,7 @@ impl Restorer {
         let last = namespace.tree.get(node).holds.as_slice().last().map(|hold| hold.token);
         ensure(last < Some(item.token) && item.token <= now, "holds are out of order")?;
         ensure(namespace.hold(node, owner).is_none(), "an owner holds a lock twice")?;
-        // The holds of one request, which share it, come one after the other.
+        // Holds of one request share their metadata and are consecutive.
         let metadata = item.metadata.shared_with(&self.last_metadata);
         self.last_metadata = metadata.clone();
         let requested_expires_at_ns = item.requested_expires_at_ns;
@@ -351,7 +351,7 @@ impl Restorer {
         }
     }
 
-    /// Checks what can be checked only when all is there, and finds out what everybody who waits has to watch.
+    /// Checks conditions that require the complete namespace, and computes the blocker of every waiting request.
     fn finish_namespace(&mut self) -> RestoreResult {
         self.lock = None;
         let Some(slot) = self.slot.take() else { return Ok(()) };
@@ -386,7 +386,7 @@ impl Restorer {
         namespace.sweeps.values_mut().for_each(|sweep| sweep.find_node(&namespace.tree));
         self.core.txn_in(slot, &RESTORE_CONTEXT).update_jobs();
         self.core.update_charges();
-        // Nobody worked here: events give way only where somebody does.
+        // No command ran: events are evicted only in namespaces that a command changed.
         self.core.to_shrink.clear();
         Ok(())
     }
@@ -406,7 +406,7 @@ fn facts_of(item: SessionItem<String>) -> (Arc<str>, SessionFacts) {
     (item.session_id.into(), facts)
 }
 
-/// The owner of a hold or a wait. Only what is in transition outlives its session.
+/// Returns the owner of a hold or a wait. Only a hold in transition outlives its session.
 fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: bool) -> Result<OwnerId, DecodeError> {
     let name = match item {
         OwnerItem::Process(process_id) => OwnerName::Process(process_id.into()),

@@ -1,4 +1,4 @@
-//! Restoring what is under way: what goes on over several entries, and who is to be looked at.
+//! Restores unfinished work: sweeps that span several entries, and the requests to evaluate.
 
 use super::bit_set::BitSet;
 use super::owner::OwnerKey;
@@ -31,7 +31,7 @@ impl Restorer {
         Ok(())
     }
 
-    /// Whether it is in the way is seen when all is there.
+    /// Whether it blocks the request is checked once the namespace is complete.
     pub(super) fn blocked_on(&mut self, item: BlockedOnItem) -> RestoreResult {
         let place = self.blocked_wait.take().ok_or(DecodeError::Snapshot("nobody watches that"))?;
         let namespace = self.namespace()?;

@@ -1,4 +1,4 @@
-//! How sessions end: closed, expired, removed by a reset.
+//! Ends sessions: closed, expired, or removed by a reset.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use crate::{CommandError, EntryContext, EventKind, MessageSeq, Path, Response, Revision, SessionEnd, SessionNumber};
 
-/// A session that has ended and had more than a slice ends. Its holds are over in principle from then on, and nothing is
-/// granted to it; its waits leave and its holds end in slices.
+/// An ended session with more state than a slice ends. From then on its holds count as over and it is granted nothing.
+/// Its waits and holds end in slices.
 #[derive(Clone, Debug)]
 pub(super) struct EndingSession {
     pub(super) session_id: Arc<str>,
     pub(super) session: Session,
     pub(super) reason: SessionEnd,
-    /// The clock at which it ended.
+    /// The shard clock at which it ended.
     pub(super) since_ms: u64,
-    /// All of its waits up to this place have left.
+    /// All of its waits up to this position have ended.
     pub(super) after_wait: Option<QueuePosition>,
     /// All of its holds up to this path have ended.
     pub(super) after_path: Option<Path>,
 }
 
 impl LocksState {
-    /// Ends those of the sessions that were not opened or resumed since the leader looked.
+    /// Expires the given sessions, except those opened or resumed after revision `seen`, which the leader knew.
     pub(super) fn expire_sessions(
         &mut self,
         context: &EntryContext,
@@ -51,7 +51,7 @@ impl LocksState {
             let mut work = self.txn_in(slot, context);
             work.end_session(&session_id, SessionEnd::Expired);
             ended.push(*number);
-            // Nobody moves up before all are gone, since those who wait may be among them.
+            // Grants follow once all of these sessions ended, because waiters may belong to them.
             if slots.insert(slot) {
                 order.push(slot);
             }
@@ -77,7 +77,7 @@ impl NamespaceTxn<'_> {
         Ok(Response::Done)
     }
 
-    /// Ends all that a session has, and the session; of more than what is left of the slice, the session alone.
+    /// Ends a session and everything it has. If that exceeds the slice, ends only the session for now.
     fn end_session(&mut self, session_id: &str, why: SessionEnd) {
         let session = &self.ns.sessions[session_id];
         let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
@@ -91,7 +91,7 @@ impl NamespaceTxn<'_> {
         self.remove_session(session_id, why);
     }
 
-    /// Holds with a transition go into it when the session expired.
+    /// If the session expired, a hold with a transition time enters its transition.
     fn end_hold_of_session(&mut self, node: NodeId, owner: OwnerId, why: SessionEnd, since_ms: u64) {
         if why != SessionEnd::Expired {
             return self.end_hold(node, owner, HoldEnding::Released);
@@ -103,7 +103,7 @@ impl NamespaceTxn<'_> {
         self.end_phase(node, owner, since_ms);
     }
 
-    /// The session is gone from now on, whatever it still has.
+    /// Removes the session immediately; its holds and waits end later.
     fn begin_session_end(&mut self, session_id: &str, reason: SessionEnd) {
         let Some((session_id, session)) = self.ns.sessions.remove_entry(session_id) else { return };
         let number = session.facts.number;
@@ -115,8 +115,8 @@ impl NamespaceTxn<'_> {
         self.ns.ending_sessions.insert(number, ending);
     }
 
-    /// A slice of what a session that has ended still has: first its waits in order of the queue, then its holds in order
-    /// of path, then the event that it ended. It is finished when something is left of the slice.
+    /// Ends a slice of an ended session's state: first its waits in queue order, then its holds in path order, then
+    /// records the event of its end. It is finished when some of the slice is left.
     pub(super) fn continue_session_end(&mut self, number: SessionNumber) {
         let Some(ending) = self.ns.ending_sessions.get(&number) else { return };
         let is_its = move |ns: &Namespace, owner| ns.owners.name(owner).session().is_some_and(|it| it.number == number);
@@ -158,14 +158,14 @@ impl NamespaceTxn<'_> {
         self.record_session_event(EventKind::SessionEnded, &ending.session_id, &ending.session.facts.process_id);
     }
 
-    /// A hold outlives the requests that claimed it.
+    /// Removes the claims of all requests from a hold, which outlives them.
     fn unclaim_requests(&mut self, node: NodeId, owner: OwnerId) {
         let mut requests = Vec::new();
         self.change_hold(node, owner, |hold| requests = hold.unclaim_all());
         requests.into_iter().for_each(|request| self.remove_claim(request, node));
     }
 
-    /// Takes a session out that has nothing left but holds in transition.
+    /// Removes a session that has nothing left but holds in transition.
     pub(super) fn remove_session(&mut self, session_id: &str, why: SessionEnd) {
         let Some((session_id, session)) = self.ns.sessions.remove_entry(session_id) else { return };
         let facts = &session.facts;

@@ -1,4 +1,4 @@
-//! Opening and resuming sessions.
+//! Opens and resumes sessions.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::txn::NamespaceTxn;
 use crate::{CommandError, EventKind, OpenSession, Response};
 
 impl NamespaceTxn<'_> {
-    /// Every opening gives a new epoch: whatever another connection still sends is refused from then on.
+    /// Opens a session. Every opening creates a new epoch: messages of other connections are rejected from then on.
     pub(super) fn open_session(&mut self, open: &OpenSession) -> Result<Response, CommandError> {
         let session = self.ns.sessions.get(open.session_id.as_str());
         let is_repeat = session.map(|session| session.facts.opening == open.request_id);
@@ -70,7 +70,7 @@ impl NamespaceTxn<'_> {
         if open.ttl_ms > 0 {
             facts.ttl_ms = open.ttl_ms;
         }
-        // What has no room does not come in place of what is there.
+        // Without capacity for the new metadata, the old metadata stays.
         if has_room {
             facts.metadata = metadata;
         }

@@ -1,4 +1,4 @@
-//! Sessions and the requests that they name.
+//! Sessions and their named requests.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,25 +14,26 @@ use crate::{Bounds, CommandError, FencingToken, Mode, RequestId, SessionNumber, 
 /// A session of a namespace.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    /// Shared with a snapshot under way, which needs no more of it.
+    /// Shared with snapshots in progress, which need nothing else of the session.
     pub(super) facts: Arc<SessionFacts>,
-    /// Its holders that hold or await something.
+    /// Its owners that hold or wait.
     pub(super) owners: BTreeSet<OwnerId>,
-    /// What these hold and await together. Counted as it comes and goes, since every sign of life is answered with it.
+    /// The number of holds and waits of these owners. Counted incrementally, because every response to a keep-alive
+    /// contains them.
     pub(super) holds: u64,
     pub(super) waiting: u64,
     /// Its unreleased requests by id.
     pub(super) requests: BTreeMap<Box<str>, NamedRequest>,
 }
 
-/// What a session is, apart from what it has.
+/// The properties of a session, without its state.
 #[derive(Clone, Debug)]
 pub(super) struct SessionFacts {
     pub(super) number: SessionNumber,
     pub(super) epoch: u64,
-    /// The last message of the epoch.
+    /// The sequence number of the last message of the epoch.
     pub(super) seq: u64,
-    /// Names the last opening.
+    /// The id of the last opening.
     pub(super) opening: RequestId,
     pub(super) process_id: Arc<str>,
     pub(super) ttl_ms: u64,
@@ -42,7 +43,7 @@ pub(super) struct SessionFacts {
 }
 
 impl Session {
-    /// Its owners, when what is looked for is found sooner from them than by going through all that the namespace has.
+    /// Returns its owners if iterating over them is faster than scanning the whole namespace.
     pub(super) fn owners_if_few(&self, things: u64, bounds: &Bounds) -> Option<Vec<OwnerId>> {
         let few = bounds.ends_per_slice.saturating_mul(2) as u64;
         (things <= few).then(|| self.owners.iter().copied().collect())
@@ -68,7 +69,7 @@ impl Session {
         }
     }
 
-    /// What comes by a connection that another one superseded is refused.
+    /// Rejects messages of a connection that another one superseded.
     pub(super) fn check_epoch(&self, epoch: u64) -> Result<(), CommandError> {
         match epoch.cmp(&self.facts.epoch) {
             Ordering::Less => Err(CommandError::Superseded { epoch: self.facts.epoch }),
@@ -85,17 +86,17 @@ pub(super) enum NamedRequest {
     Granted(u32),
 }
 
-/// A granted request of a session that still claims something.
+/// A granted request of a session that still has claims.
 #[derive(Clone, Debug)]
 pub(super) struct GrantedRequest {
     pub(super) session_id: Arc<str>,
     pub(super) request_id: Box<str>,
     pub(super) owner: OwnerId,
     pub(super) token: FencingToken,
-    /// The calls that it was granted to, until the client shows that it knows of it.
+    /// The calls that received the grant, until the client shows that it knows of it.
     pub(super) attempts: Attempts,
-    /// How many claims it had.
+    /// The number of claims that it had.
     pub(super) claimed: usize,
-    /// The claims whose holds are still there, in order of node.
+    /// The claims whose holds still exist, in order of node.
     pub(super) live: BTreeMap<NodeId, Mode>,
 }

@@ -1,20 +1,19 @@
-//! Things found by small numbers that are used again.
+//! A slab: items addressed by small numbers that are reused.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// So many things make a piece. A piece that empties gives its memory back, and no piece is ever moved to make room.
-/// Pieces are small, since one that a clone shares is copied before it is changed.
+/// Number of items in a page. An empty page frees its memory, and no page ever moves. Pages are small, because a page
+/// that a clone shares is copied before it changes.
 const PAGE_SIZE: usize = 64;
 
-/// Things by number. Numbers say nothing about order, and differ between replicas that came to the same state in
-/// different ways.
+/// Items by number. Numbers imply no order, and differ between replicas that reached the same state in different ways.
 ///
-/// A clone shares all pieces, so that it is cheap and keeps what was there while the other one is changed.
+/// A clone shares all pages, so cloning is cheap, and the clone is unaffected by later changes.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     pages: Vec<Arc<Page<T>>>,
-    /// Pieces with a free place.
+    /// The pages with a free slot.
     with_free: BTreeSet<u32>,
     len: usize,
 }
@@ -85,7 +84,7 @@ impl<T: Clone> Slab<T> {
         thing
     }
 
-    /// Gives the next numbers in an order that is drawn from the seed. For tests.
+    /// Assigns the next numbers in an order drawn from the seed. For tests.
     pub(super) fn shuffle(&mut self, mut seed: u64) {
         if self.pages.is_empty() {
             self.pages.push(Arc::default());
@@ -124,7 +123,7 @@ impl<T> Slab<T> {
         self.find(number).expect("numbers are kept only while they are in use")
     }
 
-    /// All of them, in no order that means anything.
+    /// Iterates over all items, in no meaningful order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let places = self.pages.iter().enumerate().flat_map(|(index, piece)| {
             piece.slots.iter().enumerate().map(move |(place, thing)| ((index * PAGE_SIZE + place) as u32, thing))

@@ -1,5 +1,5 @@
-//! Snapshots of a locks shard. What can be counted or indexed again is not in them, and nothing of them depends on how
-//! the state came to be.
+//! Snapshots of a locks shard. They omit everything that can be recomputed, and do not depend on how the state was
+//! reached.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::shard::Application;
 use crate::shard_common::ShardCommon;
 use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, UsageTotals};
 
-/// So many names are in one item.
+/// Number of process ids in one item.
 const OLD_PROCESSES_PER_ITEM: usize = 256;
-/// The same of waits.
+/// Number of waits in one item.
 const PENDING_GRANTS_PER_ITEM: usize = 4_096;
 
-/// The state at one entry. It stays as it is while the shard goes on: what is large is shared in pieces, of which the
-/// shard copies those that it changes. Taking it costs a count for each piece of 64 paths, owners or events, and for each
-/// session and each request that waits.
+/// The state at one entry, unaffected by later changes: large parts are shared in pages that the shard copies when it
+/// changes them. Freezing costs one reference count for each page of 64 paths, owners or events, each session and each
+/// waiting request.
 #[derive(Debug)]
 pub(crate) struct FrozenLocks {
     common: ShardCommon,
@@ -57,9 +57,9 @@ struct FrozenNamespace {
     waits: Vec<(QueuePosition, Arc<WaitingRequest>)>,
     history: History,
     usage: UsageTotals,
-    /// Whether it matters what is watched: looks are counted.
+    /// Whether blockers matter, because visits are limited.
     has_slices: bool,
-    /// Who is to be looked at, when somebody is.
+    /// The requests to evaluate, if grants are pending.
     pending_grants: Option<Vec<QueuePosition>>,
 }
 
@@ -187,17 +187,17 @@ impl FrozenNamespace {
         if let Some(woken) = &self.pending_grants {
             let woken: Vec<_> = woken.iter().map(|place| (place.wait().0, place.is_upgrade())).collect();
             let pieces = woken.chunks(PENDING_GRANTS_PER_ITEM).map(<[_]>::to_vec);
-            // Nobody may be left of them.
+            // The list may be empty.
             let none = woken.is_empty().then(Vec::new);
             pieces.chain(none).for_each(|woken| writer.push(&Item::PendingGrants(woken)));
         }
-        // Last, since what comes before it is counted anew while it is restored.
+        // Last, because restoring the preceding items counts them again.
         if self.usage != UsageTotals::default() {
             writer.push(&Item::Usage(self.usage));
         }
     }
 
-    /// In order of name, and in several pieces, since there may be as many as owners.
+    /// Written in order of name and in several items, because there may be as many names as owners.
     fn write_old_processes<'a>(&'a self, writer: &mut ChunkWriter<Item<&'a str>>, began: Revision, sweep: &Sweep) {
         let old = self.owners.iter().filter(|(id, _)| sweep.is_old(OwnerId(*id)));
         let names = old.filter_map(|(_, name)| if let OwnerName::Process(id) = name { Some(&**id) } else { None });
@@ -208,7 +208,7 @@ impl FrozenNamespace {
         }
     }
 
-    /// What is held, in order of token; the paths of a set, which have the same, in order of path. Numbers of paths
+    /// Returns the held paths in order of token; paths of one grant share a token and are in path order. Node numbers
     /// differ between replicas.
     fn held_nodes(&self) -> Vec<NodeId> {
         let first = |(node, lock): (NodeId, &Node)| Some((lock.holds.as_slice().first()?.token, node));
@@ -224,7 +224,7 @@ impl FrozenNamespace {
         self.owners.get(granted.owner.0).session().map_or(0, |session| session.number)
     }
 
-    /// Nothing of what is gone: then the request is to be looked at.
+    /// Returns `None` for a blocker that is gone: then the request is evaluated after a restore.
     fn blocked_on_item(&self, waiting: &WaitingRequest) -> Option<BlockedOnItem> {
         let mut nodes = waiting.nodes.iter().zip(0_u32..);
         match waiting.blocked_on {

@@ -1,5 +1,5 @@
-//! What a snapshot of a locks shard consists of. The serialized form is stored: variants and fields are only ever added
-//! at the end.
+//! The items of a snapshot of a locks shard. The serialized form is stored: variants and fields are only ever added at
+//! the end.
 
 use std::num::NonZeroU64;
 
@@ -13,7 +13,7 @@ use crate::shard_common::CommonItem;
 use crate::types::first_limits;
 use crate::{AccountId, FencingToken, Incarnation, Limits, Mode, Phase, RequestId, Revision, SessionEnd, UsageTotals};
 
-/// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
+/// A snapshot item; written from references, read as values. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Item<S> {
     Common(CommonItem),
@@ -23,16 +23,16 @@ pub(super) enum Item<S> {
         incarnation: Incarnation,
         #[serde(with = "first_limits")]
         limits: Limits,
-        /// The last event that it forgot.
+        /// The revision of the last evicted event.
         compacted: Revision,
     },
-    /// Of the namespace before it, like all that follow.
+    /// Belongs to the preceding namespace, like all following items.
     Session(SessionItem<S>),
     Lock {
         path: Vec<S>,
         revision: Revision,
     },
-    /// Of the lock before it, in order of arrival.
+    /// Belongs to the preceding lock; in order of arrival.
     Hold(HoldItem<S>),
     /// A granted request of a session.
     Granted(GrantedItem<S>),
@@ -41,44 +41,46 @@ pub(super) enum Item<S> {
         revision: Revision,
         bytes: Vec<u8>,
     },
-    /// What was counted in the namespace before it.
+    /// The usage counters of the preceding namespace.
     Usage(UsageTotals),
-    /// What was counted in namespaces that are gone.
+    /// The usage counters of namespaces that are gone.
     EndedUsage(AccountId, UsageTotals),
-    /// Calls that count on the hold, granted request or wait before it, besides the one that it names. From rules 2 on.
+    /// Attempts that rely on the preceding hold, granted request or wait, besides the one in that item. From rules 2
+    /// on.
     Attempts {
-        /// Rising, all below that one.
+        /// In ascending order, all below the attempt in that item.
         lower: Vec<u64>,
-        /// Those that count on a hold as a reader's, when it was upgraded.
+        /// The attempts that rely on an upgraded hold as a READ hold.
         as_reader: Vec<u64>,
     },
-    /// Of the namespace right before it, when the first ones do not say all. From rules 2 on.
+    /// All limits of the preceding namespace, if the first limits do not suffice. From rules 2 on.
     Limits(Box<Limits>),
-    /// Whose turn it was last to go on with what was begun and is not finished. From rules 2 on.
+    /// The round-robin positions of unfinished work. From rules 2 on.
     JobCursors(JobCursors),
-    /// A session of the namespace before it that has ended and not all that it has. From rules 2 on.
+    /// A session of the preceding namespace that has ended and still has state. From rules 2 on.
     EndingSession(Box<EndingSessionItem<S>>),
-    /// A granted request of such a session, by its number. From rules 2 on.
+    /// A granted request of such a session, with the session's number. From rules 2 on.
     GrantedToEnding(u64, Box<GrantedItem<S>>),
-    /// Something long of the namespace before it that was asked for at that revision. From rules 2 on.
+    /// A sweep of the preceding namespace that began at that revision. From rules 2 on.
     Sweep(Revision, Box<Sweep>),
-    /// Some processes that go with what was asked for at that revision, since they are old enough. From rules 2 on.
+    /// Some processes that the sweep of that revision ends, because they are old enough. From rules 2 on.
     OldProcesses(Revision, Vec<S>),
-    /// Whoever waits in the namespace before it is granted nothing before its next turn. Then these are looked at, each a
-    /// wait and whether it is for another mode. From rules 2 on.
+    /// No waiter of the preceding namespace is granted before the namespace's next slice. That slice evaluates these
+    /// requests, each a wait and whether it is an upgrade. From rules 2 on.
     PendingGrants(Vec<(u64, bool)>),
-    /// What the wait before it watches. From rules 2 on.
+    /// The blocker of the preceding wait. From rules 2 on.
     BlockedOn(BlockedOnItem),
 }
 
-/// What keeps a request waiting. Paths and owners are said by its claims, since their numbers differ between replicas.
+/// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ
+/// between replicas.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) enum BlockedOnItem {
-    /// The hold of that token, so many levels above the claim of that index.
+    /// The hold with that token, `above` levels above the claim with that index.
     Hold { claim: u32, above: u32, token: FencingToken },
-    /// What is held under the claim of that index.
+    /// The holds below the claim with that index.
     Subtree { claim: u32, mode: Mode },
-    /// A request, and whether it is for another mode.
+    /// A request, and whether it is an upgrade.
     Request(u64, bool),
 }
 
@@ -87,7 +89,7 @@ pub(super) struct EndingSessionItem<S> {
     pub(super) session: SessionItem<S>,
     pub(super) reason: SessionEnd,
     pub(super) since_ms: u64,
-    /// A wait, and whether it is to change a mode.
+    /// A wait, and whether it is an upgrade.
     pub(super) after_wait: Option<(u64, bool)>,
     pub(super) after_path: Option<Vec<S>>,
 }

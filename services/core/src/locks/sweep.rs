@@ -1,14 +1,14 @@
-//! Ends of much at once that were asked for: of all that an owner or a session has, of all holds of a path, of all that
-//! nobody alive has, of what a client does not list.
+//! Sweeps: commands that end much state at once, e.g. everything of an owner or a session, all holds of a path,
+//! everything of owners that are not alive, or everything that a client does not list.
 //!
-//! What is more than a slice is begun by a command and goes on at the beginning of each entry: first waits in order of
-//! the queue, then holds in order of path, then sessions. It ends only what was there when it began. Until then:
-//! - holds of a released owner and of a deleted path are over in principle, and nothing is granted to what the owner had
-//!   in the queue; whoever waits for the path is granted it when its last hold is gone;
-//! - a namespace that is reset grants nothing at all: its holds go on until their turn comes;
-//! - nothing is granted to a session whose client says what it has.
+//! If the work exceeds a slice, a command begins it, and each following entry continues it: first waits in queue order,
+//! then holds in path order, then sessions. A sweep ends only state that existed when it began. Until it is finished:
+//! - holds of a released owner and of a deleted path count as over, and queued requests of the owner are not granted; a
+//!   waiter for the path is granted it when its last hold is gone;
+//! - a namespace under reset grants nothing at all; its holds stay valid until they end;
+//! - a session whose client reports its state is granted nothing.
 //!
-//! Whoever asks for more of these has to come again; releases, extensions and the rest go on.
+//! Other requests for this state have to be retried; releases, extensions and everything else proceed.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -26,30 +26,31 @@ use super::tree::{NodeId, Tree};
 use super::txn::NamespaceTxn;
 use crate::{CommandError, JobState, Path, Reason, Revision, SessionEnd, SessionNumber, WaitId};
 
-/// As many may go on in a namespace at a time.
+/// Maximum number of concurrent sweeps in a namespace.
 pub(super) const MAX_SWEEPS: usize = 16;
-/// As many are remembered once they are done.
+/// Maximum number of finished sweeps that are remembered.
 const MAX_FINISHED: usize = 1_024;
 
-/// What goes, and how far that is.
+/// The target and the progress of a sweep.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sweep {
     pub(super) target: Target,
-    /// The clock at which it began.
+    /// The shard clock at which it began.
     pub(super) since_ms: u64,
-    /// All waits up to this place were looked at, and whether that was one for another mode.
+    /// All waits up to this position are done; the flag tells whether that position is an upgrade's.
     after_wait: Option<(u64, bool)>,
     after_path: Option<Path>,
     after_session: Option<String>,
     ended_holds: u64,
     pub(super) ended_waits: u64,
-    /// Processes that have something that is old enough. They are found before anything ends, since what they have gets
-    /// younger while it ends. Nobody new comes until they are gone. In a snapshot they are on their own.
+    /// Processes that are old enough. They are determined before anything ends, because ending their state makes them
+    /// appear younger. No new process enters the namespace until the sweep is finished. A snapshot stores them in
+    /// separate items.
     #[serde(skip)]
     pub(super) old_processes: BitSet,
-    /// Whether all of these were found.
+    /// Whether all of these processes are known.
     old_processes_known: bool,
-    /// Where the tree has the path. What is held there later is newer than this.
+    /// The node of the path in the tree. Later holds there are newer than this sweep.
     #[serde(skip)]
     pub(super) node: Option<NodeId>,
 }
@@ -78,7 +79,7 @@ impl Sweep {
         self.old_processes.contains(owner.0 as usize)
     }
 
-    /// Whether processes go only when they are old enough.
+    /// Returns whether only processes that are old enough are covered.
     pub(super) fn has_age_limit(&self) -> bool {
         matches!(self.target, Target::Reset { before: Some(_), .. })
     }
@@ -96,10 +97,10 @@ impl Sweep {
     }
 }
 
-/// What was done lately. Not part of the state: who asks is answered by the replica that did it.
+/// Recently finished sweeps. Not part of the state: the replica that ran a sweep replies to queries about it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FinishedSweeps {
-    /// When each began, and what it ended.
+    /// The revision at which each began, and what it ended.
     recent: VecDeque<(Revision, JobState)>,
     pub(super) count: u64,
 }
@@ -119,8 +120,7 @@ impl FinishedSweeps {
 }
 
 impl NamespaceTxn<'_> {
-    /// Begins to end what is more than a slice, unless that has begun already. The answer to the command
-    /// has to wait for it.
+    /// Begins a sweep, unless an equal one is in progress. The response to the command has to wait for it.
     pub(super) fn begin_sweep(&mut self, target: Target) -> Result<(), CommandError> {
         if self.await_sweep(|there| *there == target)
             && !self.awaits.is_some_and(|began| self.has_newer(&target, began))
@@ -140,7 +140,7 @@ impl NamespaceTxn<'_> {
         Ok(())
     }
 
-    /// Whether something that goes with the target came after that one began.
+    /// Returns whether the target covers state that is newer than the sweep that began at `began`.
     fn has_newer(&self, target: &Target, began: Revision) -> bool {
         match target {
             Target::Path(path) => {
@@ -153,19 +153,19 @@ impl NamespaceTxn<'_> {
                     *slot == self.slot && target.covers_session(session_id, *number)
                 })
             }
-            // Nothing new comes of these meanwhile.
+            // These targets get no new state meanwhile.
             Target::Owner(..) | Target::Session(_) | Target::Unlisted { .. } => false,
         }
     }
 
-    /// Lets the answer wait for the last of what goes on that `is_it`. Whether there is one.
+    /// Makes the response wait for the last matching sweep in progress. Returns whether there is one.
     pub(super) fn await_sweep(&mut self, is_it: impl Fn(&Target) -> bool) -> bool {
         let mut sweeps = self.ns.sweeps.iter().rev();
         *self.awaits = sweeps.find(|(_, sweep)| is_it(&sweep.target)).map(|(began, _)| *began);
         self.awaits.is_some()
     }
 
-    /// A slice of one. It is finished when something is left of the slice.
+    /// Runs one slice of a sweep. It is finished when some of the slice is left.
     pub(super) fn sweep(&mut self, began: Revision) {
         let Some(mut sweep) = self.ns.sweeps.remove(&began) else { return };
         if self.find_old_processes(began, &mut sweep) {
@@ -175,14 +175,14 @@ impl NamespaceTxn<'_> {
         }
         if self.budget.ends > 0 && self.budget.visits > 0 {
             self.finished.push(began, sweep.finished_state());
-            // Whoever could not be granted while the namespace was frozen can be now.
+            // Requests that the freeze blocked can be granted now.
             self.ns.has_pending_grants &= !sweep.target.is_reset();
         } else {
             self.ns.sweeps.insert(began, sweep);
         }
     }
 
-    /// Looks for processes that are old enough to go, by what they await and hold. Whether all were found.
+    /// Finds the processes that are old enough, by their waits and holds. Returns whether all were found.
     fn find_old_processes(&mut self, began: Revision, sweep: &mut Sweep) -> bool {
         let Target::Reset { before: Some(before), .. } = sweep.target else { return true };
         if sweep.old_processes_known {
@@ -236,7 +236,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Once their holds and waits are gone.
+    /// Removes sessions once their holds and waits are gone.
     fn sweep_sessions(&mut self, began: Revision, sweep: &mut Sweep) {
         while sweep.target.is_reset() && self.budget.ends > 0 && self.budget.visits > 0 {
             let after = sweep.after_session.as_deref();
@@ -259,7 +259,7 @@ impl NamespaceTxn<'_> {
         self.ns.sessions.get(session_id).filter(|session| session.facts.number == number)
     }
 
-    /// Those whose requests go, unless they are found sooner by going through the queue.
+    /// Returns the owners of the waits to end, unless scanning the queue is faster.
     fn owners_of_waits(&self, target: &Target) -> Option<Vec<OwnerId>> {
         match target {
             Target::Path(_) => Some(Vec::new()),
@@ -274,7 +274,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Those that have what goes, when that is so little that it is found from them.
+    /// Returns the owners of the holds to end, if these are so few that visiting the owners is faster.
     fn owners_of_holds(&self, target: &Target) -> Option<Vec<OwnerId>> {
         match target {
             Target::Owner(owner, number) => {
@@ -291,9 +291,9 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Whether it was.
+    /// Returns whether the wait existed.
     pub(super) fn end_wait_if_present(&mut self, place: QueuePosition) -> bool {
-        // An upgrade may have gone with another one.
+        // The end of another upgrade may have ended this one.
         let is_there = self.ns.waits.contains_key(&place);
         if is_there {
             self.end_wait(place, Reason::Ended);

@@ -1,14 +1,14 @@
-//! How many owners wait and are waited for.
+//! Limits the number of tangled owners.
 //!
-//! Who waits for whom is dear to find out only among these: an owner is tangled when it waits, and has a hold that others
-//! wait for, or a second waiting request. Nobody else's request may overtake another. So their number, and that of what
-//! they have for others to wait for, is limited: a request that would raise it above the limit is refused before it joins
-//! the queue, and so is a grant that would. Whatever else happens only makes it less: who stood behind a claim that is
-//! granted waits for the hold from then on. So whatever was let in can be answered exactly ever after.
+//! The wait-for graph is expensive only among these: an owner is tangled if it waits, and has a hold that others wait
+//! for, or a second waiting request. Only requests of tangled owners may overtake. So their number is limited, and so
+//! is that of their awaited holds and waiting claims. A request that would exceed a limit is rejected before it joins
+//! the queue, and so is a grant. Every other change only lowers the numbers: a request behind a claim waits for the
+//! hold once the claim is granted. So every admitted request can be evaluated exactly at any later time.
 //!
-//! The numbers follow from the state alone, whatever led to it. Found out are they only when they may be too high, among
-//! those that were ever seen to be tangled since they began to wait. Besides, requests of others between these may be of
-//! so many kinds that it takes long to find out who waits for whom; then nobody joins whom that concerns.
+//! The numbers follow from the state alone, not from its history. They are computed only if they may be too high, among
+//! owners that were found tangled since they began to wait. Besides, untangled requests in between may have so many
+//! different claim sets that building the wait-for graph takes long; then requests that would add to it are rejected.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::{CommandError, Limits, Mode};
 
 const HINT: &str = "release before you wait, or give each thread a holder";
 
-/// How many are tangled.
+/// The size of the tangle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tangle {
     pub(super) owners: u64,
@@ -33,7 +33,7 @@ pub(super) struct Tangle {
     pub(super) holds: u64,
 }
 
-/// What an owner gets more.
+/// What a grant would add to an owner.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TangleDelta {
     awaited: u64,
@@ -51,7 +51,7 @@ impl Tangle {
         self.owners <= max.owners && self.claims <= max.claims && self.holds <= max.holds
     }
 
-    /// Refuses what raised it above a limit. What was let in before there were any may be above them already.
+    /// Rejects a change that exceeds a limit. State from before the limits existed may exceed them already.
     fn check(self, before: Self, max: Self) -> Result<(), CommandError> {
         if self.owners > max.owners.max(before.owners) {
             let what = "the number of owners that wait and are waited for";
@@ -70,7 +70,7 @@ impl Tangle {
 }
 
 impl NamespaceTxn<'_> {
-    /// Whether what a request that just joined the queue adds to the tangle is too much.
+    /// Rejects a request that just joined the queue if it makes the tangle too large.
     pub(super) fn check_tangle(&mut self, place: QueuePosition) -> Result<(), CommandError> {
         let max = self.ns.max_tangle();
         if !self.ns.mark_tangled_by(place) && !place.is_upgrade() {
@@ -82,7 +82,7 @@ impl NamespaceTxn<'_> {
                 after.check(self.ns.tangle_without(place), max)?;
             }
         }
-        // The steps are those of finding it out anew: what this replica has kept may have taken others.
+        // Counts the visits of a full rebuild, because an update from this replica's caches may take fewer.
         self.ns.closure_is_stale = true;
         self.ns.refresh();
         let max_visits = self.ns.bounds.tangle_visits;
@@ -93,7 +93,7 @@ impl NamespaceTxn<'_> {
         Ok(())
     }
 
-    /// Whether what an owner that waits is granted at once adds too much: others may wait for what is new.
+    /// Rejects a grant to a waiting owner if it makes the tangle too large: others may wait for the new holds.
     pub(super) fn check_tangled_grant(&mut self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let (owner, ns) = (asked.owner, &*self.ns);
         if owner == NO_OWNER || ns.owners.get(owner).wait_count() == 0 {
@@ -149,7 +149,7 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
-    /// How many may be tangled, as the account's limits have it. Raised limits stay within the bounds.
+    /// Returns the maximum size of the tangle from the account's limits, capped by the bounds.
     fn max_tangle(&self) -> Tangle {
         let (bounds, owners) = (&self.bounds, self.limits.max_tangle);
         Tangle {
@@ -159,12 +159,12 @@ impl Namespace {
         }
     }
 
-    /// Notes that an owner may be tangled.
+    /// Marks an owner as possibly tangled.
     fn mark_tangled(&mut self, owner: OwnerId) {
         self.closure_is_stale |= self.tangled.insert(owner);
     }
 
-    /// Notes who is tangled by a request that just joined the queue; whether anybody is.
+    /// Marks the owners that a new queued request tangles. Returns whether there are any.
     fn mark_tangled_by(&mut self, place: QueuePosition) -> bool {
         let waiting = self.waiting(place);
         let mut found: BTreeSet<OwnerId> = BTreeSet::new();
@@ -181,7 +181,7 @@ impl Namespace {
         is_any
     }
 
-    /// Notes after a restore who may be tangled.
+    /// Marks the owners that may be tangled after a restore.
     pub(super) fn mark_all_tangled(&mut self) {
         let may_be =
             |owner: &OwnerId| self.owners.get(*owner).wait_count() > 1 || self.owners.get(*owner).holds.len() > 0;
@@ -189,7 +189,7 @@ impl Namespace {
         self.closure_is_stale = true;
     }
 
-    /// No fewer than are tangled, without a look at what is awaited.
+    /// Returns an upper bound of the size without inspecting which holds are awaited.
     fn tangle_upper_bound(&self) -> Tangle {
         let mut most = Tangle::default();
         for owner in &self.tangled {
@@ -201,7 +201,7 @@ impl Namespace {
         most
     }
 
-    /// How many are tangled.
+    /// Returns the exact size of the tangle.
     fn tangle(&mut self) -> Tangle {
         self.cache_awaited();
         let of: Vec<(OwnerId, Tangle)> =
@@ -216,14 +216,14 @@ impl Namespace {
         tangle
     }
 
-    /// How many were tangled before a request joined.
+    /// Returns the size of the tangle before a request joined the queue.
     fn tangle_without(&self, place: QueuePosition) -> Tangle {
         let mut tangle = Tangle::default();
         self.tangled.iter().for_each(|owner| tangle.add(self.tangle_of(*owner, Some(place), TangleDelta::default())));
         tangle
     }
 
-    /// What one owner has part in it; as if a request did not wait, and as if so many holds more were awaited.
+    /// Returns the share of one owner, as if the request `without` did not wait and `more` were added.
     pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<QueuePosition>, more: TangleDelta) -> Tangle {
         let record = self.owners.get(owner);
         self.spend(1);
@@ -246,7 +246,7 @@ impl Namespace {
         Tangle { owners: 1, claims: awaited + claims, holds: record.holds.len() as u64 + more.holds + claims }
     }
 
-    /// How many of its holds others wait for, at such places.
+    /// Returns how many holds of the owner have waiters at positions accepted by `waits`.
     fn awaited_holds(&self, owner: OwnerId, waits: impl Fn(&QueuePosition) -> bool) -> u64 {
         let holds = &self.owners.get(owner).holds;
         self.spend(holds.len());

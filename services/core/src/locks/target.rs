@@ -1,4 +1,4 @@
-//! What goes when much is ended at once, and what others see of it until it is gone.
+//! Targets of sweeps, and how the state appears to others until a sweep is finished.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use super::sweep::Sweep;
 use super::tree::NodeId;
 use crate::{Acquire, FencingToken, LockInfo, Mode, Owner, Path, Reset, Revision, SessionNumber};
 
-/// What goes.
+/// What a sweep ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Target {
-    /// All of one owner; of the session of that number, or of a process.
+    /// Everything of one owner: a process, or an owner in the session with that number.
     Owner(Owner, SessionNumber),
-    /// All of a session.
+    /// Everything of a session.
     Session(SessionNumber),
     /// The holds of a path.
     Path(Path),
-    /// Whatever is of nobody in the list and, when there is a revision, is older than that.
+    /// Everything of owners that are not in the list and, given a revision, are older than it.
     Reset { live: BTreeSet<String>, before: Option<Revision> },
-    /// Of a session, what is neither listed nor pending.
+    /// Everything of a session that is neither listed nor pending.
     Unlisted { session: SessionNumber, listed: BTreeSet<(FencingToken, Mode, Path)>, pending: BTreeSet<String> },
 }
 
@@ -43,7 +43,7 @@ impl Target {
         matches!(self, Self::Reset { .. })
     }
 
-    /// The event of each hold that goes, and what its session is told.
+    /// Returns the cause of each hold's end, which determines the event and the notice to its session.
     pub(super) fn end_cause(&self) -> EndCause {
         match self {
             Self::Path(_) => EndCause::Deleted,
@@ -52,7 +52,7 @@ impl Target {
         }
     }
 
-    /// Whether a session goes as a whole.
+    /// Returns whether the target covers a whole session.
     pub(super) fn covers_session(&self, session_id: &str, number: SessionNumber) -> bool {
         match self {
             Self::Reset { live, before } => !live.contains(session_id) && before.is_none_or(|before| number < before),
@@ -60,7 +60,7 @@ impl Target {
         }
     }
 
-    /// Whether what that owner has goes, as far as its name tells.
+    /// Returns whether the target covers an owner, as far as its name tells.
     pub(super) fn covers(&self, name: &OwnerName) -> bool {
         let session = name.session();
         match (self, name) {
@@ -77,14 +77,15 @@ impl Target {
         }
     }
 
-    /// Whether holds are over in principle from the beginning on.
+    /// Returns whether holds count as over from the beginning of the sweep.
     fn takes_effect_at_once(&self) -> bool {
         matches!(self, Self::Owner(..) | Self::Session(_) | Self::Path(_))
     }
 }
 
 impl Sweep {
-    /// Whether what that owner has goes. A process does only once it was found to be old enough, if that matters.
+    /// Returns whether the sweep covers an owner. With an age limit, it covers only processes that were found old
+    /// enough.
     fn covers(&self, ns: &Namespace, owner: OwnerId) -> bool {
         let name = ns.owners.name(owner);
         let is_old = || self.is_old(owner) || name.session().is_some();
@@ -93,7 +94,7 @@ impl Sweep {
 }
 
 impl Namespace {
-    /// The owner of that name, in the session of that number.
+    /// Returns the owner with that name, in the session with that number.
     pub(super) fn owner_of(&self, owner: &Owner, number: SessionNumber) -> Option<OwnerId> {
         self.owners.find(match owner {
             Owner::Process(process_id) => OwnerKey::Process(process_id),
@@ -101,23 +102,23 @@ impl Namespace {
         })
     }
 
-    /// Nothing is granted here and nobody joins the queue.
+    /// Returns whether the namespace is frozen: it grants nothing, and no request joins the queue.
     pub(super) fn is_frozen(&self) -> bool {
         self.sweeps.values().any(|sweep| sweep.target.is_reset())
     }
 
-    /// What a request that waits is to go with, so that nothing is granted to it.
+    /// Returns the sweep that will end a waiting request, so that the request must not be granted.
     pub(super) fn sweep_of_wait(&self, place: QueuePosition) -> Option<Revision> {
         self.sweeps.iter().find(|(began, sweep)| self.sweep_covers_wait(**began, sweep, place)).map(|(began, _)| *began)
     }
 
-    /// Since when a hold that is to go is over in principle.
+    /// Returns since when a hold counts as over because a sweep covers it.
     pub(super) fn swept_since_ms(&self, node: NodeId, hold: &Hold) -> Option<u64> {
         let mut marks = self.sweeps.iter().filter(|(_, sweep)| sweep.target.takes_effect_at_once());
         marks.find(|(began, sweep)| self.sweep_covers_hold(**began, sweep, node, hold)).map(|(_, sweep)| sweep.since_ms)
     }
 
-    /// Whether a request that is known by its name, or what it was granted, is to go.
+    /// Returns whether a sweep covers a named request or its holds.
     pub(super) fn is_request_swept(&self, named: NamedRequest) -> bool {
         let goes =
             |node, hold| self.sweeps.iter().any(|(began, sweep)| self.sweep_covers_hold(*began, sweep, node, hold));
@@ -132,7 +133,8 @@ impl Namespace {
         }
     }
 
-    /// Whether a new request has to come again since something of its owner or on its paths is being ended.
+    /// Returns whether a new request must be retried later, because a sweep is ending state of its owner or on its
+    /// paths.
     pub(super) fn conflicts_with_sweep(&self, request: &Acquire) -> bool {
         self.sweeps.values().any(|sweep| match &sweep.target {
             Target::Owner(owner, _) => *owner == request.owner,

@@ -1,6 +1,6 @@
-//! The paths of a namespace that somebody holds or awaits, as a tree by segment.
+//! The paths of a namespace that are held or waited for, as a tree by segment.
 //!
-//! Every path knows what is held and awaited at it and under it, so that a conflict is found by walking down one path.
+//! Every path knows the holds and waiting claims at it and below it, so walking down one path finds all conflicts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use super::queue::{ClaimQueue, Queue, QueuePosition};
 use super::slab::Slab;
 use crate::{Mode, Path, Revision};
 
-/// Names a path of the tree.
+/// Identifies a path of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeId(pub(super) u32);
 
-/// The empty path. It is always there.
+/// The empty path. It always exists.
 pub(super) const ROOT: NodeId = NodeId(0);
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     name: Arc<str>,
     parent: NodeId,
-    /// The last change of what is held here.
+    /// The last change of the holds at this path.
     pub(super) revision: Revision,
     pub(super) holds: Holds,
-    /// The number of what is beside it, or [`NO_EXTRA`].
+    /// The index of its extra, or [`NO_EXTRA`].
     extra: u32,
 }
 
 const NO_EXTRA: u32 = u32::MAX;
 
-/// What most paths, which have nothing under them and nobody waiting, do without. It is kept aside, since what is under
-/// a path may be much, and all of it can be found from the paths again.
+/// Data that most paths do without, because they have no descendants and no waiters. It is stored apart, because the
+/// data of a subtree may be large, and all of it can be recomputed from the paths.
 #[derive(Clone, Debug, Default)]
 struct NodeExtra {
     children: BTreeMap<Arc<str>, NodeId>,
@@ -43,10 +43,10 @@ struct NodeExtra {
     queue: Queue,
 }
 
-/// Names a line: 0 and 1 are the reads and the writes of a path itself, 2 and 3 those under it.
+/// Identifies a claim queue: 0 and 1 are the READ and WRITE claims of the path itself, 2 and 3 those below it.
 pub(super) type ClaimQueueKey = (NodeId, u8);
 
-/// What is held under a path, in any phase and in the first.
+/// The holds below a path: in any phase, and in the first phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SubtreeHolds {
     pub(super) reads: OwnerMultiset,
@@ -55,7 +55,7 @@ pub(super) struct SubtreeHolds {
     pub(super) writes_held: OwnerMultiset,
 }
 
-/// Whose holds exclude a claim.
+/// The owners whose holds exclude a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RemainingOwners {
     Nobody,
@@ -64,7 +64,7 @@ pub(super) enum RemainingOwners {
 }
 
 impl SubtreeHolds {
-    /// Whose holds exclude a claim of that mode above them.
+    /// Returns the owners whose holds exclude a claim of that mode above them.
     pub(super) fn excluding(&self, mode: Mode) -> RemainingOwners {
         let of = |crowd: &OwnerMultiset| match crowd.only() {
             _ if crowd.is_empty() => RemainingOwners::Nobody,
@@ -81,7 +81,7 @@ impl SubtreeHolds {
     }
 }
 
-/// A path as far as the tree has it: the root first, and whether the last is the path itself.
+/// The existing part of a path: its nodes from the root on, and whether the last one is the path itself.
 #[derive(Clone, Debug)]
 pub(super) struct PathLookup {
     pub(super) ancestry: Vec<NodeId>,
@@ -89,18 +89,18 @@ pub(super) struct PathLookup {
 }
 
 impl PathLookup {
-    /// The path itself, if the tree has it.
+    /// Returns the path itself, if the tree contains it.
     pub(super) fn node(&self) -> Option<NodeId> {
         if self.exact { self.ancestry.last().copied() } else { None }
     }
 
-    /// The ancestors, the root first.
+    /// Returns the ancestors from the root on.
     pub(super) fn ancestors(&self) -> &[NodeId] {
         if self.exact { &self.ancestry[..self.ancestry.len() - 1] } else { &self.ancestry }
     }
 }
 
-/// The paths alone: what a snapshot needs. A clone is cheap and stays as it is.
+/// Only the paths, which is all that a snapshot needs. A clone is cheap and unaffected by later changes.
 #[derive(Clone, Debug)]
 pub(super) struct PathTable(Slab<Node>);
 
@@ -108,7 +108,7 @@ pub(super) struct PathTable(Slab<Node>);
 pub(super) struct Tree {
     paths: PathTable,
     extras: Slab<NodeExtra>,
-    /// What the names of the paths are charged with.
+    /// The charge of the path names.
     name_bytes: u64,
 }
 
@@ -117,12 +117,12 @@ impl PathTable {
         self.0.get(node.0)
     }
 
-    /// The path, while it is there.
+    /// Returns the path, if it still exists.
     pub(super) fn find(&self, node: NodeId) -> Option<&Node> {
         self.0.find(node.0)
     }
 
-    /// The path itself and its ancestors, the root last.
+    /// Iterates over the path and its ancestors, the root last.
     pub(super) fn self_and_ancestors(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         std::iter::successors(Some(node), |at| (*at != ROOT).then(|| self.get(*at).parent))
     }
@@ -134,7 +134,7 @@ impl PathTable {
         segments
     }
 
-    /// All paths, in no order that means anything.
+    /// Iterates over all paths, in no meaningful order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         self.0.iter().map(|(number, node)| (NodeId(number), node))
     }
@@ -154,17 +154,17 @@ impl Tree {
         self.extras.shuffle(seed.wrapping_add(1));
     }
 
-    /// The paths as they are now.
+    /// Returns the current paths.
     pub(super) fn paths(&self) -> &PathTable {
         &self.paths
     }
 
-    /// How many paths there are, the root included.
+    /// Returns the number of paths, including the root.
     pub(super) fn len(&self) -> usize {
         self.paths.0.len()
     }
 
-    /// What the paths are charged with, and what some have beside them.
+    /// Returns the charge of the paths and their extras.
     pub(super) fn charge(&self) -> u64 {
         self.name_bytes + charge::NODE_EXTRA * self.extras.len() as u64
     }
@@ -186,7 +186,7 @@ impl Tree {
         (side != NO_EXTRA).then(|| self.extras.get(side))
     }
 
-    /// What is beside a path that has something under it, or somebody who waits.
+    /// Returns the extra of a path that has descendants or waiters.
     fn extra_mut(&mut self, node: NodeId) -> &mut NodeExtra {
         self.extras.get_mut(self.get(node).extra)
     }
@@ -223,12 +223,12 @@ impl Tree {
         PathLookup { ancestry: line, exact: true }
     }
 
-    /// The path itself and its ancestors, the root last.
+    /// Iterates over the path and its ancestors, the root last.
     pub(super) fn self_and_ancestors(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         self.paths.self_and_ancestors(node)
     }
 
-    /// The path, made where it is missing. It stays while somebody holds or awaits it or something under it.
+    /// Returns the path, adding missing nodes. It stays as long as there are holds or waiting claims at it or below it.
     pub(super) fn ensure_path(&mut self, path: &Path) -> NodeId {
         let spot = self.lookup(path);
         let known = spot.ancestry.len() - 1;
@@ -244,7 +244,7 @@ impl Tree {
         at
     }
 
-    /// Takes out what nobody holds or awaits any more, from this path upward.
+    /// Removes unused paths, from this path upward.
     pub(super) fn prune(&mut self, node: NodeId) {
         let mut at = node;
         loop {
@@ -263,7 +263,7 @@ impl Tree {
         }
     }
 
-    /// Whether nobody holds or awaits the path or something under it.
+    /// Returns whether there are no holds and waiting claims at the path or below it.
     pub(super) fn is_unused(&self, node: NodeId) -> bool {
         node != ROOT && self.get(node).holds.is_empty() && self.extra(node).is_none_or(NodeExtra::is_empty)
     }
@@ -276,12 +276,12 @@ impl Tree {
         Path(self.segments(node).into_iter().map(str::to_owned).collect())
     }
 
-    /// The next paths under it, in order.
+    /// Iterates over its children in order.
     pub(super) fn children(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         self.extra(node).into_iter().flat_map(|side| side.children.values().copied())
     }
 
-    /// The next paths under it whose name comes after the given one, or is it, in order.
+    /// Iterates in order over its children whose name is at or after the given one.
     pub(super) fn children_from<'a>(&'a self, node: NodeId, name: &str) -> impl Iterator<Item = (&'a str, NodeId)> {
         let from = std::ops::Bound::Included(name);
         let children = self.extra(node).map(|side| side.children.range::<str, _>((from, std::ops::Bound::Unbounded)));
@@ -307,7 +307,7 @@ impl Tree {
         hold
     }
 
-    /// Changes a hold that is there, and what is known of it above.
+    /// Changes an existing hold, and updates the subtree counts above it.
     pub(super) fn change_hold(&mut self, node: NodeId, owner: OwnerId, change: impl FnOnce(&mut Hold)) {
         let hold = self.get_mut(node).holds.of_mut(owner).expect("the hold was just found");
         let before = (hold.mode, hold.is_held());
@@ -319,7 +319,7 @@ impl Tree {
         }
     }
 
-    /// Panics when a side is of no path, or of two. For tests.
+    /// Panics if an extra belongs to no path or to two. For tests.
     pub(super) fn verify_extras(&self) {
         let mut sides: Vec<u32> = self.iter().map(|(_, node)| node.extra).filter(|side| *side != NO_EXTRA).collect();
         assert!(sides.iter().all(|side| self.extras.find(*side).is_some()));
@@ -377,7 +377,7 @@ impl Tree {
         self.prune(node);
     }
 
-    /// Notes whether a request with that claim is the first of its kind.
+    /// Records whether a request with that claim is the first of its claim set.
     pub(super) fn mark_first_of_set(&mut self, node: NodeId, mode: Mode, place: QueuePosition, is_first: bool) {
         self.extra_mut(node).queue.own.mark_first(mode, place, is_first);
         let mut at = node;
@@ -387,20 +387,20 @@ impl Tree {
         }
     }
 
-    /// The line of that key, if somebody waits at its path or under it.
+    /// Returns the claim queue with that key, if its path has waiters at it or below it.
     pub(super) fn claim_queue(&self, (node, kind): ClaimQueueKey) -> Option<&ClaimQueue> {
         let queue = self.queue(node)?;
         let lines = if kind < 2 { &queue.own } else { &queue.subtree };
         Some(if kind % 2 == 0 { &lines.reads } else { &lines.writes })
     }
 
-    /// The keys of the lines in which a claim of that mode is.
+    /// Returns the keys of the queues that contain a claim of that mode.
     pub(super) fn own_queue_keys(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = ClaimQueueKey> {
         let number = u8::from(mode == Mode::Write);
         std::iter::once((node, number)).chain(self.self_and_ancestors(node).skip(1).map(move |at| (at, 2 + number)))
     }
 
-    /// The keys of the lines that conflict with a claim of that mode.
+    /// Returns the keys of the queues that conflict with a claim of that mode.
     pub(super) fn conflicting_queue_keys(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = ClaimQueueKey> {
         let lines = self.self_and_ancestors(node).map(|at| (at, 0)).chain([(node, 2)]);
         lines.flat_map(move |(at, kind)| {
@@ -409,8 +409,8 @@ impl Tree {
         })
     }
 
-    /// The lines of waiting claims that conflict with a claim or a hold of that mode there: at its ancestors, at the
-    /// path itself, and, if the tree has it, under it. Each line comes with a key of its own.
+    /// Returns the queues that conflict with a claim or a hold of that mode: at its ancestors, at the path itself and,
+    /// if the tree contains it, below it. Each queue comes with its own key.
     pub(super) fn conflicting_queues<'a>(
         &'a self,
         line: impl Iterator<Item = NodeId> + 'a,
@@ -425,7 +425,7 @@ impl Tree {
         })
     }
 
-    /// All paths, in no order that means anything.
+    /// Iterates over all paths, in no meaningful order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         self.paths.iter()
     }

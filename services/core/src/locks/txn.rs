@@ -1,4 +1,4 @@
-//! One namespace at work: all that a command may change.
+//! A transaction on one namespace: everything that a command may change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use super::tree::NodeId;
 use crate::shard_common::ShardCommon;
 use crate::{Bounds, CommandError, EventKind, FencingToken, MessageSeq, Mode, Owner, Revision, Rules, SessionNumber};
 
-/// A namespace with the parts of its shard that a command may change too.
+/// A namespace together with the parts of its shard that a command may also change.
 pub(super) struct NamespaceTxn<'a> {
     pub(super) common: &'a mut ShardCommon,
     pub(super) due: &'a mut BTreeSet<FirstDue>,
     pub(super) jobs: &'a mut JobQueue,
     pub(super) sessions: &'a mut BTreeMap<SessionNumber, (u32, Arc<str>)>,
     pub(super) effects: &'a mut EffectBuffer,
-    /// What is left of the slice.
+    /// The remaining budget of the slice.
     pub(super) budget: &'a mut Budget,
-    /// What the answer to the command at hand has to wait for.
+    /// The sweep that the response to the current command has to wait for.
     pub(super) awaits: &'a mut Option<Revision>,
-    /// What was done.
+    /// Finished sweeps.
     pub(super) finished: &'a mut FinishedSweeps,
     pub(super) ns: &'a mut Namespace,
     pub(super) slot: u32,
     /// The wall clock of the entry.
     pub(super) wall_ms: u64,
-    /// Those of the entry.
+    /// The rules of the entry.
     pub(super) rules: Rules,
-    /// Whether somebody is to see the answer.
+    /// Whether a caller receives the response.
     pub(super) with_views: bool,
-    /// What the account's other namespaces are charged with.
+    /// The charge of the account's other namespaces.
     pub(super) other_namespaces_bytes: u64,
 }
 
-/// How much may still be done before the next entry.
+/// The work that may still be done before the next entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     pub(super) ends: usize,
@@ -50,14 +50,14 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// That of one slice.
+    /// Returns the budget of one slice.
     pub(super) fn of(bounds: &Bounds) -> Self {
         Self { ends: bounds.ends_per_slice, grants: bounds.grants_per_slice, visits: bounds.visits_per_slice }
     }
 }
 
 impl Budget {
-    /// The first of these, as many ends as are left.
+    /// Takes the first items, at most as many as the remaining ends.
     pub(super) fn take<T>(&mut self, things: impl Iterator<Item = T>) -> Vec<T> {
         let taken: Vec<T> = things.take(self.ends).collect();
         self.ends -= taken.len();
@@ -66,7 +66,7 @@ impl Budget {
 }
 
 impl NamespaceTxn<'_> {
-    /// Changes a hold that is there, and keeps its deadline in step.
+    /// Changes an existing hold and updates its deadline.
     pub(super) fn change_hold(&mut self, node: NodeId, owner: OwnerId, change: impl FnOnce(&mut Hold)) {
         let mut deadlines = (None, None);
         let mut charges = ((0, 0), (0, 0));
@@ -97,7 +97,7 @@ impl NamespaceTxn<'_> {
         self.update_first_due();
     }
 
-    /// A wait may end by itself.
+    /// Adds the end of a wait, if the wait is limited.
     pub(super) fn add_wait_end(&mut self, position: QueuePosition, ends_at_ms: Option<u64>) {
         if let Some(at_ms) = ends_at_ms {
             self.ns.due.waits.insert(WaitEnd { at_ms, wait: position.wait().0, position });
@@ -112,7 +112,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Keeps the shard's index of what is due first in step.
+    /// Updates the shard's index of first deadlines.
     fn update_first_due(&mut self) {
         let first = self.ns.due.first(self.slot);
         let before = std::mem::replace(&mut self.ns.first_due, first);
@@ -125,12 +125,12 @@ impl NamespaceTxn<'_> {
         self.due.extend(first);
     }
 
-    /// A limit that came with rules 2: before them there is none.
+    /// Returns a limit introduced by rules 2; before them there is none.
     pub(super) fn since_rules_two(&self, max: u64) -> u64 {
         if self.rules >= Rules::TWO { max } else { u64::MAX }
     }
 
-    /// Remembers what happened to an owner, and that somebody may want to hear of it.
+    /// Records an event of an owner, and the effect that notifies readers of events.
     pub(super) fn record_event(
         &mut self,
         kind: EventKind,
@@ -155,7 +155,7 @@ impl NamespaceTxn<'_> {
         self.effects.event(&self.ns.id, revision);
     }
 
-    /// Remembers that a session began or ended.
+    /// Records the start or end of a session.
     pub(super) fn record_session_event(&mut self, kind: EventKind, session_id: &str, process_id: &str) -> Revision {
         let max_bytes = self.since_rules_two(self.ns.limits.max_event_bytes);
         let revision = self.common.next_revision();
@@ -173,7 +173,8 @@ impl NamespaceTxn<'_> {
         revision
     }
 
-    /// Whether a message of a session, or a call that names one, may go on; false when it is an old message.
+    /// Checks the epoch and sequence of a session message. Returns false for an old message. A call without a message
+    /// passes if the session exists.
     pub(super) fn check_sequence(
         &mut self,
         session_id: &str,

@@ -1,10 +1,10 @@
-//! What is looked at or done, counted.
+//! Counts units of work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Visits of paths, holds, owners, claims and entries of lines, grants and ends, since the start of the process. Whoever
-/// only looks counts too. Not part of the state: clones count together.
+/// Visits of paths, holds, owners, claims and queue entries, grants and ends since the process started. Queries count
+/// too. Not part of the state: clones share one counter.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Units(Arc<AtomicU64>);
 

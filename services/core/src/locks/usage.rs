@@ -1,11 +1,11 @@
-//! What accounts use: counted in the step that does it, so that it is the same on every replica and costs no entry.
+//! Usage of accounts. The step that causes usage also counts it, so it is the same on every replica and costs no entry.
 
 use super::LocksState;
 use super::namespace::Namespace;
 use crate::{AccountId, Incarnation, LocksCommand, NamespaceUsage, Reattach, Response, UsageTotals};
 
 impl LocksState {
-    /// Counts a command of a caller that was not refused.
+    /// Counts a caller's command that was not rejected.
     pub(super) fn count_operation(&mut self, command: &LocksCommand) {
         let namespace = match command {
             LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
@@ -14,7 +14,7 @@ impl LocksState {
             LocksCommand::Reset(reset) => &reset.namespace,
             LocksCommand::OpenSession(open) => &open.namespace,
             LocksCommand::LockInfo(info) => &info.namespace,
-            // These come from nodes and not from callers, or have been counted one by one.
+            // These commands come from nodes and not from callers, or were counted one by one.
             LocksCommand::Deliver { .. }
             | LocksCommand::Cancel(_)
             | LocksCommand::CancelAttempts(_)
@@ -27,20 +27,20 @@ impl LocksState {
         }
     }
 
-    /// Keeps what was counted in a namespace that is gone.
+    /// Retains the usage of a namespace that is gone.
     pub(super) fn retain_usage(&mut self, account: AccountId, gone: &Namespace) {
         if gone.usage != UsageTotals::default() {
             self.ended_usage.entry(account).or_default().add(&gone.usage);
         }
     }
 
-    /// What an account is charged with here.
+    /// Returns the charges of an account in this shard.
     pub(super) fn account_state(&self, account: AccountId) -> Response {
         let state_of = |(name, _, namespace): (&String, _, &Namespace)| (name.clone(), namespace.state_bytes());
         Response::AccountState(self.namespaces_of(account).map(state_of).collect())
     }
 
-    /// What an account uses here.
+    /// Returns the usage of an account in this shard.
     pub(super) fn account_usage(&self, account: AccountId) -> Response {
         let usage_of = |(name, incarnation, namespace): (&String, Incarnation, &Namespace)| NamespaceUsage {
             name: name.clone(),
@@ -54,7 +54,7 @@ impl LocksState {
         Response::AccountUsage { namespaces, ended: self.ended_usage.get(&account).copied().unwrap_or_default() }
     }
 
-    /// The open namespaces of an account, in order of name.
+    /// Iterates over the open namespaces of an account in order of name.
     fn namespaces_of(&self, account: AccountId) -> impl Iterator<Item = (&String, Incarnation, &Namespace)> {
         let names = self.names.range((account, String::new())..).take_while(move |((owner, _), _)| *owner == account);
         names.filter_map(move |((_, name), incarnation)| {

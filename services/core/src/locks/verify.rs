@@ -1,4 +1,4 @@
-//! Looking at a state from inside, for tests: how much is there, and whether all that is counted and indexed agrees.
+//! Inspects a state for tests: its size, and whether all counters and indexes are consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::sessions::{NamedRequest, Session};
 use super::tree::{NodeId, ROOT};
 use crate::Mode;
 
-/// How many things a locks shard keeps besides namespaces and their events.
+/// The number of items in a locks shard besides namespaces and their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Paths of trees, without the roots.
@@ -29,12 +29,12 @@ pub struct Footprint {
     pub sessions: usize,
     /// Granted requests of sessions.
     pub requests: usize,
-    /// Entries of indexes: deadlines, ends of waits, what is watched.
+    /// Index entries: deadlines, ends of waits and blockers.
     pub indexed: usize,
 }
 
 impl LocksState {
-    /// How much there is.
+    /// Returns the number of items.
     pub fn footprint(&self) -> Footprint {
         let mut all = Footprint::default();
         for slot in self.slots.values() {
@@ -50,23 +50,24 @@ impl LocksState {
         all
     }
 
-    /// The same state with other numbers of paths, owners and requests, which nothing that it does may depend on.
+    /// Returns the same state with different numbers of paths, owners and requests. The behavior must not depend on
+    /// them.
     pub fn renumbered(&self, seed: u64) -> Self {
         let (state, chunks) = (self.common.empty(), self.freeze().encode());
         Self::restore_numbered(state, &chunks, Some(seed)).expect("what was applied can be restored")
     }
 
-    /// How many waiting requests were looked at to see whether they can be granted, since the start of the process.
+    /// Returns the number of evaluations of waiting requests since the process started.
     pub fn requests_examined(&self) -> u64 {
         self.slots.values().map(|slot| self.namespaces.get(*slot).examined).sum()
     }
 
-    /// What was spent since the start of the process, counted in visits of paths, holds, owners, claims and entries.
+    /// Returns the units spent since the process started: visits of paths, holds, owners, claims and entries.
     pub fn units(&self) -> u64 {
         self.units.get()
     }
 
-    /// Panics when something that is counted or indexed does not agree with what it is of.
+    /// Panics if a counter or an index is inconsistent.
     pub fn verify(&self) {
         let (mut first_due, mut sessions) = (0, 0);
         let mut charged = BTreeMap::new();
@@ -113,7 +114,7 @@ impl Namespace {
     }
 
     fn verify(&self) {
-        // Whoever was left may be unable to go on by now: its hold may have come to its end since.
+        // Scheduled requests may have become ungrantable by now: their own hold may have reached its deadline since.
         assert!(
             self.has_pending_grants || self.blocked_index.first_to_reevaluate().is_none(),
             "nobody is left to be looked at, or it is known"
@@ -169,7 +170,7 @@ impl Namespace {
         }
     }
 
-    /// A snapshot takes granted requests from where they are, and a restored state finds them by their sessions.
+    /// A snapshot takes granted requests from their slab; a restored state finds them by their sessions.
     fn verify_granted(&self) {
         for (number, granted) in self.granted_requests.iter() {
             let owner = self.owners.name(granted.owner).session().expect("only sessions name what they are granted");
@@ -223,7 +224,7 @@ impl Namespace {
         }
     }
 
-    /// Who waits for whom is as it is found out anew, and so are those who matter to it.
+    /// Checks that the closure equals a rebuilt one, and that the set of tangled owners is complete.
     fn verify_closure(&self) {
         assert!(!self.closure_is_stale, "who waits for whom is known");
         for (owner, awaited) in self.awaited.iter() {

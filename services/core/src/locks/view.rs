@@ -1,4 +1,4 @@
-//! Locks, holders, waiting requests and sessions as they are shown.
+//! Views of locks, holders, waiting requests and sessions.
 
 use super::hold::Hold;
 use super::namespace::Namespace;
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl LockView {
-    /// A lock that nobody holds or awaits.
+    /// Returns the view of a lock without holds and waiters.
     pub(super) fn unlocked(path: &Path, revision: Revision) -> Self {
         Self {
             path: path.clone(),
@@ -26,7 +26,7 @@ impl LockView {
 }
 
 impl Namespace {
-    /// A lock as it is now, with at most so many readers, and as many as fit. `revision` is the shard's.
+    /// Returns the view of a lock with at most `max_readers` readers, as far as they fit. `revision` is the shard's.
     pub(super) fn view(&self, path: &Path, max_readers: usize, left: &mut ByteBudget, revision: Revision) -> LockView {
         let mut view = LockView::unlocked(path, revision);
         let Some(node) = self.tree.find(path) else { return view };
@@ -52,12 +52,12 @@ impl Namespace {
         view
     }
 
-    /// A lock as it is now, with as many readers as most answers show.
+    /// Returns the view of a lock with as many readers as most responses contain.
     pub(super) fn bounded_view(&self, path: &Path, revision: Revision) -> LockView {
         self.view(path, self.bounds.max_readers_in_reply, &mut ByteBudget::unlimited(), revision)
     }
 
-    /// Who holds a path: the writer, or the first reader.
+    /// Returns the holder of a path: the writer, or the first reader.
     pub(super) fn current_owner(&self, path: &Path) -> Option<HolderView> {
         let node = self.tree.find(path)?;
         self.tree.get(node).holds.as_slice().first().map(|hold| self.holder_view(node, hold))
@@ -80,7 +80,7 @@ impl Namespace {
         }
     }
 
-    /// A waiting request that is in the way of a claim, shown with its first claim that conflicts.
+    /// Returns a waiting request that blocks a claim, with its first conflicting claim.
     pub(super) fn waiting_blocker(&self, place: QueuePosition, claim: &Claim) -> Option<Blocker> {
         let waiting = self.waiting(place);
         let related = |other: &Path| other.is_prefix_of(&claim.path) || claim.path.is_prefix_of(other);
@@ -115,7 +115,7 @@ impl Namespace {
         }
     }
 
-    /// A waiting request, as it would be told of its place now.
+    /// Returns the view of a waiting request, including its current position.
     pub(super) fn queued_view(&self, place: QueuePosition) -> QueuedRequestView {
         let waiting = self.waiting(place);
         QueuedRequestView {

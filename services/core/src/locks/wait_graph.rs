@@ -1,13 +1,13 @@
-//! Who waits for whom.
+//! The wait-for graph.
 //!
-//! An owner waits for another when one of its waiting requests conflicts with a hold of the other, or with a claim of an
-//! earlier waiting request of the other that it may not overtake. It may overtake whoever waits, directly or through
-//! others, for it. That is a circle, and it is cut in the order of the queue: whether a request overtakes an earlier one
-//! is decided by the holds of all and by the waits of the requests before it. So nobody ever waits for somebody who
-//! waits for them, and the first to wait have the say. Since an owner is one thread of control, it waits for everything
-//! that any of its requests waits for.
+//! An owner waits for another if one of its waiting requests conflicts with a hold of the other, or with a claim of an
+//! earlier waiting request of the other that it must not overtake. It may overtake requests of owners that wait,
+//! directly or through others, for it. This definition is circular, and the queue order resolves it: whether a request
+//! overtakes an earlier one depends on all holds and on the waits of the requests before it. So no owner ever waits for
+//! an owner that waits for it, and earlier waits take precedence. An owner is one thread of control, so it waits for
+//! everything that any of its requests waits for.
 //!
-//! What is found out once for all of them is kept (`closure`), until something changes that it depends on.
+//! The result for all owners is cached (`closure`) until something changes that it depends on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use super::tree::{ClaimQueueKey, NodeId};
 use super::waiting::BlockedOn;
 use crate::Mode;
 
-/// What is known of who waits for whom.
+/// The cached wait-for graph, to be restored if a change is undone.
 pub(super) struct WaitGraphCheckpoint {
     closure: Arc<Closure>,
     tangled: BTreeSet<OwnerId>,
     is_stale: bool,
 }
 
-/// Who waits for the owner of a request, found out when it is first asked.
+/// The owners that wait for the owner of a request, computed on first use.
 #[derive(Debug, Default)]
 pub(super) struct Dependents {
-    /// Nothing within when nobody can wait for it.
+    /// The inner option is `None` if no owner can wait for it.
     resolved: Option<Option<(Arc<Closure>, usize)>>,
 }
 
 impl Dependents {
-    /// Who waits for whom, and the number of the owner there; nothing when nobody can wait for it.
+    /// Returns the closure and the owner's number in it; `None` if no owner can wait for it.
     pub(super) fn of(&mut self, namespace: &Namespace, asked: &Evaluation<'_>) -> Option<(&Closure, usize)> {
         let known = self.resolved.get_or_insert_with(|| {
             let closure = match asked.is_waiting {
@@ -52,13 +52,13 @@ impl Dependents {
 }
 
 impl Namespace {
-    /// Who waits for whom.
+    /// Returns the current closure of the wait-for graph.
     pub(super) fn closure(&self) -> Arc<Closure> {
         if self.closure_is_stale { Arc::new(Closure::of(self)) } else { Arc::clone(&self.closure) }
     }
 
-    /// Whether a request of the owner that comes now may overtake others: somebody waits for the owner. One that holds so
-    /// much that it may not wait overtakes nobody.
+    /// Returns whether a new request of the owner may overtake others, because others wait for the owner. An owner that
+    /// holds too much to wait overtakes none.
     fn may_overtake(&self, owner: OwnerId) -> bool {
         if owner == NO_OWNER || self.waits.is_empty() {
             return false;
@@ -80,12 +80,12 @@ impl Namespace {
         })
     }
 
-    /// Whether others wait for a hold of the owner.
+    /// Returns whether others wait for a hold of the owner.
     pub(super) fn is_awaited(&self, node: NodeId, mode: Mode, owner: OwnerId) -> bool {
         self.conflicting_queues_of(node, mode).any(|(_, line)| line.values().any(|entry| entry.owner != owner))
     }
 
-    /// The lines of claims that conflict with a hold or a claim at a path of the tree.
+    /// Returns the claim queues that conflict with a hold or a claim at a path of the tree.
     pub(super) fn conflicting_queues_of(
         &self,
         node: NodeId,
@@ -94,7 +94,7 @@ impl Namespace {
         self.tree.conflicting_queues(self.tree.self_and_ancestors(node), Some(node), mode)
     }
 
-    /// What is known of who waits for whom, to be known again once a change is undone.
+    /// Saves the cached wait-for graph, to restore it if a change is undone.
     pub(super) fn checkpoint(&self) -> WaitGraphCheckpoint {
         WaitGraphCheckpoint {
             closure: Arc::clone(&self.closure),
@@ -107,8 +107,8 @@ impl Namespace {
         WaitGraphCheckpoint { closure: self.closure, tangled: self.tangled, is_stale: self.closure_is_stale } = known;
     }
 
-    /// Finds out anew who waits for whom, if that may have changed, and wakes whoever watches a request that is no longer
-    /// in its way. Whether it was found out anew.
+    /// Rebuilds the closure if it may have changed, and schedules requests whose blocking request no longer blocks
+    /// them. Returns whether it was rebuilt.
     pub(super) fn refresh(&mut self) -> bool {
         if !std::mem::take(&mut self.closure_is_stale) {
             return false;
@@ -130,8 +130,8 @@ impl Namespace {
         true
     }
 
-    /// Whether a waiting request has to let another one go first: an earlier one whose owner does not wait for its own, or
-    /// a later one for whose owner its own waits.
+    /// Returns whether a waiting request must let another one go first: an earlier one whose owner does not wait for
+    /// this owner, or a later one whose owner this owner waits for.
     pub(super) fn must_wait_for(&self, place: QueuePosition, other: QueuePosition) -> bool {
         let number = self.closure.number(self.waiting(place).owner);
         match (number, self.waits.get(&other)) {

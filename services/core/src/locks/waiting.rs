@@ -1,4 +1,4 @@
-//! A request that waits, and what it watches.
+//! A waiting request and its blocker.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use super::queue::QueuePosition;
 use super::tree::NodeId;
 use crate::{Claim, Mode};
 
-/// What a request claims, in order of the number of the path. Requests of one kind share it.
+/// The claims of a request, in order of node number. Requests with equal claims share it.
 pub(super) type ClaimSet = Arc<[(NodeId, Mode)]>;
 
 /// A request in the queue.
 #[derive(Clone, Debug)]
 pub(super) struct WaitingRequest {
     pub(super) owner: OwnerId,
-    /// Each path once, in the order of the request.
+    /// The claims, each path once, in the order of the request.
     pub(super) claims: Vec<Claim>,
-    /// The path of each claim in the tree.
+    /// The node of each claim in the tree.
     pub(super) nodes: Vec<NodeId>,
     pub(super) claim_set: ClaimSet,
     pub(super) terms: HoldTerms,
     pub(super) request_id: Option<Box<str>>,
-    /// The calls that wait there.
+    /// The calls that wait for it.
     pub(super) attempts: Attempts,
-    /// Shard clock at which it is given up.
+    /// The shard clock at which it times out.
     pub(super) ends_at_ms: Option<u64>,
     /// The leader's wall clock when it began to wait.
     pub(super) since_ms: u64,
@@ -34,30 +34,31 @@ pub(super) struct WaitingRequest {
 }
 
 impl Namespace {
-    /// Whether its time is over, though its end comes later.
+    /// Returns whether its time limit has passed, though the entry that ends it may come later.
     pub(super) fn has_timed_out(&self, place: QueuePosition) -> bool {
         self.waiting(place).ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= self.now_ms.get())
     }
 }
 
-/// What requests with these claims have in common.
+/// Returns the claim set of a request.
 pub(super) fn claim_set_of(claims: impl Iterator<Item = (NodeId, Mode)>) -> ClaimSet {
     let mut claims: Vec<(NodeId, Mode)> = claims.collect();
     claims.sort_unstable();
     claims.into()
 }
 
-/// One thing that keeps a request waiting. While it lasts, and nothing changes who waits for whom, the request can't be
-/// granted, so nobody looks at it.
+/// One reason why a request waits. As long as it lasts and the wait-for graph does not change, the request can't be
+/// granted, so it is not evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockedOn {
-    /// Nothing yet: it has to be looked at.
+    /// None yet: the request must be evaluated.
     Unknown,
-    /// That owner's hold.
+    /// The hold of that owner.
     Hold(NodeId, OwnerId),
-    /// The holds under that path that exclude a claim of that mode: it is woken when none is left, or only the own ones.
+    /// The holds below that path that exclude a claim of that mode. The request is scheduled when none are left but its
+    /// owner's own.
     Subtree(NodeId, Mode),
-    /// A request that has to go first: one before it that it may not overtake, or one behind it, of an owner that its own
-    /// waits for already.
+    /// A request that must go first: an earlier one that it must not overtake, or a later one whose owner its owner
+    /// already waits for.
     Request(QueuePosition),
 }
