@@ -1,23 +1,24 @@
-//! A state that comes out of a backup and goes on as that of a new cluster.
+//! Prepares a state that was restored from a backup for a new cluster.
 //!
-//! What happened after the backup is forgotten, but not by clients: they hold tokens, and shards may have heard of one
-//! another what the sender does not remember. So everything that is numbered goes on far above what can have been given.
+//! The state lacks everything that happened after the backup, but clients do not: they hold fencing tokens, and shards
+//! may have received messages that their sender does not remember. So all numbers continue far above any that can have
+//! been assigned.
 
 use crate::Revision;
 use crate::codec::DecodeError;
 use crate::shard::ShardState;
 use crate::shard_common::REVISION_LIMIT;
 
-/// By how much a restore raises revisions, fencing tokens among them, and the numbers of messages between shards. At a
-/// million changes a second it is 12 days between the backup and the loss of the cluster.
+/// The increment that a restore applies to revisions, including fencing tokens, and to message numbers between shards.
+/// At a million changes a second it covers 12 days between the backup and the loss of the cluster.
 pub const RESTORE_MARGIN: u64 = 1 << 40;
 
 impl ShardState {
-    /// Makes a restored state one to go on from. The states of different shards are of different moments: what one has
-    /// told another is told once more, so that every account and namespace that its own shard knows is open.
+    /// Prepares a restored state for use. Backups of different shards are from different times. So each shard sends its
+    /// messages again, to open every account and namespace that the shard that owns it knows.
     ///
     /// # Errors
-    /// When there is no room left above the revisions.
+    /// When no space is left above the revisions.
     pub fn advance_after_restore(&mut self) -> Result<(), DecodeError> {
         let state = self.common_mut();
         let raised: Revision = state.revision.saturating_add(RESTORE_MARGIN);

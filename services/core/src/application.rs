@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a shard holds. Every cluster has shards of all three.
+/// The kind of state of a shard. Every cluster has shards of all three kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Application {
     /// Accounts and their API keys.
@@ -17,10 +17,10 @@ pub enum Application {
 }
 
 impl Application {
-    /// All of them, in the order in which configs are written.
+    /// All applications, in the order of cluster configs.
     pub const ALL: [Self; 3] = [Self::Accounts, Self::Namespaces, Self::Locks];
 
-    /// The name in a cluster config.
+    /// Returns the name in a cluster config.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accounts => "Accounts",

@@ -1,7 +1,7 @@
-//! The audit log of a shard: who did what, the latest of it.
+//! The audit log of a shard: the latest actions and their actors.
 //!
-//! Bounded twice, so that neither one account nor all of them together fill a shard, and so that an account that does
-//! much does not push out what others did before the shard as a whole is full.
+//! Two bounds apply: one per account and one per shard. So neither one account nor all together fill a shard, and an
+//! active account evicts no records of others until the shard as a whole is full.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::{
     EntryContext, LocksCommand, NamespacesCommand, Path, Response, page,
 };
 
-/// How far back a repeat of a call is looked for.
+/// How many records of an account are searched for a repeat of a call.
 const REPEAT_LOOKBACK: usize = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuditLog {
     records: BTreeMap<u64, Arc<AuditRecord>>,
-    /// The numbers of each account's records.
+    /// The record numbers of each account.
     by_account: BTreeMap<AccountId, VecDeque<u64>>,
 }
 
-/// What a command does that is worth a record.
+/// An action that a command performs and that is recorded.
 struct AuditEvent {
     account: AccountId,
     action: AuditAction,
@@ -33,9 +33,10 @@ struct AuditEvent {
 }
 
 impl AuditLog {
-    /// Notes a command that was not refused. A repeat of the same call, which changed nothing, is noted once; and what
-    /// is forced on nobody is not: else whoever may force could push the record of it out by forcing what is free.
-    /// `rose` says whether the shard's revision rose, as it does with every end of a hold or a session.
+    /// Records a command that was not rejected. Repeats of a call, which changed nothing, are recorded once. Forced
+    /// actions that affected no owner are not recorded: otherwise a caller with that scope could evict the record of a
+    /// forced action by forcing free locks. `rose` tells whether the shard's revision rose, as it does with every end
+    /// of a hold or a session.
     pub(crate) fn record(
         &mut self,
         bounds: &Bounds,
@@ -67,7 +68,8 @@ impl AuditLog {
         }
     }
 
-    /// What is done once however often it is sent is noted once, too. Forced deletions and resets are never sent again.
+    /// Returns whether the record repeats an earlier one. Forced deletions and resets are never retried, so they never
+    /// count as repeats.
     fn is_repeat(&self, record: &AuditRecord) -> bool {
         if is_forced(record.action) {
             return false;
@@ -100,7 +102,7 @@ impl AuditLog {
         }
     }
 
-    /// Takes a record of a snapshot; false when it is out of order.
+    /// Appends a record of a snapshot. Returns false if it is out of order.
     pub(crate) fn restore(&mut self, record: AuditRecord, bounds: &Bounds) -> bool {
         let is_next = self.records.last_key_value().is_none_or(|(last, _)| *last < record.number);
         let fits = is_next && record.number < REVISION_LIMIT;
@@ -114,7 +116,7 @@ impl AuditLog {
         self.records.values().map(Arc::as_ref)
     }
 
-    /// The latest records before a place, the latest first; of one account or of all.
+    /// Returns the latest records before a cursor, newest first, of one account or of all.
     pub(crate) fn page(&self, account: Option<AccountId>, before: Option<AuditCursor>, limit: u32) -> Response {
         let is_before = |record: &&AuditRecord| {
             before.is_none_or(|before| AuditCursor { at_ms: record.at_ms, number: record.number } < before)
@@ -178,7 +180,7 @@ fn account_event(command: &AccountsCommand, answer: &Response) -> Option<AuditEv
     })
 }
 
-/// What was changed of an account.
+/// Returns which fields of an account changed.
 fn changed_fields(
     full_name: bool,
     status: Option<AccountStatus>,

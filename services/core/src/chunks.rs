@@ -1,5 +1,5 @@
-//! Snapshots as chunks: each but the last is an encoded list of items, the last is the empty list, so that a snapshot
-//! that was cut short between two chunks is noticed.
+//! Snapshots as chunks. Each chunk but the last is an encoded list of items; the last is the empty list, so that a
+//! snapshot that was cut off between two chunks is detected.
 
 use std::marker::PhantomData;
 
@@ -7,8 +7,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::codec::{self, DecodeError};
 
-/// A chunk is at most so long. Only an item that is longer by itself makes a longer one, and no item can be: each comes
-/// from a command, and those are bounded to far less by the doors.
+/// Maximum length of a chunk. Only a single item could exceed it, and none does: each item comes from a command, and
+/// the frontends limit commands to much smaller sizes.
 pub(crate) const MAX_CHUNK_BYTES: usize = 1 << 20;
 
 /// The version byte and the number of items.
@@ -50,7 +50,7 @@ impl<T: Serialize> ChunkWriter<T> {
         self.chunks
     }
 
-    /// A list is encoded as its length and then its items, so the items need not be encoded twice.
+    /// Postcard encodes a list as its length followed by the items, so the items need not be encoded again.
     fn flush(&mut self) {
         let mut chunk = codec::encode(&self.items);
         chunk.append(&mut self.body);
@@ -60,7 +60,7 @@ impl<T: Serialize> ChunkWriter<T> {
     }
 }
 
-/// Hands every item of the chunks to `take`, in the order in which they were pushed.
+/// Passes every item of the chunks to `take`, in the order in which they were pushed.
 pub(crate) fn read<T: DeserializeOwned>(
     chunks: &[impl AsRef<[u8]>],
     mut take: impl FnMut(T) -> Result<(), DecodeError>,

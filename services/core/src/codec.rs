@@ -1,41 +1,41 @@
-//! Bytes of commands, queries, replies and snapshots: a version byte, then postcard.
+//! Encodes commands, queries, replies and snapshots as bytes: a version byte, then postcard.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The version that this code writes. Raised when a type of the wire changes in any but an appending way.
+/// The version that this code writes. It is raised when an encoded type changes in any way but by appending.
 pub const VERSION: u8 = 1;
 
-/// Room for most values, so that few have to be moved as they are written.
+/// Initial capacity that suffices for most values, to avoid reallocation.
 const TYPICAL_BYTES: usize = 192;
 
-/// The bytes can't be read.
+/// The bytes can't be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// No bytes at all.
+    /// There are no bytes.
     #[error("the bytes are empty")]
     Empty,
-    /// Written by another version.
+    /// Another version encoded the bytes.
     #[error("the bytes are of version {0}; this program reads version {VERSION}")]
     Version(u8),
-    /// Not what was expected.
+    /// The bytes do not encode the expected type.
     #[error("the bytes are damaged or of another kind: {0}")]
     Damaged(#[from] postcard::Error),
-    /// More bytes than the value has.
+    /// There are more bytes than the value has.
     #[error("{0} bytes are left over")]
     TrailingBytes(usize),
-    /// The pieces of a snapshot can be read but don't belong together.
+    /// The items of a snapshot can be decoded but do not belong together.
     #[error("the snapshot is not whole: {0}")]
     Snapshot(&'static str),
 }
 
-/// Encodes a value. The types of this crate always encode: none of them has a length that is not known beforehand.
+/// Encodes a value. The types of this crate always encode, because all of their lengths are known in advance.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(TYPICAL_BYTES);
     bytes.push(VERSION);
     postcard::to_extend(value, bytes).expect("types of the wire have known lengths and never fail to encode")
 }
 
-/// How many bytes a value has as a part of what is encoded.
+/// Returns the encoded size of a value in bytes, without the version byte.
 pub(crate) fn size<T: Serialize>(value: &T) -> usize {
     let size = postcard::serialize_with_flavor(value, postcard::ser_flavors::Size::default());
     size.expect("types of the wire have known lengths and never fail to encode")

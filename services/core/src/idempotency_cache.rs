@@ -1,9 +1,10 @@
-//! What is remembered so that repeats answer as the first did and bring nothing back.
+//! Cached results of creations. A repeat of a creation returns the first result and does not recreate what was deleted
+//! since.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// The latest of a kind, by what names them; the oldest is forgotten first. Refusals are not remembered: they changed
-/// nothing, so a repeat is judged afresh.
+/// The latest results by the id of their request; evicts the oldest first. Errors are not cached: they changed nothing,
+/// so a repeat is evaluated again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IdempotencyCache<K, T> {
     order: VecDeque<K>,
@@ -21,7 +22,7 @@ impl<K: Ord + Clone, T> IdempotencyCache<K, T> {
         self.results.get(id)
     }
 
-    /// Remembers one more, and so many at most.
+    /// Adds a result, keeping at most `max`.
     pub(crate) fn insert(&mut self, id: K, answer: T, max: usize) {
         if self.results.insert(id.clone(), answer).is_none() {
             self.order.push_back(id);
@@ -34,7 +35,7 @@ impl<K: Ord + Clone, T> IdempotencyCache<K, T> {
         assert_eq!(self.order.len(), self.results.len(), "every remembered creation has its place in the order");
     }
 
-    /// Oldest first.
+    /// Iterates from the oldest to the newest.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
         self.order.iter().filter_map(|id| self.results.get(id).map(|answer| (id, answer)))
     }

@@ -1,12 +1,12 @@
 //! The pure state machines of Holdfast: accounts, namespaces and locks.
 //!
-//! Purpose: decide, for one shard, what every command does. `apply(context, command)` is a pure function of the
-//! state, the context and the command, so that replicas that apply the same log hold the same bytes.
+//! Purpose: decide, for one shard, what every command does. `apply(context, command)` is a pure function of the state,
+//! the context and the command, so that replicas that apply the same log have the same bytes.
 //!
 //! Invariant: nothing here reads a clock, draws a random number, does I/O or waits. Time arrives in [`EntryContext`],
 //! random ids arrive in commands.
 //!
-//! Deliberately unknown here: Raft, storage, HTTP, tenants' secrets (only their hashes), the wall clock's meaning.
+//! Deliberately unknown here: Raft, storage, HTTP, tenants' secrets (only their hashes), the meaning of the wall clock.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

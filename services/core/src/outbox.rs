@@ -1,7 +1,9 @@
-//! Messages between shards: the outbox of the sender and the inbox of the receiver, both part of the replicated state.
+//! Messages between shards: the outbox of the sender and the inbox of the receiver. Both are part of the replicated
+//! state.
 //!
-//! The leader's node delivers each destination's messages in order and repeats them until the receiver has answered;
-//! then it proposes [`Command::OutboxConfirm`]. The receiver ignores what it has seen, so nothing happens twice.
+//! The leader's node delivers each destination's messages in order and retries them until the receiver replies; then it
+//! proposes [`Command::OutboxConfirm`]. The receiver ignores messages that it has already accepted, so each takes
+//! effect once.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +12,22 @@ use serde::{Deserialize, Serialize};
 use crate::shard::Application;
 use crate::{AccountId, Command, CommandError};
 
-/// A message that was not confirmed yet.
+/// A message that is not confirmed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxMessage {
-    /// Names the destination, together with the application.
+    /// Identifies the destination, together with the application.
     pub shard_key: u32,
     /// The application of the destination.
     pub application: Application,
-    /// What to propose there: a `Deliver` with this shard's id and the number of the message.
+    /// The command to propose there: a `Deliver` with this shard's id and the number of the message.
     pub command: Command,
     /// The account that it concerns.
     pub account: AccountId,
-    /// Whoever waits for a number from this message's own to this one waits for this message too.
+    /// A reply that awaits any number from this message's own up to this one also awaits this message.
     pub awaited_through: u64,
 }
 
-/// What a shard has to tell to others, in order.
+/// The messages of a shard to other shards, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outbox {
     next_number: u64,
@@ -33,27 +35,27 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// The messages that were not confirmed yet, by number.
+    /// Returns the unconfirmed messages by number.
     pub fn messages(&self) -> &BTreeMap<u64, OutboxMessage> {
         &self.messages
     }
 
-    /// The number of the next message; from 1.
+    /// Returns the number of the next message, starting from 1.
     pub fn next_number(&self) -> u64 {
         self.next_number.max(1)
     }
 
-    /// Whether nothing waits for a confirmation.
+    /// Returns whether no message is unconfirmed.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Whether a reply with `awaits: Some(number)` may be given now.
+    /// Returns whether a reply with `awaits: Some(number)` may be sent now.
     pub fn is_confirmed(&self, number: u64) -> bool {
         !self.messages.range(..=number).any(|(_, message)| message.awaited_through >= number)
     }
 
-    /// Refuses new work while so much is pending; what must not be refused does not ask.
+    /// Rejects new work if `max` messages are pending. Messages that must not be rejected skip this check.
     pub(crate) fn check_capacity(&self, max: usize) -> Result<(), CommandError> {
         if self.messages.len() < max {
             return Ok(());
@@ -65,7 +67,7 @@ impl Outbox {
         })
     }
 
-    /// Adds a message and returns its number, which `command` gets too.
+    /// Adds a message and returns its number, which it also passes to `command`.
     pub(crate) fn push(
         &mut self,
         application: Application,
@@ -81,13 +83,12 @@ impl Outbox {
         number
     }
 
-    /// The number of the last pending message that concerns the account.
+    /// Returns the number of the last pending message that concerns the account.
     pub(crate) fn last_of(&self, account: AccountId) -> Option<u64> {
         self.messages.iter().rev().find(|(_, message)| message.account == account).map(|(number, _)| *number)
     }
 
-    /// Makes one number stand for everything that is pending for the account, whatever the destinations, and returns
-    /// it.
+    /// Makes one number stand for all pending messages of the account, whatever their destinations, and returns it.
     pub(crate) fn await_all_of(&mut self, account: AccountId) -> Option<u64> {
         let last = self.last_of(account)?;
         for message in self.messages.values_mut().filter(|message| message.account == account) {
@@ -96,7 +97,7 @@ impl Outbox {
         Some(last)
     }
 
-    /// Drops what the receivers confirmed.
+    /// Drops messages that the receivers confirmed.
     pub(crate) fn confirm(&mut self, numbers: &[u64]) {
         for number in numbers {
             self.messages.remove(number);
@@ -107,7 +108,7 @@ impl Outbox {
         self.next_number = next_number;
     }
 
-    /// Takes a message of a snapshot; false when its number was never given out.
+    /// Adds a message of a snapshot. Returns false if its number was never assigned.
     pub(crate) fn restore_message(&mut self, number: u64, message: OutboxMessage) -> bool {
         number >= 1 && number < self.next_number && self.messages.insert(number, message).is_none()
     }
@@ -117,14 +118,15 @@ impl Outbox {
     }
 }
 
-/// The last message taken from each sending shard.
+/// The last message accepted from each sending shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inbox {
     last: BTreeMap<String, u64>,
 }
 
 impl Inbox {
-    /// Whether the message is new. Messages of one sender arrive in order, so any number up to the last is a repeat.
+    /// Accepts a message and returns whether it is new. Messages of one sender arrive in order, so any number up to the
+    /// last accepted one is a repeat.
     pub(crate) fn accept(&mut self, source: &str, number: u64) -> bool {
         if self.last.get(source).is_some_and(|last| number <= *last) {
             return false;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{MAX_PAGE_BYTES, MAX_PAGE_SIZE, codec};
 
-/// How much of a page is taken.
+/// The used and the maximum size of a page.
 pub(crate) struct PageBudget {
     rows: usize,
     bytes: usize,
@@ -13,7 +13,7 @@ pub(crate) struct PageBudget {
 }
 
 impl PageBudget {
-    /// That of an empty page of `limit` rows: at least one, at most a page.
+    /// Returns the budget of an empty page of `limit` rows: at least one, at most a full page.
     pub(crate) fn of(limit: u32) -> Self {
         Self::new(limit.clamp(1, MAX_PAGE_SIZE) as usize, MAX_PAGE_BYTES)
     }
@@ -22,12 +22,12 @@ impl PageBudget {
         Self { rows: 0, bytes: 0, max_rows, max_bytes }
     }
 
-    /// Whether no row fits, however small.
+    /// Returns whether no further row fits, however small.
     pub(crate) fn is_full(&self) -> bool {
         self.rows == self.max_rows
     }
 
-    /// Takes the room of a row of so many bytes; false when it does not fit. The first one always does.
+    /// Takes the space of a row of that many bytes. Returns false if it does not fit; the first row always fits.
     pub(crate) fn try_take(&mut self, bytes: usize) -> bool {
         let taken = self.bytes.saturating_add(bytes);
         let fits = !self.is_full() && (self.rows == 0 || taken <= self.max_bytes);
@@ -39,8 +39,8 @@ impl PageBudget {
     }
 }
 
-/// The first `limit` rows as they are shown, and whether more follow. A page ends early rather than grow past
-/// [`MAX_PAGE_BYTES`] as encoded, but has at least one row.
+/// Returns the views of the first `limit` rows, and whether more follow. A page ends early if it would exceed
+/// [`MAX_PAGE_BYTES`] encoded, but has at least one row.
 pub(crate) fn collect<R, T: Serialize>(
     rows: impl Iterator<Item = R>,
     limit: u32,

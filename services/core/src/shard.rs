@@ -1,7 +1,7 @@
-//! One shard's state machine, whatever its application.
+//! The state machine of one shard, for any application.
 //!
-//! For every entry of the log a replica calls [`ShardState::advance`] once and then [`ShardState::apply`] for each of the
-//! entry's commands. Both are pure functions of the state, the context and the command.
+//! For every log entry, a replica calls [`ShardState::advance`] once and then [`ShardState::apply`] for each command of
+//! the entry. Both are pure functions of the state, the context and the command.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use crate::{
 /// The replicated state of one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardState {
-    /// Of the accounts application.
+    /// A shard of the accounts application.
     Accounts(AccountsState),
-    /// Of the namespaces application.
+    /// A shard of the namespaces application.
     Namespaces(NamespacesState),
-    /// Of the locks application.
+    /// A shard of the locks application.
     Locks(Box<LocksState>),
 }
 
@@ -40,7 +40,8 @@ enum FrozenInner {
 }
 
 impl FrozenShard {
-    /// As chunks of at most 1 MiB, byte for byte equal on every replica that applied the same entries.
+    /// Encodes the state as chunks of at most 1 MiB, byte for byte equal on every replica that applied the same
+    /// entries.
     pub fn encode(self) -> Vec<Vec<u8>> {
         match self.0 {
             FrozenInner::Encoded(chunks) => chunks,
@@ -49,7 +50,7 @@ impl FrozenShard {
     }
 }
 
-/// The answer to a query as far as it takes the state.
+/// The part of a query's reply that depends on the state.
 #[derive(Debug)]
 pub struct PendingReply(Pending);
 
@@ -61,7 +62,7 @@ enum Pending {
 }
 
 impl PendingReply {
-    /// How many events have to be looked at: at most [`crate::MAX_EVENTS_EXAMINED`].
+    /// Returns the number of events to examine: at most [`crate::MAX_EVENTS_EXAMINED`].
     pub fn events_examined(&self) -> usize {
         match &self.0 {
             Pending::Done(_) => 0,
@@ -69,7 +70,7 @@ impl PendingReply {
         }
     }
 
-    /// The answer.
+    /// Completes the reply.
     pub fn finish(self) -> Reply {
         match self.0 {
             Pending::Done(reply) => reply,
@@ -85,12 +86,12 @@ impl From<Reply> for PendingReply {
 }
 
 impl ShardState {
-    /// The state before the first entry.
+    /// Returns the state before the first entry.
     pub fn new(application: Application, shard_id: &str) -> Self {
         Self::from_common(application, ShardCommon::new(shard_id))
     }
 
-    /// The same with bounds that are no rules', and stay as they are. For tests.
+    /// Returns the state before the first entry with custom bounds, which rules do not change. For tests.
     pub fn with_bounds(application: Application, shard_id: &str, bounds: Bounds) -> Self {
         Self::from_common(application, ShardCommon::with_bounds(shard_id, bounds))
     }
@@ -103,7 +104,7 @@ impl ShardState {
         }
     }
 
-    /// What kind of shard it is.
+    /// Returns the application of the shard.
     pub fn application(&self) -> Application {
         match self {
             Self::Accounts(_) => Application::Accounts,
@@ -112,8 +113,8 @@ impl ShardState {
         }
     }
 
-    /// Moves the clock to the entry's stamp, if that is later, and ends everything that is due, in order of deadline.
-    /// Called once for each entry, before its commands.
+    /// Advances the clock to the entry's time, if that is later, and ends everything that is due, in order of deadline.
+    /// Called once per entry, before its commands.
     pub fn advance(&mut self, context: &EntryContext) {
         self.common_mut().advance(context);
         if let Self::Locks(core) = self {
@@ -121,13 +122,13 @@ impl ShardState {
         }
     }
 
-    /// Runs one command. Called after [`Self::advance`] with the same context. Never fails: a refusal is an answer.
+    /// Applies one command. Called after [`Self::advance`] with the same context. Never fails: an error is a reply.
     pub fn apply(&mut self, context: &EntryContext, command: &Command) -> Reply {
         self.apply_inner(context, command, true)
     }
 
-    /// The same for whoever owes nobody a reply: the state comes out the same, and what is only to be looked at, locks and
-    /// who is in the way, is left out of the reply.
+    /// Applies one command for a replica that has no caller to reply to. The resulting state is the same, but the reply
+    /// lacks views of locks and blockers.
     pub fn apply_without_views(&mut self, context: &EntryContext, command: &Command) -> Reply {
         self.apply_inner(context, command, false)
     }
@@ -176,8 +177,8 @@ impl ShardState {
         reply
     }
 
-    /// Whoever repeats a deletion and is told that nothing is there may have deleted it before; that is not said before
-    /// the purge is confirmed.
+    /// A caller that repeats a deletion and receives "not found" may have deleted it before. That reply waits until the
+    /// purge is confirmed.
     fn awaited_by_repeated_delete(&mut self, command: &Command, refusal: &CommandError) -> Option<u64> {
         let account = match (command, refusal) {
             (Command::Accounts(AccountsCommand::Delete { id }), CommandError::AccountNotFound(_)) => *id,
@@ -189,8 +190,8 @@ impl ShardState {
         self.common_mut().outbox.await_all_of(account)
     }
 
-    /// What the commands since the last call did to others than those who asked, in order. A leader tells them; whoever
-    /// tells nobody drops them with [`Self::drop_effects`].
+    /// Takes the effects that commands since the last call had on owners other than their callers, in order. A leader
+    /// publishes them; other replicas drop them with [`Self::drop_effects`].
     pub fn take_effects(&mut self) -> Vec<Effect> {
         match self {
             Self::Locks(core) => core.take_effects(usize::MAX),
@@ -198,7 +199,7 @@ impl ShardState {
         }
     }
 
-    /// The first of them, for whoever lets others in between.
+    /// Takes at most `at_most` effects, so that the caller can let other work run in between.
     pub fn take_effects_up_to(&mut self, at_most: usize) -> Vec<Effect> {
         match self {
             Self::Locks(core) => core.take_effects(at_most),
@@ -206,13 +207,13 @@ impl ShardState {
         }
     }
 
-    /// Whether there is something left to be told.
+    /// Returns whether there are effects to publish.
     pub fn has_effects(&self) -> bool {
         self.locks().is_some_and(LocksState::has_effects)
     }
 
-    /// Takes what is left of namespaces that are gone out of indexes, at most so many entries of them. Whether there is
-    /// more. It changes nothing that anybody sees, and is done before the next entry otherwise.
+    /// Removes entries of purged namespaces from indexes, at most `at_most`. Returns whether entries remain. It has no
+    /// visible effect; the next entry removes what remains.
     pub fn purge_indexes(&mut self, at_most: usize) -> bool {
         match self {
             Self::Locks(core) => core.purge_indexes(at_most),
@@ -220,14 +221,14 @@ impl ShardState {
         }
     }
 
-    /// The same for whoever has nobody to tell: nothing is written out.
+    /// Drops the effects without building them, for a replica that publishes none.
     pub fn drop_effects(&mut self) {
         if let Self::Locks(core) = self {
             core.drop_effects();
         }
     }
 
-    /// What the commands of this entry purged: memory to be freed, best by a thread that may take its time.
+    /// Takes the memory that the commands of this entry purged, to be freed, preferably on a background thread.
     pub fn take_purged(&mut self) -> Purged {
         match self {
             Self::Locks(core) => core.take_purged(),
@@ -235,43 +236,45 @@ impl ShardState {
         }
     }
 
-    /// All sessions of a locks shard, in order of opening: what a new leader begins to keep alive.
+    /// Returns all sessions of a locks shard in order of opening, for a new leader that starts to track their
+    /// keep-alives.
     pub fn sessions(&self) -> impl Iterator<Item = SessionRecord> {
         self.locks().into_iter().flat_map(LocksState::sessions)
     }
 
-    /// All waiting requests of a locks shard: what a new leader expects gateways to attach to again.
+    /// Returns all waiting requests of a locks shard, for a new leader that expects gateways to reattach to them.
     pub fn waits(&self) -> impl Iterator<Item = WaitRecord> {
         self.locks().into_iter().flat_map(LocksState::waits)
     }
 
-    /// Where the request of an acquire waits, if it does, and the attempts that count there and may go away, rising.
+    /// Returns the wait of an acquire's request, if it waits, and the attempts that rely on it and may leave, in
+    /// ascending order.
     pub fn queued_wait(&self, acquire: &Acquire) -> Option<(WaitId, Vec<u64>)> {
         self.locks().and_then(|core| core.queued_wait(acquire))
     }
 
-    /// How much a locks shard keeps, for tests and status pages.
+    /// Returns the size of a locks shard, for tests and status pages.
     pub fn footprint(&self) -> Footprint {
         self.locks().map(LocksState::footprint).unwrap_or_default()
     }
 
-    /// How many waiting requests were looked at to see whether they can be granted, since the start of the process.
+    /// Returns the number of evaluations of waiting requests since the process started.
     pub fn requests_examined(&self) -> u64 {
         self.locks().map_or(0, LocksState::requests_examined)
     }
 
-    /// How many locks were shown in replies to commands, since the start of the process.
+    /// Returns the number of lock views in replies to commands since the process started.
     pub fn views_built(&self) -> u64 {
         self.locks().map_or(0, LocksState::views_built)
     }
 
-    /// What a locks shard spent since the start of the process, counted in visits of paths, holds, owners, claims and
-    /// entries of lines: whatever the machine.
+    /// Returns the units that a locks shard spent since the process started: visits of paths, holds, owners, claims and
+    /// queue entries. The count does not depend on the machine.
     pub fn units(&self) -> u64 {
         self.locks().map_or(0, LocksState::units)
     }
 
-    /// The same state with things numbered otherwise in memory, which nothing that it does may depend on. For tests.
+    /// Returns the same state with different numbers in memory, on which the behavior must not depend. For tests.
     pub fn renumbered(&self, seed: u64) -> Self {
         match self {
             Self::Locks(core) => Self::Locks(Box::new(core.renumbered(seed))),
@@ -279,8 +282,7 @@ impl ShardState {
         }
     }
 
-    /// Panics when something that is counted or indexed does not agree with what it is of. For tests: it looks at
-    /// everything.
+    /// Panics if a counter or an index is inconsistent. For tests: it visits everything.
     pub fn verify(&self) {
         if let Some(core) = self.locks() {
             core.verify();
@@ -294,13 +296,13 @@ impl ShardState {
         }
     }
 
-    /// Answers from the last applied entry. `running_clock_ms` is the leader's clock now: it tells how long a hold has
-    /// left, never which holds there are.
+    /// Replies to a query from the last applied entry. `running_clock_ms` is the leader's current clock: it determines
+    /// the remaining time of holds, never which holds exist.
     pub fn query(&self, running_clock_ms: u64, query: &Query) -> Reply {
         self.begin_query(running_clock_ms, query).finish()
     }
 
-    /// Takes from the state what the answer to a query needs. The rest of the work can be done while the state goes on.
+    /// Reads from the state what the reply to a query needs. The rest of the work can proceed while the state changes.
     pub fn begin_query(&self, running_clock_ms: u64, query: &Query) -> PendingReply {
         let clock_ms = running_clock_ms.max(self.clock_ms());
         let outcome = match (self, query) {
@@ -319,13 +321,13 @@ impl ShardState {
         Reply { outcome, clock_ms, awaits: None }.into()
     }
 
-    /// Whether something long was begun and is not finished, or is due and has not ended: each entry does one slice more
-    /// of it. While it is so, the leader proposes entries, without commands if there are none, one after the other.
+    /// Returns whether work is unfinished, or a deadline is due and not yet handled. Each entry does one more slice of
+    /// it. Meanwhile, the leader proposes entries one after the other, without commands if there are none.
     pub fn has_jobs(&self) -> bool {
         self.locks().is_some_and(LocksState::has_jobs)
     }
 
-    /// What accounts are charged with in a locks shard, as far as that has changed since this was asked last.
+    /// Returns the charges of accounts in a locks shard that changed since the last call.
     pub fn take_changed_charges(&mut self) -> Vec<Charge> {
         match self {
             Self::Locks(core) => core.take_changed_charges(),
@@ -333,22 +335,22 @@ impl ShardState {
         }
     }
 
-    /// Whether a command would make something that is not there: a repeat or an extension does not.
+    /// Returns whether a command would create state. Repeats and extensions do not.
     pub fn creates_state(&self, command: &LocksCommand) -> bool {
         self.locks().is_some_and(|core| core.creates_state(command))
     }
 
-    /// How far it is with what a command began, which its reply awaits.
+    /// Returns the progress of the work that a command began and its reply awaits.
     pub fn job_state(&self, began: Revision) -> JobState {
         self.locks().map_or(JobState::Unknown, |core| core.job_state(began))
     }
 
-    /// How many of these are done since the start of the process.
+    /// Returns the number of finished sweeps since the process started.
     pub fn jobs_done(&self) -> u64 {
         self.locks().map_or(0, LocksState::jobs_done)
     }
 
-    /// The shard clock at which something is due next; that of the last entry while there are jobs.
+    /// Returns the shard clock of the next deadline; that of the last entry while there is unfinished work.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         match self {
             Self::Locks(core) => core.next_deadline_ms(),
@@ -356,23 +358,23 @@ impl ShardState {
         }
     }
 
-    /// The shard clock of the last applied entry, in milliseconds.
+    /// Returns the shard clock of the last applied entry, in milliseconds.
     pub fn clock_ms(&self) -> u64 {
         self.common().clock_ms
     }
 
-    /// The revision of the last change.
+    /// Returns the revision of the last change.
     pub fn revision(&self) -> Revision {
         self.common().revision
     }
 
-    /// What other shards have to be told.
+    /// Returns the messages to other shards.
     pub fn outbox(&self) -> &Outbox {
         &self.common().outbox
     }
 
-    /// The state as it is now, to be encoded while the shard goes on. For locks that takes some milliseconds for a million
-    /// holds; the other applications, which have little, are encoded at once.
+    /// Freezes the current state, so that it can be encoded while the shard proceeds. For locks this takes some
+    /// milliseconds for a million holds. The other applications are small and are encoded immediately.
     pub fn freeze(&self) -> FrozenShard {
         FrozenShard(match self {
             Self::Accounts(core) => FrozenInner::Encoded(core.snapshot()),
@@ -381,23 +383,23 @@ impl ShardState {
         })
     }
 
-    /// The state as [`FrozenShard::encode`] gives it.
+    /// Returns the chunks of [`FrozenShard::encode`].
     pub fn snapshot(&self) -> Vec<Vec<u8>> {
         self.freeze().encode()
     }
 
-    /// The state that [`Self::snapshot`] or [`FrozenShard::encode`] is of.
+    /// Restores the state from the chunks of [`Self::snapshot`] or [`FrozenShard::encode`].
     ///
     /// # Errors
-    /// When the chunks are damaged, incomplete, out of order, of another shard, or within bounds that are no rules'.
+    /// When the chunks are damaged, incomplete, out of order, of another shard, or have bounds that belong to no rules.
     pub fn restore(application: Application, shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
         Self::restore_into(application, ShardCommon::new(shard_id), chunks)
     }
 
-    /// The same with bounds that are no rules'. For tests.
+    /// Restores the state with custom bounds. For tests.
     ///
     /// # Errors
-    /// As [`Self::restore`], and when the snapshot was taken within other bounds.
+    /// As [`Self::restore`], and when the snapshot was taken with other bounds.
     pub fn restore_with_bounds(
         application: Application,
         shard_id: &str,

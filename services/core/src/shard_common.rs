@@ -1,4 +1,4 @@
-//! What every shard has, whatever its application: its clock, its revision, its outbox and its inbox.
+//! The state that every shard has, whatever its application: its clock, its revision, its outbox and its inbox.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::outbox::{Inbox, Outbox, OutboxMessage};
 use crate::shard::Application;
 use crate::{AuditRecord, Bounds, CommandError, EntryContext, Response, Revision, Rules};
 
-/// What a command comes to: an answer with the message that it waits for, or why there is none.
+/// The result of a command: a response and the number that it awaits, or an error.
 pub(crate) type CommandResult = Result<(Response, Option<u64>), CommandError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub(crate) struct ShardCommon {
     pub(crate) inbox: Inbox,
     pub(crate) audit: AuditLog,
     pub(crate) bounds: Arc<Bounds>,
-    /// The bounds are not those of the rules but a test's own, and stay as they are.
+    /// Whether the bounds are a test's own, so that rules do not change them.
     has_own_bounds: bool,
 }
 
-/// A piece of a snapshot.
+/// A snapshot item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CommonItem {
     Header {
@@ -46,7 +46,7 @@ pub(crate) enum CommonItem {
     },
     /// In order of number.
     Audit(Box<AuditRecord>),
-    /// Right after the head, when they are not those of the first rules.
+    /// Directly after the header, if they differ from the bounds of the first rules.
     Bounds(Box<Bounds>),
 }
 
@@ -68,12 +68,13 @@ impl ShardCommon {
         Self { bounds: Arc::new(bounds), has_own_bounds: true, ..Self::new(id) }
     }
 
-    /// The state of that shard before its first entry.
+    /// Returns the state of the same shard before its first entry.
     pub(crate) fn empty(&self) -> Self {
         Self { bounds: Arc::clone(&self.bounds), has_own_bounds: self.has_own_bounds, ..Self::new(&self.id) }
     }
 
-    /// The clock never goes back, whatever a new leader believes. Bounds are those of the entry's rules.
+    /// Applies the context of an entry. The clock never goes back, whatever a new leader's clock is. The bounds become
+    /// those of the entry's rules.
     pub(crate) fn advance(&mut self, context: &EntryContext) {
         self.clock_ms = self.clock_ms.max(context.now_ms);
         let bounds = Bounds::shared(context.rules);
@@ -82,18 +83,18 @@ impl ShardCommon {
         }
     }
 
-    /// A revision that was never given before.
+    /// Returns a new revision.
     pub(crate) fn next_revision(&mut self) -> Revision {
         self.revision = self.revision.checked_add(1).expect("a shard makes far fewer than 2^64 changes");
         self.revision
     }
 
-    /// So many changes at once, of which nobody is told one by one.
+    /// Raises the revision by a number of changes without individual events.
     pub(crate) fn raise_revision(&mut self, changes: u64) {
         self.revision = self.revision.checked_add(changes).expect("a shard makes far fewer than 2^64 changes");
     }
 
-    /// The pieces of a snapshot, the head first.
+    /// Returns the snapshot items, the header first.
     pub(crate) fn items(&self, application: Application) -> impl Iterator<Item = CommonItem> {
         let head = CommonItem::Header {
             application,
@@ -112,7 +113,7 @@ impl ShardCommon {
         std::iter::once(head).chain(named).chain(inbox).chain(outbox).chain(audit)
     }
 
-    /// Takes a piece of a snapshot into a new state.
+    /// Restores a snapshot item into a new state.
     pub(crate) fn restore(&mut self, application: Application, item: CommonItem) -> Result<(), DecodeError> {
         match item {
             CommonItem::Header { application: theirs, shard_id, clock_ms, revision, next_number } => {
@@ -153,12 +154,12 @@ impl ShardCommon {
     }
 }
 
-/// Revisions are exact as JSON numbers below this. A shard that makes a million changes a second reaches it in 285 years.
+/// Revisions below this are exact as JSON numbers. A shard with a million changes a second reaches it in 285 years.
 pub(crate) const REVISION_LIMIT: Revision = 1 << 53;
 
 const OTHER_BOUNDS: &str = "it was taken within other bounds";
 
-/// Pieces of a snapshot come after its head, and there is one head. Its bounds come next, if it names any.
+/// Checks that a snapshot has one header, before all other items, and that its bounds, if any, come next.
 #[derive(Default)]
 pub(crate) struct HeaderFirst {
     seen: bool,
@@ -167,7 +168,7 @@ pub(crate) struct HeaderFirst {
 }
 
 impl HeaderFirst {
-    /// Takes the next piece, when it is one of the state.
+    /// Checks the next item, if it belongs to the common state.
     pub(crate) fn check(&mut self, item: Option<&CommonItem>) -> Result<(), DecodeError> {
         let is_head = matches!(item, Some(CommonItem::Header { .. }));
         if is_head == self.seen {

@@ -1,13 +1,13 @@
-//! From an account and a namespace to the key that decides their shard.
+//! Computes the key that selects a shard, from an account and a namespace.
 
 use sha2::{Digest, Sha256};
 
 use crate::shard::Application;
 
-/// The key of a thing: the first 4 bytes, big-endian, of SHA-256 over the account id as 8 big-endian bytes, followed
+/// Returns the shard key: the first 4 bytes, big-endian, of SHA-256 over the account id as 8 big-endian bytes, followed
 /// for `Locks` by the namespace's name. All accounts share key 0, so that e-mails can be unique among them.
 ///
-/// `account` and `namespace` are looked at only where the application is hashed by them.
+/// `account` and `namespace` are used only if the application is hashed by them.
 pub fn shard_key(application: Application, account: u64, namespace: &str) -> u32 {
     let hasher = Sha256::new().chain_update(account.to_be_bytes());
     let digest: [u8; 32] = match application {

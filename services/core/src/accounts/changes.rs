@@ -1,19 +1,19 @@
-//! The latest changes, for gateways that keep accounts and keys in memory.
+//! The latest changes, for gateways that cache accounts and keys.
 
 use std::collections::VecDeque;
 
 use crate::{AccountChange, CommandError, Revision};
 
-/// Changes by rising revision; the oldest is forgotten first.
+/// Changes in order of revision; evicts the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChangeLog {
     latest: VecDeque<(Revision, AccountChange)>,
-    /// The revision of the last change that was forgotten; 0 when none was.
+    /// The revision of the last evicted change; 0 if there is none.
     compacted: Revision,
 }
 
 impl ChangeLog {
-    /// Remembers one more, and so many at most.
+    /// Adds a change, keeping at most `max`.
     pub(super) fn push(&mut self, revision: Revision, change: AccountChange, max: usize) {
         assert!(self.latest.back().is_none_or(|(last, _)| *last < revision), "changes have rising revisions");
         self.latest.push_back((revision, change));
@@ -24,8 +24,8 @@ impl ChangeLog {
         }
     }
 
-    /// What changed after a revision. A revision that was never reached is refused too: whoever asks for it knows of a
-    /// past that this shard does not have, and should forget it.
+    /// Returns the changes after a revision. A revision that was never reached is an error too: the reader has a
+    /// history that this shard does not have, and should drop its cache.
     pub(super) fn after(&self, after: Revision, now: Revision) -> Result<Vec<AccountChange>, CommandError> {
         if after < self.compacted || after > now {
             return Err(CommandError::ChangesCompacted { oldest: self.compacted, now });
@@ -46,7 +46,7 @@ impl ChangeLog {
         self.compacted = forgotten;
     }
 
-    /// Takes a change of a snapshot; false when it is out of order or one too many.
+    /// Adds a change of a snapshot. Returns false if it is out of order or exceeds `max`.
     pub(super) fn restore(&mut self, revision: Revision, change: AccountChange, max: usize) -> bool {
         let last = self.latest.back().map_or(self.compacted, |(last, _)| *last);
         let fits = revision > last && self.latest.len() < max;

@@ -1,4 +1,4 @@
-//! Creating an account.
+//! Creates an account.
 
 use super::AccountsState;
 use crate::shard_common::CommandResult;
@@ -6,7 +6,7 @@ use crate::{
     Account, AccountChange, AccountId, AccountStatus, CommandError, EntryContext, Limits, RequestId, Response,
 };
 
-/// What the creator says; the e-mail is normalized.
+/// The properties of the new account; the e-mail is normalized.
 pub(super) struct NewAccount {
     pub(super) id: AccountId,
     pub(super) email: String,

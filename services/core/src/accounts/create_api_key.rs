@@ -1,4 +1,4 @@
-//! Creating an API key.
+//! Creates an API key.
 
 use super::{AccountsState, StoredKey};
 use crate::shard_common::CommandResult;
@@ -11,7 +11,7 @@ impl AccountsState {
             let is_repeat = first.account == key.account && first.secret_hash == key.secret_hash;
             return if is_repeat { Ok((Response::ApiKey(first.clone()), None)) } else { Err(CommandError::IdTaken) };
         }
-        // A repeat, on its way since before the key was deleted, or of an idempotency key that names a deleted key.
+        // A repeat that was sent before the key was deleted, or an idempotency key that names a deleted key.
         if self.deleted_keys.get(&key.key_id).is_some() {
             return Err(CommandError::ApiKeyNotFound);
         }

@@ -1,4 +1,4 @@
-//! Deleting an account, with its keys, its namespaces and their locks.
+//! Deletes an account with its keys, its namespaces and their locks.
 
 use super::AccountsState;
 use crate::shard_common::CommandResult;
@@ -17,7 +17,7 @@ impl AccountsState {
             self.remove_key(&key_id);
         }
         self.record_change(AccountChange::Account(id));
-        // Its creation stays remembered: a delayed copy of it must not bring the account back.
+        // Its creation stays cached: a delayed repeat must not recreate the account.
         let number = self.enqueue(id, AccountMessage::Purge { account: id });
         Ok((Response::Done, Some(number)))
     }

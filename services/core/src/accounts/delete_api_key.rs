@@ -1,11 +1,11 @@
-//! Deleting an API key.
+//! Deletes an API key.
 
 use super::AccountsState;
 use crate::shard_common::CommandResult;
 use crate::{AccountId, CommandError, Response};
 
 impl AccountsState {
-    /// Another account's key looks exactly like an unknown one.
+    /// Another account's key is indistinguishable from an unknown one.
     pub(super) fn delete_api_key(&mut self, account: AccountId, key_id: &str) -> CommandResult {
         if self.keys.get(key_id).is_none_or(|stored| stored.key.account != account) {
             return Err(CommandError::ApiKeyNotFound);

@@ -1,11 +1,11 @@
-//! When keys were last used, as gateways tell from time to time.
+//! Records when keys were last used, as gateways report periodically.
 
 use super::AccountsState;
 use crate::shard_common::CommandResult;
 use crate::{AccountId, CommandError, Response};
 
 impl AccountsState {
-    /// Nobody keeps this in memory, so that it is no change that gateways follow.
+    /// Gateways do not cache this, so it is not a change that they follow.
     pub(super) fn record_key_use(&mut self, used: &[(String, u64)]) -> CommandResult {
         for (key_id, used_ms) in used {
             if let Some(stored) = self.keys.get_mut(key_id) {

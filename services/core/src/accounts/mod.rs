@@ -1,7 +1,7 @@
 //! Accounts and their API keys.
 //!
-//! Invariant: every account has its e-mail in the index and every key has its account; each change has a revision of
-//! its own, and is remembered for gateways that follow.
+//! Invariant: every account has its e-mail in the index and every key has its account; each change has its own
+//! revision, and is retained for gateways that follow changes.
 
 mod changes;
 mod create;
@@ -35,7 +35,7 @@ pub struct AccountsState {
     keys_by_account: BTreeMap<AccountId, BTreeMap<Revision, String>>,
     changes: ChangeLog,
     creations: IdempotencyCache<RequestId, Account>,
-    /// Keys that were deleted: a repeat of their creation must not make them valid again.
+    /// Deleted keys: a repeat of their creation must not make them valid again.
     deleted_keys: IdempotencyCache<String, ()>,
 }
 
@@ -95,14 +95,14 @@ impl AccountsState {
         self.accounts.get(&id).ok_or(CommandError::AccountNotFound(id))
     }
 
-    /// Gives a change its revision and remembers it.
+    /// Assigns a revision to a change and retains it.
     fn record_change(&mut self, change: AccountChange) -> Revision {
         let revision = self.common.next_revision();
         self.changes.push(revision, change, self.common.bounds.retained_changes);
         revision
     }
 
-    /// Tells the account's namespaces shard, and returns the number of the message.
+    /// Sends a message to the account's namespaces shard, and returns the number of the message.
     fn enqueue(&mut self, account: AccountId, message: AccountMessage) -> u64 {
         let source = self.common.id.clone();
         let key = shard_key(Application::Namespaces, account.0, "");
@@ -111,7 +111,7 @@ impl AccountsState {
         })
     }
 
-    /// Tells of every account once more.
+    /// Sends the open message of every account again.
     pub(crate) fn enqueue_all(&mut self) {
         let accounts: Vec<Account> = self.accounts.values().cloned().collect();
         for account in &accounts {
@@ -124,7 +124,7 @@ impl AccountsState {
         self.enqueue(account.id, message)
     }
 
-    /// Removes a key that is there from wherever it is noted.
+    /// Removes an existing key from all tables.
     fn remove_key(&mut self, key_id: &str) {
         let stored = self.keys.remove(key_id).expect("only keys that were just found are removed");
         let account = stored.key.account;
@@ -139,8 +139,8 @@ impl AccountsState {
     }
 }
 
-/// The form in which e-mails are compared and kept: that in which gateways send them, trimmed and lower-cased. By the first
-/// rules it is made here once more, though the tables of letters are those of the build.
+/// Returns the form in which e-mails are compared and stored: as gateways send them, trimmed and lower-cased. By the
+/// first rules, the core normalizes them again, although the result depends on the Unicode tables of the build.
 fn stored_email(email: &str, rules: Rules) -> String {
     if rules >= Rules::TWO { email.to_owned() } else { email.trim().to_lowercase() }
 }

@@ -1,4 +1,4 @@
-//! What can be asked of the accounts shard.
+//! Queries of the accounts shard.
 
 use std::ops::Bound;
 
@@ -6,7 +6,7 @@ use super::AccountsState;
 use crate::{AccountId, CommandError, Query, Response, Revision, page};
 
 impl AccountsState {
-    /// Nothing for queries of other applications.
+    /// Returns `None` for queries of other applications.
     pub(crate) fn query(&self, query: &Query) -> Option<Result<Response, CommandError>> {
         Some(match query {
             Query::Account { id } => self.account(*id).map(|account| Response::Account(account.clone())),

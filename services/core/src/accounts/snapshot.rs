@@ -9,7 +9,7 @@ use crate::shard::Application;
 use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
 use crate::{Account, AccountChange, ApiKey, RequestId, Revision};
 
-/// A piece of a snapshot. Variants are only ever added at the end.
+/// A snapshot item. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
 enum Item {
     Common(CommonItem),
@@ -27,7 +27,7 @@ enum Item {
     Creation(RequestId, Account),
     /// Oldest first.
     DeletedKey(String),
-    /// After the keys; of those that were used.
+    /// After the keys; for keys that were used.
     KeyUsed(String, u64),
 }
 

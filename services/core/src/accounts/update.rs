@@ -1,10 +1,10 @@
-//! Changing an account.
+//! Changes an account.
 
 use super::AccountsState;
 use crate::shard_common::CommandResult;
 use crate::{AccountChange, AccountId, AccountStatus, EntryContext, Limits, Response};
 
-/// What changes; absent fields stay.
+/// The new values; absent fields stay.
 pub(super) struct AccountUpdate<'a> {
     pub(super) full_name: &'a Option<String>,
     pub(super) status: &'a Option<AccountStatus>,
@@ -13,8 +13,8 @@ pub(super) struct AccountUpdate<'a> {
 }
 
 impl AccountsState {
-    /// A change to what is there already changes nothing, so a repeat has no effect of its own; it waits for the
-    /// message of the first, though.
+    /// A change to the current values changes nothing, so a repeat has no effect of its own; but its reply awaits the
+    /// message of the first call.
     pub(super) fn update(
         &mut self,
         context: &EntryContext,

@@ -1,4 +1,4 @@
-//! Creating a namespace.
+//! Creates a namespace.
 
 use super::{NamespacesState, check_description};
 use crate::shard_common::CommandResult;
@@ -15,7 +15,7 @@ impl NamespacesState {
     ) -> CommandResult {
         if let Some(first) = self.creations.get(&request_id).filter(|first| first.account == account) {
             let answer = Response::Namespace(first.clone());
-            // Everything that is pending for the account, so that the open of this one is among it.
+            // The reply awaits all pending messages of the account, which include the open of this namespace.
             return Ok((answer, self.common.outbox.await_all_of(account)));
         }
         let record = self.accounts.get(&account).ok_or(CommandError::AccountNotFound(account))?;

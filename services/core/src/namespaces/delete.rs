@@ -1,11 +1,11 @@
-//! Deleting a namespace with its locks.
+//! Deletes a namespace with its locks.
 
 use super::NamespacesState;
 use crate::shard_common::CommandResult;
 use crate::{AccountId, CommandError, Incarnation, Response};
 
 impl NamespacesState {
-    /// The name is free at once: a namespace that takes it has another incarnation, and its open comes after this
+    /// The name is free immediately: a new namespace with that name has another incarnation, and its open follows this
     /// purge.
     pub(super) fn delete(&mut self, account: AccountId, name: &str, incarnation: Option<Incarnation>) -> CommandResult {
         let namespace = self.namespace(account, name)?;

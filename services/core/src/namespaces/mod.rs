@@ -29,7 +29,7 @@ pub struct NamespacesState {
     creations: IdempotencyCache<RequestId, Namespace>,
 }
 
-/// What a namespaces shard knows of an account.
+/// What a namespaces shard knows about an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AccountRecord {
     max_number_of_namespaces: u32,
@@ -55,13 +55,13 @@ impl NamespacesState {
         }
     }
 
-    /// An unknown account has no namespaces, so it looks the same as one without this namespace.
+    /// An unknown account has no namespaces, so the error is the same as for an unknown namespace.
     fn namespace(&self, account: AccountId, name: &str) -> Result<&Namespace, CommandError> {
         let record = self.accounts.get(&account).ok_or(CommandError::NamespaceNotFound)?;
         record.namespaces.get(name).ok_or(CommandError::NamespaceNotFound)
     }
 
-    /// Tells the namespace's locks shard, and returns the number of the message.
+    /// Sends a message to the namespace's locks shard, and returns the number of the message.
     fn enqueue(&mut self, account: AccountId, name: &str, message: NamespaceMessage) -> u64 {
         let source = self.common.id.clone();
         let key = shard_key(Application::Locks, account.0, name);
@@ -70,7 +70,7 @@ impl NamespacesState {
         })
     }
 
-    /// Tells of every namespace once more.
+    /// Sends the open message of every namespace again.
     pub(crate) fn enqueue_all(&mut self) {
         let namespaces = self
             .accounts
@@ -99,7 +99,8 @@ fn namespace_ref(namespace: &Namespace) -> NamespaceRef {
     NamespaceRef { account: namespace.account, name: namespace.name.clone(), incarnation: namespace.incarnation }
 }
 
-/// Gateways refuse longer descriptions as invalid; one that does not know the newest limits is stopped here.
+/// Gateways reject longer descriptions as invalid; this check stops descriptions from a gateway that does not know the
+/// latest limits.
 fn check_description(description: &str, limits: &Limits) -> Result<(), CommandError> {
     let max = u64::from(limits.max_description_bytes);
     if description.len() as u64 <= max {

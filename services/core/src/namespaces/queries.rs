@@ -1,4 +1,4 @@
-//! What can be asked of a namespaces shard.
+//! Queries of a namespaces shard.
 
 use std::ops::Bound;
 
@@ -6,7 +6,7 @@ use super::NamespacesState;
 use crate::{AccountId, CommandError, Query, Response, page};
 
 impl NamespacesState {
-    /// Nothing for queries of other applications.
+    /// Returns `None` for queries of other applications.
     pub(crate) fn query(&self, query: &Query) -> Option<Result<Response, CommandError>> {
         Some(match query {
             Query::Namespace { account, name } => {

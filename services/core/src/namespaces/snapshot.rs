@@ -12,7 +12,7 @@ use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
 use crate::types::first_limits;
 use crate::{AccountId, Limits, Namespace, RequestId};
 
-/// A piece of a snapshot. Variants are only ever added at the end.
+/// A snapshot item. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
 enum Item {
     Common(CommonItem),
@@ -26,7 +26,7 @@ enum Item {
     Namespace(Namespace),
     /// Oldest first.
     Creation(RequestId, Namespace),
-    /// Of the account, after it and before its namespaces; when the first ones do not say all.
+    /// All limits of the account, after it and before its namespaces, if the first limits do not suffice.
     Limits(AccountId, Box<Limits>),
 }
 

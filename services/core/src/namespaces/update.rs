@@ -1,4 +1,4 @@
-//! Changing a namespace's description.
+//! Changes a namespace's description.
 
 use super::{NamespacesState, check_description};
 use crate::shard_common::CommandResult;

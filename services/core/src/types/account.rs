@@ -4,40 +4,40 @@ use serde::{Deserialize, Serialize};
 
 use super::{AccountId, Limits, Revision, first_limits};
 
-/// Whether an account may call.
+/// Whether calls of an account are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccountStatus {
     /// Calls are served.
     Active,
-    /// Calls are refused with `PERMISSION_DENIED`; holds run out.
+    /// Calls are rejected with `PERMISSION_DENIED`; holds expire.
     Suspended,
 }
 
-/// A tenant. Instants are wall-clock milliseconds since 1970, for display.
+/// A tenant. Times are wall-clock milliseconds since 1970, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "AccountRow", into = "AccountRow")]
 pub struct Account {
-    /// Who.
+    /// The id of the account.
     pub id: AccountId,
     /// Trimmed and lower-cased; unique.
     pub email: String,
-    /// As given.
+    /// As given by the caller.
     pub full_name: String,
-    /// How many namespaces it may have.
+    /// The maximum number of its namespaces.
     pub max_number_of_namespaces: u32,
     /// Its limits.
     pub limits: Limits,
-    /// Whether it may call.
+    /// Whether its calls are served.
     pub status: AccountStatus,
-    /// Creation.
+    /// The time of creation.
     pub created_at_ms: u64,
-    /// Last change.
+    /// The time of the last change.
     pub updated_at_ms: u64,
     /// The accounts shard's revision at the last change of the account.
     pub revision: Revision,
 }
 
-/// An account as it is written. What has no later limits is written as it was when there were none.
+/// The stored form of an account. An account without later limits has the same encoding as before these limits existed.
 #[derive(Serialize, Deserialize)]
 struct AccountRow {
     id: AccountId,
@@ -52,7 +52,7 @@ struct AccountRow {
     revision: Revision,
 }
 
-/// Whether an account may call; and all its limits, when the first ones before it do not say all.
+/// Whether calls are served; and all limits, if the first limits do not suffice.
 #[derive(Serialize, Deserialize)]
 enum StatusRow {
     Active,
@@ -105,12 +105,12 @@ impl From<AccountRow> for Account {
     }
 }
 
-/// What a key allows: a set of bits.
+/// The permissions of a key: a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scopes(pub u8);
 
 impl Scopes {
-    /// Nothing.
+    /// No permission.
     pub const NONE: Self = Self(0);
     /// `locks:read`.
     pub const LOCKS_READ: Self = Self(1);
@@ -124,7 +124,7 @@ impl Scopes {
     pub const ACCOUNT_ADMIN: Self = Self(16);
     /// Every scope.
     pub const ALL: Self = Self(31);
-    /// Every scope with its public name, in the order they are listed.
+    /// Every scope with its public name, in listing order.
     pub const NAMES: [(Self, &'static str); 5] = [
         (Self::LOCKS_READ, "locks:read"),
         (Self::LOCKS_WRITE, "locks:write"),
@@ -133,50 +133,50 @@ impl Scopes {
         (Self::ACCOUNT_ADMIN, "account:admin"),
     ];
 
-    /// Whether every scope of `other` is here too.
+    /// Returns whether this set contains every scope of `other`.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both together.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The scope of that public name.
+    /// Returns the scope with that public name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(_, known)| *known == name).map(|(scope, _)| *scope)
     }
 
-    /// The public names, in the order they are listed.
+    /// Returns the public names in listing order.
     pub fn names(self) -> Vec<&'static str> {
         Self::NAMES.iter().filter(|(scope, _)| self.contains(*scope)).map(|(_, name)| *name).collect()
     }
 }
 
-/// An API key as it is kept: never with its secret.
+/// A stored API key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKey {
     /// The public half, drawn by the gateway: lower-case letters and digits.
     pub key_id: String,
-    /// Whose.
+    /// The account of the key.
     pub account: AccountId,
-    /// SHA-256 of the secret half (which is random, so that no slow hash is needed).
+    /// SHA-256 of the secret half (which is random, so no slow hash is needed).
     pub secret_hash: [u8; 32],
-    /// As given.
+    /// As given by the caller.
     pub description: String,
-    /// What it allows.
+    /// The permissions of the key.
     pub scopes: Scopes,
-    /// The namespaces it may be used for; absent for all.
+    /// The namespaces that the key may be used for; absent for all.
     pub namespaces: Option<Vec<String>>,
-    /// Refused from then on; wall clock in milliseconds since 1970.
+    /// Calls with the key are rejected from then on; wall clock in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
-    /// Creation.
+    /// The time of creation.
     pub created_at_ms: u64,
 }
 
-/// What changed in the accounts shard, for gateways that keep accounts and keys in memory.
+/// A change in the accounts shard, for gateways that cache accounts and keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccountChange {
     /// The account was created, changed or deleted.

@@ -1,52 +1,52 @@
-//! Who did what: records of changes to accounts, keys and namespaces, and of locks that were forced open.
+//! Audit records: changes to accounts, keys and namespaces, and forced releases of locks.
 
 use serde::{Deserialize, Serialize};
 
 use super::{AccountId, Command, Path};
 
-/// A command together with who gave it. What it does is done as without, and noted in the shard's audit log in the same
-/// step when it was not refused.
+/// A command together with its actor. It has the same effect as the plain command and, unless it is rejected, is
+/// recorded in the shard's audit log in the same step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audited {
-    /// Who.
+    /// The actor.
     pub actor: Actor,
     /// The id of the call at the gateway.
     pub request_id: String,
-    /// What; none that is audited itself, which is not read.
+    /// The command. It must not be audited itself; decoding rejects that.
     #[serde(deserialize_with = "super::flat::command")]
     pub command: Box<Command>,
 }
 
-/// Who gave a command.
+/// The actor of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Actor {
-    /// Whoever has the operator token.
+    /// A caller with the operator token.
     Operator,
-    /// Whoever has that API key, or a token made with it.
+    /// A caller with that API key, or a token made with it.
     ApiKey {
-        /// Whose.
+        /// The account of the key.
         account: AccountId,
-        /// Which.
+        /// The id of the key.
         key_id: String,
     },
     /// A caller that is trusted to name its account.
     Account(AccountId),
 }
 
-/// What was done.
+/// A recorded action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AuditAction {
-    /// An account was made.
+    /// An account was created.
     AccountCreated,
-    /// An account was changed; the detail says what.
+    /// An account was changed; the detail names the fields.
     AccountUpdated,
     /// An account was deleted.
     AccountDeleted,
-    /// A key was made.
+    /// A key was created.
     ApiKeyCreated,
     /// A key was revoked.
     ApiKeyDeleted,
-    /// A namespace was made.
+    /// A namespace was created.
     NamespaceCreated,
     /// A namespace was changed.
     NamespaceUpdated,
@@ -73,7 +73,7 @@ impl AuditAction {
         Self::NamespaceReset,
     ];
 
-    /// The public name.
+    /// Returns the public name.
     pub fn name(self) -> &'static str {
         match self {
             Self::AccountCreated => "ACCOUNT_CREATED",
@@ -90,36 +90,36 @@ impl AuditAction {
     }
 }
 
-/// One thing that was done.
+/// One recorded action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
     /// Rises within its shard.
     pub number: u64,
     /// Wall clock in milliseconds since 1970; never falls within its shard.
     pub at_ms: u64,
-    /// To whose account.
+    /// The account that the action affected.
     pub account: AccountId,
-    /// By whom.
+    /// The actor.
     pub actor: Actor,
     /// The id of the call at the gateway.
     pub request_id: String,
-    /// What.
+    /// The action.
     pub action: AuditAction,
-    /// The key concerned.
+    /// The affected key.
     pub key_id: Option<String>,
-    /// The namespace concerned.
+    /// The affected namespace.
     pub namespace: Option<String>,
-    /// The lock concerned.
+    /// The affected lock.
     pub path: Option<Path>,
-    /// More, for people.
+    /// Further details, for people.
     pub detail: String,
 }
 
 /// Where a page of an audit log begins: with the records before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AuditCursor {
-    /// Of the record.
+    /// The time of the record.
     pub at_ms: u64,
-    /// Of the record.
+    /// The number of the record.
     pub number: u64,
 }

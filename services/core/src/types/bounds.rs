@@ -1,4 +1,4 @@
-//! What the state machines keep, show and do at once at most, in one place.
+//! The bounds on what the state machines store, return and do in one step, in one place.
 
 use std::sync::{Arc, LazyLock};
 
@@ -6,76 +6,78 @@ use serde::{Deserialize, Serialize};
 
 use super::Rules;
 
-/// The limits that are the same for every account. They are part of the rules that an entry is applied by, so every
-/// replica keeps the same; [`super::Limits`] are those of an account. Tests make them tiny, so that each is met often.
+/// The limits that are the same for every account. They are part of the rules that an entry is applied by, so they are
+/// equal on every replica; [`super::Limits`] are those of an account. Tests make them tiny, so that each is reached
+/// often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// Owners of a namespace that wait and are waited for, whatever the account's limit. Who waits for whom is dear to find
-    /// out only among them.
+    /// Maximum number of tangled owners of a namespace, whatever the account's limit. The wait-for graph is expensive
+    /// only among them.
     pub tangled_owners: u64,
-    /// The holds of these that others wait for, and the claims that they wait for, together.
+    /// Maximum number of their awaited holds and waiting claims together.
     pub tangled_claims: u64,
-    /// All holds of these and the claims that they wait for, together.
+    /// Maximum number of all their holds and waiting claims together.
     pub tangled_holds: u64,
-    /// Steps that it takes to find out who waits for whom, beyond which nobody joins the queue who is, or makes others,
-    /// part of that.
+    /// Maximum number of visits to build the wait-for graph. Beyond it, requests are rejected that would add to the
+    /// graph or make other owners part of it.
     pub tangle_visits: u64,
-    /// Waiting requests of one owner, whatever the account's limit.
+    /// Maximum number of waiting requests of one owner, whatever the account's limit.
     pub waiting_of_owner: u64,
-    /// Holds and waiting claims of an owner that waits, whatever the account's limit. Who holds more may ask, but not wait,
-    /// and overtakes nobody.
+    /// Maximum number of holds and waiting claims of a waiting owner, whatever the account's limit. An owner with more
+    /// may acquire, but not wait, and overtakes none.
     pub holds_of_waiting_owner: u64,
-    /// Holds of all owners that wait, beyond which no request joins the queue that is above others' holds.
+    /// Number of holds of all waiting owners beyond which no request joins the queue above holds of others.
     pub holds_of_waiting: u64,
-    /// Holds and waits that end in one slice of something long: an entry begins with a slice of what was begun and is not
-    /// finished, and one of what is due; each of its commands does as much at once, and leaves the rest.
+    /// Maximum number of holds and waits that end in one slice of long work. An entry begins with one slice of
+    /// unfinished work and one of due deadlines. Each of its commands also ends at most this many, and leaves the rest
+    /// to later entries.
     pub ends_per_slice: usize,
-    /// Grants in one slice to those who wait.
+    /// Maximum number of grants to waiting requests in one slice.
     pub grants_per_slice: usize,
-    /// Paths and waiting requests that a slice looks at to find what it has to end.
+    /// Maximum number of paths and waiting requests that a slice visits to find state to end.
     pub visits_per_slice: usize,
-    /// API keys of an account.
+    /// Maximum number of API keys of an account.
     pub api_keys_per_account: usize,
-    /// Creations that a shard remembers so that their repeats answer as the first did.
+    /// Number of creations that a shard caches, so that repeats return the first result.
     pub cached_creations: usize,
-    /// Changes that the accounts shard remembers for gateways that keep accounts and keys in memory.
+    /// Number of changes that the accounts shard retains for gateways that cache accounts and keys.
     pub retained_changes: usize,
-    /// Messages that a shard keeps for others that have not confirmed them; beyond it new work that would need one is
-    /// refused.
+    /// Maximum number of messages that other shards have not confirmed. Beyond it, new work that would need a message
+    /// is rejected.
     pub pending_messages: usize,
-    /// Records in the audit log of a shard; the oldest goes first.
+    /// Number of records in the audit log of a shard; the oldest is evicted first.
     pub audit_records: usize,
-    /// Records of one account in the audit log of a shard.
+    /// Number of records of one account in the audit log of a shard.
     pub audit_records_per_account: usize,
-    /// Events that a namespace remembers.
+    /// Number of events that a namespace retains.
     pub retained_events: usize,
-    /// Bytes of events, as charged, that a namespace keeps when the account has no room for anything new.
+    /// Bytes of events, as charged, that a namespace retains even if the account has no capacity for new state.
     pub min_event_bytes: u64,
-    /// Readers shown in the answer to an acquire or a release; a get shows all.
+    /// Maximum number of readers in the response to an acquire or a release; a get returns all.
     pub max_readers_in_reply: usize,
-    /// Blockers named in a refusal.
+    /// Maximum number of blockers in a refusal.
     pub max_blockers_in_reply: usize,
-    /// Steps of a cycle named in a refusal.
+    /// Maximum number of steps of a cycle in a refusal.
     pub max_cycle_in_reply: usize,
-    /// Locks shown in the answer to a release of everything.
+    /// Maximum number of locks in the response to a release of everything.
     pub max_locks_in_reply: usize,
-    /// A place in the queue beyond this is shown as this.
+    /// The highest reported queue position; higher ones are reported as this.
     pub max_queue_position: u64,
-    /// Paths under a claim that are searched for blockers to be named.
+    /// Maximum number of paths below a claim that are searched for blockers to report.
     pub paths_searched_for_blockers: usize,
-    /// A fault that tests plant: beyond so many steps whoever may wait is taken to wait. No rules have it.
+    /// A mutation for tests: beyond this many visits, the search treats every possible wait as a wait. No rules set it.
     pub search_falls_back_after: Option<u64>,
 }
 
 impl Bounds {
-    /// Those of the rules.
+    /// Returns the bounds of the rules.
     pub const fn of(rules: Rules) -> Self {
-        // What was let in before there was a limit stays in.
+        // State from before a limit existed stays.
         const fn since_two(rules: Rules, max: u64) -> u64 {
             if rules.0 >= Rules::TWO.0 { max } else { u64::MAX }
         }
-        // Before there were slices everything was done at once.
+        // Before slices existed, all work was done in one step.
         let (ends_per_slice, grants_per_slice, visits_per_slice) =
             if rules.0 >= Rules::TWO.0 { (512, 256, 4_096) } else { (usize::MAX, usize::MAX, usize::MAX) };
         Self {
@@ -107,14 +109,14 @@ impl Bounds {
         }
     }
 
-    /// Those of the rules, kept once: every entry asks for them.
+    /// Returns the bounds of the rules, allocated once, because every entry needs them.
     pub(crate) fn shared(rules: Rules) -> &'static Arc<Self> {
         static OF_ONE: LazyLock<Arc<Bounds>> = LazyLock::new(|| Arc::new(Bounds::of(Rules::ONE)));
         static OF_LATER: LazyLock<Arc<Bounds>> = LazyLock::new(|| Arc::new(Bounds::of(Rules::HIGHEST)));
         if rules == Rules::ONE { &OF_ONE } else { &OF_LATER }
     }
 
-    /// So small that a test meets each of them in every run.
+    /// Returns bounds so small that a test reaches each of them in every run.
     pub const fn tiny() -> Self {
         Self {
             tangled_owners: 3,
@@ -145,12 +147,12 @@ impl Bounds {
         }
     }
 
-    /// Whether it is counted how often waiting requests are looked at.
+    /// Returns whether evaluations of waiting requests are limited.
     pub(crate) const fn limits_visits(&self) -> bool {
         self.visits_per_slice < usize::MAX
     }
 
-    /// Whether they are those of some rules that this build can apply.
+    /// Returns whether these are the bounds of rules that this build can apply.
     pub(crate) fn are_of_rules(&self) -> bool {
         (Rules::LOWEST.0..=Rules::HIGHEST.0).any(|rules| *self == Self::of(Rules(rules)))
     }

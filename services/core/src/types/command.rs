@@ -1,7 +1,7 @@
-//! Commands: what is logged, for all three kinds of shard. Those of locks shards are in `lock_command`.
+//! Commands that are logged, for all three kinds of shard. Those of locks shards are in `lock_command`.
 //!
-//! They travel and are logged as bytes (see [`crate::codec`]). The encoding goes by position: variants are only ever
-//! added at the end and fields are never added to a variant; a change makes a new variant.
+//! Commands are sent and logged as bytes (see [`crate::codec`]). The encoding is positional: variants are only ever
+//! added at the end, and fields are never added to a variant; a change needs a new variant.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::{
     first_limits,
 };
 
-/// What is written to a shard's log.
+/// A command in a shard's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// For the accounts shard.
@@ -21,18 +21,18 @@ pub enum Command {
     Locks(LocksCommand),
     /// The receivers confirmed these messages of the shard's outbox.
     OutboxConfirm {
-        /// Their numbers.
+        /// The message numbers.
         numbers: Vec<u64>,
     },
-    /// Any of these, with who gave it. Answers as that one.
+    /// Any of these commands with its actor. Returns the response of the inner command.
     Audited(Audited),
-    /// Raises the revision. Only in a build that is tested beside one that does not know it. Answers `Done`.
+    /// Raises the revision. Exists only in a build that is tested beside one that does not know it. Returns `Done`.
     #[cfg(feature = "extra-command")]
     Extra,
 }
 
 impl Command {
-    /// The command itself, whoever gave it.
+    /// Returns the command without its actor.
     pub fn inner(&self) -> &Self {
         match self {
             Self::Audited(audited) => audited.command.inner(),
@@ -40,14 +40,15 @@ impl Command {
         }
     }
 
-    /// The first rules by which it can be applied. By lower ones some program may not know it, or mean something else.
+    /// Returns the first rules by which the command can be applied. A program that applies lower rules may not know it,
+    /// or interpret it differently.
     pub fn min_rules(&self) -> Rules {
         match self.inner() {
             Self::Locks(command) => command.min_rules(),
             Self::Accounts(AccountsCommand::Update2 { .. })
             | Self::Namespaces(NamespacesCommand::Deliver { message: AccountMessage::Open2 { .. }, .. }) => Rules::TWO,
             Self::Accounts(_) | Self::Namespaces(_) | Self::OutboxConfirm { .. } => Rules::ONE,
-            // What is inside is no such one.
+            // The inner command is never audited.
             Self::Audited(_) => Rules::ONE,
             #[cfg(feature = "extra-command")]
             Self::Extra => Rules::HIGHEST,
@@ -58,68 +59,69 @@ impl Command {
 /// Commands of the accounts shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccountsCommand {
-    /// Answers `Account`. Refused: `EmailTaken`, `IdTaken`. Repeats of `request_id` answer as the first did.
+    /// Returns `Account`. Errors: `EmailTaken`, `IdTaken`. Repeats of `request_id` return the first response.
     Create {
-        /// Names this creation.
+        /// Identifies this creation.
         request_id: RequestId,
         /// Drawn by the gateway.
         id: AccountId,
         /// Trimmed and lower-cased by the gateway; by the first rules also by the core.
         email: String,
-        /// As given.
+        /// As given by the caller.
         full_name: String,
-        /// How many namespaces it may have.
+        /// The maximum number of namespaces.
         max_number_of_namespaces: u32,
-        /// Its limits, the first ones; the later ones are as by default.
+        /// The first limits; the later ones have their defaults.
         #[serde(with = "first_limits")]
         limits: Limits,
     },
-    /// Changes what is given. Answers `Account`. Refused: `AccountNotFound`.
+    /// Changes the given fields. Returns `Account`. Errors: `AccountNotFound`.
     Update {
-        /// Which.
+        /// The account.
         id: AccountId,
         /// New name.
         full_name: Option<String>,
         /// New status.
         status: Option<AccountStatus>,
-        /// New number of namespaces; below what exists refuses only new ones.
+        /// New maximum number of namespaces. If more exist, only new ones are rejected.
         max_number_of_namespaces: Option<u32>,
-        /// New limits, the first ones; the later ones stay.
+        /// New first limits; the later ones stay.
         #[serde(with = "first_limits::option")]
         limits: Option<Limits>,
     },
-    /// Ends the account, its keys, namespaces and locks. Answers `Done`. Refused: `AccountNotFound`.
+    /// Deletes the account, its keys, namespaces and locks. Returns `Done`. Errors: `AccountNotFound`.
     Delete {
-        /// Which.
+        /// The account.
         id: AccountId,
     },
-    /// Answers `ApiKey`. Refused: `AccountNotFound`, `QuotaExceeded`, `IdTaken`. A repeat with the same key id, account and
-    /// hash answers as the first did.
+    /// Returns `ApiKey`. Errors: `AccountNotFound`, `QuotaExceeded`, `IdTaken`. A repeat with the same key id, account
+    /// and hash returns the first response.
     CreateApiKey {
-        /// The key; `created_at_ms` is set by the core.
+        /// The key; the core sets `created_at_ms`.
         key: ApiKey,
     },
-    /// Answers `Done`. Refused: `ApiKeyNotFound` (also for another account's key).
+    /// Returns `Done`. Errors: `ApiKeyNotFound` (also for another account's key).
     DeleteApiKey {
-        /// Whose.
+        /// The account of the key.
         account: AccountId,
-        /// Which.
+        /// The id of the key.
         key_id: String,
     },
-    /// Notes when keys were last used, unless it is known to be later. Answers `Done`, also when keys are gone.
+    /// Records when keys were last used, unless a later use is known. Returns `Done`, even if keys do not exist any
+    /// more.
     RecordKeyUse {
         /// Key ids, and wall clocks in milliseconds since 1970.
         used: Vec<(String, u64)>,
     },
-    /// As `Update`, with all limits. Known from rules 2 on; refused with `Malformed` before.
+    /// Like `Update`, with all limits. Known from rules 2 on; before, it is rejected with `Malformed`.
     Update2 {
-        /// Which.
+        /// The account.
         id: AccountId,
         /// New name.
         full_name: Option<String>,
         /// New status.
         status: Option<AccountStatus>,
-        /// New number of namespaces; below what exists refuses only new ones.
+        /// New maximum number of namespaces. If more exist, only new ones are rejected.
         max_number_of_namespaces: Option<u32>,
         /// New limits.
         limits: Limits,
@@ -129,70 +131,70 @@ pub enum AccountsCommand {
 /// Commands of a namespaces shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespacesCommand {
-    /// A message from the outbox of the accounts shard. Answers `Done`, also when it was seen before.
+    /// A message from the outbox of the accounts shard. Returns `Done`, also for a repeat.
     Deliver {
         /// The sending shard's id.
         source: String,
         /// Its number in that shard's outbox.
         number: u64,
-        /// What it says.
+        /// The message.
         message: AccountMessage,
     },
-    /// Answers `Namespace`. Refused: `AccountNotFound`, `NamespaceTaken`, `QuotaExceeded`. Repeats of `request_id` answer as
-    /// the first did.
+    /// Returns `Namespace`. Errors: `AccountNotFound`, `NamespaceTaken`, `QuotaExceeded`. Repeats of `request_id`
+    /// return the first response.
     Create {
-        /// Names this creation.
+        /// Identifies this creation.
         request_id: RequestId,
-        /// Whose.
+        /// The account of the namespace.
         account: AccountId,
-        /// Its name.
+        /// The name of the namespace.
         name: String,
-        /// As given.
+        /// As given by the caller.
         description: String,
     },
-    /// Answers `Namespace`. Refused: `NamespaceNotFound`.
+    /// Returns `Namespace`. Errors: `NamespaceNotFound`.
     Update {
-        /// Whose.
+        /// The account of the namespace.
         account: AccountId,
-        /// Which.
+        /// The name of the namespace.
         name: String,
-        /// New description, when given.
+        /// New description, if given.
         description: Option<String>,
     },
-    /// Answers `Done`. Refused: `NamespaceNotFound`, also when `incarnation` is given and another is there.
+    /// Returns `Done`. Errors: `NamespaceNotFound`, also if `incarnation` is given and another one is open.
     Delete {
-        /// Whose.
+        /// The account of the namespace.
         account: AccountId,
-        /// Which.
+        /// The name of the namespace.
         name: String,
-        /// Only that life of it.
+        /// The only incarnation to delete.
         incarnation: Option<Incarnation>,
     },
 }
 
-/// What the accounts shard tells namespaces shards, in order.
+/// Messages of the accounts shard to namespaces shards, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccountMessage {
-    /// The account exists with these figures; sent again when they change.
+    /// The account exists with these limits; sent again when they change.
     Open {
-        /// Which.
+        /// The account.
         account: AccountId,
-        /// How many namespaces it may have.
+        /// The maximum number of its namespaces.
         max_number_of_namespaces: u32,
-        /// Its limits, passed on to its namespaces: the first ones; the later ones are as by default.
+        /// Its limits, passed on to its namespaces: the first ones; the later ones have their defaults.
         #[serde(with = "first_limits")]
         limits: Limits,
     },
-    /// The account is gone: delete its namespaces.
+    /// The account was deleted: delete its namespaces.
     Purge {
-        /// Which.
+        /// The account.
         account: AccountId,
     },
-    /// As `Open`, with all limits. Known from rules 2 on; refused with `Malformed` before.
+    /// Like `Open`, with all limits. Known from rules 2 on; before, it is rejected with `Malformed`.
     Open2 {
-        /// Which.
+        /// The account.
         account: AccountId,
-        /// How many namespaces it may have.
+        /// The maximum number of its namespaces.
         max_number_of_namespaces: u32,
         /// Its limits, passed on to its namespaces.
         limits: Limits,
@@ -200,7 +202,7 @@ pub enum AccountMessage {
 }
 
 impl AccountMessage {
-    /// Says that the account exists with these figures.
+    /// Returns the message that the account exists with these limits.
     pub fn open(account: AccountId, max_number_of_namespaces: u32, limits: Limits) -> Self {
         if limits.are_first() {
             Self::Open { account, max_number_of_namespaces, limits }
@@ -210,25 +212,25 @@ impl AccountMessage {
     }
 }
 
-/// What a namespaces shard tells locks shards, in order.
+/// Messages of a namespaces shard to locks shards, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceMessage {
     /// This incarnation is open with these limits; sent again when they change.
     Open {
-        /// Which.
+        /// The incarnation.
         namespace: NamespaceRef,
-        /// The account's limits, the first ones; the later ones are as by default.
+        /// The account's limits: the first ones; the later ones have their defaults.
         #[serde(with = "first_limits")]
         limits: Limits,
     },
-    /// This incarnation is gone: end everything in it.
+    /// This incarnation was deleted: end everything in it.
     Purge {
-        /// Which.
+        /// The incarnation.
         namespace: NamespaceRef,
     },
-    /// As `Open`, with all limits. Known from rules 2 on; refused with `Malformed` before.
+    /// Like `Open`, with all limits. Known from rules 2 on; before, it is rejected with `Malformed`.
     Open2 {
-        /// Which.
+        /// The incarnation.
         namespace: NamespaceRef,
         /// The account's limits.
         limits: Limits,
@@ -236,7 +238,7 @@ pub enum NamespaceMessage {
 }
 
 impl NamespaceMessage {
-    /// Says that the incarnation is open with these limits.
+    /// Returns the message that the incarnation is open with these limits.
     pub fn open(namespace: NamespaceRef, limits: Limits) -> Self {
         if limits.are_first() { Self::Open { namespace, limits } } else { Self::Open2 { namespace, limits } }
     }

@@ -1,4 +1,4 @@
-//! Effects: what an entry did to others than those who asked.
+//! Effects of an entry on owners other than the callers of its commands.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,79 +7,79 @@ use super::{
     SessionEnd, SessionNumber, WaitId,
 };
 
-/// What the leader of a locks shard tells to others after commands of an entry. Not part of the state: followers drop it.
+/// An effect that the leader of a locks shard publishes after an entry. Not part of the state: followers drop it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// A waiting request was granted, or ended without a grant.
     WaitResolved {
-        /// Where.
+        /// The namespace of the request.
         namespace: NamespaceRef,
-        /// Which wait.
+        /// The wait.
         wait: WaitId,
         /// The attempt that owned it.
         attempt: u64,
-        /// Who waited.
+        /// The owner that waited.
         owner: Owner,
-        /// The request's name, if it was given one.
+        /// The request id, if there is one.
         request_id: Option<String>,
-        /// What it claimed: each path once, in the order of the request.
+        /// The claims: each path once, in the order of the request.
         claims: Vec<Claim>,
         /// `Granted`, or `Refused` with `TIMEOUT_EXIT_CODE`, `ENDED` or `UPGRADE`.
         outcome: AcquireOutcome,
-        /// The locks claimed, as they are when the effect is taken, in order of path.
+        /// The claimed locks at the time the effect is taken, in path order.
         locks: Vec<LockView>,
     },
-    /// A session lost a hold by no doing of its own.
+    /// A session lost a hold that it did not release.
     Revoked {
-        /// Where.
+        /// The namespace of the session.
         namespace: NamespaceRef,
-        /// Whose.
+        /// The session.
         session_id: String,
-        /// What.
+        /// The path of the hold.
         path: Path,
         /// The token of the hold that ended.
         fencing_token: FencingToken,
-        /// Why.
+        /// Why the hold ended.
         reason: RevokedReason,
-        /// Who holds the path when the effect is taken: the writer, or the first reader.
+        /// The holder of the path at the time the effect is taken: the writer, or the first reader.
         current_owner: Option<HolderView>,
     },
-    /// A session was opened or resumed: connections of lower epochs are superseded, and the session is as good as
-    /// heard of now.
+    /// A session was opened or resumed: connections of lower epochs are superseded, and this counts as a keep-alive of
+    /// the session.
     SessionOpened {
-        /// Where.
+        /// The namespace of the session.
         namespace: NamespaceRef,
         /// Its number in the shard.
         number: SessionNumber,
-        /// Which.
+        /// The session.
         session_id: String,
         /// Its epoch from now on.
         epoch: u64,
-        /// How long it lives after the last sign of life.
+        /// How long it lives after the last keep-alive.
         ttl_ms: u64,
     },
     /// A session ended.
     SessionEnded {
-        /// Where.
+        /// The namespace of the session.
         namespace: NamespaceRef,
         /// Its number in the shard.
         number: SessionNumber,
-        /// Which.
+        /// The session.
         session_id: String,
-        /// Why.
+        /// Why it ended.
         reason: SessionEnd,
     },
-    /// The namespace has new events, to be read from its history. One for each namespace whenever effects are
-    /// taken, so that nothing is copied for nobody.
+    /// The namespace has new events, to be read from its history. There is one per namespace each time effects are
+    /// taken, so that events without readers are not copied.
     Events {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// The first new one.
+        /// The first new revision.
         from_revision: Revision,
     },
-    /// The namespace is gone, and its history with it.
+    /// The namespace and its history are gone.
     NamespaceClosed {
-        /// Which.
+        /// The namespace.
         namespace: NamespaceRef,
     },
 }

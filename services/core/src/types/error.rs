@@ -4,79 +4,79 @@ use serde::{Deserialize, Serialize};
 
 use super::{AccountId, Revision};
 
-/// Why a command or query had no effect. Nothing was changed.
+/// Why a command or query was rejected. It changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum CommandError {
-    /// No such account.
+    /// The account does not exist.
     #[error("account {0} not found")]
     AccountNotFound(AccountId),
-    /// No such namespace, or another incarnation of it. The text is part of the contract.
+    /// The namespace does not exist, or another incarnation of it is open. The text is part of the contract.
     #[error("namespace not found")]
     NamespaceNotFound,
-    /// No such key in that account.
+    /// The account has no such key.
     #[error("API key not found")]
     ApiKeyNotFound,
-    /// No such session in that namespace; it may have ended.
+    /// The namespace has no such session; it may have ended.
     #[error("session {0} not found")]
     SessionNotFound(String),
-    /// The message is of an earlier epoch: another connection resumed the session since.
+    /// The message has an earlier epoch: another connection resumed the session since.
     #[error("the session was resumed by another connection, in epoch {epoch}")]
     Superseded {
-        /// The present epoch.
+        /// The current epoch.
         epoch: u64,
     },
-    /// An unreleased request of that id has other claims.
+    /// An unreleased request with that id has other claims.
     #[error("the request id {0:?} belongs to a request with other claims")]
     RequestIdTaken(String),
     /// The request was granted, or its wait ended.
     #[error("the request does not wait any more")]
     NotWaiting,
-    /// The history of events does not reach back so far.
+    /// The event history does not reach back that far.
     #[error("events are remembered from revision {oldest} on only")]
     RevisionCompacted {
-        /// The oldest revision that can be asked for.
+        /// The oldest available revision.
         oldest: Revision,
     },
     /// An account with that e-mail exists.
     #[error("an account with the e-mail {0} already exists")]
     EmailTaken(String),
-    /// A namespace of that name exists in the account.
+    /// A namespace with that name exists in the account.
     #[error("a namespace named {0:?} already exists")]
     NamespaceTaken(String),
-    /// The random id drawn by the gateway is in use; it draws another.
+    /// The random id drawn by the gateway is in use; the gateway draws another.
     #[error("the id drawn is already in use")]
     IdTaken,
-    /// A limit is reached; what exists stays.
+    /// A limit is reached; existing state stays.
     #[error("{what} is limited to {max}; {hint}")]
     QuotaExceeded {
         /// What is counted, e.g. `namespaces of an account`.
         what: String,
         /// The limit.
         max: u64,
-        /// What to do about it.
+        /// The remedy.
         hint: String,
     },
-    /// The changes asked for are no longer remembered; the reader drops what it keeps and starts from `now`.
+    /// The requested changes are not retained any more; the reader drops its cache and starts from `now`.
     #[error("changes are remembered from revision {oldest} on only")]
     ChangesCompacted {
-        /// The oldest revision that can be asked for.
+        /// The oldest available revision.
         oldest: Revision,
-        /// Where to go on.
+        /// The revision to continue from.
         now: Revision,
     },
-    /// It is for another kind of shard.
+    /// The command is malformed or for another kind of shard.
     #[error("not for this kind of shard: {0}")]
     Malformed(String),
-    /// What was asked for waits for something that goes on over several entries. Known from rules 2 on.
+    /// The request conflicts with work that spans several entries. Known from rules 2 on.
     #[error("{0}; try again in a second")]
     Busy(String),
-    /// A node has no memory for anything new. Never part of a state: the leader says so before it proposes. Known from
-    /// rules 2 on.
+    /// A node has no memory for new state. Never the result of applying an entry: the leader rejects the command before
+    /// it proposes it. Known from rules 2 on.
     #[error("{0}; try again later, or somewhere with more memory")]
     Full(String),
 }
 
-/// What is counted, as refusals say it, and the account's limit of it.
+/// The `what` of quota errors, and the corresponding field of the account's limits.
 const LIMITS: &[(&str, &str)] = &[
     ("the number of owners that wait and are waited for", "max_tangle"),
     ("the number of claims of owners that wait and are waited for", "max_tangle"),
@@ -102,7 +102,7 @@ const LIMITS: &[(&str, &str)] = &[
 ];
 
 impl CommandError {
-    /// The field of an account's limits that is reached, if it is one of those.
+    /// Returns the field of the account's limits that is reached, if the error is about one.
     pub fn limit(&self) -> Option<&'static str> {
         let Self::QuotaExceeded { what, .. } = self else { return None };
         LIMITS.iter().find(|(said, _)| said == what).map(|(_, limit)| *limit)

@@ -1,19 +1,19 @@
-//! Events: what happened in a namespace, in order.
+//! Events of a namespace, in order.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Claim, FencingToken, Owner, Revision};
 
-/// Something that happened in a namespace.
+/// An event of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, in the order of the shard. No two events share one.
+    /// The position in the shard's order. No two events share one.
     pub revision: Revision,
     /// The leader's wall clock, milliseconds since 1970.
     pub at_ms: u64,
     /// What happened.
     pub kind: EventKind,
-    /// Who held it, or the session.
+    /// The owner of the hold, or the session.
     pub owner: Owner,
     /// The owner's process id, or that of its session.
     pub process_id: String,
@@ -23,18 +23,18 @@ pub struct Event {
     pub claims: Vec<Claim>,
 }
 
-/// What can happen.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum EventKind {
-    /// Claims were granted, or a hold changed its mode (a weaker mode keeps its token).
+    /// Claims were granted, or a hold changed its mode (a downgrade keeps its token).
     Acquired,
-    /// The owner ended its hold, or its session was closed.
+    /// The owner released its hold, or its session was closed.
     Released,
-    /// A hold ran out, or its session expired.
+    /// A hold or its session expired.
     Expired,
     /// The lock was deleted.
     Deleted,
-    /// A reset removed it.
+    /// A reset ended the hold.
     Reset,
     /// A session was opened (not: resumed).
     SessionOpened,
@@ -43,7 +43,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The public name.
+    /// Returns the public name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Acquired => "ACQUIRED",

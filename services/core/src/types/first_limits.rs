@@ -1,5 +1,5 @@
-//! Limits as they were before rules 2, which is how what was there before has them: the encoding goes by position, so
-//! that nothing that had limits then can have more of them now. The later ones are then as by default.
+//! Limits as they were before rules 2. Types that already existed then store them in this form: the encoding is
+//! positional, so they can't get further fields. The later limits then have their defaults.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -25,7 +25,7 @@ macro_rules! first_limits {
         }
 
         impl Limits {
-            /// The first ones of these, and the later ones of the others.
+            /// Returns the first limits of `self` with the later limits of `others`.
             #[must_use]
             pub fn with_later_of(&self, others: &Self) -> Self {
                 Self { $($field: self.$field,)* ..others.clone() }
@@ -54,29 +54,29 @@ first_limits! {
 }
 
 impl Limits {
-    /// These without the later ones, which are as by default.
+    /// Returns the first limits, with defaults for the later ones.
     #[must_use]
     pub(crate) fn first(&self) -> Self {
         self.with_later_of(&Self::default())
     }
 
-    /// Whether the first ones say all.
+    /// Returns whether the first limits suffice, because the later ones have their defaults.
     pub(crate) fn are_first(&self) -> bool {
         self.first() == *self
     }
 }
 
-/// Of a field that has the first ones only.
+/// For a field that stores only the first limits.
 pub(crate) fn serialize<S: Serializer>(limits: &Limits, serializer: S) -> Result<S::Ok, S::Error> {
     FirstLimits::from(limits).serialize(serializer)
 }
 
-/// The same, the other way.
+/// For a field that stores only the first limits.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Limits, D::Error> {
     FirstLimits::deserialize(deserializer).map(Limits::from)
 }
 
-/// For a field that need not be there.
+/// For an optional field.
 pub(crate) mod option {
     use super::{Deserialize, Deserializer, FirstLimits, Limits, Serialize, Serializer};
 

@@ -1,5 +1,5 @@
-//! Reading a value that may be part of one of its own kind, once: bytes in which they nest deeply would overflow the
-//! stack, which ends the process. Nothing that is written nests.
+//! Decodes values that may contain values of their own type, but only one level deep: decoding deeply nested bytes
+//! would overflow the stack, which ends the process. No encoder nests them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use serde::de::{
 
 use super::{Command, CommandError, LocksCommand, Response};
 
-/// The numbers of the variants that contain others of their kind.
+/// The numbers of the variants that contain values of their own type.
 const AUDITED: u32 = 4;
 const COMMAND_BATCH: u32 = 10;
 const RESPONSE_BATCH: u32 = 24;
@@ -32,7 +32,7 @@ pub(super) fn answers<'de, D: Deserializer<'de>>(
     Ok(answers.into_iter().map(|answer| answer.map(|answer| answer.0)).collect())
 }
 
-/// An enum of which the variant of that number is not read.
+/// An enum that rejects the variant with that number.
 struct Flat<T, const NOT: u32>(T);
 
 impl<'de, T: Deserialize<'de>, const NOT: u32> Deserialize<'de> for Flat<T, NOT> {
@@ -59,7 +59,7 @@ impl<'de, T: Deserialize<'de>, const NOT: u32> Visitor<'de> for FlatVisitor<T, N
     }
 }
 
-/// A variant whose number was read.
+/// A variant whose number was already decoded.
 struct NumberedVariant<V> {
     number: u32,
     variant: V,
@@ -105,7 +105,7 @@ mod tests {
         assert!(matches!(codec::decode::<Response>(&answers), Err(DecodeError::Damaged(_))));
     }
 
-    /// Some bytes each, and a stack frame for each while it is read.
+    /// Each level takes a few bytes, and a stack frame while it is decoded.
     #[test]
     fn what_nests_without_end_does_not_overflow_the_stack() {
         let times = 1_000_000;

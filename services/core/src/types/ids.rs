@@ -1,4 +1,4 @@
-//! Identities, and the context that an entry is applied in.
+//! Identifiers, and the context of an entry.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rules;
 
-/// A tenant. A random u64, shown as 16 lower-case hex digits.
+/// A tenant. A random u64, displayed as 16 lower-case hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AccountId(pub u64);
 
@@ -24,7 +24,7 @@ impl FromStr for AccountId {
     }
 }
 
-/// One life of a namespace: fresh at each creation, never reused within an account. Shown like an account id.
+/// One life of a namespace: new at each creation, never reused within an account. Displayed like an account id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
@@ -60,18 +60,18 @@ pub type Revision = u64;
 /// The revision at which a hold was granted.
 pub type FencingToken = u64;
 
-/// Names one creation, so that its repeats answer as the first did. Drawn by the gateway, or derived there from the
+/// Identifies one creation, so that repeats return the first response. The gateway draws it, or derives it from the
 /// caller's idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId(pub [u8; 16]);
 
-/// What an entry brings besides its commands. Stamped by the leader that proposed it.
+/// The parts of an entry besides its commands, set by the leader that proposed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryContext {
-    /// The shard clock, in milliseconds. Applying takes the maximum with what was applied before.
+    /// The shard clock in milliseconds. Applying an entry takes the maximum of this and the previous clock.
     pub now_ms: u64,
     /// The leader's wall clock in milliseconds since 1970, stored with grants for display and used for nothing else.
     pub wall_ms: u64,
-    /// By which rules it is applied. They never go back from one entry to the next.
+    /// The rules to apply the entry by. They never go back from one entry to the next.
     pub rules: Rules,
 }

@@ -1,25 +1,25 @@
-//! What callers may ask for at once, and what an account may use. What the state machines keep is in [`super::Bounds`].
+//! Limits of requests and of accounts. Bounds of the state machines are in [`super::Bounds`].
 
 use serde::{Deserialize, Serialize};
 
-/// Length of a name, a path segment, a process id or a holder: 1 to this many bytes of UTF-8 without NUL.
+/// Maximum length of a name, a path segment, a process id or a holder: 1 to this many bytes of UTF-8 without NUL.
 pub const MAX_NAME_BYTES: usize = 128;
-/// Length of an e-mail address, in bytes.
+/// Maximum length of an e-mail address in bytes.
 pub const MAX_EMAIL_BYTES: usize = 254;
-/// Length of a full name of an account, in bytes.
+/// Maximum length of the full name of an account in bytes.
 pub const MAX_FULL_NAME_BYTES: usize = 256;
-/// Rows in one page of a list.
+/// Maximum number of rows in one page of a list.
 pub const MAX_PAGE_SIZE: u32 = 1_000;
-/// Bytes of one page of a list, as encoded: a page ends early rather than grow past this, but has at least one row.
+/// Maximum encoded bytes of one page of a list: a page ends early if it would exceed this, but has at least one row.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
-/// Rows in a page when the caller does not say.
+/// Number of rows in a page if the caller does not specify it.
 pub const DEFAULT_PAGE_SIZE: u32 = 100;
-/// Events that one question about them looks at, whether they concern it or not; it is told where to go on.
+/// Maximum number of events that one query examines, whether they match or not; the response tells where to continue.
 pub const MAX_EVENTS_EXAMINED: usize = 1_024;
-/// Bytes of the events that one question looks at, as encoded; but at least one event.
+/// Maximum encoded bytes of the events that one query examines; but at least one event.
 pub const MAX_EVENT_BYTES_EXAMINED: usize = 256 * 1024;
 
-/// What an account may use. Every field can be changed per account.
+/// The limits of an account. Every field can be changed per account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -53,30 +53,31 @@ pub struct Limits {
     pub max_waiting_per_lock: u64,
     /// Sessions in one namespace.
     pub max_sessions_per_namespace: u64,
-    /// Requests a second at one gateway, with bursts of twice that; 0 means no limit of rate.
+    /// Requests per second at one gateway, with bursts of twice that; 0 means no rate limit.
     pub max_requests_per_second: u32,
-    /// Bytes that a locks shard keeps for the account, as charged. This and all that follow are kept from rules 2 on.
+    /// Bytes that a locks shard keeps for the account, as charged. This limit and all following ones apply from rules 2
+    /// on.
     pub max_state_bytes: u64,
-    /// Owners of a namespace that wait and are waited for; and [`Limits::UNITS_PER_TANGLED_OWNER`] times as many holds of
-    /// theirs that others wait for and claims that they wait for, together.
+    /// Tangled owners of a namespace; and [`Limits::UNITS_PER_TANGLED_OWNER`] times as many of their awaited holds and
+    /// waiting claims together.
     pub max_tangle: u64,
     /// Waiting requests of one owner.
     pub max_waiting_per_owner: u64,
-    /// Holds of an owner that waits: whoever has more may try, and not wait.
+    /// Holds of a waiting owner: an owner with more may acquire, but not wait.
     pub max_holds_of_waiting_owner: u64,
     /// Requests with an id that claim one hold.
     pub max_requests_per_hold: u64,
     /// Requests with an id of one session that wait, or were granted and are not released.
     pub max_requests_per_session: u64,
-    /// Owners of one session that hold or await something.
+    /// Owners of one session that hold or wait.
     pub max_owners_per_session: u64,
-    /// Bytes of the events that a namespace remembers, as charged; the oldest goes first.
+    /// Bytes of the events that a namespace retains, as charged; the oldest is evicted first.
     pub max_event_bytes: u64,
-    /// Holds and requests that one message names of which a client says what it knows.
+    /// Holds and requests in one message in which a client reports its state.
     pub max_lock_info: u64,
 }
 
-/// What no account's limits go beyond, whoever raises them.
+/// Upper bounds of all accounts' limits.
 impl Limits {
     /// Claims in one request.
     pub const CLAIMS_PER_REQUEST: u32 = 256;
@@ -84,9 +85,9 @@ impl Limits {
     pub const READERS_PER_LOCK: u32 = 10_000;
     /// Segments in a path.
     pub const PATH_DEPTH: u32 = 32;
-    /// Holds that others wait for and waiting claims, together, for each owner that may be tangled.
+    /// Awaited holds and waiting claims together, for each owner that may be tangled.
     pub const UNITS_PER_TANGLED_OWNER: u64 = 16;
-    /// Holds in one namespace, so that 32 bits number them.
+    /// Holds in one namespace, so that 32 bits suffice to number them.
     pub const HOLDS_PER_NAMESPACE: u64 = 10_000_000;
 }
 
@@ -122,5 +123,5 @@ impl Default for Limits {
     }
 }
 
-/// Namespaces of an account when its creator does not say.
+/// Maximum number of namespaces of an account if its creator does not specify it.
 pub const DEFAULT_MAX_NAMESPACES: u32 = 25;

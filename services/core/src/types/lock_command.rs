@@ -7,71 +7,73 @@ use super::{
     Rules, SessionNumber,
 };
 
-/// Commands of a locks shard. Each but `Deliver` and `ExpireSessions` is refused with `NamespaceNotFound` for any but
+/// Commands of a locks shard. All but `Deliver` and `ExpireSessions` are rejected with `NamespaceNotFound` for any but
 /// the open incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LocksCommand {
-    /// A message from the outbox of a namespaces shard. Answers `Done`, also when it was seen before.
+    /// A message from the outbox of a namespaces shard. Returns `Done`, also for a repeat.
     Deliver {
         /// The sending shard's id.
         source: String,
         /// Its number in that shard's outbox.
         number: u64,
-        /// What it says.
+        /// The message.
         message: NamespaceMessage,
     },
-    /// Answers `Acquired`, or `Ignored` for an old message of a session. Refused: `QuotaExceeded`, `SessionNotFound`,
+    /// Returns `Acquired`, or `Ignored` for an old message of a session. Errors: `QuotaExceeded`, `SessionNotFound`,
     /// `Superseded`, `RequestIdTaken`.
     Acquire(Acquire),
-    /// Answers `Released`, or `Ignored`. Refused: `SessionNotFound`, `Superseded` when it comes with a message stamp.
+    /// Returns `Released`, or `Ignored`. Errors: `SessionNotFound`, `Superseded` if it has a message sequence number.
     Release(Release),
-    /// Ends all holds of a path in any state. Answers `Done`.
+    /// Ends all holds of a path in any phase. Returns `Done`.
     Delete {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Which.
+        /// The path.
         path: Path,
     },
-    /// A caller went away. Answers `Cancelled`.
+    /// A caller left. Returns `Cancelled`.
     Cancel(Cancel),
-    /// Ends the holds, waits and sessions of every owner that is not listed. Answers `Reset`.
+    /// Ends the holds, waits and sessions of every owner that is not listed. Returns `Reset`.
     Reset(Reset),
-    /// Opens or resumes a session. Answers `SessionOpened`. Refused: `SessionNotFound` for a resume of an unknown one,
-    /// `IdTaken` for a new one of an id in use, `QuotaExceeded`.
+    /// Opens or resumes a session. Returns `SessionOpened`. Errors: `SessionNotFound` for a resume of an unknown
+    /// session, `IdTaken` for a new session with an id in use, `QuotaExceeded`.
     OpenSession(OpenSession),
-    /// Ends a session; its holds are free at once. Answers `Done`, or `Ignored`. Refused: `SessionNotFound`, `Superseded`.
+    /// Ends a session; its holds are free immediately. Returns `Done`, or `Ignored`. Errors: `SessionNotFound`,
+    /// `Superseded`.
     CloseSession {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Which.
+        /// The session.
         session_id: String,
         /// Absent for a call that is not part of a connection.
         message: Option<MessageSeq>,
     },
-    /// Ends sessions that were silent for too long; holds with a transition go into it first. Answers
-    /// `SessionsExpired`.
+    /// Ends sessions that were without keep-alives for too long; their holds with a transition time enter the
+    /// transition first. Returns `SessionsExpired`.
     ExpireSessions {
-        /// Which.
+        /// The sessions.
         ids: Vec<SessionNumber>,
-        /// The revision of the shard that the leader knew when it found them silent: what was opened or resumed later
-        /// stays.
+        /// The shard revision that the leader knew when it found them expired: sessions that were opened or resumed
+        /// later stay.
         known_revision: Revision,
     },
-    /// What a client knows after a resume. Answers `Reconciled`, or `Ignored`. Refused: `SessionNotFound`, `Superseded`.
+    /// The state that a client reports after a resume. Returns `Reconciled`, or `Ignored`. Errors: `SessionNotFound`,
+    /// `Superseded`.
     LockInfo(LockInfo),
-    /// Several commands, each as if it came alone, one after the other with nothing in between: what a busy connection
-    /// has to say at once. Answers `Batch`. Refused: `Malformed` when one of them is such a list itself,
-    /// which is not read from bytes at all.
+    /// Several commands, applied like single commands one after the other with nothing in between. A busy connection
+    /// uses it to send several messages together. Returns `Batch`. Errors: `Malformed` if one of them is a batch
+    /// itself; decoding already rejects that.
     Batch(#[serde(deserialize_with = "super::flat::commands")] Vec<LocksCommand>),
-    /// The same as the acquire in it, by a call that comes in place of others. Known from rules 2 on; refused with
-    /// `Malformed` before.
+    /// The inner acquire, by a call that replaces others. Known from rules 2 on; before, it is rejected with
+    /// `Malformed`.
     Reattach(Reattach),
-    /// The same as the cancel in it, for several callers. Known from rules 2 on; refused with `Malformed` before.
+    /// The inner cancel, for several callers. Known from rules 2 on; before, it is rejected with `Malformed`.
     CancelAttempts(CancelAttempts),
 }
 
 impl LocksCommand {
-    /// The first rules by which it can be applied.
+    /// Returns the first rules by which the command can be applied.
     pub fn min_rules(&self) -> Rules {
         let is_later = |command: &Self| {
             let opens = matches!(command, Self::Deliver { message: NamespaceMessage::Open2 { .. }, .. });
@@ -84,7 +86,7 @@ impl LocksCommand {
         if any_later { Rules::TWO } else { Rules::ONE }
     }
 
-    /// Whether what is kept may be more for it, and for which account. Of a list of commands each is to be asked.
+    /// Returns the account whose state may grow by this command, if any. For a batch, check each command.
     pub fn growing_account(&self) -> Option<AccountId> {
         match self {
             Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => {
@@ -95,7 +97,7 @@ impl LocksCommand {
         }
     }
 
-    /// The acquire that it is, and the attempts that its call replaces.
+    /// Returns the inner acquire, if any, and the attempts that its call replaces.
     pub fn as_acquire(&self) -> Option<(&Acquire, &[u64])> {
         match self {
             Self::Acquire(acquire) => Some((acquire, &[])),
@@ -108,53 +110,53 @@ impl LocksCommand {
 /// A request for claims, granted all together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
-    /// Who.
+    /// The owner.
     pub owner: Owner,
-    /// What: at least one.
+    /// The claims: at least one.
     pub claims: Vec<Claim>,
-    /// How long each hold is held, from its grant; absent for holds that live as long as a session.
+    /// How long each hold lasts from its grant; absent for holds that live as long as a session.
     pub ttl_ms: Option<u64>,
-    /// How long each hold then stays in transition; more than 49 days are taken as 49 days.
+    /// How long each hold then stays in transition, at most 49 days; higher values count as 49 days.
     pub transition_ms: u64,
-    /// Kept with the holds; a repeat replaces it.
+    /// Stored with the holds; a repeat replaces it.
     pub metadata: Metadata,
-    /// Only extend the hold of this token. Such a request never waits and never changes a mode.
+    /// If given, only extends the hold with this token. Such a request never waits and never changes a mode.
     pub fencing_token: Option<FencingToken>,
-    /// The instant that a dlocks client asked for, in nanoseconds since 1970, for display.
+    /// The expiry that a dlocks client requested, in nanoseconds since 1970, for display.
     pub requested_expires_at_ns: Option<i64>,
-    /// Whether it waits when it can't be granted at once.
+    /// Whether it waits if it can't be granted immediately.
     pub wait: Wait,
     /// Whether a hold of the one claimed path may change its mode.
     pub allow_upgrade: bool,
-    /// Names the request within its session (or, for a process, its wait): a repeat finds its place or its holds by it.
-    /// Without it a waiting request is found by its claims.
+    /// Identifies the request within its session (or, for a process, its wait): a repeat finds its queued request or
+    /// its holds by it. Without an id, a waiting request is found by its claims.
     pub request_id: Option<String>,
-    /// Which call attaches to the wait, or to the hold once granted: rising numbers, no two calls with the same. 0 for
-    /// one whose caller never goes away. By rules 1 the highest owns the wait; from rules 2 on all count whose callers
-    /// have not left.
+    /// The call that attaches to the wait, or to the hold once granted. Numbers rise, and no two calls share one; 0 is
+    /// for a caller that never leaves. By rules 1, the highest attempt owns the wait; from rules 2 on, all attempts
+    /// count whose callers have not left.
     pub attempt: u64,
-    /// The place of this message among those of its session; absent for a call that is not part of a connection.
+    /// The sequence number of this message in its session; absent for a call that is not part of a connection.
     pub message: Option<MessageSeq>,
 }
 
 /// How long a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
-    /// Not at all. When it waits already it keeps its place.
+    /// Not at all. If it already waits, it keeps its position.
     No,
-    /// So many milliseconds of the shard clock; 0 is like `No`.
+    /// That many milliseconds of the shard clock; 0 is like `No`.
     For(u64),
     /// Until it is granted or its session ends. For sessions only.
     Unlimited,
 }
 
-/// Where a message of a session stands: those of a lower epoch are refused, those with a number not above the last one
-/// of the epoch are ignored.
+/// The epoch and sequence number of a session message. Messages of a lower epoch are rejected; messages with a number
+/// not above the last one of the epoch are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageSeq {
-    /// The epoch that the open answered.
+    /// The epoch that the open returned.
     pub epoch: u64,
     /// Rises with each message of the epoch; from 1.
     pub seq: u64,
@@ -163,44 +165,45 @@ pub struct MessageSeq {
 /// Ends holds and waits of one owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
-    /// Who.
+    /// The owner.
     pub owner: Owner,
-    /// What.
+    /// What to release.
     pub what: ReleaseTarget,
-    /// The place of this message among those of its session; absent for a call that is not part of a connection.
+    /// The sequence number of this message in its session; absent for a call that is not part of a connection.
     pub message: Option<MessageSeq>,
 }
 
-/// What a release is about.
+/// What to release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReleaseTarget {
     /// The owner's holds of these paths, whatever requests claim them.
     Paths {
-        /// Which.
+        /// The paths.
         paths: Vec<Path>,
-        /// Only the hold of this token.
+        /// If given, only the hold with this token.
         fencing_token: Option<FencingToken>,
     },
-    /// A request by its id, waiting or granted. Each hold that no other unreleased request claims ends. The holder of a
-    /// session owner does not count: ids are unique in the session.
+    /// A request by its id, waiting or granted. Ends each hold that no other unreleased request claims. The holder of a
+    /// session owner does not matter: ids are unique in the session.
     Request {
-        /// Which.
+        /// The request id.
         request_id: String,
     },
-    /// All holds and waits of the owner; of a session without a holder those of all its holders. The session stays.
+    /// All holds and waits of the owner; for a session without a holder, those of all its holders. The session stays.
     All,
 }
 
-/// A caller that waited is gone: its place is given up, or, when the grant came first, its hold given back. Not by rules
-/// 1 unless the attempt is still the highest, and from rules 2 on not as long as another attempt counts; nor when the hold
-/// was extended by a call without an attempt, or by more calls than are kept apart.
+/// A waiting caller left: cancels its queued request or, if it was granted before, rolls back the grant. By rules 1,
+/// this has no effect unless the attempt is still the highest; from rules 2 on, it has none while another attempt
+/// counts. It also has no effect on a hold that was extended by a call without an attempt, or by more calls than are
+/// tracked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancel {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
-    /// Who waited.
+    /// The owner that waited.
     pub owner: Owner,
     /// As in the request.
     pub request_id: Option<String>,
@@ -210,79 +213,78 @@ pub struct Cancel {
     pub attempt: u64,
 }
 
-/// An acquire whose call takes over from others that left for good, or that it may be the next one of: those count no
-/// more.
+/// An acquire whose call replaces calls that left for good: their attempts no longer count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reattach {
-    /// What is asked for.
+    /// The acquire.
     pub acquire: Acquire,
     /// The attempts that left.
     pub abandoned: Vec<u64>,
 }
 
-/// Several callers of one request are gone.
+/// Cancels for several callers of one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelAttempts {
-    /// One of them.
+    /// The cancel of one caller.
     pub cancel: Cancel,
-    /// The attempts of the others.
+    /// The attempts of the other callers.
     pub abandoned: Vec<u64>,
 }
 
-/// Ends what the owners that are not listed have, and their sessions, in one step.
+/// Ends the holds, waits and sessions of owners that are not listed, in one step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reset {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
     /// Process ids and session ids; a session's own process id does not protect it.
     pub live_owners: Vec<String>,
-    /// Only owners older than this: a session is as old as its first opening, a process as the oldest of its present
+    /// Only owners older than this: a session is as old as its first opening, a process as the oldest of its current
     /// holds and waits.
     pub before_revision: Option<Revision>,
 }
 
-/// Opens a session or resumes it.
+/// Opens or resumes a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenSession {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
     /// Begins with `se_`; drawn by the gateway for a new session.
     pub session_id: String,
-    /// Whether the session is there already.
+    /// Whether to resume an existing session.
     pub resume: bool,
-    /// Names this opening: a repeat answers as the first did, and supersedes nobody.
+    /// Identifies this opening: a repeat returns the first response, and supersedes no connection.
     pub request_id: RequestId,
-    /// Shown with its holds; a resume replaces it.
+    /// Displayed with its holds; a resume replaces it.
     pub process_id: String,
-    /// How long the session lives after the last sign of life; a resume replaces it.
+    /// How long the session lives after the last keep-alive; a resume replaces it.
     pub ttl_ms: u64,
-    /// As given; a resume replaces it.
+    /// As given by the caller; a resume replaces it.
     pub metadata: Metadata,
 }
 
-/// What a client knows after a resume. Holds and waits that it does not list end.
+/// The state that a client reports after a resume. Holds and waits that it does not list end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockInfo {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
-    /// Which session.
+    /// The session.
     pub session_id: String,
-    /// The place of this message among those of its session.
+    /// The sequence number of this message in its session.
     pub message: Option<MessageSeq>,
-    /// The holds that it believes it has.
+    /// The holds that the client reports.
     pub held: Vec<ReportedHold>,
-    /// The ids of its requests without an answer. What they wait for or hold stays; the messages themselves are sent
-    /// again after this one.
+    /// The ids of its requests without a response. Their waits and holds stay; the client sends these messages again
+    /// after this one.
     pub pending: Vec<String>,
 }
 
-/// A hold that a client believes it has.
+/// A hold that a client reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedHold {
-    /// What.
+    /// The path.
     pub path: Path,
-    /// How.
+    /// The mode.
     pub mode: Mode,
-    /// The token it was told.
+    /// The token that the client received.
     pub fencing_token: FencingToken,
 }

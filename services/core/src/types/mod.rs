@@ -1,4 +1,4 @@
-//! The vocabulary that commands, queries, replies and the gateway share.
+//! The types that commands, queries, replies and the gateway share.
 
 mod account;
 mod audit;

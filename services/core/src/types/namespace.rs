@@ -1,34 +1,34 @@
-//! Namespaces, and how a lock command names one.
+//! Namespaces, and the reference to a namespace in lock commands.
 
 use serde::{Deserialize, Serialize};
 
 use super::{AccountId, Incarnation};
 
-/// A namespace. Instants are wall-clock milliseconds since 1970, for display.
+/// A namespace. Times are wall-clock milliseconds since 1970, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Its present life.
+    /// Its current incarnation.
     pub incarnation: Incarnation,
-    /// Whose.
+    /// The account of the namespace.
     pub account: AccountId,
     /// Unique in the account.
     pub name: String,
-    /// As given.
+    /// As given by the caller.
     pub description: String,
-    /// Creation.
+    /// The time of creation.
     pub created_at_ms: u64,
-    /// Last change.
+    /// The time of the last change.
     pub updated_at_ms: u64,
 }
 
-/// The namespace that a lock command is about, in the incarnation that the gateway believes in. Any but the open one
-/// is refused as not found.
+/// The namespace of a lock command, in the incarnation that the gateway assumes. Any but the open one is rejected as
+/// not found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NamespaceRef {
-    /// Whose.
+    /// The account of the namespace.
     pub account: AccountId,
-    /// Its name.
+    /// The name of the namespace.
     pub name: String,
-    /// Which life of it.
+    /// Its incarnation.
     pub incarnation: Incarnation,
 }

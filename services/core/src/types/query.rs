@@ -1,191 +1,191 @@
-//! Queries: what is asked without a log entry, of all three kinds of shard.
+//! Queries of all three kinds of shard, which need no log entry.
 
 use serde::{Deserialize, Serialize};
 
 use super::{AccountId, AuditCursor, Claim, FencingToken, NamespaceRef, Owner, Path, ReportedHold, Revision, WaitId};
 
-/// What is asked without a log entry. Answered from the last applied entry.
+/// A query, which needs no log entry. The reply comes from the last applied entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
-    /// Answers `Account`.
+    /// Returns `Account`.
     Account {
-        /// Which.
+        /// The account.
         id: AccountId,
     },
-    /// Answers `Accounts`, in order of id.
+    /// Returns `Accounts`, in order of id.
     Accounts {
-        /// After this one.
+        /// Start after this one.
         after: Option<AccountId>,
-        /// At most so many.
+        /// Maximum number of rows.
         limit: u32,
     },
-    /// Answers `ApiKey`, whoever's it is: for authentication.
+    /// Returns `ApiKey`, of any account: for authentication.
     ApiKey {
-        /// Which.
+        /// The id of the key.
         key_id: String,
     },
-    /// Answers `ApiKeys`, in order of creation.
+    /// Returns `ApiKeys`, in order of creation.
     ApiKeys {
-        /// Whose.
+        /// The account of the keys.
         account: AccountId,
     },
-    /// Answers `AccountChanges`. Refused: `ChangesCompacted`.
+    /// Returns `AccountChanges`. Errors: `ChangesCompacted`.
     AccountChanges {
         /// Changes after this revision.
         after: Revision,
     },
-    /// Answers `Namespace`.
+    /// Returns `Namespace`.
     Namespace {
-        /// Whose.
+        /// The account of the namespace.
         account: AccountId,
-        /// Which.
+        /// The name of the namespace.
         name: String,
     },
-    /// Answers `Namespaces`, in order of name. Refused: `AccountNotFound`.
+    /// Returns `Namespaces`, in order of name. Errors: `AccountNotFound`.
     Namespaces {
-        /// Whose.
+        /// The account of the namespaces.
         account: AccountId,
-        /// After this one.
+        /// Start after this one.
         after: Option<String>,
-        /// At most so many.
+        /// Maximum number of rows.
         limit: u32,
     },
-    /// Answers `Lock`, with all its readers.
+    /// Returns `Lock`, with all its readers.
     Lock {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Which.
+        /// The path.
         path: Path,
     },
-    /// Answers `Locks`: held locks under a path, in order of path.
+    /// Returns `Locks`: held locks at or below a path, in path order.
     Locks {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Under this path, itself included.
+        /// The path.
         prefix: Path,
-        /// After this one.
+        /// Start after this one.
         after: Option<Path>,
-        /// At most so many.
+        /// Maximum number of rows.
         limit: u32,
     },
-    /// Answers `Checked`.
+    /// Returns `Checked`.
     Check {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Which.
+        /// The path.
         path: Path,
-        /// True exactly while the hold of this token is held.
+        /// The check is true exactly while the hold with this token is held.
         fencing_token: FencingToken,
     },
-    /// Answers `Session`. Refused: `SessionNotFound`.
+    /// Returns `Session`. Errors: `SessionNotFound`.
     Session {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Which.
+        /// The session.
         session_id: String,
     },
-    /// Answers `Sessions`, in order of id.
+    /// Returns `Sessions`, in order of id.
     Sessions {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// After this one.
+        /// Start after this one.
         after: Option<String>,
-        /// At most so many.
+        /// Maximum number of rows.
         limit: u32,
     },
-    /// Answers `Waits`: waiting requests, in the order in which they began to wait.
+    /// Returns `Waits`: waiting requests, in order of arrival.
     Waits {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// After this one.
+        /// Start after this one.
         after: Option<WaitId>,
-        /// At most so many.
+        /// Maximum number of rows.
         limit: u32,
     },
-    /// Answers `Events`. Refused: `RevisionCompacted`.
+    /// Returns `Events`. Errors: `RevisionCompacted`.
     Events {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// From this revision on, inclusive; absent means from now, and answers no events but where to go on.
+        /// From this revision on, inclusive. If absent, from now on: the response has no events, only the revision to
+        /// continue from.
         from_revision: Option<Revision>,
-        /// Only events with a claim that is this path, below it or above it; the empty path lets all pass, also those
-        /// without claims.
+        /// Only events with a claim at, below or above this path; the empty path matches all events, even those without
+        /// claims.
         prefix: Path,
-        /// At most so many.
+        /// Maximum number of rows.
         limit: u32,
     },
-    /// Answers `Usage`.
+    /// Returns `Usage`.
     Usage {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
     },
-    /// A sign of life of a session, which its leader notes. Answers `Session`. Refused: `SessionNotFound`,
-    /// `Superseded`.
+    /// A keep-alive of a session, which its leader records. Returns `Session`. Errors: `SessionNotFound`, `Superseded`.
     KeepAlive {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Which.
+        /// The session.
         session_id: String,
-        /// That of the connection; absent for a call that is not part of a connection.
+        /// The epoch of the connection; absent for a call that is not part of a connection.
         epoch: Option<u64>,
     },
-    /// What a session lost of what its client believes to hold. Changes nothing. Answers `Reconciled`, in which nothing
-    /// ended. Refused: `SessionNotFound`.
+    /// Compares the holds that a client reports with those of its session. Changes nothing. Returns `Reconciled`, in
+    /// which nothing ended. Errors: `SessionNotFound`.
     ReconcileHolds {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Which.
+        /// The session.
         session_id: String,
-        /// The holds that the client believes it has.
+        /// The holds that the client reports.
         held: Vec<ReportedHold>,
     },
-    /// A waiting request as it stands now. Answers `Acquired` with `Enqueued`. Refused: `NotWaiting`.
+    /// The current status of a waiting request. Returns `Acquired` with `Enqueued`. Errors: `NotWaiting`.
     WaitStatus {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Which.
+        /// The wait.
         wait: WaitId,
     },
-    /// Answers `KeyUsageReporter`, of those keys that were used, in order of key id. Refused: `AccountNotFound`.
+    /// Returns `KeyUse`, for those keys that were used, in order of key id. Errors: `AccountNotFound`.
     KeyUse {
-        /// Whose.
+        /// The account of the keys.
         account: AccountId,
     },
-    /// Answers `AuditRecords`. Any shard answers this.
+    /// Returns `AuditRecords`. Any shard serves this.
     Audit {
-        /// Whose; absent for all.
+        /// The account; absent for all.
         account: Option<AccountId>,
         /// Records before this one; absent for the latest.
         before: Option<AuditCursor>,
-        /// At most so many.
+        /// Maximum number of rows.
         limit: u32,
     },
-    /// Answers `AccountUsage`, of a locks shard.
+    /// Returns `AccountUsage` of a locks shard.
     AccountUsage {
-        /// Whose.
+        /// The account.
         account: AccountId,
     },
-    /// Answers `Queue`: waiting requests with what each waits for, in the order in which they began to wait.
+    /// Returns `Queue`: waiting requests with their blockers, in order of arrival.
     Queue {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// After this one.
+        /// Start after this one.
         after: Option<WaitId>,
-        /// At most so many.
+        /// Maximum number of rows.
         limit: u32,
     },
-    /// Answers `Holds`.
+    /// Returns `Holds`.
     Holds {
-        /// Where.
+        /// The namespace.
         namespace: NamespaceRef,
-        /// Who.
+        /// The owner.
         owner: Owner,
         /// The paths, each in its mode.
         claims: Vec<Claim>,
     },
-    /// Answers `AccountState`, of a locks shard.
+    /// Returns `AccountState` of a locks shard.
     AccountState {
-        /// Whose.
+        /// The account.
         account: AccountId,
     },
 }

@@ -1,4 +1,4 @@
-//! Answers to commands and queries.
+//! Responses to commands and queries.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,14 +7,14 @@ use super::{
     NamespaceUsage, QueuedRequestView, Revision, SessionNumber, SessionView, StateBytes, UsageTotals, WaitView,
 };
 
-/// What a command or query answers.
+/// The response to a command or query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
-    /// Nothing to tell.
+    /// No further data.
     Done,
     /// One account.
     Account(Account),
-    /// A page of accounts; `more` when there is another page.
+    /// A page of accounts.
     Accounts {
         /// The page.
         accounts: Vec<Account>,
@@ -25,11 +25,11 @@ pub enum Response {
     ApiKey(ApiKey),
     /// All keys of an account.
     ApiKeys(Vec<ApiKey>),
-    /// What changed since, and up to where.
+    /// The changes after a revision, and up to which revision.
     AccountChanges {
         /// The changes.
         changes: Vec<AccountChange>,
-        /// Ask again after this.
+        /// The revision to query from next time.
         now: Revision,
     },
     /// One namespace.
@@ -45,14 +45,14 @@ pub enum Response {
     Acquired {
         /// Whether it holds, waits, or neither.
         outcome: AcquireOutcome,
-        /// The locks claimed, as they now are, in order of path.
+        /// The current state of the claimed locks, in path order.
         locks: Vec<LockView>,
     },
     /// The outcome of a release.
     Released {
         /// Whether a hold or a wait ended.
         released: bool,
-        /// The locks named, as they now are, in order of path; at most [`super::Bounds::max_locks_in_reply`].
+        /// The current state of the named locks, in path order; at most [`super::Bounds::max_locks_in_reply`].
         locks: Vec<LockView>,
     },
     /// One lock.
@@ -66,47 +66,48 @@ pub enum Response {
     },
     /// Whether the token is current, and the lock.
     Checked {
-        /// True exactly while the hold of that token is held.
+        /// True exactly while the hold with that token is held.
         current: bool,
         /// The lock.
         lock: LockView,
     },
-    /// What a cancel came to.
+    /// The outcome of a cancel.
     Cancelled {
         /// A waiting request left the queue.
         left_queue: bool,
-        /// A hold that was granted to the caller that is gone was given back.
+        /// A hold that was granted to the caller that left was released.
         grant_released: bool,
     },
-    /// What a reset removed.
+    /// The counts of a reset.
     Reset {
-        /// Holds, in any state.
+        /// Ended holds, in any phase.
         removed_holds: u64,
-        /// Waiting requests.
+        /// Ended waiting requests.
         removed_waiters: u64,
     },
     /// A session was opened or resumed.
     SessionOpened {
         /// The session.
         session: SessionView,
-        /// Whether it was there before.
+        /// Whether it existed before.
         resumed: bool,
     },
-    /// Which of the sessions named were expired; the others were resumed in time or had ended before.
+    /// The sessions that expired; the others were resumed in time or had ended before.
     SessionsExpired {
         /// Their numbers.
         ended: Vec<SessionNumber>,
     },
-    /// What became of what the client believed.
+    /// The result of reconciling the state that a client reported.
     Reconciled {
-        /// What it believed to hold and does not.
+        /// Reported holds that the session does not have.
         lost: Vec<LostHold>,
-        /// Holds that it did not list, now ended.
+        /// Unlisted holds that were ended.
         ended_holds: u64,
-        /// Waiting requests that it did not list, now ended.
+        /// Unlisted waiting requests that were ended.
         ended_waits: u64,
     },
-    /// An older message of a session, or a copy: nothing was done, and nothing is left to tell what it once came to.
+    /// The message of a session is old or a duplicate: nothing was done, and the original outcome is not known any
+    /// more.
     Ignored,
     /// One session.
     Session(SessionView),
@@ -128,66 +129,66 @@ pub enum Response {
     Events {
         /// The page.
         events: Vec<Event>,
-        /// Ask again from here.
+        /// The revision to query from next time.
         next_revision: Revision,
         /// Whether more follow.
         more: bool,
     },
     /// How much of its limits a namespace uses.
     Usage {
-        /// Holds, in any state.
+        /// Holds, in any phase.
         holds: u64,
         /// Waiting requests.
         waiting: u64,
         /// Sessions.
         sessions: u64,
     },
-    /// One for each command of the list, in its order.
+    /// One response per command of the batch, in its order.
     Batch(#[serde(deserialize_with = "super::flat::answers")] Vec<Result<Response, CommandError>>),
     /// When an account's keys were last used: key ids, and wall clocks in milliseconds since 1970.
     KeyUse(Vec<(String, u64)>),
-    /// A page of the shard's audit log, the latest first.
+    /// A page of the shard's audit log, newest first.
     AuditRecords {
         /// The page.
         records: Vec<AuditRecord>,
         /// Whether more follow.
         more: bool,
     },
-    /// What an account uses of a locks shard.
+    /// The usage of an account in a locks shard.
     AccountUsage {
-        /// Its open namespaces there, in order of name.
+        /// Its open namespaces in the shard, in order of name.
         namespaces: Vec<NamespaceUsage>,
-        /// Of those that are gone.
+        /// The usage of namespaces that are gone.
         ended: UsageTotals,
     },
-    /// A page of waiting requests, each with what it waits for.
+    /// A page of waiting requests, each with its blockers.
     Queue {
         /// The page.
         waits: Vec<QueuedRequestView>,
         /// Whether more follow.
         more: bool,
     },
-    /// Whether the owner holds all that was named, in these modes, so that acquiring it again would only extend.
+    /// Whether the owner holds all of the given claims in these modes, so that acquiring them again would only extend.
     Holds(bool),
-    /// What an account's open namespaces in a locks shard are charged with by the bytes kept of them, in order of name.
+    /// The charges of an account's open namespaces in a locks shard, in bytes, in order of name.
     AccountState(Vec<(String, StateBytes)>),
 }
 
-/// What goes back to whoever asked.
+/// The reply to a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The answer, or why there is none.
+    /// The response, or an error.
     pub outcome: Result<Response, CommandError>,
-    /// The shard clock that the outcome is of, in milliseconds: the running clock for queries. `remaining_ms` is a
-    /// deadline minus this.
+    /// The shard clock of the outcome in milliseconds: the running clock for queries. `remaining_ms` is a deadline
+    /// minus this.
     pub clock_ms: u64,
-    /// The answer may be given once the message of this number has left the shard's outbox; in a locks shard, once what
-    /// began at this revision is done.
+    /// If set, the reply must wait: until the message with this number has left the shard's outbox or, in a locks
+    /// shard, until the work that began at this revision is finished.
     pub awaits: Option<u64>,
 }
 
 impl Reply {
-    /// Puts in what had ended once all that the reply awaits was done.
+    /// Sets the final counts once the work that the reply awaits is finished.
     pub fn set_counts(&mut self, ended_holds: u64, ended_waits: u64) {
         self.awaits = None;
         match &mut self.outcome {
@@ -201,25 +202,26 @@ impl Reply {
         }
     }
 
-    /// Whether an encoded reply awaits nothing, without reading it: what it awaits comes last, and no number ends in 0.
+    /// Returns whether an encoded reply awaits nothing, without decoding it: the awaited number comes last, and no
+    /// encoded number ends in 0.
     pub fn awaits_nothing(encoded: &[u8]) -> bool {
         encoded.last() == Some(&0)
     }
 }
 
-/// How far it is with what a command began and a reply awaits.
+/// The progress of work that a command began and a reply awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
-    /// It goes on.
+    /// In progress.
     Running,
-    /// It is done.
+    /// Finished.
     Done {
-        /// Holds, in any state.
+        /// Ended holds, in any phase.
         ended_holds: u64,
-        /// Waiting requests.
+        /// Ended waiting requests.
         ended_waits: u64,
     },
-    /// It never began here, or was done long ago.
+    /// Never began here, or finished long ago.
     Unknown,
 }
 

@@ -1,14 +1,14 @@
-//! What a command costs, and whose it is, before it is applied. Queues share a shard among accounts by it; nothing in
-//! the state depends on it.
+//! The cost and the account of a command before it is applied. Fair queues share a shard among accounts by it; nothing
+//! in the state depends on it.
 
 use super::{AccountId, AccountsCommand, Claim, Command, LocksCommand, NamespacesCommand, Reattach, ReleaseTarget};
 
-/// Units that every command takes at least.
+/// Minimum cost of every command, in units.
 const BASE_UNITS: u64 = 8;
 
 impl Command {
-    /// The account that it works for. None for what leaders of shards do by themselves: what is due, and messages from one
-    /// shard to another, of which each pair of shards has one in flight.
+    /// Returns the account that the command works for. `None` for commands that leaders of shards issue themselves:
+    /// expiry, and messages between shards, of which each pair of shards has one in flight.
     pub fn account(&self) -> Option<AccountId> {
         match self.inner() {
             Self::Accounts(command) => match command {
@@ -33,7 +33,7 @@ impl Command {
         }
     }
 
-    /// Units that it takes at least, reckoned from the command alone: 8, and for each claim its depth + 1.
+    /// Returns the minimum cost in units, computed from the command alone: 8, and for each claim its depth + 1.
     pub fn min_units(&self) -> u64 {
         match self.inner() {
             Self::Locks(command) => command.min_units(),
@@ -54,7 +54,7 @@ impl LocksCommand {
             Self::OpenSession(open) => &open.namespace,
             Self::LockInfo(info) => &info.namespace,
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
-            // All of one connection.
+            // All commands of a batch belong to one connection.
             Self::Batch(commands) => return commands.first().and_then(Self::account),
         };
         Some(namespace.account)

@@ -1,72 +1,72 @@
-//! Sessions and waiting requests, as shown.
+//! Views of sessions and waiting requests.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Claim, FencingToken, HolderView, Metadata, NamespaceRef, Owner, Path, Refused};
 
-/// Names a session within its shard for good: the revision of its first opening.
+/// Identifies a session within its shard permanently: the revision of its first opening.
 pub type SessionNumber = u64;
 
-/// Names a waiting request within its shard for good: the revision at which it began to wait.
+/// Identifies a waiting request within its shard permanently: the revision at which it began to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WaitId(pub u64);
 
-/// A session, as shown.
+/// A view of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionView {
     /// Begins with `se_`.
     pub session_id: String,
     /// Its number in the shard.
     pub number: SessionNumber,
-    /// The revision of its last opening: messages of lower epochs are refused.
+    /// The revision of its last opening: messages of lower epochs are rejected.
     pub epoch: u64,
-    /// As given.
+    /// As given by the caller.
     pub process_id: String,
-    /// How long it lives after the last sign of life.
+    /// How long it lives after the last keep-alive.
     pub ttl_ms: u64,
-    /// How much of that is left, in milliseconds. Only the leader knows it; a shard by itself says all of it.
+    /// The remainder of that time in milliseconds. Only the leader knows it; the shard itself reports the full time.
     pub remaining_ms: u64,
-    /// As given.
+    /// As given by the caller.
     pub metadata: Metadata,
     /// The leader's wall clock at the first opening, milliseconds since 1970.
     pub opened_at_ms: u64,
-    /// How many holds it has.
+    /// The number of its holds.
     pub holds: u64,
-    /// How many of its requests wait.
+    /// The number of its waiting requests.
     pub waiting: u64,
 }
 
-/// Asks a leader for what it has to tell of a session from now on.
+/// Subscribes to a leader's updates of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscribeSession {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
-    /// Which session.
+    /// The session.
     pub session_id: String,
-    /// The epoch of the connection that asks: one of a lower epoch than the session's is superseded.
+    /// The epoch of the subscribing connection: a connection with a lower epoch than the session's is superseded.
     pub epoch: u64,
 }
 
-/// A waiting request, as shown.
+/// A view of a waiting request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitView {
-    /// Which.
+    /// The wait.
     pub wait: WaitId,
-    /// Who.
+    /// The owner.
     pub owner: Owner,
-    /// Its name, if it was given one.
+    /// The request id, if there is one.
     pub request_id: Option<String>,
-    /// What it claims: each path once, in the order of the request.
+    /// The claims: each path once, in the order of the request.
     pub claims: Vec<Claim>,
     /// Whether it waits at the head of the queue to change the mode of a hold.
     pub upgrade: bool,
     /// The highest attempt that attached to it.
     pub attempt: u64,
-    /// Shard clock at which it is given up; absent for one without a limit.
+    /// Shard clock at which it times out; absent without a limit.
     pub ends_at_ms: Option<u64>,
 }
 
-/// A waiting request with what it waits for, as shown.
+/// A view of a waiting request with its blockers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedRequestView {
     /// The request.
@@ -75,44 +75,44 @@ pub struct QueuedRequestView {
     pub process_id: String,
     /// The leader's wall clock when it began to wait, milliseconds since 1970.
     pub since_ms: u64,
-    /// Why it waits: the reason, who is in the way, and its place in the queue.
+    /// Why it waits: the reason, its blockers and its queue position.
     pub not_granted: Refused,
 }
 
-/// What a leader needs to know of a session to keep it alive.
+/// What a leader needs to track the keep-alives of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
-    /// Which.
+    /// The session.
     pub session_id: String,
     /// Its number in the shard.
     pub number: SessionNumber,
-    /// Its present epoch.
+    /// Its current epoch.
     pub epoch: u64,
-    /// How long it lives after the last sign of life.
+    /// How long it lives after the last keep-alive.
     pub ttl_ms: u64,
 }
 
-/// What a leader needs to know of a waiting request to give its place up when nobody attaches again.
+/// What a leader needs to cancel a waiting request if no call reattaches to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitRecord {
-    /// Where.
+    /// The namespace.
     pub namespace: NamespaceRef,
     /// The wait, with all that a cancel needs.
     pub wait: WaitView,
-    /// The calls that count on it and may go away, rising: by rules 1 only the highest.
+    /// The attempts that rely on it and may leave, in ascending order; by rules 1 only the highest.
     pub attempts: Vec<u64>,
 }
 
-/// A hold that a client believed it had.
+/// A hold that a client reported and its session does not have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostHold {
-    /// What.
+    /// The path.
     pub path: Path,
-    /// The token it believed in.
+    /// The token that the client reported.
     pub fencing_token: FencingToken,
-    /// Who holds the path now: the writer, or the first reader.
+    /// The current holder of the path: the writer, or the first reader.
     pub current_owner: Option<HolderView>,
 }
 
@@ -123,9 +123,9 @@ pub enum RevokedReason {
     Expired,
     /// The lock was deleted.
     Deleted,
-    /// A reset removed it.
+    /// A reset ended it.
     Reset,
-    /// The client believed in a hold that it does not have; somebody else may.
+    /// The client reported a hold that its session does not have; another owner may have it.
     Duplicate,
 }
 
@@ -134,16 +134,16 @@ pub enum RevokedReason {
 pub enum SessionEnd {
     /// Its client closed it.
     Closed,
-    /// It was silent for longer than its time to live.
+    /// It was without keep-alives for longer than its time to live.
     Expired,
-    /// A reset removed it.
+    /// A reset ended it.
     Reset,
     /// Its namespace was deleted.
     NamespaceDeleted,
 }
 
 impl RevokedReason {
-    /// The public name.
+    /// Returns the public name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Expired => "EXPIRED",
@@ -155,7 +155,7 @@ impl RevokedReason {
 }
 
 impl SessionEnd {
-    /// The public name.
+    /// Returns the public name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "CLOSED",

@@ -1,31 +1,31 @@
-//! What accounts use, for their owners and for billing.
+//! Usage of accounts, for their owners and for billing.
 
 use serde::{Deserialize, Serialize};
 
 use super::Incarnation;
 
-/// What was done in a namespace since it was made, and the most that there was at once. Counted by the commands that
-/// are logged anyway: no count costs a log entry.
+/// Counters of a namespace since its creation, and its peaks. Logged commands update them, so no count costs a log
+/// entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageTotals {
     /// Commands of callers: acquires, releases, forced deletions, resets, and sessions opened and closed.
     pub operations: u64,
-    /// Holds that were granted, at once or after a wait; extensions are none.
+    /// Granted holds, immediate or after a wait; extensions do not count.
     pub grants: u64,
     /// Requests that had to wait.
     pub waits: u64,
-    /// Sessions that were opened.
+    /// Opened sessions.
     pub sessions_opened: u64,
-    /// The most holds at once, in any state.
+    /// Peak number of holds, in any phase.
     pub peak_holds: u64,
-    /// The most waiting requests at once.
+    /// Peak number of waiting requests.
     pub peak_waiting: u64,
-    /// The most sessions at once.
+    /// Peak number of sessions.
     pub peak_sessions: u64,
 }
 
 impl UsageTotals {
-    /// Takes over what was counted elsewhere: what was done adds up, and of the peaks the higher one stays.
+    /// Adds other totals: sums counters, and takes the maximum of peaks.
     pub fn add(&mut self, other: &Self) {
         self.operations = self.operations.saturating_add(other.operations);
         self.grants = self.grants.saturating_add(other.grants);
@@ -37,14 +37,14 @@ impl UsageTotals {
     }
 }
 
-/// What a namespace is charged with by the bytes that a locks shard keeps of it, by kind: an upper bound of the memory.
+/// The charge of a namespace for its state in a locks shard, in bytes by kind: an upper bound of the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateBytes {
     /// The namespace itself.
     pub namespace: u64,
-    /// Paths that somebody holds or awaits, or that are above these.
+    /// Paths with holds or waiting claims, and their ancestors.
     pub paths: u64,
-    /// Owners that hold or await something.
+    /// Owners that hold or wait.
     pub owners: u64,
     /// Holds.
     pub holds: u64,
@@ -61,13 +61,13 @@ pub struct StateBytes {
 }
 
 impl StateBytes {
-    /// All together.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         let Self { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events } = *self;
         namespace + paths + owners + holds + metadata + waiting + requests + sessions + events
     }
 
-    /// Adds what another namespace is charged with.
+    /// Adds the charges of another namespace.
     pub fn add(&mut self, other: &Self) {
         self.namespace += other.namespace;
         self.paths += other.paths;
@@ -81,19 +81,19 @@ impl StateBytes {
     }
 }
 
-/// What one open namespace uses.
+/// The usage of one open namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceUsage {
     /// Its name.
     pub name: String,
-    /// Which life of it.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// Holds now, in any state.
+    /// Current holds, in any phase.
     pub holds: u64,
-    /// Waiting requests now.
+    /// Current waiting requests.
     pub waiting: u64,
-    /// Sessions now.
+    /// Current sessions.
     pub sessions: u64,
-    /// Since it was made.
+    /// The totals since its creation.
     pub totals: UsageTotals,
 }
