@@ -1,11 +1,11 @@
-//! What one synced write does: all of it or nothing.
+//! The content of one synced write, which is atomic.
 
 /// One change of the key-value engine.
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
-    /// From the first key (inclusive) to the second (exclusive); both are of the same kind.
+    /// Deletes from the first key (inclusive) to the second (exclusive); both are of the same kind.
     DeleteRange(Vec<u8>, Vec<u8>),
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Stores the parts under the key, sealed.
+    /// Stores the concatenated parts and their checksum under the key.
     pub(crate) fn put(&mut self, key: Vec<u8>, parts: &[&[u8]]) {
         let value = crate::checksum::encode(&key, parts);
         self.bytes += key.len() + value.len();
@@ -38,7 +38,7 @@ impl Batch {
         &self.writes
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

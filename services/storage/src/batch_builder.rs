@@ -1,5 +1,4 @@
-//! From operations to changes of keys. What the committer remembers for that: which replicas have data, and how far
-//! their logs are purged.
+//! Turns operations into changes of keys. Tracks which replicas have data, and how far their logs are purged.
 
 use std::collections::HashMap;
 
@@ -10,7 +9,7 @@ use crate::key::{self, Kind};
 use crate::limits::MAX_POINT_DELETES;
 use crate::queue::{Operation, SnapshotPart};
 
-/// Turns operations into changes.
+/// Turns operations into changes of keys.
 #[derive(Debug, Default)]
 pub(crate) struct BatchBuilder {
     /// Replicas with data, and the index up to which their log was purged.
@@ -18,7 +17,7 @@ pub(crate) struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// Starts with what is on the disk.
+    /// Starts with the replicas found on disk.
     pub(crate) fn new(replicas: HashMap<u64, Option<u64>>) -> Self {
         Self { replicas }
     }
@@ -59,8 +58,8 @@ impl BatchBuilder {
             Operation::SwitchSnapshot { generation, pieces, meta } => {
                 let pointer: [&[u8]; 3] = [&generation.to_be_bytes(), &pieces.to_be_bytes(), meta];
                 batch.put(key::of_replica(Kind::Snapshot, replica), &pointer);
-                // Generations only rise and a replica saves one at a time, so these are the one before and what
-                // abandoned attempts left behind.
+                // Generations only rise, and a replica saves one snapshot at a time. So this range contains only the
+                // previous snapshot and leftovers of aborted saves.
                 let old = key::of_generation(replica, 0);
                 batch.delete_range(old, key::of_generation(replica, *generation));
             }

@@ -1,11 +1,11 @@
-//! Values: the payload and a checksum of key and payload, so that neither a flipped byte nor a value under the wrong
-//! key is ever served.
+//! Stored values: the payload and a checksum of key and payload, so that neither a flipped byte nor a value under the
+//! wrong key is ever served.
 
 use bytes::Bytes;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// The bytes to store under `key`: the parts, one after another, and their checksum.
+/// Returns the bytes to store under `key`: the concatenated parts and their checksum.
 pub(crate) fn encode(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     let mut value = Vec::with_capacity(parts.iter().map(|part| part.len()).sum::<usize>() + CHECKSUM_BYTES);
     let mut checksum = crc32fast::Hasher::new();
@@ -18,7 +18,7 @@ pub(crate) fn encode(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     value
 }
 
-/// The payload of what was stored under `key`, or nothing when it is not what was written there.
+/// Returns the payload of a value stored under `key`, or `None` if the checksum does not match.
 pub(crate) fn verify<'a>(key: &[u8], value: &'a [u8]) -> Option<&'a [u8]> {
     let (payload, stored) = value.split_last_chunk::<CHECKSUM_BYTES>()?;
     let mut checksum = crc32fast::Hasher::new();

@@ -1,8 +1,8 @@
-//! The committer: the only one that writes. It drains everything that is queued by all replicas, writes it as one
-//! batch with one sync, and calls the callbacks in order. While it syncs, the next batch gathers: no timer is needed.
+//! The committer: the only writer. It drains the queue of all replicas, writes the operations as one batch with one
+//! sync, and calls the callbacks in order. While it syncs, the next batch accumulates, so no timer is needed.
 //!
-//! Over RocksDB it is a thread, because a sync blocks. Over the twin it is a task of the runtime that opened the store,
-//! so that a deterministic simulation decides when it runs and a simulated crash ends it.
+//! With RocksDB it is a thread, because a sync blocks. With the in-memory engine it is a task of the runtime that
+//! opened the store, so that a deterministic simulation decides when it runs, and a simulated crash ends it.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,10 +16,10 @@ use crate::batch_builder::BatchBuilder;
 use crate::engine::Engine;
 use crate::queue::{Completion, Queue, WriteGroup, WriteRequest};
 
-/// What the committer and the handles of a store share.
+/// The state that the committer and the handles of a store share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
-    /// Gone once the committer has stopped, and with it the lock on the directory.
+    /// `None` once the committer has stopped and released the lock on the directory.
     engine: RwLock<Option<Box<dyn Engine>>>,
     place: String,
     failed: watch::Sender<Option<StorageError>>,
@@ -33,12 +33,12 @@ impl Shared {
         Arc::new(Self { queue: Queue::default(), engine: RwLock::new(Some(engine)), place, failed, stopped })
     }
 
-    /// Name for messages: the data directory.
+    /// Returns the name for messages: the data directory.
     pub(crate) fn location(&self) -> &str {
         &self.place
     }
 
-    /// Reads, unless the store is poisoned or closed.
+    /// Reads from the engine, unless the store is poisoned or closed.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&dyn Engine) -> Result<T, StorageError>) -> Result<T, StorageError> {
         if let Some(first) = self.poison_error() {
             return Err(first);
@@ -49,7 +49,7 @@ impl Shared {
         }
     }
 
-    /// Hands an operation to the committer.
+    /// Submits an operation to the committer.
     pub(crate) fn submit(&self, queued: WriteRequest) {
         if let Err(refused) = self.queue.push(queued) {
             (refused.done)(Err(self.poison_error().unwrap_or_else(|| self.closed())));
@@ -92,8 +92,8 @@ impl Shared {
     }
 }
 
-/// The committer itself. When it is dropped, at its end or with the runtime of a simulated node, everybody who still
-/// waits is told that nothing is promised, and the engine is released.
+/// The committer. It is dropped at its end, or with the runtime of a simulated node. It then fails all pending
+/// operations with `Closed` and releases the engine.
 pub(crate) struct Committer {
     shared: Arc<Shared>,
     batch_builder: BatchBuilder,
@@ -104,7 +104,7 @@ impl Committer {
         Self { shared, batch_builder }
     }
 
-    /// Starts it as a thread.
+    /// Starts the committer as a thread.
     pub(crate) fn spawn_thread(mut self) -> Result<JoinHandle<()>, StorageError> {
         let place = self.shared.place.clone();
         let run = move || {
@@ -116,7 +116,7 @@ impl Committer {
         thread.map_err(|error| StorageError::io(&place, "starting the committer thread", error))
     }
 
-    /// Starts it as a task of the runtime.
+    /// Starts the committer as a task of the runtime.
     pub(crate) fn spawn_task(mut self, runtime: &tokio::runtime::Handle) {
         runtime.spawn(async move {
             while let Some(drained) = self.shared.queue.drain_in_task().await {
@@ -148,7 +148,7 @@ impl Committer {
             record_metrics(&batch, operations);
         }
         callbacks.complete(&written);
-        // Room is made last, so that whoever is let in comes after the answers that made it.
+        // Frees queue space last, so that operations waiting for space follow the callbacks of this group.
         drop(waiting);
     }
 }
@@ -156,7 +156,7 @@ impl Committer {
 impl Drop for Committer {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // A callback or this crate has a fault; what is on the disk is whole, but nobody writes any more.
+            // A callback or this crate has a bug. The data on disk is consistent, but there is no writer any more.
             let fault = StorageError::io(&self.shared.place, "the committer", "it panicked");
             self.shared.failed.send_replace(Some(fault));
         }
@@ -170,7 +170,7 @@ impl Drop for Committer {
     }
 }
 
-/// Operations between the queue and the write. Dropped before it, they are told that the store is closed.
+/// Operations between the queue and the write. If dropped before the write, they fail with `Closed`.
 struct PendingGroup {
     shared: Arc<Shared>,
     operations: Vec<WriteRequest>,
@@ -192,7 +192,7 @@ impl Drop for PendingGroup {
     }
 }
 
-/// The callbacks of one batch; each is called once, also when one of them panics.
+/// The callbacks of one batch. Each is called once, even if one of them panics.
 struct Callbacks<'a> {
     shared: &'a Shared,
     done: Vec<Completion>,
@@ -204,7 +204,7 @@ impl<'a> Callbacks<'a> {
     }
 
     fn complete(mut self, result: &Result<(), StorageError>) {
-        // Taken out one by one from the front, so that what is left is called by the drop.
+        // Each callback is removed before its call, so that the drop calls the remaining ones.
         self.done.reverse();
         while let Some(done) = self.done.pop() {
             done(result.clone());

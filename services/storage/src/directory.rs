@@ -1,5 +1,5 @@
-//! The data directory: locked before anything in it is read, and marked with its owner in a small text file, so that
-//! a person can see whose it is, and a database that lost its files is not taken for a new one.
+//! The data directory. It is locked before any read, and marked with its owner in a small text file. So a person can
+//! see its owner, and a database that lost its files is not mistaken for a new one.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write};
@@ -14,7 +14,7 @@ const MARKER_FILE: &str = "STORE";
 const LOCK_FILE: &str = "STORE.lock";
 const MAGIC: &str = "holdfast-store";
 
-/// Whose data it is and in which format; the same text in the marker file and in the database.
+/// The owner and the format of the data; the same text is in the marker file and in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Marker {
     pub(crate) format: u32,
@@ -29,8 +29,8 @@ impl Marker {
         format!("{text}check {:08x}\n", crc32fast::hash(text.as_bytes()))
     }
 
-    /// Reads what `encode` wrote; an unknown format is said before anything else of it is read. Each format ends with the
-    /// same check, so that a damaged one is not taken for another.
+    /// Decodes the output of `encode`. Reports an unknown format before it decodes anything else. Each format ends with
+    /// the same check, so that a damaged marker is not mistaken for another format.
     pub(crate) fn decode(text: &[u8], place: &str, known: u32) -> Result<Self, StorageError> {
         let damaged = || StorageError::corrupt(place, "the record of its owner is damaged");
         let text = std::str::from_utf8(text).map_err(|_| damaged())?;
@@ -51,7 +51,7 @@ impl Marker {
         if marker.encode() == text { Ok(marker) } else { Err(damaged()) }
     }
 
-    /// Refuses the data of another node or cluster.
+    /// Rejects the data of another node or cluster.
     pub(crate) fn check_owner(&self, identity: &Identity, place: &str) -> Result<(), StorageError> {
         if self.identity == *identity {
             return Ok(());
@@ -71,19 +71,19 @@ pub(crate) struct Directory {
     path: PathBuf,
     place: String,
     marker: Option<Marker>,
-    /// The lock lasts as long as this file is open; the kernel drops it with the process.
+    /// The lock lasts as long as this file is open; the kernel releases it with the process.
     _lock: File,
 }
 
 impl Directory {
-    /// Creates the directory if needed, locks it, and checks whose it is. Changes nothing in another's directory.
+    /// Creates the directory if needed, locks it, and checks its owner. Changes nothing in another node's directory.
     pub(crate) fn open(path: &Path, identity: &Identity, known: u32) -> Result<Self, StorageError> {
         let place = path.display().to_string();
         let failed = |action| {
             let place = place.clone();
             move |error: std::io::Error| StorageError::io(&place, action, error)
         };
-        // Only the owner may look: the data has secrets of tenants.
+        // Only the owner may read it: the data contains secrets of tenants.
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("creating the data directory"))?;
         let lock = File::create(path.join(LOCK_FILE)).map_err(failed("creating the lock file"))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -105,8 +105,8 @@ impl Directory {
         Ok(directory)
     }
 
-    /// RocksDB makes a new database where CURRENT is missing, and removes the files of the old one. Data that lost
-    /// that file must be refused before.
+    /// If CURRENT is missing, RocksDB creates a new database and removes the files of the old one. So data without that
+    /// file must be rejected before.
     fn check_database_present(&self) -> Result<(), StorageError> {
         if self.path.join("CURRENT").exists() {
             return Ok(());
@@ -123,7 +123,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Writes the marker, if it is not there yet; afterwards a missing or empty database is damage.
+    /// Writes the marker if it does not exist yet. From then on a missing or empty database is damage.
     pub(crate) fn write_marker(&self, marker: &Marker) -> Result<(), StorageError> {
         match &self.marker {
             Some(found) if found == marker => return Ok(()),

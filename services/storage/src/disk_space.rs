@@ -1,5 +1,5 @@
-//! Room on the disk. A node stops taking in data while some room is left, for what it needs to go on: votes, the end of
-//! what is under way, RocksDB's own housekeeping. A write that finds the disk full takes the node out.
+//! Tracks disk space. A node stops accepting data while some space is left for votes, operations in flight, and
+//! RocksDB's own maintenance. A write that finds the disk full stops the node.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 
 use crate::committer::Shared;
 
-/// How old a look at the disk may be.
+/// Maximum age of a measurement.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is known of the room on the disk.
+/// The latest measurement of free disk space.
 #[derive(Default)]
 pub(crate) struct DiskSpace {
-    /// Bytes that are to stay free; 0 for no limit.
+    /// Bytes to keep free; 0 for no limit.
     reserve: AtomicU64,
     is_low: AtomicBool,
     last_poll: Mutex<Option<Instant>>,
@@ -26,13 +26,13 @@ impl DiskSpace {
         *self.last_poll.lock() = None;
     }
 
-    /// Whether data may be taken in. Costs a system call now and then, and nothing in between.
+    /// Returns whether the node may accept data. Makes a system call at most once per [`POLL_INTERVAL`].
     pub(crate) fn has_space(&self, shared: &Shared) -> bool {
         let reserve = self.reserve.load(Ordering::Relaxed);
         if reserve == 0 {
             return true;
         }
-        // Whoever comes while another one looks is told what was seen before.
+        // While one caller measures, others use the previous result.
         if let Some(mut looked) = self.last_poll.try_lock()
             && looked.is_none_or(|at| at.elapsed() >= POLL_INTERVAL)
         {
@@ -43,10 +43,10 @@ impl DiskSpace {
     }
 
     fn poll(&self, shared: &Shared, reserve: u64) {
-        // A store that can't be read says so itself.
+        // A store that can't be read reports that itself.
         let Ok(Some(free)) = shared.read(|engine| Ok(engine.free_bytes())) else { return };
         let was_low = self.is_low.load(Ordering::Relaxed);
-        // A little more than the reserve, so that it does not change with every write.
+        // Hysteresis: requires a little more than the reserve, so that the state does not flip with every write.
         let is_low = free < if was_low { reserve + reserve / 8 } else { reserve };
         self.is_low.store(is_low, Ordering::Relaxed);
         metrics::gauge!("holdfast_storage_free_bytes").set(free as f64);

@@ -1,18 +1,18 @@
-//! What may go wrong, in words that say where, what, and what to do about it.
+//! Storage errors, which tell where, what, and how to resolve it.
 
 use std::sync::Arc;
 
-/// Why the storage refuses. Cheap to clone, because one failed sync is told to everyone who waited for it.
+/// An error of the storage. Cheap to clone, because all pending operations receive the error of a failed sync.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StorageError {
-    /// The operating system or RocksDB refused. When it was a write or a sync, the store is poisoned.
+    /// The operating system or RocksDB reported an error. If it was a write or a sync, the store is poisoned.
     #[error("{action} failed in {place}: {cause}; check the disk, then start the node again")]
     Io {
         /// Data directory or file.
         place: String,
-        /// What was being done.
+        /// The failed action.
         action: &'static str,
-        /// The refusal as it was reported.
+        /// The reported cause.
         cause: String,
     },
     /// Data is damaged or missing. It is never served.
@@ -24,14 +24,14 @@ pub enum StorageError {
     Corrupt {
         /// Data directory or file.
         place: String,
-        /// Whose data it is, when it is known.
+        /// The replica of the data, if known.
         replica: Option<u64>,
-        /// Log index, when it is about a log entry.
+        /// Log index, if it is about a log entry.
         index: Option<u64>,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
-    /// The directory holds the data of another node or of another cluster.
+    /// The directory contains the data of another node or cluster.
     #[error(
         "{place} holds the data of node {found_node:?} of cluster {found_cluster:?}, not of node {wanted_node:?} of \
          cluster {wanted_cluster:?}; nothing was changed: use the right directory, or the right node id and secret"
@@ -48,37 +48,37 @@ pub enum StorageError {
         /// Node that was started.
         wanted_node: String,
     },
-    /// Another process, or another store of this one, uses the directory.
+    /// Another process, or another store of this process, uses the directory.
     #[error("{place} is in use by another process; stop it first, or give this node its own data directory")]
     InUse {
         /// Data directory.
         place: String,
     },
-    /// The directory was written by another version of this software.
+    /// Another version of this software wrote the directory.
     #[error("{place} has data of format {found}, and this version knows {known} only; use the version that wrote it")]
     UnknownFormat {
         /// Data directory.
         place: String,
-        /// What was found.
+        /// The format found.
         found: String,
-        /// What can be read.
+        /// The only readable format.
         known: u32,
     },
-    /// Cluster and node ids are one line of text, which these are not.
+    /// A cluster or node id is not one line of text.
     #[error("{what} is empty, too long or has control characters: {value:?}")]
     InvalidIdentity {
         /// Which of the ids.
         what: &'static str,
-        /// As it was given.
+        /// The given value.
         value: String,
     },
-    /// An in-memory disk crashed, and this store lost its hold on it.
+    /// An in-memory disk crashed, which detached this store.
     #[error("{place} crashed; open it again")]
     Crashed {
         /// Name of the disk.
         place: String,
     },
-    /// The twin runs its committer as a task, and there is no runtime to run it.
+    /// The in-memory engine runs its committer as a task, and there is no runtime.
     #[error("an in-memory store must be opened inside a tokio runtime")]
     NoRuntime,
     /// The store was closed.
@@ -87,7 +87,7 @@ pub enum StorageError {
         /// Data directory.
         place: String,
     },
-    /// An earlier write or sync failed, so nothing is known about what is on the disk until the next start.
+    /// An earlier write or sync failed, so the content of the disk is unknown until the next start.
     #[error("the store does not go on after an earlier failure ({first})")]
     Poisoned {
         /// The first failure.
@@ -104,7 +104,7 @@ impl StorageError {
         Self::Corrupt { place: place.to_owned(), replica: None, index: None, what: what.into() }
     }
 
-    /// Whether data was found damaged or missing.
+    /// Returns whether data was found damaged or missing.
     pub fn is_corrupt(&self) -> bool {
         match self {
             Self::Corrupt { .. } => true,

@@ -1,16 +1,16 @@
 //! Keys: one kind byte, the replica id and an index, both big-endian, so that a log is one ascending range.
 
-/// What a key is about. The order is the order on disk; numbers are never given to another meaning.
+/// The kind of a key. The order is the order on disk; numbers are never reused with another meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// Format, owner and store id; one per node.
     Identity = 0x01,
-    /// Store id of the node that holds a peer replica.
+    /// Store id of the node that hosts a peer replica.
     PeerPin = 0x02,
-    /// The longest leader lease that the node has met, in milliseconds; one per node.
+    /// The longest leader lease that the node has seen, in milliseconds; one per node.
     LongestLease = 0x03,
-    /// The highest rules that a replica of the node went by; one per node.
+    /// The highest rules that a replica of the node has applied; one per node.
     Rules = 0x04,
     /// Present from the first write of a replica until its data is destroyed.
     Replica = 0x10,
@@ -19,14 +19,14 @@ pub(crate) enum Kind {
     Purged = 0x12,
     /// Named values of the layer above.
     Meta = 0x13,
-    /// Which generation of the snapshot is the current one.
+    /// The generation of the current snapshot.
     Snapshot = 0x14,
     Log = 0x20,
     SnapshotPart = 0x30,
 }
 
-/// Where a key lives. Each has its own memtable: logs are written and deleted all the time, the small state is
-/// overwritten in place, and pieces of snapshots are large; mixed, each would be compacted along with the others.
+/// The column family of a key. Each has its own memtable: logs are written and deleted continuously, the small state is
+/// overwritten in place, and snapshot parts are large. If mixed, each would be compacted along with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnFamilyId {
     State,
@@ -35,7 +35,7 @@ pub(crate) enum ColumnFamilyId {
 }
 
 impl ColumnFamilyId {
-    /// The family of a key of this crate.
+    /// Returns the column family of a key.
     pub(crate) fn of(key: &[u8]) -> Self {
         match key.first() {
             Some(&kind) if kind == Kind::Log as u8 => Self::Log,
@@ -45,12 +45,13 @@ impl ColumnFamilyId {
     }
 }
 
-/// The key of something that a node has once.
+/// Returns the key of a record that exists once per node.
 pub(crate) fn of_node(kind: Kind) -> Vec<u8> {
     vec![kind as u8]
 }
 
-/// The key of something that a replica has once. Also the prefix of everything of that kind of the replica.
+/// Returns the key of a record that exists once per replica. It is also the prefix of all keys of that kind and
+/// replica.
 pub(crate) fn of_replica(kind: Kind, replica: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(21);
     key.push(kind as u8);
@@ -58,35 +59,35 @@ pub(crate) fn of_replica(kind: Kind, replica: u64) -> Vec<u8> {
     key
 }
 
-/// The key of a log entry.
+/// Returns the key of a log entry.
 pub(crate) fn of_entry(replica: u64, index: u64) -> Vec<u8> {
     let mut key = of_replica(Kind::Log, replica);
     key.extend_from_slice(&index.to_be_bytes());
     key
 }
 
-/// The key of a named value.
+/// Returns the key of a named value.
 pub(crate) fn of_meta(replica: u64, name: &str) -> Vec<u8> {
     let mut key = of_replica(Kind::Meta, replica);
     key.extend_from_slice(name.as_bytes());
     key
 }
 
-/// The key of a piece of a snapshot.
+/// Returns the key of a snapshot part.
 pub(crate) fn of_snapshot_part(replica: u64, generation: u64, number: u32) -> Vec<u8> {
     let mut key = of_generation(replica, generation);
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
-/// The first key of a generation of a snapshot; with the next generation it spans all its pieces.
+/// Returns the first key of a snapshot generation. The range up to the next generation contains all its parts.
 pub(crate) fn of_generation(replica: u64, generation: u64) -> Vec<u8> {
     let mut key = of_replica(Kind::SnapshotPart, replica);
     key.extend_from_slice(&generation.to_be_bytes());
     key
 }
 
-/// The first key after everything of this kind and replica.
+/// Returns the first key after all keys of this kind and replica.
 pub(crate) fn after_replica(kind: Kind, replica: u64) -> Vec<u8> {
     match replica.checked_add(1) {
         Some(next) => of_replica(kind, next),
@@ -94,17 +95,17 @@ pub(crate) fn after_replica(kind: Kind, replica: u64) -> Vec<u8> {
     }
 }
 
-/// The first key after everything of this kind.
+/// Returns the first key after all keys of this kind.
 pub(crate) fn after_kind(kind: Kind) -> Vec<u8> {
     vec![kind as u8 + 1]
 }
 
-/// The replica of a key that has one.
+/// Returns the replica of a key that has one.
 pub(crate) fn replica_of(key: &[u8]) -> Option<u64> {
     number_at(key, 1)
 }
 
-/// The index of a log entry, or the generation of a piece of a snapshot.
+/// Returns the index of a log entry, or the generation of a snapshot part.
 pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
     number_at(key, 9)
 }

@@ -1,17 +1,17 @@
 //! Stable storage of one node: the Raft logs, votes and snapshots of all its replicas in one RocksDB, written by one
 //! committer, so that many shards share one sync.
 //!
-//! Invariant: a callback says `Ok` only after everything handed over before it, by the same replica, is on stable
-//! storage; after the first failed write or sync nothing is written ever again. What is read back is exactly what was
-//! written, or an error: every value carries a checksum with its key mixed in.
+//! Invariant: a callback receives `Ok` only after everything that the same replica submitted before is on stable
+//! storage; after the first failed write or sync, nothing is ever written again. A read returns exactly what was
+//! written, or an error: every value has a checksum that covers its key.
 //!
-//! This crate deliberately does not know openraft, nor what the bytes mean that it stores: it sees replica ids, log
-//! indexes and byte strings. RocksDB's types stay inside. [`MemoryDisk`] is a twin of the disk for tests and for the
-//! simulation of whole clusters; only the smallest layer differs (a key-value engine), the code above is the same.
+//! Deliberately unknown here: openraft, and the meaning of the stored bytes. This crate handles replica ids, log
+//! indexes and byte strings. RocksDB's types stay inside. [`MemoryDisk`] is an in-memory disk for tests and for
+//! simulations of whole clusters; only the lowest layer differs (a key-value engine), the code above is the same.
 //!
-//! The way of an entry: [`ReplicaStore::append`] puts it on the queue of the node (`queue`), the committer
-//! (`committer`) drains the queue, turns it into one batch (`plan`), has the engine write and sync it (`engine`), and
-//! calls the callbacks in order.
+//! The path of an entry: [`ReplicaStore::append`] adds it to the queue of the node (`queue`). The committer
+//! (`committer`) drains the queue and turns it into one batch (`batch_builder`). The engine writes and syncs the batch
+//! (`engine`), then the committer calls the callbacks in order.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! The store of a node: opening and closing it, its identity, and what it knows of its peers.
+//! The store of a node: opening and closing it, its identity, and its records of peers.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::{MemoryDisk, ReplicaStore, StorageError};
 
 const MAX_ID_BYTES: usize = 256;
 
-/// Who the data belongs to. Written at the first open, compared at every later one.
+/// The owner of the data. The first open writes it; every later one compares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Cluster of the node.
@@ -43,7 +43,7 @@ impl Identity {
 }
 
 /// The store of one node; a cheap handle. Dropping the last handle of it and of its replicas blocks until the committer
-/// has finished what is queued and released the directory; [`NodeStore::close`] waits for that without blocking.
+/// has finished the queue and released the directory; [`NodeStore::close`] waits for that without blocking.
 #[derive(Clone)]
 pub struct NodeStore {
     pub(crate) inner: Arc<Inner>,
@@ -54,15 +54,15 @@ pub(crate) struct Inner {
     pub(crate) disk_space: DiskSpace,
     store_id: String,
     existing_replicas: Vec<u64>,
-    /// The highest rules that a replica went by.
+    /// The highest rules that a replica has applied.
     pub(crate) rules: AtomicU16,
     /// Generation of the next snapshot of any replica.
     pub(crate) next_generation: AtomicU64,
-    /// Held by a replica while it saves a snapshot; one at a time for each.
+    /// Held by a replica while it saves a snapshot; one at a time per replica.
     pub(crate) snapshot_locks: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
-    /// Held for one batch of pieces: however many replicas save snapshots, no commit waits for more than one of them.
+    /// Held for one batch of parts: however many replicas save snapshots, no commit waits for more than one batch.
     pub(crate) snapshot_part_lock: tokio::sync::Mutex<()>,
-    /// Set where the committer is a thread.
+    /// Set if the committer is a thread.
     thread: OnceLock<JoinHandle<()>>,
 }
 
@@ -70,22 +70,22 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.queue.close();
         let Some(thread) = self.thread.take() else { return };
-        // The thread must not outlive `main`: RocksDB's statics are gone then, and closing it aborts the process. The
-        // last handle may go away in a callback, where the thread itself is the one that drops it.
+        // The thread must not outlive `main`: RocksDB's statics are gone then, and closing it aborts the process. A
+        // callback on that thread may drop the last handle; then there is nothing to join.
         if thread.thread().id() != std::thread::current().id() {
-            // A committer that panicked has said so.
+            // A committer that panicked has already reported it.
             let _ = thread.join();
         }
     }
 }
 
 impl NodeStore {
-    /// Opens the data directory of a node, or makes it (readable by its owner only).
+    /// Opens the data directory of a node, or creates it (readable by its owner only).
     ///
     /// # Errors
-    /// `OwnerMismatch` for the data of another node or cluster, `InUse` when another process has it open,
-    /// `UnknownFormat` for data of another version, `Corrupt` for damaged or missing files, `Io` otherwise. None of
-    /// them changes anything in the directory.
+    /// `OwnerMismatch` for the data of another node or cluster, `InUse` if another process has it open, `UnknownFormat`
+    /// for data of another version, `Corrupt` for damaged or missing files, `Io` otherwise. None of them changes
+    /// anything in the directory.
     pub fn open(dir: &Path, identity: &Identity) -> Result<Self, StorageError> {
         identity.check()?;
         let directory = Directory::open(dir, identity, FORMAT)?;
@@ -100,7 +100,7 @@ impl NodeStore {
         Ok(store)
     }
 
-    /// Opens a disk in memory, inside a tokio runtime: the committer runs as a task of it.
+    /// Opens an in-memory disk inside a tokio runtime, which runs the committer as a task.
     ///
     /// # Errors
     /// As [`NodeStore::open`], and `NoRuntime` outside a runtime.
@@ -134,29 +134,29 @@ impl NodeStore {
         (Self { inner: Arc::new(inner) }, committer)
     }
 
-    /// So many bytes are to stay free on the disk; 0, as at first, for no limit. See [`NodeStore::has_space`].
+    /// Sets the bytes to keep free on the disk; 0, the default, for no limit. See [`NodeStore::has_space`].
     pub fn set_reserve(&self, bytes: u64) {
         self.inner.disk_space.set_reserve(bytes);
     }
 
-    /// Whether data may be taken in. Everything is still written when there is no room: it is for the callers to hold
+    /// Returns whether the node may accept data. The store performs all writes even without space: callers must hold
     /// back what can wait.
     pub fn has_space(&self) -> bool {
         self.inner.disk_space.has_space(&self.inner.shared)
     }
 
-    /// Random id made with the data directory, which never changes: it tells a node that lost its disk from one that
-    /// did not.
+    /// Returns the random id that was created with the data directory and never changes. It distinguishes a node that
+    /// lost its disk from one that did not.
     pub fn store_id(&self) -> &str {
         &self.inner.store_id
     }
 
-    /// The replicas that had data when the store was opened, in order.
+    /// Returns the replicas that had data when the store was opened, in order.
     pub fn existing_replicas(&self) -> &[u64] {
         &self.inner.existing_replicas
     }
 
-    /// Store id of the node on which a peer replica was first met.
+    /// Returns the store id of the node on which a peer replica was first seen.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -167,7 +167,7 @@ impl NodeStore {
         })
     }
 
-    /// Remembers on which store a peer replica lives. Durable when it returns; a later pin replaces it.
+    /// Records the store that hosts a peer replica. Durable when it returns; a later pin replaces it.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -175,7 +175,7 @@ impl NodeStore {
         self.inner.commit(replica, Operation::PinPeer { store_id: store_id.to_owned() }).await
     }
 
-    /// The longest leader lease that was kept, in milliseconds.
+    /// Returns the longest recorded leader lease in milliseconds.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -191,7 +191,7 @@ impl NodeStore {
         })
     }
 
-    /// Remembers the longest leader lease that this node has met, in milliseconds. Durable when it returns.
+    /// Records the longest leader lease that this node has seen, in milliseconds. Durable when it returns.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -200,36 +200,36 @@ impl NodeStore {
         self.inner.commit(0, Operation::SaveLongestLease { ms }).await
     }
 
-    /// The highest rules that a replica of this node ever went by, as [`ReplicaStore::record_rules`] was told; 0 before any
-    /// did. A program that does not know them must not go on with the data.
+    /// Returns the highest rules that a replica of this node has ever applied, as recorded by
+    /// [`ReplicaStore::record_rules`]; 0 if there are none. A program that does not know them must not use the data.
     pub fn highest_rules(&self) -> u16 {
         self.inner.rules.load(Ordering::Relaxed)
     }
 
-    /// The store of one replica; it need not have data yet.
+    /// Returns the store of one replica; it need not have data yet.
     pub fn replica(&self, replica_id: u64) -> ReplicaStore {
         ReplicaStore::new(self.inner.clone(), replica_id)
     }
 
-    /// Finishes what is queued, stops the committer and releases the directory. Later calls answer `Closed`.
+    /// Finishes the queue, stops the committer and releases the directory. Later calls return `Closed`.
     pub async fn close(&self) {
         self.inner.shared.queue.close();
-        // An error means that the sender is gone, which `self` keeps from happening.
+        // An error would mean that the sender was dropped, but `self` keeps it.
         let _ = self.inner.shared.stopped().wait_for(|stopped| *stopped).await;
     }
 
-    /// Becomes `Some` when a write or sync has failed: this node must be taken out.
+    /// Becomes `Some` when a write or sync fails: this node must then be stopped.
     pub fn failed(&self) -> watch::Receiver<Option<StorageError>> {
         self.inner.shared.failed()
     }
 }
 
 impl Inner {
-    /// Hands an operation over and waits until it is durable.
+    /// Submits an operation and waits until it is durable.
     pub(crate) async fn commit(&self, replica: u64, operation: Operation) -> Result<(), StorageError> {
         let (tell, told) = oneshot::channel();
         let done = Box::new(move |result| {
-            // Whoever waited may have gone away.
+            // The waiting caller may have been dropped.
             let _ = tell.send(result);
         });
         self.shared.submit(WriteRequest { replica, operation, done });

@@ -8,18 +8,18 @@ use crate::StorageError;
 use crate::limits::{MAX_QUEUE_BYTES, OPERATION_OVERHEAD_BYTES};
 
 /// Called exactly once, in order per replica: with `Ok` after the sync, or with the error. The committer calls it, so
-/// it must be quick and must not block; after the store was closed it is called by the one who hands over.
+/// it must be quick and must not block. After the store was closed, the submitting caller calls it.
 pub type Completion = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
 
-/// One piece of a snapshot.
+/// One part of a snapshot.
 pub(crate) struct SnapshotPart {
     pub(crate) number: u32,
-    /// The last piece of its chunk.
+    /// Whether it is the last part of its chunk.
     pub(crate) ends_chunk: bool,
     pub(crate) bytes: Bytes,
 }
 
-/// What the committer can do for a replica.
+/// An operation that the committer can perform for a replica.
 pub(crate) enum Operation {
     Append {
         entries: Vec<(u64, Bytes)>,
@@ -57,7 +57,7 @@ pub(crate) enum Operation {
     SaveRules {
         rules: u16,
     },
-    /// Changes nothing: done when everything before is.
+    /// Changes nothing: it is done when all earlier operations are.
     Flush,
 }
 
@@ -80,17 +80,17 @@ impl Operation {
     }
 }
 
-/// An operation on its way, with the one who waits for it.
+/// A submitted operation, with its callback.
 pub(crate) struct WriteRequest {
     pub(crate) replica: u64,
     pub(crate) operation: Operation,
     pub(crate) done: Completion,
 }
 
-/// Everything that was waiting at one moment.
+/// All operations that were queued at the time of a drain.
 pub(crate) struct WriteGroup {
     pub(crate) operations: Vec<WriteRequest>,
-    /// What they count in the queue until they are committed.
+    /// The bytes that they count in the queue until they are committed.
     pub(crate) bytes: usize,
 }
 
@@ -98,9 +98,9 @@ pub(crate) struct WriteGroup {
 enum Phase {
     #[default]
     Open,
-    /// Drained to the end, then stopped.
+    /// The queue is drained to the end, then stopped.
     Closing,
-    /// Nobody drains any more.
+    /// There is no committer any more.
     Stopped,
 }
 
@@ -109,12 +109,12 @@ struct QueueState {
     operations: Vec<WriteRequest>,
     /// Bytes in the queue.
     queued_bytes: usize,
-    /// Bytes that the committer has drained and not committed.
+    /// Bytes that the committer has drained and not yet committed.
     in_flight_bytes: usize,
     phase: Phase,
 }
 
-/// The queue. It has a wake-up for a committer in a thread and one for a committer in a task.
+/// The queue. It can wake up a committer in a thread and one in a task.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<QueueState>,
@@ -124,7 +124,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Hands over without blocking. Gives the operation back when nobody drains the queue any more.
+    /// Adds an operation without blocking. Returns it if there is no committer any more.
     pub(crate) fn push(&self, queued: WriteRequest) -> Result<(), WriteRequest> {
         let mut state = self.state.lock();
         if state.phase == Phase::Stopped {
@@ -140,12 +140,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until there is room. Returns at once when the queue is closed.
+    /// Waits until there is space. Returns immediately if the committer has stopped.
     pub(crate) async fn ready(&self) {
         loop {
             let freed = self.space_freed.notified();
             tokio::pin!(freed);
-            // From here on a wake-up is not missed, so the check cannot race with the committer.
+            // From here on no wake-up is missed, so the check does not race with the committer.
             freed.as_mut().enable();
             if self.has_capacity() {
                 return;
@@ -159,7 +159,7 @@ impl Queue {
         state.phase == Phase::Stopped || state.queued_bytes + state.in_flight_bytes < MAX_QUEUE_BYTES
     }
 
-    /// Blocks the thread until there is something to do; nothing when the queue was closed and is empty.
+    /// Blocks the thread until there are operations. Returns `None` if the queue was closed and is empty.
     pub(crate) fn drain_in_thread(&self) -> Option<WriteGroup> {
         let mut state = self.state.lock();
         loop {
@@ -171,7 +171,7 @@ impl Queue {
         }
     }
 
-    /// Waits until there is something to do; nothing when the queue was closed and is empty.
+    /// Waits until there are operations. Returns `None` if the queue was closed and is empty.
     pub(crate) async fn drain_in_task(&self) -> Option<WriteGroup> {
         loop {
             let woken = self.task_wakeup.notified();
@@ -180,12 +180,12 @@ impl Queue {
                 DrainResult::End => return None,
                 DrainResult::Wait => {}
             }
-            // `notify_one` leaves a permit when nobody waits, so a wake-up in between is not lost.
+            // `notify_one` stores a permit if there is no waiter, so a wake-up in between is not lost.
             woken.await;
         }
     }
 
-    /// The drained bytes are committed, or have failed.
+    /// Frees the space of drained bytes that were committed or have failed.
     pub(crate) fn release(&self, bytes: usize) {
         let mut state = self.state.lock();
         let was_full = state.queued_bytes + state.in_flight_bytes >= MAX_QUEUE_BYTES;
@@ -196,7 +196,7 @@ impl Queue {
         }
     }
 
-    /// No end of the work that is queued, but of the committer after it.
+    /// Closes the queue. The committer finishes the queued operations, then stops.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Open {
@@ -206,7 +206,7 @@ impl Queue {
         self.wake();
     }
 
-    /// The committer is gone; gives back what it did not drain.
+    /// Marks the committer as stopped, and returns the operations that it did not drain.
     pub(crate) fn stop(&self) -> Vec<WriteRequest> {
         let mut state = self.state.lock();
         state.phase = Phase::Stopped;

@@ -1,4 +1,4 @@
-//! What an open finds: whose data it is, which replicas have data, and what a crash left half done.
+//! Recovery at open: the owner of the data, the replicas with data, and the leftovers of a crash.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,17 @@ use crate::engine::Engine;
 use crate::key::{self, Kind};
 use crate::{Identity, StorageError, checksum};
 
-/// Format of what this version writes, and the only one that it reads.
+/// The format that this version writes, and the only one that it reads.
 pub(crate) const FORMAT: u32 = 1;
 
-/// The data directory as it was found, or made.
+/// The state of the data directory as found or created.
 pub(crate) struct Recovered {
     pub(crate) marker: Marker,
     /// Replicas with data, and the index up to which their log was purged.
     pub(crate) replicas: HashMap<u64, Option<u64>>,
-    /// Above every generation of a snapshot that is or was being written.
+    /// Above every generation of a complete or incomplete snapshot.
     pub(crate) next_generation: u64,
-    /// The highest rules that a replica went by; 0 before any did.
+    /// The highest rules that a replica has applied; 0 if there are none.
     pub(crate) rules: u16,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct SnapshotPointer {
     pub(crate) meta: bytes::Bytes,
 }
 
-/// Checks the owner, or becomes it when there is no data yet, and removes what half-written snapshots left behind.
+/// Checks the owner, or sets it if there is no data yet, and removes leftovers of incomplete snapshots.
 pub(crate) fn recover(
     engine: &dyn Engine,
     identity: &Identity,
@@ -91,7 +91,8 @@ fn load_or_create_marker(
     Ok(marker)
 }
 
-/// Marks every generation but the current one for deletion, and answers the highest seen. Looks at one key for each.
+/// Adds the deletion of every generation but the current one to the batch, and returns the highest generation. Reads
+/// one key per generation.
 fn collect_stale_generations(engine: &dyn Engine, replica: u64, batch: &mut Batch) -> Result<u64, StorageError> {
     let current = read_snapshot_pointer(engine, replica)?.map(|pointer| pointer.generation);
     let mut highest = current.unwrap_or(0);
@@ -111,7 +112,7 @@ fn collect_stale_generations(engine: &dyn Engine, replica: u64, batch: &mut Batc
     Ok(highest)
 }
 
-/// The checked value of a key.
+/// Returns the verified value of a key.
 pub(crate) fn read_record(
     engine: &dyn Engine,
     key: &[u8],
@@ -126,7 +127,7 @@ pub(crate) fn read_record(
     })
 }
 
-/// Index and meta of the last purged entry.
+/// Returns index and meta of the last purged entry.
 pub(crate) fn read_purged(engine: &dyn Engine, replica: u64) -> Result<Option<(u64, bytes::Bytes)>, StorageError> {
     let Some(mut stored) = read_record(engine, &key::of_replica(Kind::Purged, replica), Some(replica))? else {
         return Ok(None);
@@ -137,7 +138,7 @@ pub(crate) fn read_purged(engine: &dyn Engine, replica: u64) -> Result<Option<(u
     Ok(Some((index, stored.split_off(8))))
 }
 
-/// Which generation of the snapshot is the current one.
+/// Returns the pointer to the current snapshot.
 pub(crate) fn read_snapshot_pointer(
     engine: &dyn Engine,
     replica: u64,

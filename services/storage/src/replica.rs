@@ -15,8 +15,7 @@ use crate::{StorageError, checksum};
 
 /// The store of one replica; a cheap handle.
 ///
-/// Writes are handed to the committer of the node and take effect in the order of the calls; reads see what is durable
-/// and nothing else.
+/// The node's committer performs writes in the order of the calls; reads see only durable data.
 #[derive(Clone)]
 pub struct ReplicaStore {
     inner: Arc<Inner>,
@@ -28,7 +27,7 @@ impl ReplicaStore {
         Self { inner, replica }
     }
 
-    /// Whether nothing was ever written for this replica, or all of it was destroyed.
+    /// Returns whether nothing was ever written for this replica, or all of it was destroyed.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -36,17 +35,17 @@ impl ReplicaStore {
         Ok(self.read_record(Kind::Replica)?.is_none())
     }
 
-    /// Whether the disk has room for data: see [`crate::NodeStore::has_space`].
+    /// Returns whether the disk has space for data: see [`crate::NodeStore::has_space`].
     pub fn has_space(&self) -> bool {
         self.inner.disk_space.has_space(&self.inner.shared)
     }
 
-    /// Waits until the committer has room. Callers do this before [`ReplicaStore::append`], which never waits.
+    /// Waits until the committer has capacity. Callers do this before [`ReplicaStore::append`], which never waits.
     pub async fn ready(&self) {
         self.inner.shared.queue.ready().await;
     }
 
-    /// Adds entries, each with its index, to the log. `done` is called once they are durable.
+    /// Appends entries, each with its index, to the log. `done` is called once they are durable.
     pub fn append(&self, entries: Vec<(u64, Bytes)>, done: Completion) {
         self.submit(Operation::Append { entries }, done);
     }
@@ -56,12 +55,13 @@ impl ReplicaStore {
         self.submit(Operation::SaveVote { vote }, done);
     }
 
-    /// Removes the entry at `index` and all later ones, after what was handed over before.
+    /// Removes the entry at `index` and all later ones, after all operations that were submitted before.
     pub fn truncate_from(&self, index: u64, done: Completion) {
         self.submit(Operation::Truncate { from: index }, done);
     }
 
-    /// Removes all entries up to and with `index`, and saves `meta` (the id of the last of them) in the same step.
+    /// Removes all entries up to and including `index`, and saves `meta` (the id of the last of them) atomically with
+    /// it.
     pub fn purge_to(&self, index: u64, meta: Bytes, done: Completion) {
         self.submit(Operation::Purge { to: index, meta }, done);
     }
@@ -71,7 +71,8 @@ impl ReplicaStore {
         self.submit(Operation::SaveMeta { name: key, value }, done);
     }
 
-    /// The replica goes by these rules: remembered for the whole data directory, unless higher ones are already.
+    /// Records the rules that the replica applies, for the whole data directory, unless higher ones are recorded
+    /// already.
     pub fn record_rules(&self, rules: u16) {
         if self.inner.rules.fetch_max(rules, Ordering::Relaxed) < rules {
             // A failure poisons the store, which ends the node.
@@ -79,7 +80,7 @@ impl ReplicaStore {
         }
     }
 
-    /// A named value.
+    /// Returns a named value.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -89,7 +90,7 @@ impl ReplicaStore {
             .read(|engine| recovery::read_record(engine, &key::of_meta(self.replica, key), Some(self.replica)))
     }
 
-    /// The vote.
+    /// Returns the vote.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -97,7 +98,7 @@ impl ReplicaStore {
         self.read_record(Kind::Vote)
     }
 
-    /// What was saved with the last purge.
+    /// Returns the meta that was saved with the last purge.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -106,7 +107,7 @@ impl ReplicaStore {
         Ok(purged.map(|(_, meta)| meta))
     }
 
-    /// The last entry of the log, with its index.
+    /// Returns the last entry of the log, with its index.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -120,11 +121,11 @@ impl ReplicaStore {
         })
     }
 
-    /// Entries from `from` up to, without, `to`. Stops early once it has `max_bytes`, but returns at least one when
-    /// there is one. What lies before the first entry or behind the last is left out.
+    /// Returns the entries from `from` (inclusive) to `to` (exclusive). Stops early once it has `max_bytes`, but
+    /// returns at least one entry if there is one. Indexes before the first entry or after the last are left out.
     ///
     /// # Errors
-    /// `Corrupt`, naming replica and index, when an entry is damaged, or is missing while a later one exists.
+    /// `Corrupt`, with replica and index, when an entry is damaged, or is missing while a later one exists.
     pub fn read(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<(u64, Bytes)>, StorageError> {
         self.inner.shared.read(|engine| {
             let purged = recovery::read_purged(engine, self.replica)?.map(|(index, _)| index);
@@ -162,9 +163,9 @@ impl ReplicaStore {
         })
     }
 
-    /// Saves a snapshot in place of the current one: chunk by chunk in modest batches, which go through the committer
-    /// like everything else, and then in one step it becomes the current one and the old one is removed. A crash before
-    /// that step leaves the old one; its leftovers are removed at the next open.
+    /// Replaces the current snapshot. Writes the chunks in small batches, which go through the committer like all
+    /// writes. Then one atomic step makes the new snapshot current and removes the old one. A crash before that step
+    /// preserves the old snapshot; the next open removes the leftovers.
     ///
     /// # Errors
     /// When it could not be made durable; the old snapshot is then still the current one.
@@ -195,7 +196,7 @@ impl ReplicaStore {
         self.inner.commit(self.replica, Operation::SwitchSnapshot { generation, pieces: number, meta }).await
     }
 
-    /// The current snapshot: its meta and its chunks as they were saved.
+    /// Returns the current snapshot: its meta and its chunks as they were saved.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged or incomplete.
@@ -214,7 +215,7 @@ impl ReplicaStore {
         })
     }
 
-    /// The meta of the current snapshot, without reading its chunks.
+    /// Returns the meta of the current snapshot, without reading its chunks.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -223,15 +224,15 @@ impl ReplicaStore {
         Ok(pointer.map(|pointer| pointer.meta))
     }
 
-    /// Waits until everything that was handed over before is durable. What is read from then on has all of it.
+    /// Waits until everything that was submitted before is durable. Later reads see all of it.
     ///
     /// # Errors
-    /// When something of it could not be made durable.
+    /// When part of it could not be made durable.
     pub async fn flush(&self) -> Result<(), StorageError> {
         self.inner.commit(self.replica, Operation::Flush).await
     }
 
-    /// Removes everything of the replica in one step. Durable when it returns.
+    /// Removes all data of the replica atomically. Durable when it returns.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -292,8 +293,8 @@ impl ReplicaStore {
         Ok(engine.first(&key::of_entry(self.replica, from), &key::of_entry(self.replica, to))?.is_some())
     }
 
-    /// Whether an entry from `to` on shows that the one at `next` is missing: the log reaches behind the range that was
-    /// asked for, and does not only begin there.
+    /// Returns whether a log entry at or after `to` shows that the entry at `next` is missing: the log extends beyond
+    /// the requested range, and does not just begin there.
     fn has_entry_after(
         &self,
         engine: &dyn Engine,

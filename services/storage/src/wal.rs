@@ -1,9 +1,10 @@
-//! A strict look at RocksDB's write-ahead log before RocksDB reads it, and at its manifest, which has the same form.
+//! Checks RocksDB's write-ahead log strictly before RocksDB reads it, and its manifest, which has the same format.
 //!
-//! RocksDB notices a wrong checksum. It does not notice a damaged length near the end of the file, which it takes for
-//! a torn write, nor a type that turned into one of a recycled file, which it takes for old data: both would silently
-//! drop acknowledged writes. Here everything is refused but whole records followed by at most one that the end of the
-//! file cuts off. Such a torn tail was never acknowledged, since every write is synced before it is.
+//! RocksDB detects a wrong checksum. It does not detect a damaged length near the end of the file, which it treats as a
+//! torn write. Nor does it detect a type that changed into one of a recycled file, which it treats as old data. Both
+//! would silently drop acknowledged writes. This check accepts only complete records, followed by at most one record
+//! that the end of the file cuts off. Such a torn tail was never acknowledged, because every write is synced before its
+//! acknowledgement.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -19,7 +20,7 @@ const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
 
-/// Refuses the directory when one of its log files is damaged, naming the file and the place in it.
+/// Rejects the directory if one of its log files is damaged. The error names the file and the offset in it.
 pub(crate) fn check_directory(directory: &Path) -> Result<(), StorageError> {
     let place = directory.display().to_string();
     let failed = |error: std::io::Error| StorageError::io(&place, "listing the data directory", error);
@@ -63,11 +64,11 @@ struct Damage {
 
 #[derive(Default)]
 struct LogChecker {
-    /// Where the current block begins in the file.
+    /// Offset of the current block in the file.
     offset: u64,
-    /// Inside a write that spans several records.
+    /// Whether the current write continues in the next record.
     in_fragmented_write: bool,
-    /// From here on only zeros are acceptable: space that was allocated and never written.
+    /// Whether only zeros may follow: space that was allocated and never written.
     only_zeros: bool,
 }
 
@@ -99,7 +100,7 @@ impl LogChecker {
         Ok(())
     }
 
-    /// Records of a write come in order: first, middle ones, last; or one that is the full write.
+    /// Checks that the records of a write are in order: first, middle ones, last; or one full record.
     fn check_fragment_order(&mut self, kind: u8) -> Result<(), &'static str> {
         let (expected_inside, inside_after) = match kind {
             FULL => (false, false),
@@ -120,8 +121,8 @@ fn is_unwritten(rest: &[u8]) -> bool {
     rest[..HEADER_BYTES].iter().all(|byte| *byte == 0)
 }
 
-/// Whether a record that seems to be cut off by the end of the file is in truth a whole one whose length is damaged:
-/// its checksum holds for a shorter length, or another whole record begins somewhere behind its beginning.
+/// Returns whether a record that the end of the file seems to cut off is actually complete, with a damaged length. Its
+/// checksum then matches for a shorter length, or another complete record begins after its start.
 fn is_damaged_length(rest: &[u8]) -> bool {
     let mut checksum = crc32c::crc32c(&rest[6..HEADER_BYTES]);
     for byte in &rest[HEADER_BYTES..] {
@@ -141,7 +142,7 @@ fn is_damaged_length(rest: &[u8]) -> bool {
     })
 }
 
-/// `body` is the type and the payload of the record that begins with `record`.
+/// Returns whether the checksum matches. `body` is the type and the payload of the record that begins with `record`.
 fn checksum_matches(record: &[u8], body: &[u8]) -> bool {
     mask(crc32c::crc32c(body)) == stored_checksum(record)
 }
@@ -150,7 +151,8 @@ fn stored_checksum(record: &[u8]) -> u32 {
     u32::from_le_bytes([record[0], record[1], record[2], record[3]])
 }
 
-/// The form in which the format stores a checksum, so that a checksum of data with checksums in it stays a good one.
+/// Returns the masked form in which a checksum is stored, so that checksums of data that contains checksums stay
+/// effective.
 fn mask(checksum: u32) -> u32 {
     checksum.rotate_right(15).wrapping_add(0xa282_ead8)
 }

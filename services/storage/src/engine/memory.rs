@@ -1,4 +1,5 @@
-//! The twin: a disk in memory that survives the store that uses it, and that tests can crash, fill and damage.
+//! The in-memory engine: a disk in memory that outlives the store that uses it, and that tests can crash, fill and
+//! damage.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,12 +13,12 @@ use super::{Engine, KeyValue, Visitor};
 use crate::StorageError;
 use crate::batch::{Batch, Write};
 
-/// Where in a synced write a planned crash strikes.
+/// Where in a synced write a planned crash occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// Nothing of the write reaches the disk.
     BeforeSync,
-    /// The write reaches the disk, and nobody is told.
+    /// The write reaches the disk, but no callback reports it.
     AfterSync,
 }
 
@@ -32,7 +33,7 @@ struct DiskState {
     data: BTreeMap<Vec<u8>, Bytes>,
     bytes: usize,
     store_id: String,
-    /// Counts crashes; a store that was opened before the last one is detached.
+    /// Counts crashes; a store that was opened before the last crash is detached.
     crashes: u64,
     attached: bool,
     writes: u64,
@@ -49,18 +50,18 @@ impl Default for MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// An empty disk with a random store id.
+    /// Creates an empty disk with a random store id.
     pub fn new() -> Self {
         Self::with_store_id(&uuid::Uuid::new_v4().to_string())
     }
 
-    /// An empty disk whose store id is chosen, for simulations that must be the same in every run.
+    /// Creates an empty disk with a given store id, for deterministic simulations.
     pub fn with_store_id(store_id: &str) -> Self {
         Self { state: Arc::new(Mutex::new(DiskState { store_id: store_id.to_owned(), ..DiskState::default() })) }
     }
 
-    /// Loses power: whatever is not synced is gone, and the store that uses the disk is detached. Its later writes go
-    /// nowhere, and none of its callbacks claims success any more. The disk can be opened again at once.
+    /// Simulates a power loss: unsynced writes are lost, and the store that uses the disk is detached. Its later writes
+    /// have no effect, and none of its callbacks reports success any more. The disk can be reopened immediately.
     pub fn crash(&self) {
         self.state.lock().crash();
     }
@@ -76,7 +77,7 @@ impl MemoryDisk {
         self.state.lock().fail_next_sync = true;
     }
 
-    /// Bounds the disk to this many bytes of keys and values; a write beyond it fails as on a full disk.
+    /// Limits the disk to this many bytes of keys and values; a write beyond it fails as on a full disk.
     pub fn set_capacity(&self, bytes: Option<usize>) {
         self.state.lock().capacity = bytes;
     }
@@ -86,7 +87,7 @@ impl MemoryDisk {
         self.state.lock().sync_delay = delay;
     }
 
-    /// Flips one bit of a stored log entry. Answers whether there is such an entry.
+    /// Flips one bit of a stored log entry. Returns whether the entry exists.
     pub fn corrupt_entry(&self, replica: u64, index: u64) -> bool {
         let mut disk = self.state.lock();
         let Some(value) = disk.data.get_mut(&crate::key::of_entry(replica, index)) else { return false };
@@ -96,17 +97,17 @@ impl MemoryDisk {
         true
     }
 
-    /// Removes a stored log entry behind the store's back. Answers whether there was such an entry.
+    /// Removes a stored log entry without the store's knowledge. Returns whether the entry existed.
     pub fn remove_entry(&self, replica: u64, index: u64) -> bool {
         self.state.lock().data.remove(&crate::key::of_entry(replica, index)).is_some()
     }
 
-    /// Synced writes so far.
+    /// Returns the number of synced writes so far.
     pub fn writes(&self) -> u64 {
         self.state.lock().writes
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     pub fn used_bytes(&self) -> usize {
         self.state.lock().bytes
     }
@@ -160,7 +161,7 @@ impl DiskState {
     }
 }
 
-/// The hold of one open store on a disk.
+/// The attachment of one open store to a disk.
 pub(crate) struct MemoryEngine {
     disk: MemoryDisk,
     place: String,
@@ -233,7 +234,7 @@ impl Engine for MemoryEngine {
         if from >= to {
             return Ok(());
         }
-        // Pair by pair, so that the disk is not locked while the visitor runs.
+        // Reads pair by pair, so that the disk is not locked while the visitor runs.
         let mut after = Bound::Included(from.to_vec());
         loop {
             let next = {

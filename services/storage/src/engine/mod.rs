@@ -1,4 +1,4 @@
-//! The smallest layer: an ordered key-value store that writes a batch atomically and durably.
+//! The lowest layer: an ordered key-value store that writes a batch atomically and durably.
 
 pub(crate) mod memory;
 pub(crate) mod rocks;
@@ -17,26 +17,26 @@ pub(crate) type Visitor<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, St
 /// A key and its value as stored, checksum included.
 pub(crate) type KeyValue = (Vec<u8>, Bytes);
 
-/// What RocksDB and its twin have in common.
+/// The interface of RocksDB and the in-memory engine.
 pub(crate) trait Engine: Send + Sync {
-    /// Name for error messages: the data directory.
+    /// Returns the name for error messages: the data directory.
     fn location(&self) -> &str;
-    /// Writes the batch, all or nothing, and returns once it is on stable storage.
+    /// Writes the batch atomically, and returns once it is on stable storage.
     fn write_synced(&self, batch: &Batch) -> Result<(), StorageError>;
-    /// Bytes that can still be written, where that is limited and known.
+    /// Returns the bytes that can still be written, if that is limited and known.
     fn free_bytes(&self) -> Option<u64>;
-    /// Time that a simulated sync takes before the write.
+    /// Returns the time that a simulated sync takes before the write.
     fn sync_delay(&self) -> Duration {
         Duration::ZERO
     }
-    /// The value as stored, checksum included.
+    /// Returns the value as stored, checksum included.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
     /// Visits `from..to`; both bounds are of the same kind.
     fn scan(&self, from: &[u8], to: &[u8], visit: Visitor<'_>) -> Result<(), StorageError>;
-    /// The last pair of `from..to`; both bounds are of the same kind.
+    /// Returns the last pair of `from..to`; both bounds are of the same kind.
     fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<KeyValue>, StorageError>;
 
-    /// The first pair of `from..to`; both bounds are of the same kind.
+    /// Returns the first pair of `from..to`; both bounds are of the same kind.
     fn first(&self, from: &[u8], to: &[u8]) -> Result<Option<KeyValue>, StorageError> {
         let mut first = None;
         self.scan(from, to, &mut |key, value| {

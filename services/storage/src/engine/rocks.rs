@@ -31,7 +31,7 @@ impl RocksEngine {
                 let found = format!("with column family {unknown:?}");
                 return Err(StorageError::UnknownFormat { place, found, known: crate::recovery::FORMAT });
             }
-            // Families are created before the directory is marked as ours, so afterwards none may be missing.
+            // Column families are created before the directory is marked, so none may be missing from a marked one.
             let missing =
                 rocks_options::COLUMN_FAMILIES.iter().find(|(_, name)| !existing.iter().any(|found| found == name));
             if let (Some((_, name)), true) = (missing, directory.is_marked()) {
@@ -63,7 +63,7 @@ impl RocksEngine {
         options.set_iterate_lower_bound(from);
         options.set_iterate_upper_bound(to);
         options.set_verify_checksums(true);
-        // What is scanned is read once; it need not push anything out of the cache.
+        // A scan reads each block once, so it should not evict others from the cache.
         options.fill_cache(false);
         Ok(self.db.raw_iterator_cf_opt(self.column_family(ColumnFamilyId::of(from))?, options))
     }
@@ -129,7 +129,7 @@ impl Engine for RocksEngine {
     }
 }
 
-/// The column families of an existing database, or nothing when the directory has none yet.
+/// Returns the column families of an existing database, or `None` if the directory has no database yet.
 fn existing_column_families(path: &Path, place: &str) -> Result<Option<Vec<String>>, StorageError> {
     if !path.join("CURRENT").exists() {
         return Ok(None);
@@ -140,8 +140,8 @@ fn existing_column_families(path: &Path, place: &str) -> Result<Option<Vec<Strin
         .map_err(|error| open_error(path, place, "reading RocksDB's manifest", &error))
 }
 
-/// Why an existing database can't be opened. RocksDB does not always say in which file it found the damage, and a
-/// damaged file that names others makes it miss those.
+/// Explains why an existing database can't be opened. RocksDB does not always report in which file it found the damage.
+/// If a damaged file refers to others, RocksDB reports those as missing.
 fn open_error(path: &Path, place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
     let is_missing = error.as_ref().contains("No such file or directory");
     match storage_error(place, action, error) {
@@ -153,7 +153,7 @@ fn open_error(path: &Path, place: &str, action: &'static str, error: &rocksdb::E
     }
 }
 
-/// What is wrong, with the files that every open begins with where it names no file.
+/// Returns the description of the damage. If it names no file, adds the files that every open begins with.
 fn with_startup_files(path: &Path, what: &str) -> String {
     if what.contains(".sst") || what.contains(".log") {
         return what.to_owned();

@@ -1,15 +1,15 @@
-//! How RocksDB is set up, with the reason for each choice.
+//! RocksDB options, with the reason for each choice.
 
 use rocksdb::{BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, LogLevel, Options};
 
 use crate::key::ColumnFamilyId;
 use crate::limits;
 
-/// All column families. RocksDB insists on the first name.
+/// All column families. RocksDB requires the first name.
 pub(crate) const COLUMN_FAMILIES: [(ColumnFamilyId, &str); 3] =
     [(ColumnFamilyId::State, "default"), (ColumnFamilyId::Log, "log"), (ColumnFamilyId::Snapshot, "snapshot")];
 
-/// Name of a column family.
+/// Returns the name of a column family.
 pub(crate) fn column_family_name(family: ColumnFamilyId) -> &'static str {
     match family {
         ColumnFamilyId::State => COLUMN_FAMILIES[0].1,
@@ -18,41 +18,41 @@ pub(crate) fn column_family_name(family: ColumnFamilyId) -> &'static str {
     }
 }
 
-/// Options of the whole database.
+/// Returns the options of the whole database.
 pub(crate) fn db_options() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
-    // Damage found anywhere makes the open or the write fail instead of being passed over.
+    // Makes an open or a write fail on any damage, instead of skipping it.
     options.set_paranoid_checks(true);
-    // The default, PointInTime, takes damage in the middle of a log file for its end and silently drops all that
-    // follows, synced or not. AbsoluteConsistency would refuse a write that a power cut tore, which is no damage: it
-    // was never acknowledged. This mode takes the torn tail and refuses a wrong checksum; what it lets through (a
-    // damaged length or type near the end of the file) is refused by our own look at the files before (`wal`).
+    // The default, PointInTime, treats damage in the middle of a log file as its end and silently drops everything
+    // after it, synced or not. AbsoluteConsistency would reject a write torn by a power failure, which is no damage,
+    // because it was never acknowledged. This mode accepts the torn tail and rejects a wrong checksum. It accepts a
+    // damaged length or type near the end of the file; our own check of the files before the open rejects that (`wal`).
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
-    // A log file that was closed, and is missing or shorter than it was, is refused.
+    // Rejects a closed log file that is missing or shorter than it was.
     options.set_track_and_verify_wals_in_manifest(true);
-    // fdatasync: the data and the length of the file are on disk, its modification time need not be.
+    // fdatasync: the data and the length of the file are on disk; its modification time need not be.
     options.set_use_fsync(false);
-    // Bounds what a start has to replay, and with it the time of a start.
+    // Bounds the log that a start replays, and thereby the duration of a start.
     options.set_max_total_wal_size(limits::MAX_WAL_BYTES);
     options.set_max_open_files(limits::MAX_OPEN_FILES);
-    // Few background threads, and no periodic reports: an idle node uses no CPU for its storage.
+    // Few background threads and no periodic reports: an idle node uses no CPU for its storage.
     options.set_max_background_jobs(2);
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
-    // Spreads the writing back of flushes and compactions, so that the sync of a commit does not wait for all of it.
+    // Spreads the writeback of flushes and compactions, so that the sync of a commit does not wait for all of it.
     options.set_bytes_per_sync(1024 * 1024);
-    // One thread writes; concurrent insertion would only cost memory and atomics.
+    // There is one writer thread; concurrent insertion would only cost memory and atomics.
     options.set_allow_concurrent_memtable_write(false);
-    // RocksDB's own text log: warnings only, few and small files.
+    // RocksDB's own text log: only warnings, in few and small files.
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(4);
     options.set_max_log_file_size(4 * 1024 * 1024);
     options
 }
 
-/// The column families with their options; they share one block cache.
+/// Returns the column families with their options; they share one block cache.
 pub(crate) fn column_family_descriptors() -> Vec<ColumnFamilyDescriptor> {
     let cache = Cache::new_lru_cache(limits::BLOCK_CACHE_BYTES);
     COLUMN_FAMILIES
@@ -60,8 +60,9 @@ pub(crate) fn column_family_descriptors() -> Vec<ColumnFamilyDescriptor> {
         .map(|(family, name)| {
             let mut options = Options::default();
             options.set_write_buffer_size(limits::MEMTABLE_BYTES);
-            // Entries of a busy log are purged soon after they leave memory: to compress them, and to merge their files
-            // before that, costs more CPU than it saves disk. The state is a few short values. Snapshots are long and stay.
+            // Entries of a busy log are purged soon after they leave memory. Compressing them, and compacting their
+            // files before the purge, costs more CPU than it saves disk. The state is a few short values. Snapshots are
+            // large and stay.
             options.set_compression_type(match family {
                 ColumnFamilyId::Log | ColumnFamilyId::State => DBCompressionType::None,
                 ColumnFamilyId::Snapshot => DBCompressionType::Lz4,
@@ -71,7 +72,7 @@ pub(crate) fn column_family_descriptors() -> Vec<ColumnFamilyDescriptor> {
             }
             let mut table = BlockBasedOptions::default();
             table.set_block_cache(&cache);
-            // Newer than the default, with a checksum that also notices a block in the wrong place.
+            // Newer than the default, with a checksum that also detects a misplaced block.
             table.set_format_version(6);
             options.set_block_based_table_factory(&table);
             ColumnFamilyDescriptor::new(*name, options)
