@@ -14,8 +14,8 @@ use crate::shard_common::REVISION_LIMIT;
 pub const RESTORE_MARGIN: u64 = 1 << 40;
 
 impl ShardState {
-    /// Prepares a restored state for use. Backups of different shards are from different times. So each shard sends its
-    /// messages again, to open every account and namespace that the shard that owns it knows.
+    /// Prepares a restored state for use. Backups of different shards are from different times. So accounts and
+    /// namespaces shards send their open messages again, which opens every account and namespace that they know.
     ///
     /// # Errors
     /// When no space is left above the revisions.

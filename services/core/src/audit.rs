@@ -1,7 +1,7 @@
 //! The audit log of a shard: the latest actions and their actors.
 //!
-//! Two bounds apply: one per account and one per shard. So neither one account nor all together fill a shard, and an
-//! active account evicts no records of others until the shard as a whole is full.
+//! Two bounds apply: one per account and one per shard. So neither one account nor all together fill a shard. An active
+//! account evicts no records of others until the shard as a whole is full.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

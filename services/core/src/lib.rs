@@ -1,7 +1,7 @@
 //! The pure state machines of Holdfast: accounts, namespaces and locks.
 //!
 //! Purpose: decide, for one shard, what every command does. `apply(context, command)` is a pure function of the state,
-//! the context and the command, so that replicas that apply the same log have the same bytes.
+//! the context and the command. So replicas that apply the same log have the same bytes.
 //!
 //! Invariant: nothing here reads a clock, draws a random number, does I/O or waits. Time arrives in [`EntryContext`],
 //! random ids arrive in commands.

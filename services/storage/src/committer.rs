@@ -2,7 +2,7 @@
 //! sync, and calls the callbacks in order. While it syncs, the next batch accumulates, so no timer is needed.
 //!
 //! With RocksDB it is a thread, because a sync blocks. With the in-memory engine it is a task of the runtime that
-//! opened the store, so that a deterministic simulation decides when it runs, and a simulated crash ends it.
+//! opened the store. So a deterministic simulation decides when it runs, and a simulated crash ends it.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -135,8 +135,8 @@ impl Closure {
         self.untangled.get(kind).is_some_and(|sets| sets.iter().any(|(from, _)| *from == place))
     }
 
-    /// Returns the untangled requests that the owner waits for. If it waits for one request, it also waits for all
-    /// earlier requests with the same claims, because each waits for no less than its predecessor.
+    /// Returns the untangled requests that the owner waits for. If it waits for one, it also waits for all earlier ones
+    /// with the same claims, because each waits for no less than its predecessor.
     pub(super) fn untangled_blockers(&self, namespace: &Namespace, number: usize) -> UntangledBlockers {
         let mut ahead = UntangledBlockers::default();
         let mut open: BTreeSet<QueuePosition> = BTreeSet::new();
@@ -166,7 +166,7 @@ impl Closure {
         ahead
     }
 
-    /// Returns the last untangled request of each claim set in a claim queue before `before`, leaving out the requests
+    /// Returns the last untangled request of each claim set in a claim queue before `before`. Leaves out the requests
     /// that wait for the owner with that number.
     fn last_untangled_before(
         &self,

@@ -88,7 +88,7 @@ impl Namespace {
     }
 
     /// Evaluates a waiting request again. Returns what blocks it, or `None` if it can be granted. Prefers an earlier
-    /// request over a hold as the blocker, so that the end of a hold schedules the head of the queue and not all of it.
+    /// request over a hold as the blocker. So the end of a hold schedules the head of the queue and not all of it.
     pub(super) fn reevaluate(&self, place: QueuePosition) -> Option<BlockedOn> {
         let asked = self.evaluation_of(place);
         let mut waiters = Dependents::default();
@@ -142,7 +142,8 @@ impl Namespace {
         }
     }
 
-    /// Section 4, which is evaluated first.
+    /// Returns why a claim fails permanently: its hold is gone, or it can't change the mode. Checked before temporary
+    /// failures.
     fn permanent_failure(&self, asked: &Evaluation<'_>, index: usize) -> Option<Reason> {
         match self.claim_kind(asked, index) {
             ClaimKind::NotHeld => Some(Reason::NotHeld),

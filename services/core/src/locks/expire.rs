@@ -34,9 +34,8 @@ pub(super) struct WaitEnd {
     pub(super) position: QueuePosition,
 }
 
-/// The first deadline of a namespace. At equal times holds end before waits, so that no waiter receives
-/// `TIMEOUT_EXIT_CODE` for a lock that was free in time. `number` is the fencing token or the wait; no two namespaces
-/// of a shard share one.
+/// The first deadline of a namespace. At equal times holds end before waits, so that no waiter receives `TIMED_OUT` for
+/// a lock that was free in time. `number` is the fencing token or the wait; no two namespaces of a shard share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FirstDue {
     pub(super) at_ms: u64,

@@ -90,8 +90,8 @@ impl NamespaceTxn<'_> {
         self.ns.usage.grants = self.ns.usage.grants.saturating_add(1);
     }
 
-    /// Extends the owner's hold with the terms of this call. If the caller may have left, the hold does not become
-    /// permanent by it.
+    /// Extends the owner's hold with the terms of this call. A permanent hold stays permanent, even if this caller may
+    /// leave.
     fn extend(
         &mut self,
         node: NodeId,

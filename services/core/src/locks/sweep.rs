@@ -1,11 +1,11 @@
-//! Sweeps: commands that end much state at once, e.g. everything of an owner or a session, all holds of a path,
+//! Sweeps: commands that end much state at once. A sweep ends everything of an owner or a session, all holds of a path,
 //! everything of owners that are not alive, or everything that a client does not list.
 //!
 //! If the work exceeds a slice, a command begins it, and each following entry continues it: first waits in queue order,
 //! then holds in path order, then sessions. A sweep ends only state that existed when it began. Until it is finished:
 //! - holds of a released owner and of a deleted path count as over, and queued requests of the owner are not granted; a
 //!   waiter for the path is granted it when its last hold is gone;
-//! - a namespace under reset grants nothing at all; its holds stay valid until they end;
+//! - a namespace under reset grants nothing at all; its holds stay valid until the sweep ends them;
 //! - a session whose client reports its state is granted nothing.
 //!
 //! Other requests for this state have to be retried; releases, extensions and everything else proceed.

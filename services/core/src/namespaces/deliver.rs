@@ -6,8 +6,8 @@ use super::{AccountRecord, NamespacesState};
 use crate::{AccountId, AccountMessage, Limits, Namespace, Response};
 
 impl NamespacesState {
-    /// A message is confirmed when all messages that follow from it are, so that the deletion of an account is
-    /// acknowledged after its locks are gone. A repeat awaits all messages that are still pending for the account.
+    /// A message is confirmed when all messages that follow from it are. So the deletion of an account is acknowledged
+    /// after its locks are gone. A repeat awaits all messages that are still pending for the account.
     pub(super) fn deliver(&mut self, source: &str, number: u64, message: &AccountMessage) -> (Response, Option<u64>) {
         let is_new = self.common.inbox.accept(source, number);
         let account = match message {

@@ -24,7 +24,7 @@ pub enum Effect {
         request_id: Option<String>,
         /// The claims: each path once, in the order of the request.
         claims: Vec<Claim>,
-        /// `Granted`, or `Refused` with `TIMEOUT_EXIT_CODE`, `ENDED` or `UPGRADE`.
+        /// `Granted`, or `Refused` with `TIMED_OUT`, `ENDED` or `UPGRADE`.
         outcome: AcquireOutcome,
         /// The claimed locks at the time the effect is taken, in path order.
         locks: Vec<LockView>,

@@ -213,7 +213,8 @@ pub struct Cancel {
     pub attempt: u64,
 }
 
-/// An acquire whose call replaces calls that left for good: their attempts no longer count.
+/// An acquire whose call replaces others: they left for good, or this call may be their retry. Their attempts no longer
+/// count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reattach {
     /// The acquire.

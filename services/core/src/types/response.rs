@@ -182,8 +182,8 @@ pub struct Reply {
     /// The shard clock of the outcome in milliseconds: the running clock for queries. `remaining_ms` is a deadline
     /// minus this.
     pub clock_ms: u64,
-    /// If set, the reply must wait: until the message with this number has left the shard's outbox or, in a locks
-    /// shard, until the work that began at this revision is finished.
+    /// The number that the reply must wait for, if any. In a locks shard, the work that began at this revision must
+    /// finish; elsewhere, the message with this number must leave the shard's outbox.
     pub awaits: Option<u64>,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// A version of the rules: the meaning of commands, the bounds, and the set of commands. Every replica and every later
-/// release applies an entry by the rules that it was written under, so replicas of two releases reach the same state.
+/// release applies an entry by the rules that it was written under. So replicas of two releases reach the same state.
 /// The first release with a number fixes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rules(pub u16);
