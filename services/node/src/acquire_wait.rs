@@ -1,4 +1,4 @@
-//! Acquires that may wait: the answer is held back until the wait is over.
+//! Acquires that may wait: the reply is deferred until the wait ends.
 
 use bytes::Bytes;
 use holdfast_core::{
@@ -15,9 +15,9 @@ use crate::deferred::ReplyHandle;
 use crate::leader::{Attachment, RECONNECT_GRACE, cancel_all};
 use crate::replica::Replica;
 
-/// How long a place is kept for a caller whose poll has ended.
+/// How long the request stays queued after the caller's poll ends.
 const POLL_GRACE: Duration = Duration::from_secs(10);
-/// How long it may take to give a place up before it is left to the duty that looks for forsaken ones.
+/// Timeout of a cancel. After it, the wait reaper cancels the orphaned request.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One acquire and its caller.
@@ -30,7 +30,7 @@ pub(crate) struct AcquireWait<'a> {
     pub(crate) deadline: Instant,
 }
 
-/// Why the waiting ended.
+/// Why the wait ended.
 enum WaitEnd {
     Resolved(Bytes),
     LeadershipLost,
@@ -40,7 +40,7 @@ enum WaitEnd {
 }
 
 impl AcquireWait<'_> {
-    /// The outcome, with the number of the attempt. There is none when nobody is left to hear of it.
+    /// Returns the outcome and the attempt number, or `None` if the caller has disconnected.
     pub(crate) async fn acquire(&self, acquire: Acquire) -> Option<(Outcome, u64)> {
         let machine = &self.replica.machine;
         let command = LocksCommand::Acquire(acquire);
@@ -78,8 +78,9 @@ impl AcquireWait<'_> {
             .flatten()
         {
             Some(Attachment::Resolved(reply)) => return self.deliver(acquire, wait, reply),
-            // It was settled by a leader that is none any more, or another one leads by now: the caller asks again. It is
-            // told first that the request has its place: without another leader in time it must not be taken for undone.
+            // A former leader resolved the wait, or another replica leads now: the caller retries. It is notified first
+            // that the request is queued, so that it doesn't assume the request was never proposed if no new leader is
+            // elected in time.
             None => {
                 self.caller.defer().await;
                 return Some(not_leader(self.replica));
@@ -117,7 +118,8 @@ impl AcquireWait<'_> {
         }
     }
 
-    /// Where the request stands now. One that was settled this very moment is asked for again by its caller.
+    /// Returns the current position of the request. If the request was resolved meanwhile, the caller repeats the
+    /// acquire.
     fn current_position(&self, namespace: &NamespaceRef, enqueued: &Enqueued) -> Outcome {
         let query = Query::WaitStatus { namespace: namespace.clone(), wait: enqueued.wait };
         let reply = self.replica.machine.with_leader_state(self.term, |core, _| core.query(core.clock_ms(), &query));
@@ -130,7 +132,7 @@ impl AcquireWait<'_> {
         }
     }
 
-    /// The caller gave up. Its place is given up with it unless others wait there too.
+    /// Cancels the attempt of a caller that cancelled. The request stays queued if other callers are attached.
     async fn cancel(&self, acquire: &Acquire, wait: WaitId) {
         let machine = &self.replica.machine;
         let leaves = machine.with_leader_state(self.term, |_, table| {
@@ -148,7 +150,7 @@ impl AcquireWait<'_> {
         }
     }
 
-    /// The wait is over. A caller that was cut off before it could hear of its grant may come back for it.
+    /// Ends the wait. A caller that disconnected before it received the grant may reconnect and collect it.
     fn deliver(&self, acquire: &Acquire, wait: WaitId, reply: Bytes) -> Option<Outcome> {
         if !self.caller.is_disconnected() {
             return Some(Outcome::Reply(reply));

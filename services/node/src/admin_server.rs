@@ -1,4 +1,4 @@
-//! What an operator asks of a node, and what tells others of its cluster config.
+//! The operators' gRPC service of a node; it also publishes the cluster config to other processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use tonic::{Request, Response, Status};
 use crate::node::NodeInner;
 use crate::replica::Replica;
 
-/// Largest cluster config taken, in bytes.
+/// Largest cluster config accepted, in bytes.
 const MAX_CONFIG_BYTES: usize = 16 * 1024 * 1024;
-/// Longest time for which an answer is held back.
+/// Longest time for which a reply is deferred.
 const MAX_LONG_POLL: Duration = Duration::from_secs(60);
-/// How long handing a leadership over may take.
+/// Timeout of a leadership transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Parts of a backup handed to the transport ahead of what it has sent.
+/// Parts of a backup buffered ahead of the transport.
 const MAX_BUFFERED_PARTS: usize = 4;
 
 pub(crate) struct AdminServer {
@@ -79,7 +79,7 @@ impl OperationsService for AdminServer {
         let next = ClusterConfig::from_json(&request.into_inner().config)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let shared = Arc::clone(&self.shared);
-        // It goes on when the caller does not wait: a config is taken as a whole.
+        // The task continues if the caller disconnects: a config is applied as a whole.
         let taken = spawn_temporary("operation", async move { shared.reconfigure(next).await }).await;
         let taken = taken.map_err(|error| Status::internal(error.to_string()))?;
         taken.map_err(|refused| Status::failed_precondition(refused.to_string()))?;
@@ -117,7 +117,7 @@ impl OperationsService for AdminServer {
             let chunks = backup.chunks.into_iter().map(|chunk| BackUpPart { head: None, chunk });
             for part in std::iter::once(head).chain(chunks) {
                 if parts.send(Ok(part)).await.is_err() {
-                    // The caller has gone.
+                    // The caller disconnected.
                     return;
                 }
             }

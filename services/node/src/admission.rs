@@ -1,4 +1,4 @@
-//! Refusing what there is no room for, before it is proposed. What is in the log is always applied.
+//! Rejects commands for which there is no memory before they are proposed. Entries in the log are always applied.
 
 use bytes::Bytes;
 use holdfast_core::{Command, CommandError, LocksCommand, Reply, Response, codec};
@@ -6,17 +6,17 @@ use holdfast_replication::StateMachine;
 
 use crate::machine::ShardMachine;
 
-/// What became of a command that is to be proposed.
+/// Admission result of a command.
 pub(crate) enum Admission {
-    /// To be proposed.
+    /// Propose the command.
     Admitted(Bytes),
-    /// A list of commands, without those for which there is no room: where they were, and why not.
+    /// Propose a batch without the commands that lack memory; their positions and errors follow.
     Partial(Bytes, Vec<(usize, CommandError)>),
-    /// Not to be proposed: the reply.
+    /// Don't propose; return this reply.
     Rejected(Bytes),
 }
 
-/// Looks whether there is room for what a command makes.
+/// Checks whether there is memory for the state that a command creates.
 pub(crate) fn admit(machine: &ShardMachine, term: u64, bytes: Bytes) -> Admission {
     if !machine.is_under_pressure() {
         return Admission::Admitted(bytes);
@@ -27,7 +27,7 @@ pub(crate) fn admit(machine: &ShardMachine, term: u64, bytes: Bytes) -> Admissio
             Ok(()) => Admission::Admitted(bytes),
             Err(refusal) => Admission::Rejected(encode_reply(machine, Err(refusal))),
         },
-        // Whatever can't be read is refused where it is proposed.
+        // The proposal path rejects undecodable commands.
         Ok(_) | Err(_) => Admission::Admitted(bytes),
     }
 }
@@ -51,12 +51,12 @@ fn admit_batch(machine: &ShardMachine, term: u64, bytes: Bytes, commands: Vec<Lo
     Admission::Partial(codec::encode(&command).into(), refused)
 }
 
-/// Says of a list in its places what was refused of it.
+/// Inserts the rejected commands' errors into the batch reply, at their original positions.
 pub(crate) fn merge_rejected(bytes: Bytes, refused: Vec<(usize, CommandError)>) -> Bytes {
     let Ok(mut reply) = codec::decode::<Reply>(&bytes) else { return bytes };
     let Ok(Response::Batch(outcomes)) = &mut reply.outcome else { return bytes };
     for (place, refusal) in refused {
-        // They come in order, so that each finds its place.
+        // Positions are ascending, so each index is right when its error is inserted.
         outcomes.insert(place.min(outcomes.len()), Err(refusal));
     }
     codec::encode(&reply).into()
@@ -86,7 +86,7 @@ mod tests {
         codec::encode(&Command::Locks(command)).into()
     }
 
-    /// A shard in which a lock is held, of a node that has more memory than that or has none left.
+    /// A shard with one held lock, on a node with this memory limit.
     fn machine(limit: u64) -> ShardMachine {
         let machine = ShardMachine::new(Application::Locks, "locks_00", None, None).with_memory(NodeMemory::new(limit));
         let message = NamespaceMessage::open(namespace(), Limits::default());

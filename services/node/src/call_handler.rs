@@ -1,4 +1,4 @@
-//! One call of a gateway, from frame to answer.
+//! Handles one call of a gateway, from frame to reply.
 
 use bytes::Bytes;
 use holdfast_core::shard::Application;
@@ -15,7 +15,7 @@ use crate::deferred::ReplyHandle;
 use crate::replica::Replica;
 use crate::{query, subscribe};
 
-/// Answers a call; nothing when nobody is left to hear it. `replica` is the one that it is addressed to, if this node
+/// Handles a call. Returns `None` if the caller has disconnected. `replica` is the addressed replica, if this node
 /// hosts it.
 pub(crate) async fn handle_call(
     replica: Option<&Replica>,
@@ -47,12 +47,12 @@ pub(crate) async fn handle_call(
     Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules })
 }
 
-/// Whether other answers to the call may come before the last one.
+/// Returns true if the call may get other replies before the final one.
 pub(crate) fn may_be_deferred(call: &Call) -> bool {
     call.hold_ms > 0 || matches!(call.body, Some(Body::Follow(_)))
 }
 
-/// Only an acquire of a locks shard waits.
+/// Handles an acquire. Commands other than an acquire of a locks shard never wait.
 async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
     match codec::decode(&bytes) {
         Ok(Command::Locks(LocksCommand::Acquire(acquire))) => waiting.acquire(acquire).await,
@@ -83,7 +83,7 @@ async fn handle_command(replica: &Replica, term: u64, bytes: Bytes, deadline: In
     }
 }
 
-/// Why a command has no reply.
+/// Returns the outcome for a proposal error.
 pub(crate) fn rejection(error: ProposeError) -> Outcome {
     match error {
         ProposeError::NotLeader(not_leader) => not_leader_outcome(not_leader),
@@ -93,8 +93,8 @@ pub(crate) fn rejection(error: ProposeError) -> Outcome {
     }
 }
 
-/// Holds a reply back until what it depends on is done: in a locks shard by the entries that follow, otherwise by the
-/// shards that have to confirm it.
+/// Defers a reply until its work is complete: in a locks shard, by later entries; otherwise, by confirmations of other
+/// shards.
 async fn wait_for_completion(replica: &Replica, bytes: Bytes, deadline: Instant) -> Outcome {
     if Reply::awaits_nothing(&bytes) {
         return Outcome::Reply(bytes);
@@ -117,7 +117,7 @@ async fn wait_for_completion(replica: &Replica, bytes: Bytes, deadline: Instant)
             }
             JobState::Unknown => return Outcome::Unknown("what the reply awaits is not known any more".into()),
         }
-        // A replica that no longer leads delivers nothing; the caller repeats the command at the next leader.
+        // A replica that no longer leads delivers nothing; the caller retries the command at the next leader.
         if leadership.borrow_and_update().is_none() {
             return Outcome::Unknown("leadership ended before it was done".into());
         }
@@ -157,7 +157,7 @@ async fn handle_query(
     }
 }
 
-/// Sends the caller to the leader that the replica knows of.
+/// Redirects the caller to the leader that the replica knows.
 pub(crate) fn not_leader(replica: &Replica) -> Outcome {
     not_leader_outcome(replica.group.not_leader())
 }

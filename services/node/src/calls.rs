@@ -1,4 +1,4 @@
-//! One connection of a gateway: many calls in flight, several in a frame.
+//! Serves one connection of a gateway: many calls in flight, several per frame.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::deferred::{DeferredCalls, ReplyHandle};
 use crate::node::NodeInner;
 use crate::replica::Replica;
 
-/// Calls under way on one connection; further frames are not read until some are answered.
+/// Calls in flight on one connection. At the limit the node reads no further frames.
 const MAX_CALLS: usize = 16_384;
-/// Answers in one frame.
+/// Replies in one frame.
 const MAX_FRAME_ANSWERS: usize = 256;
 /// Bytes of replies in one frame with several.
 const MAX_FRAME_BYTES: usize = 1024 * 1024;
-/// Bytes of one reply: below what gateways take as a frame.
+/// Bytes of one reply; below the gateways' frame limit.
 const MAX_REPLY_BYTES: usize = 8 * 1024 * 1024;
 
-/// Reads frames until the connection ends or a newer one of the same caller takes its place.
+/// Reads frames until the connection ends or a newer connection of the same caller supersedes it.
 pub(crate) async fn serve_connection(
     shared: Arc<NodeInner>,
     mut frames: Streaming<CallFrame>,
@@ -49,7 +49,8 @@ pub(crate) async fn serve_connection(
         for call in frame.calls {
             let permit = tokio::select! {
                 biased;
-                // What was read but not begun is dropped too: its repeat may have come over the newer connection.
+                // Calls that were read but not started are dropped too: their retries may have arrived over the newer
+                // connection.
                 () = superseded.cancelled() => return,
                 permit = Arc::clone(&room).acquire_owned() => permit,
             };
@@ -70,7 +71,7 @@ pub(crate) async fn serve_connection(
             }
             spawn_temporary("call", async move {
                 let answer = handle_one(&shared, call, received, None).await;
-                // The caller may be gone; it knows that the outcome is not known.
+                // The caller may have disconnected; it then treats the outcome as unknown.
                 if let Some(answer) = answer {
                     let _ = answers.send(answer).await;
                 }
@@ -89,7 +90,7 @@ async fn handle_one(shared: &NodeInner, call: Call, received: Instant, caller: O
     handle_call(replica.as_deref(), call, received, caller).instrument(span).await
 }
 
-/// Names the client's call in logs and traces. Calls of nobody in particular, of which there are many more, have none.
+/// Creates the span that carries the client's request id. Calls without a request id, by far the most, get no span.
 fn call_span(call: &Call, replica: Option<&Replica>) -> Span {
     if call.request_id.is_empty() {
         return Span::none();
@@ -102,7 +103,7 @@ fn call_span(call: &Call, replica: Option<&Replica>) -> Span {
     span
 }
 
-/// Calls whose answers are held back take no room from the others.
+/// Handles a call that may be deferred. It releases its permit, so that deferred calls take no capacity from others.
 async fn handle_deferred(
     shared: Arc<NodeInner>,
     call: Call,
@@ -118,7 +119,7 @@ async fn handle_deferred(
     }
 }
 
-/// Puts whatever answers are ready into one frame, or into several when they are large.
+/// Coalesces ready replies into one frame, or into several if they are large.
 async fn send_answers(mut collected: mpsc::Receiver<Answer>, out: mpsc::Sender<Result<AnswerFrame, Status>>) {
     let mut ready = Vec::with_capacity(MAX_FRAME_ANSWERS);
     while collected.recv_many(&mut ready, MAX_FRAME_ANSWERS).await > 0 {
@@ -149,8 +150,8 @@ fn reply_bytes(answer: &Answer) -> usize {
     }
 }
 
-/// A reply that no frame can carry becomes an answer that says so: it must not end the connection, which carries the
-/// calls of every tenant.
+/// Replaces a reply that exceeds the frame limit with an error. It must not end the connection, which carries the calls
+/// of every tenant.
 fn limit_reply_size(answer: Answer) -> Answer {
     let bytes = reply_bytes(&answer);
     if bytes <= MAX_REPLY_BYTES {

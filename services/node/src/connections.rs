@@ -1,26 +1,26 @@
-//! Which connection of a caller is its latest.
+//! Tracks the latest connection of each caller.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// Callers remembered; the oldest connections are forgotten first, which only means that late frames of theirs are
-/// read like any other.
+/// Callers remembered. Those with the oldest connections are evicted first; late frames of an evicted caller are then
+/// handled like any other.
 const MAX_CALLERS: usize = 4_096;
 
-/// The latest connection of each caller. A newer one ends those before it: what was not read of them is dropped, so
-/// that a delayed copy of a command can't arrive after its repeat.
+/// The latest connection of each caller. A newer connection closes earlier ones and drops their unread frames, so that
+/// a delayed copy of a command can't arrive after its retry.
 #[derive(Default)]
 pub(crate) struct InboundConnections {
     latest: Mutex<HashMap<String, (u64, CancellationToken)>>,
 }
 
 impl InboundConnections {
-    /// Registers a connection. The token is cancelled when a newer one of the same caller comes.
+    /// Registers a connection. A newer connection of the same caller cancels the token.
     ///
     /// # Errors
-    /// When a newer one is there already.
+    /// When a newer one is already registered.
     pub(crate) fn register(&self, caller: &str, number: u64) -> Result<CancellationToken, &'static str> {
         let mut latest = self.latest.lock();
         if let Some((known, token)) = latest.get(caller) {
@@ -39,18 +39,18 @@ impl InboundConnections {
         Ok(token)
     }
 
-    /// A connection has ended.
+    /// Records the end of a connection.
     pub(crate) fn ended(&self, caller: &str, number: u64) {
         let latest = self.latest.lock();
         if let Some((known, token)) = latest.get(caller)
             && *known == number
         {
-            // The number stays known, so that an older connection that is still on its way is refused.
+            // The number is kept, so that an older connection that arrives late is rejected.
             token.cancel();
         }
     }
 
-    /// Ends every connection.
+    /// Closes every connection.
     pub(crate) fn close_all(&self) {
         for (_, token) in self.latest.lock().values() {
             token.cancel();

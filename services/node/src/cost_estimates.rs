@@ -1,17 +1,17 @@
-//! What the commands of an account are expected to take, by what those before took.
+//! Estimates the cost of an account's commands from the measured cost of its earlier ones.
 
 use std::collections::HashMap;
 
 use holdfast_core::AccountId;
 use tokio::time::{Duration, Instant};
 
-/// Accounts that are remembered, each of which lately had commands much dearer than they look.
+/// Accounts tracked: those whose recent commands cost much more than their minimum.
 const MAX_ACCOUNTS: usize = 1_024;
-/// Ratios are kept in sixteenths.
+/// Ratios are stored in sixteenths.
 const ONE: u64 = 16;
-/// What is known counts for so many parts beside the newest.
+/// Weight of the known ratio relative to the newest sample.
 const SMOOTHING: u64 = 16;
-/// The ratio of an account that sends nothing halves in that time.
+/// The ratio of an idle account halves in this time.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
@@ -27,21 +27,21 @@ impl Ratio {
     }
 }
 
-/// By how much the commands of each account are dearer than [`holdfast_core::Command::min_units`] says. Those of an account
-/// that is not listed take less than twice that.
+/// Ratio of actual to minimum cost ([`holdfast_core::Command::min_units`]) per account. An unlisted account's commands
+/// cost less than twice the minimum.
 #[derive(Debug, Default)]
 pub(crate) struct CostEstimates {
     ratios: HashMap<AccountId, Ratio>,
 }
 
 impl CostEstimates {
-    /// What a command of an account is expected to take, by what it takes at least.
+    /// Returns the expected cost of an account's command, given its minimum cost.
     pub(crate) fn price(&self, account: AccountId, min_units: u64, now: Instant) -> u64 {
         let ratio = self.ratios.get(&account).map_or(ONE, |ratio| ratio.now(now));
         min_units.saturating_mul(ratio) / ONE
     }
 
-    /// Learns what a command took. A dear one counts at once, cheap ones little by little.
+    /// Records the cost of a command. An expensive command counts fully at once; cheap ones lower the ratio gradually.
     pub(crate) fn record(&mut self, account: AccountId, min_units: u64, units: u64, now: Instant) {
         let newest = units.saturating_mul(ONE) / min_units.max(1);
         let known = self.ratios.get(&account).map(|ratio| ratio.now(now));
@@ -55,7 +55,7 @@ impl CostEstimates {
             return;
         }
         if self.ratios.len() >= MAX_ACCOUNTS && !self.ratios.contains_key(&account) {
-            // Rare, and those that are left are dear.
+            // Rare: only accounts with expensive commands remain.
             self.ratios.retain(|_, ratio| ratio.now(now) >= 4 * ONE);
             if self.ratios.len() >= MAX_ACCOUNTS {
                 return;

@@ -3,7 +3,7 @@
 use holdfast_auth::{ClusterSecret, ServiceSigner, ServiceVerifier};
 use holdfast_replication::Credentials;
 
-/// Signs this node's calls and checks those of others.
+/// Signs this node's calls and verifies those of other nodes.
 pub(crate) struct ServiceCredentials {
     signer: ServiceSigner,
     verifier: ServiceVerifier,
@@ -20,7 +20,7 @@ impl Credentials for ServiceCredentials {
         match self.signer.token() {
             Ok(token) => format!("Bearer {}", token.expose()),
             Err(error) => {
-                // The peer refuses the call, which says so a second time where it matters.
+                // The peer rejects the call and logs the failure as well.
                 tracing::error!(%error, "can't sign a service token");
                 String::new()
             }

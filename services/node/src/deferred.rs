@@ -1,4 +1,4 @@
-//! The other end of a call whose answer may be held back.
+//! Reply handles of calls whose replies may be deferred.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Calls of one connection whose answers are held back at a time.
+/// Deferred calls of one connection.
 const MAX_DEFERRED_CALLS: usize = 300_000;
 
-/// Who waits for the answer to one call.
+/// Sends replies to the caller of one call.
 pub(crate) struct ReplyHandle {
     pub(crate) call: u64,
     pub(crate) answers: mpsc::Sender<Answer>,
-    /// Cancelled when the caller no longer waits.
+    /// Cancelled when the caller cancels the call.
     pub(crate) cancelled: CancellationToken,
-    /// Cancelled when the connection has ended: the caller may come back over another one.
+    /// Cancelled when the connection ends; the caller may return over another one.
     pub(crate) disconnected: CancellationToken,
 }
 
 impl ReplyHandle {
-    /// Says that the answer comes later.
+    /// Notifies the caller that the reply is deferred.
     pub(crate) async fn defer(&self) {
         self.send(Outcome::Held(Held {})).await;
     }
 
-    /// Says what happened to the session that is followed; false when nobody hears it.
+    /// Sends an update of the subscribed session. Returns false if the connection has ended.
     pub(crate) async fn send_update(&self, notice: Bytes) -> bool {
         self.send(Outcome::Notice(notice)).await
     }
@@ -44,12 +44,12 @@ impl ReplyHandle {
     }
 }
 
-/// The calls of one connection whose answers are held back, so that their callers can give them up.
+/// The deferred calls of one connection, so that callers can cancel them.
 #[derive(Clone, Default)]
 pub(crate) struct DeferredCalls(Arc<Mutex<HashMap<u64, CancellationToken>>>);
 
 impl DeferredCalls {
-    /// What tells that the caller gave up; nothing when too many are held back already.
+    /// Registers a call and returns its cancellation token, or `None` if too many calls are deferred.
     pub(crate) fn register(&self, call: u64) -> Option<CancellationToken> {
         let mut calls = self.0.lock();
         if calls.len() >= MAX_DEFERRED_CALLS {

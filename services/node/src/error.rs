@@ -1,4 +1,4 @@
-//! Why a node can't start.
+//! Errors that prevent a node from starting.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,50 +12,50 @@ use crate::restore::RestoreError;
 /// A node can't start. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The cluster config is refused.
+    /// The cluster config is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The node is not in it.
+    /// The config doesn't contain the node.
     #[error("node {node} is not in the cluster config, which has {known}; check --node-id and --cluster-config")]
     UnknownNode {
-        /// As given.
+        /// The given node id.
         node: String,
-        /// Those that are.
+        /// The node ids in the config.
         known: String,
     },
-    /// A config that came while the node ran can't be kept.
+    /// A config received while the node ran can't be stored.
     #[error("can't write {}: {reason}; free some space or correct its permissions", path.display())]
     ConfigNotStored {
-        /// Where.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// The I/O error.
         reason: io::Error,
     },
-    /// A backup can't be restored, or was not restored to the end.
+    /// A backup can't be restored, or its restore is incomplete.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// The address can't be listened on.
+    /// The address can't be bound.
     #[error("can't listen on {address}: {reason}; stop the process that uses it, or change the address of the node")]
     Listen {
         /// The address.
         address: String,
-        /// The system's reason.
+        /// The I/O error.
         reason: io::Error,
     },
-    /// The data was written by a later release.
+    /// A later release wrote the data.
     #[error(
         "{}: its data goes by rules {seen}, and this program knows rules {known}; start the node with the release that \
          it ran before, or a later one", data_dir.display()
     )]
     UnsupportedRules {
-        /// Where.
+        /// The data directory.
         data_dir: PathBuf,
-        /// The highest rules that a replica here went by.
+        /// The highest rules that a replica here has used.
         seen: u16,
-        /// Those that this program knows.
+        /// The rules that this program knows.
         known: KnownRules,
     },
-    /// The data directory is refused.
+    /// The data directory can't be opened.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A replica can't start.

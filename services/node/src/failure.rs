@@ -1,4 +1,4 @@
-//! What is told of a state machine that could not go on.
+//! Describes failures of a state machine.
 
 use bytes::Bytes;
 use holdfast_core::{Command, LocksCommand, NamespaceMessage, NamespaceRef, codec};
@@ -8,7 +8,7 @@ use holdfast_supervise::CaughtPanic;
 /// Longest text of a command, in bytes.
 const MAX_COMMAND_BYTES: usize = 2_048;
 
-/// A panic in the middle of an entry.
+/// Describes a panic in the middle of an entry.
 pub(crate) fn from_panic(step: ApplyStep, commands: &[Bytes], panicked: CaughtPanic) -> ApplyFailure {
     let (namespace, command) = match step {
         ApplyStep::Expiry => Default::default(),
@@ -17,13 +17,13 @@ pub(crate) fn from_panic(step: ApplyStep, commands: &[Bytes], panicked: CaughtPa
     ApplyFailure { step, namespace, command, message: panicked.to_string(), backtrace: panicked.backtrace }
 }
 
-/// A command that can't be read.
+/// Describes a command that can't be decoded.
 pub(crate) fn from_undecodable(number: u32, bytes: &[u8], error: StateMachineError) -> ApplyFailure {
     let (namespace, command) = describe(bytes);
     ApplyFailure { step: ApplyStep::Command(number), namespace, command, message: error.0, backtrace: String::new() }
 }
 
-/// The machine has failed before.
+/// Describes a state machine that failed earlier.
 pub(crate) fn already_failed() -> ApplyFailure {
     let (namespace, command, backtrace) = Default::default();
     ApplyFailure {
@@ -35,7 +35,7 @@ pub(crate) fn already_failed() -> ApplyFailure {
     }
 }
 
-/// The namespace that a command is about, and the command in words.
+/// Returns the namespace of a command, and the command as text.
 fn describe(bytes: &[u8]) -> (String, String) {
     let Ok(command) = codec::decode::<Command>(bytes) else {
         return (String::new(), format!("{} bytes that can't be read", bytes.len()));

@@ -12,22 +12,22 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::node::Node;
 
-/// Bytes that one side may write ahead of the other's reading.
+/// Bytes that one side may write before the other reads them.
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Connections that wait to be accepted.
+/// Connections in the accept backlog.
 const BACKLOG: usize = 16;
 
-/// Connects to the node of this process, whatever the address.
+/// Connects to this process's node, regardless of the address.
 pub struct InProcessDialer {
     connections: mpsc::Sender<DuplexStream>,
 }
 
-/// The other end.
+/// Accepts the dialer's connections.
 pub struct InProcessListener {
     connections: Mutex<mpsc::Receiver<DuplexStream>>,
 }
 
-/// Both ends.
+/// Creates a connected dialer and listener.
 pub fn in_process() -> (InProcessDialer, InProcessListener) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     (InProcessDialer { connections: sender }, InProcessListener { connections: Mutex::new(receiver) })
@@ -37,7 +37,7 @@ impl Dialer for InProcessDialer {
     fn connect(&self, _address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>> {
         let connections = self.connections.clone();
         Box::pin(async move {
-            // The name is never looked up: the connector below makes the connection.
+            // The name is never resolved: the connector below makes the connection.
             let endpoint = Endpoint::from_static("http://node.in-process");
             let connector = tower::service_fn(move |_: Uri| {
                 let connections = connections.clone();
@@ -60,7 +60,7 @@ impl Listener for InProcessListener {
     async fn accept(&mut self) -> (DuplexStream, ()) {
         match self.connections.lock().await.recv().await {
             Some(connection) => (connection, ()),
-            // No connector is left, so no connection will ever come.
+            // No dialer is left, so no further connection arrives.
             None => std::future::pending().await,
         }
     }
@@ -71,7 +71,7 @@ impl Listener for InProcessListener {
 }
 
 impl InProcessListener {
-    /// Serves the node's gRPC to the connector's connections, for as long as it is polled.
+    /// Serves the node's gRPC to the dialer's connections while the future is polled.
     ///
     /// # Errors
     /// When serving fails.

@@ -1,11 +1,10 @@
-//! A node: hosts the replicas that the cluster config gives it.
+//! A node: hosts the replicas that the cluster config assigns to it.
 //!
-//! Purpose: start and recover replicas, form new groups once, answer the calls of gateways, and do what only a leader
-//! does: end what is due, deliver the outbox, keep sessions alive, hold back the answers of those who wait, tell those
-//! who follow.
+//! Purpose: start and recover replicas, bootstrap new groups once, serve gateways' calls, and run the leader tasks: end
+//! what is due, deliver the outbox, keep sessions alive, defer replies of waiting callers, notify subscribers.
 //!
-//! Invariant: everything that a leader originates goes through the log; a duty ends with the leadership that began it,
-//! and a new leader needs nothing but the state.
+//! Invariant: every change that a leader originates goes through the log; a leader task ends with its leadership, and a
+//! new leader needs only the state.
 //!
 //! Deliberately unknown here: tenants' keys, HTTP calls of tenants, openraft, RocksDB.
 

@@ -1,4 +1,4 @@
-//! Signs of life of sessions: kept by the leader, in no log.
+//! Keep-alives of sessions: kept in the leader's memory, not in the log.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::NamespaceKey;
 
-/// A leader that was not seen to run for longer than this adds the rest to every session's allowance.
+/// If the leader did not run for longer than this, it extends every session's deadline by the excess.
 const MAX_STEP: Duration = Duration::from_millis(250);
 
-/// Names a session within a shard.
+/// Identifies a session within a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SessionKey(NamespaceKey, String);
 
@@ -22,17 +22,17 @@ impl SessionKey {
     }
 }
 
-/// The sessions of a shard, each with the time by which its next sign of life is due.
+/// The sessions of a shard, each with the deadline of its next keep-alive.
 ///
-/// Time here is the leader's *running* time: it stands still while the process does not run, so that a leader that
-/// wakes up after a pause does not take its own silence for that of its sessions.
+/// Time here is the leader's *running* time: it stops while the process does not run. A leader that wakes up after a
+/// pause therefore does not expire sessions for its own absence.
 pub(crate) struct HeartbeatTable {
     running_time: Duration,
     advanced_at: Instant,
     by_number: HashMap<SessionNumber, SessionDeadline>,
     numbers: HashMap<SessionKey, SessionNumber>,
     due: BTreeSet<(Duration, SessionNumber)>,
-    /// Whether the duty that looks for the silent ones has a time to look again.
+    /// True if the session reaper has a scheduled wakeup.
     is_scheduled: bool,
 }
 
@@ -40,16 +40,16 @@ struct SessionDeadline {
     key: SessionKey,
     ttl: Duration,
     due: Duration,
-    /// An entry that may expire it is under way: until its outcome is known no sign of life is taken.
+    /// An entry that may expire the session is in flight: keep-alives are not accepted until its outcome is known.
     is_expiring: bool,
 }
 
-/// What became of a sign of life.
+/// Result of a keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepAlive {
-    /// It counts: the session lives for so many milliseconds more.
+    /// Accepted: the session lives for this many more milliseconds.
     Accepted(u64),
-    /// The session is just being judged: wait for the outcome.
+    /// The session is expiring: wait for the outcome.
     Expiring,
 }
 
@@ -65,7 +65,7 @@ impl HeartbeatTable {
         }
     }
 
-    /// A session was opened or resumed, which is a sign of life.
+    /// Records that a session was opened or resumed, which counts as a keep-alive.
     pub(crate) fn opened(&mut self, key: SessionKey, number: SessionNumber, ttl_ms: u64, now: Instant) {
         self.ended(number);
         let ttl = Duration::from_millis(ttl_ms);
@@ -75,7 +75,7 @@ impl HeartbeatTable {
         self.by_number.insert(number, SessionDeadline { key, ttl, due, is_expiring: false });
     }
 
-    /// A session is gone.
+    /// Removes an ended session.
     pub(crate) fn ended(&mut self, number: SessionNumber) {
         if let Some(lease) = self.by_number.remove(&number) {
             self.due.remove(&(lease.due, number));
@@ -83,7 +83,7 @@ impl HeartbeatTable {
         }
     }
 
-    /// A session showed a sign of life.
+    /// Records a keep-alive of a session.
     pub(crate) fn keep_alive(&mut self, key: &SessionKey, now: Instant) -> Option<KeepAlive> {
         let runs = self.advance_running_time(now);
         let number = *self.numbers.get(key)?;
@@ -97,30 +97,32 @@ impl HeartbeatTable {
         Some(KeepAlive::Accepted(millis(lease.ttl)))
     }
 
-    /// How long a session has until its next sign of life is due, in milliseconds.
+    /// Returns the time until a session's next keep-alive is due, in milliseconds.
     pub(crate) fn remaining_ms(&self, key: &SessionKey, now: Instant) -> Option<u64> {
         let lease = self.by_number.get(self.numbers.get(key)?)?;
         Some(millis(lease.due.saturating_sub(self.running_time_at(now))))
     }
 
-    /// Whether there are sessions that nobody looks after yet.
+    /// Returns true if there are sessions and the reaper has no scheduled wakeup.
     pub(super) fn needs_schedule(&self) -> bool {
         !self.is_scheduled && !self.due.is_empty()
     }
 
-    /// When to look again. To be called at least every [`MAX_STEP`] while there are sessions, or time stands still.
+    /// Returns the time of the next check. Must be called at least every [`MAX_STEP`] while there are sessions, or
+    /// running time does not advance.
     pub(crate) fn next_check(&mut self, now: Instant) -> Option<Instant> {
         self.is_scheduled = !self.due.is_empty();
         let (due, _) = self.due.first()?;
         Some(now + due.saturating_sub(self.running_time_at(now)).min(MAX_STEP / 2))
     }
 
-    /// The time since the last look counts for nobody: the leader could not have answered a sign of life.
+    /// Excludes the time since the last check from running time: the leader could not have answered keep-alives.
     pub(crate) fn suspend(&mut self, now: Instant) {
         self.advanced_at = self.advanced_at.max(now);
     }
 
-    /// Takes up to that many sessions that were silent for too long; they are judged until [`HeartbeatTable::expiry_resolved`].
+    /// Takes up to `at_most` sessions whose keep-alives are overdue; they are expiring until
+    /// [`HeartbeatTable::expiry_resolved`].
     pub(crate) fn take_expired(&mut self, now: Instant, at_most: usize) -> Vec<SessionNumber> {
         let runs = self.advance_running_time(now);
         let mut silent = Vec::new();
@@ -135,7 +137,7 @@ impl HeartbeatTable {
         silent
     }
 
-    /// Those that are judged and for whose outcome nobody waits: the duty that did has begun anew.
+    /// Returns the expiring sessions whose outcome no task awaits, because the reaper was restarted.
     pub(crate) fn expiring(&self) -> Vec<SessionNumber> {
         let judged = self.by_number.iter().filter(|(_, lease)| lease.is_expiring);
         let mut judged: Vec<SessionNumber> = judged.map(|(number, _)| *number).collect();
@@ -143,7 +145,8 @@ impl HeartbeatTable {
         judged
     }
 
-    /// The outcome for those is known. The ones that are still there were resumed, or nothing was done.
+    /// Records that the outcome for these sessions is known. Sessions still present were resumed, or the expiry had no
+    /// effect.
     pub(crate) fn expiry_resolved(&mut self, numbers: &[SessionNumber], now: Instant) {
         let runs = self.advance_running_time(now);
         for number in numbers {
@@ -183,7 +186,7 @@ mod tests {
         SessionKey::of(&namespace, session_id)
     }
 
-    /// Looks as often as the duty does.
+    /// Checks as often as the reaper does.
     fn run_for(sessions: &mut HeartbeatTable, from: Instant, ms: u64) -> (Instant, Vec<SessionNumber>) {
         let mut silent = Vec::new();
         let mut now = from;

@@ -1,4 +1,4 @@
-//! What a leader counts of what it decides, for `/metrics`.
+//! Counters of the leader's decisions, for `/metrics`.
 
 use holdfast_core::{AcquireOutcome, Reason};
 use metrics::{Counter, Unit, counter, describe_counter, describe_histogram};
@@ -17,7 +17,7 @@ const REASONS: [Reason; 10] = [
     Reason::Ended,
 ];
 
-/// Counters that are looked up once for each leadership, since they are raised under the lock of the state.
+/// Counters, looked up once per leadership because they are incremented under the state lock.
 pub(crate) struct LockMetrics {
     acquires: OutcomeCounters,
     waits: OutcomeCounters,
@@ -29,7 +29,7 @@ struct OutcomeCounters {
     refused: [(Reason, Counter); REASONS.len()],
 }
 
-/// Says what they are.
+/// Registers the metric descriptions.
 pub(crate) fn describe() {
     describe_counter!("holdfast_acquires_total", "Acquires that were decided at once, by outcome.");
     describe_counter!("holdfast_lock_waits_total", "Waits that ended, by outcome.");
@@ -45,12 +45,12 @@ impl LockMetrics {
         }
     }
 
-    /// An acquire was applied.
+    /// Counts an applied acquire.
     pub(super) fn acquired(&self, outcome: &AcquireOutcome) {
         self.acquires.count(outcome);
     }
 
-    /// A wait is over.
+    /// Counts an ended wait.
     pub(super) fn wait_resolved(&self, outcome: &AcquireOutcome) {
         self.waits.count(outcome);
     }

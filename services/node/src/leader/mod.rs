@@ -1,8 +1,7 @@
-//! What the leader of a shard keeps in memory besides the state: who waits, which sessions show signs of life, who
-//! is to be told.
+//! Volatile state of a shard's leader: waiting callers, session keep-alives and subscribers.
 //!
-//! A [`LeaderState`] exists only while its replica leads and is rebuilt from the state by the next leader: nothing in it is a
-//! fact that anybody relies on. It is changed under the lock of the state only, so that it is never behind or ahead.
+//! A [`LeaderState`] exists only while its replica leads; the next leader rebuilds it from the replicated state, so
+//! nothing depends on its contents. It changes only under the state lock, so it is always in step with the state.
 
 mod change_notifier;
 mod heartbeats;
@@ -25,30 +24,29 @@ pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
 pub(crate) use subscriptions::SessionSubscriptions;
 
-/// How many bits of an attempt count within its term: a hundred thousand calls a second for four months, and sixteen
-/// million terms. Holds keep it, and few bytes matter there.
+/// Bits of an attempt number that count within its term: a hundred thousand calls per second for four months, and
+/// sixteen million terms. Holds store the number, so its size matters.
 const ATTEMPT_BITS: u32 = 40;
-/// As long as a node may lead next that counts so.
+/// The same while a node that still counts so may lead next.
 const ATTEMPT_BITS_OF_RULES_1: u32 = 32;
 
-/// The memory of one leadership.
+/// Volatile state of one leadership.
 pub(crate) struct LeaderState {
     pub(crate) term: u64,
     attempts: u64,
-    /// Those of the last entry.
+    /// Rules of the last entry.
     rules: Rules,
     pub(crate) waits: PendingWaits,
     pub(crate) heartbeats: HeartbeatTable,
     pub(crate) subscriptions: SessionSubscriptions,
     pub(crate) changes: ChangeNotifier,
     metrics: LockMetrics,
-    /// Whether the duty that looks after callers looks at them already.
+    /// True if the quorum guard is already running for the callers.
     has_quorum_guard: bool,
 }
 
 impl LeaderState {
-    /// Begins a leadership: every session has its whole time to live, and every caller that waited has a while to come
-    /// back.
+    /// Starts a leadership: every session gets its full time to live, and every waiting caller gets time to reconnect.
     pub(crate) fn new(term: u64, rules: Rules, core: &ShardState) -> Self {
         let now = Instant::now();
         let mut heartbeats = HeartbeatTable::new(now);
@@ -65,7 +63,7 @@ impl LeaderState {
         Self { term, attempts: 0, rules, waits, heartbeats, subscriptions, changes, metrics, has_quorum_guard: false }
     }
 
-    /// Gives a lease to every request that waits and has none: the duty that looks after them has begun anew.
+    /// Sets an expiry for every waiting request that has none, because the wait reaper was restarted.
     pub(crate) fn recover_waits(&mut self, core: &ShardState) {
         let now = Instant::now();
         for lease in core.waits().filter(|lease| lease.wait.attempt > 0) {
@@ -75,28 +73,28 @@ impl LeaderState {
         }
     }
 
-    /// Whether a duty has to look at the table earlier than it meant to. Said once.
+    /// Returns true, once, if a leader task must wake up earlier than scheduled.
     pub(crate) fn needs_wakeup(&mut self) -> bool {
         let wakes = self.waits.needs_reschedule() | self.heartbeats.needs_schedule();
         wakes || (!self.has_quorum_guard && self.has_callers())
     }
 
-    /// Whether there are callers to look after; the duty that asks does so while there are.
+    /// Returns true if there are callers to guard; the quorum guard runs while there are.
     pub(crate) fn update_quorum_guard(&mut self) -> bool {
         self.has_quorum_guard = self.has_callers();
         self.has_quorum_guard
     }
 
-    /// The number of the next attempt: rises within the term, and with it, and no two have the same. None when the term has
-    /// no more.
+    /// Returns the next attempt number, unique and rising within and across terms. `None` if the term has no numbers
+    /// left.
     pub(crate) fn next_attempt(&mut self) -> Option<u64> {
         let bits = if self.rules < Rules::TWO { ATTEMPT_BITS_OF_RULES_1 } else { ATTEMPT_BITS };
         self.attempts = self.attempts.checked_add(1).filter(|attempts| attempts >> bits == 0)?;
         self.term.checked_mul(1 << bits)?.checked_add(self.attempts)
     }
 
-    /// Begins an attempt of that acquire: as it is to be proposed, and what to propose. Nothing when there are no more
-    /// numbers.
+    /// Begins an attempt of an acquire. Returns the acquire as proposed and the command to propose, or `None` if no
+    /// attempt numbers are left.
     pub(crate) fn begin_attempt(&mut self, core: &ShardState, acquire: Acquire) -> Option<(Acquire, LocksCommand)> {
         let acquire = Acquire { attempt: self.next_attempt()?, ..acquire };
         let place = core.queued_wait(&acquire);
@@ -109,17 +107,17 @@ impl LeaderState {
         Some((acquire, command))
     }
 
-    /// By which rules the leader writes.
+    /// Returns the rules by which the leader writes.
     pub(crate) fn rules(&self) -> Rules {
         self.rules
     }
 
-    /// An entry of these rules was applied.
+    /// Records the rules of an applied entry.
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
     }
 
-    /// A command was applied.
+    /// Processes an applied command.
     pub(crate) fn on_reply(&mut self, command: &Command, reply: &Reply) {
         if matches!(command.inner(), Command::Accounts(_)) && reply.outcome.is_ok() {
             self.changes.notify_accounts();
@@ -135,7 +133,7 @@ impl LeaderState {
         }
     }
 
-    /// Something happened that others are to be told of.
+    /// Notifies the parties concerned of an effect.
     pub(crate) fn on_effect(&mut self, effect: Effect, clock_ms: u64) {
         if let Effect::WaitResolved { outcome, .. } = &effect {
             self.metrics.wait_resolved(outcome);
@@ -148,7 +146,7 @@ impl LeaderState {
             Effect::WaitResolved { namespace, owner: Owner::Session { session_id, .. }, .. } => {
                 self.subscriptions.notify(&SessionKey::of(namespace, session_id), &encode_update(clock_ms, &effect));
             }
-            // Nobody is attached to it, nor follows.
+            // A process's wait has no subscriber, and no caller is attached.
             Effect::WaitResolved { .. } => {}
             Effect::Revoked { namespace, session_id, .. } => {
                 self.subscriptions.notify(&SessionKey::of(namespace, session_id), &encode_update(clock_ms, &effect));
@@ -167,12 +165,12 @@ impl LeaderState {
         }
     }
 
-    /// Whether somebody waits to be told something.
+    /// Returns true if a caller waits for a notification.
     fn has_callers(&self) -> bool {
         self.waits.has_callers() || !self.subscriptions.is_empty() || !self.changes.is_empty()
     }
 
-    /// Sends everybody who waits away, to look for a leader that is not cut off.
+    /// Redirects all waiting callers, so that they find a leader that is not cut off.
     pub(crate) fn redirect_callers(&mut self) {
         self.waits.redirect_callers(Instant::now());
         self.subscriptions = SessionSubscriptions::default();
@@ -180,13 +178,13 @@ impl LeaderState {
     }
 }
 
-/// What gives up an attempt or, when it was granted, gives it back.
+/// Returns the command that cancels an attempt or, if it was granted, releases the grant.
 pub(crate) fn cancel_of(effect: Effect) -> Option<Cancel> {
     let Effect::WaitResolved { namespace, owner, request_id, claims, attempt, .. } = effect else { return None };
     Some(Cancel { namespace, owner, request_id, claims, attempt })
 }
 
-/// The same for these attempts.
+/// Returns the command that cancels these attempts.
 pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> Command {
     Command::Locks(match attempts {
         [] => LocksCommand::Cancel(cancel),
@@ -202,7 +200,7 @@ fn encode_update(clock_ms: u64, effect: &Effect) -> Bytes {
     Bytes::from(codec::encode(&(clock_ms, effect)))
 }
 
-/// Names a namespace's life within a shard.
+/// Identifies an incarnation of a namespace within a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NamespaceKey(u64, u64);
 

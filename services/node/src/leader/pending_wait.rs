@@ -1,4 +1,4 @@
-//! One waiting request, and the calls that are attached to it.
+//! One waiting request and the calls attached to it.
 
 use bytes::Bytes;
 use holdfast_core::{Cancel, NamespaceRef, Rules};
@@ -7,32 +7,32 @@ use tokio::time::Instant;
 
 use super::RECONNECT_GRACE;
 
-/// Callers that left and of whom the core may not know yet. It tells fewer apart, so that with more nothing is lost.
+/// Departed callers that the core may not know of yet. The core tracks fewer, so dropping further ones loses nothing.
 const MAX_ABANDONED: usize = 16;
 
-/// A waiting request of callers that may go away. When it has no lease, somebody is attached.
+/// A waiting request whose callers may disconnect. Without an expiry, a caller is attached.
 pub(super) struct PendingWait {
     pub(super) namespace: NamespaceRef,
-    /// The highest attempt that the core knows of; its caller may not have attached yet.
+    /// The highest attempt that the core knows; its caller may not have attached yet.
     pub(super) highest: u64,
-    /// When this leader first knew of it.
+    /// When this leader first learned of the request.
     pub(super) since: Instant,
-    /// Calls that are known to the core, and whose callers come any moment.
+    /// Calls that the core knows and whose callers attach shortly.
     pub(super) expected: Vec<u64>,
     pub(super) callers: Vec<(u64, oneshot::Sender<Bytes>)>,
-    /// Calls whose callers went away for a while, until when they may come back, as new calls.
+    /// Calls whose callers disconnected, and until when they may return, as new calls.
     detached: Vec<(u64, Instant)>,
-    /// Calls whose callers left for good, until the core is known to have been told.
+    /// Calls whose callers left for good, until the core is known to have cancelled them.
     abandoned: Vec<u64>,
     pub(super) expires_at: Option<Instant>,
-    /// The end of the wait, for those who have not heard of it.
+    /// The outcome, for callers that have not received it.
     pub(super) resolution: Option<Resolution>,
 }
 
 #[derive(Clone)]
 pub(crate) struct Resolution {
     pub(crate) reply: Bytes,
-    /// What gives back what was granted.
+    /// Releases a grant.
     pub(crate) rollback: Option<Cancel>,
 }
 
@@ -57,13 +57,13 @@ impl PendingWait {
         }
     }
 
-    /// A caller went away for a while.
+    /// Records that a caller disconnected and may return.
     pub(super) fn detach(&mut self, attempt: u64, until: Instant) {
         self.remove(attempt);
         self.detached.push((attempt, until));
     }
 
-    /// A caller left for good.
+    /// Records that a caller left for good.
     pub(super) fn abandon(&mut self, attempt: u64) {
         self.remove(attempt);
         if self.abandoned.len() >= MAX_ABANDONED {
@@ -79,13 +79,13 @@ impl PendingWait {
         self.callers.retain(|(one, caller)| *one != attempt || !caller.is_closed());
     }
 
-    /// The core has been told that they left.
+    /// Records that the core has cancelled these attempts.
     pub(super) fn on_cancelled(&mut self, attempts: &[u64]) {
         self.abandoned.retain(|one| !attempts.contains(one));
     }
 
-    /// A new call comes. It may be the next one of the caller that is away for longest, whose place it takes; those count
-    /// no more of whom it is said that they left. `there` are those that count as far as the core knows.
+    /// Handles a new call. It may be the successor of the longest-detached caller, which it replaces; the returned
+    /// attempts no longer count. `there` are the attempts that count as far as the core knows.
     pub(super) fn replaced(&mut self, there: &[u64]) -> Vec<u64> {
         self.abandoned.retain(|attempt| there.contains(attempt));
         if let Some((attempt, _)) = self.detached.first().copied() {
@@ -94,19 +94,19 @@ impl PendingWait {
         self.abandoned.clone()
     }
 
-    /// Whether callers that are not gone may still be attached, or come.
+    /// Returns true if callers are attached or expected.
     pub(super) fn is_awaited(&self) -> bool {
         !self.callers.is_empty() || !self.expected.is_empty()
     }
 
-    /// Whether nobody is left who has not heard of its end.
+    /// Returns true if every caller has received the outcome.
     pub(super) fn all_notified(&self) -> bool {
         let is_granted = self.resolution.as_ref().is_some_and(|settled| settled.rollback.is_some());
         self.expected.is_empty() && self.detached.is_empty() && (!is_granted || self.abandoned.is_empty())
     }
 
-    /// The attempts to cancel when the caller of one leaves for good, that one first. By rules 1 the highest owns the
-    /// place: nothing is cancelled while others keep it.
+    /// Returns the attempts to cancel when a caller leaves for good, its own first. By rules 1 the highest attempt owns
+    /// the queued request: nothing is cancelled while other callers keep it.
     pub(super) fn cancel_attempt(&mut self, attempt: u64, rules: Rules) -> Option<Vec<u64>> {
         self.abandon(attempt);
         if rules < Rules::TWO {
@@ -119,7 +119,7 @@ impl PendingWait {
         Some([attempt].into_iter().chain(others).collect())
     }
 
-    /// The attempts to cancel when nobody came back in time.
+    /// Returns the attempts to cancel if no caller returned in time.
     pub(super) fn orphaned_attempts(&self, rules: Rules) -> Vec<u64> {
         if rules < Rules::TWO {
             let give_back = self.resolution.as_ref().and_then(|settled| settled.rollback.as_ref());
@@ -129,7 +129,7 @@ impl PendingWait {
         self.abandoned.iter().copied().chain(self.expected.iter().copied()).chain(away).collect()
     }
 
-    /// Until when it is kept without anybody attached.
+    /// Returns until when the request is kept without an attached caller.
     pub(super) fn expiry_from(&self, now: Instant) -> Instant {
         let shortly = Some(now + RECONNECT_GRACE).filter(|_| !self.expected.is_empty() || !self.abandoned.is_empty());
         self.detached.iter().map(|(_, until)| *until).chain(shortly).max().unwrap_or(now)

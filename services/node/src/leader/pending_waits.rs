@@ -1,4 +1,4 @@
-//! Waiting requests and the callers that are attached to them.
+//! Waiting requests and the callers attached to them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -12,41 +12,41 @@ use tokio::time::Instant;
 use super::cancel_of;
 use super::pending_wait::{PendingWait, Resolution};
 
-/// How long a place is kept for a caller that was cut off.
+/// How long a disconnected caller's request stays queued.
 pub(crate) const RECONNECT_GRACE: Duration = Duration::from_secs(5);
 
-/// Waiting requests of callers that may go away, each with who is attached.
+/// Waiting requests whose callers may disconnect, each with its attached callers.
 #[derive(Default)]
 pub(crate) struct PendingWaits {
     pending: HashMap<WaitId, PendingWait>,
-    /// When those are given up to which nobody is attached.
+    /// Expiry times of the requests without an attached caller.
     expiries: BTreeSet<(Instant, WaitId)>,
-    /// When the duty that gives them up looks again; absent while it waits for the first.
+    /// The wait reaper's next wakeup; `None` while there is nothing to expire.
     scheduled: Option<Instant>,
 }
 
-/// What an attached caller has.
+/// Result of attaching a caller.
 pub(crate) enum Attachment {
-    /// The encoded reply comes, or the sender goes with the leadership.
+    /// Receives the encoded reply; the sender is dropped when the leadership ends.
     Pending(oneshot::Receiver<Bytes>),
-    /// The encoded reply: the wait was over first.
+    /// The encoded reply: the wait had already ended.
     Resolved(Bytes),
 }
 
-/// A request that nobody is attached to any more.
+/// A request that has lost all its callers.
 pub(crate) struct Orphaned {
     pub(crate) namespace: NamespaceRef,
     pub(crate) wait: WaitId,
-    /// Those to cancel: at least one.
+    /// Attempts to cancel: at least one.
     pub(crate) attempts: Vec<u64>,
-    /// What gives back what was granted; none when it still waits, or did when it was last heard of.
+    /// Releases the grant; `None` if the request waits, or waited when last known.
     pub(crate) rollback: Option<Cancel>,
     pending: Box<PendingWait>,
 }
 
 impl PendingWaits {
-    /// A request began to wait, or a call attached to it: the caller of that attempt is expected. `highest` is the highest
-    /// attempt there.
+    /// Adds a waiting request, or a call attached to one: the caller of that attempt is expected. `highest` is the
+    /// request's highest attempt.
     pub(crate) fn enqueued(&mut self, namespace: &NamespaceRef, wait: WaitId, attempt: u64, highest: u64) {
         let now = Instant::now();
         let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(namespace.clone(), now));
@@ -55,7 +55,7 @@ impl PendingWaits {
         self.schedule_expiry(wait);
     }
 
-    /// A request waits of whose callers this leader knows nothing but their attempts.
+    /// Adds a waiting request of which this leader knows only the attempts.
     pub(crate) fn adopt(&mut self, namespace: NamespaceRef, wait: WaitId, attempts: &[u64], now: Instant) {
         let mut slot = PendingWait::new(namespace, now);
         slot.highest = attempts.last().copied().unwrap_or(0);
@@ -64,13 +64,14 @@ impl PendingWaits {
         self.set_expiry(wait, now + RECONNECT_GRACE);
     }
 
-    /// A new call comes to that place, where these attempts count as far as the core knows. Those that it replaces.
+    /// Handles a new call for a queued request; `there` are the attempts that count as far as the core knows. Returns
+    /// the attempts that it replaces.
     pub(crate) fn replaced(&mut self, wait: WaitId, there: &[u64]) -> Vec<u64> {
         self.pending.get_mut(&wait).map_or_else(Vec::new, |slot| slot.replaced(there))
     }
 
-    /// Attaches the caller of an attempt; nothing when the wait is not known, which a leader that was elected in between
-    /// may not.
+    /// Attaches the caller of an attempt. Returns `None` for an unknown wait, such as one unknown to a leader elected
+    /// meanwhile.
     pub(crate) fn attach(&mut self, wait: WaitId, attempt: u64) -> Option<Attachment> {
         let slot = self.pending.get_mut(&wait)?;
         slot.expected.retain(|one| *one != attempt);
@@ -89,17 +90,17 @@ impl PendingWaits {
         Some(Attachment::Pending(told))
     }
 
-    /// The caller of an attempt went away for good. The attempts to cancel, that one first, unless others keep the place
-    /// by the rules. Call it after its receiver is gone.
+    /// Records that the caller of an attempt left for good. Returns the attempts to cancel, its own first, unless by
+    /// the rules other callers keep the request. Call it after the caller's receiver is dropped.
     pub(crate) fn abandon(&mut self, wait: WaitId, attempt: u64, rules: Rules) -> Option<Vec<u64>> {
-        // It was settled this very moment, and what it was granted is to be given back.
+        // The wait was resolved meanwhile; its grant must be released.
         let Some(slot) = self.pending.get_mut(&wait) else { return Some(vec![attempt]) };
         let attempts = slot.cancel_attempt(attempt, rules);
         self.schedule_expiry(wait);
         attempts
     }
 
-    /// The core has carried out the cancel of these.
+    /// Records that the core has applied the cancel of these attempts.
     pub(crate) fn on_cancelled(&mut self, wait: WaitId, attempts: &[u64]) {
         let Some(slot) = self.pending.get_mut(&wait) else { return };
         slot.on_cancelled(attempts);
@@ -108,14 +109,15 @@ impl PendingWaits {
         }
     }
 
-    /// A caller went away for a while; its place is kept for so long. Call it after its receiver is gone.
+    /// Records that a caller disconnected; its request is kept for `kept_for`. Call it after the caller's receiver is
+    /// dropped.
     pub(crate) fn detach(&mut self, wait: WaitId, attempt: u64, kept_for: Duration) {
         let Some(slot) = self.pending.get_mut(&wait) else { return };
         slot.detach(attempt, Instant::now() + kept_for);
         self.schedule_expiry(wait);
     }
 
-    /// A wait is over.
+    /// Ends a wait.
     pub(crate) fn resolve(&mut self, wait: WaitId, effect: Effect, clock_ms: u64, rules: Rules) {
         let now = Instant::now();
         let Some(slot) = self.pending.get_mut(&wait) else { return };
@@ -128,13 +130,13 @@ impl PendingWaits {
         for (attempt, caller) in std::mem::take(&mut slot.callers) {
             match caller.send(reply.clone()) {
                 Ok(()) => any_heard = true,
-                // It leaves this very moment, and says soon for how long.
+                // The caller is disconnecting; its task sets the final deadline shortly.
                 Err(_) => slot.detach(attempt, now + RECONNECT_GRACE),
             }
         }
         let rollback = if is_granted { cancel_of(effect) } else { None };
         slot.resolution = Some(Resolution { reply, rollback });
-        // By rules 1 there is nothing to give back once one caller has heard of it.
+        // By rules 1 there is nothing to release once one caller has received the outcome.
         if slot.all_notified() || (any_heard && rules < Rules::TWO) {
             self.remove(wait);
             return;
@@ -142,8 +144,8 @@ impl PendingWaits {
         self.schedule_expiry(wait);
     }
 
-    /// The caller of an attempt was told of its grant and could not pass it on: it is given back unless it is asked for
-    /// soon.
+    /// Records that a grant could not be delivered to the caller of an attempt: it is released unless a call collects
+    /// it soon.
     pub(crate) fn grant_undelivered(&mut self, wait: WaitId, attempt: u64, reply: Bytes, give_back: Cancel) {
         let now = Instant::now();
         let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(give_back.namespace.clone(), now));
@@ -152,7 +154,7 @@ impl PendingWaits {
         self.schedule_expiry(wait);
     }
 
-    /// When the next request is forsaken, which is when the duty that asks looks again.
+    /// Returns when the next request expires, which is when the wait reaper wakes up.
     pub(crate) fn next_expiry(&mut self) -> Option<Instant> {
         self.scheduled = self.expiries.first().map(|(ends, _)| *ends);
         self.scheduled
@@ -163,7 +165,7 @@ impl PendingWaits {
         first.is_some_and(|first| self.scheduled.is_none_or(|planned| first < planned))
     }
 
-    /// Takes those out whose callers did not come back in time.
+    /// Takes the requests whose callers did not return in time.
     pub(crate) fn take_orphaned(&mut self, now: Instant, rules: Rules) -> Vec<Orphaned> {
         let mut forsaken = Vec::new();
         while let Some((ends, wait)) = self.expiries.first().copied().filter(|(ends, _)| *ends <= now) {
@@ -184,7 +186,7 @@ impl PendingWaits {
         forsaken
     }
 
-    /// Puts a request back that could not be given up yet.
+    /// Reinserts a request that could not be cancelled yet.
     pub(crate) fn reinsert(&mut self, forsaken: Orphaned) {
         let Orphaned { wait, attempts, mut pending, .. } = forsaken;
         match self.pending.get_mut(&wait) {
@@ -205,7 +207,7 @@ impl PendingWaits {
         self.expiries.len() < self.pending.len()
     }
 
-    /// Their senders go, and with them what the callers wait for.
+    /// Drops the senders of all attached callers, which redirects the callers.
     pub(crate) fn redirect_callers(&mut self, now: Instant) {
         let waits: Vec<WaitId> = self.pending.keys().copied().collect();
         for wait in waits {
@@ -217,7 +219,7 @@ impl PendingWaits {
         }
     }
 
-    /// A request that nobody is attached to gets a lease, for as long as somebody may come back.
+    /// Schedules the expiry of a request without attached callers, for as long as a caller may return.
     fn schedule_expiry(&mut self, wait: WaitId) {
         let Some(slot) = self.pending.get(&wait).filter(|slot| slot.callers.is_empty()) else { return };
         let until = slot.expiry_from(Instant::now());
@@ -275,7 +277,7 @@ mod tests {
         cancel_of(granted(attempt)).unwrap()
     }
 
-    /// What the duty cancels after so long.
+    /// Returns the attempts that the wait reaper cancels after this time.
     fn cancels(waits: &mut PendingWaits, after: Duration) -> Vec<Vec<u64>> {
         let forsaken = waits.take_orphaned(Instant::now() + after, Rules::TWO);
         forsaken.into_iter().map(|forsaken| forsaken.attempts).collect()

@@ -1,4 +1,4 @@
-//! Connections that are told what happens to a session.
+//! Connections subscribed to sessions.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 
 use super::SessionKey;
 
-/// Notices that wait to be sent to one connection; one that takes them slower is cut off and comes back.
+/// Buffered updates per connection; a slower subscriber is disconnected and resubscribes.
 const MAX_BUFFERED_UPDATES: usize = 1_024;
 
-/// Who follows which session.
+/// Subscribers per session.
 #[derive(Default)]
 pub(crate) struct SessionSubscriptions {
     subscribers: HashMap<SessionKey, Vec<Subscriber>>,
@@ -22,7 +22,8 @@ struct Subscriber {
 }
 
 impl SessionSubscriptions {
-    /// Follows a session in an epoch. The receiver ends with the leadership, with the session, or when it is too slow.
+    /// Subscribes to a session in an epoch. The receiver ends with the leadership, with the session, or when it is too
+    /// slow.
     pub(crate) fn subscribe(&mut self, key: SessionKey, epoch: u64) -> mpsc::Receiver<Bytes> {
         let (updates, receiver) = mpsc::channel(MAX_BUFFERED_UPDATES);
         let followers = self.subscribers.entry(key).or_default();
@@ -31,12 +32,12 @@ impl SessionSubscriptions {
         receiver
     }
 
-    /// Something happened to a session.
+    /// Notifies all subscribers of a session.
     pub(crate) fn notify(&mut self, key: &SessionKey, notice: &Bytes) {
         self.notify_matching(key, notice, |_| true);
     }
 
-    /// A session was opened in that epoch: those of earlier ones hear of it, and of nothing more.
+    /// Notifies subscribers of earlier epochs that the session was opened in this epoch, and ends their subscriptions.
     pub(crate) fn superseded(&mut self, key: &SessionKey, epoch: u64, notice: &Bytes) {
         self.notify_matching(key, notice, |follower| follower.epoch < epoch);
         if let Some(followers) = self.subscribers.get_mut(key) {
@@ -44,13 +45,13 @@ impl SessionSubscriptions {
         }
     }
 
-    /// A session is gone.
+    /// Notifies subscribers that a session ended, and removes them.
     pub(crate) fn ended(&mut self, key: &SessionKey, notice: &Bytes) {
         self.notify(key, notice);
         self.subscribers.remove(key);
     }
 
-    /// A connection no longer follows.
+    /// Removes closed subscriptions of a session.
     pub(crate) fn remove_closed(&mut self, key: &SessionKey) {
         if let Some(followers) = self.subscribers.get_mut(key) {
             followers.retain(|follower| !follower.updates.is_closed());
