@@ -1,4 +1,4 @@
-//! A shard's state in memory, between the group that applies and the node that asks.
+//! A shard's state in memory, shared by the group, which applies entries, and the node, which queries it.
 
 mod slices;
 
@@ -26,28 +26,28 @@ use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, mutations};
 use slices::Entry;
 
-/// Places in the queue that are given up at a time. Thousands of callers may go away together, and what others ask for is
-/// not to wait behind all of their cancels.
+/// Cancels of queued requests proposed concurrently. Thousands of callers may disconnect together, and other commands
+/// must not wait behind all of their cancels.
 const CANCELS_AT_ONCE: usize = 64;
 
-/// What the leader's duties wait for.
+/// State that the leader tasks wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShardSignals {
     /// When the next hold ends, on the shard clock in milliseconds.
     pub next_deadline_ms: Option<u64>,
-    /// That was over when the last entry was applied: there is more to end than one entry does.
+    /// True if the last entry left work that was already due.
     pub has_backlog: bool,
-    /// The number that the next message in the outbox gets.
+    /// The number of the next outbox message.
     pub outbox_next: u64,
     /// Messages in the outbox.
     pub outbox_len: usize,
-    /// Long ends that were asked for and are done, since the start of the process.
+    /// Completed background jobs since the start of the process.
     pub jobs_done: u64,
 }
 
-/// Sees what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
+/// Observes what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
 pub trait ApplyObserver: Send + Sync + 'static {
-    /// A replica's state is new and empty.
+    /// A replica's state was initialized, empty.
     fn initialized(&self, shard: &str, state: &ShardState);
     /// An entry was applied: its commands, one reply for each, and the state after it.
     fn applied(&self, shard: &str, stamp: EntryHeader, commands: &[Bytes], replies: &[Bytes], state: &ShardState);
@@ -59,38 +59,38 @@ pub trait ApplyObserver: Send + Sync + 'static {
 pub struct ShardMachine {
     application: Application,
     shard: String,
-    /// When they are not those of the rules.
+    /// Bounds that replace those of the rules.
     bounds: Option<Bounds>,
     observer: Option<Arc<dyn ApplyObserver>>,
     inner: Mutex<Inner>,
     signals: watch::Sender<ShardSignals>,
-    /// The table of the leader has something new to wait for.
+    /// Notifies leader tasks that the leader state has something new to wait for.
     leader_state_changed: Notify,
-    /// What became of sessions that were judged is known.
+    /// Notifies waiters that the outcome of expiring sessions is known.
     expiry_resolved: Notify,
     leader_state_failed: watch::Sender<Option<String>>,
     cancels: Semaphore,
-    /// What the state keeps for each account.
+    /// Memory usage per account.
     memory: ShardMemory,
-    /// What their commands take.
+    /// Expected cost of commands per account.
     costs: Mutex<CostEstimates>,
-    /// How long each slice has the lock.
+    /// How long each slice holds the lock.
     slice_seconds: Histogram,
 }
 
-/// The state and, while this replica leads, what a leader keeps besides. One lock, so that they are never apart.
+/// The state and, while this replica leads, the leader state. One lock keeps them in step.
 struct Inner {
-    /// Nothing once an entry could not be applied to its end: a state that is half changed answers nobody.
+    /// `None` once an entry failed midway: a partly changed state serves no queries.
     core: Option<ShardState>,
-    /// Those of the next entry.
+    /// The rules of the next entry.
     rules: Rules,
     leader_state: Option<LeaderState>,
-    /// The clock of the last applied entry, once there is no state any more.
+    /// The clock of the last applied entry, once the state is gone.
     last_clock_ms: u64,
 }
 
 impl ShardMachine {
-    /// An empty state; within the bounds of the rules unless it is told others.
+    /// Creates an empty state; `bounds`, if given, replace those of the rules.
     pub fn new(
         application: Application,
         shard: &str,
@@ -125,22 +125,22 @@ impl ShardMachine {
         }
     }
 
-    /// What it keeps counts as a part of that.
+    /// Counts the shard's usage towards the node's memory.
     pub(crate) fn with_memory(mut self, memory: NodeMemory) -> Self {
         self.memory = ShardMemory::new(memory);
         self
     }
 
-    /// Whether there may be commands for which there is no room.
+    /// Returns true if commands may lack memory.
     pub(crate) fn is_under_pressure(&self) -> bool {
         self.memory.is_under_pressure()
     }
 
-    /// Whether there is room for what a command makes.
+    /// Checks whether there is memory for the state that a command creates.
     ///
     /// # Errors
-    /// When there is none, on this node or for the account. What is there already is never refused, and nothing is by a
-    /// replica that does not lead in that term.
+    /// When there is none, on this node or for the account. Existing state never is rejected, and a replica that does
+    /// not lead in this term rejects nothing.
     pub(crate) fn check_capacity(&self, term: u64, command: &LocksCommand) -> Result<(), CommandError> {
         let Some(account) = command.growing_account().filter(|_| self.is_under_pressure()) else { return Ok(()) };
         let refused = self.memory.check(account);
@@ -152,13 +152,13 @@ impl ShardMachine {
         }
     }
 
-    /// Bytes that the state keeps, as accounts are charged.
+    /// Returns the bytes of the state, as charged to accounts.
     pub(crate) fn state_bytes(&self) -> u64 {
         self.memory.total()
     }
 
-    /// Works with the state and the table of the leader of that term; nothing when it no longer leads. Duties are woken
-    /// when they have to look earlier than they meant to.
+    /// Runs `work` on the state and the leader state of this term; returns `None` if the replica no longer leads. Wakes
+    /// leader tasks that must run earlier than scheduled.
     pub(crate) fn with_leader_state<T>(
         &self,
         term: u64,
@@ -173,7 +173,7 @@ impl ShardMachine {
         })
     }
 
-    /// The same for duties that look what there is to do: a look wakes nobody, least of all themselves.
+    /// As above, for leader tasks that only check for work: it wakes no task, least of all the caller.
     pub(crate) fn inspect_as_leader<T>(
         &self,
         term: u64,
@@ -186,61 +186,61 @@ impl ShardMachine {
             Ok(seen) => return Some(seen),
             Err(panicked) => panicked,
         };
-        // The state was only looked at, so it is sound; the table may be half changed.
+        // The state was only read, so it is sound; the leader state may be partly changed.
         let half = leader_state.take();
         let _ = catch_panic(move || drop(half));
         self.leader_state_failed.send_replace(Some(panicked.to_string()));
         None
     }
 
-    /// Becomes `Some`, with the reason, when the table of the leader has failed: this replica must not lead on.
+    /// Becomes `Some`, with the reason, when the leader state has failed: this replica must stop leading.
     pub(crate) fn leader_state_failed(&self) -> watch::Receiver<Option<String>> {
         self.leader_state_failed.subscribe()
     }
 
-    /// Whoever proposes to give a place in the queue up has one of these meanwhile.
+    /// Permits for proposing the cancel of a queued request.
     pub(crate) fn cancels(&self) -> &Semaphore {
         &self.cancels
     }
 
-    /// Wakes the duties that wait for something in the table.
+    /// Wakes leader tasks that wait for a change of the leader state.
     pub(crate) fn leader_state_changed(&self) -> &Notify {
         &self.leader_state_changed
     }
 
-    /// Wakes those who wait for what becomes of a session that is being judged. Not the same as a change of the table: a
-    /// look at it may wake duties, and whoever looks again whenever it changed would wake itself without end.
+    /// Wakes waiters for the outcome of an expiring session. Separate from leader state changes: checking the leader
+    /// state may wake tasks, so a task that checks on every change would wake itself endlessly.
     pub(crate) fn expiry_resolved(&self) -> &Notify {
         &self.expiry_resolved
     }
 
-    /// Follows what the duties wait for.
+    /// Subscribes to the signals for leader tasks.
     pub fn signals(&self) -> watch::Receiver<ShardSignals> {
         self.signals.subscribe()
     }
 
-    /// Answers a query from the last applied entry; not at all when the machine has failed. `clock_ms` is the running
-    /// clock.
+    /// Answers a query from the last applied entry, or returns `None` if the machine has failed. `clock_ms` is the
+    /// running clock.
     pub fn query(&self, clock_ms: u64, query: &Query) -> Option<Reply> {
         self.begin_query(clock_ms, query).map(PendingReply::finish)
     }
 
-    /// The same as far as it takes the lock of the state.
+    /// Runs the part of a query that needs the state lock.
     pub(crate) fn begin_query(&self, clock_ms: u64, query: &Query) -> Option<PendingReply> {
         self.inspect(|core| mutations::query(core, clock_ms, query))
     }
 
-    /// The state as it is now, to look at; nothing when the machine has failed.
+    /// Returns a frozen copy of the state, or `None` if the machine has failed.
     pub(crate) fn frozen_state(&self) -> Option<holdfast_core::shard::FrozenShard> {
         self.inspect(ShardState::freeze)
     }
 
-    /// How much the state keeps; nothing when the machine has failed.
+    /// Returns the size of the state; zero if the machine has failed.
     pub fn usage(&self) -> Footprint {
         self.inspect(ShardState::footprint).unwrap_or_default()
     }
 
-    /// The oldest messages of the outbox.
+    /// Returns the oldest messages of the outbox.
     pub fn outbox(&self, at_most: usize) -> Vec<(u64, OutboxMessage)> {
         let oldest = |core: &ShardState| {
             let messages = core.outbox().messages().iter().take(at_most);
@@ -249,12 +249,12 @@ impl ShardMachine {
         self.inspect(oldest).unwrap_or_default()
     }
 
-    /// Whether a reply that awaits this message may be given.
+    /// Returns true if this outbox message is confirmed, so that a reply awaiting it may be sent.
     pub fn is_settled(&self, number: u64) -> bool {
         self.inspect(|core| core.outbox().is_confirmed(number)).unwrap_or(false)
     }
 
-    /// How far it is with what a reply awaits.
+    /// Returns the progress of the job that a reply awaits.
     pub(crate) fn job_state(&self, began: Revision) -> JobState {
         self.inspect(|core| core.job_state(began)).unwrap_or(JobState::Unknown)
     }
@@ -263,12 +263,12 @@ impl ShardMachine {
         self.inner.lock().core.as_ref().map(look)
     }
 
-    /// What is half changed goes, with everything that a leader keeps besides.
+    /// Drops the partly changed state and the leader state.
     fn fail(&self, inner: &mut Inner) {
         let clock_ms = catch_panic(|| inner.core.as_ref().map_or(inner.last_clock_ms, ShardState::clock_ms));
         inner.last_clock_ms = clock_ms.unwrap_or(inner.last_clock_ms);
         let (core, table) = (inner.core.take(), inner.leader_state.take());
-        // Whatever is wrong with them may show again.
+        // The fault in them may cause another panic on drop.
         let _ = catch_panic(move || drop(table));
         let _ = catch_panic(move || drop(core));
         self.memory.reset(&[]);
@@ -288,10 +288,10 @@ fn signals_of(core: &ShardState) -> ShardSignals {
     }
 }
 
-/// Reads a command that is to be applied by those rules.
+/// Decodes a command that is to be applied by these rules.
 ///
 /// # Errors
-/// When this program does not know it, or those rules don't: nobody can apply it as all others do.
+/// When this program or these rules don't know it, since no replica could apply it as all others do.
 fn decode(rules: Rules, bytes: &[u8]) -> Result<Command, StateMachineError> {
     let command: Command =
         codec::decode(bytes).map_err(|error| StateMachineError(format!("a command can't be read: {error}")))?;
@@ -318,7 +318,7 @@ impl StateMachine for ShardMachine {
         commands: &'a [Bytes],
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure> {
-        // All are read before the first is applied, so that a replica that stops is as it was before the entry.
+        // Decodes all commands before it applies the first, so that a replica that stops is unchanged by the entry.
         let read = decode_all(Rules(stamp.rules), commands)?;
         let encodes = replies == ReplyMode::Encode || self.observer.is_some();
         self.apply_next_slice(Entry::new(stamp, commands, read, encodes))

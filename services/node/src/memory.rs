@@ -1,8 +1,8 @@
-//! What the shards of a node keep for each account, and who gets nothing new when that is too much.
+//! Memory usage of a node's shards per account, and the accounts that must not grow.
 //!
-//! A shard keeps its accounts within their limits by itself, the same on every replica. An account may meet that limit in
-//! every shard, though, and many accounts together may be more than the machine has. That is looked at here, by leaders
-//! only and before anything is proposed: what is in the log is always applied.
+//! A shard keeps its accounts within their limits by itself, identically on every replica. An account may reach that
+//! limit in every shard, though, and many accounts together may exceed the machine's memory. Only leaders check this,
+//! before they propose: entries in the log are always applied.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use holdfast_core::locks::Charge;
 use holdfast_core::{AccountId, CommandError};
 use parking_lot::Mutex;
 
-/// An account may have so many times its limit for one shard in all shards of a node.
+/// Factor by which an account may exceed its shard limit across all shards of a node.
 const ACCOUNT_SHARD_FACTOR: u64 = 2;
-/// Bytes that a shard keeps, beyond which it takes nothing new.
+/// Bytes of a shard, beyond which it accepts no new state.
 pub(crate) const MAX_SHARD_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
-/// The bytes that a node keeps. Clones count together.
+/// The memory usage of a node. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeMemory(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Bytes for all accounts together.
+    /// Limit in bytes for all accounts together.
     limit: u64,
     usage: Mutex<MemoryUsage>,
-    /// Whether somebody may be refused: looked at first, since mostly nobody is.
+    /// True if a request may be rejected; checked first because it is mostly false.
     is_under_pressure: AtomicBool,
 }
 
@@ -34,29 +34,29 @@ struct Inner {
 struct MemoryUsage {
     accounts: HashMap<AccountId, AccountUsage>,
     total: u64,
-    /// Accounts that have more than they may.
+    /// Accounts over their limit.
     beyond: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct AccountUsage {
     bytes: u64,
-    /// For one shard.
+    /// Limit for one shard.
     max: u64,
 }
 
 impl NodeMemory {
-    /// With so many bytes for all accounts together.
+    /// Creates a node's memory with this limit in bytes for all accounts together.
     pub(crate) fn new(limit: u64) -> Self {
         Self(Arc::new(Inner { limit, usage: Mutex::default(), is_under_pressure: AtomicBool::new(false) }))
     }
 
-    /// From where on accounts that have much get nothing new.
+    /// Usage above which large accounts get nothing new.
     fn high_watermark(&self) -> u64 {
         self.0.limit / 5 * 4
     }
 
-    /// Whether an account may have anything new.
+    /// Checks whether an account may grow.
     pub(crate) fn check(&self, account: AccountId) -> Result<(), CommandError> {
         let (limit, kept) = (self.0.limit, self.0.usage.lock());
         let own = kept.accounts.get(&account).copied().unwrap_or_default();
@@ -75,7 +75,7 @@ impl NodeMemory {
     }
 }
 
-/// The part of one shard in it, which ends with the shard's state.
+/// One shard's part of the node's memory; it ends with the shard's state.
 #[derive(Debug)]
 pub(crate) struct ShardMemory {
     node: NodeMemory,
@@ -88,7 +88,7 @@ impl ShardMemory {
         Self { node, usage: Mutex::default(), is_full: AtomicBool::new(false) }
     }
 
-    /// Takes over what has changed.
+    /// Applies changed charges.
     pub(crate) fn update(&self, changed: &[Charge]) {
         if changed.is_empty() {
             return;
@@ -103,17 +103,17 @@ impl ShardMemory {
         self.node.0.is_under_pressure.store(is_tight, Ordering::Relaxed);
     }
 
-    /// Whether anybody is to be refused anything.
+    /// Returns true if some account may be rejected.
     pub(crate) fn is_under_pressure(&self) -> bool {
         self.is_full.load(Ordering::Relaxed) || self.node.0.is_under_pressure.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all accounts.
+    /// Returns the bytes of all accounts.
     pub(crate) fn total(&self) -> u64 {
         self.usage.lock().total
     }
 
-    /// The state is another one, or none at all.
+    /// Replaces all charges, after the state was replaced or dropped.
     pub(crate) fn reset(&self, charges: &[Charge]) {
         let gone: Vec<Charge> =
             self.usage.lock().accounts.keys().map(|account| Charge { account: *account, bytes: 0, max: 0 }).collect();
@@ -121,7 +121,7 @@ impl ShardMemory {
         self.update(charges);
     }
 
-    /// Whether the account may have anything new in this shard.
+    /// Checks whether the account may grow in this shard.
     pub(crate) fn check(&self, account: AccountId) -> Result<(), CommandError> {
         if self.usage.lock().total >= MAX_SHARD_BYTES {
             return Err(CommandError::Full("the shard's memory is used up".into()));
@@ -137,7 +137,7 @@ impl Drop for ShardMemory {
 }
 
 impl MemoryUsage {
-    /// How much it was before.
+    /// Sets an account's bytes and returns its earlier charge.
     fn set(&mut self, account: AccountId, bytes: u64, max: u64) -> u64 {
         let before = match bytes {
             0 => self.accounts.remove(&account),
@@ -148,7 +148,7 @@ impl MemoryUsage {
         before
     }
 
-    /// One shard of it has changed.
+    /// Applies the change of one shard's charge.
     fn change(&mut self, charge: &Charge, before: u64) {
         let account = self.accounts.entry(charge.account).or_default();
         self.beyond -= usize::from(account.is_over_limit());
@@ -165,7 +165,7 @@ impl MemoryUsage {
 }
 
 impl AccountUsage {
-    /// Bytes that it may have in all shards of a node.
+    /// Returns the bytes that the account may use in all shards of a node.
     fn max_bytes(self) -> u64 {
         self.max.saturating_mul(ACCOUNT_SHARD_FACTOR)
     }

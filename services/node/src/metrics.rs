@@ -1,4 +1,4 @@
-//! Figures of the node's replicas, for `/metrics`: how much they keep, who leads, who is behind.
+//! Metrics of the node's replicas, for `/metrics`: size, leadership and replication lag.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use crate::leader;
 use crate::node::NodeInner;
 use crate::replica::Replica;
 
-/// How often they are taken. Prometheus asks every 15 seconds as a rule.
+/// Sample interval. Prometheus usually scrapes every 15 seconds.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Takes the figures of every replica, again and again, until the node stops.
+/// Samples the metrics of every replica until the node stops.
 pub(crate) async fn run(shared: Weak<NodeInner>) {
     describe();
     let mut ticks = interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // The task keeps nothing alive: a node that is gone has no figures.
+        // The task keeps nothing alive: a stopped node has no metrics.
         let Some(shared) = shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
         for replica in shared.replicas() {
             record(&replica);
@@ -32,13 +32,13 @@ pub(crate) async fn run(shared: Weak<NodeInner>) {
     }
 }
 
-/// Labels are ids of the cluster config: shards, and the nodes of their replicas.
+/// Records one replica. Labels are ids of the cluster config: shards, and the nodes of their replicas.
 fn record(replica: &Replica) {
     let shard = replica.group.shard().to_owned();
     let of_shard = |name: &'static str, value: f64| gauge!(name, "shard" => shard.clone()).set(value);
     let status = replica.group.status();
     let leads = replica.group.subscribe_leadership().borrow().is_some();
-    // Whoever does not lead says 0, so that a sum over all nodes counts nothing twice.
+    // Replicas that don't lead report 0, so that a sum over all nodes counts nothing twice.
     let if_leader = |value: usize| if leads { value as f64 } else { 0.0 };
     let kept = replica.machine.usage();
     of_shard("holdfast_shard_leader", if leads { 1.0 } else { 0.0 });
@@ -59,7 +59,7 @@ fn record(replica: &Replica) {
     }
 }
 
-/// This node has no replica of the shard any more.
+/// Resets the metrics of a shard that no longer has a replica on this node.
 pub(crate) fn reset(shard: &str) {
     let names = [
         "holdfast_shard_leader",

@@ -1,5 +1,4 @@
-//! Faults of the state machine that are planted on purpose; see `holdfast_mutations`. In a build that is not armed none of
-//! this does anything.
+//! Mutations of the state machine; see `holdfast_mutations`. Without the enabled build feature they have no effect.
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 
 use crate::leader::cancel_all;
 
-/// The command that is carried out instead.
+/// Returns the command to apply instead.
 pub(crate) fn command(core: &ShardState, mut command: Command) -> Command {
     if is_enabled(Mutation::LateCancel)
         && let Command::Locks(LocksCommand::Cancel(cancel)) = &command
@@ -28,7 +27,7 @@ pub(crate) fn command(core: &ShardState, mut command: Command) -> Command {
     command
 }
 
-/// The answer to a query.
+/// Answers a query.
 pub(crate) fn query(core: &ShardState, clock_ms: u64, query: &Query) -> PendingReply {
     if is_enabled(Mutation::RunningClock) {
         let mut ahead = core.clone();
@@ -38,7 +37,7 @@ pub(crate) fn query(core: &ShardState, clock_ms: u64, query: &Query) -> PendingR
     core.begin_query(clock_ms, query)
 }
 
-/// The state of which a snapshot is taken.
+/// Returns the state to snapshot.
 pub(crate) fn snapshot_source(core: &ShardState) -> Cow<'_, ShardState> {
     if !is_enabled(Mutation::QueueLost) {
         return Cow::Borrowed(core);
@@ -54,7 +53,7 @@ pub(crate) fn snapshot_source(core: &ShardState) -> Cow<'_, ShardState> {
     Cow::Owned(without)
 }
 
-/// Whether a snapshot is not taken over.
+/// Returns true if a snapshot must not be restored.
 pub(crate) fn skips_restore() -> bool {
     is_enabled(Mutation::TokensReset)
 }

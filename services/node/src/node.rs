@@ -33,49 +33,49 @@ use crate::replica::Replica;
 use crate::replica_supervisor::PoisonedReplica;
 use crate::{restore, status, stored_config};
 
-/// How long handing over leaderships may take when the node stops.
+/// Timeout of leadership transfers when the node stops.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A node with its replicas. It listens nowhere itself: whoever runs it serves [`Node::routes`].
+/// A node with its replicas. It does not listen; its creator serves [`Node::routes`].
 pub struct Node {
     shared: Arc<NodeInner>,
     observer: Option<Arc<dyn ApplyObserver>>,
 }
 
-/// What is kept beside the store.
+/// State kept beside the store.
 #[derive(Default)]
 struct DataDirInfo {
     data_dir: Option<PathBuf>,
-    /// The backup that the data came from.
+    /// The backup that the data was restored from.
     restored_from: Option<String>,
 }
 
-/// What the services of a node share.
+/// State shared by the services of a node.
 pub(crate) struct NodeInner {
-    /// First, so that tasks end before what they work with.
+    /// First, so that tasks end before the state that they use.
     pub(crate) tasks: TaskSet,
     pub(crate) node_id: String,
-    /// Of this program.
+    /// The release of this program.
     pub(crate) release: String,
-    /// The config in use.
+    /// The current config.
     pub(crate) map: watch::Sender<Arc<ShardMap>>,
-    /// Where a config that comes while the node runs is kept; nowhere in a simulation.
+    /// Where the node stores a config received while it runs; `None` in a simulation.
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) store: NodeStore,
     pub(crate) credentials: Arc<ServiceCredentials>,
     pub(crate) connections: InboundConnections,
     pub(crate) group_manager: GroupManager,
-    /// Those that this program knows.
+    /// The rules that this program knows.
     pub(crate) rules: KnownRules,
     pub(crate) outbox_sender: OutboxSender,
     pub(crate) replicas: RwLock<HashMap<u64, Arc<Replica>>>,
-    /// Those that don't run with this release.
+    /// Replicas that this release does not run.
     pub(crate) poisoned_replicas: RwLock<BTreeMap<u64, Arc<PoisonedReplica>>>,
-    /// How replicas are started; set once they are.
+    /// How replicas are started; set by [`Node::start_replicas`].
     pub(crate) replica_options: OnceLock<ReplicaOptions>,
-    /// One change of the config after the other.
+    /// Serializes config changes.
     pub(crate) config_lock: tokio::sync::Mutex<()>,
-    /// What all replicas keep.
+    /// Memory usage of all replicas.
     pub(crate) memory: NodeMemory,
     stopping: AtomicBool,
 }
@@ -104,7 +104,7 @@ impl Node {
     /// Opens the store and prepares the replicas. Nothing runs before [`Node::start_replicas`].
     ///
     /// # Errors
-    /// When the config, the node id or the data directory is refused. Nothing was changed then.
+    /// When the config, the node id or the data directory is invalid. Nothing was changed then.
     pub fn open(options: &NodeOptions, connector: Arc<dyn Dialer>) -> Result<Self, NodeError> {
         let restored_from = restore::restored_from(&options.data_dir)?;
         let config = stored_config::load_latest(&options.data_dir, options.cluster_config.clone())?;
@@ -120,11 +120,11 @@ impl Node {
         )
     }
 
-    /// As [`Node::open`], over a store that was opened already with [`NodeOptions::identity`]. The data directory of
-    /// the options is not used.
+    /// As [`Node::open`], with a store already opened with [`NodeOptions::identity`]. The data directory of the options
+    /// is not used.
     ///
     /// # Errors
-    /// When the config, the node id or the store is refused.
+    /// When the config, the node id or the store is invalid.
     pub fn with_store(options: &NodeOptions, store: NodeStore, connector: Arc<dyn Dialer>) -> Result<Self, NodeError> {
         let map = shard_map(options.cluster_config.clone(), &options.node_id)?;
         Self::assemble(options, map, store, connector, DataDirInfo::default())
@@ -183,21 +183,21 @@ impl Node {
         Ok(Self { shared, observer: None })
     }
 
-    /// Shows the observer everything that the replicas of this node apply from their start on.
+    /// Passes every entry that this node's replicas apply to the observer, from their start.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn ApplyObserver>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Starts the replicas from what the store holds, and forms the groups that were never formed.
+    /// Starts the replicas from the store, and bootstraps groups that were never formed.
     ///
     /// # Errors
     /// When the data of a replica can't be read.
     pub async fn start_replicas(&self, options: &NodeOptions) -> Result<(), NodeError> {
         let shared = &self.shared;
         let _turn = shared.config_lock.lock().await;
-        // Set once: replicas are started once.
+        // Set once, because replicas are started once.
         let starting = shared.replica_options.get_or_init(|| ReplicaOptions::new(options, self.observer.clone()));
         let map = shared.map();
         for place in map.replicas_of_node(&shared.node_id) {
@@ -213,30 +213,31 @@ impl Node {
         Ok(())
     }
 
-    /// The gRPC services of the node.
+    /// Returns the gRPC services of the node.
     pub fn routes(&self) -> Routes {
         Routes::new(self.shared.group_manager.service())
             .add_service(NodeServer::new(Arc::clone(&self.shared)))
             .add_service(AdminServer::new(Arc::clone(&self.shared)))
     }
 
-    /// Why the node can't serve, if it can't.
+    /// Returns the reason why the node can't serve, if any.
     pub fn not_ready(&self) -> impl Fn() -> Option<String> + Clone + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move || status::not_ready(&shared)
     }
 
-    /// The node and every replica of it as they are now; with digests of their states when asked.
+    /// Returns the status of the node and its replicas, with digests of their states on request.
     pub fn status(&self, with_digests: bool) -> StatusAnswer {
         status::collect(&self.shared, with_digests)
     }
 
-    /// The replicas of this node that lead now, with their terms.
+    /// Returns the replicas of this node that lead now, with their terms.
     pub fn led_replicas(&self) -> Vec<(u64, u64)> {
         self.led().map(|(replica, term)| (replica.group.replica(), term)).collect()
     }
 
-    /// Every replica of this node that has won an election, with its shard and the term, whether or not it serves by now.
+    /// Returns every replica of this node that won an election, with its shard and term, whether or not it already
+    /// serves.
     pub fn elected(&self) -> Vec<(String, u64, u64)> {
         let elected = |replica: &Arc<Replica>| {
             let (shard, id) = (replica.group.shard().to_owned(), replica.group.replica());
@@ -245,7 +246,7 @@ impl Node {
         self.shared.replicas().iter().filter_map(elected).collect()
     }
 
-    /// Shards whose state this node would answer from under its lease just now, and in which term.
+    /// Returns the shards that this node would serve under its lease now, with their terms.
     pub fn held_leases(&self) -> Vec<(String, u64)> {
         let held = self.led().filter(|(replica, term)| replica.group.has_lease(*term));
         held.map(|(replica, term)| (replica.group.shard().to_owned(), term)).collect()
@@ -261,7 +262,7 @@ impl Node {
         self.shared.store.failed()
     }
 
-    /// Stops: hands leaderships over first, so that callers notice as little as can be, then ends everything and closes
+    /// Stops the node: transfers leaderships first to limit the disruption for callers, then ends everything and closes
     /// the store.
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);

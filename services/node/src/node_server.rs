@@ -1,4 +1,4 @@
-//! The internal gRPC service that gateways, and nodes that deliver their outbox, call.
+//! The internal gRPC service, called by gateways and by nodes that deliver their outbox.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::node::NodeInner;
 use crate::{calls, status};
 
-/// Largest frame taken from a gateway, in bytes.
+/// Largest frame accepted from a gateway, in bytes.
 const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
-/// Frames handed to the transport ahead of what it has sent.
+/// Frames buffered ahead of the transport.
 const MAX_BUFFERED_FRAMES: usize = 16;
 
 pub(crate) struct NodeServer {

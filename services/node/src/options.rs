@@ -1,4 +1,4 @@
-//! How a node is set up.
+//! Options of a node.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,18 @@ use holdfast_core::{Bounds, Rules};
 use holdfast_replication::{KnownRules, LogLimits, ReadMode, Timing, WallClock};
 use holdfast_storage::Identity;
 
-/// Enough for what is under way and for RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
+/// Enough for in-flight data and RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
 const DISK_RESERVE: u64 = 256 * 1024 * 1024;
 
-/// How a node is set up.
+/// Options of a node.
 pub struct NodeOptions {
-    /// Which node of the config this is.
+    /// This node's id in the config.
     pub node_id: String,
     /// The topology.
     pub cluster_config: ClusterConfig,
     /// Shared by all processes of the cluster.
     pub cluster_secret: ClusterSecret,
-    /// Where the data is.
+    /// The data directory.
     pub data_dir: PathBuf,
     /// Heartbeats and elections.
     pub timing: Timing,
@@ -27,27 +27,28 @@ pub struct NodeOptions {
     pub reads: ReadMode,
     /// Entries after which a replica makes a snapshot.
     pub snapshot_interval_entries: u64,
-    /// Bytes that stay free on the disk: with less, writes are refused and reads go on. 0 for no limit.
+    /// Bytes that stay free on the disk: with less, the node rejects writes and continues to serve reads. 0 for no
+    /// limit.
     pub disk_reserve: u64,
-    /// Bytes that all accounts together may keep on this node: from 80 % of it on those that have much get nothing new,
-    /// and at all of it nobody does.
+    /// Bytes that all accounts together may use on this node: from 80 % on, large accounts get nothing new; at 100 %,
+    /// no account does.
     pub memory_limit: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub retain_entries: u64,
-    /// The same in bytes; whichever limit is met first counts.
+    /// The same limits in bytes; the one reached first applies.
     pub log_limits: LogLimits,
-    /// The rules that this program knows. Fewer than it does: for tests of two releases in one cluster.
+    /// The rules that this program knows. Tests of two releases in one cluster set fewer.
     pub rules: KnownRules,
-    /// Bounds that are no rules', for tests: the same on every node of the cluster.
+    /// Bounds that replace those of the rules, for tests: the same on every node of the cluster.
     pub bounds: Option<Bounds>,
-    /// The wall clock that is stored with grants for display.
+    /// The wall clock stored with grants for display.
     pub wall_clock: WallClock,
-    /// Of the program: an entry that one release can't apply is tried again by another.
+    /// The program's release: a different release retries an entry that one release can't apply.
     pub release: String,
 }
 
 impl NodeOptions {
-    /// With the usual timing.
+    /// Creates options with the default timing.
     pub fn new(
         node_id: impl Into<String>,
         cluster_config: ClusterConfig,
@@ -73,7 +74,7 @@ impl NodeOptions {
         }
     }
 
-    /// Who the node's data belongs to.
+    /// Returns the identity that the node's data belongs to.
     pub fn identity(&self) -> Identity {
         Identity { cluster_id: self.cluster_secret.cluster_id(), node_id: self.node_id.clone() }
     }

@@ -1,4 +1,4 @@
-//! The way of outbox messages to the shards that they are for.
+//! Sends outbox messages to their destination shards.
 
 use holdfast_cluster::ShardMap;
 use holdfast_core::Response;
@@ -6,10 +6,10 @@ use holdfast_core::outbox::OutboxMessage;
 use holdfast_routing::{RetryPolicy, Router};
 use tokio::time::{Duration, Instant};
 
-/// How long one delivery may take before it is tried again.
+/// Timeout of one delivery attempt.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delivers messages. Cheap to clone.
+/// Delivers outbox messages. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct OutboxSender {
     router: Router,
@@ -21,17 +21,17 @@ impl OutboxSender {
         Self { router, map: std::sync::Arc::new(map) }
     }
 
-    /// The way to the shards.
+    /// Returns the router to the shards.
     pub(crate) fn router(&self) -> &Router {
         &self.router
     }
 
-    /// The shard that a message is for.
+    /// Returns the destination shard of a message.
     pub(crate) fn destination(&self, message: &OutboxMessage) -> String {
         self.map.shard_for(message.application, message.shard_key).id.clone()
     }
 
-    /// Delivers one message. True once the receiver has confirmed it, and with it everything that it awaits itself.
+    /// Delivers one message. Returns true once the receiver has confirmed it together with all work that it awaits.
     pub(crate) async fn deliver(&self, message: &OutboxMessage) -> bool {
         let deadline = Instant::now() + DELIVERY_TIMEOUT;
         let sent = self

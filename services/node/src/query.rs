@@ -1,4 +1,4 @@
-//! Queries: answered under the leader lease, some of them held back until there is something to tell.
+//! Queries: answered under the leader lease; some are deferred until there is a result.
 
 use bytes::Bytes;
 use holdfast_core::shard::PendingReply;
@@ -18,7 +18,7 @@ use crate::replica::Replica;
 /// Answers a query.
 pub(crate) async fn execute(replica: &Replica, query: &Query, deadline: Instant) -> Outcome {
     loop {
-        // Before the look, so that no outcome after it is missed.
+        // Registered before the evaluation, so that no later outcome is missed.
         let mut judged = std::pin::pin!(replica.machine.expiry_resolved().notified());
         judged.as_mut().enable();
         match evaluate(replica, query, deadline).await {
@@ -33,8 +33,8 @@ pub(crate) async fn execute(replica: &Replica, query: &Query, deadline: Instant)
     }
 }
 
-/// Answers a query of events or of changes of accounts; when there is none yet, once there is, or with none when `until`
-/// has come.
+/// Answers a query of events or account changes. Without a result, it waits for one, or returns an empty reply at
+/// `until`.
 pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &ReplyHandle, until: Instant) -> Outcome {
     if !supports_long_poll(query) {
         return execute(replica, query, until).await;
@@ -53,7 +53,7 @@ pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &ReplyHa
             return Outcome::Reply(Bytes::from(codec::encode(&reply)));
         }
         if found == PollResult::Incomplete {
-            // There may be many looks to come; others go first.
+            // Many evaluations may follow; other tasks go first.
             tokio::task::yield_now().await;
             continue;
         }
@@ -74,23 +74,23 @@ pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &ReplyHa
     }
 }
 
-/// Asking where now is, is answered at once.
+/// Returns true if the query may be deferred. A query of the current revision is answered at once.
 fn supports_long_poll(query: &Query) -> bool {
     matches!(query, Query::Events { from_revision: Some(_), .. } | Query::AccountChanges { .. })
 }
 
-/// What came of a look for a question that is held.
+/// Result of evaluating a deferred query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PollResult {
-    /// Its answer.
+    /// The reply is ready.
     Ready,
-    /// Nothing in what was looked at, and there is more to look at.
+    /// No match in the examined part; more remains to be examined.
     Incomplete,
-    /// Nothing, and there is nothing else.
+    /// No match, and nothing remains to be examined.
     Empty,
 }
 
-/// A question goes on where the look ended: what was looked at in vain is not looked at again with every event.
+/// Advances the query past the examined events, so that later evaluations do not examine them again.
 fn advance(query: &mut Query, reply: &Reply) -> PollResult {
     match (&reply.outcome, query) {
         (Ok(Response::Events { events, next_revision, more }), Query::Events { from_revision, .. })
@@ -113,8 +113,8 @@ fn subscribe(replica: &Replica, query: &Query) -> Option<watch::Receiver<()>> {
     replica.machine.with_leader_state(leads.term, |_, table| news(table))
 }
 
-/// What the state says: nothing while the session is being judged. The lease is judged after the reading, so that a node
-/// that was paused in between gives no old answer.
+/// Evaluates a query on the state; returns `None` while the session is expiring. The lease is checked after the read,
+/// so that a node that was paused in between returns no stale reply.
 async fn evaluate(replica: &Replica, query: &Query, deadline: Instant) -> Result<Option<Reply>, NotLeader> {
     let look = |term, clock_ms| -> Result<Option<PendingReply>, NotLeader> {
         let of_table = replica.machine.with_leader_state(term, |core, table| {
@@ -127,7 +127,7 @@ async fn evaluate(replica: &Replica, query: &Query, deadline: Instant) -> Result
             }
         });
         let seen = of_table.or_else(|| replica.machine.begin_query(clock_ms, query).map(Some));
-        // A state that has failed answers nothing: another replica will.
+        // A failed state answers nothing; another replica will.
         seen.ok_or(NotLeader { leader: None, term: 0 })
     };
     let leads = *replica.group.subscribe_leadership().borrow();
@@ -138,7 +138,7 @@ async fn evaluate(replica: &Replica, query: &Query, deadline: Instant) -> Result
     Ok(pending.map(PendingReply::finish))
 }
 
-/// What the leader alone knows of a session: how long it has left. A keep-alive is noted.
+/// Adds what only the leader knows of a session: its remaining time. Records a keep-alive.
 fn complete_session(table: &mut LeaderState, query: &Query, mut reply: Reply) -> Option<Reply> {
     if !matches!(reply.outcome, Ok(Response::Session(_))) {
         return Some(reply);
@@ -189,13 +189,13 @@ mod tests {
             assert!(self.0.apply(&context, &Command::Locks(command)).outcome.is_ok());
         }
 
-        /// An event of that path.
+        /// Applies an event of this path.
         fn event(&mut self, path: &str) {
             self.apply(acquire(path));
         }
 
-        /// Looks until there is an answer or nothing is left to look at, as a held question does; what came of it, and
-        /// how many events were looked at in each look.
+        /// Evaluates until there is a reply or nothing remains to be examined, as a deferred query does. Returns the
+        /// result and the number of events examined by each evaluation.
         fn poll(&self, query: &mut Query) -> (PollResult, Vec<usize>) {
             let mut looks = Vec::new();
             loop {
@@ -219,7 +219,7 @@ mod tests {
         let (found, looks) = shard.poll(&mut query);
         assert_eq!((found, looks.iter().sum::<usize>()), (PollResult::Empty, behind));
         assert!(looks.iter().all(|examined| *examined <= MAX_EVENTS_EXAMINED), "{looks:?}");
-        // However many came before, the next one costs one.
+        // The cost of the next event does not depend on the number of earlier ones.
         for number in 0..200 {
             shard.event(&format!("m{number}"));
             assert_eq!(shard.poll(&mut query), (PollResult::Empty, vec![1]));

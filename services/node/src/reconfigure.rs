@@ -1,4 +1,4 @@
-//! Another cluster config while the node runs: replicas come and go, and nobody notices.
+//! Changes the cluster config while the node runs: adds and removes replicas without disruption.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,9 +17,9 @@ use crate::options::NodeOptions;
 use crate::replica::{Replica, ReplicaSpec};
 use crate::{metrics, replica_supervisor, stored_config};
 
-/// How often a replica that left the config looks whether its group goes on without it.
+/// How often a replica that left the config checks whether its group works without it.
 const DECOMMISSION_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the other nodes may take to say so.
+/// Timeout of status queries to the other nodes.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How replicas are started.
@@ -33,7 +33,7 @@ pub(crate) struct ReplicaOptions {
     observer: Option<Arc<dyn ApplyObserver>>,
 }
 
-/// A config that the node does not take.
+/// A config that the node rejects.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReconfigureError {
     #[error(
@@ -66,7 +66,7 @@ impl ReplicaOptions {
 }
 
 impl NodeInner {
-    /// Starts a replica from what the store holds.
+    /// Starts a replica from the store.
     pub(crate) async fn start_replica(
         &self,
         starting: &ReplicaOptions,
@@ -98,8 +98,7 @@ impl NodeInner {
         Ok(started)
     }
 
-    /// The same for one that was not started before, unless its state can't be brought past an entry. From now on it is
-    /// looked after.
+    /// As above, for a replica's first start, unless it is poisoned. The replica is supervised from now on.
     pub(crate) async fn start_supervised_replica(
         self: &Arc<Self>,
         starting: &ReplicaOptions,
@@ -116,7 +115,7 @@ impl NodeInner {
         Ok(())
     }
 
-    /// Goes over to the next config: durable first, then in effect. The same one again changes nothing.
+    /// Applies the next config: stores it durably, then puts it into effect. Repeating the current one changes nothing.
     pub(crate) async fn reconfigure(self: &Arc<Self>, next: ClusterConfig) -> Result<u64, ReconfigureError> {
         let _turn = self.config_lock.lock().await;
         let starting =
@@ -153,7 +152,7 @@ impl NodeInner {
         for place in map.replicas_of_node(&self.node_id) {
             let id = place.replica.id;
             if self.replica(id).is_none() && !left_out.contains(&id) {
-                // The groups of new replicas were formed long ago: their leaders take these in.
+                // Groups of new replicas already exist: their leaders add these replicas.
                 self.start_supervised_replica(starting, replica_spec(&place, false)).await?;
             }
         }
@@ -161,7 +160,7 @@ impl NodeInner {
         Ok(offered)
     }
 
-    /// Data of replicas that left the config while this node was down is removed as well, in the background.
+    /// Removes, in the background, data of replicas that left the config while this node was down.
     pub(crate) fn remove_stale_replicas(self: &Arc<Self>) {
         let map = self.map();
         for &replica in self.store.existing_replicas() {
@@ -176,7 +175,7 @@ impl NodeInner {
         self.tasks.spawn_until_done("decommission", move || decommission(Weak::clone(&weak), replica));
     }
 
-    /// Whether every shard has a leader whose group is as configured, so that none counts on that replica.
+    /// Returns true if every shard has a leader whose group is as configured, so that no group depends on that replica.
     async fn is_safe_to_remove(&self, replica: u64) -> bool {
         let looks = self.outbox_sender.router().node_statuses(Instant::now() + STATUS_TIMEOUT).await;
         let said = looks.iter().filter_map(|(_, said)| said.as_ref().ok());
@@ -198,7 +197,7 @@ fn is_as_configured(leader: &ReplicaStatus, shard: &Shard) -> bool {
     voters == configured && leader.learners.is_empty()
 }
 
-/// Once its group goes on without it, a replica is stopped and its data removed. Its id never comes back.
+/// Stops a replica and removes its data once its group works without it. Replica ids are never reused.
 async fn decommission(shared: Weak<NodeInner>, id: u64) {
     let shared = loop {
         sleep(DECOMMISSION_POLL_INTERVAL).await;
@@ -219,7 +218,7 @@ async fn decommission(shared: Weak<NodeInner>, id: u64) {
     }
 }
 
-/// Takes what other nodes tell of.
+/// Applies configs that other nodes publish.
 pub(crate) async fn apply_config_updates(
     shared: Weak<NodeInner>,
     mut later: watch::Receiver<Option<Arc<ClusterConfig>>>,
@@ -236,13 +235,14 @@ pub(crate) async fn apply_config_updates(
     }
 }
 
-/// How a place of the config is started.
+/// Returns the start parameters of a configured replica.
 pub(crate) fn replica_spec<'a>(place: &ReplicaLocation<'a>, may_bootstrap: bool) -> ReplicaSpec<'a> {
     let application = place.application;
     ReplicaSpec { application, shard: place.shard, replica: place.replica.id, may_bootstrap }
 }
 
-/// Which replica forms a group: spread by the shard's id, so that a new cluster's first leaders are spread too.
+/// Returns true for the replica that bootstraps the group. The choice depends on the shard's id, which spreads the
+/// first leaders of a new cluster.
 fn is_bootstrap_replica(shard: &str, group: &Group) -> bool {
     let sum: usize = shard.bytes().map(usize::from).sum();
     let members: Vec<u64> = group.members().keys().copied().collect();

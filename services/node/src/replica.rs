@@ -1,4 +1,4 @@
-//! A replica as the node sees it: its group, its state, and its duties while it leads.
+//! A replica as the node sees it: its group, its state, and its leader tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use crate::machine::ShardMachine;
 use crate::outbox_sender::OutboxSender;
 use crate::tasks;
 
-/// Which replica is to be started.
+/// The replica to start.
 pub(crate) struct ReplicaSpec<'a> {
     pub(crate) application: Application,
     pub(crate) shard: &'a Shard,
     pub(crate) replica: u64,
-    /// Whether it may be the one that forms the group.
+    /// Whether it may bootstrap the group.
     pub(crate) may_bootstrap: bool,
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct Replica {
     pub(crate) reads: ReadMode,
     pub(crate) may_bootstrap: bool,
     is_decommissioned: AtomicBool,
-    /// Why it could not be started again, since it has stopped.
+    /// Why it could not be restarted after it stopped.
     restart_failure: Mutex<Option<String>>,
 }
 
 impl Replica {
-    /// Takes up the duties whenever the replica leads.
+    /// Starts the leader tasks' supervisor, which runs them whenever the replica leads.
     pub(crate) fn start(
         place: &ReplicaSpec<'_>,
         group: Group,
@@ -48,22 +48,22 @@ impl Replica {
         Self { application, group, machine, reads, may_bootstrap, is_decommissioned, restart_failure }
     }
 
-    /// Why it does not run, if it does not.
+    /// Returns the reason why the replica does not run, if any.
     pub(crate) fn failure(&self) -> Option<String> {
         self.restart_failure.lock().clone().or_else(|| self.group.failure().map(|failure| failure.to_string()))
     }
 
-    /// It can't be started again, for that reason.
+    /// Records why the replica can't be restarted.
     pub(crate) fn record_failure(&self, reason: String) {
         *self.restart_failure.lock() = Some(reason);
     }
 
-    /// The config has no place for it any more: it goes on until its group does without it.
+    /// Marks a replica that left the config: it runs until its group works without it.
     pub(crate) fn decommission(&self) {
         self.is_decommissioned.store(true, Ordering::Release);
     }
 
-    /// Whether the config has no place for it any more.
+    /// Returns true if the replica left the config.
     pub(crate) fn is_decommissioned(&self) -> bool {
         self.is_decommissioned.load(Ordering::Acquire)
     }

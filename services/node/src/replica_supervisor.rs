@@ -1,4 +1,4 @@
-//! Replicas that can't go on are started again from their store; one that can't even then is left out.
+//! Restarts failed replicas from their store; poisons a replica that fails again at the same step.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep};
 use crate::node::NodeInner;
 use crate::replica::{Replica, ReplicaSpec};
 
-/// A replica that ran for so long without failing begins with the first pause again.
+/// A replica that ran this long without failing restarts with the shortest delay again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// A replica of this node that does not run: its state can't be brought past an entry.
+/// A replica of this node that does not run, because its state can't be brought past an entry.
 pub(crate) struct PoisonedReplica {
     pub(crate) shard: String,
     pub(crate) replica: u64,
@@ -22,7 +22,7 @@ pub(crate) struct PoisonedReplica {
 }
 
 impl PoisonedReplica {
-    /// For people.
+    /// Returns a human-readable reason.
     pub(crate) fn reason(&self) -> String {
         let Poison { failed_entry, release } = &self.poison;
         format!(
@@ -50,8 +50,8 @@ impl PoisonedReplica {
 }
 
 impl NodeInner {
-    /// What the store remembers of a replica that this release must not run. What another release remembered is
-    /// forgotten: this one tries.
+    /// Returns the stored poison record of a replica that this release must not run. It removes a record of another
+    /// release, because this release tries again.
     pub(crate) async fn load_poison(&self, replica: u64) -> Result<Option<Poison>, ReplicationError> {
         let store = self.store.replica(replica);
         let Some(poison) = Poison::read(&store)? else { return Ok(None) };
@@ -68,7 +68,7 @@ impl NodeInner {
         Ok(None)
     }
 
-    /// The replica does not run from now on, until the release changes or it is replaced.
+    /// Keeps the replica stopped until the release changes or the replica is replaced.
     pub(crate) fn mark_poisoned(&self, shard: &str, replica: u64, poison: Poison) {
         let left_out = PoisonedReplica { shard: shard.to_owned(), replica, poison };
         tracing::error!(shard, replica, poison = ?left_out.poison, "{}", left_out.reason());
@@ -76,7 +76,7 @@ impl NodeInner {
     }
 }
 
-/// Looks after one replica until it is retired, left out, or the node stops.
+/// Supervises one replica until it is decommissioned or poisoned, or the node stops.
 pub(crate) async fn run(shared: Weak<NodeInner>, id: u64) {
     let mut pauses = restart_delays();
     let mut last: Option<FailedEntry> = None;
@@ -114,7 +114,7 @@ pub(crate) async fn run(shared: Weak<NodeInner>, id: u64) {
 fn log_failure(replica: &Replica, failure: &Failure) {
     let (shard, id) = (replica.group.shard(), replica.group.replica());
     let task = match failure {
-        // Said and counted where it was noticed.
+        // Logged and counted where it occurred.
         Failure::Task(_) => None,
         Failure::StateMachine(_) => Some("apply"),
         Failure::Raft(_) => Some("raft"),
@@ -130,19 +130,19 @@ fn log_failure(replica: &Replica, failure: &Failure) {
 }
 
 impl NodeInner {
-    /// Whether a replica that has stopped is one that should run.
+    /// Returns true if a stopped replica should run.
     fn should_run(&self, replica: &Arc<Replica>) -> bool {
         let is_current = self.replica(replica.group.replica()).is_some_and(|now| Arc::ptr_eq(&now, replica));
-        // A store that has failed takes the whole node out.
+        // A failed store stops the whole node.
         is_current && !self.is_stopping() && self.store.failed().borrow().is_none()
     }
 
     async fn restart(&self, stopped: &Replica) -> Result<(), ReplicationError> {
-        // A config that comes meanwhile is taken before or after.
+        // A concurrent config change is applied before or after the restart.
         let _turn = self.config_lock.lock().await;
         let (Some(starting), map) = (self.replica_options.get(), self.map()) else { return Ok(()) };
         let (shard, id) = (stopped.group.shard(), stopped.group.replica());
-        // Shards stay for as long as a cluster lives.
+        // Shards exist as long as the cluster.
         let Some(shard) = map.shard(shard) else { return Ok(()) };
         let place =
             ReplicaSpec { application: stopped.application, shard, replica: id, may_bootstrap: stopped.may_bootstrap };
@@ -153,7 +153,7 @@ impl NodeInner {
         let (shard, id) = (replica.group.shard(), replica.group.replica());
         let poison = Poison { failed_entry, release: self.release.clone() };
         if let Err(error) = poison.save(&self.store.replica(id)).await {
-            // A store that can't be written takes the node out.
+            // A store that can't be written stops the node.
             tracing::error!(shard, replica = id, %error, "what the replica failed at can't be remembered");
         }
         self.mark_poisoned(shard, id, poison);

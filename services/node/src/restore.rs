@@ -1,7 +1,7 @@
-//! A node that begins with what a backup has.
+//! Restores a node from a backup.
 //!
-//! Every node of a new cluster does so from the same backup, each for its own replicas, before it runs for the first
-//! time. What is begun is marked, so that a restore that was interrupted is neither taken for data nor for nothing.
+//! Every node of a new cluster restores from the same backup, each its own replicas, before it first runs. A marker
+//! file records an incomplete restore, so that it is taken neither for data nor for an empty directory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -19,24 +19,24 @@ use crate::node::shard_map;
 use crate::options::NodeOptions;
 use crate::stored_config;
 
-/// There from the beginning of a restore to its end; holds the id of the backup.
+/// Exists from the start of a restore to its end; contains the backup id.
 const PENDING_FILE: &str = "RESTORE.pending";
-/// There after it.
+/// Exists after a restore.
 const DONE_FILE: &str = "RESTORED";
 
-/// Why nothing was restored.
+/// Errors of a restore.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The backup is refused.
+    /// The backup is invalid.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// The directory has something in it.
+    /// The directory is not empty.
     #[error(
         "{}: is not empty, and a backup is restored into an empty directory only; move it away, or start the \
          node without a restore to go on with what it has", .0.display()
     )]
     NotEmpty(PathBuf),
-    /// The cluster config is of other shards.
+    /// The cluster config has other shards than the backup.
     #[error(
         "the backup has shard {shard} with the keys {backup}, and the cluster config with {config}; use a config \
              with the shards of the backup"
@@ -57,37 +57,37 @@ pub enum RestoreError {
     UnsupportedRules {
         /// The shard.
         shard: String,
-        /// The rules by which it goes on.
+        /// The rules of the shard's state.
         rules: u16,
-        /// Those that this program knows.
+        /// The rules that this program knows.
         known: KnownRules,
     },
-    /// A state can't be read.
+    /// A state can't be decoded.
     #[error("the state of shard {shard} can't be read: {reason}; use the version that made the backup")]
     Unreadable {
         /// The shard.
         shard: String,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
-    /// An earlier restore did not end.
+    /// An earlier restore is incomplete.
     #[error("{}: a restore was interrupted here; restore again, which begins anew, or empty the directory", .0.display())]
     Interrupted(PathBuf),
-    /// The system refused.
+    /// An I/O error.
     #[error("{}: {reason}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The I/O error.
         reason: io::Error,
     },
 }
 
-/// Restores this node's replicas into its empty data directory. One that was restored from that very backup is left as
-/// it is, so that the flag may stay set.
+/// Restores this node's replicas into its empty data directory. A directory already restored from the same backup is
+/// left unchanged, so that the flag may stay set.
 ///
 /// # Errors
-/// When the backup or the directory is refused. What was begun is begun anew at the next call.
+/// When the backup or the directory is invalid. The next call starts an incomplete restore again.
 pub async fn restore(options: &NodeOptions, from: &Path) -> Result<(), NodeError> {
     let dir = &options.data_dir;
     let backup = Backup::open(from).map_err(RestoreError::from)?;
@@ -108,10 +108,10 @@ pub async fn restore(options: &NodeOptions, from: &Path) -> Result<(), NodeError
     Ok(())
 }
 
-/// The backup that the data came from, if any.
+/// Returns the backup that the data was restored from, if any.
 ///
 /// # Errors
-/// When a restore was begun and did not end.
+/// When a restore is incomplete.
 pub(crate) fn restored_from(dir: &Path) -> Result<Option<String>, RestoreError> {
     if dir.join(PENDING_FILE).exists() {
         return Err(RestoreError::Interrupted(dir.to_owned()));
@@ -123,7 +123,7 @@ pub(crate) fn restored_from(dir: &Path) -> Result<Option<String>, RestoreError> 
     }
 }
 
-/// Marks the directory, which is empty or has what an interrupted restore left.
+/// Marks the directory, which must be empty or contain an incomplete restore.
 fn mark_pending(dir: &Path, id: &str) -> Result<(), RestoreError> {
     fs::create_dir_all(dir).map_err(io_error(dir))?;
     let pending = dir.join(PENDING_FILE);
@@ -138,7 +138,7 @@ fn mark_pending(dir: &Path, id: &str) -> Result<(), RestoreError> {
     }
     for entry in entries()? {
         let path = entry.map_err(io_error(dir))?.path();
-        // A file system of its own has this directory.
+        // `lost+found` exists if the directory is the root of a file system.
         if path != pending && path.file_name().is_none_or(|name| name != "lost+found") {
             return Err(RestoreError::NotEmpty(dir.to_owned()));
         }
@@ -188,7 +188,7 @@ async fn restore_replicas(
     Ok(places.len())
 }
 
-/// The state from which the shard goes on: what is numbered goes on far above what can have been given.
+/// Returns the state that the shard starts from: its counters are advanced far beyond any number that was issued.
 fn advanced_state(place: &ReplicaLocation<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, RestoreError> {
     let shard = &place.shard.id;
     let unreadable = |reason: String| RestoreError::Unreadable { shard: shard.clone(), reason };

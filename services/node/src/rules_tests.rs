@@ -1,4 +1,4 @@
-//! What can't be read stops a replica, and data of later rules is not opened.
+//! An undecodable command stops a replica, and a node does not open data of later rules.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn what_can_not_be_read_is_not_even_proposed() {
     assert!(machine.assess(2, &unknown()).is_err());
 }
 
-/// Opens a node that knows rules 1 and 2 over data that went by those.
+/// Opens a node that knows rules 1 and 2 on data that used rules `seen`.
 async fn opened_over(seen: u16) -> Option<NodeError> {
     let config = ClusterConfig::generate(vec![("nd_1".to_owned(), "127.0.0.1:7000".to_owned())], 1, 1).unwrap();
     let mut options = NodeOptions::new("nd_1", config, ClusterSecret::generate().unwrap(), "data");

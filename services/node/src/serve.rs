@@ -19,17 +19,17 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::node::Node;
 
-/// Renders what `/metrics` answers.
+/// Renders the `/metrics` response.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
-/// Whether the value of an `authorization` header is the operator's.
+/// Returns true if the value of an `authorization` header is the operator's.
 pub type IsOperator = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// What the listener shows besides gRPC.
+/// The listener's endpoints besides gRPC.
 #[derive(Clone)]
 pub struct AdminEndpoints {
     /// For `/metrics`.
     pub metrics: MetricsText,
-    /// Who may read metrics from elsewhere than loopback.
+    /// Authorizes reading metrics from addresses other than loopback.
     pub is_operator: IsOperator,
 }
 
@@ -39,7 +39,7 @@ struct EndpointState {
     endpoints: AdminEndpoints,
 }
 
-/// What is listened on.
+/// The TLS listener.
 struct TlsIncoming(holdfast_tls::Listener);
 
 impl Listener for TlsIncoming {
@@ -55,7 +55,7 @@ impl Listener for TlsIncoming {
     }
 }
 
-/// Who sends a request.
+/// The peer of a request.
 #[derive(Clone, Copy)]
 struct RemotePeer(holdfast_tls::PeerInfo);
 
@@ -65,7 +65,8 @@ impl Connected<IncomingStream<'_, TlsIncoming>> for RemotePeer {
     }
 }
 
-/// Serves a node until `shutdown` ends; with `tls` encrypted, and gateways and peers need a certificate. Connections of gateways and peers end with it: both come back elsewhere.
+/// Serves a node until `shutdown` completes. With `tls`, connections are encrypted, and gateways and peers need a
+/// certificate. Shutdown closes connections of gateways and peers; both reconnect elsewhere.
 ///
 /// # Errors
 /// When the listener fails.
@@ -93,7 +94,7 @@ pub async fn serve(
     }
 }
 
-/// What gateways and peers ask needs their certificate, where there are any; a probe needs none.
+/// Requires a client certificate of gateways and peers if TLS is on; probes need none.
 async fn require_client_cert(
     ConnectInfo(RemotePeer(peer)): ConnectInfo<RemotePeer>,
     request: Request,
@@ -119,7 +120,7 @@ async fn metrics(
     headers: HeaderMap,
 ) -> Response {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("");
-    // What a proxy on this machine forwards comes from somewhere else.
+    // A request forwarded by a local proxy comes from elsewhere.
     let forwarded = headers.contains_key(header::FORWARDED) || headers.contains_key("x-forwarded-for");
     let local = peer.address.ip().to_canonical().is_loopback() && !forwarded;
     if local || (shown.endpoints.is_operator)(authorization) {

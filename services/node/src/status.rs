@@ -1,4 +1,4 @@
-//! A look at the node: readiness and every replica.
+//! Node status: readiness and every replica.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::node::NodeInner;
 use crate::replica::Replica;
 use crate::replica_supervisor::PoisonedReplica;
 
-/// Tries to see a state and its index together before the digest is left out.
+/// Attempts to read a state at a stable index before the digest is omitted.
 const MAX_DIGEST_ATTEMPTS: usize = 10;
 
-/// Why the node can't serve, if it can't.
+/// Returns the reason why the node can't serve, if any.
 pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     if let Some(error) = shared.store.failed().borrow().as_ref() {
         return Some(error.to_string());
@@ -60,14 +60,14 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     Some(format!("{count} of {all} replicas are being rebuilt from their peers, {first} first"))
 }
 
-/// How many replicas fail, and the shard of the first that does.
+/// Returns the number of failing replicas, and the shard of the first.
 fn failing(replicas: &[Arc<Replica>], fails: impl Fn(&Group) -> bool) -> Option<(usize, &str)> {
     let mut failing = replicas.iter().filter(|replica| fails(&replica.group)).map(|replica| replica.group.shard());
     let first = failing.next()?;
     Some((1 + failing.count(), first))
 }
 
-/// The answer to a status call.
+/// Collects the reply to a status call.
 pub(crate) fn collect(shared: &NodeInner, with_digests: bool) -> StatusAnswer {
     let replicas = shared.replicas();
     let left_out = shared.poisoned_replicas.read();
@@ -84,7 +84,7 @@ pub(crate) fn collect(shared: &NodeInner, with_digests: bool) -> StatusAnswer {
     }
 }
 
-/// SHA-256 over a snapshot.
+/// Returns the SHA-256 of a snapshot.
 fn digest_of(chunks: &[Vec<u8>]) -> Vec<u8> {
     let mut hasher = Sha256::new();
     chunks.iter().for_each(|chunk| hasher.update(chunk));

@@ -1,5 +1,5 @@
-//! The cluster config that a node was given while it ran, kept beside its data: a file of before, with which it may be
-//! started again, must not take it back.
+//! The last cluster config received by a running node, stored beside its data: a restart with an older config file must
+//! not roll it back.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use crate::NodeError;
 
 const FILE_NAME: &str = "cluster_config.json";
 
-/// The later one of the config given and the one that is kept.
+/// Returns the later of the given and the stored config.
 ///
 /// # Errors
-/// When the kept one can't be read, or the given one can't follow it.
+/// When the stored config can't be read, or the given one can't follow it.
 pub(crate) fn load_latest(data_dir: &Path, given: ClusterConfig) -> Result<ClusterConfig, NodeError> {
     let path = data_dir.join(FILE_NAME);
     if !path.exists() {
@@ -38,7 +38,7 @@ pub(crate) fn load_latest(data_dir: &Path, given: ClusterConfig) -> Result<Clust
     Ok(given)
 }
 
-/// Keeps a config. Durable when it returns.
+/// Stores a config. It is durable when this returns.
 pub(crate) async fn store(data_dir: PathBuf, config: ClusterConfig) -> Result<(), NodeError> {
     let writing = tokio::task::spawn_blocking(move || {
         let failed = |reason: io::Error| NodeError::ConfigNotStored { path: data_dir.join(FILE_NAME), reason };

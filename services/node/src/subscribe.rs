@@ -1,4 +1,4 @@
-//! Telling a connection what happens to its session.
+//! Streams the updates of a session to its connection.
 
 use bytes::Bytes;
 use holdfast_core::{CommandError, Query, Reply, Response, SubscribeSession, codec};
@@ -11,7 +11,8 @@ use crate::deferred::ReplyHandle;
 use crate::leader::SessionKey;
 use crate::replica::Replica;
 
-/// Follows until the session ends, the replica no longer leads or the caller is gone. The outcome says why it is over.
+/// Streams updates until the session ends, the replica no longer leads or the caller disconnects. The outcome is the
+/// reason for the end.
 pub(crate) async fn run(
     replica: &Replica,
     follow: &SubscribeSession,
@@ -45,7 +46,7 @@ pub(crate) async fn run(
     not_leader(replica)
 }
 
-/// In one step, so that nothing is missed between looking and following.
+/// Reads the session and subscribes in one step, so that no update is missed in between.
 fn start(replica: &Replica, term: u64, follow: &SubscribeSession) -> Option<Result<mpsc::Receiver<Bytes>, Box<Reply>>> {
     replica.machine.with_leader_state(term, |core, table| {
         let SubscribeSession { namespace, session_id, epoch } = follow;

@@ -1,4 +1,4 @@
-//! What the tests of this crate ask for.
+//! Requests for the tests of this crate.
 
 use holdfast_core::{
     AccountId, Acquire, Claim, Incarnation, LocksCommand, Metadata, Mode, NamespaceRef, Owner, Path, Wait,
@@ -8,7 +8,7 @@ pub(crate) fn namespace() -> NamespaceRef {
     NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
 }
 
-/// A process asks for a path in WRITE for a minute, and does not wait.
+/// Acquires a path for a process in WRITE mode for a minute, without waiting.
 pub(crate) fn acquire(path: &str) -> LocksCommand {
     LocksCommand::Acquire(Acquire {
         namespace: namespace(),

@@ -1,5 +1,5 @@
-//! Applying an entry, slice by slice. The lock of the state is let go after each, so that nobody who looks at the state
-//! waits for a long entry. When that is decides nothing: a command is done as a whole, and all see it done or not.
+//! Applies an entry slice by slice. The state lock is released after each, so that no query waits for a long entry.
+//! Slice boundaries do not affect results: each command runs as a whole, and every reader sees it done or not done.
 
 use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, channel};
@@ -21,25 +21,25 @@ use crate::{failure, mutations};
 
 /// Commands in a slice.
 pub(super) const MAX_SLICE_COMMANDS: usize = 128;
-/// Things that the leader's table is told in a slice, and that are taken out of indexes: more than the commands of one do,
-/// but for the end of a namespace.
+/// Effects passed to the leader state, and items removed from indexes, in a slice: more than its commands produce,
+/// except for the end of a namespace.
 const MAX_SLICE_EFFECTS: usize = 1_024;
-/// No further command is begun in a slice that has taken so long.
+/// A slice starts no further command after this time.
 const MAX_SLICE_TIME: Duration = Duration::from_millis(1);
 
-/// An entry, and how far it was applied.
+/// An entry and how far it is applied.
 pub(super) struct Entry<'a> {
     stamp: EntryHeader,
     commands: &'a [Bytes],
-    /// Those that are left.
+    /// The remaining commands.
     remaining: vec::IntoIter<Command>,
-    /// Whether replies are made.
+    /// Whether replies are encoded.
     encode_replies: bool,
     replies: Vec<Bytes>,
     has_advanced: bool,
-    /// The one at hand.
+    /// The current step.
     step: ApplyStep,
-    /// Whether all is carried out and told.
+    /// True when every command is applied and every effect processed.
     is_done: bool,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
 }
 
 impl ShardMachine {
-    /// Does the next slice.
+    /// Applies the next slice.
     pub(super) fn apply_next_slice<'a>(&'a self, mut entry: Entry<'a>) -> Result<Applied<'a>, ApplyFailure> {
         let mut inner = self.inner.lock();
         let began = Instant::now();
@@ -106,7 +106,7 @@ impl ShardMachine {
     ) {
         let EntryHeader { rules, now_ms, wall_ms } = entry.stamp;
         let context = EntryContext { now_ms, wall_ms, rules: Rules(rules) };
-        // What comes next is carried out once all is told of what came before.
+        // Further commands run only after all effects of earlier ones are processed.
         let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };
         let (mut has_done_some, mut costs) = (false, Vec::new());
         if !entry.has_advanced {
@@ -132,7 +132,7 @@ impl ShardMachine {
             costs.into_iter().for_each(|(account, min_units, units)| known.record(account, min_units, units, now));
         }
         match &mut table {
-            // Under the same lock, so that the table is never behind the state by more than it is told next.
+            // Under the same lock, so that the leader state lags by at most the effects of the next slice.
             Some(table) => {
                 let clock_ms = core.clock_ms();
                 core.take_effects_up_to(MAX_SLICE_EFFECTS)
@@ -151,8 +151,8 @@ impl ShardMachine {
     }
 }
 
-/// Frees what was purged on a thread that has nothing else to do. A task of the runtime would not do: where time is
-/// simulated it stands still while one blocks.
+/// Frees purged data on an idle thread. A runtime task would not do: under simulated time, time stands still while a
+/// task blocks.
 fn free_in_background(purged: Purged) {
     static PURGE_SENDER: LazyLock<Option<Sender<Purged>>> = LazyLock::new(|| {
         let (sender, purged) = channel::<Purged>();
@@ -160,12 +160,12 @@ fn free_in_background(purged: Purged) {
         thread.ok().map(|_| sender)
     });
     if let (Some(sender), false) = (&*PURGE_SENDER, purged.is_empty()) {
-        // What can't be sent is freed here.
+        // Data that can't be sent is freed here.
         drop(sender.send(purged));
     }
 }
 
-/// The reply to one command; empty unless it is to be encoded.
+/// Returns the encoded reply to one command; empty unless encoding is requested.
 fn apply_command(
     core: &mut ShardState,
     table: Option<&mut LeaderState>,

@@ -23,7 +23,7 @@ impl ApplyObserver for PanickingObserver {
 
 const TERM: u64 = 3;
 
-/// Whether an entry is done, or has more slices.
+/// Returns the replies of an entry that must be done.
 fn done(applied: Applied<'_>) -> Vec<Bytes> {
     match applied {
         Applied::Done(replies) => replies,
@@ -79,7 +79,7 @@ async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
             && machine.freeze().is_err()
     );
     assert!(machine.outbox(10).is_empty() && !machine.is_settled(0) && machine.usage() == Footprint::default());
-    // Whoever waits for something of the leader looks again.
+    // Waiters for leader state check again.
     judged.await;
 
     machine.on_leadership_change(Some(TERM + 1));
@@ -113,7 +113,7 @@ fn acquire(number: usize) -> Bytes {
     Bytes::from(codec::encode(&Command::Locks(command)))
 }
 
-/// How many locks are held, and whether the one of that number is.
+/// Returns the number of held locks, and whether lock `number` is held.
 fn held(machine: &ShardMachine, number: usize) -> (usize, bool) {
     let namespace = testing::namespace();
     let reply = machine.query(1_000, &Query::Lock { namespace, path: Path::flat(format!("l{number}")) });
@@ -121,7 +121,7 @@ fn held(machine: &ShardMachine, number: usize) -> (usize, bool) {
     (machine.usage().holds, lock.holders_total == 1)
 }
 
-/// Time stands still, so that the count of commands alone ends a slice.
+/// Time stands still, so only the command count ends a slice.
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_in_the_middle_of_a_long_entry_sees_the_commands_before() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);

@@ -1,5 +1,5 @@
-//! Holds end without a visitor: when the next deadline passes, the leader proposes an entry whose stamp is past it; and
-//! one after the other while there is more to do than an entry does.
+//! Ends due holds without a request: when the next deadline passes, the leader proposes an entry with a later time.
+//! While more work is due than one entry handles, it proposes further entries.
 
 use holdfast_replication::ShardClock;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
@@ -7,11 +7,11 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 use super::LeaderContext;
 use crate::machine::ShardSignals;
 
-/// How long an entry may take before the duty looks again.
+/// Timeout of an entry, after which the task checks again.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between attempts while no entry can be written.
+/// Delay between attempts while no entry can be written.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
-/// Between entries for deadlines that come close to one another.
+/// Shortest interval between entries for deadlines close to one another.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs for one leadership.
@@ -39,8 +39,8 @@ pub(super) async fn run(leading: LeaderContext) {
         last = Some(Instant::now());
         match group.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await {
             Ok(()) => {}
-            // Also when this replica does not lead just now: it may have lost its quorum for a while without another
-            // leader, and the duty ends with the leadership, not before.
+            // Also when this replica does not lead at the moment: it may lack a quorum for a while without being
+            // replaced, and this task ends only with the leadership.
             Err(error) => {
                 tracing::debug!(shard = group.shard(), %error, "can't end what is due yet");
                 sleep(RETRY_DELAY).await;
@@ -49,7 +49,7 @@ pub(super) async fn run(leading: LeaderContext) {
     }
 }
 
-/// When the next entry is due. What the last one left undone waits for nothing.
+/// Returns the time of the next entry. A backlog does not wait for the minimum interval.
 fn next_entry(seen: ShardSignals, clock: &ShardClock, last: Option<Instant>) -> Option<Instant> {
     let deadline = clock.instant_of(seen.next_deadline_ms?);
     let earliest = last.filter(|_| !seen.has_backlog).map(|last| last + MIN_INTERVAL);

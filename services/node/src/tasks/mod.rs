@@ -1,4 +1,4 @@
-//! What only a leader does. Each duty begins with a leadership and is dropped with it.
+//! Leader tasks. Each starts and ends with a leadership.
 
 mod expiry;
 mod outbox_dispatcher;
@@ -18,14 +18,14 @@ use tokio::time::Instant;
 use crate::machine::ShardMachine;
 use crate::outbox_sender::OutboxSender;
 
-/// A leader whose duties fail so often within the time lets another replica lead.
+/// A leader whose tasks fail this often within the window transfers its leadership.
 const MAX_FAILURES: usize = 3;
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// How long handing the leadership over may take.
+/// Timeout of a leadership transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the duties of each leadership of this replica, one after the other. Each duty is a task of its own, and is started
-/// again when it fails.
+/// Runs the leader tasks of each leadership of this replica. Each runs as a separate task and is restarted when it
+/// fails.
 pub(crate) async fn run(group: Group, machine: Arc<ShardMachine>, delivery: OutboxSender) {
     let (mut leadership, mut table_failed) = (group.subscribe_leadership(), machine.leader_state_failed());
     let mut failures = VecDeque::new();
@@ -49,7 +49,7 @@ pub(crate) async fn run(group: Group, machine: Arc<ShardMachine>, delivery: Outb
             changed = leadership.changed() => changed,
             () = transfer_on_failures(&group, duties.failures(), &mut failures) => leadership.changed().await,
             reason = wait_for_failure(&mut table_failed) => {
-                // This replica is started again, and another one leads.
+                // This replica is restarted, and another one leads.
                 group.tasks().fail("leader table", reason);
                 return;
             }
@@ -62,7 +62,7 @@ pub(crate) async fn run(group: Group, machine: Arc<ShardMachine>, delivery: Outb
     }
 }
 
-/// What a duty works with.
+/// The context of a leader task.
 #[derive(Clone)]
 struct LeaderContext {
     group: Group,
@@ -71,7 +71,7 @@ struct LeaderContext {
     leads: Leadership,
 }
 
-/// Each leadership gets new ones.
+/// Starts a new set of tasks for a leadership.
 fn start(leading: &LeaderContext) -> TaskSet {
     let duties = leading.group.tasks().child();
     spawn(&duties, "expiry", leading, expiry::run);
@@ -96,11 +96,11 @@ fn spawn<F>(
 
 async fn wait_for_failure(table: &mut watch::Receiver<Option<String>>) -> String {
     let failed = table.wait_for(Option::is_some).await;
-    // The machine that tells of it is there for as long as its duties are.
+    // The machine outlives its leader tasks, so the sender exists.
     failed.ok().and_then(|reason| reason.clone()).unwrap_or_default()
 }
 
-/// Returns once this replica does not lead any more since its duties failed too often.
+/// Returns once this replica has transferred its leadership because its leader tasks failed too often.
 async fn transfer_on_failures(group: &Group, mut failures: watch::Receiver<u64>, times: &mut VecDeque<Instant>) {
     let mut seen = *failures.borrow_and_update();
     while failures.changed().await.is_ok() {
@@ -123,6 +123,6 @@ async fn transfer_on_failures(group: &Group, mut failures: watch::Receiver<u64>,
             return;
         }
     }
-    // The set that tells of failures lives as long as this is waited for.
+    // The task set outlives this future, so its sender is not dropped first.
     std::future::pending().await
 }

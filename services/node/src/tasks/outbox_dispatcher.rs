@@ -1,4 +1,4 @@
-//! Delivers what the shard has to tell to others: in order for each destination, repeated until confirmed.
+//! Delivers the shard's outbox messages: in order for each destination, repeated until confirmed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use super::LeaderContext;
 use crate::machine::ShardMachine;
 use crate::outbox_sender::OutboxSender;
 
-/// Messages looked at in one go.
+/// Messages examined per pass.
 const MAX_BATCH: usize = 1_024;
-/// Before a destination that did not confirm is tried again.
+/// Delay before the next attempt at a destination that did not confirm.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-/// How long the entry with the confirmations may take.
+/// Timeout of the entry with the confirmations.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What became of the messages for one destination.
+/// Result of delivering to one destination.
 struct DeliveryResult {
     destination: String,
     confirmed: Vec<u64>,
@@ -54,7 +54,7 @@ pub(super) async fn run(leading: LeaderContext) {
     }
 }
 
-/// What waits, by destination, in order.
+/// Returns pending messages by destination, in order.
 fn pending(
     machine: &ShardMachine,
     delivery: &OutboxSender,
@@ -69,7 +69,7 @@ fn pending(
     by_destination
 }
 
-/// Delivers until the first message that is not confirmed: a later one must not overtake it.
+/// Delivers until the first unconfirmed message: a later one must not overtake it.
 async fn deliver(delivery: &OutboxSender, destination: String, messages: Vec<(u64, OutboxMessage)>) -> DeliveryResult {
     let mut confirmed = Vec::with_capacity(messages.len());
     for (number, message) in messages {

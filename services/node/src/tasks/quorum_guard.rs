@@ -1,10 +1,10 @@
-//! A leader that is cut off sends those who wait away, so that they find the other side.
+//! Redirects waiting callers when the leader is cut off, so that they find the leader of the majority.
 
 use tokio::time::{Duration, sleep};
 
 use super::LeaderContext;
 
-/// How often the quorum is looked at while somebody waits.
+/// How often the quorum is checked while callers wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs for one leadership.

@@ -1,5 +1,5 @@
-//! Sessions that are silent for longer than their time to live end. Whether one is silent only its leader knows, so it
-//! proposes the end of those that are; and takes no sign of life of one while its end is under way.
+//! Ends sessions without keep-alives for longer than their time to live. Only the leader knows which sessions these
+//! are, so it proposes their end. While the entry is in flight, it accepts no keep-alive of those sessions.
 
 use bytes::Bytes;
 use holdfast_core::{Command, LocksCommand, SessionNumber, codec};
@@ -10,9 +10,9 @@ use super::LeaderContext;
 
 /// Sessions in one entry.
 const MAX_BATCH: usize = 1_000;
-/// How long the entry may take before it is looked at again.
+/// Timeout of the entry, after which the task checks its outcome.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between attempts while no entry can be written.
+/// Delay between attempts while no entry can be written.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Runs for one leadership.
@@ -31,7 +31,7 @@ pub(super) async fn run(leading: LeaderContext) {
             }
         }
         if !group.has_lease(leads.term) {
-            // Nobody was answered, however many signs of life they gave.
+            // The leader answered no keep-alives during this time, however many it received.
             machine.inspect_as_leader(leads.term, |_, table| table.heartbeats.suspend(Instant::now()));
             sleep(RETRY_DELAY).await;
             continue;
@@ -47,13 +47,13 @@ pub(super) async fn run(leading: LeaderContext) {
     }
 }
 
-/// Sessions that are judged, by a duty that has failed, wait until somebody says what became of them.
+/// Resolves sessions left expiring by a failed run of this task.
 async fn resolve_expiring(LeaderContext { group, machine, leads, .. }: &LeaderContext) {
     let left = machine.inspect_as_leader(leads.term, |_, table| table.heartbeats.expiring()).unwrap_or_default();
     if left.is_empty() {
         return;
     }
-    // In the queue it is behind the command with them, if that is still there.
+    // The queue keeps it behind the command that expires them, if that is still queued.
     let command = Command::Locks(LocksCommand::ExpireSessions { ids: Vec::new(), known_revision: 0 });
     let bytes = Bytes::from(codec::encode(&command));
     while group.propose(leads.term, bytes.clone(), Instant::now() + ENTRY_TIMEOUT).await.is_err() {
@@ -63,8 +63,8 @@ async fn resolve_expiring(LeaderContext { group, machine, leads, .. }: &LeaderCo
     machine.expiry_resolved().notify_waiters();
 }
 
-/// Returns when it is known what became of them: an entry of the same term that is applied later says that the one with
-/// them was either applied or never will be.
+/// Returns when the outcome is known: a later entry of the same term has been applied, so the expiry was either applied
+/// or never will be.
 async fn expire(group: &Group, leads: Leadership, ids: Vec<SessionNumber>, known_revision: u64) {
     let command = Command::Locks(LocksCommand::ExpireSessions { ids, known_revision });
     let bytes = Bytes::from(codec::encode(&command));

@@ -1,4 +1,4 @@
-//! Places in the queue that nobody asks for any more are given up, and grants that nobody heard of given back.
+//! Cancels queued requests that lost their callers, and releases grants that no caller received.
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -11,9 +11,9 @@ use super::LeaderContext;
 use crate::leader::{Orphaned, cancel_all};
 use crate::machine::ShardMachine;
 
-/// How long the entry with a cancel may take.
+/// Timeout of the entry with a cancel.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(5);
-/// When there is nothing to wait for but a change.
+/// Poll interval if only a change can bring work.
 const IDLE_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// Runs for one leadership.
@@ -41,7 +41,8 @@ async fn cancel_orphaned(group: &Group, machine: &ShardMachine, leads: Leadershi
         Some(cancel) => cancel.clone(),
         None => {
             let Some(view) = find_wait(machine, leads, &forsaken.namespace, forsaken.wait) else { return };
-            // By rules 1 the highest owns the place, and another call may have attached while this one was looked at.
+            // By rules 1 the highest attempt owns the queued request, and another call may have attached during the
+            // check.
             let is_newer = forsaken.attempts.iter().all(|attempt| view.attempt > *attempt);
             if is_newer && machine.inspect_as_leader(leads.term, |_, table| table.rules()) < Some(Rules::TWO) {
                 return;
@@ -61,7 +62,7 @@ async fn cancel_orphaned(group: &Group, machine: &ShardMachine, leads: Leadershi
     }
 }
 
-/// What a request is, if it still waits.
+/// Returns the request, if it still waits.
 fn find_wait(machine: &ShardMachine, leads: Leadership, namespace: &NamespaceRef, wait: WaitId) -> Option<WaitView> {
     let after = Some(WaitId(wait.0.checked_sub(1)?));
     let query = Query::Waits { namespace: namespace.clone(), after, limit: 1 };
