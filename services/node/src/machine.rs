@@ -139,7 +139,7 @@ impl ShardMachine {
     /// Checks whether there is memory for the state that a command creates.
     ///
     /// # Errors
-    /// When there is none, on this node or for the account. Existing state never is rejected, and a replica that does
+    /// When there is none, on this node or for the account. Existing state is never rejected, and a replica that does
     /// not lead in this term rejects nothing.
     pub(crate) fn check_capacity(&self, term: u64, command: &LocksCommand) -> Result<(), CommandError> {
         let Some(account) = command.growing_account().filter(|_| self.is_under_pressure()) else { return Ok(()) };

@@ -1,10 +1,10 @@
-//! How far a replica's state is, for those who look at it while entries are applied.
+//! The index of a replica's state, for readers that run while entries are applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Marks every change of the state by the index of its entry, before and after. openraft's own figure comes later than
-/// the change, so that it can't say of which index a state is.
+/// Marks each change of the state with its entry's index, before and after. openraft's own metric is updated after the
+/// change, so it can't identify the index of a state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AppliedIndex(Arc<Marks>);
 
@@ -15,18 +15,18 @@ struct Marks {
 }
 
 impl AppliedIndex {
-    /// From now on the state may change.
+    /// Records that the state is about to change to this index.
     pub(crate) fn begin(&self, index: u64) {
         self.0.started.store(index, Ordering::SeqCst);
     }
 
-    /// The state is that of the index.
+    /// Records that the state is at this index.
     pub(crate) fn end(&self, index: u64) {
         self.0.finished.store(index, Ordering::SeqCst);
     }
 
-    /// The index that the state is of, unless it is changing. What is read between two calls that gave the same is of
-    /// that index.
+    /// Returns the index of the state, unless it is changing. Data read between two calls with the same result belongs
+    /// to that index.
     pub(crate) fn get(&self) -> Option<u64> {
         let done = self.0.finished.load(Ordering::SeqCst);
         (self.0.started.load(Ordering::SeqCst) == done).then_some(done)

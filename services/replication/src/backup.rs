@@ -1,4 +1,4 @@
-//! The whole state of a group, as of one entry.
+//! Backup of a group: its whole state as of one entry.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::lease::ReadMode;
 use crate::types::SnapshotData;
 
-/// How long a snapshot may take to be made.
+/// Timeout of making a snapshot.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A state, and the last entry that it contains.
@@ -22,25 +22,26 @@ pub struct Backup {
     pub term: u64,
     /// Its index.
     pub index: u64,
-    /// The rules by which the next entry is applied.
+    /// The rules of the next entry.
     pub rules: u16,
-    /// As [`crate::StateMachine::freeze`] gives it.
+    /// The chunks of [`crate::StateMachine::freeze`].
     pub chunks: Vec<Bytes>,
 }
 
-/// There is no backup.
+/// Errors of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
     /// Another replica leads.
     #[error("the replica does not lead its shard")]
     NotLeader(NotLeader),
-    /// It took too long, or the replica has stopped.
+    /// The snapshot timed out, or the replica has stopped.
     #[error("no snapshot could be made: {0}")]
     SnapshotFailed(String),
 }
 
 impl Group {
-    /// The state with everything that was answered before the call. Only a leader that a quorum confirms has it.
+    /// Returns the state, which includes every write acknowledged before the call. Requires a leader that a quorum
+    /// confirms.
     ///
     /// # Errors
     /// `NotLeader`, or `SnapshotFailed` when no snapshot is made in time.
@@ -56,7 +57,7 @@ impl Group {
                 if has_it {
                     break;
                 }
-                // Several requests while one is being made are one.
+                // openraft merges requests that arrive while it makes a snapshot.
                 self.raft().trigger().snapshot().await.map_err(|_| stopped())?;
                 metrics.changed().await.map_err(|_| stopped())?;
             }

@@ -1,4 +1,4 @@
-//! The shard clock of a leader, and the wall clock beside it.
+//! The shard clock of a leader, and the wall clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// A shard's clock while one leader leads: where the applied clock stood when it began, plus the monotonic time since.
-/// It needs no wall clock and stands still while a shard has no leader, so a failover stretches leases and never cuts
-/// them short.
+/// The shard clock of one leadership: the applied clock at its start, plus the monotonic time since. It needs no wall
+/// clock and stops while a shard has no leader, so a failover extends leases and never shortens them.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardClock {
     base_ms: u64,
@@ -21,23 +20,23 @@ impl ShardClock {
         Self { base_ms: applied_clock_ms, since: Instant::now() }
     }
 
-    /// The running clock, in milliseconds.
+    /// Returns the running clock, in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.base_ms + u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX - self.base_ms)
     }
 
-    /// When the running clock will show that many milliseconds.
+    /// Returns the instant at which the running clock reaches `clock_ms`.
     pub fn instant_of(&self, clock_ms: u64) -> Instant {
         self.since + Duration::from_millis(clock_ms.saturating_sub(self.base_ms))
     }
 }
 
-/// Where the wall clock is read, in milliseconds since 1970. It is stored with grants for display, and decides nothing.
+/// The source of the wall clock, in milliseconds since 1970. It is stored with grants for display only.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl WallClock {
-    /// Another one than the system's: for simulations.
+    /// Creates a wall clock other than the system's, for simulations.
     pub fn new(now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(now_ms))
     }

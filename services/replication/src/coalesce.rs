@@ -1,22 +1,22 @@
-//! Filling batches without a timer.
+//! Fills batches without a timer.
 
 use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-/// Goes behind the other tasks of this thread that are ready, and adds what is queued by then, up to `most` in all. A
-/// batch that is full is left as it is. Whoever cancels it keeps what is in the batch.
+/// Yields to the ready tasks of this thread, then adds the items queued by then, up to `most` in all. A full batch is
+/// left unchanged. Cancellation loses no items of the batch.
 ///
-/// A thread of tokio's runtime runs the task that another one has just woken before those that were ready already. So
-/// whoever takes the first of a burst from a queue would go on with that one alone, while the rest of it is about to be
-/// queued; and an entry or a frame costs much the same with one in it as with many. It goes on once the thread has
-/// nothing else to run, or after some sixty other tasks; no timer is involved.
+/// A thread of tokio's runtime runs a task that was just woken before tasks that were ready earlier. The receiver of
+/// the first item of a burst would therefore continue with that item alone, just before the rest is queued; and an
+/// entry or a frame costs much the same with one item as with many. The caller resumes once the thread has nothing else
+/// to run, or after some sixty other tasks. No timer is involved.
 pub async fn coalesce<T>(queue: &mut mpsc::Receiver<T>, batch: &mut Vec<T>, most: usize) {
     if batch.len() >= most {
         return;
     }
     yield_now().await;
-    // One look. `try_recv` would block the thread while a send on another one is half done.
+    // Polls once. `try_recv` would block the thread while a send on another thread is half done.
     let _ = queue.recv_many(batch, most - batch.len()).now_or_never();
 }
 
@@ -33,7 +33,7 @@ mod tests {
             coalesce(&mut queue, &mut batch, 4).await;
             (batch, queue)
         });
-        // All are ready at once, and the one that waits is woken by the first of them.
+        // All tasks are ready at once, and the first of them wakes the receiver.
         let burst = tokio::spawn(async move {
             for number in 0..6 {
                 let sender = sender.clone();

@@ -1,4 +1,4 @@
-//! How openraft is set up.
+//! openraft configuration.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use openraft::{Config, ConfigError, SnapshotPolicy};
 use crate::group::GroupOptions;
 use crate::timing::Timing;
 
-/// openraft's configuration of a replica. `elect` says whether it may stand for election from the start.
+/// Returns the openraft configuration of a replica. `elect` enables elections from the start.
 pub(crate) fn raft_config(options: &GroupOptions, timing: Timing, elect: bool) -> Result<Config, ConfigError> {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     Config {
@@ -19,8 +19,8 @@ pub(crate) fn raft_config(options: &GroupOptions, timing: Timing, elect: bool) -
         heartbeat_min_interval: Some(0),
         enable_elect: elect,
         enable_pre_vote: Some(true),
-        // With the state in memory and replication before the local sync, a leader that came back without an election
-        // could write a second, different entry at an index that it had already sent.
+        // The state is in memory, and the leader replicates before its local sync. A leader restored without an
+        // election could therefore write a different entry at an index that it had already sent.
         enable_leader_restore: Some(is_enabled(Mutation::RestoredLeadership)),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_interval_entries),
         max_in_snapshot_log_to_keep: options.retain_entries,

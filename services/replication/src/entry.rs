@@ -1,4 +1,4 @@
-//! The bytes of an entry: by which rules it is applied, when it was made, and what it asks for.
+//! The encoding of an entry: its rules, its time and its commands.
 //!
 //! ```text
 //! block   := rules u16 · now_ms u64 · wall_ms u64 · kind u8 · body           all varints but the kind
@@ -7,8 +7,8 @@
 //! section := shard number · length in bytes · count · (length · command)*    a count of 0 moves the clock only
 //! ```
 //!
-//! The leader makes a block once; the log, the frames to followers and those who apply it take it as it is. An entry that
-//! can't be read is never skipped: whoever skipped it would come to another state than those who can read it.
+//! The leader encodes a block once; the log, frames to followers and the state machine use it unchanged. A replica
+//! never skips an undecodable entry: its state would diverge from that of replicas that can decode it.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
 
-/// The rules of entries of before they said so.
+/// The rules of entries written before entries named their rules.
 pub(crate) const FIRST_RULES: u16 = 1;
 /// The only section while a group has one shard.
 const ONLY_SHARD: u32 = 0;
@@ -25,12 +25,12 @@ const ONLY_SHARD: u32 = 0;
 const COMMANDS: u8 = 0;
 const STRUCTURAL: u8 = 1;
 
-/// Bytes of a block beside its commands, at most: rules, two clocks, kind, and the head of one section.
+/// Maximum bytes of a block besides its commands: rules, two clocks, kind, and one section header.
 const MAX_HEADER_BYTES: usize = 48;
-/// Bytes of the length of a command, at most.
+/// Maximum bytes of a command's length prefix.
 const MAX_LENGTH_BYTES: usize = 5;
 
-/// What openraft carries: a block, whose commands are slices of it.
+/// The payload of an openraft entry: a block, whose commands are slices of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryData {
     pub(crate) block: Bytes,
@@ -42,17 +42,18 @@ impl fmt::Display for EntryData {
     }
 }
 
-/// What changes the group itself.
+/// A change of the group itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GroupCommand {
-    /// From the next entry on these rules count, unless higher ones do.
+    /// From the next entry on these rules apply, unless higher ones already do.
     RaiseRules(u16),
 }
 
-/// A block, read.
+/// A decoded block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The rules that its proposer knew to count. Those that do count may be higher: see [`GroupCommand::RaiseRules`].
+    /// The rules that the proposer knew to be in effect. The effective ones may be higher: see
+    /// [`GroupCommand::RaiseRules`].
     pub(crate) rules: u16,
     pub(crate) now_ms: u64,
     pub(crate) wall_ms: u64,
@@ -61,7 +62,7 @@ pub(crate) struct Block {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Those of the group's one shard.
+    /// Commands of the group's one shard.
     Commands(Vec<Bytes>),
     Structural(GroupCommand),
 }
@@ -75,7 +76,7 @@ struct BlockHeader {
 }
 
 impl EntryData {
-    /// Commands for the group's one shard; without any the entry moves the clock only.
+    /// Creates an entry with commands for the group's one shard. Without commands it only advances the clock.
     pub fn commands(rules: u16, now_ms: u64, wall_ms: u64, commands: &[Bytes]) -> Self {
         let sizes: usize = commands.iter().map(|command| command.len() + MAX_LENGTH_BYTES).sum();
         let block = Vec::with_capacity(MAX_HEADER_BYTES + sizes);
@@ -91,13 +92,13 @@ impl EntryData {
         Self { block: block.into() }
     }
 
-    /// A change of the group itself.
+    /// Creates an entry that changes the group itself.
     pub(crate) fn structural(rules: u16, now_ms: u64, wall_ms: u64, command: GroupCommand) -> Self {
         let head = put(Vec::with_capacity(MAX_HEADER_BYTES), &BlockHeader { rules, now_ms, wall_ms, kind: STRUCTURAL });
         Self { block: put(head, &command).into() }
     }
 
-    /// Reads the whole block; its commands share its memory.
+    /// Decodes the whole block; its commands share its memory.
     pub(crate) fn read(&self) -> Result<Block, WireError> {
         let (head, rest) = postcard::take_from_bytes::<BlockHeader>(&self.block)?;
         let BlockHeader { rules, now_ms, wall_ms, kind } = head;
@@ -118,7 +119,7 @@ impl EntryData {
             return Err(WireError::Block("a section is cut short, or something follows it"));
         }
         let (count, mut rest) = postcard::take_from_bytes::<u32>(rest)?;
-        // Each command takes at least the byte of its length.
+        // Each command takes at least one byte, for its length.
         let mut commands = Vec::with_capacity(rest.len().min(usize::try_from(count).unwrap_or(usize::MAX)));
         for _ in 0..count {
             let (command, after) = postcard::take_from_bytes::<&[u8]>(rest)?;
@@ -138,12 +139,12 @@ fn decode_exact<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, WireError>
     if rest.is_empty() { Ok(value) } else { Err(WireError::Block("something follows the command of the group")) }
 }
 
-/// Entries are bounded to a little more than a MiB, so that sizes fit.
+/// Converts a length; entries are limited to slightly more than 1 MiB, so it fits.
 fn size(length: usize) -> u32 {
     u32::try_from(length).expect("an entry has far less than 4 GiB")
 }
 
-/// The length of a number as it is encoded: seven bits in a byte.
+/// Returns the encoded length of a number, at seven bits per byte.
 fn varint_bytes(number: u32) -> usize {
     (38 - (number | 1).leading_zeros() as usize) / 7
 }

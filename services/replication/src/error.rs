@@ -1,10 +1,10 @@
-//! What can go wrong, by boundary.
+//! Errors, by boundary.
 
 use std::io;
 
 use holdfast_storage::StorageError;
 
-/// This replica can't answer; who can, as far as it knows.
+/// This replica can't answer; names the leader that it knows, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("replica is not the leader (leader {leader:?}, term {term})")]
 pub struct NotLeader {
@@ -14,19 +14,19 @@ pub struct NotLeader {
     pub term: u64,
 }
 
-/// A command was not answered.
+/// A command got no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Nothing was done: this replica does not lead in the term that the command was addressed to.
+    /// The command was not proposed: this replica does not lead in the command's term.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// Nothing was done, for that reason.
+    /// The command was not proposed, for this reason.
     #[error("not proposed: {0}")]
     NotProposed(&'static str),
-    /// Nothing was done: the command is none that every replica could apply.
+    /// The command was not proposed: some replica could not apply it.
     #[error("not proposed: {0}")]
     UnsupportedCommand(String),
-    /// It may have been done, or may still be.
+    /// The outcome is unknown: the command may have been applied, or may still be.
     #[error("proposed, outcome unknown: {0}")]
     Unknown(&'static str),
 }
@@ -34,22 +34,22 @@ pub enum ProposeError {
 /// A group can't be started or has stopped for good.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicationError {
-    /// The store refuses.
+    /// A storage error.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// openraft refuses or has stopped.
+    /// openraft failed or has stopped.
     #[error("replica {replica} of shard {shard} has stopped: {reason}")]
     Stopped {
-        /// Which shard.
+        /// The shard.
         shard: String,
-        /// Which replica.
+        /// The replica.
         replica: u64,
         /// openraft's reason.
         reason: String,
     },
 }
 
-/// Bytes from disk or wire that can't be read.
+/// Undecodable bytes from disk or wire.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("no bytes")]
@@ -72,7 +72,7 @@ impl From<WireError> for io::Error {
     }
 }
 
-/// openraft takes `io::Error` from stores.
+/// Converts a storage error; openraft expects `io::Error` from stores.
 pub(crate) fn to_io(error: StorageError) -> io::Error {
     io::Error::other(error)
 }

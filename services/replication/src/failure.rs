@@ -1,4 +1,4 @@
-//! A replica that can't go on, and its end.
+//! Failures of a replica, and its shutdown.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ use crate::state_machine_adapter::FailedEntry;
 pub enum Failure {
     /// The state machine failed in the middle of an entry.
     StateMachine(FailedEntry),
-    /// A task that it can't do without ended or panicked.
+    /// A task that the replica needs ended or panicked.
     Task(TaskFailure),
-    /// openraft has stopped, for that reason.
+    /// openraft has stopped, for this reason.
     Raft(String),
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Failure {
 }
 
 impl FailedEntry {
-    /// Whether both are the same step of the same entry.
+    /// Returns true if both failures are at the same step of the same entry.
     pub fn is_same_step(&self, other: &Self) -> bool {
         let place = |broken: &Self| (broken.term, broken.index, broken.failure.step);
         place(self) == place(other)
@@ -40,7 +40,7 @@ impl FailedEntry {
 }
 
 impl Group {
-    /// Why the replica can't go on, if it can't; also that it was stopped.
+    /// Returns the reason why the replica can't continue, if any, including that it was stopped.
     pub fn failure(&self) -> Option<Failure> {
         if let Some(broken) = self.adapter().failed_entry.borrow().as_ref() {
             return Some(Failure::StateMachine(broken.clone()));
@@ -53,7 +53,7 @@ impl Group {
         Some(Failure::Raft(fatal.to_string()))
     }
 
-    /// Waits until the replica can't go on, or is stopped.
+    /// Waits until the replica fails or is stopped.
     pub async fn failed(&self) -> Failure {
         let (mut broken, mut tasks) = (self.adapter().failed_entry.clone(), self.tasks().failed());
         let mut metrics = self.raft().server_metrics();
@@ -62,7 +62,7 @@ impl Group {
                 return failure;
             }
             let runs = tokio::select! {
-                // It goes with its driver: openraft says what became of that.
+                // The channel closes with the adapter: openraft then reports the cause.
                 Ok(()) = broken.changed() => true,
                 changed = tasks.changed() => changed.is_ok(),
                 changed = metrics.changed() => changed.is_ok(),
@@ -73,21 +73,21 @@ impl Group {
         }
     }
 
-    /// The tasks of the replica; they end with it.
+    /// Returns the tasks of the replica; they end with it.
     pub fn tasks(&self) -> &TaskSet {
         &self.inner.tasks
     }
 
-    /// Stops the replica and everything that runs for it. Commands under way are answered with "outcome unknown". Once
-    /// this returns nothing of it applies or writes any more, so that it can be started again from its store.
+    /// Stops the replica and all its tasks. In-flight commands fail with "outcome unknown". After this returns, the
+    /// replica applies and writes nothing, so it can be restarted from its store.
     pub async fn shutdown(&self) {
-        // First of all it leads no more.
+        // First, it stops leading.
         self.tasks().shutdown().await;
         if let Err(error) = self.raft().shutdown().await {
             tracing::warn!(shard = self.shard(), replica = self.replica(), %error, "replica stopped with an error");
         }
         self.adapter().stop().await;
-        // A store that has failed, or is closed, writes nothing any more.
+        // A failed or closed store writes nothing more.
         let _ = self.store().flush().await;
     }
 }

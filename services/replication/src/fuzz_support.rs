@@ -1,4 +1,4 @@
-//! Everything that this crate reads from its disk and from its peers, for tests that feed it damaged bytes.
+//! Decoders of all input from disk and peers, for tests with corrupted bytes.
 
 use bytes::Bytes;
 use openraft::raft::{
@@ -18,7 +18,7 @@ fn decodes<T: DeserializeOwned>(bytes: &[u8]) -> bool {
     decode::<T>(bytes).is_ok()
 }
 
-/// Reads an entry and, if it has any, its commands.
+/// Decodes an entry and its commands, if it has any.
 fn decodes_entry(bytes: &[u8]) -> bool {
     decode_entry(bytes).is_ok_and(|entry| is_whole(&entry))
 }
@@ -30,13 +30,13 @@ fn is_whole(entry: &Entry) -> bool {
     }
 }
 
-/// Reads what a store keeps for a replica. Whether it is anything of that.
+/// Decodes stored data of a replica; returns true if any decoder accepts the bytes.
 pub fn read_stored(bytes: &[u8]) -> bool {
     let of_log = decodes_entry(bytes) | decodes::<Vote>(bytes) | decodes::<LogId>(bytes);
     of_log | decode_meta(bytes).is_ok() | decodes::<Option<Poison>>(bytes)
 }
 
-/// Reads what replicas say to one another. Whether it is anything of that.
+/// Decodes messages between replicas; returns true if any decoder accepts the bytes.
 pub fn read_message(bytes: &[u8]) -> bool {
     let asked = decode_append(bytes).is_ok_and(|append| append.entries.iter().all(is_whole))
         | decodes::<VoteRequest<TypeConfig>>(bytes)
@@ -48,7 +48,7 @@ pub fn read_message(bytes: &[u8]) -> bool {
     asked | answered
 }
 
-/// Bytes of whole entries, a vote and an append, to begin with.
+/// Returns encoded entries, a vote and an append as seeds.
 pub fn stored_samples() -> Vec<Bytes> {
     let vote = Vote::new_committed(7, 3);
     let id = |index| LogId::new(openraft::vote::RaftLeaderId::to_committed(&vote.leader_id), index);

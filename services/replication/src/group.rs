@@ -1,4 +1,4 @@
-//! One replica of one shard: the handle that the node works with.
+//! One replica of one shard: the node's handle to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,56 +33,56 @@ use crate::types::TypeConfig;
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachineAdapter>;
 
-/// Largest command, in bytes: an entry with it must fit into a message between nodes, or it would never get through.
+/// Largest command, in bytes. An entry with it must fit into a message between nodes, or it could never be replicated.
 const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 
-/// Why a node takes in no data.
+/// Reason for rejecting writes on a full disk.
 pub(crate) const DISK_IS_FULL: &str = "the disk of the shard's node is nearly full; free some space on it";
 
-/// For how long a replica may hear nothing of its leader until it says so: a few elections.
+/// How long a replica may lack contact with its leader before it reports so: a few elections.
 const LEADER_CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a command that waits for its answer looks whether its leader still has a quorum.
+/// How often a command that awaits its reply checks whether its leader still has a quorum.
 const QUORUM_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How a replica is set up.
+/// Options of a replica.
 #[derive(Debug, Clone)]
 pub struct GroupOptions {
     /// The shard's id.
     pub shard: String,
-    /// This replica.
+    /// The replica id.
     pub replica: u64,
-    /// Every replica of the shard with its node, this one included, at first.
+    /// The initial replicas of the shard with their nodes, including this one.
     pub members: BTreeMap<u64, String>,
-    /// Entries after which a snapshot is made.
+    /// Entries after which a replica makes a snapshot.
     pub snapshot_interval_entries: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub retain_entries: u64,
-    /// The same in bytes; whichever limit is met first counts.
+    /// The same limits in bytes; the one reached first applies.
     pub log_limits: LogLimits,
-    /// For display with grants.
+    /// Stored with grants for display.
     pub wall_clock: WallClock,
 }
 
-/// What the replicas of a node share.
+/// State shared by the replicas of a node.
 pub(crate) struct NodeContext {
     pub(crate) timing: Timing,
     pub(crate) peer_connections: PeerConnections,
     pub(crate) in_flight: InFlightEntries,
-    /// Those that this program knows.
+    /// The rules that this program knows.
     pub(crate) rules: KnownRules,
-    /// The longest lease that the node has met.
+    /// The longest lease that the node has seen.
     pub(crate) longest_lease: watch::Receiver<Duration>,
 }
 
-/// A running replica. Clones share it. It runs until [`Group::shutdown`], also when every handle is gone.
+/// A running replica. Clones share it. It runs until [`Group::shutdown`], even without handles.
 #[derive(Clone)]
 pub struct Group {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
-    /// First, so that tasks end before what they work with.
+    /// First, so that tasks end before the state that they use.
     pub(crate) tasks: TaskSet,
     options: GroupOptions,
     timing: Timing,
@@ -99,15 +99,15 @@ pub(crate) struct Inner {
     adapter: AdapterHandle,
     store: ReplicaStore,
     peer_connections: PeerConnections,
-    /// Until it does, the replica does not stand either.
+    /// While false, the replica does not stand for election either.
     may_vote: Arc<AtomicBool>,
     was_pristine: bool,
     known_rules: KnownRules,
-    /// Kept by what applies to it.
+    /// The adapter owns it.
     machine: Weak<dyn StateMachine>,
 }
 
-/// Nobody can propose any more.
+/// No handle is left that could propose.
 impl Drop for Inner {
     fn drop(&mut self) {
         self.queue.close();
@@ -115,7 +115,7 @@ impl Drop for Inner {
 }
 
 impl Group {
-    /// Starts the replica from what its store holds.
+    /// Starts the replica from its store.
     pub(crate) async fn start(
         options: GroupOptions,
         store: ReplicaStore,
@@ -193,7 +193,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Forms the group. Called on one of its replicas, once in the group's life; later calls change nothing.
+    /// Bootstraps the group. Called on one of its replicas, once in the group's life; later calls change nothing.
     ///
     /// # Errors
     /// When the replica has stopped.
@@ -206,32 +206,33 @@ impl Group {
         }
     }
 
-    /// Whether the group has ever been formed, as far as this replica knows.
+    /// Returns true if this replica knows that the group was bootstrapped.
     pub async fn is_bootstrapped(&self) -> bool {
         self.inner.raft.is_initialized().await.unwrap_or(true)
     }
 
-    /// Whether nothing had ever been written for this replica when it was started.
+    /// Returns true if this replica had no data when it was started.
     pub fn was_pristine(&self) -> bool {
         self.inner.was_pristine
     }
 
-    /// The shard's id.
+    /// Returns the shard id.
     pub fn shard(&self) -> &str {
         &self.inner.options.shard
     }
 
-    /// This replica's id.
+    /// Returns the replica id.
     pub fn replica(&self) -> u64 {
         self.inner.options.replica
     }
 
-    /// The replicas of the shard with their nodes, as configured.
+    /// Returns the configured replicas of the shard with their nodes.
     pub fn members(&self) -> Arc<BTreeMap<u64, String>> {
         Arc::clone(&self.inner.locations.borrow().configured)
     }
 
-    /// Takes the replicas of a later configuration; while this replica leads it brings the group there.
+    /// Sets the replicas of a later configuration; while this replica leads, it changes the group's membership to
+    /// match.
     pub fn set_members(&self, members: BTreeMap<u64, String>) {
         self.inner.locations.send_if_modified(|placement| {
             let differs = *placement.configured != members;
@@ -244,31 +245,31 @@ impl Group {
         });
     }
 
-    /// Where replicas are, those included that are leaving or have left.
+    /// Returns the nodes of all replicas, including replicas that are leaving or have left.
     pub fn locations(&self) -> Arc<BTreeMap<u64, String>> {
         Arc::clone(&self.inner.locations.borrow().known)
     }
 
-    /// Follows the configured replicas.
+    /// Subscribes to the configured replicas.
     pub(crate) fn subscribe_locations(&self) -> MemberLocationsReceiver {
         self.inner.locations.subscribe()
     }
 
-    /// Follows this replica's leadership.
+    /// Subscribes to this replica's leadership.
     pub fn subscribe_leadership(&self) -> watch::Receiver<Option<Leadership>> {
         self.inner.leadership.clone()
     }
 
-    /// Writes a command to the log and answers with its reply, once its entry is durable on a quorum and applied here.
+    /// Writes a command to the log and returns its reply, once its entry is durable on a quorum and applied here.
     ///
     /// # Errors
-    /// `NotLeader` and `NotProposed`: nothing was done. `Unknown`: it may have been done, or may still be.
+    /// `NotLeader` and `NotProposed`: nothing was done. `Unknown`: it may have been applied, or may still be.
     pub async fn propose(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
         self.propose_as(None, term, command, deadline).await
     }
 
-    /// The same for what a leader does by itself, which goes before what accounts have sent. Whoever calls it bounds how
-    /// many it has in flight.
+    /// As above, for commands of the leader itself, which take precedence over accounts' commands. Callers limit how
+    /// many they have in flight.
     ///
     /// # Errors
     /// As [`Self::propose`].
@@ -287,7 +288,7 @@ impl Group {
             return Err(self.not_leader().into());
         }
         if !self.has_quorum(term, self.timing().lease()) {
-            // Others may lead by now, or soon will.
+            // Another replica may lead by now, or soon.
             return Err(NotLeader { leader: None, term: 0 }.into());
         }
         if !self.has_disk_space() {
@@ -308,34 +309,34 @@ impl Group {
         }
     }
 
-    /// Whether every replica of the group can apply the command, and what it costs.
+    /// Checks whether every replica of the group can apply the command, and returns its cost.
     fn assess(&self, command: &[u8]) -> Result<CommandCost, ProposeError> {
         let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
         machine.assess(self.rules(), command).map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
     }
 
-    /// The rules by which the next entry is applied, as far as this replica knows.
+    /// Returns the rules of the next entry, as far as this replica knows.
     pub fn rules(&self) -> u16 {
         self.group_state().rules.unwrap_or(FIRST_RULES)
     }
 
-    /// What is replicated of the group itself, as far as this replica has applied it.
+    /// Returns the replicated group state that this replica has applied.
     pub(crate) fn group_state(&self) -> GroupState {
         *self.inner.adapter.group_state.borrow()
     }
 
-    /// Follows what is replicated of the group itself.
+    /// Subscribes to the replicated group state.
     pub(crate) fn subscribe_group_state(&self) -> watch::Receiver<GroupState> {
         self.inner.adapter.group_state.clone()
     }
 
-    /// The rules that this program knows.
+    /// Returns the rules that this program knows.
     pub(crate) fn known_rules(&self) -> KnownRules {
         self.inner.known_rules
     }
 
-    /// Waits for the answer, or for the reason why none will come in time. A leader that is cut off would keep callers
-    /// waiting until their deadlines, so that they would not find the other side; so they are sent away earlier.
+    /// Waits for the reply, or for a reason why none can come in time. A leader that is cut off would keep callers
+    /// waiting until their deadlines; it redirects them earlier, so that they find the leader of the majority.
     async fn wait_for_reply(
         &self,
         term: u64,
@@ -356,13 +357,13 @@ impl Group {
         }
     }
 
-    /// Whether this leader still hears of a quorum, if late: a group under much load is no group that is cut off.
+    /// Returns true if this leader has received acknowledgements from a quorum recently, even late ones: an overloaded
+    /// group is not cut off.
     pub fn has_recent_quorum(&self, term: u64) -> bool {
         self.inner.lease_tracker.quorum_heard_at(term).is_some_and(|heard| heard.elapsed() < 2 * self.timing().lease())
     }
 
-    /// Whether this replica and its leader have heard of each other lately: a leader of a quorum, any other replica of
-    /// the leader.
+    /// Returns true if this replica was in contact recently: a leader with a quorum, any other replica with the leader.
     pub fn is_in_contact(&self) -> bool {
         match self.leadership() {
             Some(leads) => self.has_recent_quorum(leads.term),
@@ -370,7 +371,7 @@ impl Group {
         }
     }
 
-    /// Writes an entry without commands: its stamp moves the clock, and with it ends what is due.
+    /// Writes an entry without commands: its time advances the clock and thereby ends what is due.
     ///
     /// # Errors
     /// As [`Self::propose`].
@@ -393,7 +394,7 @@ impl Group {
         }
     }
 
-    /// Who leads, as far as this replica knows.
+    /// Returns the leader that this replica knows.
     pub fn not_leader(&self) -> NotLeader {
         match self.leadership() {
             Some(leads) => NotLeader { leader: Some(self.replica()), term: leads.term },
@@ -409,22 +410,22 @@ impl Group {
         self.inner.raft.trigger().snapshot().await.map_err(|error| self.stopped(&error.to_string()))
     }
 
-    /// Whether this replica may answer a candidate: not for a lease after it was started again.
+    /// Returns true if this replica may vote: not within a lease after its restart.
     pub fn may_vote(&self) -> bool {
         self.inner.may_vote.load(Ordering::Relaxed)
     }
 
-    /// The running clock of the leader of a term, as heard in an accepted heartbeat.
+    /// Records the leader's running clock of a term from an accepted heartbeat.
     pub(crate) fn observe_clock(&self, term: u64, clock_ms: u64) {
         self.inner.observed_clock.observe(term, clock_ms);
     }
 
-    /// This replica's leadership now.
+    /// Returns this replica's current leadership.
     pub(crate) fn leadership(&self) -> Option<Leadership> {
         *self.inner.leadership.borrow()
     }
 
-    /// A candidate of that term was refused, since this replica has more of the log.
+    /// Records that this replica rejected a candidate of this term, because the candidate's log is shorter.
     pub(crate) fn record_rejected_candidate(&self, term: u64) {
         self.inner.rejected_candidates.send_if_modified(|latest| {
             let is_later = term > *latest;
@@ -433,7 +434,7 @@ impl Group {
         });
     }
 
-    /// The latest term in which a candidate was refused, since this replica has more of the log.
+    /// Subscribes to the latest term in which this replica rejected a candidate for its shorter log.
     pub(crate) fn rejected_candidates(&self) -> watch::Receiver<u64> {
         self.inner.rejected_candidates.subscribe()
     }
@@ -443,13 +444,13 @@ impl Group {
         self.inner.relinquished_term.send_replace(term);
     }
 
-    /// Commands that wait for their entry.
+    /// Returns the number of queued commands.
     pub(crate) fn queued_commands(&self) -> usize {
         self.inner.queue.len()
     }
 
-    /// The index that the machine's state is of, unless it is changing: what is read of the machine between two calls
-    /// that gave the same is of that index.
+    /// Returns the index of the machine's state, unless it is changing. Data read from the machine between two calls
+    /// with the same result belongs to that index.
     pub fn applied_index(&self) -> Option<u64> {
         self.inner.adapter.applied_index.get()
     }
@@ -466,17 +467,17 @@ impl Group {
         &self.inner.adapter
     }
 
-    /// Whether the disk of this node has room for data.
+    /// Returns true if this node's disk has space for data.
     pub(crate) fn has_disk_space(&self) -> bool {
         self.inner.store.has_space()
     }
 
-    /// The last entry of this replica's log, committed or not.
+    /// Returns the last entry of this replica's log, committed or not.
     pub(crate) fn last_log_index(&self) -> Option<u64> {
         self.inner.raft.metrics().borrow_watched().last_log_index
     }
 
-    /// Whether the node of that replica has room for data, as far as it has said.
+    /// Returns true if that replica's node last reported disk space for data.
     pub(crate) fn peer_has_disk_space(&self, replica: u64) -> bool {
         let places = self.locations();
         places
@@ -489,17 +490,17 @@ impl Group {
         &self.inner.lease_tracker
     }
 
-    /// Which process leads in the latest term.
+    /// Returns the process that leads in the latest term.
     pub(crate) fn leader_run(&self) -> &LeaderRun {
         &self.inner.leader_run
     }
 
-    /// The ways to all nodes.
+    /// Returns the connections to all nodes.
     pub(crate) fn peer_connections(&self) -> &PeerConnections {
         &self.inner.peer_connections
     }
 
-    /// Whether this replica has given no vote of a later term than that one, in which it leads.
+    /// Returns true if this replica, the leader of `term`, has not voted in a later term.
     pub(crate) fn has_not_voted_since(&self, term: u64) -> bool {
         self.inner.voted.is_still(term)
     }

@@ -1,4 +1,4 @@
-//! All replicas of one node, and how they find their peers.
+//! All replicas of one node, and their connections to peers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -27,39 +27,39 @@ use crate::state_machine::StateMachine;
 use crate::ticks::TickSchedule;
 use crate::timing::Timing;
 
-/// How often a node looks whether its disk is so full that another one should lead.
+/// How often a node checks whether its disk is so full that another node should lead.
 const DISK_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long what replicas were doing may take to come to its end, when all are stopped.
+/// Timeout for replicas' pending work when all are stopped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Snapshots taken in at a time.
+/// Snapshots received concurrently.
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
-/// How long the connection that a node made may outlive the port that it listened at.
+/// How long a node's outbound connection may outlive its listening port.
 const FINAL_FRAMES_GRACE: Duration = Duration::from_millis(100);
 
 /// Another node of the cluster.
 #[derive(Debug, Clone)]
 pub struct PeerConfig {
-    /// Its id.
+    /// The node id.
     pub node: String,
     /// `host:port`.
     pub address: String,
-    /// The replicas that the configuration gives it.
+    /// Its replicas in the configuration.
     pub replicas: Vec<u64>,
 }
 
-/// How a host is set up.
+/// Options of a group manager.
 pub struct GroupManagerOptions {
-    /// This node.
+    /// This node's id.
     pub node: String,
-    /// Which cluster; peers of another are refused.
+    /// The cluster id; peers of another cluster are rejected.
     pub cluster_id: String,
-    /// The replicas that the configuration gives this node.
+    /// This node's replicas in the configuration.
     pub replicas: Vec<u64>,
     /// The rules that this program knows.
     pub rules: KnownRules,
-    /// The highest rules that the configuration allows groups to be raised to, if it says so.
+    /// The highest rules that the configuration lets groups be raised to, if set.
     pub allowed_rules: Option<u16>,
-    /// The backup that the data of this node came from. Nodes that came from another one are refused.
+    /// The backup that this node's data was restored from. Nodes restored from another one are rejected.
     pub restored_from: Option<String>,
     /// Every other node.
     pub peers: Vec<PeerConfig>,
@@ -80,7 +80,7 @@ pub struct GroupManager {
 }
 
 struct Inner {
-    /// First, so that tasks end before what they work with.
+    /// First, so that tasks end before the state that they use.
     tasks: TaskSet,
     groups: Arc<RwLock<HashMap<u64, Group>>>,
     peer_connections: PeerConnections,
@@ -132,15 +132,15 @@ impl GroupManager {
         Ok(Self { inner })
     }
 
-    /// The gRPC service that peers call.
+    /// Returns the gRPC service that peers call.
     pub fn service(&self) -> RaftServiceServer<impl holdfast_proto::internal::raft_service_server::RaftService> {
         PeerService::new(self.clone())
     }
 
-    /// Starts a replica from what the store holds.
+    /// Starts a replica from the store.
     ///
     /// # Errors
-    /// When its data can't be read, or the lease that it will promise can't be remembered.
+    /// When its data can't be read, or its promised lease can't be stored.
     pub async fn start_group(
         &self,
         options: GroupOptions,
@@ -166,10 +166,10 @@ impl GroupManager {
         Ok(group)
     }
 
-    /// Forms a new group when this replica is the one to do so. Waits until all of the group's other nodes have been
-    /// met, and does nothing when one of them already has data: then the group was formed before, and its leader takes
-    /// this replica in if it is a new one. One that has lost its data, under its old id, is refused by the others. A majority would not do: the group may have been formed with the node that is away now, while one
-    /// of those present never ran.
+    /// Bootstraps a new group if this replica is the one to do so. It waits until it has met all other nodes of the
+    /// group, and does nothing if one already has data: then the group exists, and its leader adds this replica if it
+    /// is new. The other nodes reject a replica that lost its data and returns under its old id. A majority would not
+    /// suffice: the group may have been bootstrapped with the absent node, while one of the present nodes never ran.
     ///
     /// # Errors
     /// When the replica has stopped.
@@ -201,8 +201,7 @@ impl GroupManager {
         }
     }
 
-    /// Takes the nodes and replicas of a later configuration. Groups are started, stopped and told of their members by
-    /// whoever calls this, afterwards.
+    /// Applies the nodes and replicas of a later configuration. The caller then starts, stops and updates the groups.
     pub async fn reconfigure(&self, replicas: Vec<u64>, peers: &[PeerConfig]) {
         let store_of = |node: &str| self.inner.peer_connections.get(node).and_then(|link| link.store_id());
         self.inner.peer_registry.reconfigure(replicas, peers, store_of).await;
@@ -217,7 +216,7 @@ impl GroupManager {
         }
     }
 
-    /// The highest rules that groups may be raised to from now on, if the configuration says so.
+    /// Sets the highest rules that groups may be raised to, if the configuration limits them.
     pub fn allow_rules(&self, rules: Option<u16>) {
         self.inner.allowed_rules.send_if_modified(|allowed| std::mem::replace(allowed, rules) != rules);
     }
@@ -230,19 +229,20 @@ impl GroupManager {
         }
     }
 
-    /// A replica of this node.
+    /// Returns a replica of this node.
     pub fn group(&self, replica: u64) -> Option<Group> {
         self.inner.groups.read().get(&replica).cloned()
     }
 
-    /// Every replica of this node.
+    /// Returns every replica of this node.
     pub fn groups(&self) -> Vec<Group> {
         let mut groups: Vec<Group> = self.inner.groups.read().values().cloned().collect();
         groups.sort_by_key(Group::replica);
         groups
     }
 
-    /// Stops every replica and ends every connection. Leadership is not handed over; [`Group::transfer_leadership`] does that.
+    /// Stops every replica and closes every connection. It does not transfer leaderships;
+    /// [`Group::transfer_leadership`] does.
     pub async fn shutdown(&self) {
         let groups = std::mem::take(&mut *self.inner.groups.write());
         let ending = futures::future::join_all(groups.values().map(Group::shutdown));
@@ -254,18 +254,18 @@ impl GroupManager {
         self.inner.peer_connections.end();
     }
 
-    /// What is wrong now with the tasks of no replica in particular.
+    /// Returns a problem with tasks that belong to no replica, if any.
     pub fn failing_task(&self) -> Option<String> {
         self.inner.tasks.unhealthy_reason().or_else(|| self.inner.peer_connections.failing_task())
     }
 
-    /// Waits until a snapshot may be taken in; few at a time, since each is in memory as a whole.
+    /// Waits for a permit to receive a snapshot; permits are few, since each snapshot is in memory as a whole.
     pub(crate) async fn snapshot_permit(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.inner.snapshot_permits.acquire().await.ok()
     }
 
-    /// Whether the disk of this node has room for data.
+    /// Returns true if this node's disk has space for data.
     pub(crate) fn has_disk_space(&self) -> bool {
         self.inner.store.has_space()
     }
@@ -274,7 +274,7 @@ impl GroupManager {
         &self.inner.inbound_connections
     }
 
-    /// A connection of that run of the node has begun.
+    /// Records that this run of the node has connected.
     pub(crate) fn mark_run_alive(&self, node: &str, run: u64) {
         if let Some(link) = self.inner.peer_connections.get(node) {
             link.mark_alive(run);
@@ -293,7 +293,7 @@ impl GroupManager {
 impl membership::ReplicaLiveness for Weak<Inner> {
     async fn is_connected(&self, replica: u64, node: &str, rules: u16) -> bool {
         let Some(inner) = self.upgrade() else { return false };
-        // Of this node itself, which may keep an old and a new replica of a shard.
+        // A replica of this node itself, which may host an old and a new replica of a shard.
         if inner.groups.read().contains_key(&replica) {
             return true;
         }
@@ -319,7 +319,7 @@ impl raise_rules::Peers for Weak<Inner> {
 }
 
 impl Inner {
-    /// Begins to keep up a connection to a peer, and to do what its coming and going asks for.
+    /// Maintains a connection to a peer and starts the tasks that react to its state.
     fn connect(self: &Arc<Self>, peer: &PeerConfig) {
         let link = PeerConnection::start(PeerConnectionOptions {
             node: peer.node.clone(),
@@ -341,8 +341,8 @@ impl Inner {
     }
 }
 
-/// Whenever a peer node is connected again, its replicas are served at once: openraft would go on waiting between
-/// attempts for as long as it did while the node was away.
+/// Resumes replication at once when a peer node reconnects: openraft would otherwise wait out its backoff from the
+/// outage.
 async fn on_peer_connected(inner: Weak<Inner>, node: String, mut connections: BoxStream<'static, ()>) {
     while connections.next().await.is_some() {
         let Some(inner) = inner.upgrade() else { return };
@@ -359,7 +359,7 @@ async fn on_peer_connected(inner: Weak<Inner>, node: String, mut connections: Bo
     }
 }
 
-/// While the disk of this node is nearly full, its leaderships go to nodes that still take in data.
+/// While this node's disk is nearly full, transfers its leaderships to nodes that still accept data.
 async fn watch_disk_space(inner: Weak<Inner>) {
     loop {
         tokio::time::sleep(DISK_POLL_INTERVAL).await;
@@ -373,7 +373,7 @@ async fn watch_disk_space(inner: Weak<Inner>) {
     }
 }
 
-/// Takes over from the leaders of a node whenever its process is found gone.
+/// Takes over from the leaders of a node when its process is found dead.
 async fn run_fast_failover(
     inner: Weak<Inner>,
     connections: Arc<InboundConnections>,
@@ -381,7 +381,7 @@ async fn run_fast_failover(
     mut refusals: BoxStream<'static, u64>,
 ) {
     while let Some(run) = refusals.next().await {
-        // The last words of a process that was killed just now may not have been read yet.
+        // The final frames of a process that was just killed may still be unread.
         if timeout(FINAL_FRAMES_GRACE, connections.wait_disconnected(&node, run)).await.is_err() {
             tracing::warn!(node, "its address refuses connections, but one that it made is there: it lives");
             continue;

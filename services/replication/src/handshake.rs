@@ -1,4 +1,4 @@
-//! Who this node is and whom it has met. A wrong address must be an error and not a corrupted group.
+//! This node's identity and the peers that it has met. A wrong address must cause an error and not a corrupted group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Weak;
@@ -16,32 +16,32 @@ use crate::longest_lease::LongestLease;
 use crate::rules::KnownRules;
 use crate::timing::{DEFAULT_PEER_LEASE, MAX_LEASE};
 
-/// The pin of a replica whose data was found to be older than what it had acknowledged: no store has that id.
+/// Pin of a replica whose data is older than what it acknowledged: no store has this id.
 const ROLLED_BACK: &str = "rolled back";
 
-/// What this node says of itself, and what its peers have said.
+/// This node's identity, and the identities that its peers presented.
 pub(crate) struct PeerRegistry {
     node: String,
-    /// Drawn at random at each start. 0 where that failed, which is as if this process said nothing of it.
+    /// Drawn at random at each start. 0 if that failed, which means that the process has no known run.
     run: u64,
     cluster_id: String,
     restored_from: String,
-    /// What the configuration gives this node and the others.
+    /// Replicas of this node and of the others by configuration.
     configured: RwLock<Configured>,
     store: NodeStore,
-    /// Of this node.
+    /// This node's lease.
     lease: Duration,
     longest_lease: LongestLease,
-    /// Replicas of peers that have introduced themselves since this process started.
+    /// Replicas that peers have presented since this process started.
     known: Mutex<BTreeMap<u64, PeerReplica>>,
     admissions: watch::Sender<u64>,
-    /// Data directories that are older than what was acknowledged from them.
+    /// Data directories older than what was acknowledged from them.
     rejected_stores: watch::Sender<BTreeSet<String>>,
     /// The rules that this program knows.
     rules: KnownRules,
-    /// Those that the nodes know whose processes were met last.
+    /// The rules known to each node, as last presented by its process.
     peer_rules: Mutex<HashMap<String, KnownRules>>,
-    /// Those of this node, whose peers must know the rules that they go by.
+    /// This node's groups, whose rules the peers must know.
     groups: Weak<RwLock<HashMap<u64, Group>>>,
 }
 
@@ -54,7 +54,7 @@ struct Configured {
 /// A replica of a peer.
 struct PeerReplica {
     store_id: String,
-    /// It had no data then.
+    /// True if it had no data at that time.
     pristine: bool,
 }
 
@@ -86,8 +86,8 @@ impl PeerRegistry {
         })
     }
 
-    /// What this node says of itself now. Whether a replica is pristine is looked up each time: it is what tells a
-    /// group that was never formed from one that was.
+    /// Returns this node's current identity. Whether a replica is pristine is read each time: it distinguishes a group
+    /// that was never bootstrapped from an existing one.
     pub(crate) fn hello(&self) -> Result<Hello, String> {
         let own = self.configured.read().replicas.clone();
         let mut replicas = Vec::with_capacity(own.len());
@@ -108,18 +108,18 @@ impl PeerRegistry {
         })
     }
 
-    /// The longest lease that this node has met; its own is met before a replica starts.
+    /// Returns the longest lease that this node has seen; its own is recorded before a replica starts.
     pub(crate) fn longest_lease(&self) -> &LongestLease {
         &self.longest_lease
     }
 
-    /// Whether the disk of this node has room for data.
+    /// Returns true if this node's disk has space for data.
     pub(crate) fn has_disk_space(&self) -> bool {
         self.store.has_space()
     }
 
-    /// Checks a peer's introduction, and remembers which data directory its replicas live in: a replica that comes
-    /// back with another one has forgotten its votes and must not take part under its old id.
+    /// Checks a peer's identity and pins the data directory of its replicas: a replica that returns with another
+    /// directory has lost its votes and must not take part under its old id.
     pub(crate) async fn check(&self, theirs: &Hello, expected: Option<&str>) -> Result<(), String> {
         if theirs.cluster_id != self.cluster_id {
             return Err(format!(
@@ -166,7 +166,8 @@ impl PeerRegistry {
         Ok(())
     }
 
-    /// A node that does not know the rules of a group that it shares with this one would stop at its next entry.
+    /// Checks that the peer knows the rules of all groups shared with this node; otherwise it would stop at the next
+    /// entry.
     fn check_rules(&self, theirs: &Hello) -> Result<KnownRules, String> {
         let node = &theirs.node_id;
         let numbers = (u16::try_from(theirs.lowest_rules), u16::try_from(theirs.highest_rules));
@@ -196,7 +197,7 @@ impl PeerRegistry {
         Ok(known)
     }
 
-    /// The rules that the node knows whose process was met last.
+    /// Returns the rules that the node's last process knows.
     pub(crate) fn peer_rules(&self, node: &str) -> Option<KnownRules> {
         self.peer_rules.lock().get(node).copied()
     }
@@ -215,28 +216,28 @@ impl PeerRegistry {
         }
     }
 
-    /// A replica of that node no longer has an entry that it had acknowledged. Like one with another data directory it
-    /// has forgotten its votes as well, for all that is known. Remembered for ever. Connections with that data directory
-    /// end, and no others begin; with new replicas in another directory the node is welcome.
+    /// Rejects a replica of that node that no longer has an entry that it acknowledged. As with a replaced data
+    /// directory, it may have lost its votes too. The rejection is permanent. Connections with that data directory are
+    /// closed, and new ones rejected; the node is accepted with new replicas in another directory.
     pub(crate) async fn reject_rolled_back(&self, node: &str, replica: u64, index: u64) {
         tracing::error!(node, replica, index, "the replica has lost an entry that it had acknowledged: it is refused");
         if let Err(error) = self.store.pin_peer(replica, ROLLED_BACK).await {
-            // A store that can't be written takes this node out.
+            // A store that can't be written stops this node.
             tracing::error!(node, replica, %error, "that can't be remembered");
         }
         let Some(store_id) = self.known.lock().get(&replica).map(|seen| seen.store_id.clone()) else { return };
         self.rejected_stores.send_modify(|refused| _ = refused.insert(store_id));
     }
 
-    /// Until that data directory is found to be older than what was acknowledged from it.
+    /// Waits until that data directory is found to be older than what was acknowledged from it.
     pub(crate) async fn wait_rejected(&self, store_id: &str) {
         let mut refused = self.rejected_stores.subscribe();
         // The sender lives as long as this value.
         let _ = refused.wait_for(|refused| refused.contains(store_id)).await;
     }
 
-    /// Takes a later configuration. Nodes that are connected need not introduce the replicas that they get with it:
-    /// these live in the data directory of that connection, which `store_of` knows.
+    /// Applies a later configuration. Connected nodes need not present the replicas that they gain with it: these live
+    /// in the connection's data directory, which `store_of` returns.
     pub(crate) async fn reconfigure(
         &self,
         replicas: Vec<u64>,
@@ -254,8 +255,8 @@ impl PeerRegistry {
         self.admissions.send_modify(|count| *count += 1);
     }
 
-    /// Whether that replica lives on that node, in that data directory: as it was introduced or, when it came with a
-    /// later configuration than the connection, as it is remembered from now on.
+    /// Returns true if that replica lives on that node in that data directory, as presented. If the replica came with a
+    /// later configuration than the connection, it is pinned now.
     pub(crate) async fn admit(&self, replica: u64, node: &str, store_id: &str) -> bool {
         if let Some(seen) = self.known.lock().get(&replica) {
             return seen.store_id == store_id;
@@ -273,19 +274,19 @@ impl PeerRegistry {
         true
     }
 
-    /// Counts introductions.
+    /// Subscribes to the count of handshakes.
     pub(crate) fn admissions(&self) -> watch::Receiver<u64> {
         self.admissions.subscribe()
     }
 
-    /// Those of the replicas that have introduced themselves, and whether they had no data.
+    /// Returns the replicas that peers have presented, and whether they had no data.
     pub(crate) fn known_replicas(&self, others: &BTreeMap<u64, String>) -> BTreeMap<u64, bool> {
         let seen = self.known.lock();
         others.keys().filter_map(|id| seen.get(id).map(|seen| (*id, seen.pristine))).collect()
     }
 }
 
-/// For how long a replica of that node that has acknowledged a leader votes for nobody else.
+/// Returns how long a replica of that node, after it acknowledged a leader, votes for no other.
 pub(crate) fn lease_of(hello: &Hello) -> Duration {
     match hello.lease_ms {
         0 => DEFAULT_PEER_LEASE,

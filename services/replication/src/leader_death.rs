@@ -1,8 +1,9 @@
-//! Which process leads, and whether it is gone: what a replica has seen of that itself, and what others say they have.
+//! Tracks which process leads and whether it is dead, from this replica's own observations and those of others.
 //!
-//! A refused connection may be a lie: a rule of a firewall, an address that another host has now, a full backlog. So
-//! nobody overlooks a lease on the word of one replica. And it is about a *process*, not about whoever is at that address
-//! later: each draws a number when it starts, its run. A process that is gone stays gone, so that no evidence grows old.
+//! A refused connection may mislead: a firewall rule, an address reassigned to another machine, a full backlog. No
+//! replica therefore ignores a lease on the word of one other. The evidence concerns a *process*, not the current user
+//! of its address: each process draws a random number at its start, its run. A dead process stays dead, so evidence
+//! does not expire.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,25 +21,25 @@ use crate::group::Group;
 use crate::network::{PeerConnection, PeerRequest};
 use crate::types::{Vote, decode, encode};
 
-/// How long another replica may take to say what it has seen; it finds out at the same time as the one that asks.
+/// Timeout of another replica's confirmation; it detects the death at the same time as the querying replica.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_millis(60);
 
-/// "That run is gone, which leads in that term."
+/// The claim that the run that leads in a term is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaderDeath {
-    /// The replica that leads.
+    /// The leading replica.
     pub(crate) leader: u64,
     pub(crate) term: u64,
     pub(crate) run: u64,
 }
 
-/// Over whose connection the appends of the latest term came: which process leads in it. A replica that has restarted
-/// does not know until its leader appends again, and one whose leader's release does not name its run never does.
+/// The process whose connection carried the latest term's appends: the leader's run. A restarted replica does not know
+/// it until its leader appends again, and never if the leader's release does not name its run.
 #[derive(Default)]
 pub(crate) struct LeaderRun(Mutex<(u64, u64)>);
 
 impl LeaderRun {
-    /// An append of that term was accepted, from that run.
+    /// Records that an append of this term from this run was accepted.
     pub(crate) fn observe(&self, term: u64, run: u64) {
         let mut latest = self.0.lock();
         if term >= latest.0 {
@@ -52,14 +53,14 @@ impl LeaderRun {
 }
 
 impl Group {
-    /// Whether this replica has seen it itself.
+    /// Returns true if this replica has observed the death itself.
     pub(crate) fn has_observed(&self, death: &LeaderDeath) -> bool {
         let leads = self.leader_run().leads(death.term, death.run) || is_enabled(Mutation::DeathByAddress);
         let is_led = self.leader_vote(death.leader).is_some_and(|vote| vote.leader_id.term == death.term);
         is_led && leads && self.connection_to(death.leader).is_some_and(|link| link.is_dead(death.run))
     }
 
-    /// Whether as many voters have seen it as an election needs, this one included.
+    /// Returns true if as many voters have observed it as an election needs, this one included.
     pub(crate) async fn is_confirmed_by_quorum(&self, death: &LeaderDeath) -> bool {
         if is_enabled(Mutation::DeathOneWitness) {
             return true;
@@ -81,7 +82,7 @@ impl Group {
         true
     }
 
-    /// A release that does not know the question says no.
+    /// Queries a peer. A release that does not know the query answers no.
     async fn query_peer(&self, other: u64, death: &LeaderDeath) -> bool {
         let Some(link) = self.connection_to(other) else { return false };
         let (from, body) = (self.replica(), encode(death));
@@ -92,13 +93,13 @@ impl Group {
         }
     }
 
-    /// What this replica says when it is asked. It may be about to see it.
+    /// Answers a peer's query. This replica may be about to observe the death, so it waits briefly.
     pub(crate) async fn confirms(&self, death: &LeaderDeath) -> bool {
         let Some(link) = self.connection_to(death.leader) else { return false };
         timeout(CONFIRMATION_TIMEOUT, link.wait_dead(death.run)).await.is_ok() && self.has_observed(death)
     }
 
-    /// The vote by which that replica leads, as far as this one knows.
+    /// Returns the vote by which that replica leads, as far as this one knows.
     pub(crate) fn leader_vote(&self, replica: u64) -> Option<Vote> {
         let metrics = self.raft().server_metrics();
         let now = metrics.borrow_watched();
@@ -106,14 +107,14 @@ impl Group {
         leads.then_some(now.vote)
     }
 
-    /// The voters; while members change, those of before and after.
+    /// Returns the voters; during a membership change, the old and the new set.
     fn voters(&self) -> Vec<BTreeSet<u64>> {
         let metrics = self.raft().server_metrics();
         let now = metrics.borrow_watched();
         now.membership_config.get_joint_config().clone()
     }
 
-    /// The way to the node of that replica.
+    /// Returns the connection to that replica's node.
     pub(crate) fn connection_to(&self, replica: u64) -> Option<Arc<PeerConnection>> {
         self.peer_connections().get(self.locations().get(&replica)?)
     }

@@ -1,4 +1,4 @@
-//! Who leads, and by which clock.
+//! Leadership of a replica and its clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::group::Raft;
 use crate::state_machine::StateMachine;
 use crate::state_machine_adapter::TermStart;
 
-/// That this replica leads, in which term, and by which clock. Exists only once an entry of that term is applied.
+/// Leadership of this replica: its term and its clock. Exists only once an entry of the term is applied.
 #[derive(Debug, Clone, Copy)]
 pub struct Leadership {
     /// The term.
@@ -25,11 +25,12 @@ pub struct Leadership {
     pub clock: ShardClock,
 }
 
-/// The furthest that a leader's running clock was heard to be, so that a clock does not fall back to the last entry
-/// when the leader changes after a quiet time.
+/// The latest running clock observed from a leader, so that the clock does not fall back to the last entry when the
+/// leader changes after an idle period.
 ///
-/// Clocks of different leaders can't be compared: one that was cut off ran on while the shard stood still, and going
-/// on from it would cut short the leases that its successor granted meanwhile. So only the latest term counts.
+/// Clocks of different leaders can't be compared: the clock of a leader that was cut off kept running while the shard
+/// stood still. Continuing from it would shorten the leases that its successor granted meanwhile. So only the latest
+/// term counts.
 #[derive(Clone)]
 pub(crate) struct ObservedClock(Arc<Mutex<Observation>>);
 
@@ -40,31 +41,31 @@ struct Observation {
 }
 
 impl ObservedClock {
-    /// Nothing was heard yet.
+    /// Creates an empty observation.
     pub(crate) fn new() -> Self {
         Self(Arc::new(Mutex::new(Observation { latest: (0, 0), observed_at: Instant::now() })))
     }
 
-    /// The leader of a term was heard running at that clock.
+    /// Records the running clock of a term's leader.
     pub(crate) fn observe(&self, term: u64, clock_ms: u64) {
         let mut heard = self.0.lock();
         heard.latest = heard.latest.max((term, clock_ms));
         heard.observed_at = Instant::now();
     }
 
-    /// Whether a leader was heard within that time, or the replica began within it.
+    /// Returns true if a leader was observed, or the replica started, within this time.
     pub(crate) fn is_recent(&self, time: Duration) -> bool {
         self.0.lock().observed_at.elapsed() < time
     }
 
-    /// What was heard, unless a later leader than that one wrote entries: theirs is the clock to go on from then.
+    /// Returns the observed clock, unless a later leader wrote entries: then the clock continues from those.
     fn clock_since(&self, last_entry_term: u64) -> Option<u64> {
         let (term, clock_ms) = self.0.lock().latest;
         (term >= last_entry_term).then_some(clock_ms)
     }
 }
 
-/// Where a new leader's clock starts: at the applied clock, or further if the leader before was heard running further.
+/// The floor of a new leader's clock: the applied clock, or the previous leader's observed clock if that is later.
 pub(crate) struct ClockFloor {
     pub(crate) machine: Arc<dyn StateMachine>,
     pub(crate) observed: ObservedClock,
@@ -77,8 +78,8 @@ impl ClockFloor {
     }
 }
 
-/// Publishes leadership once an entry of the own term is applied, and withdraws it as soon as openraft does or as it
-/// is given away: terms up to `relinquished_term` are over for this replica.
+/// Publishes leadership once an entry of the own term is applied, and withdraws it when openraft does or when it is
+/// relinquished: terms up to `relinquished_term` are over for this replica.
 pub(crate) async fn watch_leadership(
     raft: Raft,
     base: ClockFloor,
@@ -87,7 +88,7 @@ pub(crate) async fn watch_leadership(
     leadership: watch::Sender<Option<Leadership>>,
 ) {
     let mut metrics = raft.server_metrics();
-    // What is followed keeps openraft's handle no longer than openraft itself runs.
+    // The task holds openraft's handle no longer than openraft itself runs.
     drop(raft);
     let published = LeadershipPublisher { base, leadership };
     loop {
@@ -109,8 +110,8 @@ pub(crate) async fn watch_leadership(
     }
 }
 
-/// What is told of a replica's leadership. Taken back when whoever tells it ends, in whatever way: a leader that nobody
-/// withdraws would answer for as long as its lease seems to run.
+/// Publishes a replica's leadership and withdraws it on drop: a leader whose leadership is never withdrawn would answer
+/// for as long as its lease seems to run.
 struct LeadershipPublisher {
     base: ClockFloor,
     leadership: watch::Sender<Option<Leadership>>,
@@ -140,7 +141,7 @@ impl Drop for LeadershipPublisher {
     }
 }
 
-/// Where that fault is planted, a leadership is withdrawn some time after it has ended.
+/// With the mutation enabled, delays the withdrawal of a leadership.
 async fn delay_if_mutated(published: &watch::Sender<Option<Leadership>>, term: Option<u64>) {
     let withdraws = published.borrow().is_some() && term.is_none();
     if withdraws && is_enabled(Mutation::LeadershipWithdrawnLate) {
@@ -149,15 +150,15 @@ async fn delay_if_mutated(published: &watch::Sender<Option<Leadership>>, term: O
     }
 }
 
-/// Lets a restarted replica vote and stand for election once the lease that it may have granted has run out: the longest
-/// that is known by then.
+/// Lets a restarted replica vote and stand for election once any lease that it may have granted has expired: the
+/// longest known by then.
 pub(crate) async fn enable_voting_after(raft: Raft, mut longest: watch::Receiver<Duration>, votes: Arc<AtomicBool>) {
     let started = Instant::now();
     loop {
         let lease = *longest.borrow_and_update();
         tokio::select! {
             () = tokio::time::sleep_until(started + lease) => break,
-            // The node is going away.
+            // The node is shutting down.
             changed = longest.changed() => if changed.is_err() { return },
         }
     }
@@ -165,18 +166,17 @@ pub(crate) async fn enable_voting_after(raft: Raft, mut longest: watch::Receiver
     raft.runtime_config().elect(true);
 }
 
-/// Whether a replica holds back after a start: openraft forgets the lease that this replica granted before it stopped.
-/// A replica that never ran has granted none, and one that is alone has nobody to grant one to.
+/// Returns true if a replica must not vote after its start: openraft forgets the lease that the replica granted before.
+/// A replica that never ran has granted none, and a single replica grants none.
 pub(crate) fn needs_election_holdoff(was_pristine: bool, members: usize) -> bool {
     !was_pristine && members > 1 && !is_enabled(Mutation::EarlyVote)
 }
 
-/// The leader that a replica knows of.
+/// Returns the leader that a replica knows.
 pub(crate) fn known_leader(raft: &Raft) -> NotLeader {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
-    // A replica that leads without having applied an entry of its term, or that has just lost its lease, is no leader
-    // to send anybody to.
+    // A replica that leads without an applied entry of its term, or that just lost its lease, is no redirect target.
     let other = metrics.current_leader.filter(|leader| leader != raft.node_id());
     NotLeader { leader: other, term: if other.is_some() { metrics.current_term } else { 0 } }
 }

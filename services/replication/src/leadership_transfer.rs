@@ -1,4 +1,4 @@
-//! Giving leadership away before a stop.
+//! Leadership transfer before a stop.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::group::Group;
 
-/// How often it is looked whether a follower was heard.
+/// How often the leader checks for a follower's acknowledgement.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a hand-over for want of room may take.
+/// Timeout of a transfer because of a full disk.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Group {
-    /// Hands leadership to the follower that has room on its disk and most of the log, and waits until what was proposed
-    /// here has been answered. True when this replica does not lead in the end; it keeps its leadership when no follower answers.
+    /// Transfers leadership to the follower with disk space and the longest log, and waits until commands proposed here
+    /// have their replies. Returns true if this replica no longer leads; it keeps leading if no follower responds.
     ///
-    /// From the beginning of the hand-over it neither proposes nor reads: the next leader's voters do not wait for the
-    /// end of this one's lease.
+    /// From the start of the transfer it neither proposes nor serves reads: the next leader's voters do not wait for
+    /// the end of this lease.
     pub async fn transfer_leadership(&self, within: Duration) -> bool {
-        // All others may be gone, so it is not waited for longer than the next heartbeat takes.
+        // All others may be down, so it waits no longer than the next heartbeat takes.
         self.transfer_leadership_when_acked(|_| true, self.timing().lease() / 2, within).await
     }
 
-    /// The same, to a voter that is suitable. One that lives may lack a fresh acknowledgement for a moment,
-    /// above all when it became a voter just now, so it is waited for.
+    /// As above, to a suitable voter. A live voter may briefly lack a fresh acknowledgement, especially right after it
+    /// became a voter, so this waits for it.
     pub async fn transfer_leadership_among(&self, is_suitable: impl Fn(u64) -> bool, within: Duration) -> bool {
-        // Whoever lives acknowledges two heartbeats within a lease.
+        // A live follower acknowledges two heartbeats within a lease.
         self.transfer_leadership_when_acked(is_suitable, 2 * self.timing().lease(), within).await
     }
 
@@ -52,8 +52,8 @@ impl Group {
         }
     }
 
-    /// What was given up must be taken by another: until then this replica still leads its term, and nobody serves. So
-    /// that goes on when the caller no longer waits.
+    /// Continues if the caller disconnects: after it relinquished the term, this replica serves nothing, so another
+    /// replica must take over.
     async fn transfer_leadership_to(&self, target: u64, term: u64, deadline: Instant) -> bool {
         let group = self.clone();
         let over = spawn_temporary("hand over", async move { group.relinquish_to(target, term).await });
@@ -63,7 +63,7 @@ impl Group {
     async fn relinquish_to(&self, target: u64, term: u64) {
         self.relinquish(term);
         let mut leadership = self.subscribe_leadership();
-        // An error says that the replica has stopped.
+        // An error means that the replica has stopped.
         if leadership.wait_for(Option::is_none).await.is_err() {
             return;
         }
@@ -73,7 +73,7 @@ impl Group {
         }
     }
 
-    /// Hands leadership over when there is a follower with more room on its disk.
+    /// Transfers leadership if a follower has more disk space.
     pub(crate) async fn transfer_if_disk_full(&self) {
         let Some(leads) = self.leadership() else { return };
         if self.transfer_target(leads.term, |_| true).is_some_and(|(_, has_room)| has_room) {
@@ -82,8 +82,8 @@ impl Group {
         }
     }
 
-    /// The follower with most of the log among those that answer, and whether its disk has room; those with room come
-    /// first.
+    /// Returns the responding follower with the longest log, and whether its disk has space. Followers with space take
+    /// precedence.
     fn transfer_target(&self, term: u64, is_suitable: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
         let alive =
             self.lease_tracker().acknowledged_since(term, Instant::now().checked_sub(self.timing().usable_lease())?);
@@ -95,7 +95,7 @@ impl Group {
         candidates.max().map(|(has_room, _, id)| (id, has_room))
     }
 
-    /// Waits for another leader, and until everything that this one wrote is applied here and thereby answered.
+    /// Waits for another leader, and until all entries of this one are applied here and thereby answered.
     async fn wait_transferred(&self) {
         let mut metrics = self.raft().metrics();
         let written = metrics.borrow_watched().last_log_index;

@@ -1,4 +1,4 @@
-//! Linearizable reads: under the leader lease, or by asking a quorum.
+//! Linearizable reads: under the leader lease, or with a quorum round trip.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,28 +16,28 @@ use crate::timing::usable;
 /// How reads are made linearizable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Under the leader lease: assumes that monotonic clocks run within 0.1 % of one another.
+    /// Under the leader lease: assumes that monotonic clock rates differ by at most 0.1 %.
     Lease,
-    /// By asking a quorum each time: assumes nothing about clocks.
+    /// With a quorum round trip per read: assumes nothing about clocks.
     Quorum,
 }
 
-/// The state may be read now, and was current at that time.
+/// Permission to read the state now, and the clock at that time.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadPermit {
-    /// The term of the leader that gives it.
+    /// The leader's term.
     pub term: u64,
     /// The running shard clock, in milliseconds.
     pub clock_ms: u64,
 }
 
-/// When each follower last acknowledged this replica as leader, by the time at which the acknowledged message was
-/// *sent*: from then on, and not from the answer, the follower grants its vote to nobody else for a lease.
+/// The time of each follower's last acknowledgement of this leader, measured when the acknowledged message was *sent*:
+/// from then, and not from the response, the follower votes for no other replica for a lease.
 ///
-/// openraft keeps such a figure too, but it takes an answer to one append for an answer to every later one that ends at
-/// the same entry, and so may take a lease for fresher than it is.
+/// openraft keeps such a metric too, but takes a response to one append as a response to every later one that ends at
+/// the same entry. It may therefore consider a lease fresher than it is.
 pub(crate) struct LeaseTracker {
-    /// The leader itself, which acknowledges all it sends.
+    /// The leader itself, which implicitly acknowledges its messages.
     own: u64,
     term_acks: Mutex<TermAcks>,
 }
@@ -45,35 +45,35 @@ pub(crate) struct LeaseTracker {
 struct TermAcks {
     term: u64,
     acks: BTreeMap<u64, FollowerAck>,
-    /// Whose acknowledgements count: of each of these sets a majority is needed. There are two while members change.
+    /// The voter sets; each needs a majority of acknowledgements. There are two during a membership change.
     voters: Vec<BTreeSet<u64>>,
 }
 
 #[derive(Clone, Copy)]
 struct FollowerAck {
-    /// For how long the follower votes for nobody else after what it acknowledges.
+    /// How long the follower, after an acknowledgement, votes for no other replica.
     lease: Duration,
-    /// When the newest message that was acknowledged had been sent.
+    /// Send time of the newest acknowledged message.
     sent_at: Instant,
-    /// When the follower was last heard of.
+    /// When the follower's last response was received.
     heard_at: Instant,
-    /// The last entry that the follower said to have in this term, and when that was heard.
+    /// The last entry that the follower reported in this term, and when the leader received the report.
     matched: Option<(u64, Instant)>,
 }
 
 impl LeaseTracker {
-    /// For a replica of a group with these voters.
+    /// Creates a tracker for a replica of a group with these voters.
     pub(crate) fn new(own: u64, voters: BTreeSet<u64>) -> Self {
         Self { own, term_acks: Mutex::new(TermAcks { term: 0, acks: BTreeMap::new(), voters: vec![voters] }) }
     }
 
-    /// The voters have changed.
+    /// Sets the voters after a membership change.
     pub(crate) fn set_voters(&self, voters: Vec<BTreeSet<u64>>) {
         self.term_acks.lock().voters = voters;
     }
 
-    /// A follower with that lease has accepted what the leader of that term sent at that time, and has its log up to that
-    /// entry.
+    /// Records that a follower with this lease accepted a message that the leader of this term sent at `sent_at`, and
+    /// that its log matches up to `matched`.
     pub(crate) fn record(&self, term: u64, replica: u64, lease: Duration, sent_at: Instant, matched: Option<u64>) {
         let mut newest = self.term_acks.lock();
         if newest.term < term {
@@ -90,20 +90,22 @@ impl LeaseTracker {
         }
     }
 
-    /// Whether a follower that says, to something sent at that time, not to have that entry, had it before in that
-    /// term. What a leader has put into a log nobody takes out of it in the leader's term, so the entry was lost.
+    /// Returns true if a follower lost an entry: it denies having it, in response to a message sent at `sent`, but
+    /// reported it earlier in this term. No other replica removes a leader's entries from a log within the leader's
+    /// term, so the entry was lost.
     pub(crate) fn is_lost(&self, term: u64, replica: u64, index: u64, sent: Instant) -> bool {
         let newest = self.term_acks.lock();
         let matched = newest.acks.get(&replica).and_then(|ack| ack.matched);
         newest.term == term && matched.is_some_and(|(last, heard)| index <= last && sent > heard)
     }
 
-    /// Since when at least a quorum has acknowledged the leader of that term. A replica that is alone is its own.
+    /// Returns the time since which a quorum has acknowledged the leader of this term. A single replica is its own
+    /// quorum.
     pub(crate) fn quorum_sent_at(&self, term: u64) -> Option<Instant> {
         self.quorum_time(term, |ack| ack.sent_at)
     }
 
-    /// The shortest lease among the voters that have acknowledged the leader of that term.
+    /// Returns the shortest lease among the voters that acknowledged the leader of this term.
     pub(crate) fn shortest_lease(&self, term: u64) -> Option<Duration> {
         let newest = self.term_acks.lock();
         let votes = |replica: &u64| newest.voters.iter().any(|voters| voters.contains(replica));
@@ -111,7 +113,8 @@ impl LeaseTracker {
         leases.map(|(_, ack)| ack.lease).min()
     }
 
-    /// When at least a quorum was last heard of by the leader of that term, however old what it answered was.
+    /// Returns when the leader of this term last received responses from a quorum, regardless of the age of the
+    /// requests.
     pub(crate) fn quorum_heard_at(&self, term: u64) -> Option<Instant> {
         self.quorum_time(term, |ack| ack.heard_at)
     }
@@ -131,11 +134,11 @@ impl LeaseTracker {
             let acknowledged = times.get(position).copied()?;
             oldest = Some(oldest.map_or(acknowledged, |oldest| oldest.min(acknowledged)));
         }
-        // A replica that is alone acknowledges itself, now.
+        // A single replica acknowledges itself, now.
         Some(oldest.unwrap_or_else(Instant::now))
     }
 
-    /// Voters that acknowledged the leader of that term after a time.
+    /// Returns the voters that acknowledged the leader of this term after `time`.
     pub(crate) fn acknowledged_since(&self, term: u64, time: Instant) -> Vec<u64> {
         let newest = self.term_acks.lock();
         let votes = |replica: &u64| newest.voters.iter().all(|voters| voters.contains(replica));
@@ -146,11 +149,11 @@ impl LeaseTracker {
 }
 
 impl Group {
-    /// Whether the state may be read now as the latest. Under a lease this says nothing about any later time: whoever
-    /// may be interrupted between the permit and the reading uses [`Self::read`].
+    /// Checks whether the state may be read now as the latest. Under a lease this says nothing about any later time: a
+    /// caller that may be interrupted between the permit and the read uses [`Self::read`].
     ///
     /// # Errors
-    /// When this replica does not lead, or its lease has run out.
+    /// When this replica does not lead, or its lease has expired.
     pub async fn read_permit(&self, reads: ReadMode, deadline: Instant) -> Result<ReadPermit, NotLeader> {
         match reads {
             ReadMode::Lease => self.lease_permit(),
@@ -158,8 +161,8 @@ impl Group {
         }
     }
 
-    /// Reads the state as the latest. Under a lease it is judged after the reading, at the time of answering: a process
-    /// that was paused or has voted for another leader in between finds its lease gone, and what it read is dropped.
+    /// Reads the state as the latest. Under a lease, the check follows the read: if the process was paused or voted for
+    /// another leader in between, the lease is gone and the result is dropped.
     ///
     /// # Errors
     /// As [`Self::read_permit`].
@@ -187,23 +190,23 @@ impl Group {
         }
     }
 
-    /// Whether a read would be answered under the lease of that term just now. A vote for another ends the lease at once,
-    /// since its voters promised nothing for the case that the leader itself gives way: an acknowledgement that comes
-    /// later does not revive it, nor does it matter how soon it is known here that this replica leads no more.
+    /// Returns true if a read would be answered under the lease of this term now. A vote for another candidate ends the
+    /// lease at once, since the voters promise nothing if the leader itself yields. A later acknowledgement does not
+    /// revive the lease, nor does it matter when this replica learns that it no longer leads.
     pub fn has_lease(&self, term: u64) -> bool {
         let is_tied = self.has_not_voted_since(term) || is_enabled(Mutation::VoteUntied);
         is_tied && self.has_quorum(term, usable(self.shortest_lease(term)))
     }
 
-    /// The shortest lease among this leader's own and its voters': their releases may differ.
+    /// Returns the shortest lease among this leader and its voters: their releases may differ.
     fn shortest_lease(&self, term: u64) -> Duration {
         let own = self.timing().lease();
         let theirs = self.lease_tracker().shortest_lease(term).filter(|_| !is_enabled(Mutation::LeaseByRelease));
         theirs.map_or(own, |theirs| theirs.min(own))
     }
 
-    /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
-    /// paused finds its lease gone.
+    /// Returns true if a quorum acknowledged the leader of this term within `lately`. The age is measured now, so a
+    /// process that was paused finds its lease expired.
     pub(crate) fn has_quorum(&self, term: u64, lately: Duration) -> bool {
         self.lease_tracker().quorum_sent_at(term).is_some_and(|sent| sent.elapsed() < lately)
     }
@@ -242,7 +245,7 @@ mod tests {
         assert_eq!(acks.quorum_sent_at(2), Some(at(10)));
         acks.record(2, 13, LEASE, at(30), None);
         assert_eq!(acks.quorum_sent_at(2), Some(at(30)));
-        // An answer that was overtaken does not turn the clock back.
+        // A reordered response does not set the time back.
         acks.record(2, 13, LEASE, at(5), None);
         assert_eq!(acks.quorum_sent_at(2), Some(at(30)));
     }
@@ -291,7 +294,7 @@ mod tests {
         assert_eq!(acks.quorum_sent_at(2), Some(at(10)));
         acks.set_voters(vec![[10, 20, 21].into()]);
         assert_eq!(acks.quorum_sent_at(2), Some(at(50)));
-        // A leader that is no voter any more needs a majority of others.
+        // A leader that is no longer a voter needs a majority of the others.
         acks.set_voters(vec![[11, 20, 21].into()]);
         assert_eq!(acks.quorum_sent_at(2), Some(at(10)));
     }
@@ -305,7 +308,7 @@ mod tests {
         assert_eq!(acks.shortest_lease(2), Some(2 * LEASE), "one that only learns promises nothing");
         acks.record(2, 12, LEASE, now, None);
         assert_eq!(acks.shortest_lease(2), Some(LEASE));
-        // It was started again, with another release.
+        // The follower was restarted with another release.
         acks.record(2, 12, 3 * LEASE, now, None);
         assert_eq!(acks.shortest_lease(2), Some(2 * LEASE));
         assert_eq!(acks.shortest_lease(3), None);

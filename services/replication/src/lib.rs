@@ -1,13 +1,14 @@
 //! Raft groups: openraft, wired to Holdfast's storage and network.
 //!
-//! Purpose: a [`Group`] takes commands as bytes, replicates and applies them in order through a [`StateMachine`], and
-//! says whether its replica leads, in which term, and whether the leader lease allows an answer without a log entry.
+//! Purpose: a [`Group`] accepts commands as bytes, replicates them and applies them in order through a
+//! [`StateMachine`]. It reports whether its replica leads, in which term, and whether the leader lease permits a reply
+//! without a log entry.
 //!
 //! Invariants:
-//! - An answer is given only after its entry is on the disks of a quorum and applied here.
-//! - Leadership is never restored without an election, and a restarted replica neither votes nor stands for one full
-//!   lease, since the lease that it granted before is not remembered.
-//! - Nothing is answered before an entry of the own term has been applied.
+//! - A reply is sent only after its entry is durable on a quorum and applied here.
+//! - Leadership is never restored without an election. A restarted replica neither votes nor stands for one full lease,
+//!   since the lease that it granted before is not stored.
+//! - A leader answers nothing before an entry of its own term is applied.
 //!
 //! Deliberately unknown here: what commands mean, tenants, HTTP, where nodes come from. openraft's types do not leave
 //! this crate.
