@@ -1,4 +1,4 @@
-//! The end of a log, in memory: what is not durable yet, and what was appended lately.
+//! The end of a log in memory: entries that are not durable yet, and recent ones.
 
 use std::collections::VecDeque;
 
@@ -6,21 +6,21 @@ use openraft::entry::RaftEntry;
 
 use crate::types::{Entry, LogId, Vote};
 
-/// Entries kept in memory once they are durable.
+/// Durable entries kept in memory.
 const MAX_CACHED_ENTRIES: usize = 2_048;
-/// Bytes of entries kept in memory once they are durable.
+/// Bytes of durable entries kept in memory.
 const MAX_CACHED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Where a log and its vote stand, and its last entries.
+/// State of a log and its vote, and the last entries.
 pub(crate) struct LogCache {
-    /// Consecutive entries with their encoded size; everything before the first is on disk only.
+    /// Consecutive entries with their encoded size; earlier entries are on disk only.
     entries: VecDeque<(Entry, usize)>,
     bytes: usize,
-    /// Index of the first entry in `entries`, or of the next to come when there is none.
+    /// Index of the first entry in `entries`, or of the next entry if there is none.
     pub(crate) first: u64,
-    /// Entries up to this index are durable and may leave the tail.
+    /// Entries up to this index are durable and may leave the cache.
     durable: u64,
-    /// Raised with each truncation: the completion of an append before it says nothing about indexes since.
+    /// Incremented with each truncation: the completion of an append before it says nothing about indexes after it.
     pub(crate) truncations: u64,
     pub(crate) purged: Option<LogId>,
     pub(crate) last: Option<LogId>,
@@ -28,13 +28,14 @@ pub(crate) struct LogCache {
 }
 
 impl LogCache {
-    /// Where the log stands, with nothing in memory yet.
+    /// Creates an empty cache for a log in this state.
     pub(crate) fn new(purged: Option<LogId>, last: Option<LogId>, vote: Option<Vote>) -> Self {
         let next = last.map_or(0, |id| id.index + 1);
         Self { entries: VecDeque::new(), bytes: 0, first: next, durable: next, truncations: 0, purged, last, vote }
     }
 
-    /// Entries of `from..to`, which must not begin before the tail: at least one, and `max_bytes` at most otherwise.
+    /// Returns entries of `from..to`, which must not begin before the cache: at least one, otherwise at most
+    /// `max_bytes`.
     pub(crate) fn slice(&self, from: u64, to: u64, max_bytes: usize) -> Vec<Entry> {
         let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
@@ -50,7 +51,7 @@ impl LogCache {
         entries
     }
 
-    /// Adds the entry that follows the last one.
+    /// Appends the entry that follows the last one.
     pub(crate) fn push(&mut self, entry: Entry, size: usize) {
         let id = entry.log_id();
         if self.entries.is_empty() {
@@ -63,7 +64,7 @@ impl LogCache {
         self.entries.push_back((entry, size));
     }
 
-    /// An append that ended before `next`, made after so many truncations, has become durable.
+    /// Records that an append up to `next`, made after this many truncations, is durable.
     pub(crate) fn mark_durable(&mut self, next: u64, truncations: u64) {
         if self.truncations == truncations {
             self.durable = self.durable.max(next);
@@ -79,7 +80,7 @@ impl LogCache {
         }
     }
 
-    /// Removes the entry at `index` and all later ones; `last` is then the last one.
+    /// Removes the entry at `index` and all later ones; `last` becomes the last entry.
     pub(crate) fn truncate_from(&mut self, index: u64, last: Option<LogId>) {
         if self.last.is_none_or(|present| present.index < index) {
             return;
@@ -96,7 +97,7 @@ impl LogCache {
         self.last = last;
     }
 
-    /// Removes everything up to and with an entry, which may lie behind the last one.
+    /// Removes everything up to and including an entry, which may lie beyond the last one.
     pub(crate) fn purge_to(&mut self, id: LogId) {
         while self.first <= id.index {
             match self.entries.pop_front() {

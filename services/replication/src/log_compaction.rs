@@ -1,7 +1,7 @@
-//! How large the log is, in bytes.
+//! Limits the size of the log in bytes.
 //!
-//! openraft counts entries, of which each may have a megabyte. So bytes are counted as entries are applied, and when there
-//! are too many a snapshot is asked for, and what is far enough behind it is purged.
+//! openraft counts entries, each of which may have a megabyte. This module counts the bytes of applied entries. At the
+//! limit it triggers a snapshot, and purges entries far enough behind it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tokio::sync::watch;
 
 use crate::group::Raft;
 
-/// Bytes between two places of the log that are remembered, at most.
+/// Maximum bytes between two marks in the log.
 const MARK_BYTES: u64 = 1024 * 1024;
 
-/// Limits of the bytes of a log.
+/// Limits of a log in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
-    /// Bytes of entries after which a snapshot is made.
+    /// Bytes of entries after which a replica makes a snapshot.
     pub snapshot_interval_bytes: u64,
     /// Bytes of entries kept behind a snapshot for followers that lag a little.
     pub retain_bytes: u64,
@@ -31,34 +31,34 @@ impl Default for LogLimits {
 }
 
 impl LogLimits {
-    /// Bytes between two places of the log that are remembered.
+    /// Returns the bytes between two marks in the log.
     fn spacing(self) -> u64 {
         (self.snapshot_interval_bytes.min(self.retain_bytes) / 16).clamp(1, MARK_BYTES)
     }
 }
 
-/// Counts the bytes of the entries applied since the start of the replica. Clones share it.
+/// Counts the bytes of the entries applied since the replica started. Clones share it.
 #[derive(Clone)]
 pub(crate) struct LogBytes {
     counts: Arc<Mutex<ByteCounts>>,
     changed: Arc<watch::Sender<()>>,
 }
 
-/// Acts on what is counted.
+/// Triggers snapshots and purges by the counts.
 pub(crate) struct LogCompactor {
     counts: Arc<Mutex<ByteCounts>>,
-    /// Ends with the last [`LogBytes`].
+    /// Closes with the last [`LogBytes`].
     changed: watch::Receiver<()>,
 }
 
 struct ByteCounts {
     limits: LogLimits,
     applied: u64,
-    /// Of the latest snapshot that was begun.
+    /// Applied bytes when the latest snapshot was started.
     begun: u64,
-    /// Of the latest snapshot that was saved; before it, its index.
+    /// The latest saved snapshot: its index, then its bytes.
     saved: Option<(u64, u64)>,
-    /// Indexes of entries, each with the bytes up to and with it.
+    /// Indexes of entries, each with the bytes up to and including it.
     marks: VecDeque<(u64, u64)>,
 }
 
@@ -71,7 +71,7 @@ impl ByteCounts {
         self.applied - self.begun >= self.limits.snapshot_interval_bytes
     }
 
-    /// The last entry that is so far behind the saved snapshot that it need not be kept. Told once.
+    /// Returns, once, the last entry far enough behind the saved snapshot to be purged.
     fn take_purgeable(&mut self) -> Option<u64> {
         let (_, saved) = self.saved?;
         let keep = self.limits.retain_bytes;
@@ -85,12 +85,12 @@ impl LogBytes {
         Self { counts: Arc::new(Mutex::new(ByteCounts::new(limits))), changed: Arc::default() }
     }
 
-    /// What acts on it.
+    /// Returns the compactor for these counts.
     pub(crate) fn compactor(&self) -> LogCompactor {
         LogCompactor { counts: Arc::clone(&self.counts), changed: self.changed.subscribe() }
     }
 
-    /// An entry of so many bytes was applied.
+    /// Counts an applied entry of this size.
     pub(crate) fn applied(&self, index: u64, bytes: u64) {
         let mut counted = self.counts.lock();
         counted.applied += bytes;
@@ -99,30 +99,30 @@ impl LogBytes {
             return;
         }
         counted.marks.push_back((index, applied));
-        // openraft makes one snapshot at a time, so it may have to be asked again.
+        // openraft makes one snapshot at a time, so the compactor may have to trigger it again.
         if counted.is_due() {
             self.changed.send_replace(());
         }
     }
 
-    /// A snapshot of what was applied so far is being made. The bytes so far.
+    /// Records the start of a snapshot of the applied state. Returns the bytes so far.
     pub(crate) fn snapshot_begun(&self) -> u64 {
         let mut counted = self.counts.lock();
         counted.begun = counted.applied;
         counted.begun
     }
 
-    /// The snapshot up to that entry, begun at so many bytes, was saved.
+    /// Records that the snapshot up to this entry, started at `begun` bytes, was saved.
     pub(crate) fn snapshot_saved(&self, index: u64, begun: u64) {
         let mut counted = self.counts.lock();
-        // The state may have been replaced since then, and counting begun anew.
+        // The state may have been replaced since then, which resets the count.
         if begun <= counted.applied {
             counted.saved = Some((index, begun));
             self.changed.send_replace(());
         }
     }
 
-    /// The state was replaced by that of a snapshot; the log goes on behind it.
+    /// Resets the count after the state was replaced by a snapshot; the log continues after it.
     pub(crate) fn restored(&self) {
         let mut counted = self.counts.lock();
         *counted = ByteCounts::new(counted.limits);
@@ -130,7 +130,7 @@ impl LogBytes {
 }
 
 impl LogCompactor {
-    /// Keeps the log short until the replica stops.
+    /// Limits the log's size until the replica stops.
     pub(crate) async fn run(mut self, raft: Raft) {
         let mut metrics = raft.metrics();
         while self.changed.changed().await.is_ok() {
@@ -142,7 +142,7 @@ impl LogCompactor {
                 return;
             }
             let Some((index, _)) = saved else { continue };
-            // openraft purges nothing behind a snapshot that it has not been told of yet.
+            // openraft purges nothing behind a snapshot until its metrics include the snapshot.
             while metrics.borrow_watched().snapshot.is_none_or(|known| known.index < index) {
                 if metrics.changed().await.is_err() {
                     return;

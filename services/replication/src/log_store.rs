@@ -1,7 +1,7 @@
 //! openraft's log and votes, over one node's shared store.
 //!
-//! Entries go into the tail (readable at once) and to the committer (durable later); `append` does not wait. Recent
-//! entries stay in the tail for replication and apply, so that in normal running nothing is read back from disk.
+//! Entries go into the cache (readable at once) and to the committer (durable later); `append` does not wait. Recent
+//! entries stay in the cache for replication and apply, so that normal operation reads nothing back from disk.
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -23,9 +23,9 @@ use crate::error::to_io;
 use crate::log_cache::LogCache;
 use crate::types::{Entry, LogId, TypeConfig, Vote, decode, decode_entry, encode, encode_entry};
 
-/// Bytes read at a time for a follower, so that an append is no larger; but at least one entry.
+/// Maximum bytes read at once for a follower, which limits the size of an append; but at least one entry.
 const MAX_APPEND_BYTES: usize = 256 * 1024;
-/// Bytes read at a time to be applied; but at least one entry.
+/// Maximum bytes read at once for apply; but at least one entry.
 const MAX_APPLY_BYTES: usize = 1024 * 1024;
 
 /// The log of one replica. Clones share it.
@@ -36,8 +36,8 @@ pub struct LogStore {
     voted: VotedTerm,
 }
 
-/// The term of the latest vote, published before it is written: no vote leaves this node earlier. So what a leader reads
-/// before it finds its own term here still, it has read before it could help anybody else to lead.
+/// The term of the latest vote, published before it is written, so before it can leave this node. A leader that still
+/// finds its own term here after a read knows that the read precedes any vote of this node for another leader.
 #[derive(Clone, Default)]
 pub(crate) struct VotedTerm(Arc<AtomicU64>);
 
@@ -46,7 +46,8 @@ impl VotedTerm {
         self.0.fetch_max(term, Ordering::SeqCst);
     }
 
-    /// Whether no vote of a later term was given so far. What the caller has read before was read before that moment.
+    /// Returns true if no vote of a later term was given. Everything that the caller read before was then read before
+    /// any such vote.
     pub(crate) fn is_still(&self, term: u64) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::SeqCst) == term
@@ -54,7 +55,7 @@ impl VotedTerm {
 }
 
 impl LogStore {
-    /// Reads where the log and the vote stand.
+    /// Reads the state of the log and the vote.
     ///
     /// # Errors
     /// When the disk can't be read or holds damaged data.
@@ -70,7 +71,7 @@ impl LogStore {
         Ok(Self { store, cache: Arc::new(Mutex::new(tail)), voted })
     }
 
-    /// Follows the term of the latest vote.
+    /// Returns a handle to the term of the latest vote.
     pub(crate) fn voted(&self) -> VotedTerm {
         self.voted.clone()
     }
@@ -89,7 +90,7 @@ impl LogStore {
             return self.read_disk(from, to.min(first), to, max_bytes);
         }
         let tail = self.cache.lock();
-        // The tail may have moved on between the two looks; what left it is on disk.
+        // The cache may have moved on between the two checks; entries that left it are on disk.
         if from < tail.first {
             let first = tail.first;
             drop(tail);
@@ -98,10 +99,10 @@ impl LogStore {
         Ok(tail.slice(from, to, max_bytes))
     }
 
-    /// Reads `from..middle` from disk and, if there is room, `middle..to` from the tail.
+    /// Reads `from..middle` from disk and, if space remains, `middle..to` from the cache.
     fn read_disk(&self, from: u64, middle: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
         let rows = self.store.read(from, middle, max_bytes).map_err(to_io)?;
-        // Nothing on disk although nothing was ever purged means that the log begins in the tail.
+        // If the disk has no entries and nothing was ever purged, the log begins in the cache.
         let complete = match rows.last() {
             Some((index, _)) => index + 1 == middle,
             None => self.cache.lock().purged.is_none(),
@@ -152,7 +153,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         &mut self,
         range: RB,
     ) -> impl Stream<Item = Result<Entry, io::Error>> + OptionalSend {
-        // After a restart the range can be all of the log.
+        // After a restart the range may be the whole log.
         let (log, range) = (self.clone(), to_index_range(&range));
         let piece = move |next: u64| {
             let read = (next < range.end).then(|| log.read(next, range.end, MAX_APPLY_BYTES));
@@ -191,7 +192,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.voted.publish(vote.leader_id.term);
         let (done, saved) = oneshot::channel();
         let report = Box::new(move |result| {
-            // The receiver is gone only when the replica is stopping.
+            // The receiver is dropped only when the replica is stopping.
             let _ = done.send(result);
         });
         self.store.save_vote(encode(vote), report);
@@ -241,7 +242,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
         let from = last.map_or(0, |id| id.index + 1);
         self.cache.lock().truncate_from(from, last);
-        // Ordered with the appends around it; a failure poisons the store, which ends the replica.
+        // Ordered with the appends around it; a failure poisons the store, which stops the replica.
         self.store.truncate_from(from, Box::new(|_| {}));
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The longest lease that a leader may rest on what a replica of this node promised before it was started again: of this
-//! release, of an earlier one that had a longer lease, or of a peer that leads by its own.
+//! The longest lease that a leader may hold by promises that a replica of this node made before it was restarted. The
+//! lease may be that of this release, of an earlier release with a longer one, or of a peer that leads by its own.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use tokio::sync::{Mutex, watch};
 
 use crate::timing::DEFAULT_PEER_LEASE;
 
-/// It only grows, and survives the process.
+/// The value only grows, and survives the process.
 pub(crate) struct LongestLease {
     store: NodeStore,
     known: watch::Sender<Duration>,
-    /// Held while a longer one is written.
+    /// Held while a longer lease is written.
     writing: Mutex<()>,
 }
 
 impl LongestLease {
-    /// As the store has it. One that has none may be of a release that kept none.
+    /// Reads the value from the store. A store without one may come from a release that did not record it.
     ///
     /// # Errors
     /// When the store can't be read.
@@ -26,7 +26,7 @@ impl LongestLease {
         Ok(Self { store, known: watch::Sender::new(kept.max(DEFAULT_PEER_LEASE)), writing: Mutex::default() })
     }
 
-    /// Somebody has a lease of that length. Durable when it returns.
+    /// Records a lease of this length. It is durable when this returns.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -46,7 +46,7 @@ impl LongestLease {
         *self.known.borrow()
     }
 
-    /// Follows it.
+    /// Subscribes to the longest lease.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Duration> {
         self.known.subscribe()
     }

@@ -1,9 +1,9 @@
-//! The voters of a group: brought to what the configuration names, through the log.
+//! Reconciles the voters of a group with the configuration, through the log.
 //!
-//! A replica that lost its disk has forgotten its votes and what it acknowledged, so that it must never take part under
-//! its old id again. The next configuration gives it a new one; the leader takes the new replica in as a learner, waits
-//! until it has caught up, and then puts it in the place of the old one. A replica that moves to another node does so in
-//! two configurations: one with both, one without the old one.
+//! A replica that lost its disk has lost its votes and acknowledgements, so it must never take part again under its old
+//! id. The next configuration gives it a new one. The leader adds the new replica as a learner, waits until it has
+//! caught up, and then replaces the old replica with it. Moving a replica to another node takes two configurations: one
+//! with both replicas, and one without the old one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use tokio::time::{sleep, timeout};
 use crate::group::Group;
 use crate::types::StoredMembership;
 
-/// How soon a leader looks again when its group is not as configured, and nothing has changed since.
+/// How soon a leader checks again while its group differs from the configuration and nothing changes.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long one step of a change may take: a learner has to get the whole state.
+/// Timeout of one step of a change: a learner must receive the whole state.
 const STEP_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a leader that leaves the group may take to find a successor.
+/// How long a leader that leaves the group may take to find a transfer target.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Counts the acknowledgements of voters, and of nobody else, until the replica stops.
+/// Updates the voters whose acknowledgements count, until the replica stops.
 pub(crate) async fn track_voters(group: Group) {
     let mut metrics = group.raft().server_metrics();
     loop {
@@ -38,13 +38,13 @@ pub(crate) async fn track_voters(group: Group) {
     }
 }
 
-/// Who is there.
+/// Liveness of replicas.
 pub(crate) trait ReplicaLiveness {
-    /// Whether the node is connected, has the replica and knows those rules.
+    /// Returns true if the node is connected, has the replica and knows these rules.
     fn is_connected(&self, replica: u64, node: &str, rules: u16) -> impl Future<Output = bool> + Send;
 }
 
-/// While this replica leads, brings its group to the members that it is configured with.
+/// While this replica leads, brings its group to the configured members.
 pub(crate) async fn reconcile_membership(group: Group, presence: impl ReplicaLiveness) {
     let mut members = group.subscribe_locations();
     let mut metrics = group.raft().server_metrics();
@@ -61,7 +61,7 @@ pub(crate) async fn reconcile_membership(group: Group, presence: impl ReplicaLiv
             } else if are_connected(&change.additions, &group, &presence).await {
                 tokio::select! {
                     () = apply_change(&group, &configured, &change) => {}
-                    // Begun anew towards the later configuration; what was done already is a part of it, or undone.
+                    // Restarted towards the later configuration; completed steps are part of it or are undone.
                     changed = members.changed() => if changed.is_err() { return } else { continue },
                 }
             }
@@ -85,12 +85,12 @@ async fn are_connected(replicas: &BTreeSet<u64>, group: &Group, presence: &impl 
     true
 }
 
-/// What is between a group and its configuration.
+/// The difference between a group and its configuration.
 #[derive(Debug)]
 struct MembershipChange {
     additions: BTreeSet<u64>,
     removals: BTreeSet<u64>,
-    /// Learners that are not to join any more.
+    /// Learners that must not join any more.
     stale_learners: BTreeSet<u64>,
     is_joint: bool,
 }
@@ -116,8 +116,8 @@ impl MembershipChange {
     }
 }
 
-/// New replicas get ids that were never used, above all others. A node that still runs with an earlier configuration
-/// must not turn the group back.
+/// New replicas get ids above all ids used before. A node that still runs with an earlier configuration must not revert
+/// the group.
 fn is_later(joining: &BTreeSet<u64>, leaving: &BTreeSet<u64>) -> bool {
     match (joining.first(), leaving.last()) {
         (Some(joining), Some(leaving)) => joining > leaving,
@@ -125,7 +125,7 @@ fn is_later(joining: &BTreeSet<u64>, leaving: &BTreeSet<u64>) -> bool {
     }
 }
 
-/// One step after the other; what fails is taken up at the next look, by whoever leads then.
+/// Applies the change step by step; the next leader check retries a failed step.
 async fn apply_change(group: &Group, configured: &BTreeSet<u64>, change: &MembershipChange) {
     let shard = group.shard();
     let MembershipChange { additions, removals, stale_learners, .. } = change;
@@ -138,7 +138,8 @@ async fn apply_change(group: &Group, configured: &BTreeSet<u64>, change: &Member
         }
     }
     if removals.contains(&group.replica()) {
-        // Its leader takes it out who stays: a leader that takes itself out leaves the shard without one for a while.
+        // A remaining replica removes it as leader: a leader that removes itself leaves the shard without one for a
+        // while.
         let is_over = group.transfer_leadership_among(|replica| configured.contains(&replica), TRANSFER_TIMEOUT).await;
         return tracing::info!(shard, is_over, "this replica leaves the group, and handed its leadership over");
     }

@@ -1,4 +1,4 @@
-//! What a replica's store remembers of an entry that its state machine could not apply.
+//! The stored record of an entry that a replica's state machine could not apply.
 
 use bytes::Bytes;
 use holdfast_storage::{ReplicaStore, StorageError};
@@ -8,22 +8,22 @@ use tokio::sync::oneshot;
 use crate::state_machine_adapter::FailedEntry;
 use crate::types::{decode, encode};
 
-/// The name of the value in the store.
+/// The record's name in the store.
 const NAME: &str = "poison";
 
-/// An entry that a machine could not apply, twice in a row: the state from the snapshot and the log broke at it again.
-/// Nothing is skipped, so a replica with such a record does not run with the release that wrote it.
+/// An entry that a machine failed to apply twice in a row: rebuilt from the snapshot and the log, the state failed at
+/// it again. No entry is ever skipped, so the replica does not run with the release that wrote the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Poison {
-    /// Which entry, and what happened.
+    /// The entry and the failure.
     pub failed_entry: FailedEntry,
     /// The release that could not apply it.
     pub release: String,
 }
 
 impl Poison {
-    /// What the store remembers, if anything. A record that this release can't read counts as none: it was written by
-    /// another one.
+    /// Reads the stored record, if any. A record that this release can't decode counts as none, because another release
+    /// wrote it.
     ///
     /// # Errors
     /// When the store can't be read.
@@ -32,7 +32,7 @@ impl Poison {
         Ok(decode::<Option<Self>>(&bytes).unwrap_or_default())
     }
 
-    /// Remembers it; durable when it returns.
+    /// Stores the record; it is durable when this returns.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -40,7 +40,7 @@ impl Poison {
         write(store, Some(self)).await
     }
 
-    /// Forgets what the store remembers; durable when it returns.
+    /// Removes the record; the removal is durable when this returns.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -52,15 +52,15 @@ impl Poison {
 async fn write(store: &ReplicaStore, poison: Option<&Poison>) -> Result<(), StorageError> {
     let (done, saved) = oneshot::channel();
     let report = Box::new(move |result| {
-        // Whoever waits may have gone.
+        // The caller may have cancelled.
         let _ = done.send(result);
     });
     store.save_meta(NAME, encode(&poison), report);
-    // The store calls every callback, at the latest when it is closed.
+    // The store runs every callback, at the latest when it is closed.
     saved.await.unwrap_or(Ok(()))
 }
 
-/// For tests of what can be read from disk.
+/// An encoded record, for fuzz tests.
 pub(crate) fn sample() -> Bytes {
     use crate::state_machine::{ApplyFailure, ApplyStep};
     let (namespace, command, message) = ("orders".into(), "Delete".into(), "panic".into());

@@ -1,4 +1,4 @@
-//! Commands that wait for their entry: a lane for each account, served in equal shares of the shard's work.
+//! Commands queued for an entry: a lane for each account, served in equal shares of the shard's work.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,18 +15,19 @@ use crate::error::ProposeError;
 
 /// Commands in one entry.
 const MAX_BATCH_COMMANDS: usize = 512;
-/// Those of one account: what an entry takes is not known before it is applied, and the next one waits for it.
+/// Commands of one account in one entry: an entry's cost is unknown before it is applied, and the next entry waits for
+/// it.
 const MAX_BATCH_COMMANDS_OF_ACCOUNT: usize = 128;
-/// Bytes in one entry, as soon as it has one command.
+/// Bytes in one entry, once it has one command.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// Units that an entry is expected to take, as soon as it has one command: some milliseconds. What comes next waits for no
-/// more than that, whoever filled the entry.
+/// Expected units of an entry, once it has one command: some milliseconds. The next command waits no longer than that,
+/// whichever account filled the entry.
 const MAX_BATCH_UNITS: u64 = 8_192;
-/// Bytes that a command counts at least in the queue.
+/// Minimum bytes that a command counts for in the queue.
 const MIN_COMMAND_BYTES: usize = 4 * 1024;
 /// 16,384 small commands, 1,024 of one account.
 const LIMITS: QueueLimits = QueueLimits { total: 64 * 1024 * 1024, lane: 4 * 1024 * 1024 };
-/// Commands of the leader itself that wait; it has few, each after the other.
+/// Queued commands of the leader itself; it has few, each after the other.
 const MAX_OWN_COMMANDS: usize = 1_024;
 
 const QUEUED: u8 = 0;
@@ -39,17 +40,17 @@ const QUEUE_IS_FULL: &str = "the shard's queue is full; try again later";
 pub(crate) type ProposalResult = Result<Bytes, ProposeError>;
 
 /// Whether a command has left the queue. Decides between "nothing was done" and "outcome unknown" when its caller
-/// gives up.
+/// cancels.
 #[derive(Clone, Default)]
 pub(crate) struct ProposalState(Arc<AtomicU8>);
 
 impl ProposalState {
-    /// The caller gives up. True when the command had not been proposed, and now never will be.
+    /// Cancels the command. Returns true if it was not proposed, and so never will be.
     pub(crate) fn cancel(&self) -> bool {
         self.0.compare_exchange(QUEUED, CANCELLED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether the caller has given up.
+    /// Returns true if the caller has cancelled.
     fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire) == CANCELLED
     }
@@ -59,19 +60,19 @@ impl ProposalState {
     }
 }
 
-/// A command on its way into the log.
+/// A command to be written to the log.
 pub(crate) struct Proposal {
-    /// The term that it is addressed to.
+    /// The term of the leader that it is addressed to.
     pub(crate) term: u64,
     pub(crate) command: Bytes,
-    /// Units that it takes at least.
+    /// Its minimum cost in units.
     pub(crate) min_units: u64,
     pub(crate) state: ProposalState,
     pub(crate) reply: oneshot::Sender<ProposalResult>,
 }
 
 struct State {
-    /// What the leader does by itself, for all accounts.
+    /// Commands of the leader itself, on behalf of all accounts.
     own: VecDeque<Proposal>,
     queue: FairQueue<u64, Proposal>,
     is_closed: bool,
@@ -89,8 +90,8 @@ impl ProposalQueue {
         Self { state: Mutex::new(state), pushed: Notify::new() }
     }
 
-    /// Queues a command in the lane of its account, or, of account 0, before all of them. When the queue is full, the
-    /// newest of larger lanes are refused in place of one of a smaller lane.
+    /// Queues a command in its account's lane or, for account 0, ahead of all lanes. If the queue is full, a command of
+    /// a smaller lane displaces the newest ones of larger lanes, which fail.
     ///
     /// # Errors
     /// `NotProposed`: the account or the shard has too much queued, or the replica is stopping.
@@ -123,8 +124,8 @@ impl ProposalQueue {
         }
     }
 
-    /// Waits until there is a command, and until tasks that are ready to run have added theirs. False once the queue is
-    /// closed. Cancelling it loses nothing.
+    /// Waits until there is a command, and until ready tasks have added theirs. Returns false once the queue is closed.
+    /// Cancellation loses nothing.
     pub(crate) async fn wait_nonempty(&self) -> bool {
         loop {
             let (is_empty, is_closed) = {
@@ -144,8 +145,8 @@ impl ProposalQueue {
         true
     }
 
-    /// Takes what goes into one entry: what the leader does by itself, up to half of it, and then what accounts have sent,
-    /// in equal shares. `price` says what a command of an account is expected to cost, by what it takes at least.
+    /// Takes the commands of one entry: the leader's own, up to half of the entry, then accounts' commands in equal
+    /// shares. `price` returns the expected cost of an account's command, given its minimum cost.
     pub(crate) fn take_batch(&self, price: impl Fn(u64, u64) -> u64) -> Vec<Proposal> {
         let mut state = self.state.lock();
         let mut batch = Batch::default();
@@ -158,7 +159,7 @@ impl ProposalQueue {
         }
         while let Some((account, next)) = state.queue.peek() {
             if next.state.is_cancelled() {
-                // Its caller has its answer, and its account pays for nothing.
+                // The caller has its result, and the account is not charged.
                 drop(state.queue.pop(0));
                 continue;
             }
@@ -171,13 +172,13 @@ impl ProposalQueue {
         batch.proposals
     }
 
-    /// Commands that wait.
+    /// Returns the number of queued commands.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
         state.queue.len() + state.own.len()
     }
 
-    /// Refuses what comes from now on; what waits is dropped, and its callers hear that the replica stopped.
+    /// Rejects further commands and drops the queued ones; their callers receive the error that the replica stopped.
     pub(crate) fn close(&self) {
         let waiting = {
             let mut state = self.state.lock();
@@ -189,7 +190,7 @@ impl ProposalQueue {
     }
 }
 
-/// An entry in the making.
+/// An entry under construction.
 #[derive(Default)]
 struct Batch {
     proposals: Vec<Proposal>,
@@ -199,7 +200,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Whether that part of an entry has room for one more.
+    /// Returns true if this part of the entry has capacity for one more command.
     fn has_room_for(&self, next: &Proposal, units: u64, parts: usize) -> bool {
         self.proposals.is_empty()
             || (self.proposals.len() < MAX_BATCH_COMMANDS / parts
@@ -207,7 +208,7 @@ impl Batch {
                 && self.units + units <= MAX_BATCH_UNITS / parts as u64)
     }
 
-    /// Counts one more command of an account, unless it has as many as an entry may have.
+    /// Counts one more command of an account; returns false if the account has reached its limit per entry.
     fn admits(&mut self, account: u64) -> bool {
         let count = self.of_account.entry(account).or_default();
         *count += 1;

@@ -1,7 +1,7 @@
-//! Forms entries of the commands that wait in the queue of a shard, while earlier ones are under way.
+//! Forms entries from the queued commands of a shard, while earlier entries are in flight.
 //!
-//! Self-clocking: nothing waits for a timer. An idle shard proposes a command as it comes; a busy one proposes all
-//! that arrived since the last batch, and what tasks that are ready to run are about to add.
+//! Self-clocking: no command waits for a timer. An idle shard proposes a command as it arrives. A busy shard proposes
+//! all commands that arrived since the last batch, and those that ready tasks are about to add.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -26,19 +26,19 @@ use crate::rules::GroupState;
 use crate::state_machine::StateMachine;
 use crate::types::TypeConfig;
 
-/// Entries of a shard under way at a time, while other shards of the node have some too. With one, whatever arrives
-/// meanwhile forms the next: a round of the group costs much more than what is in it, and a second one under way would
-/// halve what each carries.
+/// In-flight entries of a shard while other shards of the node have some too. With one in flight, commands that arrive
+/// meanwhile form the next entry: a replication round costs much more than its content, and a second one in flight
+/// would halve what each carries.
 const MAX_IN_FLIGHT: usize = 1;
-/// The same while the node has nothing else under way than one command of that shard. A lock that is fought over is
-/// handed on by rounds that follow from one another, and what comes from others need not delay the next of them.
+/// The same while the node has nothing in flight but a one-command entry of this shard. A contended lock passes on
+/// through consecutive rounds, and commands of other callers need not delay the next one.
 const MAX_IN_FLIGHT_ALONE: usize = 2;
 
-/// Entries of all shards of a node that are under way. Clones count together.
+/// In-flight entries of all shards of a node. Clones share the count.
 #[derive(Clone, Default)]
 pub(crate) struct InFlightEntries(Arc<AtomicUsize>);
 
-/// One of them, until it is dropped.
+/// One in-flight entry, until it is dropped.
 struct InFlightGuard(Arc<AtomicUsize>);
 
 impl InFlightEntries {
@@ -58,7 +58,7 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// What entries are stamped with beside the clock of the leadership. Clones share it.
+/// The source of entries' header values besides the leadership's clock. Clones share it.
 #[derive(Clone)]
 pub(crate) struct HeaderSource {
     pub(crate) wall: WallClock,
@@ -79,7 +79,7 @@ pub(crate) struct Proposer {
     last: usize,
 }
 
-/// However it ends, nobody waits for it in vain.
+/// On every exit, queued callers receive an error instead of waiting forever.
 impl Drop for Proposer {
     fn drop(&mut self) {
         self.queue.close();
@@ -107,10 +107,11 @@ impl Proposer {
         }
     }
 
-    /// Runs until the last handle of the group is gone.
+    /// Runs until the last handle of the group is dropped.
     pub(crate) async fn run(mut self) {
         loop {
-            // A replica that does not lead answers at once, also while entries of an earlier term are undecided.
+            // A replica that does not lead rejects commands at once, even while entries of an earlier term are
+            // undecided.
             let leads = self.leadership.borrow_and_update().is_some();
             let takes = self.in_flight.len()
                 < max_in_flight(self.node_in_flight.count(), self.in_flight.len(), self.last)
@@ -179,12 +180,13 @@ impl Proposer {
     }
 }
 
-/// How many entries may be under way, by how many are on the whole node and of this shard, and what the last one has.
+/// Returns the limit of in-flight entries, given how many the node and this shard have, and the size of the last entry.
 fn max_in_flight(of_node: usize, of_shard: usize, last: usize) -> usize {
     if of_node <= of_shard && last <= 1 { MAX_IN_FLIGHT_ALONE } else { MAX_IN_FLIGHT }
 }
 
-/// Stamps an entry and hands it to openraft. The receiver gets openraft's answer once the entry is applied here.
+/// Sets the header of an entry and passes it to openraft. The receiver gets openraft's result once the entry is applied
+/// here.
 pub(crate) async fn write(
     raft: &Raft,
     leads: Leadership,
@@ -193,7 +195,7 @@ pub(crate) async fn write(
 ) -> Result<oneshot::Receiver<ClientWriteResult<TypeConfig>>, ProposeError> {
     let wall_ms = stamps.wall.now_ms();
     let now_ms = if is_enabled(Mutation::WallClock) { wall_ms } else { leads.clock.now_ms() };
-    // A group without any is not led yet.
+    // A group without rules has no leader yet.
     let rules = stamps.group.borrow().rules.unwrap_or(FIRST_RULES);
     let data = EntryData::commands(rules, now_ms, wall_ms, commands);
     let (responder, written) = OneshotResponder::new_pair();
@@ -203,7 +205,7 @@ pub(crate) async fn write(
     }
 }
 
-/// What openraft's answer means for the commands of the entry.
+/// Maps openraft's result to the replies of the entry's commands.
 pub(crate) fn entry_replies(result: WriteResult) -> Result<Vec<Bytes>, ProposeError> {
     use openraft::errors::ClientWriteError;
     match result.map_err(|_| ProposeError::Unknown("the replica stopped"))? {
@@ -219,7 +221,7 @@ fn send_replies(answers: Vec<oneshot::Sender<ProposalResult>>, result: &Result<V
             Ok(replies) => replies.get(position).cloned().ok_or(ProposeError::Unknown("the reply is missing")),
             Err(error) => Err(error.clone()),
         };
-        // A caller that gave up no longer listens.
+        // A caller that cancelled no longer listens.
         let _ = answer.send(reply);
     }
 }

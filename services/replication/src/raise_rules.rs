@@ -1,9 +1,9 @@
-//! Raising the rules of a group, once every program that applies its entries knows the next ones.
+//! Raises the rules of a group once every program that applies its entries knows the next ones.
 //!
-//! A replica that does not know the rules of an entry stops there. So the leader proposes later ones only when every voter
-//! and learner has said that it knows them, and the cluster config allows them: until then a release can be taken back.
-//! A group that was formed just now begins with the latest rules that all its nodes know, and one with a single replica
-//! goes to the latest by itself, since there is nobody else to wait for.
+//! A replica stops at an entry whose rules it does not know. The leader therefore proposes later rules only when every
+//! voter and learner has advertised them, and the cluster config allows them; until then a release can be rolled back.
+//! A new group starts with the latest rules that all its nodes know. A group with a single replica raises its rules by
+//! itself, since there is no other replica to wait for.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,27 +19,28 @@ use crate::group::Group;
 use crate::proposer;
 use crate::rules::KnownRules;
 
-/// How soon a leader looks again when rules are to be raised and somebody does not know them, or is not connected.
+/// How soon a leader checks again while a member does not know the rules to be raised, or is disconnected.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the entry may take to be applied before the leader looks again.
+/// How long the leader waits for the entry to be applied before it checks again.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a node has said of the rules that it knows.
+/// The rules that a node has advertised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AdvertisedRules {
     pub(crate) known: KnownRules,
-    /// It is connected now. A connection on which answers are owed ends within seconds when the peer is silent, and
-    /// with the peer's process at once; so what was said when it began is true of the process that is there.
+    /// True if the node is connected now. A connection on which responses are owed ends within seconds when the peer
+    /// stops responding, and at once when its process ends. The advertised rules therefore hold for the current
+    /// process.
     pub(crate) is_connected: bool,
 }
 
 /// The other nodes.
 pub(crate) trait Peers {
-    /// What that node has said.
+    /// Returns what this node has advertised.
     fn advertised_rules(&self, node: &str) -> Option<AdvertisedRules>;
 }
 
-/// While this replica leads, raises the rules of its group whenever that is allowed and all know them.
+/// While this replica leads, raises its group's rules whenever that is allowed and all members know them.
 pub(crate) async fn run(group: Group, peers: impl Peers, mut allowed: watch::Receiver<Option<u16>>) {
     let mut metrics = group.raft().server_metrics();
     let mut states = group.subscribe_group_state();
@@ -83,14 +84,14 @@ pub(crate) async fn run(group: Group, peers: impl Peers, mut allowed: watch::Rec
     }
 }
 
-/// The rules that a group should go by, as far as this node is concerned.
+/// Returns the rules that a group should use, as far as this node is concerned.
 fn target_rules(active: Option<u16>, allowed: Option<u16>, is_alone: bool, own: KnownRules) -> Option<u16> {
     let latest = allowed.map_or(own.highest, |allowed| allowed.min(own.highest));
     let goes_by_itself = active.is_none() || is_alone;
     if allowed.is_some() || goes_by_itself { Some(latest) } else { active }
 }
 
-/// The highest rules up to those wanted that all know.
+/// Returns the highest rules up to `wanted` that all members know.
 fn highest_common(wanted: u16, known: &[Option<KnownRules>]) -> Option<u16> {
     let known: Option<Vec<KnownRules>> = known.iter().copied().collect();
     let known = known?;
@@ -98,9 +99,9 @@ fn highest_common(wanted: u16, known: &[Option<KnownRules>]) -> Option<u16> {
     known.iter().all(|known| known.contains(next)).then_some(next)
 }
 
-/// What each member knows; none of one that has not said it on a connection that is there. A group that begins asks no
-/// more than that they have said it: it is formed once all were met. Of one that this process never met it can only be
-/// said that it knows what all know.
+/// Returns the rules known to each member; `None` for a member that has not advertised them on an open connection. A
+/// new group only requires that members have advertised them, since it is bootstrapped once all nodes were met. A
+/// member that this process never met counts as knowing only the lowest rules.
 fn member_rules(group: &Group, peers: &impl Peers, members: &BTreeSet<u64>, begins: bool) -> Vec<Option<KnownRules>> {
     let (own, places) = (group.known_rules(), group.locations());
     let first = KnownRules { lowest: own.lowest, highest: own.lowest };
@@ -121,7 +122,7 @@ fn member_rules(group: &Group, peers: &impl Peers, members: &BTreeSet<u64>, begi
 async fn propose(group: &Group, term: u64, active: Option<u16>, next: u16, is_alone: bool) {
     let shard = group.shard();
     tracing::info!(shard, ?active, next, is_alone, "raising the rules of the group");
-    // The stamp is of no use to a change of the group: it reaches no machine.
+    // The header is irrelevant for a change of the group: it reaches no state machine.
     let data = EntryData::structural(active.unwrap_or(FIRST_RULES), 0, 0, GroupCommand::RaiseRules(next));
     match timeout(ENTRY_TIMEOUT, write(group, term, data)).await {
         Ok(Ok(())) => tracing::info!(shard, rules = next, "the rules of the group are raised"),

@@ -1,4 +1,4 @@
-//! A replica that begins with a state instead of an empty one.
+//! Starts a replica from a given state instead of an empty one.
 
 use bytes::Bytes;
 use holdfast_storage::ReplicaStore;
@@ -10,30 +10,30 @@ use crate::error::ReplicationError;
 use crate::rules::GroupState;
 use crate::types::{LogId, SnapshotMeta, StoredMembership, Vote, encode, encode_meta};
 
-/// What a replica begins with; the same for every replica of its shard.
+/// The initial state of a replica; identical for every replica of its shard.
 #[derive(Debug, Clone)]
 pub struct InitialSnapshot {
     /// The shard's id.
     pub shard: String,
-    /// The replica.
+    /// The replica id.
     pub replica: u64,
     /// Every replica of the shard.
     pub members: Vec<u64>,
-    /// The term and the index of the last entry that the state contains. Leaders of the new group have later terms.
+    /// The term of the last entry in the state. Leaders of the new group have later terms.
     pub term: u64,
-    /// See `term`.
+    /// The index of the last entry in the state.
     pub index: u64,
-    /// The rules by which the group goes on.
+    /// The rules of the group.
     pub rules: u16,
-    /// As [`crate::StateMachine::freeze`] gives it.
+    /// The chunks of [`crate::StateMachine::freeze`].
     pub chunks: Vec<Bytes>,
 }
 
-/// Writes the snapshot of a replica that has no data. Its group is then one that was formed, and elects a leader once a
-/// majority of its replicas has been seeded.
+/// Writes the snapshot of a replica without data. Its group is then bootstrapped, and elects a leader once a majority
+/// of its replicas has its snapshot.
 ///
 /// # Errors
-/// When the replica has data, or it can't be written.
+/// When the replica has data, or the snapshot can't be written.
 pub async fn bootstrap_from_snapshot(store: &ReplicaStore, snapshot: InitialSnapshot) -> Result<(), ReplicationError> {
     let stopped =
         |reason: String| ReplicationError::Stopped { shard: snapshot.shard.clone(), replica: snapshot.replica, reason };

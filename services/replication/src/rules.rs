@@ -1,7 +1,7 @@
-//! By which rules a group applies its entries.
+//! The rules by which a group applies its entries.
 //!
-//! Rules are a number for what commands mean and which of them there are. They are a part of what a group replicates, and
-//! only rise: replicas of two releases come to the same state for as long as both know the rules that count.
+//! Rules are a number that determines which commands exist and what they mean. A group replicates its rules, and they
+//! only rise: replicas of two releases reach the same state as long as both know the current rules.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use crate::state_machine::StateMachineError;
 /// The rules that a program knows: from the lowest to the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownRules {
-    /// Entries of lower ones can't be applied any more.
+    /// Entries of lower rules can't be applied any more.
     pub lowest: u16,
-    /// Entries of higher ones need a later release.
+    /// Entries of higher rules need a later release.
     pub highest: u16,
 }
 
 impl KnownRules {
-    /// Whether these are among them.
+    /// Returns true if the program knows these rules.
     pub fn contains(self, rules: u16) -> bool {
         (self.lowest..=self.highest).contains(&rules)
     }
@@ -31,29 +31,28 @@ impl fmt::Display for KnownRules {
     }
 }
 
-/// What is replicated of a group beside the state of its shard.
+/// The replicated state of a group besides that of its shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupState {
-    /// The rules that count from the next entry on. None in a group that was formed just now: its first leader says by
-    /// which it begins, before anything is proposed.
+    /// The rules from the next entry on. `None` in a new group: its first leader sets them before anything is proposed.
     pub(crate) rules: Option<u16>,
 }
 
 impl GroupState {
-    /// The state after an entry that names those rules; they never go back.
+    /// Returns the state after an entry that names these rules; they never decrease.
     ///
     /// # Errors
-    /// When this program does not know them.
+    /// When this program does not know the resulting rules.
     pub(crate) fn raised(self, rules: u16, known: KnownRules) -> Result<Self, StateMachineError> {
         let raised = Self { rules: self.rules.max(Some(rules)) };
         raised.check(known)?;
         Ok(raised)
     }
 
-    /// Whether a program can go on from this state.
+    /// Checks whether a program can continue from this state.
     ///
     /// # Errors
-    /// When it does not know the rules that count.
+    /// When it does not know the current rules.
     pub(crate) fn check(self, known: KnownRules) -> Result<(), StateMachineError> {
         match self.rules.filter(|rules| !known.contains(*rules)) {
             None => Ok(()),

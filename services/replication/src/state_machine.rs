@@ -1,14 +1,14 @@
-//! What a group applies its entries to.
+//! The state machine that a group applies its entries to.
 
 use std::fmt;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What a leader stamps on an entry.
+/// The leader's header of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryHeader {
-    /// By which rules the entry is applied; they never go back.
+    /// The rules by which the entry is applied; they never decrease.
     pub rules: u16,
     /// The shard clock, in milliseconds.
     pub now_ms: u64,
@@ -16,21 +16,21 @@ pub struct EntryHeader {
     pub wall_ms: u64,
 }
 
-/// Whether somebody waits for the replies to an entry: on the leader that proposed it, and nowhere else.
+/// Whether a caller waits for the replies to an entry: only on the leader that proposed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyMode {
-    /// They are sent back.
+    /// Replies are encoded and sent.
     Encode,
-    /// They need not be made.
+    /// Replies are not needed.
     Skip,
 }
 
-/// At which step of an entry a machine failed.
+/// The step of an entry at which a machine failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ApplyStep {
-    /// Moving the clock, and ending what is due.
+    /// Advancing the clock and ending what is due.
     Expiry,
-    /// Carrying out the command of that place in the entry, counted from 0.
+    /// Applying the command at this position in the entry, counted from 0.
     Command(u32),
 }
 
@@ -43,70 +43,72 @@ impl fmt::Display for ApplyStep {
     }
 }
 
-/// A machine could not go on in the middle of an entry: a panic, or a command that this release does not know. Its state
-/// is of no use from then on. Stops the replica: nothing is ever skipped, since other replicas may have been able to.
+/// A machine failed in the middle of an entry: a panic, or a command that this release does not know. Its state is
+/// unusable from then on. The failure stops the replica: no entry is ever skipped, since other replicas may have
+/// applied it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{step}: {message}")]
 pub struct ApplyFailure {
-    /// Where in the entry.
+    /// The step in the entry.
     pub step: ApplyStep,
-    /// The namespace that the command is about; empty when it is about none, or not known.
+    /// The namespace of the command; empty if it has none, or if it is unknown.
     pub namespace: String,
-    /// The command, for a person to read; empty when there is none.
+    /// The command as text; empty if there is none.
     pub command: String,
-    /// What happened.
+    /// The error message.
     pub message: String,
-    /// Where in the program; empty when not known.
+    /// The backtrace; empty if unknown.
     pub backtrace: String,
 }
 
 impl ApplyFailure {
-    /// An entry can't be begun: its bytes can't be read, or it is of rules that this program does not know.
+    /// An entry can't be applied: its bytes can't be decoded, or this program does not know its rules.
     pub fn invalid_entry(message: String) -> Self {
         let (namespace, command, backtrace) = Default::default();
         Self { step: ApplyStep::Expiry, namespace, command, message, backtrace }
     }
 }
 
-/// The state can't go on: a snapshot or an entry can't be read, or is of rules that this program does not know. Stops the
-/// replica.
+/// The state machine can't continue: a snapshot or an entry can't be decoded, or this program does not know its rules.
+/// Stops the replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StateMachineError(pub String);
 
-/// Whose a command is and what it costs at least, so that accounts share a shard fairly.
+/// A command's account and minimum cost, so that accounts share a shard fairly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandCost {
-    /// The account; 0 for what a leader does by itself.
+    /// The account; 0 for the leader's own commands.
     pub account: u64,
     /// Units of work.
     pub units: u64,
 }
 
-/// How far an entry was applied.
+/// How far an entry is applied.
 pub enum Applied<'a> {
-    /// To its end: one reply for each command, empty where nobody waits for it.
+    /// Completely: one reply per command, empty where no caller waits for it.
     Done(Vec<Bytes>),
-    /// As far as one slice goes; others have their turn before the next.
+    /// Up to the end of a slice; other tasks run before the next.
     Part(Continuation<'a>),
 }
 
-/// What is left of an entry. Called once, it does the next slice.
+/// The rest of an entry. Calling it applies the next slice.
 pub type Continuation<'a> = Box<dyn FnOnce() -> Result<Applied<'a>, ApplyFailure> + Send + 'a>;
 
-/// A state that was taken at one entry. Called once, it gives the whole of it in pieces of at most 1 MiB: equal bytes on
-/// every replica at the same index.
+/// A state frozen at one entry. Calling it returns the whole state in chunks of at most 1 MiB: equal bytes on every
+/// replica at the same index.
 pub type FrozenState = Box<dyn FnOnce() -> Vec<Bytes> + Send + Sync>;
 
-/// A deterministic state machine in memory. Shared between the group, which applies, and the node, which asks.
+/// A deterministic in-memory state machine. Shared between the group, which applies entries, and the node, which
+/// queries it.
 pub trait StateMachine: Send + Sync + 'static {
-    /// Begins to apply one entry: moves the clock to the stamp, ends what is due, then runs the commands in order. What
-    /// takes long is done in slices, between which the machine may be asked: the commands before are done then, each as
-    /// a whole. Nothing else is applied, frozen or restored before the last slice.
+    /// Starts to apply one entry: advances the clock to its time, ends what is due, then runs the commands in order.
+    /// Long work is split into slices, between which the machine may be queried; all commands before that point are
+    /// then done, each as a whole. No other apply, freeze or restore happens before the last slice.
     ///
     /// # Errors
-    /// When it can't be done as every other replica does it, above all when a command can't be read: whoever left that out
-    /// would come to another state than the others. Nothing is asked of the machine then, and it answers nothing any more.
+    /// When the machine can't apply it as every other replica does, above all when a command can't be decoded: skipping
+    /// it would make the state diverge. The machine is not queried after that and answers nothing.
     fn apply<'a>(
         &'a self,
         stamp: EntryHeader,
@@ -114,36 +116,36 @@ pub trait StateMachine: Send + Sync + 'static {
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure>;
 
-    /// Looks at a command before it is proposed to a group that goes by those rules: what is refused here is never
-    /// written, so that nobody can make replicas stop at a command that they can't read.
+    /// Checks a command before it is proposed to a group with these rules. A command rejected here is never written, so
+    /// no client can make replicas stop at a command that they can't decode.
     ///
     /// # Errors
-    /// Why it can't be applied.
+    /// Why the command can't be applied.
     fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError>;
 
-    /// What a command of an account is expected to take, by what it takes at least, in units.
+    /// Returns the expected cost of an account's command in units, given its minimum cost.
     fn price(&self, account: u64, min_units: u64) -> u64;
 
-    /// From the next entry on those rules count.
+    /// Sets the rules from the next entry on.
     fn set_rules(&self, rules: u16);
 
-    /// This replica leads in that term, from the last applied entry on; or, with none, no longer leads. Called before
-    /// anybody can propose in the term, and after nobody can any more.
+    /// Notifies the machine that this replica leads in this term, from the last applied entry on, or no longer leads
+    /// (`None`). Called before any caller can propose in the term, and after none can any more.
     fn on_leadership_change(&self, term: Option<u64>);
 
-    /// The clock of the last applied entry, in milliseconds.
+    /// Returns the clock of the last applied entry, in milliseconds.
     fn clock_ms(&self) -> u64;
 
-    /// Takes the state as it is now. Nothing is applied meanwhile, so this is quick; what takes long is left to the call
-    /// of what it returns, which goes on beside the next entries.
+    /// Freezes the current state. Nothing is applied meanwhile, so this is quick; the slow part runs in the returned
+    /// call, concurrently with the next entries.
     ///
     /// # Errors
-    /// When the machine has failed: half a change is nothing to save.
+    /// When the machine has failed: a partly changed state must not be saved.
     fn freeze(&self) -> Result<FrozenState, StateMachineError>;
 
     /// Replaces the whole state.
     ///
     /// # Errors
-    /// When the pieces are not a snapshot of this machine; the state is then as before.
+    /// When the chunks are not a snapshot of this machine; the state is then unchanged.
     fn restore(&self, chunks: &[Bytes]) -> Result<(), StateMachineError>;
 }

@@ -1,4 +1,4 @@
-//! openraft's state machine, over a [`StateMachine`] in memory and snapshots in the store.
+//! openraft's state machine, over an in-memory [`StateMachine`] and snapshots in the store.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ use crate::types::{
     Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, decode_meta, encode_meta,
 };
 
-/// Applies committed entries, makes and installs snapshots.
+/// Applies committed entries; makes and installs snapshots.
 pub struct StateMachineAdapter {
     machine: Arc<dyn StateMachine>,
     snapshots: SnapshotStore,
@@ -49,48 +49,48 @@ pub struct StateMachineAdapter {
     _stop_guard: DropGuard,
 }
 
-/// What others see of a driver, also when it is gone.
+/// The shared view of an adapter, which outlives it.
 #[derive(Clone)]
 pub(crate) struct AdapterHandle {
-    /// Of which index the machine's state is.
+    /// The index of the machine's state.
     pub(crate) applied_index: AppliedIndex,
-    /// How old the snapshot is.
+    /// The age of the snapshot.
     pub(crate) snapshot_age: SnapshotAge,
     /// Becomes `Some` when the machine has failed.
     pub(crate) failed_entry: watch::Receiver<Option<FailedEntry>>,
-    /// What is replicated of the group itself.
+    /// The replicated group state.
     pub(crate) group_state: watch::Receiver<GroupState>,
     snapshots: SnapshotStore,
     stopped: CancellationToken,
 }
 
 impl AdapterHandle {
-    /// Ends what the driver and its builders do: nothing is applied or saved after this. Waits for what is under way.
+    /// Stops the adapter and its builders: nothing is applied or saved after this. Waits for work in progress.
     pub(crate) async fn stop(&self) {
         self.snapshots.latest.lock().await.is_over = true;
         self.stopped.cancelled().await;
     }
 }
 
-/// Where the machine has failed.
+/// The entry at which the machine failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedEntry {
     /// The term of the entry.
     pub term: u64,
     /// Its index.
     pub index: u64,
-    /// What happened.
+    /// The failure.
     pub failure: ApplyFailure,
 }
 
-/// The highest term of which an entry has been applied, and the term of the entry before the first such one.
+/// The highest term with an applied entry, and the term of the entry before the term's first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TermStart {
     pub(crate) term: u64,
     pub(crate) previous_term: u64,
 }
 
-/// The one snapshot that is kept. Builder and installer share it, so that an older one never replaces a newer one.
+/// The single stored snapshot. Builder and installer share it, so that an older one never replaces a newer one.
 #[derive(Clone)]
 struct SnapshotStore {
     store: ReplicaStore,
@@ -98,17 +98,17 @@ struct SnapshotStore {
     age: SnapshotAge,
 }
 
-/// Bytes of an entry in the log besides its block, roughly.
+/// Approximate bytes of an entry in the log besides its block.
 const ENTRY_OVERHEAD_BYTES: usize = 16;
 
 #[derive(Default)]
 struct LatestSnapshot {
     last: Option<LogId>,
-    /// The replica has stopped: what is saved from now on, another run of it saves.
+    /// The replica has stopped: from now on, only its restarted instance saves snapshots.
     is_over: bool,
 }
 
-/// How old the snapshot is, as far as this process can tell.
+/// The age of the snapshot, as far as this process knows.
 #[derive(Clone)]
 pub(crate) struct SnapshotAge(Arc<parking_lot::Mutex<Instant>>);
 
@@ -121,29 +121,29 @@ impl SnapshotAge {
         *self.0.lock() = Instant::now();
     }
 
-    /// Since it was made or taken over; since the start of the replica when it is from before.
+    /// Returns the time since the snapshot was made or installed; for an older one, since the replica started.
     pub(crate) fn get(&self) -> Duration {
         self.0.lock().elapsed()
     }
 }
 
-/// A state taken from the machine, to be encoded and saved outside of the apply loop.
+/// A state frozen from the machine, to be encoded and saved outside the apply loop.
 pub struct SnapshotBuilder {
     snapshots: SnapshotStore,
     meta: SnapshotMeta,
     group: GroupState,
     frozen: Option<Result<FrozenState, StateMachineError>>,
     log_bytes: LogBytes,
-    /// Bytes of the log that it is of.
+    /// Bytes of the log that the snapshot covers.
     covered_bytes: u64,
 }
 
 impl StateMachineAdapter {
-    /// Wraps an empty machine; openraft brings it up to date from the saved snapshot and the log. The receiver shows
-    /// the highest term whose leader's first entry has been applied.
+    /// Wraps an empty machine; openraft restores it from the saved snapshot and the log. The receiver gets the highest
+    /// term whose leader's first entry has been applied.
     ///
     /// # Errors
-    /// When the saved snapshot's description can't be read, or is of rules that are not among the known ones.
+    /// When the saved snapshot's metadata can't be decoded, or this program does not know its rules.
     pub fn new(
         machine: Arc<dyn StateMachine>,
         store: ReplicaStore,
@@ -176,7 +176,7 @@ impl StateMachineAdapter {
         Ok((driver, receiver))
     }
 
-    /// What others see of it.
+    /// Returns the shared view of the adapter.
     pub(crate) fn handle(&self) -> AdapterHandle {
         AdapterHandle {
             applied_index: self.applied_index.clone(),
@@ -188,7 +188,7 @@ impl StateMachineAdapter {
         }
     }
 
-    /// What keeps the log short in bytes.
+    /// Returns the task that limits the log's bytes.
     pub(crate) fn compactor(&self) -> LogCompactor {
         self.log_bytes.compactor()
     }
@@ -216,7 +216,8 @@ impl StateMachineAdapter {
         self.applied_index.end(id.index);
         self.log_bytes.applied(id.index, bytes);
         let term = id.leader_id.term;
-        // Only ever rises: each new leader's first entry, or the one after it that says by which rules a group begins.
+        // Only ever rises: with each new leader's first entry, or with the entry after it that sets the rules of a new
+        // group.
         let has_rules = self.group.rules.is_some();
         self.term_start.send_if_modified(|highest| {
             let rises = term > highest.term && has_rules;
@@ -245,7 +246,8 @@ impl StateMachineAdapter {
                 return Ok(Vec::new());
             }
         };
-        // An entry that was on its way when the rules were raised says the ones of before, and goes by the new ones.
+        // An entry that was in flight when the rules were raised names the earlier ones, but is applied by the new
+        // ones.
         let group = self.group.raised(block.rules, self.known_rules)?;
         let rules = group.rules.unwrap_or(block.rules);
         let stamp = EntryHeader { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
@@ -271,7 +273,7 @@ impl StateMachineAdapter {
         self.group_state.send_replace(group);
     }
 
-    /// The machine has failed in that entry. openraft stops with the error.
+    /// Records that the machine failed in this entry. The returned error stops openraft.
     fn fail(&self, id: LogId, failure: ApplyFailure) -> io::Error {
         let error = io::Error::other(format!("entry {} of term {}, {failure}", id.index, id.leader_id.term));
         self.failed_entry.send_replace(Some(FailedEntry { term: id.leader_id.term, index: id.index, failure }));
@@ -279,7 +281,7 @@ impl StateMachineAdapter {
     }
 }
 
-/// Whoever asks the machine, and every other task of the thread, has a turn between two slices.
+/// Applies an entry's slices; queries and other tasks of the thread run between two slices.
 async fn apply_slices(
     machine: &dyn StateMachine,
     stamp: EntryHeader,
@@ -344,7 +346,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
         let frozen = frozen.map_err(io::Error::other)?;
-        // openraft would not learn of a panic of this task, and never make a snapshot again; an error stops the replica.
+        // openraft would not notice a panic of this task, and would never make a snapshot again; an error stops the
+        // replica.
         let chunks = catch_unwind(AssertUnwindSafe(|| run_blocking(frozen)));
         let chunks =
             chunks.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
@@ -356,8 +359,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     }
 }
 
-/// Does what may take a second without holding up the other tasks of the thread, where there can be others to go on: a
-/// runtime of one thread has none.
+/// Runs work that may take a second without blocking the other tasks of the thread, if the runtime is multi-threaded. A
+/// single-threaded runtime has no other thread.
 fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => block_in_place(work),

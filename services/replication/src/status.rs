@@ -1,4 +1,4 @@
-//! A look at a replica.
+//! Status of a replica.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use openraft::async_runtime::watch::WatchReceiver;
 use crate::group::Group;
 use crate::types::LogId;
 
-/// A look at a replica.
+/// Status of a replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// Current term.
+    /// The current term.
     pub term: u64,
     /// The leader, if known.
     pub leader: Option<u64>,
-    /// Last entry in the log.
+    /// Index of the last entry in the log.
     pub last_log_index: u64,
-    /// Last entry known to be committed.
+    /// Index of the last entry known to be committed.
     pub committed_index: u64,
-    /// Last entry applied.
+    /// Index of the last applied entry.
     pub applied_index: u64,
-    /// Last entry in the snapshot.
+    /// Index of the last entry in the snapshot.
     pub snapshot_index: u64,
-    /// Last entry no longer in the log.
+    /// Index of the last entry purged from the log.
     pub purged_index: u64,
-    /// openraft's name for what the replica is doing.
+    /// openraft's name for the replica's state.
     pub state: String,
-    /// While this replica leads: every other replica with how many entries it is behind.
+    /// While this replica leads: every other replica with its lag in entries.
     pub followers: Vec<(u64, u64)>,
-    /// The voters of the group as this replica knows it; while it changes, those of before and after.
+    /// The voters of the group as this replica knows it; during a membership change, the old and the new ones.
     pub voters: Vec<u64>,
-    /// The rules by which the next entry is applied.
+    /// The rules of the next entry.
     pub rules: u16,
-    /// Replicas that are being brought up to date.
+    /// Replicas that are catching up.
     pub learners: Vec<u64>,
-    /// Commands that wait for their entry.
+    /// Number of queued commands.
     pub queued_commands: usize,
-    /// How long ago the snapshot was made or taken over; since the start of the process when it is from before.
+    /// Time since the snapshot was made or installed; for an older one, since the process started.
     pub snapshot_age: Duration,
 }
 
 impl Group {
-    /// A look at the replica.
+    /// Returns the status of the replica.
     pub fn status(&self) -> GroupStatus {
         let metrics = self.raft().metrics().borrow_watched().clone();
         let last = metrics.last_log_index.unwrap_or(0);
@@ -70,13 +70,13 @@ impl Group {
         }
     }
 
-    /// Whether the group counts on this replica; a new one in an old group is taken in once it has caught up.
+    /// Returns true if this replica is a voter; a new replica in an existing group becomes one when it has caught up.
     pub fn is_member(&self) -> bool {
         let metrics = self.raft().metrics();
         metrics.borrow_watched().membership_config.voter_ids().any(|voter| voter == self.replica())
     }
 
-    /// The term in which this replica has won an election and was not deposed yet, whether or not it serves by now.
+    /// Returns the term in which this replica was elected and is not deposed, whether or not it already serves.
     pub fn elected_term(&self) -> Option<u64> {
         let metrics = self.raft().server_metrics();
         let metrics = metrics.borrow_watched();

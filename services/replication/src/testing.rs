@@ -1,5 +1,5 @@
-//! What tests see and do beyond the public face: openraft's own storage suite, damaged bytes, and orders and answers that
-//! come later than the moment that they were meant for.
+//! Test-only access beyond the public API: openraft's own storage suite, corrupted bytes, and delayed triggers and
+//! responses.
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::VoteRequest;
@@ -13,23 +13,24 @@ pub use crate::state_machine_adapter::StateMachineAdapter;
 pub use crate::types::TypeConfig;
 use crate::types::Vote;
 
-/// Whether this replica has seen for itself that the process of that one, which may have led, is gone; whichever is there
-/// now.
+/// Returns true if this replica has itself found a process dead that hosts `replica`, which may have led; whichever
+/// process is there now.
 pub fn has_found_dead(group: &Group, replica: u64) -> bool {
     group.connection_to(replica).is_some_and(|link| link.dead_run().is_some())
 }
 
-/// Whether this replica's node is connected with that of the other one, and knows its process.
+/// Returns true if this replica's node is connected to the other one's, and knows its process.
 pub fn is_connected(group: &Group, replica: u64) -> bool {
     group.connection_to(replica).is_some_and(|link| link.store_id().is_some())
 }
 
-/// The order to stand again arrives, however long ago its replica looked whether it is still a candidate.
+/// Delivers the election trigger late, however long ago the replica checked that it is still a candidate.
 pub async fn late_election_trigger(group: &Group) {
     group.trigger_election().await;
 }
 
-/// That replica, with the same log as this one, asks for its vote in the next term. Whether it got it.
+/// Requests this replica's vote for `candidate`, with the same log, in the next term. Returns true if the vote is
+/// granted.
 pub async fn request_vote(group: &Group, candidate: u64) -> bool {
     let known = group.raft().with_raft_state(|state| state.vote_ref().leader_id.term);
     let Ok(term) = known.await else { return false };
@@ -38,7 +39,7 @@ pub async fn request_vote(group: &Group, candidate: u64) -> bool {
     group.raft().vote(request).await.is_ok_and(|response| response.vote_granted)
 }
 
-/// The answer of a follower to something that this replica, as the leader of that term, sent it just before.
+/// Records a follower's response to a message that this replica, as leader of this term, sent just before.
 pub fn late_ack(group: &Group, term: u64, follower: u64) {
     group.lease_tracker().record(term, follower, group.timing().lease(), Instant::now(), None);
 }

@@ -1,10 +1,10 @@
-//! The runtime that openraft runs on: tokio's, with the ticks of all groups of a node at the same moments.
+//! openraft's runtime: tokio, with the ticks of all groups of a node aligned.
 //!
-//! Every group has a tick of its own, some twenty times a second, at a phase that openraft chooses at random. So a node
-//! with 33 idle groups would be woken hundreds of times a second, and would do little else. Here the ticks of one node are
-//! put off to common moments, which are no more than its heartbeats need. An election starts that much later, a third of
-//! a second at most, which is less than its timeouts differ by at random. Each node has a period of its own, so that no
-//! two of them stay in step, and stand for the same elections at the same moments again and again.
+//! Every group ticks some twenty times a second, at a phase that openraft chooses at random. A node with 33 idle groups
+//! would wake up hundreds of times a second for little else. This runtime delays the ticks of one node to common times,
+//! no more often than its heartbeats need. It delays elections by at most a third of a second, which is less than the
+//! random variation of their timeouts. Each node has its own period, so that no two nodes stay in step and stand for
+//! the same elections repeatedly.
 
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,32 +14,32 @@ use openraft::OptionalSend;
 use openraft::rt::{AsyncRuntime, Instant as _};
 
 type Tokio = openraft::impls::TokioRuntime;
-/// A point in time of openraft's.
+/// openraft's instant.
 pub(crate) type Instant = <Tokio as AsyncRuntime>::Instant;
 
-/// The shortest period. Each tick sends a heartbeat, see `Timing`; two of them are well within a lease.
+/// Shortest period. Each tick sends a heartbeat, see `Timing`; two of them fit well within a lease.
 const MIN_PERIOD: Duration = Duration::from_millis(290);
 
-/// How much longer the periods of some nodes are, in microseconds.
+/// Range by which nodes' periods differ, in microseconds.
 const PERIOD_SPREAD_US: u64 = 12_000;
 
-/// What is as near as this is no tick, and is not put off: openraft waits for a microsecond elsewhere.
+/// Deadlines this near are not ticks and are not delayed: openraft waits for a microsecond elsewhere.
 const IMMEDIATE: Duration = Duration::from_micros(10);
 
 tokio::task_local! {
     static TICK_SCHEDULE: TickSchedule;
 }
 
-/// When the groups of a node tick.
+/// The tick schedule of a node's groups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TickSchedule {
-    /// What they are counted from.
+    /// The reference time of the ticks.
     origin: Instant,
     period: Duration,
 }
 
 impl TickSchedule {
-    /// From now on, with the period of a node.
+    /// Creates a schedule that starts now, with the node's period.
     pub(crate) fn for_node(node: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         node.hash(&mut hasher);
@@ -47,19 +47,19 @@ impl TickSchedule {
         Self { origin: Instant::now(), period: MIN_PERIOD + longer }
     }
 
-    /// Starts something whose groups tick at these moments.
+    /// Runs a future whose groups tick on this schedule.
     pub(crate) async fn scope<F: Future>(self, future: F) -> F::Output {
         TICK_SCHEDULE.scope(self, future).await
     }
 
-    /// The first one from a deadline on.
+    /// Returns the first tick at or after a deadline.
     fn align(self, deadline: Instant) -> Instant {
         let (every, passed) = (self.period.as_micros() as u64, (deadline - self.origin).as_micros() as u64);
         self.origin + Duration::from_micros(passed.div_ceil(every) * every)
     }
 }
 
-/// tokio, but for when it wakes a tick.
+/// tokio, except for the time of ticks.
 #[derive(Debug)]
 pub struct Runtime(Tokio);
 
@@ -76,7 +76,7 @@ impl AsyncRuntime for Runtime {
     type Oneshot = <Tokio as AsyncRuntime>::Oneshot;
     type Mutex<T: OptionalSend + 'static> = <Tokio as AsyncRuntime>::Mutex<T>;
 
-    /// What a group spawns ticks with it.
+    /// Tasks that a group spawns use the same schedule.
     fn spawn<T>(future: T) -> Self::JoinHandle<T::Output>
     where
         T: Future + OptionalSend + 'static,

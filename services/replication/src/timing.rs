@@ -1,13 +1,13 @@
-//! The timing of every group of a node: one measured choice, made once for all. Nodes of different releases may differ.
+//! The timing of every group of a node: one measured choice for all. Nodes of different releases may differ.
 
 use std::time::Duration;
 
-/// Heartbeats and elections. A pair that is chosen together: heartbeats of idle groups set the idle cost, the lease
-/// (which equals `election_max`) sets the time of a failover.
+/// Heartbeat and election timing, chosen together: heartbeats of idle groups determine the idle cost, and the lease
+/// (equal to `election_max`) determines the failover time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Between heartbeats, at least: the first tick after it sends the next one. It is so much less than the time between
-    /// ticks that each of them sends one, also when the one before was late by some tens of milliseconds.
+    /// Minimum interval between heartbeats: the first tick after it sends the next one. It is short enough that each
+    /// tick sends one, even if the one before was late by some tens of milliseconds.
     pub heartbeat: Duration,
     /// Shortest wait before an election, counted from the end of the lease.
     pub election_min: Duration,
@@ -26,25 +26,26 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// For how long a follower that acknowledged a leader grants its vote to nobody else.
+    /// Returns how long a follower that acknowledged a leader votes for no other.
     pub fn lease(&self) -> Duration {
         self.election_max
     }
 
-    /// How old the quorum's acknowledgement may be for an answer under the lease, among replicas of the same timing.
+    /// Returns the maximum age of a quorum's acknowledgement for a read under the lease, among replicas with the same
+    /// timing.
     pub fn usable_lease(&self) -> Duration {
         usable(self.lease())
     }
 }
 
-/// How much of a lease that followers promised may be used. A tenth is kept back: for clocks that run at different speeds
-/// (assumed within 0.1 %) and for the time an answer takes to leave.
+/// Returns the usable part of a lease that followers promised. A tenth is reserved for clock rate differences (assumed
+/// within 0.1 %) and for the time until a response is sent.
 pub(crate) fn usable(lease: Duration) -> Duration {
     lease.mul_f64(0.9)
 }
 
-/// The lease of a peer that does not say how long it is: releases before it was said had this one.
+/// The lease of a peer that does not report its own: releases before the report existed used this one.
 pub(crate) const DEFAULT_PEER_LEASE: Duration = Duration::from_millis(850);
 
-/// No lease is longer: for so long a restarted replica would not vote.
+/// Upper limit of any lease: a restarted replica may not vote for this long.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! The types that openraft is instantiated with, and their bytes.
+//! The type configuration of openraft, and the encodings.
 
 use bytes::Bytes;
 use openraft::impls::leader_id_std;
@@ -10,7 +10,7 @@ use crate::entry::{EntryData, FIRST_RULES};
 use crate::error::WireError;
 use crate::rules::GroupState;
 
-/// Node ids are replica ids (never reused); one leader a term.
+/// Node ids are replica ids (never reused); one leader per term.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeConfig;
 
@@ -48,20 +48,20 @@ pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, 
 #[derive(Clone, Debug)]
 pub struct SnapshotData {
     pub(crate) group: GroupState,
-    /// That of its machine, in pieces of at most 1 MiB.
+    /// The machine's state, in chunks of at most 1 MiB.
     pub(crate) chunks: Vec<Bytes>,
 }
 
-/// Version of votes, log ids and whatever replicas say to one another but for appends.
+/// Format version of votes, log ids and all messages between replicas except appends.
 const FORMAT: u8 = 1;
-/// Version of entries and of what carries them. Entries of version 1, which have no block, are read from old logs.
+/// Format version of entries and appends. Entries of version 1, which have no block, are decoded from old logs.
 const ENTRY_FORMAT: u8 = 2;
-/// Version of what a snapshot says of itself. Those of version 1 do not name their rules, which are the first.
+/// Format version of snapshot metadata. Version 1 does not name the rules, which are then the first.
 const META_FORMAT: u8 = 2;
 
-/// Room for most values, so that few have to be moved as they are written.
+/// Initial capacity that fits most values, which avoids reallocation.
 const TYPICAL_BYTES: usize = 512;
-/// Bytes of an entry beside its block, at most.
+/// Maximum bytes of an entry besides its block.
 const ENTRY_OVERHEAD_BYTES: usize = 64;
 
 /// Encodes a value: a version byte, then postcard.
@@ -69,7 +69,7 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
     encode_as(FORMAT, value, TYPICAL_BYTES)
 }
 
-/// Decodes what [`encode`] wrote.
+/// Decodes a value written by [`encode`].
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
     decode_as(FORMAT, bytes)
 }
@@ -79,7 +79,7 @@ pub(crate) fn encode_entry(entry: &Entry) -> Bytes {
     encode_as(ENTRY_FORMAT, entry, ENTRY_OVERHEAD_BYTES + block_bytes(entry))
 }
 
-/// Decodes an entry of the log, also one of before entries had blocks.
+/// Decodes an entry of the log, including entries without a block.
 pub(crate) fn decode_entry(bytes: &[u8]) -> Result<Entry, WireError> {
     if bytes.first() == Some(&FORMAT) {
         return decode_as(FORMAT, bytes).map(EntryV1::into_entry);
@@ -98,12 +98,12 @@ pub(crate) fn decode_append(bytes: &[u8]) -> Result<AppendEntriesRequest, WireEr
     decode_as(ENTRY_FORMAT, bytes)
 }
 
-/// Encodes what a snapshot says of itself.
+/// Encodes snapshot metadata.
 pub(crate) fn encode_meta(meta: &SnapshotMeta, group: GroupState) -> Bytes {
     encode_as(META_FORMAT, &(meta, group), TYPICAL_BYTES)
 }
 
-/// Decodes what a snapshot says of itself, also one of before snapshots named their rules.
+/// Decodes snapshot metadata, including metadata without rules.
 pub(crate) fn decode_meta(bytes: &[u8]) -> Result<(SnapshotMeta, GroupState), WireError> {
     if bytes.first() == Some(&FORMAT) {
         return Ok((decode_as(FORMAT, bytes)?, GroupState { rules: Some(FIRST_RULES) }));
@@ -175,7 +175,7 @@ mod tests {
         decode_entry(&bytes).unwrap()
     }
 
-    /// As a program of before entries had blocks wrote them into a data directory.
+    /// Entries as written to a data directory by a program from before entries had blocks.
     #[test]
     fn entries_of_version_1_are_read_as_they_were_meant() {
         let entry = read("010000020101010101");

@@ -1,8 +1,9 @@
-//! The appends of a leader to one follower: sent as they come, answered in order.
+//! Pipelined appends of a leader to one follower: sent as they come, answered in order.
 //!
-//! An append without entries only says that what was sent before is committed. On a busy shard the next entries say it
-//! as well, a moment later, and spare both ends a message with its answer; so it is held back for that moment. openraft
-//! takes an answer as one to all appends before it, so that nothing has to be made up for one that was never sent.
+//! An append without entries is a commit notice: it only reports that earlier entries are committed. On a busy shard
+//! the next entries carry the same information shortly afterwards and save a message and its response. The pipeline
+//! therefore delays the notice briefly. openraft takes a response as one to all earlier appends, so an append that is
+//! never sent needs no response.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -21,15 +22,15 @@ use super::client::{ReplicaClient, RpcResult, unreachable};
 use super::peer_connection::RpcError;
 use crate::types::{AppendEntriesRequest, LogId, TypeConfig, decode};
 
-/// Appends under way to one follower, and their bytes, before the next one is made: a follower that is slow keeps so much
-/// of the sending and the receiving node's memory, and of the way that it shares with all other groups.
+/// In-flight appends to one follower, and their bytes. A slow follower takes up this much memory on both nodes, and
+/// this much of the connection that all groups share.
 const MAX_IN_FLIGHT: usize = 16;
 const MAX_IN_FLIGHT_BYTES: usize = 4 * 1024 * 1024;
-/// How long entries may take to come before a notice goes without them. Only followers wait for it, and nobody for
-/// them: what is committed is answered by the leader.
+/// How long a commit notice waits for entries. Only followers wait for it, and no caller waits for them: the leader
+/// answers committed commands.
 const COMMIT_NOTICE_DELAY: Duration = Duration::from_millis(10);
 
-/// An append whose answer is awaited, with what its success means.
+/// An append that awaits its response, and the result of its success.
 struct InFlightAppend {
     receiver: oneshot::Receiver<Result<Bytes, RpcError>>,
     term: u64,
@@ -46,12 +47,12 @@ pub(crate) struct AppendPipeline<'s, S> {
     in_flight: VecDeque<InFlightAppend>,
     stream: u64,
     timeout: Duration,
-    /// When the last answer came. An append waits for those before it, so the time allowed counts from there.
+    /// Time of the last response. An append waits for those before it, so its timeout counts from there.
     last_response_at: Instant,
     failed: Option<RPCError<TypeConfig>>,
     /// The last entry that was sent on this stream.
     last_sent: Option<LogId>,
-    /// A notice that waits for entries to go with, and until when.
+    /// A delayed commit notice and the end of its delay.
     delayed: Option<(AppendEntriesRequest, Instant)>,
 }
 
@@ -59,7 +60,7 @@ impl<'s, S> AppendPipeline<'s, S>
 where
     S: Stream<Item = AppendEntriesRequest> + Unpin,
 {
-    /// Each append is to be answered within that time, once those before it are.
+    /// Creates a pipeline. Each append must be answered within `timeout`, once those before it are.
     pub(crate) fn new(peer: &'s ReplicaClient, input: S, stream: u64, timeout: Duration) -> Self {
         Self {
             peer,
@@ -74,7 +75,8 @@ where
         }
     }
 
-    /// Sends it, unless it is a notice that can wait. One that waits is out of date as soon as anything comes after it.
+    /// Sends the request, unless it is a commit notice that can wait. Any later request makes a waiting notice
+    /// obsolete.
     fn on_request(&mut self, request: AppendEntriesRequest) {
         let is_notice = request.entries.is_empty() && self.last_sent.is_some() && request.prev_log_id == self.last_sent;
         let held_until = self.delayed.take().map(|(_, until)| until);
@@ -105,8 +107,8 @@ where
         }
     }
 
-    /// The next answer, in the order of the requests; requests that arrive meanwhile are sent at once. Nothing once the
-    /// input has ended and everything is answered.
+    /// Returns the next response, in the order of the requests; requests that arrive meanwhile are sent at once. `None`
+    /// once the input has ended and every append is answered.
     pub(crate) async fn next(&mut self) -> Option<RpcResult<StreamAppendResult<TypeConfig>>> {
         loop {
             if let Some(error) = self.failed.take() {
@@ -149,7 +151,7 @@ where
         let response: AppendEntriesResponse<TypeConfig> =
             decode(bytes).map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
         match response {
-            // Without an entry before it there is nothing that could conflict; the peer is not making sense.
+            // Nothing precedes the entry, so nothing can conflict; the peer's response is invalid.
             AppendEntriesResponse::Conflict if waiting.prev.is_none() => {
                 return Err(unreachable(RpcError::Rejected(self.peer.name(), "conflict at 0".into())));
             }
@@ -173,7 +175,7 @@ where
 
 type ResponseOutcome = Result<Result<Result<Bytes, RpcError>, oneshot::error::RecvError>, Elapsed>;
 
-/// The answer to the first append that waits for one. Each is to be answered within that time, once those before it are.
+/// Waits for the response to the oldest append. Each must arrive within `within`, once those before it have.
 async fn oldest(waiting: &mut VecDeque<InFlightAppend>, answered: Instant, within: Duration) -> ResponseOutcome {
     match waiting.front_mut() {
         Some(front) => timeout_at(front.sent.max(answered) + within, &mut front.receiver).await,

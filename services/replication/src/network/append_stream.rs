@@ -1,4 +1,4 @@
-//! Appends of one leader to one follower: pipelined, answered in order.
+//! The follower's end of an append stream: pipelined, answered in order.
 
 use futures::StreamExt;
 use holdfast_proto::internal::RaftMessage;
@@ -13,10 +13,10 @@ use super::unary;
 use crate::group::{DISK_IS_FULL, Group};
 use crate::types::{AppendEntriesRequest, Entry, TypeConfig, decode_append, encode};
 
-/// Appends that wait for the follower's log. The leader keeps fewer under way.
+/// Appends that wait for the follower's log. The leader keeps fewer in flight.
 const STREAM_CAPACITY: usize = 128;
 
-/// Committed entries that a node without room takes in at most. Those that were under way as the disks filled up are fewer.
+/// Committed entries that a node without disk space still accepts. Fewer were in flight when the disks filled up.
 const MAX_CATCH_UP_ENTRIES: u64 = 256;
 
 /// The append stream that is open between two replicas on this connection, if any.
@@ -27,18 +27,19 @@ pub(crate) struct AppendStream {
     calls: Option<mpsc::Sender<AppendCall>>,
 }
 
-/// An append that is to be answered.
+/// An append that awaits its response.
 struct AppendCall {
     number: u64,
     term: u64,
 }
 
 impl AppendStream {
-    /// Queues an append of that run; its answer goes to `answers`. A new stream number begins a new stream, whose predecessor ends.
-    /// A leader whose own disk is full takes in no commands: what it has, it had before, and may need to go on.
+    /// Queues an append from process run `run`; its response goes to `answers`. A new stream number starts a new stream
+    /// and ends its predecessor. A node accepts entries from a leader with a full disk: that leader accepts no new
+    /// commands, and may need the existing entries to continue.
     ///
     /// # Errors
-    /// The reason to refuse this append; the leader begins a new stream then.
+    /// The reason for rejecting this append; the leader then starts a new stream.
     pub(crate) fn append(
         &mut self,
         group: &Group,
@@ -57,7 +58,7 @@ impl AppendStream {
             self.begin(group, message.stream, run, answers);
         }
         let (Some(requests), Some(calls)) = (&self.requests, &self.calls) else { return Err("no append stream") };
-        // Both channels have the same depth and are filled in step, so the calls never lag behind the requests.
+        // Both channels have the same capacity and are filled in step, so the calls never lag behind the requests.
         let call = AppendCall { number: message.call, term: request.vote.leader_id.term };
         calls.try_send(call).map_err(|_| "the append stream has ended or is full")?;
         requests.try_send(request).map_err(|_| "the append stream has ended or is full")
@@ -73,20 +74,21 @@ impl AppendStream {
     }
 }
 
-/// Whether there are commands in it behind the last entry of this log. What a group needs to go on is taken in even by a
-/// node whose disk is nearly full; so is what it has already, which a new leader sends to find out.
+/// Returns true if the append contains commands after the last entry of this log. Even a node with a nearly full disk
+/// accepts entries that a group needs to continue, and entries that it already has, which a new leader sends to probe
+/// the log.
 fn has_new_commands(request: &AppendEntriesRequest, last: Option<u64>) -> bool {
     let is_new = |entry: &&Entry| Some(entry.log_id().index()) > last;
     request.entries.iter().filter(is_new).any(|entry| matches!(entry.payload, EntryPayload::Normal(_)))
 }
 
-/// Whether it lacks so little of what is committed that the reserve has room for that.
+/// Returns true if so few committed entries are missing that the disk reserve has space for them.
 fn is_nearly_caught_up(request: &AppendEntriesRequest, last: Option<u64>) -> bool {
     let committed = request.leader_commit.map_or(0, |id| id.index());
     committed.saturating_sub(last.unwrap_or(0)) <= MAX_CATCH_UP_ENTRIES
 }
 
-/// Whose appends they are.
+/// The origin of the appends.
 struct AppendOrigin {
     group: Group,
     run: u64,

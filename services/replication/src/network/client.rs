@@ -27,14 +27,14 @@ use crate::lease::LeaseTracker;
 use crate::timing::DEFAULT_PEER_LEASE;
 use crate::types::{AppendEntriesRequest, Snapshot, SnapshotData, TypeConfig, Vote, decode, encode, encode_append};
 
-/// Longest wait for the answer to an append. openraft's own figure is the heartbeat's, which a busy disk exceeds.
+/// Timeout of an append. openraft uses the heartbeat timeout, which a busy disk exceeds.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 type AppendResults<'s> = BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>;
 type ResponseReceiver = oneshot::Receiver<Result<Bytes, RpcError>>;
 
-/// Makes the view of each peer of one replica.
+/// Creates the client of each peer of one replica.
 pub(crate) struct RaftNetwork {
     replica: u64,
     locations: MemberLocationsReceiver,
@@ -77,12 +77,13 @@ impl RaftNetworkFactory<TypeConfig> for RaftNetwork {
     }
 
     async fn new_heartbeat_client(&mut self, target: u64, _node: &()) -> ReplicaClient {
-        // Every heartbeat opens an append stream of one request; as single frames they cost no stream.
+        // Each heartbeat would open an append stream with one request; sent as single frames, heartbeats need no
+        // stream.
         self.client(target, Kind::Heartbeat)
     }
 }
 
-/// A peer replica, over the link that its node shares with all groups.
+/// A peer replica, over the connection that its node shares with all groups.
 pub(crate) struct ReplicaClient {
     from: u64,
     to: u64,
@@ -94,7 +95,7 @@ pub(crate) struct ReplicaClient {
 }
 
 impl ReplicaClient {
-    /// Sends an append or a heartbeat, of so many bytes. A heartbeat carries the clock of the term that it belongs to.
+    /// Sends an append or a heartbeat of this size. A heartbeat carries the clock of its term.
     pub(crate) fn send_append(
         &self,
         stream: u64,
@@ -112,20 +113,21 @@ impl ReplicaClient {
         Ok((self.send(self.append_kind, stream, clock_ms, body)?, bytes))
     }
 
-    /// The peer has accepted what the leader of that term sent at that time, and has its log up to that entry.
+    /// Records that the peer accepted a message that the leader of this term sent at `sent`, and that its log matches
+    /// up to `matched`.
     pub(crate) fn record_ack(&self, term: u64, sent: Instant, matched: Option<u64>) {
-        // The lease of the process that is there now. If it is not the one that acknowledged, that one's successor holds
-        // back for longer than any lease.
+        // The lease of the process that is connected now. If a predecessor acknowledged, its restarted successor does
+        // not vote for longer than any lease.
         let lease = self.connection().map_or(DEFAULT_PEER_LEASE, |link| link.lease());
         self.lease_tracker.record(term, self.to, lease, sent, matched);
     }
 
-    /// Whether the peer has lost an entry: see [`LeaseTracker::is_lost`].
+    /// Returns true if the peer has lost an entry: see [`LeaseTracker::is_lost`].
     pub(crate) fn is_lost(&self, term: u64, index: u64, sent: Instant) -> bool {
         self.lease_tracker.is_lost(term, self.to, index, sent)
     }
 
-    /// The peer's data is older than what it acknowledged: it takes no part any more.
+    /// Rejects the peer permanently, because its data is older than what it acknowledged.
     pub(crate) fn reject_rolled_back(&self, index: u64) {
         if let Ok(link) = self.connection() {
             link.reject_rolled_back(self.to, index);
@@ -136,12 +138,12 @@ impl ReplicaClient {
         RPCError::Timeout(Timeout { action: RPCTypes::AppendEntries, id: self.from, target: self.to, timeout })
     }
 
-    /// For messages.
+    /// Returns a name for error messages.
     pub(crate) fn name(&self) -> String {
         format!("of replica {}", self.to)
     }
 
-    /// The way to the node that keeps the replica now.
+    /// Returns the connection to the node that hosts the replica now.
     fn connection(&self) -> Result<Arc<PeerConnection>, RpcError> {
         let link = self.locations.borrow().known.get(&self.to).and_then(|node| self.peer_connections.get(node));
         link.ok_or_else(|| RpcError::NotConnected(self.name()))
@@ -166,8 +168,8 @@ pub(crate) fn unreachable(error: RpcError) -> RPCError<TypeConfig> {
     RPCError::Unreachable(Unreachable::new(&error))
 }
 
-/// Longest wait for the answer to a heartbeat: nearly all that openraft gives it, since one that comes later counts for
-/// no lease, and idle groups of nodes far apart have nothing else.
+/// Timeout of a heartbeat: nearly all of openraft's limit. A later response counts for no lease, and idle groups of
+/// distant nodes have no other traffic.
 fn heartbeat_timeout(option: &RPCOption) -> Duration {
     option.hard_ttl().mul_f64(0.9)
 }
@@ -195,7 +197,7 @@ impl RaftNetworkV2<TypeConfig> for ReplicaClient {
             };
             let stream = peer.connection().map_err(unreachable)?.new_stream();
             let appends = AppendPipeline::new(peer, input, stream, within);
-            // The stream ends with its input, and after the first thing that is not a plain success.
+            // The stream ends with its input, and after the first item other than plain success.
             let answers = futures::stream::unfold(Some(appends), |appends| async move {
                 let mut appends = appends?;
                 let item = appends.next().await?;

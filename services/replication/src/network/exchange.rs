@@ -1,4 +1,4 @@
-//! Questions and answers over one connection.
+//! Request/response multiplexing over one connection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::handshake::PeerRegistry;
 
 /// Messages in one frame.
 const MAX_FRAME_MESSAGES: usize = 128;
-/// Bytes after which a frame is sent. What comes first has to wait for the frame that is on its way.
+/// Bytes after which a frame is sent. Urgent messages wait for the frame that is being sent.
 const FRAME_TARGET_BYTES: usize = 256 * 1024;
-/// Calls without an answer after which those that nobody waits for are dropped.
+/// In-flight calls after which abandoned calls are removed.
 const SWEEP_THRESHOLD: usize = 1_024;
-/// A peer that owes answers and says nothing for that long is given up, and the connection with it: TCP itself would
-/// notice only after minutes.
+/// A peer that owes responses and sends nothing for this long is unreachable, and its connection is closed: TCP alone
+/// would notice only after minutes.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often that is looked at.
+/// How often that silence is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A question to a replica on the peer node.
+/// A request to a replica on the peer node.
 pub(crate) struct PeerRequest {
     pub(crate) from: u64,
     pub(crate) to: u64,
@@ -42,22 +42,22 @@ pub(crate) struct PeerRequest {
 
 pub(crate) type ResponseSender = oneshot::Sender<Result<Bytes, RpcError>>;
 
-/// A question on its way, with the room that it takes up until it is answered.
+/// A request to send, and the byte budget that it holds until it is answered.
 pub(crate) struct OutboundRequest {
     pub(crate) request: PeerRequest,
     pub(crate) responder: ResponseSender,
-    /// Heartbeats, votes and transfers are small, and need none.
+    /// `None` for heartbeats, votes and transfers, which are small.
     pub(crate) budget: Option<ByteBudget>,
 }
 
-/// Room for the bytes of one question, given back when it is dropped.
+/// Byte budget of one request, released on drop.
 pub(crate) struct ByteBudget {
     used: Arc<AtomicUsize>,
     bytes: usize,
 }
 
 impl ByteBudget {
-    /// Takes room for so many bytes; nothing when that would exceed the limit.
+    /// Reserves this many bytes; returns `None` if that would exceed the limit.
     pub(crate) fn acquire(used: &Arc<AtomicUsize>, bytes: usize, limit: usize) -> Option<Self> {
         let before = used.fetch_add(bytes, Ordering::Relaxed);
         let room = Self { used: Arc::clone(used), bytes };
@@ -77,7 +77,7 @@ struct InFlightCall {
     _budget: Option<ByteBudget>,
 }
 
-/// Calls that have no answer yet, in the order in which they were asked.
+/// Unanswered calls, in the order of their requests.
 struct InFlightTable {
     calls: BTreeMap<u64, InFlightCall>,
     last_received_at: Instant,
@@ -88,7 +88,7 @@ impl InFlightTable {
     fn add(&mut self, number: u64, call: InFlightCall) {
         if self.calls.len() >= self.sweep_at {
             self.calls.retain(|_, call| !call.responder.is_closed());
-            // As many again may come before it is worth another look.
+            // As many calls again may be added before the next sweep.
             self.sweep_at = SWEEP_THRESHOLD.max(2 * self.calls.len());
         }
         self.calls.insert(number, call);
@@ -100,7 +100,7 @@ impl InFlightTable {
     }
 }
 
-/// Sends questions and hands out answers until either direction ends or the peer falls silent.
+/// Sends requests and dispatches responses until either direction ends or the peer stops responding.
 pub(crate) async fn exchange(
     node: &str,
     own: &PeerRegistry,
@@ -120,7 +120,7 @@ pub(crate) async fn exchange(
         () = wait_silent(&pending) => tracing::warn!(node, "the peer does not answer; connecting again"),
     }
     for call in pending.into_inner().calls.into_values() {
-        // Whoever asked may have given up.
+        // The caller may have cancelled.
         let _ = call.responder.send(Err(RpcError::ConnectionLost(node.to_owned())));
     }
 }
@@ -144,9 +144,9 @@ async fn send_requests(
     let mut number = 0;
     loop {
         questions.wait_nonempty().await;
-        // As in `gather`: what is about to be asked goes along.
+        // As in `coalesce`: requests that are about to be queued join the frame.
         yield_now().await;
-        // What goes first is found out when the frame can go.
+        // Messages are selected when the frame can be sent, so that urgent ones go first.
         let Ok(permit) = frames.reserve().await else { return };
         let taken = questions.take_batch(MAX_FRAME_MESSAGES, FRAME_TARGET_BYTES);
         let mut messages = Vec::with_capacity(taken.len());
@@ -188,7 +188,7 @@ async fn receive_responses(
                 Kind::Answer => Ok(message.body),
                 _ => Err(RpcError::Rejected(node.to_owned(), String::from_utf8_lossy(&message.body).into_owned())),
             };
-            // Whoever asked may have given up.
+            // The caller may have cancelled.
             let _ = call.responder.send(result);
         }
     }

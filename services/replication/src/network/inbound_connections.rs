@@ -1,31 +1,31 @@
-//! Which connection of a peer node is its latest, of which process, and whether it is there still.
+//! Tracks the latest connection of each peer node, its process, and whether it is open.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// The latest connection of each peer node. A newer one ends the one before it: a peer keeps one connection up, so the
-/// earlier one is dead, even where TCP does not know yet.
+/// The latest connection of each peer node. A newer one closes its predecessor: a peer maintains one connection, so the
+/// earlier one is dead, even if TCP has not noticed yet.
 pub(crate) struct InboundConnections {
     closing: CancellationToken,
     latest: Mutex<HashMap<String, Latest>>,
 }
 
 struct Latest {
-    /// The process that made it.
+    /// The process that opened it.
     run: u64,
     ended: CancellationToken,
 }
 
 impl InboundConnections {
-    /// All connections end with `closing`.
+    /// Creates the registry; all connections end with `closing`.
     pub(crate) fn new(closing: CancellationToken) -> Self {
         Self { closing, latest: Mutex::default() }
     }
 
-    /// A peer that was checked has connected. Ends its earlier connection; the token ends this one, and is to be cancelled
-    /// when it has ended by itself.
+    /// Registers the connection of a verified peer and closes its earlier one. The returned token closes this
+    /// connection; cancel it when the connection ends by itself.
     pub(crate) fn register(&self, node: &str, run: u64) -> CancellationToken {
         let ended = self.closing.child_token();
         let latest = Latest { run, ended: ended.clone() };
@@ -35,12 +35,12 @@ impl InboundConnections {
         ended
     }
 
-    /// Whether a connection that this run of the peer made is there, for all that is known: it lives then.
+    /// Returns true if a connection opened by this run of the peer is open, as far as is known: the run is then alive.
     pub(crate) fn is_connected(&self, node: &str, run: u64) -> bool {
         self.connected(node, run).is_some()
     }
 
-    /// Until no connection is there that this run of the peer made.
+    /// Waits until no connection of this run of the peer is open.
     pub(crate) async fn wait_disconnected(&self, node: &str, run: u64) {
         while let Some(ended) = self.connected(node, run) {
             ended.cancelled().await;

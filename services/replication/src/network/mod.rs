@@ -1,4 +1,4 @@
-//! What replicas say to one another: one ordered stream each way between two nodes, shared by all their groups.
+//! Messages between replicas: one ordered stream in each direction between two nodes, shared by all their groups.
 
 mod append_pipeline;
 mod append_stream;
@@ -25,10 +25,10 @@ pub(crate) use inbound_connections::InboundConnections;
 pub(crate) use peer_connection::{PeerConnection, PeerConnectionOptions};
 pub(crate) use server::PeerService;
 
-/// Largest message between nodes, in bytes: a full append of large commands and some room.
+/// Largest message between nodes, in bytes: a full append of large commands plus overhead.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 
-/// One link to every peer node, by node id. Clones share it; nodes come and go with the configuration.
+/// One connection to every peer node, by node id. Clones share it; nodes change with the configuration.
 #[derive(Clone, Default)]
 pub(crate) struct PeerConnections(Arc<RwLock<HashMap<String, Arc<PeerConnection>>>>);
 
@@ -37,51 +37,52 @@ impl PeerConnections {
         self.0.read().get(node).cloned()
     }
 
-    /// The one of before, which ends with its last use, is given back.
+    /// Inserts a connection. Returns its predecessor, which ends when dropped.
     pub(crate) fn insert(&self, node: &str, link: Arc<PeerConnection>) -> Option<Arc<PeerConnection>> {
         self.0.write().insert(node.to_owned(), link)
     }
 
-    /// Ends all links.
+    /// Closes all connections.
     pub(crate) fn end(&self) {
         self.0.read().values().for_each(|link| link.tasks().cancel());
     }
 
-    /// What is wrong with the tasks of the links now.
+    /// Returns a problem with the connections' tasks, if any.
     pub(crate) fn failing_task(&self) -> Option<String> {
         let links = self.0.read();
         links.values().find_map(|link| Some(format!("link to {}: {}", link.node(), link.tasks().unhealthy_reason()?)))
     }
 
-    /// Ends the links that are not to stay.
+    /// Closes all connections except those for which `stays` returns true.
     pub(crate) fn retain(&self, stays: impl Fn(&str, &PeerConnection) -> bool) {
         self.0.write().retain(|node, link| stays(node, link));
     }
 }
 
-/// Where the replicas of a group are.
+/// The nodes of a group's replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberLocations {
-    /// Those of the present configuration, with their nodes.
+    /// The replicas of the current configuration, with their nodes.
     pub(crate) configured: Arc<BTreeMap<u64, String>>,
-    /// Those of earlier ones too: they are members until the group has changed, and no id comes back elsewhere.
+    /// The same, plus replicas of earlier configurations: they are members until the group has changed. Ids are never
+    /// reused elsewhere.
     pub(crate) known: Arc<BTreeMap<u64, String>>,
 }
 
-/// Follows where the replicas of a group are.
+/// Receives the locations of a group's replicas.
 pub(crate) type MemberLocationsReceiver = watch::Receiver<MemberLocations>;
 
-/// Opens a channel to an address (`host:port`). The one place where connections are made, so that a simulator or TLS
-/// can be put in.
+/// Opens a channel to an address (`host:port`). All connections are made through it, so that a simulator or TLS can be
+/// inserted.
 pub type DialFn = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Channel, DialError>> + Send + Sync>;
 
-/// A connection could not be made.
+/// A connection attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct DialError {
-    /// For people.
+    /// The human-readable reason.
     pub reason: String,
-    /// The host is there and nobody listens at the port: whoever did is gone. Must not be said of anything else.
+    /// The machine is up and no process listens at the port, so the process is gone. Must not be set in any other case.
     pub is_refused: bool,
 }
 
@@ -91,10 +92,10 @@ impl From<String> for DialError {
     }
 }
 
-/// Proves who calls, and checks who does.
+/// Proves the identity of this node, and verifies that of callers.
 pub trait Credentials: Send + Sync + 'static {
-    /// A fresh value for the `authorization` metadata of a call.
+    /// Returns a fresh value for the `authorization` metadata of a call.
     fn authorization(&self) -> String;
-    /// Whether the value comes from a member of this cluster.
+    /// Returns true if the value comes from a member of this cluster.
     fn accepts(&self, authorization: &str) -> bool;
 }

@@ -1,4 +1,4 @@
-//! The asking side: a connection to one peer node, kept up in the background.
+//! The client side of a connection to one peer node, maintained in the background.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,20 +25,20 @@ use super::{Credentials, DialError, DialFn, MAX_FRAME_BYTES};
 use crate::handshake::{PeerRegistry, lease_of};
 use crate::timing::DEFAULT_PEER_LEASE;
 
-/// Bytes of appends to one peer that have no answer yet; more fail at once, and openraft tries again. It bounds what both
-/// sides keep in memory for a peer that is slow; no group can use it up alone.
+/// Unanswered bytes of appends to one peer; further appends fail at once, and openraft retries. This limits the memory
+/// that a slow peer takes up on both nodes; no group can exhaust it alone.
 const MAX_UNANSWERED_BYTES: usize = 64 * 1024 * 1024;
-/// Frames handed to the transport ahead of what it has sent: what goes first does not go before them.
+/// Frames buffered ahead of the transport. Urgent messages can't overtake a buffered frame.
 const FRAMES_AHEAD: usize = 1;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// After a connection that had lasted. A process that was killed may still take connections in while it gives back what
-/// it had, and that it is gone is known only once it refuses one.
+/// Delay after a lasting connection ended. A killed process may still accept connections while the system frees its
+/// resources; its death is known only when its address refuses one.
 const FAST_RETRY_DELAY: Duration = Duration::from_millis(2);
-/// After a connection that ended as soon as it was there.
+/// Delay after a connection that ended as soon as it was made.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum RpcError {
     #[error("node {0} is not connected")]
@@ -68,23 +68,23 @@ pub(crate) struct PeerConnection {
     queue: Arc<SendQueue>,
     channel: watch::Receiver<Option<Channel>>,
     refused: watch::Receiver<Option<u64>>,
-    /// The latest run of the peer that was found gone.
+    /// The latest run of the peer that was found dead.
     dead_run: watch::Sender<Option<u64>>,
     credentials: Arc<dyn Credentials>,
     peer_registry: Arc<PeerRegistry>,
     streams: AtomicU64,
-    /// Whether the peer's disk is nearly full, as it said last.
+    /// Whether the peer's disk is nearly full, as last reported.
     is_disk_full: Arc<AtomicBool>,
     /// The data directory of the peer, while it is connected.
     store_id: Arc<Mutex<Option<String>>>,
-    /// As the peer said when it was connected last.
+    /// As the peer reported at its last connection.
     lease: watch::Receiver<Duration>,
     unanswered_bytes: Arc<AtomicUsize>,
     tasks: TaskSet,
 }
 
 impl PeerConnection {
-    /// Starts connecting; never gives up while the link lives.
+    /// Starts connecting; retries as long as the value exists.
     pub(crate) fn start(options: PeerConnectionOptions) -> Arc<Self> {
         let queue = Arc::<SendQueue>::default();
         let questions = Arc::clone(&queue);
@@ -131,12 +131,12 @@ impl PeerConnection {
         })
     }
 
-    /// The tasks that go with the link: none outlives it.
+    /// Returns the connection's tasks, which end with it.
     pub(crate) fn tasks(&self) -> &TaskSet {
         &self.tasks
     }
 
-    /// Puts a question into the stream, in order. The answer comes later, or an error when the connection breaks.
+    /// Queues a request, in order. The receiver gets the response, or an error when the connection breaks.
     pub(crate) fn send(&self, question: PeerRequest) -> oneshot::Receiver<Result<Bytes, RpcError>> {
         let (answer, receiver) = oneshot::channel();
         let connected = self.channel.borrow().is_some();
@@ -146,13 +146,13 @@ impl PeerConnection {
             self.enqueue(question, answer).map_err(|answer| (RpcError::QueueFull(self.node.clone()), answer))
         };
         if let Err((reason, answer)) = refused {
-            // The receiver is in our hands still.
+            // This function still owns the receiver.
             let _ = answer.send(Err(reason));
         }
         receiver
     }
 
-    /// Gives the sender back when there is no room.
+    /// Enqueues a request; returns the sender if the byte budget or the queue is exhausted.
     fn enqueue(&self, request: PeerRequest, responder: ResponseSender) -> Result<(), ResponseSender> {
         let budget = match request.kind {
             Kind::Append => {
@@ -166,97 +166,97 @@ impl PeerConnection {
         self.queue.push(OutboundRequest { request, responder, budget }).map_err(|asked| asked.responder)
     }
 
-    /// A number for a new append stream, unique on this link.
+    /// Returns a number for a new append stream, unique on this connection.
     pub(crate) fn new_stream(&self) -> u64 {
         self.streams.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Gives an item whenever a connection has begun; now, when there is one.
+    /// Yields an item for each new connection, and one now if it is connected.
     pub(crate) fn connected_events(&self) -> impl Fn() -> BoxStream<'static, ()> + Send + 'static {
         let channel = self.channel.clone();
         move || WatchStream::new(channel.clone()).filter_map(|channel| async move { channel.map(|_| ()) }).boxed()
     }
 
-    /// Tells, whenever the peer's address refuses a connection, which run was met there last.
+    /// Yields the run last connected there, whenever the peer's address refuses a connection.
     pub(crate) fn refusals(&self) -> impl Fn() -> BoxStream<'static, u64> + Send + 'static {
         let refused = self.refused.clone();
         move || {
             let mut refused = refused.clone();
-            // One that somebody has been told of is no news.
+            // An earlier refusal was already delivered.
             refused.mark_unchanged();
             WatchStream::from_changes(refused).filter_map(|refused| async move { refused }).boxed()
         }
     }
 
-    /// That run of the peer is taken for gone from now on, unless it is met again.
+    /// Records that this run of the peer is dead, unless it connects again.
     pub(crate) fn mark_dead(&self, run: u64) {
         self.dead_run.send_replace(Some(run));
     }
 
-    /// That run of the peer lives: it was met.
+    /// Records that this run of the peer is alive, because it connected.
     pub(crate) fn mark_alive(&self, run: u64) {
         clear_dead_run(&self.dead_run, run);
     }
 
-    /// The latest run of the peer that was found gone.
+    /// Returns the latest run of the peer that was found dead.
     pub(crate) fn dead_run(&self) -> Option<u64> {
         *self.dead_run.borrow()
     }
 
-    /// Whether that run of the peer was found gone.
+    /// Returns true if this run of the peer was found dead.
     pub(crate) fn is_dead(&self, run: u64) -> bool {
         matches_run(self.dead_run(), run)
     }
 
-    /// Until that run of the peer is found gone.
+    /// Waits until this run of the peer is found dead.
     pub(crate) async fn wait_dead(&self, run: u64) {
         // The sender lives as long as this value.
         let _ = self.dead_run.subscribe().wait_for(|gone| matches_run(*gone, run)).await;
     }
 
-    /// The channel of the present connection, for a call of its own (snapshots).
+    /// Returns the channel of the current connection, for a separate call (snapshots).
     pub(crate) fn client(&self) -> Result<RaftServiceClient<Channel>, RpcError> {
         let channel = self.channel.borrow().clone();
         channel.map(raft_client).ok_or_else(|| RpcError::NotConnected(self.node.clone()))
     }
 
-    /// What this node says of itself.
+    /// Returns this node's identity.
     pub(crate) fn hello(&self) -> Result<Hello, String> {
         self.peer_registry.hello()
     }
 
-    /// Adds the proof of who calls.
+    /// Adds this node's credentials.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         authorized(message, self.credentials.as_ref())
     }
 
-    /// Whether the peer has room for data on its disk, as far as it has said.
+    /// Returns true if the peer last reported disk space for data.
     pub(crate) fn has_disk_space(&self) -> bool {
         !self.is_disk_full.load(Ordering::Relaxed)
     }
 
-    /// The peer's data is older than what that replica there acknowledged.
+    /// Rejects a replica of the peer whose data is older than what it acknowledged.
     pub(crate) fn reject_rolled_back(&self, replica: u64, index: u64) {
         let (node, introductions) = (self.node.clone(), Arc::clone(&self.peer_registry));
         spawn_temporary("refusal", async move { introductions.reject_rolled_back(&node, replica, index).await });
     }
 
-    /// The data directory of the peer, while it is connected.
+    /// Returns the peer's data directory, while it is connected.
     pub(crate) fn store_id(&self) -> Option<String> {
         self.store_id.lock().clone()
     }
 
-    /// For how long a replica of the peer that has acknowledged a leader votes for nobody else.
+    /// Returns how long a replica of the peer, after it acknowledged a leader, votes for no other.
     pub(crate) fn lease(&self) -> Duration {
         *self.lease.borrow()
     }
 
-    /// Where the peer is.
+    /// Returns the peer's address.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// The peer's node id.
+    /// Returns the peer's node id.
     pub(crate) fn node(&self) -> &str {
         &self.node
     }
@@ -276,7 +276,7 @@ fn authorized<T>(message: T, credentials: &dyn Credentials) -> Request<T> {
     request
 }
 
-/// What the one that keeps a link up tells those who use it.
+/// Publishes the connection's state.
 struct StatePublisher {
     connected: watch::Sender<Option<Channel>>,
     refused: watch::Sender<Option<u64>>,
@@ -286,7 +286,7 @@ struct StatePublisher {
     lease: watch::Sender<Duration>,
 }
 
-/// What keeps a connection up works with.
+/// The state of the task that maintains the connection.
 struct ConnectionTask {
     options: PeerConnectionOptions,
     state: StatePublisher,
@@ -295,18 +295,18 @@ struct ConnectionTask {
 
 impl Drop for ConnectionTask {
     fn drop(&mut self) {
-        // Nobody sends any more: whoever waits is told so.
+        // No task sends any more: the queued requests fail.
         self.queue.close();
     }
 }
 
 async fn run(ConnectionTask { options, state, queue }: &ConnectionTask) {
-    // The run that was met last, if its release says so.
+    // The last connected run, if its release reports one.
     let mut last_met = None;
     let mut pause = MIN_RETRY_DELAY;
     let mut last_error = String::new();
     let mut met = options.peer_registry.admissions();
-    // When this was begun anew in the middle of a connection.
+    // If this task was restarted while connected, the published state is stale.
     state.connected.send_replace(None);
     *state.store_id.lock() = None;
     fail_queued(&options.node, queue);
@@ -319,7 +319,7 @@ async fn run(ConnectionTask { options, state, queue }: &ConnectionTask) {
                 last_met = Some(connection.run).filter(|run| *run != 0);
                 clear_dead_run(&state.dead_run, connection.run);
                 *state.store_id.lock() = Some(connection.store_id.clone());
-                // Before anything is asked, so that no answer counts for a lease of an earlier process.
+                // Published before any request is sent, so that no response counts for the lease of an earlier process.
                 state.lease.send_replace(connection.lease);
                 state.connected.send_replace(Some(connection.channel));
                 let (own, frames) = (&options.peer_registry, connection.frames);
@@ -330,8 +330,8 @@ async fn run(ConnectionTask { options, state, queue }: &ConnectionTask) {
                 state.connected.send_replace(None);
                 *state.store_id.lock() = None;
                 tracing::info!(node = options.node, "connection to peer ended");
-                // Whether the peer's process is gone is to be known at once. One that ends connections as soon as they are
-                // there is not asked again and again.
+                // The death of the peer's process must be noticed at once. A process that closes connections as soon as
+                // they open is not retried at that rate.
                 pause = if since.elapsed() >= MAX_RETRY_DELAY { Duration::ZERO } else { MIN_RETRY_DELAY };
             }
             Ok(Err(error)) => {
@@ -344,11 +344,11 @@ async fn run(ConnectionTask { options, state, queue }: &ConnectionTask) {
         }
         fail_queued(&options.node, queue);
         if pause.is_zero() {
-            // A timer would take up to two milliseconds even so.
+            // Even a zero timer would take up to two milliseconds.
             pause = FAST_RETRY_DELAY;
             continue;
         }
-        // A peer that has come back introduces itself, and need not be waited for then.
+        // A returning peer connects to this node, which ends the delay.
         met.mark_unchanged();
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_RETRY_DELAY),
@@ -357,7 +357,7 @@ async fn run(ConnectionTask { options, state, queue }: &ConnectionTask) {
     }
 }
 
-/// What was found out about another run stays: that one is gone.
+/// Clears the mark only if it concerns this run; another run stays dead.
 fn clear_dead_run(gone: &watch::Sender<Option<u64>>, run: u64) {
     gone.send_if_modified(|gone| {
         let was_wrong = *gone == Some(run);
@@ -368,19 +368,19 @@ fn clear_dead_run(gone: &watch::Sender<Option<u64>>, run: u64) {
     });
 }
 
-/// Whether what was found out is about that run, and not about another one at the same address.
+/// Returns true if the dead run is this run, and not another one at the same address.
 fn matches_run(gone: Option<u64>, run: u64) -> bool {
     gone == Some(run) || (gone.is_some() && is_enabled(Mutation::DeathByAddress))
 }
 
-/// What is asked while there is no connection fails at once.
+/// Fails queued requests while there is no connection.
 fn fail_queued(node: &str, questions: &SendQueue) {
     for asked in questions.take_batch(usize::MAX, usize::MAX) {
         let _ = asked.responder.send(Err(RpcError::NotConnected(node.to_owned())));
     }
 }
 
-/// Logs an error once, however often it comes in a row.
+/// Logs an error once per series of identical errors.
 fn report(options: &PeerConnectionOptions, last_error: &mut String, error: String) {
     if *last_error != error {
         tracing::warn!(node = options.node, address = options.address, error, "can't connect to peer; trying again");

@@ -1,7 +1,7 @@
-//! What waits to be sent to one peer node.
+//! Outbound requests queued for one peer node.
 //!
-//! Heartbeats, votes and transfers keep the leaders of all groups; they are small, and go before everything else. The
-//! appends of all groups come after them, in turn, so that a busy group delays the others by one append each.
+//! Heartbeats, votes and transfers maintain the leaderships of all groups; they are small and go first. The appends of
+//! all groups follow round-robin, so that a busy group delays the others by one append each.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,12 +11,13 @@ use tokio::sync::Notify;
 
 use super::exchange::OutboundRequest;
 
-/// Heartbeats, votes and transfers that wait; more fail at once, and openraft tries again.
+/// Queued heartbeats, votes and transfers; further ones fail at once, and openraft retries.
 const MAX_QUEUED_URGENT: usize = 4_096;
-/// Appends that wait, of all groups. Each group bounds its own (see `appends`), so this is met by hundreds of busy ones.
+/// Queued appends of all groups. Each group limits its own (see `append_pipeline`), so only hundreds of busy groups
+/// reach this.
 const MAX_QUEUED_APPENDS: usize = 4_096;
 
-/// Questions in the order in which they are to be sent.
+/// Requests in sending order.
 #[derive(Default)]
 pub(crate) struct SendQueue {
     queues: Mutex<Queues>,
@@ -26,36 +27,36 @@ pub(crate) struct SendQueue {
 #[derive(Default)]
 struct Queues {
     urgent: VecDeque<OutboundRequest>,
-    /// By the replica that sends them; none is empty.
+    /// By sending replica; no queue is empty.
     appends: HashMap<u64, VecDeque<OutboundRequest>>,
-    /// Whose append is next.
+    /// The order in which replicas send their next append.
     round_robin: VecDeque<u64>,
     appends_len: usize,
-    /// Nobody takes anything any more.
+    /// No consumer is left.
     is_closed: bool,
 }
 
 impl SendQueue {
-    /// Adds a question, or gives it back when there are too many, or the queue is closed.
+    /// Adds a request; returns it if the queue is full or closed.
     pub(crate) fn push(&self, asked: OutboundRequest) -> Result<(), OutboundRequest> {
         self.queues.lock().push(asked)?;
         self.filled.notify_one();
         Ok(())
     }
 
-    /// Drops what waits, and takes nothing any more.
+    /// Drops the queued requests and rejects further ones.
     pub(crate) fn close(&self) {
         *self.queues.lock() = Queues { is_closed: true, ..Queues::default() };
     }
 
-    /// Waits until there is something to send. For one caller at a time.
+    /// Waits until there is a request to send. For a single consumer.
     pub(crate) async fn wait_nonempty(&self) {
         while self.queues.lock().is_empty() {
             self.filled.notified().await;
         }
     }
 
-    /// Takes what goes into the next frame: so many messages at most, and no more after so many bytes.
+    /// Takes the next frame's requests: at most `messages`, and no further one after `bytes`.
     pub(crate) fn take_batch(&self, messages: usize, bytes: usize) -> Vec<OutboundRequest> {
         let mut waiting = self.queues.lock();
         let mut taken = Vec::new();
@@ -134,7 +135,7 @@ mod tests {
         queue.push(request(from, kind, bytes)).is_ok()
     }
 
-    /// Who sends what in the next frame.
+    /// Returns sender and kind of each request in the next frame.
     fn frame(queue: &SendQueue, messages: usize, bytes: usize) -> Vec<(u64, Kind)> {
         queue.take_batch(messages, bytes).into_iter().map(|asked| (asked.request.from, asked.request.kind)).collect()
     }
@@ -182,7 +183,7 @@ mod tests {
         assert!(put(&queue, 7, Kind::Heartbeat, 1));
         queue.wait_nonempty().await;
         assert_eq!(frame(&queue, 9, 9).len(), 1);
-        // Told of what was taken already.
+        // The notification concerned a request that was already taken.
         assert!(queue.wait_nonempty().now_or_never().is_none());
     }
 

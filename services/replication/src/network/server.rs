@@ -1,4 +1,4 @@
-//! The answering side: takes frames apart and hands each message to its replica.
+//! The server side: decodes frames and dispatches each message to its replica.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::coalesce::coalesce;
 use crate::group::Group;
 use crate::group_manager::GroupManager;
 
-/// Answers that wait to be sent on one connection.
+/// Queued responses on one connection.
 const MAX_QUEUED_RESPONSES: usize = 1_024;
-/// Answers in one frame.
+/// Responses in one frame.
 const MAX_FRAME_RESPONSES: usize = 128;
-/// Frames handed to the transport ahead of what it has sent.
+/// Frames buffered ahead of the transport.
 const FRAMES_AHEAD: usize = 16;
-/// Votes, heartbeats and transfers that are being answered on one connection. The heartbeats of all groups that a node
-/// leads come together.
+/// Concurrent votes, heartbeats and transfers on one connection. The heartbeats of all groups that a node leads arrive
+/// together.
 const MAX_UNARY_CALLS: usize = 4_096;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The service that a node offers its peers.
+/// The service for peers of a node.
 pub(crate) struct PeerService {
     manager: GroupManager,
 }
@@ -73,7 +73,7 @@ impl RaftService for PeerService {
         self.manager.mark_run_alive(&theirs.node_id, theirs.run);
         let host = self.manager.clone();
         spawn_temporary("peer connection", async move {
-            // Everything of the connection is dropped with the future, and then it counts as ended.
+            // The future owns everything about the connection; when it is dropped, the connection counts as ended.
             let _ending = ended.clone().drop_guard();
             let store_id = theirs.store_id.clone();
             let serving = serve(host.clone(), theirs, frames, out);
@@ -94,7 +94,7 @@ impl RaftService for PeerService {
     }
 }
 
-/// One connection: everything about it ends when its frames do.
+/// One inbound connection; its state ends with its frames.
 struct InboundConnection {
     manager: GroupManager,
     peer: Hello,
@@ -123,7 +123,7 @@ async fn serve(
 
 impl InboundConnection {
     async fn dispatch(&mut self, message: RaftMessage, peer_is_full: bool) {
-        // The replica must be one that the peer introduced, and one that the configuration gives to that node.
+        // The peer must have presented the replica, and the configuration must assign it to that node.
         let known = self.peer.replicas.iter().any(|replica| replica.id == message.from)
             || self.manager.peer_registry().admit(message.from, &self.peer.node_id, &self.peer.store_id).await;
         let lives_there = |group: &Group| group.locations().get(&message.from) == Some(&self.peer.node_id);
@@ -147,7 +147,7 @@ impl InboundConnection {
         let (answers, run) = (self.responses.clone(), self.peer.run);
         spawn_temporary("peer call", async move {
             let answer = unary::handle_unary(&group, message, run).await;
-            // The connection may be gone by now; the peer asks again.
+            // The connection may have ended; the peer then retries.
             let _ = answers.send(answer).await;
             drop(permit);
         });
@@ -158,7 +158,7 @@ impl InboundConnection {
     }
 }
 
-/// Puts whatever answers are ready into one frame.
+/// Coalesces ready responses into one frame.
 async fn send_responses(
     host: GroupManager,
     mut collected: mpsc::Receiver<RaftMessage>,

@@ -1,4 +1,4 @@
-//! Snapshots, sent in chunks over a call of their own so that they do not hold up the shared stream.
+//! Snapshots, sent in chunks over a separate call so that they do not delay the shared stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::group::DISK_IS_FULL;
 use crate::group_manager::GroupManager;
 use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote, decode, decode_meta, encode, encode_meta};
 
-/// Longest silence between two chunks.
+/// Maximum delay between two chunks.
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest snapshot taken in, in bytes: far above the budget for a million holds, far below a node's memory.
+/// Largest snapshot accepted, in bytes: far above the size of a million holds, far below a node's memory.
 const MAX_SNAPSHOT_BYTES: usize = 4 * 1024 * 1024 * 1024;
 
 /// Sends a snapshot and waits until it is installed.
@@ -53,7 +53,7 @@ pub(crate) async fn send(
     }
 }
 
-/// Takes a snapshot in and installs it.
+/// Receives a snapshot and installs it.
 pub(crate) async fn receive(
     host: &GroupManager,
     mut stream: Streaming<SnapshotChunk>,
@@ -74,7 +74,7 @@ pub(crate) async fn receive(
     let _turn = host.snapshot_permit().await;
     let vote: Vote = decode(&header.vote).map_err(damaged)?;
     let (meta, state) = decode_meta(&header.meta).map_err(damaged)?;
-    // A replica that took it in could not go on: it stays as it is.
+    // A replica that installed it could not continue, so it keeps its state.
     state.check(group.known_rules()).map_err(|error| Status::failed_precondition(error.to_string()))?;
     let mut chunks = Vec::new();
     let mut bytes = 0;

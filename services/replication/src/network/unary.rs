@@ -1,4 +1,4 @@
-//! Answers to messages that stand alone: votes, heartbeats, transfers.
+//! Handles unary messages: votes, heartbeats, transfers.
 
 use bytes::Bytes;
 use holdfast_proto::internal::{Kind, RaftMessage};
@@ -9,8 +9,7 @@ use crate::group::Group;
 use crate::leader_death::LeaderDeath;
 use crate::types::{TypeConfig, decode, decode_append, encode};
 
-/// Asks the replica and makes the answer.
-/// It came from that run of the asker.
+/// Passes the message, sent by process run `run`, to the replica and builds the response.
 pub(crate) async fn handle_unary(group: &Group, message: RaftMessage, run: u64) -> RaftMessage {
     let call = message.call;
     let result = match message.kind() {
@@ -27,12 +26,12 @@ pub(crate) async fn handle_unary(group: &Group, message: RaftMessage, run: u64) 
     }
 }
 
-/// An answer with a body.
+/// Builds a response with a body.
 pub(crate) fn response(call: u64, body: Bytes) -> RaftMessage {
     RaftMessage { call, kind: Kind::Answer.into(), body, ..RaftMessage::default() }
 }
 
-/// A refusal; the asker treats it like a broken connection.
+/// Builds an error response; the peer treats it like a broken connection.
 pub(crate) fn error(call: u64, reason: &str) -> RaftMessage {
     let body = Bytes::copy_from_slice(reason.as_bytes());
     RaftMessage { call, kind: Kind::Error.into(), body, ..RaftMessage::default() }
@@ -42,8 +41,8 @@ fn damaged(error: WireError) -> String {
     error.to_string()
 }
 
-/// A replica that restarted less than a lease ago keeps silent: it may have granted a lease that it does not remember.
-/// A vote of a leader's own transfer is no danger to that leader.
+/// Response of a replica restarted less than a lease ago: it may have granted a lease that it no longer knows. A vote
+/// in a leader's own transfer is no danger to that leader.
 const HOLDOFF: &str = "restarted less than a lease ago; neither votes nor stands yet";
 
 async fn vote(group: &Group, body: &[u8]) -> Result<Bytes, String> {
