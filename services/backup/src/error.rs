@@ -1,12 +1,12 @@
-//! Why a backup is refused.
+//! Errors of a backup.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A backup can't be written or read. The message says what to do.
+/// A backup can't be written or read. The message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Something is there already.
+    /// The target already exists.
     #[error("{}: is there already; choose a new directory, nothing is overwritten", .0.display())]
     Exists(PathBuf),
     /// There is no manifest.
@@ -14,7 +14,7 @@ pub enum BackupError {
         "{}: has no manifest.json, so it is no backup, or one that was cut short; use another one", .0.display()
     )]
     NoManifest(PathBuf),
-    /// It was made by another version.
+    /// Another version made it.
     #[error(
         "{}: is a backup of format {found}, and this program reads format {known}; use the version that made it",
         path.display()
@@ -24,15 +24,15 @@ pub enum BackupError {
         path: PathBuf,
         /// Its format.
         found: u64,
-        /// The one that is known here.
+        /// The format that this program reads.
         known: u64,
     },
-    /// A file is not as it was written.
+    /// A file differs from what was written.
     #[error("{}: {what}; the backup was cut short or altered: use another one", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
     /// The shard is not in the backup.
@@ -46,14 +46,14 @@ pub enum BackupError {
         /// The shard.
         shard: String,
     },
-    /// The system refused.
+    /// An I/O error.
     #[error("{}: cannot be {action}: {reason}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// What the system said.
+        /// The I/O error.
         reason: io::Error,
     },
 }

@@ -1,12 +1,12 @@
-//! Backups as files: one for the state of each shard, and a manifest that says what belongs together.
+//! Backups as files: one for the state of each shard, and a manifest that ties them together.
 //!
-//! Purpose: write a backup so that it is there whole or not at all, and read it so that nothing of one that was cut
-//! short, altered or made by another version is ever used.
+//! Purpose: write a backup so that it exists completely or not at all, and never use any part of a backup that is
+//! truncated, altered or of another version.
 //!
-//! Invariant: a directory has a manifest only when every file that it names is complete and on disk; each file's length
-//! and SHA-256 are in the manifest, and the manifest's own are in it too.
+//! Invariant: a directory has a manifest only when every file that it names is complete and on disk. The manifest
+//! contains each file's length and SHA-256, and its own checksum.
 //!
-//! Deliberately unknown here: what states mean, where they come from, what becomes of them.
+//! Deliberately unknown here: the meaning, origin and use of the states.
 
 mod error;
 mod manifest;

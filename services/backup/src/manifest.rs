@@ -1,26 +1,26 @@
-//! What belongs to a backup.
+//! The manifest of a backup.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The format that is written; others are refused.
+/// The written format; other formats are rejected.
 pub const FORMAT: u64 = 1;
 
 pub(crate) const MANIFEST_FILE: &str = "manifest.json";
 
-/// What a backup has, and of what cluster.
+/// The contents of a backup, and its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// [`FORMAT`].
     pub format: u64,
-    /// Another one for each backup.
+    /// Unique for each backup.
     pub id: String,
-    /// When it was begun, in RFC 3339.
+    /// Start time, in RFC 3339.
     pub made_at: String,
     /// The cluster's public name.
     pub cluster_id: String,
-    /// The version of the cluster config then.
+    /// The version of the cluster config at that time.
     pub config_version: u64,
     /// Every shard once.
     pub shards: Vec<ShardFile>,
@@ -42,7 +42,7 @@ pub struct ShardFile {
     pub term: u64,
     /// The index of that entry.
     pub index: u64,
-    /// The rules by which the shard applies its next entry; 1 in a backup of before there were others.
+    /// The rules of the shard's next entry; 1 in backups from before other rules existed.
     #[serde(default = "first_rules", skip_serializing_if = "are_first")]
     pub rules: u16,
     /// The first key that the shard owns.
@@ -55,19 +55,19 @@ fn first_rules() -> u16 {
     1
 }
 
-/// They are left out, as they were before there were others: the checksum of the manifest is of its text.
+/// The first rules are omitted, as in backups from before other rules existed: the manifest's checksum covers its text.
 fn are_first(rules: &u16) -> bool {
     *rules == first_rules()
 }
 
-/// The manifest as it is written: with the checksum of its own text.
+/// The manifest as written, with the checksum of its own text.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ChecksummedManifest {
     pub(crate) manifest: Manifest,
     pub(crate) sha256: String,
 }
 
-/// What is read of one of any format.
+/// The part that is decoded from a manifest of any format.
 #[derive(Deserialize)]
 pub(crate) struct FormatProbe {
     pub(crate) manifest: ManifestFormat,
@@ -79,7 +79,7 @@ pub(crate) struct ManifestFormat {
 }
 
 impl Manifest {
-    /// SHA-256 over the manifest without white space.
+    /// Returns the SHA-256 of the manifest without white space.
     pub(crate) fn checksum(&self) -> String {
         // Strings, integers and lists always have a JSON form.
         let text = serde_json::to_vec(self).expect("a manifest has no value that JSON cannot express");

@@ -1,4 +1,4 @@
-//! Reading a backup.
+//! Reads a backup.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::BackupError;
 use crate::manifest::{ChecksummedManifest, FORMAT, FormatProbe, MANIFEST_FILE, Manifest, ShardFile};
 
-/// A backup whose manifest is in order. Its files are checked when they are read.
+/// A backup with a valid manifest. Its files are checked when they are read.
 #[derive(Debug)]
 pub struct Backup {
     path: PathBuf,
@@ -21,7 +21,7 @@ impl Backup {
     /// Reads and checks the manifest.
     ///
     /// # Errors
-    /// When there is none, it is of another format, or it was altered.
+    /// When it is missing, of another format, or altered.
     pub fn open(path: &Path) -> Result<Self, BackupError> {
         let file = path.join(MANIFEST_FILE);
         let text = match fs::read(&file) {
@@ -41,24 +41,24 @@ impl Backup {
         Ok(Self { path: path.to_owned(), manifest: sealed.manifest })
     }
 
-    /// What it has.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What it has of a shard.
+    /// Returns the manifest's item for a shard.
     ///
     /// # Errors
-    /// When that is nothing.
+    /// When the backup does not contain the shard.
     pub fn shard_file(&self, shard: &str) -> Result<&ShardFile, BackupError> {
         let found = self.manifest.shards.iter().find(|file| file.shard == shard);
         found.ok_or_else(|| BackupError::ShardNotFound { path: self.path.clone(), shard: shard.to_owned() })
     }
 
-    /// The state of a shard, in the chunks that were written.
+    /// Returns the state of a shard, in the chunks that were written.
     ///
     /// # Errors
-    /// When the file is missing, or is not as it was written.
+    /// When the file is missing, or differs from what was written.
     pub fn chunks(&self, about: &ShardFile) -> Result<Vec<Bytes>, BackupError> {
         let path = self.path.join(&about.file);
         if about.file.contains('/') {
@@ -83,7 +83,7 @@ impl Backup {
         Ok(chunks)
     }
 
-    /// Reads everything, and so checks everything.
+    /// Reads and thereby checks everything.
     ///
     /// # Errors
     /// As [`Self::chunks`].

@@ -1,4 +1,4 @@
-//! Writing a backup.
+//! Writes a backup.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{BufWriter, Write};
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::BackupError;
 use crate::manifest::{ChecksummedManifest, FORMAT, MANIFEST_FILE, Manifest, ShardFile};
 
-/// A backup that is being written, beside the place where it will be. Nothing is there before [`BackupWriter::finish`].
+/// A backup being written, next to its target path. The target does not exist before [`BackupWriter::finish`].
 #[derive(Debug)]
 pub struct BackupWriter {
     target: PathBuf,
@@ -19,10 +19,10 @@ pub struct BackupWriter {
 }
 
 impl BackupWriter {
-    /// Begins a backup, in a directory beside the target, readable by its owner only: it has secrets of tenants.
+    /// Starts a backup, in a directory next to the target, readable by its owner only: it contains tenants' secrets.
     ///
     /// # Errors
-    /// When the target is there already, or nothing can be written beside it.
+    /// When the target already exists, or its parent directory is not writable.
     pub fn create(target: &Path, cluster_id: &str, config_version: u64, made_at: String) -> Result<Self, BackupError> {
         if target.exists() {
             return Err(BackupError::Exists(target.to_owned()));
@@ -30,7 +30,7 @@ impl BackupWriter {
         let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let draft = target.with_file_name(format!("{name}.partial"));
         if draft.exists() {
-            // Left behind by a run that was interrupted; it never had a manifest.
+            // An interrupted run left it behind; it never had a manifest.
             fs::remove_dir_all(&draft).map_err(BackupError::io(&draft, "removed"))?;
         }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&draft);
@@ -46,11 +46,11 @@ impl BackupWriter {
         Ok(Self { target: target.to_owned(), draft, manifest })
     }
 
-    /// Writes the state of a shard. Of `about` the file's name, length and checksum are filled in here. Answers with the
-    /// length, in bytes.
+    /// Writes the state of a shard, and fills in the file's name, length and checksum in `about`. Returns the length,
+    /// in bytes.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the state can't be written.
     pub fn add_shard(&mut self, mut about: ShardFile, chunks: &[impl AsRef<[u8]>]) -> Result<u64, BackupError> {
         about.file = format!("{}.state", about.shard);
         let path = self.draft.join(&about.file);
@@ -73,10 +73,10 @@ impl BackupWriter {
         Ok(out.bytes)
     }
 
-    /// Writes the manifest and puts the backup where it belongs, on disk and whole.
+    /// Writes the manifest and moves the backup to its target, durable and complete.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the backup can't be written.
     pub fn finish(self) -> Result<Manifest, BackupError> {
         let sealed = ChecksummedManifest { sha256: self.manifest.checksum(), manifest: self.manifest };
         let path = self.draft.join(MANIFEST_FILE);

@@ -1,4 +1,4 @@
-//! How a shard bound is written in a config: a string of 8 hex digits.
+//! Encoding of a shard bound in a config: a string of 8 hex digits.
 
 use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer, Serializer};

@@ -1,4 +1,4 @@
-//! The cluster config as it is written in `cluster_config.json`.
+//! The cluster config, as stored in `cluster_config.json`.
 
 use std::fs;
 use std::path::Path;
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Application, ConfigError};
 
-/// The topology of a cluster. Values made by [`ClusterConfig::load`], [`ClusterConfig::from_json`] and
-/// [`ClusterConfig::generate`] are valid; others are after [`ClusterConfig::validate`].
+/// The topology of a cluster. Values from [`ClusterConfig::load`], [`ClusterConfig::from_json`] and
+/// [`ClusterConfig::generate`] are valid; check others with [`ClusterConfig::validate`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterConfig {
-    /// Rises with each change.
+    /// Increases with each change.
     pub version: u64,
-    /// The processes that keep replicas.
+    /// The nodes that host replicas.
     pub nodes: Vec<Node>,
     /// Each of [`Application::ALL`] once.
     pub applications: Vec<ApplicationConfig>,
-    /// Replica ids below it were used, also by replicas that are gone, and are never used again. When absent the ids in
-    /// the config are all that were ever used.
+    /// Replica ids below this were used, including by removed replicas, and are never reused. When absent, the config
+    /// contains all ids ever used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_replica_id: Option<u64>,
-    /// The highest rules that shards may be raised to, once every one of their replicas knows them. When absent shards go
-    /// on by the rules of their logs.
+    /// The highest rules that shards may be raised to, once all their replicas know them. When absent, shards keep the
+    /// rules of their logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<u16>,
 }
 
-/// A process that keeps replicas.
+/// A process that hosts replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Like `nd_1`; unique.
+    /// An id like `nd_1`; unique.
     pub id: String,
-    /// Where its peers and the gateways reach it: `host:port`.
+    /// The address for its peers and the gateways: `host:port`.
     pub address: String,
 }
 
@@ -42,11 +42,11 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationConfig {
-    /// Which.
+    /// The application.
     pub name: Application,
-    /// How many replicas each shard has.
+    /// The number of replicas of each shard.
     pub replication_factor: u32,
-    /// Together they own every key once.
+    /// Together they own every key exactly once.
     pub shards: Vec<Shard>,
 }
 
@@ -54,7 +54,7 @@ pub struct ApplicationConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
-    /// Like `locks_03`; unique in the config.
+    /// An id like `locks_03`; unique in the config.
     pub id: String,
     /// The first key it owns.
     #[serde(with = "crate::bound")]
@@ -62,7 +62,7 @@ pub struct Shard {
     /// The last key it owns.
     #[serde(with = "crate::bound")]
     pub upper_bound: u32,
-    /// One on each of as many nodes as the replication factor says; while a replica moves, one more.
+    /// On distinct nodes, as many as the replication factor; while a replica moves, one more.
     pub replicas: Vec<Replica>,
 }
 
@@ -70,9 +70,9 @@ pub struct Shard {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replica {
-    /// Unique in the config, and never used again for another shard or node.
+    /// Unique in the config, and never reused for another shard or node.
     pub id: u64,
-    /// The node that keeps it.
+    /// The node that hosts it.
     pub node_id: String,
 }
 
@@ -80,7 +80,7 @@ impl ClusterConfig {
     /// Reads and validates a config file.
     ///
     /// # Errors
-    /// When the file cannot be read, is not JSON of the right shape, or is refused by [`Self::validate`].
+    /// When the file can't be read, is not JSON of the right shape, or fails [`Self::validate`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let text =
@@ -91,7 +91,7 @@ impl ClusterConfig {
     /// Reads and validates a config.
     ///
     /// # Errors
-    /// When the text is not JSON of the right shape, or is refused by [`Self::validate`].
+    /// When the text is not JSON of the right shape, or fails [`Self::validate`].
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let config: Self = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
@@ -105,7 +105,7 @@ impl ClusterConfig {
         Ok(config)
     }
 
-    /// Writes the config, always the same text for the same config, with a newline at the end.
+    /// Encodes the config; the text is deterministic and ends with a newline.
     pub fn to_json(&self) -> String {
         // Strings, integers and lists always have a JSON form, so that only a failing writer could be an error here.
         let mut text = serde_json::to_string_pretty(self).expect("a config has no value that JSON cannot express");
@@ -113,18 +113,18 @@ impl ClusterConfig {
         text
     }
 
-    /// The shards of an application. A valid config has them for all three.
+    /// Returns the shards of an application. A valid config has them for all three.
     pub fn application(&self, name: Application) -> Option<&ApplicationConfig> {
         self.applications.iter().find(|application| application.name == name)
     }
 
-    /// The node of that id.
+    /// Returns the node with this id.
     pub fn node(&self, id: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.id == id)
     }
 }
 
-/// The path of a shape error; the whole text has none.
+/// Returns the path of a shape error, or "the config" if the error concerns the whole text.
 fn describe_path(path: &serde_path_to_error::Path) -> String {
     if path.iter().next().is_none() { "the config".to_owned() } else { path.to_string() }
 }

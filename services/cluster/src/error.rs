@@ -1,54 +1,54 @@
-//! Why a cluster config is refused.
+//! Errors of a cluster config.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A cluster config that cannot be used. Nothing was changed.
+/// A cluster config is unusable. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
+    /// The file can't be read.
     #[error("cluster config {}: cannot be read: {reason}", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         reason: io::Error,
     },
-    /// The file was read, and what it says is refused.
+    /// The file's content is invalid.
     #[error("cluster config {}: {reason}", path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The cause.
         reason: Box<ConfigError>,
     },
     /// The text is not JSON of the right shape.
     #[error("{place}: {problem}")]
     Malformed {
-        /// Where, like `applications[2].shards[3].lower_bound`.
+        /// The location, like `applications[2].shards[3].lower_bound`.
         place: String,
-        /// What is wrong, with line and column.
+        /// The problem, with line and column.
         problem: String,
     },
-    /// The config is well-formed and makes no usable cluster.
+    /// The config is well-formed but describes no usable cluster.
     #[error("{place}: {problem}; {remedy}")]
     Invalid {
-        /// Where, like `applications[2].shards[3].lower_bound`.
+        /// The location, like `applications[2].shards[3].lower_bound`.
         place: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
 }
 
 impl ConfigError {
-    /// A finding of [`crate::ClusterConfig::validate`] and its kin.
+    /// Creates an error of [`crate::ClusterConfig::validate`] and similar checks.
     pub(crate) fn invalid(place: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Invalid { place: place.into(), problem: problem.into(), remedy: remedy.into() }
     }
 
-    /// Where in the config the problem is, when it is about a place in it.
+    /// Returns the location of the problem in the config, if it has one.
     pub fn field_path(&self) -> Option<&str> {
         match self {
             Self::Unreadable { .. } => None,

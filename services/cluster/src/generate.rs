@@ -1,14 +1,14 @@
-//! Making a config: equal ranges, replicas spread evenly over the nodes.
+//! Generates a config: equal ranges, replicas spread evenly over the nodes.
 
 use crate::{Application, ApplicationConfig, ClusterConfig, ConfigError, Node, Replica, Shard};
 
 impl ClusterConfig {
-    /// Makes a config of version 1 from nodes given as (id, address). `Accounts` gets one shard, the other applications
-    /// `shards_per_application` each, of equal ranges. The replicas of neighbouring shards begin at neighbouring nodes,
-    /// so that each node is first in about as many shards as any other.
+    /// Generates a config of version 1 from nodes given as (id, address). `Accounts` gets one shard, the other
+    /// applications `shards_per_application` each, of equal ranges. The replicas of neighbouring shards start at
+    /// neighbouring nodes, so that each node is first in about as many shards as any other.
     ///
     /// # Errors
-    /// When no valid config comes of it, e.g. with fewer nodes than the replication factor or no shards.
+    /// When the parameters yield no valid config, e.g. fewer nodes than the replication factor or no shards.
     pub fn generate(
         nodes: Vec<(String, String)>,
         shards_per_application: u32,
@@ -46,10 +46,10 @@ impl ClusterConfig {
     }
 }
 
-/// The bounds of range `index` of `count` equal ones, both inclusive.
+/// Returns the bounds of range `index` of `count` equal ones, both inclusive.
 fn range(index: u32, count: u32) -> (u32, u32) {
     let start = |index: u32| (u64::from(index) << 32) / u64::from(count);
-    // `index < count` bounds the first below 2^32 and the second at 2^32, from which one is taken.
+    // `index < count` keeps the first below 2^32 and the second at most 2^32, from which one is subtracted.
     (start(index) as u32, (start(index + 1) - 1) as u32)
 }
 

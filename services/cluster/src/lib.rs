@@ -1,13 +1,13 @@
-//! The topology of a cluster: which shards there are, which keys they own and which nodes keep their replicas.
+//! The topology of a cluster: its shards, the keys that they own and the nodes that host their replicas.
 //!
-//! Purpose: read, check and write `cluster_config.json`, hash an account and a namespace to a shard key, and find the
-//! shard of a key.
+//! Purpose: read, validate and write `cluster_config.json`, hash an account and a namespace to a shard key, and find
+//! the shard of a key.
 //!
-//! Invariant: a [`ShardMap`] exists only for a config that passed [`ClusterConfig::validate`], so every key of every
-//! application has exactly one shard, and every replica exactly one node.
+//! Invariant: a [`ShardMap`] exists only for a config that passed [`ClusterConfig::validate`]. Every key of every
+//! application therefore has exactly one shard, and every replica exactly one node.
 //!
-//! Deliberately unknown here: who leads a shard, whether a node is up, what a shard stores, and how accounts and
-//! namespaces look beyond the bytes that are hashed.
+//! Deliberately unknown here: leaders, node liveness, the content of shards, and the form of accounts and namespaces
+//! beyond the bytes that are hashed.
 
 mod bound;
 mod config;

@@ -1,13 +1,13 @@
-//! The next config of a cluster of which one node has lost its data.
+//! The next config of a cluster in which one node has lost its data.
 
 use crate::{ClusterConfig, ConfigError};
 
 impl ClusterConfig {
-    /// The next version, in which every replica of a node has an id that was never used: with an empty data directory
-    /// the node gets them all from its peers.
+    /// Returns the next version, in which every replica of a node has an id that was never used: with an empty data
+    /// directory, the node receives them all from its peers.
     ///
     /// # Errors
-    /// When there is no such node, it has no replicas, or a shard has no other replica to get its data from.
+    /// When there is no such node, it has no replicas, or a shard has no other replica to copy from.
     pub fn rebuild_node(&self, node: &str) -> Result<Self, ConfigError> {
         if self.node(node).is_none() {
             return Err(self.unknown_node(node));
@@ -56,7 +56,7 @@ mod tests {
         for other in ["nd_1", "nd_3"] {
             assert_eq!(replicas(&next, other), replicas(&first, other));
         }
-        // Once more, and the ids of before do not come back.
+        // After a second rebuild, earlier ids are not reused.
         assert_eq!(replicas(&next.rebuild_node("nd_2").unwrap(), "nd_2"), (37..=45).collect::<Vec<u64>>());
     }
 

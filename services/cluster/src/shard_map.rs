@@ -1,44 +1,44 @@
-//! Finding shards by key and by id, and replicas by node and by id.
+//! Finds shards by key and by id, and replicas by node and by id.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{Application, ClusterConfig, ConfigError, Node, Replica, Shard, shard_key};
 
-/// A valid config, indexed. Look-ups by key cost a binary search, all others a hash.
+/// A valid, indexed config. A look-up by key costs a binary search, any other a hash.
 #[derive(Clone, Debug)]
 pub struct ShardMap {
     config: ClusterConfig,
-    /// Of each application its shards in order of their bounds.
+    /// The shards of each application, in order of their bounds.
     ranges: BTreeMap<Application, Vec<ShardIndex>>,
     shards: HashMap<String, ShardIndex>,
     replicas: HashMap<u64, ReplicaIndex>,
     nodes: HashMap<String, usize>,
 }
 
-/// Where a shard is in the config.
+/// The index of a shard in the config.
 #[derive(Clone, Copy, Debug)]
 struct ShardIndex {
     application: usize,
     shard: usize,
 }
 
-/// Where a replica is in the config.
+/// The index of a replica in the config.
 #[derive(Clone, Copy, Debug)]
 struct ReplicaIndex {
     shard: ShardIndex,
     replica: usize,
 }
 
-/// A replica with all that is known about it.
+/// A replica with its shard and node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaLocation<'a> {
-    /// What its shard holds.
+    /// The application of its shard.
     pub application: Application,
     /// Its shard.
     pub shard: &'a Shard,
     /// The replica itself.
     pub replica: &'a Replica,
-    /// The node that keeps it.
+    /// The node that hosts it.
     pub node: &'a Node,
 }
 
@@ -46,7 +46,7 @@ impl ShardMap {
     /// Indexes a config.
     ///
     /// # Errors
-    /// When [`ClusterConfig::validate`] refuses it.
+    /// When the config fails [`ClusterConfig::validate`].
     pub fn new(config: ClusterConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let mut ranges = BTreeMap::new();
@@ -69,45 +69,46 @@ impl ShardMap {
         Ok(Self { config, ranges, shards, replicas, nodes })
     }
 
-    /// The config as it was given.
+    /// Returns the config as given.
     pub fn config(&self) -> &ClusterConfig {
         &self.config
     }
 
-    /// The shard that owns a key.
+    /// Returns the shard that owns a key.
     pub fn shard_for(&self, application: Application, key: u32) -> &Shard {
         let ranges = &self.ranges[&application];
         let after = ranges.partition_point(|at| self.shard_at(*at).lower_bound <= key);
-        // The config is valid: some shard begins at key 0, so `after` is at least 1, and that shard owns the key.
+        // The config is valid: some shard begins at key 0, so `after` is at least 1, and the preceding shard owns the
+        // key.
         self.shard_at(ranges[after - 1])
     }
 
-    /// The shard of an account, or of a namespace of it: [`shard_key`], then [`Self::shard_for`].
+    /// Returns the shard of an account, or of one of its namespaces: [`shard_key`], then [`Self::shard_for`].
     pub fn shard_of(&self, application: Application, account: u64, namespace: &str) -> &Shard {
         self.shard_for(application, shard_key(application, account, namespace))
     }
 
-    /// The shard of that id.
+    /// Returns the shard with this id.
     pub fn shard(&self, shard_id: &str) -> Option<&Shard> {
         self.shards.get(shard_id).map(|at| self.shard_at(*at))
     }
 
-    /// What the shard of that id holds.
+    /// Returns the application of the shard with this id.
     pub fn application_of(&self, shard_id: &str) -> Option<Application> {
         self.shards.get(shard_id).map(|at| self.config.applications[at.application].name)
     }
 
-    /// The shards of an application in order of their bounds.
+    /// Returns the shards of an application in order of their bounds.
     pub fn shards(&self, application: Application) -> impl ExactSizeIterator<Item = &Shard> {
         self.ranges[&application].iter().map(|at| self.shard_at(*at))
     }
 
-    /// The replica of that id.
+    /// Returns the replica with this id.
     pub fn replica(&self, replica_id: u64) -> Option<ReplicaLocation<'_>> {
         self.replicas.get(&replica_id).map(|at| self.replica_location(*at))
     }
 
-    /// All replicas that a node keeps, in order of applications and bounds; none for an unknown node.
+    /// Returns all replicas on a node, in order of applications and bounds; none for an unknown node.
     pub fn replicas_of_node(&self, node_id: &str) -> Vec<ReplicaLocation<'_>> {
         let shards = self.ranges.values().flatten();
         shards
@@ -119,12 +120,12 @@ impl ShardMap {
             .collect()
     }
 
-    /// The node of that id.
+    /// Returns the node with this id.
     pub fn node(&self, node_id: &str) -> Option<&Node> {
         self.nodes.get(node_id).map(|index| &self.config.nodes[*index])
     }
 
-    /// Where to reach the node that keeps a replica.
+    /// Returns the address of the node that hosts a replica.
     pub fn address_of_replica(&self, replica_id: u64) -> Option<&str> {
         self.replica(replica_id).map(|place| place.node.address.as_str())
     }

@@ -1,18 +1,18 @@
-//! Checking a new config against the one before it.
+//! Checks a new config against its predecessor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Application, ClusterConfig, ConfigError, Shard};
 
 impl ClusterConfig {
-    /// Checks that `next` may follow this config: it is valid, its version is higher, no replica id comes back for
-    /// another shard or node, rules don't go back, and every shard keeps its application and its keys (nothing moves keys between shards, so
-    /// a changed bound would lose what is stored under them).
+    /// Checks that `next` may follow this config: it is valid, its version is higher, no replica id is reused for
+    /// another shard or node, the rules do not decrease, and every shard keeps its application and its keys. Nothing
+    /// moves keys between shards, so a changed bound would lose the data stored under them.
     ///
-    /// Places in errors are those of `next`, or of this config for what is missing there.
+    /// Locations in errors are those of `next`, or of this config for items missing there.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for the first thing that is wrong.
+    /// [`ConfigError::Invalid`] for the first problem.
     pub fn check_transition(&self, next: &Self) -> Result<(), ConfigError> {
         next.validate()?;
         if next.version <= self.version {
@@ -28,7 +28,7 @@ impl ClusterConfig {
         self.check_new_replicas(next)
     }
 
-    /// The lowest replica id that was never used, as far as this config tells.
+    /// Returns the lowest replica id that was never used, according to this config.
     pub fn first_unused_replica(&self) -> u64 {
         let highest = located_shards(self).flat_map(|placed| &placed.shard.replicas).map(|replica| replica.id).max();
         self.next_replica_id.unwrap_or(0).max(highest.unwrap_or(0) + 1)
@@ -59,7 +59,7 @@ impl ClusterConfig {
         Ok(())
     }
 
-    /// Shards may have been raised to what was allowed, and never go back.
+    /// Shards may already use the allowed rules, and rules never decrease.
     fn check_rules(&self, next: &Self) -> Result<(), ConfigError> {
         if next.rules >= self.rules {
             return Ok(());
@@ -120,7 +120,7 @@ impl ClusterConfig {
     }
 }
 
-/// A shard with where it stands.
+/// A shard with its location in the config.
 struct LocatedShard<'a> {
     place: String,
     application: Application,
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_replica_may_move_only_under_a_new_id() {
-        // Of the Accounts shard nd_1 to nd_3 keep the replicas 1 to 3.
+        // Replicas 1 to 3 of the Accounts shard are on nd_1 to nd_3.
         assert_eq!(
             invalid_field(|next| next.applications[0].shards[0].replicas[0].node_id = "nd_4".to_owned()),
             "applications[0].shards[0].replicas[0].id"

@@ -1,16 +1,16 @@
-//! The steps by which a running cluster changes: each makes the next version of its config.
+//! The steps of changing a running cluster: each creates the next version of its config.
 //!
-//! A replica moves in two steps. First its shard has one replica more, on the new node; once that one is a voter with
-//! all data, the one on the old node is taken out. So no step leaves a shard with fewer copies than before, and each can
-//! be repeated, or undone by taking the other one out.
+//! A replica moves in two steps. First its shard gets an additional replica on the new node; once that is a voter with
+//! all data, the replica on the old node is removed. No step therefore leaves a shard with fewer copies than before,
+//! and each can be repeated, or undone by removing the other replica.
 
 use crate::{ClusterConfig, ConfigError, Node, Replica, Shard};
 
 impl ClusterConfig {
-    /// The next version, with one node more, which keeps nothing yet.
+    /// Returns the next version, with an additional, empty node.
     ///
     /// # Errors
-    /// When the id or the address is taken or malformed.
+    /// When the id or the address is already used or malformed.
     pub fn add_node(&self, id: &str, address: &str) -> Result<Self, ConfigError> {
         let mut next = self.next_version()?;
         next.nodes.push(Node { id: id.to_owned(), address: address.to_owned() });
@@ -18,10 +18,10 @@ impl ClusterConfig {
         Ok(next)
     }
 
-    /// The next version, without a node that keeps nothing any more.
+    /// Returns the next version, without an empty node.
     ///
     /// # Errors
-    /// When there is no such node, or it still keeps replicas.
+    /// When there is no such node, or it still hosts replicas.
     pub fn remove_node(&self, id: &str) -> Result<Self, ConfigError> {
         let kept = self.shards().filter(|shard| shard.replica_on(id).is_some()).count();
         if kept > 0 {
@@ -37,10 +37,10 @@ impl ClusterConfig {
         Ok(next)
     }
 
-    /// The next version, in which a shard has one more replica, on that node.
+    /// Returns the next version, in which a shard has an additional replica on this node.
     ///
     /// # Errors
-    /// When there is no such shard or node, the node has a replica of it, or the shard has one too many already.
+    /// When there is no such shard or node, the node has a replica of it, or the shard already has an additional one.
     pub fn add_replica(&self, shard: &str, node: &str) -> Result<Self, ConfigError> {
         self.add_replicas(&[(shard.to_owned(), node.to_owned())])
     }
@@ -65,7 +65,7 @@ impl ClusterConfig {
         Ok(next)
     }
 
-    /// The next version, in which a shard has no replica on that node.
+    /// Returns the next version, in which a shard has no replica on this node.
     ///
     /// # Errors
     /// When there is none, or the shard would have too few.
@@ -92,17 +92,17 @@ impl ClusterConfig {
         Ok(next)
     }
 
-    /// The next version, in which shards may be raised to those rules.
+    /// Returns the next version, in which shards may be raised to these rules.
     ///
     /// # Errors
-    /// When higher ones were allowed already.
+    /// When higher ones were already allowed.
     pub fn allow_rules(&self, rules: u16) -> Result<Self, ConfigError> {
         let next = Self { rules: Some(rules), ..self.next_version()? };
         self.check_transition(&next)?;
         Ok(next)
     }
 
-    /// Every shard, application by application.
+    /// Returns every shard, application by application.
     pub fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.applications.iter().flat_map(|application| &application.shards)
     }
@@ -129,7 +129,7 @@ impl ClusterConfig {
 }
 
 impl Shard {
-    /// Its replica on that node.
+    /// Returns its replica on this node.
     pub fn replica_on(&self, node: &str) -> Option<&Replica> {
         self.replicas.iter().find(|replica| replica.node_id == node)
     }

@@ -1,18 +1,18 @@
-//! Refusing configs that make no usable cluster, with the place of the first thing that is wrong.
+//! Rejects unusable configs, with the location of the first problem.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::{Application, ApplicationConfig, ClusterConfig, ConfigError, Node, Shard};
 
-/// Length of a node or shard id, in bytes.
+/// Longest node or shard id, in bytes.
 pub const MAX_ID_BYTES: usize = 64;
-/// The greatest replica id and version, so that both are exact as JSON numbers everywhere.
+/// The greatest replica id and version: both are exact as JSON numbers everywhere.
 pub const MAX_REPLICA_ID: u64 = (1 << 53) - 1;
-/// Shards of one application.
+/// Maximum shards of one application.
 pub const MAX_SHARDS_PER_APPLICATION: usize = 4_096;
 
-/// Where each id that must not repeat was first seen.
+/// The first location of each id that must be unique.
 #[derive(Default)]
 struct SeenIds<'a> {
     shards: BTreeMap<&'a str, String>,
@@ -20,11 +20,11 @@ struct SeenIds<'a> {
 }
 
 impl ClusterConfig {
-    /// Checks that every key of every application has exactly one shard, every shard its replicas on different known
-    /// nodes, that no id repeats, and that addresses can be dialled.
+    /// Checks that every key of every application has exactly one shard, that every shard has its replicas on different
+    /// known nodes, that no id repeats, and that addresses are dialable.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for the first thing that is wrong, with its place and what to do.
+    /// [`ConfigError::Invalid`] for the first problem, with its location and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.version == 0 || self.version > MAX_REPLICA_ID {
             return Err(ConfigError::invalid(
@@ -60,7 +60,7 @@ fn check_next_replica_id(next: Option<u64>, seen: &SeenIds<'_>) -> Result<(), Co
     Err(ConfigError::invalid("next_replica_id", format!("is {next}, and {place} is {highest}"), remedy))
 }
 
-/// Refuses sizes that `generate` cannot work with.
+/// Rejects sizes that `generate` does not support.
 pub(crate) fn check_size(nodes: &[Node], shards: u32, replication_factor: u32) -> Result<(), ConfigError> {
     check_nodes(nodes)?;
     check_size_at("applications[1]", nodes, shards as usize, replication_factor)
@@ -188,7 +188,7 @@ fn check_shard<'a>(
 fn check_ranges(place: &str, shards: &[Shard]) -> Result<(), ConfigError> {
     let mut sorted: Vec<(usize, &Shard)> = shards.iter().enumerate().collect();
     sorted.sort_by_key(|(_, shard)| shard.lower_bound);
-    // The first key that no shard up to here owns, as u64 because it ends at 2^32.
+    // The first key that no shard so far owns, as u64 because it ends at 2^32.
     let mut expected = 0_u64;
     let mut before: Option<usize> = None;
     for &(index, shard) in &sorted {
@@ -249,7 +249,7 @@ fn check_id(place: &str, id: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// An address is an IP address (of version 6 in brackets) or a host name, and a port.
+/// Checks that an address is an IP address (version 6 in brackets) or a host name, and a port.
 fn check_address(place: &str, address: &str) -> Result<(), ConfigError> {
     let dialable = match address.parse::<SocketAddr>() {
         Ok(socket) => socket.port() != 0 && !socket.ip().is_unspecified(),
@@ -274,7 +274,7 @@ fn is_host_name(host: &str) -> bool {
             && !label.ends_with('-')
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
-    // What ends in a number is an address of version 4, and a malformed one, since it did not parse as such.
+    // A host that ends in a number is a malformed IPv4 address, since it did not parse as an address.
     let ends_in_number = host.rsplit('.').next().is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
     host.len() <= 253 && !ends_in_number && host.split('.').all(is_label)
 }

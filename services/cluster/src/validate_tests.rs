@@ -5,7 +5,7 @@ fn valid() -> ClusterConfig {
     ClusterConfig::generate(nodes, 4, 3).unwrap()
 }
 
-/// The place and the whole message of the refusal of a valid config after `break_it`.
+/// Returns the location and the whole message of the error for a valid config after `break_it`.
 fn validation_error(break_it: impl FnOnce(&mut ClusterConfig)) -> (String, String) {
     let mut config = valid();
     break_it(&mut config);

@@ -1,4 +1,4 @@
-//! Acquires that wait: a caller that goes away leaves the queue, and what it was granted too late is given back.
+//! Acquires that wait: if the caller cancels, its request leaves the queue, and an undelivered grant is released.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::router::Router;
 use crate::{RetryPolicy, RouteError};
 
-/// How long giving something back may take before it is left to the shard, which gives up what nobody asks for.
+/// Timeout of a compensating cancel. After it, the shard expires the orphaned request itself.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What was granted and has not been handed over yet. Dropped before, it is given back.
+/// A grant that is not delivered yet. Dropping it releases the grant.
 struct UndeliveredGrant {
     reply: Result<Reply, RouteError>,
     rollback: Option<CompensatingCancel>,
@@ -52,12 +52,12 @@ pub(super) struct Wait {
     pub(super) acquire: Acquire,
     pub(super) poll: Option<Duration>,
     pub(super) deadline: Instant,
-    /// Cancelled once it waits.
+    /// Cancelled once the request waits.
     pub(super) deferred: CancellationToken,
 }
 
 impl Wait {
-    /// Runs in a task of its own, so that it is seen to its end also when the caller goes away.
+    /// Runs as a separate task, so that it completes even if the caller cancels.
     pub(super) async fn run(self, router: Router) -> Result<Reply, RouteError> {
         let gone = CancellationToken::new();
         let leaves = gone.clone().drop_guard();
@@ -72,11 +72,11 @@ impl Wait {
             };
             let is_owed = attempt > 0 && reply.as_ref().is_ok_and(is_granted_or_enqueued);
             let rollback = is_owed.then(|| CompensatingCancel { router, key, cancel: cancel_of(acquire, attempt) });
-            // A caller that is gone drops it, and that gives it back.
+            // A caller that has cancelled drops the value, which releases the grant.
             drop(hand_over.send(UndeliveredGrant { reply, rollback }));
         });
         let owed = handed.await;
-        // From here on the caller has it.
+        // From here on the caller owns the grant.
         leaves.disarm();
         match owed {
             Ok(mut owed) => {

@@ -1,5 +1,5 @@
-//! Calls of the operator to the nodes themselves: the cluster config, leaderships, backups. They need the cluster's
-//! secret, and no gateway.
+//! The operator's calls to individual nodes: cluster config, leadership transfer, backup. They need the cluster secret,
+//! and no gateway.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,43 +22,43 @@ use crate::connection::ClientIdentity;
 
 /// Largest cluster config, in bytes of JSON: thousands of shards.
 pub(super) const MAX_CONFIG_BYTES: usize = 16 << 20;
-/// Largest piece of a state, in bytes, with some room.
+/// Largest chunk of a state, in bytes, with some overhead.
 const MAX_PART_BYTES: usize = 4 << 20;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// A leadership that is handed over waits for what is under way.
+/// A leadership transfer waits for in-flight work.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a node did not do what it was asked to.
+/// Why an admin call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node {node}: {reason}")]
 pub struct AdminError {
-    /// Which node.
+    /// The node.
     pub node: String,
-    /// For people.
+    /// The human-readable reason.
     pub reason: String,
-    /// It was not reached, so that nothing is known of it.
+    /// The node was not reached, so its state is unknown.
     pub is_unreachable: bool,
 }
 
 type Client = OperationsServiceClient<Channel>;
 
-/// Speaks to nodes for the operator. A cheap clone.
+/// Calls nodes on behalf of the operator. Cheap to clone.
 #[derive(Clone)]
 pub struct AdminClient {
     identity: Arc<ClientIdentity>,
 }
 
 impl AdminClient {
-    /// `signer` proves that the caller belongs to the cluster.
+    /// Creates a client; `signer` proves that it belongs to the cluster.
     pub fn new(signer: ServiceSigner, connector: Arc<dyn Dialer>) -> Self {
         let id = "operator".to_owned();
         Self { identity: Arc::new(ClientIdentity { connector, id, signer, connections: AtomicU64::new(1) }) }
     }
 
-    /// The config that the node runs with.
+    /// Returns the node's current config.
     ///
     /// # Errors
-    /// When the node is not reached, or says something else.
+    /// When the node is not reached, or its response is invalid.
     pub async fn config(&self, node: &Node) -> Result<ClusterConfig, AdminError> {
         let request = GetConfigRequest { known_version: 0, hold_ms: 0 };
         let answer = self
@@ -67,27 +67,27 @@ impl AdminClient {
         ClusterConfig::from_json(&answer.config).map_err(|error| failure(node, error.to_string()))
     }
 
-    /// Gives the node the next config.
+    /// Sends the next config to the node.
     ///
     /// # Errors
-    /// When the node is not reached, or refuses it.
+    /// When the node is not reached, or rejects the config.
     pub async fn set_config(&self, node: &Node, next: &ClusterConfig) -> Result<(), AdminError> {
         let request = SetConfigRequest { config: next.to_json() };
         self.call(node, request, CALL_TIMEOUT, async |mut client, request| client.set_config(request).await).await?;
         Ok(())
     }
 
-    /// Hands the leadership of a replica of the node over, to that replica or to whoever has most of the log.
+    /// Transfers the leadership of a replica of the node to the given replica, or else to the one with the longest log.
     ///
     /// # Errors
-    /// When the node is not reached, or the leadership stays where it is.
+    /// When the node is not reached, or the leadership does not move.
     pub async fn transfer_leadership(&self, node: &Node, replica: u64, to: Option<u64>) -> Result<(), AdminError> {
         let request = HandOverRequest { replica, to: to.unwrap_or(0) };
         self.call(node, request, TRANSFER_TIMEOUT, async |mut client, request| client.hand_over(request).await).await?;
         Ok(())
     }
 
-    /// The state of the shard of a replica that leads.
+    /// Returns the state of the shard that the replica leads.
     ///
     /// # Errors
     /// When the node is not reached, or the replica does not lead.
@@ -96,7 +96,7 @@ impl AdminClient {
         self.call(node, request, CALL_TIMEOUT * 6, async |mut client, request| client.back_up(request).await).await
     }
 
-    /// What every node of the config says of itself, in its order.
+    /// Returns the status of every node of the config, in its order.
     pub async fn statuses(&self, config: &ClusterConfig) -> Vec<(Node, Result<StatusAnswer, AdminError>)> {
         let looks = config.nodes.iter().map(|node| async move { (node.clone(), self.status(node).await) });
         join_all(looks).await

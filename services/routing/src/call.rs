@@ -1,4 +1,4 @@
-//! The course of one call: whom it is sent to, when it is sent again, and how it ends.
+//! Routes one call: selects the replica, decides whether a retry is safe, and reports the outcome.
 
 use std::time::Duration;
 
@@ -14,53 +14,54 @@ use crate::channel::{CallBody, CallReply, PendingCall};
 use crate::leader_cache::{Leader, ReplicaEndpoint, ShardRoute};
 use crate::{RetryPolicy, RouteError, RoutingOptions};
 
-/// How often replicas are asked while a leader is doubted but its answer still awaited, or one of them is silent.
+/// How often the router probes replicas while it suspects a leader whose response is pending, or while a replica does
+/// not respond.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Another replica of a group leads some twenty milliseconds after a leader's process ended. Pauses that doubled would leave
-/// a gap as long as that behind it.
+/// Another replica of a group leads some twenty milliseconds after a leader's process ended. A doubling backoff would
+/// add a gap of the same length.
 const BACKOFF_FACTOR: f32 = 1.4;
 
-/// One call on its way.
+/// One call in progress.
 pub(super) struct RoutedCall<'a> {
     route: &'a ShardRoute,
     options: &'a RoutingOptions,
     body: CallBody,
     retry_policy: RetryPolicy,
     deadline: Instant,
-    /// The first rules that have the command.
+    /// The lowest rules that include the command.
     min_rules: Rules,
-    /// From when on it has been without a leader that could be relied on.
+    /// Since when the call has had no confirmed leader.
     without_leader_since: Instant,
-    /// The latest term in which an attempt may have been done. A command goes to later terms only.
+    /// The latest term in which an attempt may have been applied. A command is then sent to later terms only.
     maybe_done_in: Option<u64>,
-    /// A leader has held the answer back: the request is known there, and a repeat finds its place.
+    /// A leader has deferred the reply: the shard knows the request, and a retry finds it in the queue.
     was_deferred: bool,
-    /// Cancelled when the caller no longer waits.
+    /// Cancelled when the caller cancels.
     cancelled: CancellationToken,
-    /// Cancelled when a leader holds the answer back.
+    /// Cancelled when a leader defers the reply.
     deferred: Option<CancellationToken>,
-    /// What the last attempt met, for people.
+    /// The result of the last attempt, human-readable.
     reason: String,
     backoff: ExponentialBackoff,
 }
 
-/// What a call ends with.
+/// The outcome of a call.
 pub(super) enum CallOutcome {
-    /// An encoded reply, and which attempt of its caller it is to.
+    /// An encoded reply, and the attempt that it answers.
     Reply(Bytes, u64),
-    /// The notices of a session follow.
+    /// The session's updates follow.
     Subscribed(PendingCall),
 }
 
 /// What to do after a step.
 enum NextStep {
     Finish(CallOutcome),
-    /// Something new is known.
+    /// New information is available.
     RetryNow,
-    /// Nothing new: after a pause.
+    /// No new information: retry after a backoff.
     RetryLater,
-    /// The rules forbid to go on.
+    /// The retry policy forbids a retry.
     Fail,
 }
 
@@ -97,19 +98,19 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// Tells the shard to give the place up when the token is cancelled.
+    /// Cancels the queued request at the shard when the token is cancelled.
     pub(super) fn with_cancellation(mut self, gone: CancellationToken) -> Self {
         self.cancelled = gone;
         self
     }
 
-    /// Cancels the token when a leader holds the answer back.
+    /// Cancels the token when a leader defers the reply.
     pub(super) fn telling_when_deferred(mut self, deferred: CancellationToken) -> Self {
         self.deferred = Some(deferred);
         self
     }
 
-    /// A command that shards know from those rules on only.
+    /// Sets the lowest rules that include the command.
     pub(super) fn with_min_rules(mut self, rules: Rules) -> Self {
         self.min_rules = rules;
         self
@@ -119,12 +120,12 @@ impl<'a> RoutedCall<'a> {
         &self.route.id
     }
 
-    /// Whether an attempt before the last may have been done.
+    /// Returns true if an attempt before the last may have been applied.
     pub(super) fn maybe_done_before(&self) -> bool {
         self.maybe_done_in.is_some()
     }
 
-    /// Runs until there is a reply, or until the rules or the time forbid to go on.
+    /// Runs until there is a reply, or until the retry policy or the deadline ends the call.
     pub(super) async fn run(&mut self) -> Result<CallOutcome, RouteError> {
         loop {
             if Instant::now() >= self.effective_deadline() || self.cancelled.is_cancelled() {
@@ -147,14 +148,14 @@ impl<'a> RoutedCall<'a> {
         self.body.is_query()
     }
 
-    /// The leader to send to, when one is known that the call may go to.
+    /// Returns the known leader, if the call may be sent to it.
     fn eligible_leader(&self) -> Option<Leader> {
         let leader = self.route.leader()?;
         let may_go = self.is_query() || leader.term > self.maybe_done_in.unwrap_or(0);
         may_go.then_some(leader)
     }
 
-    /// When the call ends at the latest, as things stand.
+    /// Returns the deadline of the call in its current state.
     fn effective_deadline(&self) -> Instant {
         self.deadline.min(self.without_leader_since + self.options.max_without_leader)
     }
@@ -169,7 +170,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     async fn back_off(&mut self) {
-        // The iterator has no end; were it to have one, the longest pause would do.
+        // The iterator is endless; if it ended, the longest backoff would apply.
         let pause = self.backoff.next().unwrap_or(self.options.max_backoff);
         tokio::time::sleep_until(self.effective_deadline().min(Instant::now() + pause)).await;
     }
@@ -182,7 +183,7 @@ impl<'a> RoutedCall<'a> {
         if self.min_rules > Rules::ONE && self.min_rules > self.route.rules.get() {
             return self.probe_rules(&place, leader).await;
         }
-        // Whichever term it leads in, a leader may answer a query.
+        // A leader of any term may answer a query.
         let term = if self.is_query() { 0 } else { leader.term };
         let to = Leader { term, ..leader };
         let mut attempt = place.channel.send(to, self.body.clone(), &self.route.rules, self.deadline);
@@ -196,8 +197,8 @@ impl<'a> RoutedCall<'a> {
         self.next_step(leader, outcome)
     }
 
-    /// The shard is not known to go by the rules that the command needs, but may do so by now. Addressed to no term it is
-    /// not done, and the answer says by which rules the shard goes.
+    /// The shard is not known to use the rules that the command needs, but may by now. A command without a term is not
+    /// applied, and its response contains the shard's rules.
     async fn probe_rules(&mut self, place: &ReplicaEndpoint, leader: Leader) -> NextStep {
         let until = self.effective_deadline().min(Instant::now() + self.options.probe_timeout);
         let (_, outcome) = self.probe(place, until).await;
@@ -246,7 +247,7 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// An attempt to that leader may have been done.
+    /// Records that an attempt at that leader may have been applied.
     fn on_unknown_outcome(&mut self, term: u64) -> NextStep {
         if self.is_query() {
             return NextStep::RetryLater;
@@ -255,14 +256,14 @@ impl<'a> RoutedCall<'a> {
         if self.retry_policy == RetryPolicy::Never { NextStep::Fail } else { NextStep::RetryLater }
     }
 
-    /// A call that ran out of its own time says nothing about the leader.
+    /// Suspects the leader, unless the call ran out of its own time, which says nothing about the leader.
     fn suspect(&self, leader: Leader) {
         if Instant::now() < self.deadline {
             self.route.suspect(leader);
         }
     }
 
-    /// The one addressed does not lead, or not in that term.
+    /// The addressed replica does not lead, or not in this term.
     fn on_redirect(&mut self, leader: Leader, hint: Option<Leader>) -> NextStep {
         "the leader is changing".clone_into(&mut self.reason);
         self.route.suspect(leader);
@@ -271,9 +272,8 @@ impl<'a> RoutedCall<'a> {
         if self.route.leader() == Some(hint) { NextStep::RetryNow } else { NextStep::RetryLater }
     }
 
-    /// Waits for the outcome. A leader that takes long is doubted: the replicas are asked who leads, and the attempt is
-    /// given up as soon as one leads in a later term, or when the time is over. As long as a quorum confirms the leader,
-    /// the call has the patience of its deadline.
+    /// Waits for the outcome. After `suspect_after` it probes the replicas, and cancels the attempt once one leads in a
+    /// later term or the time is over. While a quorum confirms the leader, the call may wait until its deadline.
     async fn await_reply(&mut self, attempt: &mut PendingCall, leader: Leader) -> CallReply {
         let doubt_at = Instant::now() + self.options.suspect_after;
         tokio::select! {
@@ -281,7 +281,7 @@ impl<'a> RoutedCall<'a> {
             () = tokio::time::sleep_until(doubt_at.min(self.effective_deadline())) => {}
         }
         loop {
-            // Only a majority gives a call its patience back: a minority may name one leader after the other.
+            // Only a majority extends the call's time: a minority may name one leader after the other.
             if let Some(at) = self.route.confirmed_at(leader) {
                 self.without_leader_since = self.without_leader_since.max(at);
             }
@@ -303,8 +303,8 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// Waits for an answer that the leader holds back: it says so itself when it no longer leads or is cut off. What
-    /// was held is known to the shard, so that a repeat is a repeat in whatever term; an interruption costs nothing.
+    /// Waits for a deferred reply: the leader reports when it no longer leads or is cut off. The shard knows a deferred
+    /// request, so a retry is recognized in any term, and an interruption costs nothing.
     async fn await_deferred(&mut self, mut attempt: PendingCall) -> CallReply {
         self.was_deferred = true;
         if let Some(deferred) = &self.deferred {
@@ -319,7 +319,7 @@ impl<'a> RoutedCall<'a> {
                 tokio::time::timeout_at(end, attempt.next_reply()).await.unwrap_or_else(|_| attempt.cancel("in time"))
             }
         };
-        // While it was held there was a leader.
+        // A leader existed while the reply was deferred.
         self.without_leader_since = Instant::now();
         match outcome {
             CallReply::Unknown(reason) => CallReply::NotSent(reason),
@@ -327,7 +327,7 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// Nobody is known to lead: asks the replicas, or waits for another call that does.
+    /// No leader is known: probes the replicas, or waits for another call that does.
     async fn discover_leader(&mut self) -> NextStep {
         let before = self.route.leader();
         let Some(_asking) = self.route.try_start_probe() else {
@@ -346,7 +346,7 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// The leader takes long: asks the replicas, unless another call is at it; then waits for what that one finds.
+    /// Probes the replicas while the leader is slow, unless another call does; then waits for that call's result.
     async fn probe_while_waiting(&self, again_at: Instant) -> Option<Bytes> {
         let before = self.route.leader();
         if let Some(_asking) = self.route.try_start_probe()
@@ -358,10 +358,10 @@ impl<'a> RoutedCall<'a> {
         None
     }
 
-    /// Sends the call to every replica, addressed to no term: a command is then never done, and answered with who
-    /// leads; a query is answered by the one that leads. Ends when a quorum agrees; with `thorough` only when the
-    /// leader itself is among them, which shows that the shard is being served. While one is silent those that answered
-    /// are asked again: it may be the leader that is gone, and they elect another one meanwhile.
+    /// Sends the call to every replica without a term. A command is then never applied, and the response names the
+    /// leader; the leader answers a query. Ends when a quorum agrees. With `thorough`, the leader itself must be among
+    /// them, which proves that the shard is served. While a replica does not respond, the others are probed again: it
+    /// may be the failed leader, and they may elect another one meanwhile.
     async fn probe_replicas(&self, thorough: bool) -> Option<Bytes> {
         let places = self.route.endpoints();
         let until = (Instant::now() + self.options.probe_timeout).min(self.effective_deadline());

@@ -1,4 +1,4 @@
-//! One node: the calls to it that wait or are in flight, and the task that keeps a connection.
+//! The calls to one node that are queued or in flight, and the task that maintains its connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,42 +18,42 @@ use crate::connection::{self, ClientIdentity};
 use crate::leader_cache::Leader;
 use crate::request_context;
 
-/// Calls to one node that may wait or be in flight; more are refused at once, with nothing done.
+/// Calls to one node that may be queued or in flight; further ones fail at once, without being sent.
 const MAX_OUTSTANDING: usize = 32_768;
-/// Calls to one node whose answers it holds back; they take memory, and no turn from others.
+/// Deferred calls to one node; they take memory, but no capacity from other calls.
 const MAX_DEFERRED: usize = 262_144;
-/// Outcomes of a call with several that wait to be read; one that reads slower is given up.
+/// Buffered replies of a multi-reply call; a slower reader is dropped.
 const MAX_BUFFERED_REPLIES: usize = 1_024;
-/// Why a node can't be reached whose connection is to end for good.
+/// Why a channel that was shut down can't reach its node.
 const STOPPING_REASON: &str = "this gateway is stopping";
 
-/// What to send.
+/// The body of a call.
 #[derive(Clone, Debug)]
 pub(super) enum CallBody {
     /// An encoded command.
     Command(Bytes),
     /// An encoded query.
     Query(Bytes),
-    /// An encoded acquire, whose answer may be held back for so long.
+    /// An encoded acquire, and how long its reply may be deferred.
     Acquire(Bytes, Duration),
-    /// An encoded query of events, whose answer may be held back for so long.
+    /// An encoded query of events, and how long its reply may be deferred.
     LongPoll(Bytes, Duration),
-    /// An encoded follow.
+    /// An encoded subscription.
     Subscribe(Bytes),
 }
 
 impl CallBody {
-    /// Whether other answers may come before the last one.
+    /// Returns true if other replies may precede the last one.
     fn may_be_deferred(&self) -> bool {
         !matches!(self, Self::Command(_) | Self::Query(_))
     }
 
-    /// Whether it changes nothing, so that it may be sent again freely.
+    /// Returns true if the call changes nothing and may be retried freely.
     pub(super) fn is_query(&self) -> bool {
         !matches!(self, Self::Command(_) | Self::Acquire(..))
     }
 
-    /// What asks a replica the same without being held back.
+    /// Returns the same call without deferral.
     pub(super) fn to_immediate(&self) -> Self {
         match self {
             Self::Acquire(bytes, _) => Self::Command(bytes.clone()),
@@ -63,7 +63,8 @@ impl CallBody {
     }
 }
 
-/// The highest rules that a replica of a shard was heard to go by; 0 before any was. Rules never go back. Clones share it.
+/// The highest rules observed from a replica of a shard; 0 before the first observation. Rules never decrease. Clones
+/// share the value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ObservedRules(Arc<AtomicU16>);
 
@@ -77,22 +78,22 @@ impl ObservedRules {
     }
 }
 
-/// What became of one attempt.
+/// The outcome of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallReply {
-    /// An encoded reply; with the number of the attempt, when it was an acquire that might have waited.
+    /// An encoded reply; for an acquire that may wait, with the attempt number.
     Reply(Bytes, u64),
-    /// The node leads and holds the answer back.
+    /// The node leads and defers the reply.
     Deferred,
-    /// Something happened to the session that is followed: an encoded effect.
+    /// An encoded effect on the subscribed session.
     Update(Bytes),
-    /// Nothing was done; that is the leader, if it is known.
+    /// Nothing was done; names the leader if known.
     NotLeader(Option<Leader>),
-    /// Nothing was done, as the node says.
+    /// Nothing was done, by the node's report.
     NotProposed(String),
-    /// Nothing was done: it never left this process.
+    /// Nothing was done: the call never left this process.
     NotSent(String),
-    /// It may have been done.
+    /// The call may have been applied.
     Unknown(String),
 }
 
@@ -106,21 +107,21 @@ pub(super) struct QueuedCall {
     pub(super) send_state: Arc<SendState>,
     pub(super) sink: ReplySink,
     pub(super) rules: ObservedRules,
-    /// Of the client's call that this is part of.
+    /// The request id of the client's call.
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace_parent: Option<String>,
 }
 
-/// Who waits for what a node answers.
+/// The receiver of a call's replies.
 pub(super) enum ReplySink {
-    /// For one outcome.
+    /// Accepts one reply.
     Once(oneshot::Sender<CallReply>),
-    /// For any number of them.
+    /// Accepts any number of replies.
     Many(mpsc::Sender<CallReply>),
 }
 
 impl ReplySink {
-    /// The last outcome. A caller that is gone needs none.
+    /// Delivers the last reply. A caller that has cancelled needs none.
     pub(super) fn finish(self, outcome: CallReply) {
         match self {
             Self::Once(sender) => drop(sender.send(outcome)),
@@ -128,7 +129,7 @@ impl ReplySink {
         }
     }
 
-    /// One of several; false when nobody takes it.
+    /// Delivers an intermediate reply; returns false if the receiver is closed or full.
     pub(super) fn send(&self, outcome: CallReply) -> bool {
         match self {
             Self::Once(_) => true,
@@ -137,15 +138,15 @@ impl ReplySink {
     }
 }
 
-/// Calls that were given up and that the node is to be told of.
+/// Cancelled calls of which the node must be notified.
 #[derive(Default)]
 pub(super) struct Cancellations {
     pub(super) ids: Vec<u64>,
     pub(super) waker: Option<Waker>,
 }
 
-/// Where a call is, between the caller that may give up and the connection that may send it: whoever moves first
-/// decides, so that "not sent" is always true.
+/// State of a call, shared by the caller, which may cancel it, and the connection, which may send it. The first
+/// transition wins, so that "not sent" is always true.
 #[derive(Default)]
 pub(super) struct SendState(AtomicU8);
 
@@ -154,18 +155,18 @@ const SENT: u8 = 1;
 const CANCELLED: u8 = 2;
 
 impl SendState {
-    /// Before it is put into a frame; false when the caller gave up.
+    /// Marks the call as sent, before it is put into a frame; returns false if the caller has cancelled.
     pub(super) fn try_mark_sent(&self) -> bool {
         self.0.compare_exchange(QUEUED, SENT, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// False when it was sent already.
+    /// Cancels the call; returns false if it was already sent.
     fn try_cancel(&self) -> bool {
         self.0.compare_exchange(QUEUED, CANCELLED, Ordering::AcqRel, Ordering::Acquire) != Err(SENT)
     }
 }
 
-/// What the callers, the connection and its outgoing stream share.
+/// State shared by the callers, the connection and its outbound stream.
 pub(super) struct ChannelState {
     pub(super) node_id: String,
     queue: mpsc::Sender<QueuedCall>,
@@ -175,18 +176,18 @@ pub(super) struct ChannelState {
     outstanding: AtomicUsize,
     held: AtomicUsize,
     next_id: AtomicU64,
-    /// Why the node cannot be reached; absent while connected, and at first.
+    /// Why the node can't be reached; `None` while connected, and at first.
     down: Mutex<Option<String>>,
 }
 
-/// The way to one node.
+/// The channel to one node.
 pub(super) struct NodeChannel {
     shared: Arc<ChannelState>,
     tasks: TaskSet,
 }
 
 impl NodeChannel {
-    /// Begins to connect.
+    /// Starts to connect.
     pub(super) fn start(node_id: &str, address: &str, caller: Arc<ClientIdentity>, options: &RoutingOptions) -> Self {
         let (queue, waiting) = mpsc::channel(MAX_OUTSTANDING);
         let shared = Arc::new(ChannelState {
@@ -208,8 +209,8 @@ impl NodeChannel {
         Self { shared, tasks }
     }
 
-    /// Sends a call to a replica of the node. The node learns how much of the deadline is left, and this process by which
-    /// rules the shard goes.
+    /// Sends a call to a replica of the node. The node receives the remaining time, and this process learns the shard's
+    /// rules.
     pub(super) fn send(&self, to: Leader, body: CallBody, rules: &ObservedRules, deadline: Instant) -> PendingCall {
         let shared = &self.shared;
         if let Some(reason) = shared.down.lock().clone() {
@@ -247,12 +248,12 @@ impl NodeChannel {
         attempt
     }
 
-    /// The tasks that go with the link: none outlives it.
+    /// Returns the channel's tasks, which end with it.
     pub(super) fn tasks(&self) -> &TaskSet {
         &self.tasks
     }
 
-    /// Ends the connection. What is in flight has an unknown outcome.
+    /// Closes the connection. In-flight calls have an unknown outcome.
     pub(super) async fn shutdown(&self) {
         self.tasks.shutdown().await;
         self.shared.set_disconnected(STOPPING_REASON);
@@ -266,7 +267,7 @@ impl ChannelState {
         metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(1.0);
     }
 
-    /// From now on calls are refused at once, and those that wait are too.
+    /// Fails queued calls, and further ones at once.
     pub(super) fn set_disconnected(&self, reason: &str) {
         *self.down.lock() = Some(reason.to_owned());
         metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(0.0);
@@ -276,7 +277,7 @@ impl ChannelState {
         }
     }
 
-    /// The connection ended: nobody will answer what was sent on it.
+    /// Fails in-flight calls after the connection ended, since no reply can arrive.
     pub(super) fn fail_in_flight(&self, reason: &str) {
         let ended = std::mem::take(&mut *self.in_flight.lock());
         for (answer, _) in ended.into_values() {
@@ -284,7 +285,7 @@ impl ChannelState {
         }
     }
 
-    /// Tells the node that nobody waits for that call any more.
+    /// Notifies the node that the call was cancelled.
     fn notify_cancelled(&self, id: u64) {
         let mut given_up = self.given_up.lock();
         given_up.ids.push(id);
@@ -294,23 +295,23 @@ impl ChannelState {
     }
 }
 
-/// One sending of one call. Dropping it forgets the call, which may be done all the same; one whose answer may be held
-/// back is given up at the node as well.
+/// One attempt of a call. Dropping it discards the reply, though the call may be applied. If the reply may be deferred,
+/// dropping it also cancels the call at the node.
 pub(super) struct PendingCall {
     shared: Arc<ChannelState>,
     id: u64,
     send_state: Arc<SendState>,
     source: ReplySource,
-    /// The node said that it holds the answer back.
+    /// The node has deferred the reply.
     is_deferred: bool,
-    /// The last outcome was seen.
+    /// The last reply was received.
     is_over: bool,
 }
 
 enum ReplySource {
     Once(oneshot::Receiver<CallReply>),
     Many(mpsc::Receiver<CallReply>),
-    /// Never sent, for that reason.
+    /// Never sent, for this reason.
     NotSent(String),
 }
 
@@ -320,7 +321,7 @@ impl PendingCall {
         Self { shared: shared.clone(), id: 0, send_state, source, is_deferred: false, is_over: true }
     }
 
-    /// Waits for the outcome, or the next one. May be called again when it was cancelled.
+    /// Waits for the outcome, or for the next one. Cancellation-safe.
     pub(super) async fn next_reply(&mut self) -> CallReply {
         let outcome = match &mut self.source {
             ReplySource::NotSent(reason) => return CallReply::NotSent(reason.clone()),
@@ -337,14 +338,14 @@ impl PendingCall {
         outcome
     }
 
-    /// Tells the node that the caller is gone; the outcome may be waited for all the same.
+    /// Notifies the node that the caller has cancelled; the outcome can still be awaited.
     pub(super) fn abandon(&self) {
         if !self.is_over && !self.send_state.try_cancel() {
             self.shared.notify_cancelled(self.id);
         }
     }
 
-    /// Stops waiting, and says whether it was sent.
+    /// Stops waiting, and returns whether the call was sent.
     pub(super) fn cancel(&self, reason: &str) -> CallReply {
         if self.send_state.try_cancel() {
             CallReply::NotSent(format!("not sent to node {}: {reason}", self.shared.node_id))

@@ -1,5 +1,5 @@
-//! How a change of the cluster config spreads: whoever is connected to a node asks it for a later one, and the node
-//! answers once it has one. Gateways and nodes do so alike, so that whichever node is told first, all soon know.
+//! Distributes cluster config changes: every process connected to a node long-polls it for a later config. Gateways and
+//! nodes do so alike, so a change sent to any node soon reaches all.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::channel::NodeChannel;
 use crate::connection::ClientIdentity;
 use crate::router::Inner;
 
-/// How long a node holds its answer back.
+/// How long a node defers its reply.
 const LONG_POLL: Duration = Duration::from_secs(20);
-/// After that an answer is not waited for any more.
+/// Timeout of the reply.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(25);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two attempts at a node that is not reached.
+/// Delay between attempts while the node is not reached.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// A node of an earlier release does not know the call.
+/// Delay for a node of an earlier release, which does not know the call.
 const LONG_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Asks that node for as long as there is a link to it.
+/// Polls the node as long as its channel exists.
 pub(super) fn start(inner: &Arc<Inner>, address: &str, link: &NodeChannel) {
     let (weak, caller, address) = (Arc::downgrade(inner), Arc::clone(inner.identity()), address.to_owned());
     link.tasks()
@@ -71,7 +71,7 @@ async fn poll(caller: &ClientIdentity, channel: Channel, known_version: u64) -> 
     answered.map(tonic::Response::into_inner)
 }
 
-/// Whether the config can follow the one in use.
+/// Checks that the config can follow the current one, and offers it.
 fn check_and_offer(inner: &Inner, text: &str) -> bool {
     let checked = ClusterConfig::from_json(text).and_then(|next| {
         inner.map().config().check_transition(&next)?;
@@ -83,7 +83,7 @@ fn check_and_offer(inner: &Inner, text: &str) -> bool {
             true
         }
         Err(error) => {
-            // It may have been taken over from another node meanwhile.
+            // It may have been applied from another node meanwhile.
             let later = ClusterConfig::from_json(text).is_ok_and(|next| next.version > inner.known_version());
             if later {
                 tracing::error!(%error, "a node has a cluster config that can't follow the one in use here");

@@ -1,4 +1,4 @@
-//! Keeps one stream to a node, again and again, and hands its answers to those who wait for them.
+//! Maintains the stream to a node and dispatches its replies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::frames::{FrameStream, Gate};
 use crate::leader_cache::Leader;
 use crate::{ConnectError, Dialer, RoutingOptions};
 
-/// The largest frame of answers that is read: a page of locks with all that is shown of them.
+/// Largest frame of replies accepted: a page of locks with all details.
 const MAX_FRAME_BYTES: usize = 64 << 20;
-/// Shortest pause between attempts to connect.
+/// Shortest delay between connection attempts.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
-/// A connection that lived for so long was a good one: the next attempt follows at once.
+/// A connection that lived this long was stable: the next attempt follows at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Who this gateway is to nodes.
+/// This gateway's identity to nodes.
 pub(super) struct ClientIdentity {
     pub(super) connector: Arc<dyn Dialer>,
-    /// Drawn at the start of the process.
+    /// Drawn when the process starts.
     pub(super) id: String,
     pub(super) signer: ServiceSigner,
-    /// Rises with every connection of this process.
+    /// Incremented with each connection of this process.
     pub(super) connections: AtomicU64,
 }
 
 impl ClientIdentity {
-    /// What every connection brings: who calls, the how-manieth connection it is, and the proof of belonging here.
+    /// Adds the metadata of a connection: the caller id, the connection's number, and the credentials.
     fn handshake(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         for (key, value) in [("holdfast-caller", self.id.clone()), ("holdfast-connection", number.to_string())] {
@@ -46,7 +46,7 @@ impl ClientIdentity {
         self.authorize(metadata)
     }
 
-    /// The proof of belonging here.
+    /// Adds the credentials.
     pub(super) fn authorize(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
         let token = self.signer.token().map_err(|error| ConnectError::new(error.to_string()))?;
         let value = MetadataValue::try_from(format!("Bearer {}", token.expose()));
@@ -57,7 +57,7 @@ impl ClientIdentity {
     }
 }
 
-/// Connects, serves the connection until it ends, and begins again. Never returns.
+/// Connects, serves the connection until it ends, and reconnects. Never returns.
 pub(super) async fn run(
     shared: Arc<ChannelState>,
     address: String,
@@ -99,18 +99,18 @@ pub(super) async fn run(
             }
         };
         if reason != told {
-            // Once for each new reason, not for every attempt.
+            // Logged once per new reason, not per attempt.
             tracing::warn!(node = %shared.node_id, address, reason, "no connection to the node");
             told.clone_from(&reason);
         }
         ends.reason = reason;
         drop(ends);
-        // The iterator has no end; were it to have one, the longest pause would do.
+        // The iterator is endless; if it ended, the longest backoff would apply.
         tokio::time::sleep(pause.next().unwrap_or(options.max_reconnect_backoff)).await;
     }
 }
 
-/// The end of a connection, whatever ends it: nobody is left waiting for an answer that can't come.
+/// Runs at the end of a connection, whatever ends it: no caller waits for a reply that can't arrive.
 struct DisconnectGuard<'a> {
     shared: &'a Arc<ChannelState>,
     gate: Arc<Gate>,
@@ -139,7 +139,7 @@ async fn connect(
     Ok(response.into_inner())
 }
 
-/// Hands out answers until the connection ends, and says why it did.
+/// Dispatches replies until the connection ends; returns the reason.
 async fn receive(shared: &ChannelState, mut answers: Streaming<AnswerFrame>) -> String {
     loop {
         match answers.message().await {
@@ -155,7 +155,7 @@ async fn receive(shared: &ChannelState, mut answers: Streaming<AnswerFrame>) -> 
     }
 }
 
-/// Nobody waits any more for an answer whose call is not found.
+/// Dispatches a reply. If its call is not found, no caller waits for it.
 fn dispatch(in_flight: &mut HashMap<u64, (ReplySink, ObservedRules)>, answer: Answer) {
     let (id, rules) = (answer.id, answer.rules);
     if let Some((_, heard)) = in_flight.get(&id) {
@@ -163,7 +163,8 @@ fn dispatch(in_flight: &mut HashMap<u64, (ReplySink, ObservedRules)>, answer: An
     }
     match reply_from(answer) {
         told @ (CallReply::Deferred | CallReply::Update(_)) => {
-            // Whoever does not take its notices is given up rather than waited for; it sees that the call was dropped.
+            // A receiver that does not read its updates is dropped rather than awaited; it sees that its call has
+            // ended.
             if in_flight.get(&id).is_some_and(|(waiting, _)| !waiting.send(told)) {
                 in_flight.remove(&id);
             }

@@ -1,4 +1,4 @@
-//! Answers that are held back, against nodes on real sockets.
+//! Deferred replies, with nodes on real sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-/// The first node leads the locks shard in term 1 and does that with what is sent to the term.
+/// Makes the first node lead the locks shard in term 1; it runs `act` on calls addressed to the term.
 fn elect(cluster: &FakeCluster, act: impl Fn(&Call) -> Action + Send + Sync + 'static) {
     let map = ShardMap::new(config_of(&cluster.nodes)).unwrap();
     let replicas = &map.shard_for(Application::Locks, 0).replicas;

@@ -1,4 +1,4 @@
-//! How a connection to a node is made: the one place to put another network under the gateway.
+//! Opens connections to nodes; another network can be substituted here.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-/// How often an idle connection is tried.
+/// Interval of keep-alives on an idle connection.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a node may take to show that it is alive before the connection is given up.
+/// How long a node may take to answer a keep-alive before the connection is closed.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// A node cannot be reached.
+/// A node can't be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct ConnectError {
@@ -23,25 +23,25 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// With that reason, for people.
+    /// Creates an error with a human-readable reason.
     pub fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), is_refused: false }
     }
 
-    /// The host is there and nobody listens at the port.
+    /// Creates an error for a refused connection: the machine is up and no process listens at the port.
     pub fn refused(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), is_refused: true }
     }
 
-    /// Whether the host is there and nobody listens at the port: whoever did is gone.
+    /// Returns true if the machine is up and no process listens at the port, so that the process is gone.
     pub fn is_refused(&self) -> bool {
         self.is_refused
     }
 }
 
-/// Makes connections to nodes.
+/// Opens connections to nodes.
 pub trait Dialer: Send + Sync + 'static {
-    /// Connects to `address` (`host:port`). The caller brings the time limit.
+    /// Connects to `address` (`host:port`). The caller applies the timeout.
     fn connect(&self, address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>>;
 }
 
@@ -56,12 +56,12 @@ impl Dialer for TcpDialer {
     }
 }
 
-/// HTTP/2 over TLS, with a certificate on both sides.
+/// HTTP/2 over TLS, with certificates on both sides.
 #[derive(Clone, Debug)]
 pub struct TlsDialer(ClientTls);
 
 impl TlsDialer {
-    /// With the certificates of this process.
+    /// Creates a dialer with the certificates of this process.
     pub fn new(tls: ClientTls) -> Self {
         Self(tls)
     }
@@ -71,7 +71,7 @@ impl Dialer for TlsDialer {
     fn connect(&self, address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>> {
         let (endpoint, tls, address) = (endpoint(address), self.0.clone(), address.to_owned());
         Box::pin(async move {
-            // The endpoint is told of no TLS of its own: what it gets is encrypted already.
+            // The endpoint has no TLS of its own: the connector returns an encrypted stream.
             let connect = service_fn(move |_: Uri| {
                 let (tls, address) = (tls.clone(), address.clone());
                 async move { tls.connect(&address).await.map(TokioIo::new) }
@@ -95,7 +95,7 @@ fn connect_error(error: &tonic::transport::Error) -> ConnectError {
     ConnectError { reason: error_chain(error), is_refused: was_refused(error) }
 }
 
-/// Whether what caused it all is a refused connection.
+/// Returns true if the root cause is a refused connection.
 fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -107,7 +107,7 @@ fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// An error with all that caused it: the transport says the useful part last. What repeats its cause is said once.
+/// Formats an error with its causes: the transport puts the useful part last. Text that repeats its cause appears once.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -37,7 +37,7 @@ pub(crate) fn router_to(nodes: &[FakeNode], secret: &ClusterSecret, options: Rou
     Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options)
 }
 
-/// Times short enough for tests, in the proportions of the real ones.
+/// Returns options with times short enough for tests, in the proportions of the defaults.
 pub(crate) fn fast_options() -> RoutingOptions {
     RoutingOptions {
         max_without_leader: Duration::from_millis(600),

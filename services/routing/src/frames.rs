@@ -1,4 +1,4 @@
-//! The frames that go to a node: whatever waits when the transport has room goes into one.
+//! Outbound frames to a node: all calls queued when the transport has capacity share one.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -16,11 +16,11 @@ use crate::channel::{CallBody, CallReply, ChannelState, QueuedCall};
 
 /// Calls in one frame.
 const MAX_FRAME_CALLS: usize = 256;
-/// Bytes of bodies after which a frame is full: far below what the other end reads at most.
+/// Bytes of bodies after which a frame is full: far below the receiver's limit.
 const FULL_FRAME_BYTES: usize = 1 << 20;
 
-/// Whether the stream of one connection takes calls. Nothing is taken before the node accepted the stream, so that
-/// calls are not lost to a node that refuses it; nor after the connection ended.
+/// Whether the stream of one connection accepts calls. It does not before the node accepted the stream, so that no call
+/// is lost to a node that rejects it, nor after the connection ended.
 #[derive(Default)]
 pub(super) struct Gate(Mutex<GateState>);
 
@@ -40,9 +40,9 @@ impl Gate {
         }
     }
 
-    /// After this the stream takes no call any more, whoever still polls it.
+    /// Closes the stream: it accepts no further call, even if it is still polled.
     pub(super) fn close(&self, shared: &ChannelState) {
-        // The stream takes calls under this lock, so that it is either done with one or sees that it is closed.
+        // The stream takes calls under this lock, so it has either finished with one or sees that it is closed.
         let _waiting = shared.waiting.lock();
         let mut state = self.0.lock();
         state.is_closed = true;
@@ -56,7 +56,7 @@ impl Gate {
 pub(super) struct FrameStream {
     shared: Arc<ChannelState>,
     gate: Arc<Gate>,
-    /// Tasks that were ready when it was woken have run since.
+    /// True after the tasks that were ready at its wakeup have run.
     has_yielded: bool,
 }
 
@@ -77,7 +77,7 @@ impl Stream for FrameStream {
             if gate.is_closed {
                 return Poll::Ready(None);
             }
-            // Kept also while open: closing must end the stream even when no call arrives any more.
+            // Kept while open as well: closing must end the stream even if no further call arrives.
             gate.waker = Some(context.waker().clone());
             if !gate.is_open {
                 return Poll::Pending;
@@ -111,21 +111,21 @@ impl Stream for FrameStream {
     }
 }
 
-/// Goes behind the other tasks of this thread that are ready: they may be about to call as well, and a frame costs much
-/// the same with one call as with many. Once they have run the task is woken.
+/// Yields to the ready tasks of this thread: they may be about to call as well, and a frame costs much the same with
+/// one call as with many. The task is woken once they have run.
 fn coalesce(context: &mut Context<'_>) -> bool {
-    // The runtime has the waker after the first poll, so the future need not be kept.
+    // The runtime has the waker after the first poll, so the future can be dropped.
     pin!(yield_now()).poll(context).is_pending()
 }
 
-/// The calls to give up; more of them wake the stream.
+/// Takes the calls to cancel; further ones wake the stream.
 fn take_cancellations(shared: &ChannelState, context: &Context<'_>) -> Vec<u64> {
     let mut given_up = shared.given_up.lock();
     given_up.waker = Some(context.waker().clone());
     std::mem::take(&mut given_up.ids)
 }
 
-/// Moves a call from waiting to in flight; nothing when its caller gave up or its time is over.
+/// Moves a queued call to in flight; returns `None` if its caller cancelled or its deadline passed.
 fn move_to_in_flight(shared: &ChannelState, queued: QueuedCall) -> Option<Call> {
     let left = queued.deadline.saturating_duration_since(Instant::now()).as_millis();
     let deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! Who leads each shard, as far as is known here.
+//! Caches the known leader of each shard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use crate::channel::{NodeChannel, ObservedRules};
 
-/// How long hints of a lower term than one seen before are taken for stale. Terms start over when a cluster is set up
-/// afresh under a running gateway, which must find its leaders all the same.
+/// How long hints of a term lower than one seen before count as stale. Terms restart when a cluster is recreated under
+/// a running gateway, which must find the new leaders all the same.
 const STALE_HINT_WINDOW: Duration = Duration::from_secs(10);
 
-/// A replica that leads, in a term.
+/// A leading replica and its term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leader {
     pub(super) replica: u64,
-    /// 0 when it answered a query as leader without saying its term.
+    /// 0 when it answered a query as leader without naming its term.
     pub(super) term: u64,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct ReplicaEndpoint {
     pub(super) channel: Arc<NodeChannel>,
 }
 
-/// One shard: its replicas and what is known of its leader. Shared by all calls to it.
+/// One shard: its replicas and its known leader. Shared by all calls to it.
 pub(super) struct ShardRoute {
     pub(super) id: String,
     pub(super) rules: ObservedRules,
@@ -37,18 +37,18 @@ pub(super) struct ShardRoute {
     endpoints: RwLock<Arc<[ReplicaEndpoint]>>,
     cache: Mutex<LeaderCache>,
     changed: Notify,
-    /// Held by the one call that asks the replicas who leads; the others wait for what it finds.
+    /// Held by the one call that probes the replicas; the others wait for its result.
     probing: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct LeaderCache {
     leader: Option<Leader>,
-    /// It was not reached, or said that it does not lead.
+    /// The leader was not reached, or reported that it does not lead.
     is_suspected: bool,
-    /// When somebody last named or was this leader.
+    /// When a replica last named this leader, or was it.
     seen_at: Option<Instant>,
-    /// The leader that a quorum last agreed upon, itself included, and when.
+    /// The leader that a quorum including itself last agreed on, and when.
     confirmed: Option<(Leader, Instant)>,
 }
 
@@ -66,12 +66,12 @@ impl ShardRoute {
         }
     }
 
-    /// Takes the replicas of another config.
+    /// Replaces the replicas after a config change.
     pub(super) fn update_replicas(&self, shard: &Shard, links: &[(String, Arc<NodeChannel>)]) {
         *self.endpoints.write() = endpoints_of(shard, links);
     }
 
-    /// The replicas.
+    /// Returns the replicas.
     pub(super) fn endpoints(&self) -> Arc<[ReplicaEndpoint]> {
         self.endpoints.read().clone()
     }
@@ -84,13 +84,13 @@ impl ShardRoute {
         self.endpoints.read().len() / 2 + 1
     }
 
-    /// The leader, unless there is none known or it is doubted.
+    /// Returns the leader, unless it is unknown or suspected.
     pub(super) fn leader(&self) -> Option<Leader> {
         let known = self.cache.lock();
         known.leader.filter(|_| !known.is_suspected)
     }
 
-    /// A replica named (or is) the leader. Hints of lower terms than known are stale.
+    /// Records a leader named by a replica, or the replica itself. Hints of lower terms than known are stale.
     pub(super) fn learn(&self, hint: Leader) {
         if self.endpoint(hint.replica).is_none() {
             return;
@@ -121,7 +121,7 @@ impl ShardRoute {
         self.changed.notify_waiters();
     }
 
-    /// That leader was not reached, or does not lead; the next call asks the replicas.
+    /// Records that the leader was not reached, or does not lead; the next call probes the replicas.
     pub(super) fn suspect(&self, leader: Leader) {
         let mut known = self.cache.lock();
         if known.leader == Some(leader) {
@@ -129,29 +129,29 @@ impl ShardRoute {
         }
     }
 
-    /// A quorum agrees upon that leader, and so does it itself.
+    /// Records that a quorum including the leader itself agrees on it.
     pub(super) fn confirm(&self, leader: Leader) {
         self.cache.lock().confirmed = Some((leader, Instant::now()));
     }
 
-    /// When that leader was last confirmed.
+    /// Returns when the leader was last confirmed.
     pub(super) fn confirmed_at(&self, leader: Leader) -> Option<Instant> {
         self.cache.lock().confirmed.filter(|(confirmed, _)| *confirmed == leader).map(|(_, at)| at)
     }
 
-    /// The right to ask the replicas who leads, unless another call is at it.
+    /// Returns the permit to probe the replicas, unless another call has it.
     pub(super) fn try_start_probe(&self) -> Option<OwnedMutexGuard<()>> {
         self.probing.clone().try_lock_owned().ok()
     }
 
-    /// Waits until another leader than `before` is known, at most for `at_most`.
+    /// Waits until a leader other than `before` is known, at most for `at_most`.
     pub(super) async fn wait_for_change(&self, before: Option<Leader>, at_most: Duration) {
         let changed = self.changed.notified();
         tokio::pin!(changed);
         // From here on no change is missed.
         changed.as_mut().enable();
         if self.leader() == before {
-            // Whether it changed or not, the caller looks again.
+            // The caller checks again in either case.
             let _ = tokio::time::timeout(at_most, changed).await;
         }
     }

@@ -1,10 +1,11 @@
-//! The way to the shards: which replica leads, one connection to each node, and when a call may be sent again.
+//! Routes calls to shards: finds the leading replica, maintains one connection to each node, and decides when a call
+//! may be retried.
 //!
-//! Invariant: a command is addressed to a leader *and term*. It is sent again after a definite "not done", or, when the
-//! outcome of an attempt is not known, to a later term only: what a deposed leader did not finish by then it never
-//! will, and what it did finish the later leader knows. Queries change nothing and are sent again freely.
+//! Invariant: a command is addressed to a leader *and term*. The router retries it after a definite "not done". If the
+//! outcome of an attempt is unknown, it retries in a later term only: a deposed leader never completes what it has not
+//! completed by then, and the later leader knows what was completed. Queries change nothing and are retried freely.
 //!
-//! Gateways use it for their callers, nodes to deliver their outbox.
+//! Gateways use it for their callers; nodes use it to deliver their outbox.
 //!
 //! Deliberately unknown here: tenants, HTTP, Raft, what commands mean.
 
@@ -34,22 +35,22 @@ pub use request_context::with_request_id;
 pub use router::Router;
 pub use subscription::{SessionUpdate, Subscription};
 
-/// Whether a command may be sent again when an attempt may have done it already.
+/// Whether a command may be retried when an attempt may have been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
-    /// To a later term: done twice it is as good as done once.
+    /// Retry in a later term: the command is idempotent.
     LaterTerm,
-    /// Not at all: the caller is told that it may have been done.
+    /// Don't retry: the caller learns that the command may have been applied.
     Never,
 }
 
-/// A reply, and how it was come by.
+/// A reply and its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedReply {
-    /// What the shard answered.
+    /// The shard's reply.
     pub reply: Reply,
-    /// Whether an earlier attempt of the same call may have done it already, so that "not found" to a deletion may mean
-    /// that it was done.
+    /// Whether an earlier attempt of the same call may have been applied, so that "not found" for a deletion may mean
+    /// success.
     pub maybe_done_before: bool,
 }
 
@@ -59,47 +60,47 @@ pub enum RouteError {
     /// Nothing was done.
     #[error("shard {shard} cannot be reached: {reason}")]
     Unavailable {
-        /// Which shard.
+        /// The shard.
         shard: String,
-        /// What the last attempt met.
+        /// The result of the last attempt.
         reason: String,
     },
-    /// It may have been done, or still be.
+    /// The call may have been applied, or may still be.
     #[error("the outcome is not known, shard {shard} did not answer in time: {reason}")]
     OutcomeUnknown {
-        /// Which shard.
+        /// The shard.
         shard: String,
-        /// What the last attempt met.
+        /// The result of the last attempt.
         reason: String,
     },
-    /// The reply cannot be read.
+    /// The reply can't be decoded.
     #[error("the reply of shard {shard} cannot be read: {reason}")]
     InvalidReply {
-        /// Which shard.
+        /// The shard.
         shard: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
 }
 
-/// Times of routing. The defaults fit failovers of about two seconds.
+/// Timing of routing. The defaults fit failovers of about two seconds.
 #[derive(Clone, Debug)]
 pub struct RoutingOptions {
-    /// Without a leader that a quorum confirms, a call ends after this, however late its deadline: below the three
+    /// Without a leader confirmed by a quorum, a call ends after this time, however late its deadline: below the three
     /// seconds within which the minority side of a partition must answer.
     pub max_without_leader: Duration,
-    /// A leader that does not answer for so long is doubted: the other replicas are asked for a later one while its
-    /// answer is still awaited.
+    /// A leader that does not respond for this long is suspected: the router probes the other replicas for a later one
+    /// while it still waits for the response.
     pub suspect_after: Duration,
-    /// How long a replica may take to say who leads.
+    /// Timeout of a leader probe.
     pub probe_timeout: Duration,
-    /// Shortest pause before a call is sent again.
+    /// Shortest delay before a retry.
     pub min_backoff: Duration,
-    /// Longest pause before a call is sent again.
+    /// Longest delay before a retry.
     pub max_backoff: Duration,
-    /// How long a connection may take to be made.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// Longest pause between attempts to connect.
+    /// Longest delay between connection attempts.
     pub max_reconnect_backoff: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A look at the nodes themselves, for the operator: what each says of its replicas.
+//! Status of the nodes, for the operator.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use tonic::Request;
 
 use crate::Router;
 
-/// How long a node may take; a node that is down should not hold up what the others say.
+/// Timeout of a status call; a node that is down must not delay the others' responses.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
-/// The largest answer that is read: some hundred bytes for each replica.
+/// Largest response accepted: some hundred bytes per replica.
 const MAX_STATUS_BYTES: usize = 16 << 20;
 
 impl Router {
-    /// The topology.
+    /// Returns the topology.
     pub fn cluster_config(&self) -> ClusterConfig {
         self.map().config().clone()
     }
 
-    /// A key of each shard of an application, in order of their bounds.
+    /// Returns a key of each shard of an application, in order of their bounds.
     pub fn shard_keys(&self, application: Application) -> Vec<u32> {
         self.map().shards(application).map(|shard| shard.lower_bound).collect()
     }
 
-    /// What every node says of itself, in the order of the config; or why it says nothing.
+    /// Returns the status of every node, or the reason for its absence, in the order of the config.
     pub async fn node_statuses(&self, deadline: Instant) -> Vec<(Node, Result<StatusAnswer, String>)> {
         let deadline = deadline.min(Instant::now() + STATUS_TIMEOUT);
         let looks = self.cluster_config().nodes.into_iter().map(|node| async move {
@@ -40,7 +40,7 @@ impl Router {
         join_all(looks).await
     }
 
-    /// On a connection of its own: it is asked rarely, and what it is asked about may be why the usual one is busy.
+    /// Uses a separate connection: status calls are rare, and the usual connection may be part of the problem.
     async fn node_status(&self, address: &str) -> Result<StatusAnswer, String> {
         let caller = self.identity();
         let channel = caller.connector.connect(address).await.map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! On whose behalf a call is made: its request id goes along to the node, so that the logs and traces of both tell of
-//! the same call.
+//! The request id of a client's call: nodes receive it with the calls that it causes, so that logs and traces of both
+//! name the same call.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,13 +8,12 @@ tokio::task_local! {
     static REQUEST_ID: Arc<str>;
 }
 
-/// Runs a call of a client. What is sent to nodes on the way carries its request id; tasks that are spawned on the way
-/// are on nobody's behalf.
+/// Runs a client's call. Calls to nodes made within it carry its request id; tasks spawned within it carry none.
 pub async fn with_request_id<F: Future>(request_id: &str, call: F) -> F::Output {
     REQUEST_ID.scope(Arc::from(request_id), call).await
 }
 
-/// The request id of the call that runs here, if it is a client's.
+/// Returns the request id of the current client call, if any.
 pub(super) fn request_id() -> Option<Arc<str>> {
     REQUEST_ID.try_with(Arc::clone).ok()
 }

@@ -1,4 +1,4 @@
-//! The way to every shard.
+//! Sends calls to the shards.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -22,28 +22,28 @@ use crate::leader_cache::ShardRoute;
 use crate::subscription::Subscription;
 use crate::{Dialer, RetryPolicy, RouteError, RoutedReply, RoutingOptions, acquire_wait, config_watch};
 
-/// Sends commands and queries to the shards that own their keys. A cheap clone.
+/// Sends commands and queries to the shards that own their keys. Cheap to clone.
 #[derive(Clone)]
 pub struct Router {
     inner: Arc<Inner>,
 }
 
 pub(super) struct Inner {
-    /// First, so that tasks end before what they work with.
+    /// First, so that tasks end before the state that they use.
     tasks: TaskSet,
     map: RwLock<Arc<ShardMap>>,
-    /// Shards stay as they are for as long as a cluster lives; only their replicas move.
+    /// Shards never change during a cluster's life; only their replicas move.
     routes: HashMap<String, ShardRoute>,
     channels: RwLock<Vec<(String, Arc<NodeChannel>)>>,
     options: RoutingOptions,
     identity: Arc<ClientIdentity>,
-    /// The latest config that a node has told of, when it is later than the one in use.
+    /// The latest config received from a node, if it is later than the current one.
     newer_config: watch::Sender<Option<Arc<ClusterConfig>>>,
 }
 
 impl Router {
-    /// Begins to connect to every node of the config. `signer` proves that this process belongs to the cluster;
-    /// `caller_id` must be another one at every start of the process. Needs a tokio runtime.
+    /// Starts to connect to every node of the config. `signer` proves that this process belongs to the cluster;
+    /// `caller_id` must differ at every start of the process. Needs a tokio runtime.
     pub fn start(
         map: ShardMap,
         signer: ServiceSigner,
@@ -74,19 +74,19 @@ impl Router {
         Self { inner }
     }
 
-    /// The latest config that a node has told of; nothing while that is the one in use.
+    /// Subscribes to the latest config received from a node; `None` while that is the current one.
     pub fn config_updates(&self) -> watch::Receiver<Option<Arc<ClusterConfig>>> {
         self.inner.newer_config.subscribe()
     }
 
-    /// From now on takes every later config that a node tells of. For processes that keep no replicas.
+    /// Applies every later config received from a node from now on. For processes that keep no replicas.
     pub fn follow_config_updates(&self) {
         let (later, weak) = (self.config_updates(), Arc::downgrade(&self.inner));
         self.inner.tasks.spawn_restarting("config", move || apply_config_updates(later.clone(), Weak::clone(&weak)));
     }
 
-    /// Goes over to another config of the same shards; calls under way find the replicas where they are now. An earlier
-    /// version than the one in use is ignored.
+    /// Applies another config of the same shards; in-flight calls use the new replicas. A version earlier than the
+    /// current one is ignored.
     pub fn reconfigure(&self, next: ShardMap) {
         let inner = &self.inner;
         let mut map = inner.map.write();
@@ -120,7 +120,7 @@ impl Router {
             spawn_temporary("link end", async move {
                 link.shutdown().await;
                 if is_removed {
-                    // Neither connected nor missing: there is no such node any more.
+                    // Neither connected nor disconnected: the node no longer exists.
                     metrics::gauge!("holdfast_routing_node_connected", "node" => node).set(f64::NAN);
                 }
             });
@@ -130,7 +130,8 @@ impl Router {
     /// Sends a command to the shard that owns the key.
     ///
     /// # Errors
-    /// [`RouteError::Unavailable`] only when nothing was done; [`RouteError::OutcomeUnknown`] when it may have been.
+    /// [`RouteError::Unavailable`] only when nothing was done; [`RouteError::OutcomeUnknown`] when the command may have
+    /// been applied.
     pub async fn command(
         &self,
         application: Application,
@@ -143,7 +144,7 @@ impl Router {
         self.send(self.route(application, key), bytes, command.min_rules(), repeat, deadline).await
     }
 
-    /// Sends an encoded command, which shards know from those rules on, to a shard.
+    /// Sends an encoded command to a shard; `needs` are the lowest rules that include it.
     pub(super) async fn send(
         &self,
         route: &ShardRoute,
@@ -161,7 +162,7 @@ impl Router {
     /// Sends a query to the shard that owns the key.
     ///
     /// # Errors
-    /// [`RouteError::Unavailable`] when there is no answer in time.
+    /// [`RouteError::Unavailable`] when there is no reply in time.
     pub async fn query(
         &self,
         application: Application,
@@ -175,11 +176,11 @@ impl Router {
         course.reply().await
     }
 
-    /// As [`Router::query`], for events and changes of accounts: when there is none yet the answer waits for one, for at
-    /// most `hold`; then it is empty. A node that does not hold it back answers at once.
+    /// As [`Router::query`], for events and account changes: without a result the reply is deferred for at most `hold`,
+    /// and is then empty. A node that does not support deferral replies at once.
     ///
     /// # Errors
-    /// [`RouteError::Unavailable`] when there is no answer in time.
+    /// [`RouteError::Unavailable`] when there is no reply in time.
     pub async fn long_poll(
         &self,
         application: Application,
@@ -193,10 +194,10 @@ impl Router {
         RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline).reply().await
     }
 
-    /// What the leader has to tell of a session from now on.
+    /// Subscribes to the updates of a session from now on.
     ///
     /// # Errors
-    /// [`RouteError::Unavailable`] when no leader answers in time.
+    /// [`RouteError::Unavailable`] when no leader responds in time.
     pub async fn subscribe(
         &self,
         key: u32,
@@ -212,14 +213,14 @@ impl Router {
         }
     }
 
-    /// An acquire that may wait, outside of the connection of a session. The answer comes when the request is granted
-    /// or its wait has ended or, with `poll`, when that has passed: then the outcome is `Enqueued` with its present
-    /// place in the queue, and the place is kept for ten seconds. Dropping the future gives the place up, or what was
-    /// granted back. Survives failovers of the shard. `deferred` is cancelled once the request waits in the queue.
+    /// Acquires with waiting, outside of a session's connection. The reply arrives when the request is granted, when
+    /// its wait ends, or when `poll` has passed. In the last case the outcome is `Enqueued` with the current position,
+    /// and the request stays queued for ten seconds. Dropping the future cancels the request or releases the grant.
+    /// Survives failovers of the shard. `deferred` is cancelled once the request waits in the queue.
     ///
     /// # Errors
-    /// [`RouteError::Unavailable`] when nothing was done; [`RouteError::OutcomeUnknown`] when it may have been: its
-    /// place is then given up by the shard unless somebody asks for it again soon.
+    /// [`RouteError::Unavailable`] when nothing was done; [`RouteError::OutcomeUnknown`] when it may have been: the
+    /// shard then cancels the request unless a caller repeats it soon.
     pub async fn acquire(
         &self,
         key: u32,
@@ -232,7 +233,7 @@ impl Router {
         wait.run(self.clone()).await
     }
 
-    /// One acquire that may wait, from beginning to end. The reply comes with the number of its attempt.
+    /// Runs one acquire that may wait, from start to end. Returns the reply and its attempt number.
     pub(super) async fn acquire_and_wait(
         &self,
         wait: &acquire_wait::Wait,
@@ -251,7 +252,7 @@ impl Router {
         }
     }
 
-    /// Ends the connections.
+    /// Closes the connections.
     pub async fn shutdown(&self) {
         self.inner.tasks.cancel();
         let links = self.inner.channels.read().clone();
@@ -270,7 +271,7 @@ impl Router {
 
     pub(super) fn route(&self, application: Application, key: u32) -> &ShardRoute {
         let map = self.inner.map.read();
-        // The routes were made from the first map, and shards stay.
+        // The routes were built from the first map, and shards never change.
         &self.inner.routes[&map.shard_for(application, key).id]
     }
 }
@@ -295,13 +296,13 @@ impl Inner {
         &self.identity
     }
 
-    /// The version in use, or the later one that was heard of.
+    /// Returns the current version, or a later one that was received.
     pub(super) fn known_version(&self) -> u64 {
         let later = self.newer_config.borrow().as_ref().map_or(0, |later| later.version);
         later.max(self.map().config().version)
     }
 
-    /// A node has told of a config. True when it is the latest so far.
+    /// Offers a config received from a node. Returns true if it is the latest so far.
     pub(super) fn offer_config(&self, config: ClusterConfig) -> bool {
         let in_use = self.map().config().version;
         self.newer_config.send_if_modified(|known| {
@@ -315,7 +316,7 @@ impl Inner {
 }
 
 impl RoutedCall<'_> {
-    /// Runs the course of a call that has one reply.
+    /// Runs a call that has one reply.
     async fn reply(&mut self) -> Result<Reply, RouteError> {
         match self.run().await? {
             CallOutcome::Reply(bytes, _) => decode_reply(self.shard_id(), &bytes),
@@ -324,7 +325,7 @@ impl RoutedCall<'_> {
     }
 }
 
-/// What the figures mean: of gateways, and of nodes, which call each other's shards.
+/// Registers the metric descriptions of gateways, and of nodes, which call each other's shards.
 fn describe_metrics() {
     describe_counter!("holdfast_routing_leader_changes_total", "Leaders of shards that this process heard of anew.");
     describe_counter!("holdfast_routing_not_leader_total", "Calls that a node sent on to another leader.");
@@ -333,7 +334,7 @@ fn describe_metrics() {
     describe_counter!("holdfast_routing_route_attempts_total", "Attempts at shards, by what came of them.");
 }
 
-/// Notices are for those who follow only.
+/// Updates are only valid for subscriptions.
 fn unexpected_reply(shard: &str) -> RouteError {
     RouteError::InvalidReply { shard: shard.to_owned(), reason: "it is not an answer to what was asked".to_owned() }
 }

@@ -1,22 +1,22 @@
-//! What a leader tells of a session, as it happens.
+//! Updates of a session from its leader.
 
 use holdfast_core::{Effect, Reply, Response, codec};
 use serde::Deserialize;
 
 use crate::channel::{CallReply, PendingCall};
 
-/// Something that happened to a session.
+/// An update of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SessionUpdate {
-    /// The shard clock that it is of, in milliseconds.
+    /// The shard clock of the update, in milliseconds.
     pub clock_ms: u64,
-    /// What happened: `Settled`, `Revoked`, `SessionOpened` (somebody else resumed the session) or `SessionEnded`.
+    /// The effect: `Settled`, `Revoked`, `SessionOpened` (another client resumed the session) or `SessionEnded`.
     pub effect: Effect,
 }
 
-/// The notices of one session, from one leader. Dropping it ends them.
+/// The updates of one session, from one leader. Dropping it ends the subscription.
 pub struct Subscription {
-    /// `Done`; or why the session is not followed: `SessionNotFound`, `Superseded`, `NamespaceNotFound`.
+    /// `Done`, or why the subscription failed: `SessionNotFound`, `Superseded`, `NamespaceNotFound`.
     pub reply: Reply,
     attempt: Option<PendingCall>,
 }
@@ -31,8 +31,8 @@ impl Subscription {
         Self { reply, attempt: None }
     }
 
-    /// The next notice. None when the leader is gone, or was not listened to for too long: follow again, and look what
-    /// changed meanwhile.
+    /// Returns the next update. `None` when the leader is gone, or the reader was too slow: subscribe again, and check
+    /// what changed meanwhile.
     pub async fn next(&mut self) -> Option<SessionUpdate> {
         let attempt = self.attempt.as_mut()?;
         let CallReply::Update(bytes) = attempt.next_reply().await else {

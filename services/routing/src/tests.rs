@@ -1,4 +1,4 @@
-//! The rules of sending again, against nodes on real sockets.
+//! The retry rules, with nodes on real sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ fn command_in(replica: u64, term: u64) -> ReceivedCall {
     ReceivedCall { replica, term, is_command: true }
 }
 
-/// All replicas name that leader; it does what it is asked.
+/// Makes all replicas name this leader, which executes its calls.
 fn elect(cluster: &FakeCluster, replica: u64, term: u64) {
     for (node, id) in cluster.nodes.iter().zip(1..) {
         if id == replica {
@@ -55,14 +55,14 @@ async fn a_command_follows_the_replicas_to_the_leader_and_its_term() {
     assert_eq!(routed, RoutedReply { reply: done_reply(), maybe_done_before: false });
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3)]);
 
-    // The leader moves: the old one names the new one, and the command goes there.
+    // The leader moves: the old leader names the new one, and the router redirects the command.
     elect(&cluster, 3, 4);
     send(&cluster).await.unwrap();
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3), command_in(2, 3)]);
     assert_eq!(cluster.nodes[2].addressed(), [command_in(3, 4)]);
     let questions: usize = cluster.nodes.iter().map(FakeNode::probe_count).sum();
 
-    // What was learnt is kept: no more questions.
+    // The router remembers the leader: no more probes.
     send(&cluster).await.unwrap();
     assert_eq!(cluster.nodes.iter().map(FakeNode::probe_count).sum::<usize>(), questions);
 }
@@ -80,7 +80,7 @@ async fn a_command_of_later_rules_is_not_sent_before_the_shard_goes_by_them() {
         assert!(refused.to_string().contains("it goes by rules 1, and this needs rules 3"), "{refused}");
     }
     assert_eq!(cluster.nodes[1].addressed(), []);
-    // Once they are raised it is sent, and they are asked for no more.
+    // Once the rules are raised the command is sent, and there are no more probes.
     cluster.nodes[1].rules.store(3, Ordering::SeqCst);
     router.send(route, bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap();
     let questions = cluster.nodes[1].probe_count();
@@ -97,7 +97,7 @@ async fn a_command_of_unknown_outcome_goes_to_a_later_term_only() {
     for node in [0, 2] {
         let (elected, questions) = (elected.clone(), questions.clone());
         cluster.nodes[node].on_call(move |_| {
-            // The others hear of the new leader only after they were asked several times.
+            // The others learn of the new leader only after several probes.
             if questions.fetch_add(1, Ordering::SeqCst) > 10 {
                 elected.store(true, Ordering::SeqCst);
             }
@@ -194,7 +194,7 @@ async fn nodes_that_cannot_be_reached_are_unavailable_well_before_the_deadline()
     for _ in 0..3 {
         nodes.push(FakeNode::start(&secret).await);
     }
-    // The nodes belong to another cluster, and refuse every connection.
+    // The nodes belong to another cluster, and reject every connection.
     let router = router_to(&nodes, &ClusterSecret::generate().unwrap(), fast_options());
     let cluster = FakeCluster { nodes, router };
     let begun = Instant::now();
@@ -208,7 +208,7 @@ async fn a_hung_leader_is_left_for_one_of_a_later_term() {
     let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
     send(&cluster).await.unwrap();
-    // The leader stops without its connection ending; the others elect another one.
+    // The leader hangs without closing its connection; the others elect another one.
     elect(&cluster, 3, 2);
     cluster.nodes[0].on_call(|_| Action::Silent);
     let routed = send(&cluster).await.unwrap();
@@ -219,7 +219,7 @@ async fn a_hung_leader_is_left_for_one_of_a_later_term() {
 
 #[tokio::test]
 async fn a_silent_replica_does_not_hide_whom_the_others_elect_meanwhile() {
-    // So long that the call would be given up before the silent one is.
+    // Long enough that the call would end before the probe of the unresponsive replica.
     let probe_timeout = Duration::from_secs(5);
     let cluster = FakeCluster::start(RoutingOptions { probe_timeout, ..fast_options() }).await;
     let questions = Arc::new(AtomicUsize::new(0));
@@ -253,7 +253,7 @@ async fn a_hung_leader_without_a_quorum_is_given_up_well_before_the_deadline() {
 async fn leaders_that_no_quorum_confirms_do_not_lengthen_a_call() {
     let cluster = FakeCluster::start(fast_options()).await;
     let terms = AtomicU64::new(1);
-    // The one that answers names another leader of a later term each time; the others are away.
+    // The responding replica names another leader of a later term each time; the others are down.
     cluster.nodes[0].on_call(move |_| {
         let term = terms.fetch_add(1, Ordering::SeqCst);
         not_leader(2 + term % 2, term)

@@ -1,6 +1,6 @@
-//! The allocator of every program, RocksDB in it included.
+//! The allocator of every program, including RocksDB in it.
 
-/// jemalloc. With the one of the C library a sixth of a busy node's time goes into allocating; this one takes a quarter
-/// off the CPU time of a lock and its release, and gives memory back after a peak.
+/// jemalloc. With the C library's allocator a busy node spends a sixth of its time allocating; jemalloc reduces the CPU
+/// time of a lock and its release by a quarter, and returns memory after a peak.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -1,11 +1,11 @@
-//! How many files, and so connections, the process may have open.
+//! The limit of open files, and therefore of connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A listener takes 10,000 connections; the store, the logs and the connections between processes need files too.
+/// A listener accepts 10,000 connections; the store, the logs and the connections between processes need files too.
 const MIN_OPEN_FILES: u64 = 16_384;
 
-/// Raises the limit to what the system allows this process, and says so where that is less than it may come to need.
+/// Raises the limit to the maximum that the system allows, and logs a warning if that may not suffice.
 pub(crate) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -13,7 +13,7 @@ pub(crate) fn raise_file_limit() {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     };
-    // No limit at all is none.
+    // `None` means unlimited.
     if let Some(allowed) = allowed.filter(|allowed| *allowed < MIN_OPEN_FILES) {
         tracing::warn!(
             allowed,

@@ -1,8 +1,7 @@
-//! What every program does at its start and end: listen, read its secrets and certificates, log, and stop when it is
-//! told to.
+//! Startup and shutdown of every program: listening, secrets and certificates, logging, and stopping on a signal.
 //!
-//! Invariant: nothing listens openly without encryption unless told to, and a secret is read from a file, never from a
-//! flag.
+//! Invariant: no listener is reachable without encryption unless explicitly allowed, and secrets are read from files,
+//! never from flags.
 //!
 //! Deliberately unknown here: what the program does in between.
 

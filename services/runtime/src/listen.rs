@@ -1,4 +1,4 @@
-//! The address to listen on: whether it may be, and binding it.
+//! Checks the listen address and binds it.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -7,39 +7,39 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::file_limit::raise_file_limit;
 
-/// Connections that the system keeps until they are accepted, or fewer where it allows no more. Beyond these a caller
-/// has to try again, which takes it a second; the usual 128 are there at once when many come back after a failover.
+/// Connections that the system queues until they are accepted, or fewer if it allows no more. Beyond these a client
+/// must retry, which takes a second; many clients that return after a failover exceed the usual 128 at once.
 const BACKLOG: u32 = 4_096;
 
-/// Why a process cannot listen where it was told to.
+/// Why a process can't listen on its address.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The address can be reached from other machines, and nothing would be encrypted.
+    /// Other machines can reach the address, and the traffic would be unencrypted.
     #[error(
         "{0} can be reached from other machines, and without TLS keys and tokens would travel in the clear: listen on \
          a loopback address such as 127.0.0.1, give it a certificate ({1}), or say --insecure when something in front of \
          it encrypts"
     )]
     NotEncrypted(SocketAddr, &'static str),
-    /// Another process listens there.
+    /// Another process listens on the address.
     #[error(
         "{0} is already in use: stop the process that listens there, or choose another address (--listen; that of a node \
          is in the cluster config)"
     )]
     InUse(SocketAddr),
-    /// The system does not allow it.
+    /// The system does not permit it.
     #[error("listening on {0} is not permitted: ports below 1024 need a privilege; choose another with --listen")]
     NotPermitted(SocketAddr),
     /// No interface of this machine has the address.
     #[error("{0} is not an address of this machine: choose another with --listen")]
     AddressNotAvailable(SocketAddr),
-    /// Something else.
+    /// Another I/O error.
     #[error("cannot listen on {0}: {1}")]
     Other(SocketAddr, io::Error),
 }
 
-/// Refuses an address that other machines can reach, unless it is encrypted or the operator insists. `tls_flag` is what
-/// would encrypt it.
+/// Rejects an address that other machines can reach, unless it is encrypted or the operator allows it. `tls_flag` names
+/// the flag that enables encryption.
 ///
 /// # Errors
 /// `NotEncrypted`.
@@ -55,11 +55,11 @@ pub fn check_listen_address(
     Err(ListenError::NotEncrypted(address, tls_flag))
 }
 
-/// Listens on an address. Port 0 takes a free one. Every connection needs a file, so the process may open as many as the
-/// system allows from here on.
+/// Listens on an address. Port 0 selects a free port. Every connection needs a file, so this raises the open-file limit
+/// to the maximum that the system allows.
 ///
 /// # Errors
-/// Each names the address and what to do.
+/// Each names the address and a remedy.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
     raise_file_limit();
     listen(address).map_err(|error| match error.kind() {
@@ -72,7 +72,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A process that is started again need not wait until the connections of the one before are forgotten.
+    // A restarted process need not wait until the connections of its predecessor expire.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)

@@ -1,13 +1,13 @@
-//! How much memory a program may fill with what it keeps.
+//! Memory limit of a program's data.
 
 use bytesize::ByteSize;
 use clap::Args;
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
-/// Of the machine's memory, or of what its control group may have, unless it is told otherwise; in percent.
+/// Default limit as a percentage of the memory of the machine or the control group.
 const DEFAULT_MEMORY_PERCENT: u64 = 70;
 
-/// How much memory may be filled.
+/// Flags about the memory limit.
 #[derive(Debug, Clone, Args)]
 pub struct MemoryArgs {
     /// Memory for what all accounts keep on this node, as 4GiB. From 80 % of it on accounts that have more than an equal
@@ -17,13 +17,13 @@ pub struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// In bytes.
+    /// Returns the limit in bytes.
     pub fn limit_bytes(&self) -> u64 {
         self.memory_limit.map_or_else(|| available_bytes() / 100 * DEFAULT_MEMORY_PERCENT, |size| size.as_u64())
     }
 }
 
-/// Bytes of the machine, or of the control group that this process is in, whichever is less.
+/// Returns the bytes of the machine, or of this process's control group, whichever is less.
 fn available_bytes() -> u64 {
     let kind = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
     let system = System::new_with_specifics(kind);

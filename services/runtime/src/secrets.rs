@@ -1,4 +1,4 @@
-//! The two secrets that nodes and gateways are given.
+//! The two secrets of nodes and gateways.
 
 use std::path::{Path, PathBuf};
 
@@ -24,29 +24,29 @@ pub enum SecretsError {
     /// The file can't be read.
     #[error(transparent)]
     File(#[from] SecretFileError),
-    /// The file holds something else.
+    /// The file contains no valid cluster secret.
     #[error("{path}: {reason}")]
     ClusterSecret {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         reason: MalformedClusterSecret,
     },
-    /// The file holds something else.
+    /// The file contains no valid operator token.
     #[error("{path}: {reason}")]
     OperatorToken {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         reason: MalformedOperatorToken,
     },
 }
 
 impl SecretsArgs {
-    /// Reads both.
+    /// Reads both secrets.
     ///
     /// # Errors
-    /// Naming the file.
+    /// The error names the file.
     pub fn read(&self) -> Result<(ClusterSecret, OperatorToken), SecretsError> {
         let cluster = read_secret(&self.cluster_secret_file)?;
         let cluster = ClusterSecret::from_hex(&cluster)

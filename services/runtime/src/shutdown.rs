@@ -1,4 +1,4 @@
-//! When to stop.
+//! Shutdown signals.
 
 use std::io::Read;
 
@@ -14,7 +14,7 @@ pub struct ShutdownArgs {
     pub exit_with_parent: bool,
 }
 
-/// Ends when the process is told to stop: by SIGTERM, SIGINT (Ctrl-C), or the end of its parent.
+/// Completes when the process is asked to stop: by SIGTERM, SIGINT (Ctrl-C), or the end of its parent.
 pub async fn shutdown_signal(args: ShutdownArgs) {
     let reason = tokio::select! {
         () = wait_for_signal(SignalKind::terminate()) => "SIGTERM",
@@ -41,14 +41,14 @@ async fn wait_for_parent_exit(follows: bool) {
         std::future::pending::<()>().await;
     }
     let (closed, end) = oneshot::channel::<()>();
-    // A thread of its own: a read of standard input can't be cancelled, and the runtime would wait for it at its end.
+    // A separate thread: a read of standard input can't be cancelled, and the runtime would wait for it when it ends.
     std::thread::spawn(move || {
         let mut input = std::io::stdin().lock();
         let mut buffer = [0; 64];
-        // Whatever the parent writes is of no interest; the end is.
+        // Input is ignored; only its end matters.
         while matches!(input.read(&mut buffer), Ok(count) if count > 0) {}
         drop(closed);
     });
-    // Ends when the sender is dropped.
+    // Completes when the sender is dropped.
     let _ = end.await;
 }

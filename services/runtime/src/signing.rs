@@ -1,11 +1,11 @@
-//! When the keys change that sign tokens and grants.
+//! Rotation of the keys that sign tokens and grants.
 
 use std::time::Duration;
 
 use clap::Args;
 use holdfast_auth::KeyRotation;
 
-/// Flags about the keys that sign tokens and grants. They are derived from the cluster secret, and have to be the same
+/// Flags about the keys that sign tokens and grants. The keys are derived from the cluster secret, and must be the same
 /// for every gateway of a cluster.
 #[derive(Debug, Clone, Args)]
 pub struct SigningArgs {
@@ -24,7 +24,7 @@ pub struct SigningArgs {
 }
 
 impl SigningArgs {
-    /// What they say.
+    /// Returns the key rotation.
     pub fn rotation(&self) -> KeyRotation {
         KeyRotation { period: Duration::from_secs(self.signing_key_seconds), generation: self.signing_key_generation }
     }

@@ -22,10 +22,10 @@ pub struct TelemetryArgs {
 /// Logging or metrics can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// Logging.
+    /// Logging can't be set up.
     #[error(transparent)]
     LoggingOptions(#[from] LoggingError),
-    /// Metrics.
+    /// Metrics can't be set up.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
 }
@@ -34,7 +34,7 @@ impl TelemetryArgs {
     /// Sets up logging and metrics for the process. Needs a tokio runtime.
     ///
     /// # Errors
-    /// When the directives can't be read, or it was done before.
+    /// When the directives can't be parsed, or the process already has logging.
     pub fn init(&self, program: &'static str, version: &'static str) -> Result<Metrics, TelemetryError> {
         let build = BuildInfo { program, version };
         let otlp_endpoint = self.otlp_endpoint.as_deref();

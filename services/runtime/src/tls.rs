@@ -1,11 +1,11 @@
-//! The files that a process encrypts with.
+//! The TLS files of a process.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, ServerTls, TlsError};
 
-/// Flags about encrypting what callers send.
+/// Flags about TLS for clients.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TlsArgs {
     /// Certificate in PEM, with those between it and its authority: callers then use https. It is read again when it
@@ -21,7 +21,7 @@ pub struct TlsArgs {
     pub tls_client_ca_file: Option<PathBuf>,
 }
 
-/// Flags about encrypting what the processes of a cluster say to one another. All of them have it or none.
+/// Flags about TLS between the processes of a cluster. All of them use it, or none.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ClusterTlsArgs {
     /// Certificate of this process in PEM, for the host that the cluster config names: nodes and gateways then show one
@@ -42,10 +42,10 @@ pub struct ClusterTlsArgs {
 }
 
 impl TlsArgs {
-    /// What encrypts, when it is to be encrypted. Needs a tokio runtime.
+    /// Returns the server's TLS configuration, if enabled. Needs a tokio runtime.
     ///
     /// # Errors
-    /// When the files cannot be used.
+    /// When the files can't be used.
     pub fn load(&self) -> Result<Option<ServerTls>, TlsError> {
         let Some(identity) = identity(&self.tls_cert_file, &self.tls_key_file) else { return Ok(None) };
         let clients = match &self.tls_client_ca_file {
@@ -57,21 +57,21 @@ impl TlsArgs {
 }
 
 impl ClusterTlsArgs {
-    /// What encrypts connections to nodes, when they are to be encrypted. Needs a tokio runtime.
+    /// Returns the TLS configuration for connections to nodes, if enabled. Needs a tokio runtime.
     ///
     /// # Errors
-    /// When the files cannot be used.
+    /// When the files can't be used.
     pub fn load_client(&self) -> Result<Option<ClientTls>, TlsError> {
         let identity = identity(&self.cluster_tls_cert_file, &self.cluster_tls_key_file);
         let (Some(identity), Some(ca_file)) = (identity, &self.cluster_tls_ca_file) else { return Ok(None) };
         ClientTls::load(ca_file.clone(), identity).map(Some)
     }
 
-    /// What encrypts what a node accepts, when it is to be encrypted. Whoever has no certificate may see whether it is
-    /// up, and nothing else. Needs a tokio runtime.
+    /// Returns the TLS configuration of a node's listener, if enabled. Clients without a certificate can only check
+    /// whether the node is up. Needs a tokio runtime.
     ///
     /// # Errors
-    /// When the files cannot be used.
+    /// When the files can't be used.
     pub fn load_server(&self) -> Result<Option<ServerTls>, TlsError> {
         let identity = identity(&self.cluster_tls_cert_file, &self.cluster_tls_key_file);
         let (Some(identity), Some(ca_file)) = (identity, &self.cluster_tls_ca_file) else { return Ok(None) };

@@ -1,13 +1,15 @@
-//! Long-lived tasks that never stop without somebody noticing.
+//! Supervision of long-lived tasks: no task stops unnoticed.
 //!
-//! Purpose: a [`TaskSet`] runs the tasks of one owner (a replica, a leadership, a process), notices when one of them ends
-//! or panics, says so in the log and in `holdfast_task_failures_total`, and either starts it again or tells the owner that
-//! it has failed. [`spawn_temporary`] runs what belongs to one call or connection, and [`catch_panic`] what may panic under a lock.
+//! Purpose: a [`TaskSet`] runs the tasks of one owner (a replica, a leadership, a process) and detects when one of them
+//! ends or panics. It reports the failure in the log and in `holdfast_task_failures_total`, and either restarts the
+//! task or notifies the owner. [`spawn_temporary`] runs the work of one call or connection, and [`catch_panic`] work
+//! that may panic under a lock.
 //!
 //! Invariants:
 //! - No task of a set outlives the set.
-//! - A task that ended or panicked outside of a shutdown is counted, logged, and shown by [`TaskSet::unhealthy_reason`].
-//! - A task that fails again and again is started again after 1 s, 2 s, 4 s, and so on, at most 60 s.
+//! - A task that ended or panicked outside of a shutdown is counted, logged, and reported by
+//!   [`TaskSet::unhealthy_reason`].
+//! - A repeatedly failing task is restarted after 1 s, 2 s, 4 s, and so on, at most 60 s.
 //!
 //! Deliberately unknown here: what the tasks do.
 

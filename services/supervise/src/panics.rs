@@ -1,4 +1,4 @@
-//! Panics that are caught, with where they struck.
+//! Caught panics and their locations.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -12,19 +12,19 @@ use std::task::{Context, Poll};
 use holdfast_mutations::{Mutation, is_enabled, maybe_panic};
 use pin_project_lite::pin_project;
 
-/// Longest message that is kept, in bytes.
+/// Longest message stored, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1_024;
-/// Longest backtrace that is kept, in bytes.
+/// Longest backtrace stored, in bytes.
 const MAX_BACKTRACE_BYTES: usize = 8 * 1_024;
 
 /// A panic that was caught.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaughtPanic {
-    /// What it said, at most 1 KiB.
+    /// The panic message, at most 1 KiB.
     pub message: String,
-    /// File and line; empty when not known.
+    /// File and line; empty if unknown.
     pub location: String,
-    /// Where it came from, at most 8 KiB; empty when not known.
+    /// The backtrace, at most 8 KiB; empty if unknown.
     pub backtrace: String,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for CaughtPanic {
 
 #[derive(Default)]
 struct PanicCapture {
-    /// Whether something on this thread runs under a catch that wants to know more.
+    /// True while this thread runs under a catch that records details.
     is_active: bool,
     last: Option<(String, String)>,
 }
@@ -48,7 +48,7 @@ thread_local! {
     static PANIC_CAPTURE: RefCell<PanicCapture> = RefCell::default();
 }
 
-/// Runs something that may panic. Whoever catches a panic must not go on with what was being changed.
+/// Runs work that may panic. After a panic, the caller must discard the state that was being changed.
 ///
 /// # Errors
 /// The panic.
@@ -63,14 +63,14 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     done.map_err(|payload| describe(payload.as_ref(), seen))
 }
 
-/// The same for the work of a task.
+/// The same for the future of a task.
 pub(crate) fn catch_panic_async<F: Future>(task: &'static str, work: F) -> CatchPanic<F> {
     CatchPanic { task, work }
 }
 
 pin_project! {
-    /// The work of a task, whose panic is its outcome. No `async` block, which would keep room for the work twice, and
-    /// copy it once more.
+    /// A task's future, whose panic becomes its output. Not an `async` block, which would reserve space for the future
+    /// twice and copy it once more.
     pub(crate) struct CatchPanic<F> {
         task: &'static str,
         #[pin]
@@ -95,7 +95,7 @@ impl<F: Future> Future for CatchPanic<F> {
     }
 }
 
-/// Whether it is planted that nobody learns of a panic of that task.
+/// Returns true if a mutation silences panics of this task.
 fn is_silenced(task: &str) -> bool {
     let silent = [Mutation::PanicInLeaderTasks, Mutation::PanicInProposer];
     silent.into_iter().any(|mutation| is_enabled(mutation) && mutation.panic_point() == Some(task))
@@ -113,7 +113,7 @@ fn truncate(text: &str, most: usize) -> String {
     text[..end.unwrap_or(0)].to_owned()
 }
 
-/// Lets the process note where a panic strikes that somebody is about to catch. Everything else is as before.
+/// Installs a hook that records the location of panics about to be caught. Other panics are handled as before.
 fn install_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -126,7 +126,7 @@ fn install_panic_hook() {
 }
 
 fn record_panic(info: &PanicHookInfo<'_>) {
-    // A panic while it is being noted is not noted again.
+    // A panic while a panic is being recorded is not recorded.
     PANIC_CAPTURE.with(|watched| {
         let Ok(mut watched) = watched.try_borrow_mut() else { return };
         if watched.is_active {

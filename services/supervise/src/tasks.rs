@@ -15,16 +15,17 @@ use tokio_util::task::TaskTracker;
 
 use crate::panics::catch_panic_async;
 
-/// The first pause before something that failed is started again.
+/// Delay before the first restart of a failed task.
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-/// The longest.
+/// Longest delay.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
-/// What ran for so long without failing begins with the first pause again.
+/// A task that ran this long without failing restarts with the first delay again.
 const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(60);
-/// What a task works for goes in no particular order: one that ends may do so just before its set is ended.
+/// How long after a task's end its set may be cancelled for the end to count as a shutdown: resources of a task end in no
+/// particular order.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// Pauses between starts of something that fails again and again: 1 s, doubling to 60 s, without end.
+/// Delays between restarts of a repeatedly failing task: 1 s, doubling to 60 s, without end.
 pub fn restart_delays() -> impl Iterator<Item = Duration> + Send {
     backoff()
 }
@@ -34,12 +35,12 @@ fn backoff() -> ExponentialBackoff {
     pauses.without_max_times().build()
 }
 
-/// Whose tasks they are, for the log.
+/// The owner of tasks, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskOwner {
-    /// The shard; empty for what belongs to no shard.
+    /// The shard; empty for tasks of no shard.
     pub shard: String,
-    /// The replica; 0 for what belongs to none.
+    /// The replica; 0 for tasks of no replica.
     pub replica: u64,
 }
 
@@ -55,12 +56,12 @@ impl TaskOwner {
     }
 }
 
-/// A task that has failed.
+/// A failed task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailure {
-    /// Its name.
+    /// The task's name.
     pub task: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -70,8 +71,8 @@ impl fmt::Display for TaskFailure {
     }
 }
 
-/// Tasks that end with the set: when it is dropped or [`TaskSet::cancel`] is called, they are dropped at the next point at
-/// which they wait.
+/// Tasks that end with the set: when it is dropped or [`TaskSet::cancel`] is called, they are dropped at their next
+/// await point.
 #[derive(Debug)]
 pub struct TaskSet {
     shared: Arc<Shared>,
@@ -84,11 +85,11 @@ struct Shared {
     tracker: TaskTracker,
     /// The first essential task that failed.
     failed: watch::Sender<Option<TaskFailure>>,
-    /// How often a task that is started again has failed.
+    /// Number of failures of restarted tasks.
     failures: watch::Sender<u64>,
-    /// Tasks that have failed and wait for their next start; those of parent and children together.
+    /// Failed tasks that wait for their restart, including those of parent and children.
     down: Arc<DownTasks>,
-    /// What runs in the parent and its children, when there is a parent.
+    /// Tracks the tasks of the parent and its children, if there is a parent.
     parent_tracker: Option<TaskTracker>,
 }
 
@@ -101,12 +102,12 @@ impl Drop for TaskSet {
 }
 
 impl TaskSet {
-    /// A set without tasks.
+    /// Creates an empty set.
     pub fn new(owner: TaskOwner) -> Self {
         Self::with(owner, CancellationToken::new(), Arc::default(), None)
     }
 
-    /// A set of the same owner that ends with this one at the latest, and whose trouble is this one's too.
+    /// Creates a set of the same owner. It ends with this one at the latest, and its failures count for this one too.
     pub fn child(&self) -> Self {
         let Shared { owner, cancellation, tracker, down, .. } = &*self.shared;
         Self::with(owner.clone(), cancellation.child_token(), Arc::clone(down), Some(tracker.clone()))
@@ -122,8 +123,8 @@ impl TaskSet {
         Self { shared: Arc::new(Shared { owner, cancellation, tracker, failed, failures, down, parent_tracker }) }
     }
 
-    /// Runs a task that the owner can't do without, and that can't be started again alone: when it ends or panics,
-    /// [`TaskSet::failed`] tells.
+    /// Runs a task that the owner needs and that can't be restarted alone: when it ends or panics, [`TaskSet::failed`]
+    /// reports it.
     pub fn spawn_essential(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         let shared = Arc::clone(&self.shared);
         self.spawn(task, async move {
@@ -133,13 +134,13 @@ impl TaskSet {
         });
     }
 
-    /// Says that something which the owner can't do without has failed, as if it were an essential task.
+    /// Reports a failure of a part that the owner needs, as if it were an essential task.
     pub fn fail(&self, task: &'static str, reason: String) {
         self.shared.fail(task, reason);
     }
 
-    /// Runs a task that is started again when it ends or panics: after 1 s at first, then after twice as long each time,
-    /// at most 60 s.
+    /// Runs a task that is restarted when it ends or panics: first after 1 s, then after twice as long each time, at
+    /// most 60 s.
     pub fn spawn_restarting<F>(&self, task: &'static str, work: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -147,7 +148,7 @@ impl TaskSet {
         self.spawn(task, Arc::clone(&self.shared).run_with_restarts(task, work, false));
     }
 
-    /// Runs a task that may come to its end, and is started again when it panics before.
+    /// Runs a task that may complete, and is restarted if it panics before.
     pub fn spawn_until_done<F>(&self, task: &'static str, work: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -156,7 +157,7 @@ impl TaskSet {
     }
 
     fn spawn(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-        // The figure is there before the first failure, so that an increase is seen.
+        // Registers the metric before the first failure, so that an increase is visible.
         counter!("holdfast_task_failures_total", "task" => task).increment(0);
         let closing = self.shared.cancellation.clone();
         let work = async move {
@@ -168,17 +169,17 @@ impl TaskSet {
         }
     }
 
-    /// Follows whether an essential task has failed; the first one stays.
+    /// Subscribes to the failure of an essential task; the first one stays.
     pub fn failed(&self) -> watch::Receiver<Option<TaskFailure>> {
         self.shared.failed.subscribe()
     }
 
-    /// Follows how often tasks that are started again have failed.
+    /// Subscribes to the number of failures of restarted tasks.
     pub fn failures(&self) -> watch::Receiver<u64> {
         self.shared.failures.subscribe()
     }
 
-    /// What is wrong with the tasks now: an essential one has failed, or one waits for its next start.
+    /// Returns what is wrong with the tasks now: an essential one has failed, or one waits for its restart.
     pub fn unhealthy_reason(&self) -> Option<String> {
         if let Some(failure) = self.shared.failed.borrow().as_ref() {
             return Some(failure.to_string());
@@ -188,13 +189,13 @@ impl TaskSet {
         Some(TaskFailure { task, reason: reason.clone() }.to_string())
     }
 
-    /// Ends all tasks. None can be added any more.
+    /// Ends all tasks. No more can be added.
     pub fn cancel(&self) {
         self.shared.cancellation.cancel();
         self.shared.tracker.close();
     }
 
-    /// Ends all tasks, and waits until nothing of them is left.
+    /// Ends all tasks, and waits until all have ended.
     pub async fn shutdown(&self) {
         self.cancel();
         self.shared.tracker.wait().await;
@@ -202,7 +203,7 @@ impl TaskSet {
 }
 
 impl Shared {
-    /// Why a piece of work failed; nothing when the set was ended.
+    /// Returns why the work failed, or `None` if the set was cancelled.
     async fn run_until_failed(&self, task: &'static str, work: impl Future<Output = ()>) -> Option<String> {
         match catch_panic_async(task, work).await {
             Err(panicked) => Some(panicked.to_string()),
@@ -257,7 +258,7 @@ pub(crate) fn report_failure(shard: &str, replica: u64, task: &'static str, reas
     counter!("holdfast_task_failures_total", "task" => task).increment(1);
 }
 
-/// That a task waits for its next start.
+/// Marks a task as waiting for its restart.
 struct DownGuard<'a> {
     down: &'a DownTasks,
     task: &'static str,

@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 use crate::panics::catch_panic_async;
 use crate::tasks::report_failure;
 
-/// Runs what belongs to one call or connection. A panic of it is counted and logged, and ends that call or connection
-/// alone: whoever waits holds the other end of a channel, or the handle, and sees it close.
+/// Runs the work of one call or connection. A panic is counted and logged, and ends only that call or connection: a
+/// waiter has the other end of a channel, or the handle, and sees it close.
 #[allow(clippy::disallowed_methods)]
 pub fn spawn_temporary<T: Send + 'static>(
     task: &'static str,
@@ -18,7 +18,7 @@ pub fn spawn_temporary<T: Send + 'static>(
     let work = catch_panic_async(task, work).map(move |done| {
         done.unwrap_or_else(|panicked| {
             report_failure("", 0, task, &panicked.to_string());
-            // For whoever waits for the handle.
+            // For a waiter on the handle.
             resume_unwind(Box::new(panicked.to_string()))
         })
     });
