@@ -1,4 +1,4 @@
-//! The way to the gateways.
+//! Connections to the gateways.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::error::{Error, Result};
 use crate::session::SessionBuilder;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A gateway that does not answer the pings of a connection in use is left, also where nothing else shows that it is
-/// gone.
+/// Interval of keep-alive pings on a connection in use. A gateway that does not answer them is abandoned, even if
+/// nothing else shows that it is gone.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What single calls go through.
+/// The channel of single calls.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -44,7 +44,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// ```
 pub type AuthChannel = InterceptedService<Channel, Bearer>;
 
-/// The gateways of a service and the key to call them with. Cheap to clone; nothing is connected before it is used.
+/// The gateways of a service and the API key for calls to them. Cheap to clone; connects on first use.
 ///
 /// ```
 /// use holdfast_client::Client;
@@ -68,58 +68,58 @@ struct Inner {
 }
 
 impl fmt::Debug for Client {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.inner.gateways.iter().map(|gateway| gateway.uri().to_string())).finish()
     }
 }
 
 impl Client {
-    /// One gateway, by its URL, and an API key or token.
+    /// Creates a client for one gateway, by its URL, with an API key or token.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is no URL or cannot be a key.
+    /// [`Error::Invalid`] for an invalid URL or key.
     pub fn new(gateway: &str, api_key: &str) -> Result<Self> {
         Self::builder().gateway(gateway).api_key(api_key).build()
     }
 
-    /// Several gateways, or other settings.
+    /// Returns a builder for several gateways or other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Opens a session in a namespace: what holds locks for as long as it is kept alive.
+    /// Opens a session in a namespace. It holds locks as long as it is kept alive.
     pub fn session(&self, namespace: impl Into<String>) -> SessionBuilder {
         SessionBuilder::new(self.clone(), namespace.into())
     }
 
-    /// Single calls about locks, as the protocol has them. Calls go to any gateway that can be reached; set a deadline
-    /// on each. Needs to be called within a tokio runtime, like all others here.
+    /// Returns the protocol's client of single lock calls. Calls go to any reachable gateway; set a deadline on each.
+    /// Must be called within a tokio runtime, like all methods here.
     pub fn locks(&self) -> LocksServiceClient<AuthChannel> {
         LocksServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
 
-    /// Single calls about sessions, as the protocol has them.
+    /// Returns the protocol's client of single session calls.
     pub fn sessions(&self) -> SessionsServiceClient<AuthChannel> {
         SessionsServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
 
-    /// Single calls about namespaces, as the protocol has them.
+    /// Returns the protocol's client of single namespace calls.
     pub fn namespaces(&self) -> NamespacesServiceClient<AuthChannel> {
         NamespacesServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
 
-    /// Single calls about accounts and API keys, as the protocol has them.
+    /// Returns the protocol's client of single calls about accounts and API keys.
     pub fn accounts(&self) -> AccountsServiceClient<AuthChannel> {
         AccountsServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
 
-    /// How many gateways there are to try.
+    /// Returns the number of gateways.
     pub(crate) fn gateway_count(&self) -> usize {
         self.inner.gateways.len()
     }
 
-    /// A connection of its own to the gateway of that number, counted around.
+    /// Opens a separate connection to the gateway with this number, modulo the number of gateways.
     pub(crate) async fn connect(&self, number: usize, within: Duration) -> Result<SessionsServiceClient<AuthChannel>> {
         let gateway = &self.inner.gateways[number % self.inner.gateways.len()];
         let unreachable = |why: String| Error::Unreachable(format!("{}: {why}", gateway.uri()));
@@ -138,7 +138,7 @@ impl Client {
     }
 }
 
-/// What lies below an error of the transport, which itself says only that it is one.
+/// Returns the root cause of a transport error, whose own text says nothing specific.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -147,7 +147,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// Puts the key into each call.
+/// Adds the key to each call.
 ///
 /// ```
 /// // Nobody needs to make one: a `Client` does, and what is in it is shown nowhere.
@@ -190,35 +190,35 @@ pub struct ClientBuilder {
 }
 
 impl fmt::Debug for ClientBuilder {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.gateways).finish()
     }
 }
 
 impl ClientBuilder {
-    /// Adds a gateway: `http://host:port`, or `https://…` for TLS. Any of them serves; the first that answers is used.
+    /// Adds a gateway: `http://host:port`, or `https://…` for TLS. The first gateway that responds is used.
     pub fn gateway(mut self, url: impl Into<String>) -> Self {
         self.gateways.push(url.into());
         self
     }
 
-    /// The API key, or a token made from one.
+    /// Sets the API key, or a token made from one.
     pub fn api_key(mut self, api_key: impl Into<String>) -> Self {
         self.api_key = api_key.into();
         self
     }
 
-    /// A certificate, in PEM, that the gateways' certificates are signed with, besides those that the system trusts.
+    /// Adds a CA certificate, in PEM, for the gateways' certificates, besides those that the system trusts.
     pub fn ca_certificate(mut self, pem: impl Into<String>) -> Self {
         self.ca_certificate = Some(pem.into());
         self
     }
 
-    /// The client. Connects to nothing yet.
+    /// Creates the client. It does not connect yet.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no gateway, one of them is no URL, or the key has characters that no key has.
+    /// [`Error::Invalid`] when there is no gateway, a URL is invalid, or the key contains invalid characters.
     pub fn build(self) -> Result<Client> {
         if self.gateways.is_empty() {
             return Err(Error::Invalid("no gateway: name at least one, like http://127.0.0.1:8080".to_owned()));

@@ -1,4 +1,4 @@
-//! What can go wrong, and why a lock is not given.
+//! Errors, and reasons why a lock request is refused or a hold is lost.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tonic_types::StatusExt;
 
 use crate::view::{Blocker, Holder, Path};
 
-/// What this library returns.
+/// The result type of this library.
 ///
 /// ```
 /// async fn print(session: &holdfast_client::Session) -> holdfast_client::Result<()> {
@@ -19,7 +19,7 @@ use crate::view::{Blocker, Holder, Path};
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something was not done.
+/// The error type of this library.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,36 +38,36 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock is not given, for a reason that lies in what others, or the same owner, hold or wait for.
+    /// The lock request is refused, because of other owners' or the same owner's holds or waiting requests.
     #[error("the lock was not granted: {0}")]
     Refused(Refusal),
-    /// The wait was ended by the caller's own limit. Nothing of it is left in the queue.
+    /// The caller's own limit ended the wait. The request has left the queue.
     #[error("the lock was not granted within {0:?}")]
     TimedOut(Duration),
-    /// The hold was lost before.
+    /// The hold is lost.
     #[error("the hold was lost: {0}")]
     Lost(LossReason),
-    /// The session is over; open another one.
+    /// The session has ended; open another one.
     #[error("the session has ended: {0}")]
     SessionEnded(EndReason),
-    /// The service refused, with one of its codes, like `NAMESPACE_NOT_FOUND`.
+    /// The service rejected the call with one of its codes, like `NAMESPACE_NOT_FOUND`.
     #[error("{code}: {detail}")]
     Service {
-        /// As in the service's documentation of errors.
+        /// A code from the service's documentation of errors.
         code: String,
-        /// For people.
+        /// A human-readable explanation.
         detail: String,
     },
-    /// No gateway could be reached in the time that was allowed for it.
+    /// No gateway could be reached in the time allowed.
     #[error("no gateway can be reached: {0}")]
     Unreachable(String),
-    /// What was asked cannot be sent; the text names what is wrong and what is allowed.
+    /// The request can't be sent; the text names the problem and the allowed values.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Error {
-    /// The service's code, where the service refused.
+    /// Returns the service's code, if the service rejected the call.
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Service { code, .. } => Some(code),
@@ -75,7 +75,7 @@ impl Error {
         }
     }
 
-    /// Why others kept the lock, where they did.
+    /// Returns the refusal, if the lock request was refused.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Refused(refusal) => Some(refusal),
@@ -87,7 +87,7 @@ impl Error {
         Self::Service { code: code.into(), detail: detail.into() }
     }
 
-    /// Whether trying again, here or at another gateway, may help.
+    /// Returns true if a retry, here or at another gateway, may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
@@ -99,18 +99,18 @@ impl Error {
     }
 }
 
-/// Errors of single calls: the service's code where it sent one.
+/// Errors of single calls: the service's code if it sent one.
 impl From<tonic::Status> for Error {
     fn from(status: tonic::Status) -> Self {
         match status.get_details_error_info() {
             Some(info) if !info.reason.is_empty() => Self::service(info.reason, status.message()),
-            // What never reached the service, or came from something between.
+            // The call did not reach the service, or an intermediary rejected it.
             _ => Self::Unreachable(format!("{}: {}", status.code(), status.message())),
         }
     }
 }
 
-/// Why a lock is not given, and by whom.
+/// Why a lock request is refused, and which owners block it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -130,11 +130,11 @@ impl From<tonic::Status> for Error {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The reason of the first claim that fails.
+    /// The reason of the first failing claim.
     pub reason: Reason,
-    /// Up to 16 of those that are in the way.
+    /// Up to 16 blockers.
     pub blockers: Vec<Blocker>,
-    /// With [`Reason::Deadlock`]: who waits for whom, the caller's own step last.
+    /// With [`Reason::Deadlock`]: the cycle of waits, the caller's own step last.
     pub cycle: Vec<CycleStep>,
 }
 
@@ -177,19 +177,19 @@ impl fmt::Display for Refusal {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CycleStep {
-    /// Who it is; of a session: the session's process.
+    /// The process id of the owner or of its session.
     pub process_id: String,
     /// Its session, if it has one.
     pub session_id: Option<String>,
-    /// The thread of the session.
+    /// The holder within the session.
     pub holder: Option<String>,
-    /// What it holds or claims that is in the way.
+    /// The path of its blocking hold or claim.
     pub path: Path,
-    /// Whether it is in the way by waiting there earlier, not by holding.
+    /// Whether it blocks by waiting there earlier, not by holding.
     pub waiting: bool,
 }
 
-/// The reason of a refusal.
+/// The reason for a refusal.
 ///
 /// ```
 /// use holdfast_client::Reason;
@@ -200,7 +200,7 @@ pub struct CycleStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The same owner holds it in the other mode.
+    /// The same owner holds the path in the other mode.
     Upgrade,
     /// Another owner holds the same path.
     Held,
@@ -208,24 +208,24 @@ pub enum Reason {
     Ancestor,
     /// Another owner holds a path below it.
     Descendant,
-    /// All who are in the way have run out and get time to stop.
+    /// All blocking holds have expired and are in transition.
     Transition,
-    /// Only waiting requests are in the way.
+    /// Only waiting requests block it.
     Queued,
     /// Waiting would close a cycle of waits.
     Deadlock,
-    /// The wait ended first.
+    /// The wait timed out.
     TimedOut,
-    /// The hold is gone.
+    /// The hold does not exist.
     NotHeld,
-    /// A reset, the end of the session or the deletion of the namespace cut the wait short.
+    /// A reset, the end of the session or the deletion of the namespace ended the wait.
     Ended,
-    /// One that this version does not know.
+    /// A reason unknown to this version.
     Other,
 }
 
 impl Reason {
-    /// What the service's documentation calls it, like `HELD`.
+    /// Returns the code in the service's documentation, like `HELD`.
     pub fn code(self) -> &'static str {
         match self {
             Self::Upgrade => "UPGRADE",
@@ -261,7 +261,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a hold is no longer one.
+/// Why a hold was lost.
 ///
 /// ```
 /// use holdfast_client::{EndReason, LossReason};
@@ -277,15 +277,15 @@ impl fmt::Display for Reason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The service said that the session had expired.
+    /// The service reported that the session has expired.
     Expired,
-    /// Somebody forced the lock open.
+    /// An administrator deleted the hold.
     Deleted,
     /// A reset of the namespace removed it.
     Reset,
-    /// The service does not know the hold; the owner named here has it, if anybody does.
+    /// The service does not know the hold; the owner named here, if any, holds the lock.
     Duplicate(Option<Box<Holder>>),
-    /// The session is over.
+    /// The session has ended.
     SessionEnded(EndReason),
     /// It was released: by its guard, or by an `unlock` elsewhere.
     Released,
@@ -305,7 +305,7 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// How a session ended.
+/// Why a session ended.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -323,11 +323,11 @@ impl fmt::Display for LossReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// It was closed.
+    /// The session was closed.
     Closed,
-    /// The service said that it had been silent for too long.
+    /// The service ended it for lack of keep-alives.
     Expired,
-    /// Its keep-alives were not answered in time, counted on this machine: the service may end it at any moment.
+    /// Its keep-alives were not answered in time, by this machine's clock: the service may end it at any moment.
     Unreachable,
     /// A reset of the namespace removed it.
     Reset,
@@ -335,7 +335,7 @@ pub enum EndReason {
     NamespaceDeleted,
     /// Another connection resumed it.
     Superseded,
-    /// The service no longer lets this client in, with the code and text that it gave.
+    /// The service denies access to this client, with this code and text.
     Denied(String),
 }
 
@@ -385,7 +385,7 @@ impl From<v1::Refusal> for Refusal {
 }
 
 impl Refusal {
-    /// One that is known without asking the service.
+    /// Creates a refusal that is known without a call to the service.
     pub(crate) fn of(reason: Reason) -> Self {
         Self { reason, blockers: Vec::new(), cycle: Vec::new() }
     }

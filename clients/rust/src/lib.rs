@@ -1,13 +1,13 @@
-//! Locks of a Holdfast service, for programs written in Rust.
+//! Rust client for the locks of a Holdfast service.
 //!
-//! Purpose: what an application programmer touches: a connection to any gateway, a session that outlives connections,
-//! and locks on it that are released when their guards are dropped.
+//! Purpose: the API for applications: a connection to any gateway, a session that outlives connections, and locks on it
+//! that are released when their guards are dropped.
 //!
-//! Invariant: whoever is told that it holds a lock holds it until the deadline it was told, counted on this machine's
-//! monotonic clock from before the service counts; nothing here says *held* after that.
+//! Invariant: a client holds a granted lock until the reported deadline, measured on this machine's monotonic clock
+//! from before the service starts its own count. After the deadline this library does not report the lock as held.
 //!
-//! Deliberately unknown here: how the service keeps its promises, and what its users do with what they lock. Contention
-//! for one owner and leader election are in the crate `holdfast-contention`.
+//! Deliberately unknown here: how the service works, and how applications use their locks. Contention for one owner and
+//! leader election are in the crate `holdfast-contention`.
 //!
 //! ```
 //! use holdfast_client::Client;
@@ -35,7 +35,7 @@ mod view;
 
 pub use client::{AuthChannel, Bearer, Client, ClientBuilder};
 pub use error::{CycleStep, EndReason, Error, LossReason, Reason, Refusal, Result};
-/// Messages and clients of the service's single calls, as generated from its protocol.
+/// Messages and clients of the service's single calls, generated from its protocol.
 pub use holdfast_proto::v1 as protocol;
 pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, RwLock};
 pub use session::events::{LockListener, SessionHandler};

@@ -1,4 +1,4 @@
-//! Locks and those who hold them, as the service shows them.
+//! Locks and their owners, as the service shows them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_proto::v1;
 
-/// The name of a lock: segments in order, of 1 to 128 bytes each and at most 16 of them. A text is a path of one
-/// segment, whatever characters it has.
+/// The name of a lock: at most 16 segments in order, of 1 to 128 bytes each. A string is a path of one segment,
+/// whatever characters it contains.
 ///
 /// ```
 /// use holdfast_client::Path;
@@ -20,22 +20,22 @@ use holdfast_proto::v1;
 pub struct Path(pub(crate) Vec<String>);
 
 impl Path {
-    /// The path of these segments, which may be none: then it is the namespace as a whole.
+    /// Creates the path of these segments. Without segments it is the whole namespace.
     pub fn of<S: Into<String>>(segments: impl IntoIterator<Item = S>) -> Self {
         Self(segments.into_iter().map(Into::into).collect())
     }
 
-    /// The namespace as a whole: a lock on it keeps everybody out of everything.
+    /// Returns the path of the whole namespace: a lock on it covers every path in it.
     pub fn whole_namespace() -> Self {
         Self(Vec::new())
     }
 
-    /// Its segments, in order.
+    /// Returns its segments, in order.
     pub fn segments(&self) -> &[String] {
         &self.0
     }
 
-    /// Whether a lock on it concerns the other one, which is the same or lies below.
+    /// Returns true if a lock on this path covers the other one, which is equal or below.
     pub fn is_above(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// How a lock is held.
+/// The mode of a hold.
 ///
 /// ```
 /// use holdfast_client::Mode;
@@ -74,9 +74,9 @@ impl fmt::Display for Path {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// Together with other readers.
+    /// Shared with other readers.
     Read,
-    /// Alone.
+    /// Exclusive.
     Write,
 }
 
@@ -98,7 +98,7 @@ impl From<v1::Mode> for Mode {
     }
 }
 
-/// Somebody who holds a lock, or waits for it.
+/// An owner that holds a lock, or waits for it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -117,28 +117,28 @@ impl From<v1::Mode> for Mode {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// What its client calls itself.
+    /// The process id that its client chose.
     pub process_id: String,
     /// Its session, if it has one.
     pub session_id: Option<String>,
-    /// The thread of the session.
+    /// The holder within the session.
     pub holder: Option<String>,
-    /// How it holds the lock.
+    /// The mode of its hold or claim.
     pub mode: Mode,
-    /// Of its hold; 0 of one that waits.
+    /// The token of its hold; 0 for a waiter.
     pub fencing_token: u64,
     /// When it was granted, by the service's wall clock, for display.
     pub locked_at: Option<SystemTime>,
-    /// How long the hold lasts unless it is extended; nothing for holds that last as long as a session.
+    /// Time until the hold expires unless it is extended; `None` for holds that last as long as a session.
     pub remaining: Option<Duration>,
-    /// Whether it has run out and only its owner may renew it.
+    /// Whether the hold has expired and only its owner may renew it.
     pub in_transition: bool,
-    /// What its owner noted with it.
+    /// The owner's metadata.
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Holder {
-    /// What to call it in a text for people.
+    /// Returns its name for display.
     pub fn name(&self) -> String {
         match &self.holder {
             Some(holder) => format!("{} ({holder})", self.process_id),
@@ -163,7 +163,7 @@ impl From<v1::Holder> for Holder {
     }
 }
 
-/// Somebody who is in the way.
+/// An owner that blocks a request.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -182,11 +182,11 @@ impl From<v1::Holder> for Holder {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
-    /// What it holds or claims.
+    /// The path of its hold or claim.
     pub path: Path,
     /// Whether it waits itself.
     pub waiting: bool,
-    /// Who it is.
+    /// The owner.
     pub holder: Holder,
 }
 
@@ -196,7 +196,7 @@ impl From<v1::Blocker> for Blocker {
     }
 }
 
-/// Where a request that waits stands.
+/// The status of a waiting request.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -218,8 +218,8 @@ impl From<v1::Blocker> for Blocker {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitStatus {
-    /// How many wait before it, when the service says so.
+    /// The number of waiters before it, if the service reports it.
     pub queue_position: Option<u64>,
-    /// Up to 16 of those that are in the way.
+    /// Up to 16 blockers.
     pub blockers: Vec<Blocker>,
 }

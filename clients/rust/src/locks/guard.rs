@@ -1,4 +1,4 @@
-//! What somebody who holds locks has in hand.
+//! Guards of held locks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::session::inner::{GrantGuard, SessionInner};
 use crate::view::Path;
 
 /// A hold on one or several locks, until it is dropped or released. Dropping it releases in the background;
-/// [`Guard::release`] waits until the service has done it.
+/// [`Guard::release`] waits for the service's confirmation.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -39,11 +39,11 @@ use crate::view::Path;
 pub struct Guard {
     hold: Hold,
     grant: GrantGuard,
-    /// The session lives as long as something is held on it.
+    /// Keeps the session open as long as the guard exists.
     session: Session,
 }
 
-/// What a [`Guard`] knows of its hold, to hand to others. It does not keep the lock.
+/// The state of a [`Guard`]'s hold, to share with other tasks. It does not keep the lock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -102,21 +102,21 @@ impl Guard {
         }
     }
 
-    /// What is known of the hold, for other tasks.
+    /// Returns the state of the hold, for other tasks.
     pub fn hold(&self) -> Hold {
         self.hold.clone()
     }
 
-    /// The session that it is held on.
+    /// Returns the session of the hold.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Gives the lock back, and waits until the service has done it. Of a lock that its owner took several times it
-    /// gives back one; the last one frees it. Dropped while it waits, the release is still done.
+    /// Releases the lock, and waits for the service's confirmation. If its owner locked it several times, this releases
+    /// one of them; the last release frees the lock. If the future is dropped, the release still completes.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the hold had been lost: what was done under it may have met others.
+    /// [`Error::Lost`] when the hold had been lost: work done under it may have conflicted with other owners.
     pub async fn release(self) -> Result<()> {
         let loss = self.hold.loss();
         self.grant.release().await;
@@ -125,35 +125,35 @@ impl Guard {
 }
 
 impl Hold {
-    /// Greater than every token that was given before for these paths or any above or below: what a store compares. Of
-    /// several locks it is that of those that this very request took; see [`Hold::fencing_token_of`]. It stays readable
-    /// when the hold is lost, since a store is to refuse it then.
+    /// Returns a token greater than every earlier token for these paths or any above or below, for a store to compare.
+    /// For several locks it is the token of the paths that this request acquired; see [`Hold::fencing_token_of`]. It
+    /// stays readable after the hold is lost, since a store must reject it then.
     pub fn fencing_token(&self) -> u64 {
         self.token
     }
 
-    /// The token of one of the paths.
+    /// Returns the token of one of the paths.
     pub fn fencing_token_of(&self, path: impl Into<Path>) -> Option<u64> {
         self.tokens.get(&path.into()).copied()
     }
 
-    /// The paths that are held, in order.
+    /// Returns the held paths, in order.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.tokens.keys()
     }
 
-    /// Until when the hold is certain, unless it is taken away by force. Moves on as long as the session is kept alive.
+    /// Returns until when the hold is certain, unless it is deleted by force. Advances while the session is kept alive.
     pub fn deadline(&self) -> Instant {
         self.inner.lease.deadline().into_std()
     }
 
-    /// Whether the hold is lost, or may be. The clock is looked at each time, so that this is right also directly after
-    /// the process was stopped for a while.
+    /// Returns true if the hold is lost, or may be. Reads the clock each time, so that the result is right even
+    /// directly after the process was suspended.
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
 
-    /// Why the hold is lost, or may be, if it is.
+    /// Returns why the hold is lost, or may be.
     pub fn loss(&self) -> Option<LossReason> {
         let lost = self.loss.borrow().clone();
         lost.or_else(|| self.inner.lease.end_reason().map(LossReason::SessionEnded))
@@ -169,7 +169,7 @@ impl Hold {
             tokio::select! {
                 changed = losses.changed() => {
                     if changed.is_err() {
-                        // The request is over. Its end was said before, or it was that of the session.
+                        // The request has ended. The reason was published earlier, or it is that of the session.
                         return self.loss().unwrap_or(LossReason::SessionEnded(EndReason::Closed));
                     }
                 }
@@ -178,7 +178,7 @@ impl Hold {
         }
     }
 
-    /// The token, if the hold is certain at this moment.
+    /// Returns the token, if the hold is certain at this moment.
     ///
     /// # Errors
     /// [`Error::Lost`], with the reason.
@@ -186,11 +186,11 @@ impl Hold {
         self.loss().map_or(Ok(self.token), |reason| Err(Error::Lost(reason)))
     }
 
-    /// Runs some work for as long as the hold is certain. Whether it is is looked at before each step of the work, so
-    /// that nothing of it runs after a pause in which the lock was lost.
+    /// Runs some work as long as the hold is certain. The hold is checked before each poll of the work, so that nothing
+    /// runs after a pause in which the lock was lost.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the work was stopped. It ends at its next `await`, and what runs there is dropped.
+    /// [`Error::Lost`] when the work was stopped. It stops at its next `await`, and the future is dropped.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
         let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
         poll_fn(|context| {

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::session::Session;
 use crate::view::{Mode, Path};
 
-/// Several locks that are taken together or not at all, in one step of the service: nobody waits with half of them.
-/// Owners are as those of a [`Mutex`](crate::Mutex). The guard is lost when any of its locks is.
+/// Several locks that are acquired together or not at all, in one step of the service: no owner waits while it holds
+/// some of them. Owners are as for a [`Mutex`](crate::Mutex). The guard is lost when any of its locks is.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -35,39 +35,39 @@ impl LockSet {
         Self { spec: LockSpec::new(session, claims) }
     }
 
-    /// Names the owner, as [`Mutex::owned_by`](crate::Mutex::owned_by) does.
+    /// Sets the owner, like [`Mutex::owned_by`](crate::Mutex::owned_by).
     pub fn owned_by(mut self, owner: impl AsRef<str>) -> Self {
         self.spec.owner = Some(owner.as_ref().into());
         self
     }
 
-    /// As [`Mutex::transition`](crate::Mutex::transition).
+    /// Like [`Mutex::transition`](crate::Mutex::transition).
     pub fn transition(mut self, transition: Duration) -> Self {
         self.spec.transition = transition;
         self
     }
 
-    /// Waits for all of them, without a limit of time.
+    /// Waits for all of them, without a timeout.
     ///
     /// # Errors
-    /// As of [`Mutex::lock`](crate::Mutex::lock), and [`Error::Invalid`](crate::Error::Invalid) for none or more than
+    /// Like [`Mutex::lock`](crate::Mutex::lock), and [`Error::Invalid`](crate::Error::Invalid) for none or more than
     /// 64.
     pub async fn lock(&self) -> Result<Guard> {
         self.spec.lock(None).await
     }
 
-    /// Takes all of them if they can be had now.
+    /// Acquires all of them if that is possible now.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused), with those who are in the way of the first that fails.
+    /// [`Error::Refused`](crate::Error::Refused), with the blockers of the first failing claim.
     pub async fn try_lock(&self) -> Result<Guard> {
         self.spec.try_lock(None).await
     }
 
-    /// As [`LockSet::lock`], for so long at most.
+    /// Like [`LockSet::lock`], with a timeout.
     ///
     /// # Errors
-    /// As of [`LockSet::lock`], and [`Error::TimedOut`](crate::Error::TimedOut).
+    /// Like [`LockSet::lock`], and [`Error::TimedOut`](crate::Error::TimedOut).
     pub async fn lock_timeout(&self, limit: Duration) -> Result<Guard> {
         self.spec.lock_timeout(None, limit).await
     }

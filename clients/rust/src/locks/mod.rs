@@ -24,17 +24,17 @@ pub use mutex::Mutex;
 pub use rw_lock::RwLock;
 pub use service::{LockService, LockStatus};
 
-/// Steps of a wait that its observer did not look at yet.
+/// Buffered progress reports of a wait.
 const PROGRESS_CAPACITY: usize = 16;
-/// How often somebody who observes a wait is told anew where it stands.
+/// How often the status of an observed wait is refreshed.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What all kinds of locks ask for.
+/// Common parameters of all kinds of locks.
 #[derive(Clone)]
 struct LockSpec {
     session: Session,
     claims: Vec<Claim>,
-    /// The task or thread that asks, when nobody is named.
+    /// The owner; if unset, the calling task or thread.
     owner: Option<Arc<str>>,
     transition: Duration,
 }
@@ -71,7 +71,7 @@ impl LockSpec {
     }
 
     async fn lock_timeout(&self, mode: Option<Mode>, limit: Duration) -> Result<Guard> {
-        // Dropped, the wait leaves the queue.
+        // Dropping the wait removes the request from the queue.
         timeout(limit, self.lock(mode)).await.unwrap_or(Err(Error::TimedOut(limit)))
     }
 
@@ -92,7 +92,7 @@ impl LockSpec {
     }
 }
 
-/// A name for whoever runs: the tokio task, or the thread that a runtime was told to block.
+/// Returns the default owner name: of the tokio task, or of the thread that blocks on a runtime.
 fn default_owner() -> Arc<str> {
     static THREADS: AtomicU64 = AtomicU64::new(1);
     thread_local!(static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! A lock that one owner at a time holds.
+//! A mutual-exclusion lock.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::error::Result;
 use crate::session::Session;
 use crate::view::{Mode, Path, WaitStatus};
 
-/// A lock that one owner at a time holds, among all processes that use the namespace.
+/// A lock that one owner holds at a time, among all processes that use the namespace.
 ///
-/// The owner is the tokio task that locks, or the thread that blocks on it outside of tasks, unless one is named with
-/// [`Mutex::owned_by`]: two tasks exclude each other, and one that locks again what it holds gets it at once, counted:
-/// the last guard frees it. A guard may go to another task; the owner stays.
+/// Unless [`Mutex::owned_by`] sets it, the owner is the tokio task that locks, or the thread that blocks outside of
+/// tasks. Two tasks exclude each other. A task that already holds the lock gets it again at once; holds are counted,
+/// and the last guard frees the lock. A guard may move to another task; the owner stays.
 ///
-/// Every wait may be dropped: it leaves the queue, and a grant that was on its way is given back.
+/// Every wait may be dropped: its request leaves the queue, and a grant in flight is released.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -48,48 +48,48 @@ impl Mutex {
         Self { spec: LockSpec::new(session, [(path, Mode::Write)]) }
     }
 
-    /// Names the owner: 1 to 128 bytes. Whoever uses the same name on the same session is the same owner.
+    /// Sets the owner: 1 to 128 bytes. The same name on the same session is the same owner.
     pub fn owned_by(mut self, owner: impl AsRef<str>) -> Self {
         self.spec.owner = Some(owner.as_ref().into());
         self
     }
 
-    /// For how long nobody gets the lock after the session of its holder expired, 0 to 10 min: time for the holder to
-    /// stop. Nothing when it is not set.
+    /// Sets how long the lock stays blocked after its holder's session expired, 0 to 10 min: time for the holder to
+    /// stop. Zero if unset.
     pub fn transition(mut self, transition: Duration) -> Self {
         self.spec.transition = transition;
         self
     }
 
-    /// Waits for the lock, without a limit of time.
+    /// Waits for the lock, without a timeout.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused) when waiting would close a cycle of waits, or the wait was cut short;
-    /// [`Error::SessionEnded`](crate::Error::SessionEnded).
+    /// [`Error::Refused`](crate::Error::Refused) when waiting would close a cycle of waits, or the wait was ended
+    /// early; [`Error::SessionEnded`](crate::Error::SessionEnded).
     pub async fn lock(&self) -> Result<Guard> {
         self.spec.lock(None).await
     }
 
-    /// Takes the lock if it can be had now.
+    /// Acquires the lock if it is free now.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused), with those who have it.
+    /// [`Error::Refused`](crate::Error::Refused), with the blockers.
     pub async fn try_lock(&self) -> Result<Guard> {
         self.spec.try_lock(None).await
     }
 
-    /// As [`Mutex::lock`], for so long at most.
+    /// Like [`Mutex::lock`], with a timeout.
     ///
     /// # Errors
-    /// As of [`Mutex::lock`], and [`Error::TimedOut`](crate::Error::TimedOut).
+    /// Like [`Mutex::lock`], and [`Error::TimedOut`](crate::Error::TimedOut).
     pub async fn lock_timeout(&self, limit: Duration) -> Result<Guard> {
         self.spec.lock_timeout(None, limit).await
     }
 
-    /// As [`Mutex::lock`], and says about every second where the request stands while it waits.
+    /// Like [`Mutex::lock`], and reports the request's status about every second while it waits.
     ///
     /// # Errors
-    /// As of [`Mutex::lock`].
+    /// Like [`Mutex::lock`].
     pub async fn lock_observed(&self, observe: impl FnMut(WaitStatus)) -> Result<Guard> {
         self.spec.lock_observed(None, observe).await
     }

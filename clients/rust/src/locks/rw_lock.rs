@@ -1,4 +1,4 @@
-//! A lock that one writer or many readers hold.
+//! A read-write lock.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::error::Result;
 use crate::session::Session;
 use crate::view::{Mode, Path, WaitStatus};
 
-/// A lock that one writer or many readers hold. Owners are as those of a [`Mutex`](crate::Mutex); a writer may read
-/// what it holds, but a reader gets no write lock on top: it has to release first. First come, first served: readers
-/// that come after a waiting writer wait behind it.
+/// A lock that one writer or many readers hold. Owners are as for a [`Mutex`](crate::Mutex). A writer may also read,
+/// but a reader can't upgrade to write: it must release first. Requests are granted in FIFO order: readers that arrive
+/// after a waiting writer wait behind it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,78 +38,78 @@ impl RwLock {
         Self { spec: LockSpec::new(session, [(path, Mode::Write)]) }
     }
 
-    /// Names the owner, as [`Mutex::owned_by`](crate::Mutex::owned_by) does.
+    /// Sets the owner, like [`Mutex::owned_by`](crate::Mutex::owned_by).
     pub fn owned_by(mut self, owner: impl AsRef<str>) -> Self {
         self.spec.owner = Some(owner.as_ref().into());
         self
     }
 
-    /// As [`Mutex::transition`](crate::Mutex::transition).
+    /// Like [`Mutex::transition`](crate::Mutex::transition).
     pub fn transition(mut self, transition: Duration) -> Self {
         self.spec.transition = transition;
         self
     }
 
-    /// Waits to hold it together with other readers.
+    /// Waits for a shared hold.
     ///
     /// # Errors
-    /// As of [`Mutex::lock`](crate::Mutex::lock).
+    /// Like [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read(&self) -> Result<Guard> {
         self.spec.lock(Some(Mode::Read)).await
     }
 
-    /// Waits to hold it alone.
+    /// Waits for an exclusive hold.
     ///
     /// # Errors
-    /// As of [`Mutex::lock`](crate::Mutex::lock); also when the same owner reads it.
+    /// Like [`Mutex::lock`](crate::Mutex::lock); also when the same owner holds it for reading.
     pub async fn write(&self) -> Result<Guard> {
         self.spec.lock(Some(Mode::Write)).await
     }
 
-    /// Reads if that can be had now.
+    /// Acquires a shared hold if that is possible now.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused), with those who are in the way.
+    /// [`Error::Refused`](crate::Error::Refused), with the blockers.
     pub async fn try_read(&self) -> Result<Guard> {
         self.spec.try_lock(Some(Mode::Read)).await
     }
 
-    /// Writes if that can be had now.
+    /// Acquires an exclusive hold if that is possible now.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused), with those who are in the way.
+    /// [`Error::Refused`](crate::Error::Refused), with the blockers.
     pub async fn try_write(&self) -> Result<Guard> {
         self.spec.try_lock(Some(Mode::Write)).await
     }
 
-    /// As [`RwLock::read`], for so long at most.
+    /// Like [`RwLock::read`], with a timeout.
     ///
     /// # Errors
-    /// As of [`RwLock::read`], and [`Error::TimedOut`](crate::Error::TimedOut).
+    /// Like [`RwLock::read`], and [`Error::TimedOut`](crate::Error::TimedOut).
     pub async fn read_timeout(&self, limit: Duration) -> Result<Guard> {
         self.spec.lock_timeout(Some(Mode::Read), limit).await
     }
 
-    /// As [`RwLock::write`], for so long at most.
+    /// Like [`RwLock::write`], with a timeout.
     ///
     /// # Errors
-    /// As of [`RwLock::write`], and [`Error::TimedOut`](crate::Error::TimedOut).
+    /// Like [`RwLock::write`], and [`Error::TimedOut`](crate::Error::TimedOut).
     pub async fn write_timeout(&self, limit: Duration) -> Result<Guard> {
         self.spec.lock_timeout(Some(Mode::Write), limit).await
     }
 
-    /// As [`RwLock::read`], and says about every second where the request stands while it waits.
+    /// Like [`RwLock::read`], and reports the request's status about every second while it waits.
     ///
     /// # Errors
-    /// As of [`RwLock::read`].
+    /// Like [`RwLock::read`].
     pub async fn read_observed(&self, observe: impl FnMut(WaitStatus)) -> Result<Guard> {
         self.spec.lock_observed(Some(Mode::Read), observe).await
     }
 
-    /// As [`RwLock::write`], and says about every second where the request stands while it waits.
+    /// Like [`RwLock::write`], and reports the request's status about every second while it waits.
     ///
     /// # Errors
-    /// As of [`RwLock::write`].
+    /// Like [`RwLock::write`].
     pub async fn write_observed(&self, observe: impl FnMut(WaitStatus)) -> Result<Guard> {
         self.spec.lock_observed(Some(Mode::Write), observe).await
     }

@@ -11,7 +11,7 @@ use crate::session::events::LockListener;
 use crate::session::table::{Claim, LockRequest};
 use crate::view::{Mode, Path};
 
-/// How the session stands with a lock.
+/// The session's status for a lock.
 ///
 /// ```
 /// use holdfast_client::LockStatus;
@@ -21,9 +21,9 @@ use crate::view::{Mode, Path};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockStatus {
-    /// It has it.
+    /// The session holds the lock.
     Holding,
-    /// It stands in the queue for it.
+    /// The session waits for the lock.
     Waiting,
     /// Neither.
     None,
@@ -39,9 +39,9 @@ impl fmt::Display for LockStatus {
     }
 }
 
-/// Locks of the session as a whole, whichever task asks. Whoever locks is told whether it holds or waits; listeners are
-/// told of every change in the order in which they happen. What is locked stays so until it is unlocked: there are no
-/// guards. All clones, and all made from one session, are the same.
+/// Locks owned by the session as a whole, regardless of the calling task. A lock call returns whether the session holds
+/// the lock or waits for it; listeners receive every change, in order. There are no guards: a lock stays held until it
+/// is unlocked. All clones, and all values from one session, share their state.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -72,25 +72,25 @@ impl LockService {
         Self { session }
     }
 
-    /// Adds somebody who is told of every change from now on.
+    /// Adds a listener for every change from now on.
     pub fn add_listener(&self, listener: impl LockListener) {
         self.session.add_listener(Arc::new(listener));
     }
 
-    /// Locks, or joins the queue. The answer is how it stood when the service first said so; the request stays when the
-    /// caller goes away.
+    /// Locks, or joins the queue. Returns the first status that the service reports. The request remains if the future
+    /// is dropped.
     ///
     /// # Errors
     /// [`Error::Refused`] when waiting would close a cycle of waits, or the lock was unlocked before the service
-    /// answered; [`Error::SessionEnded`].
+    /// responded; [`Error::SessionEnded`].
     pub async fn lock(&self, path: impl Into<Path>) -> Result<LockStatus> {
         self.request(path.into(), false).await
     }
 
-    /// Locks if that can be had now. The answer is never that it waits, unless it already did.
+    /// Locks if that is possible now. Returns `Waiting` only if the session already waits.
     ///
     /// # Errors
-    /// [`Error::SessionEnded`], and what the service says of a path that is not valid.
+    /// [`Error::SessionEnded`], and the service's error for an invalid path.
     pub async fn try_lock(&self, path: impl Into<Path>) -> Result<LockStatus> {
         let path = path.into();
         match self.request(path.clone(), true).await {
@@ -105,21 +105,21 @@ impl LockService {
         answer.await.unwrap_or(Err(Error::SessionEnded(EndReason::Closed)))
     }
 
-    /// Unlocks, or leaves the queue, and waits until the service has done it. Nothing happens when there is nothing to
+    /// Unlocks, or leaves the queue, and waits for the service's confirmation. Does nothing if there is nothing to
     /// unlock.
     pub async fn unlock(&self, path: impl Into<Path>) {
         if let Some(done) = self.session.inner().release_persistent(&path.into()) {
-            // It is answered when the session ends, too.
+            // It also completes when the session ends.
             let _ = done.await;
         }
     }
 
-    /// Unlocks everything that was locked here, and leaves all queues. Guards on the same session keep what they have.
+    /// Unlocks everything locked here, and leaves all queues. Guards on the same session keep their locks.
     pub async fn unlock_all(&self) {
         join_all(self.session.inner().release_all_persistent()).await;
     }
 
-    /// How it stands now. What was told to listeners before agrees with it.
+    /// Returns the current status. It is consistent with earlier notifications to listeners.
     pub fn status(&self, path: impl Into<Path>) -> LockStatus {
         self.session.inner().status(&path.into())
     }

@@ -1,4 +1,4 @@
-//! One connection of a session to one gateway.
+//! A session's connection to one gateway.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tonic::Streaming;
 use crate::client::Client;
 use crate::error::{Error, Result};
 
-/// Messages on their way out; more wait in the table.
+/// Buffered outbound messages; further ones wait in the table.
 const OUTGOING_CAPACITY: usize = 16;
 
 pub(super) struct Connection {
@@ -22,15 +22,15 @@ pub(super) struct Connection {
     pub(super) seq: u64,
 }
 
-/// How an attempt to open a session went wrong.
+/// The failure of an attempt to open a session.
 pub(super) struct OpenFailure {
     pub(super) error: Error,
-    /// Whether the service may open the session all the same.
+    /// Whether the service may open the session nevertheless.
     pub(super) may_have_opened: bool,
 }
 
 impl Connection {
-    /// Connects to the gateway of that number and opens the session on it. Returns when that was asked for, too.
+    /// Connects to the gateway with this number and opens the session there. Also returns when the request was sent.
     pub(super) async fn open(
         client: &Client,
         number: usize,
@@ -61,7 +61,7 @@ impl Connection {
     }
 }
 
-/// A message with its number in the connection.
+/// Creates a message with its number within the connection.
 pub(super) fn message(seq: u64, said: Said) -> v1::ClientMessage {
     v1::ClientMessage { seq, message: Some(said) }
 }

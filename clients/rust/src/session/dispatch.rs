@@ -1,4 +1,4 @@
-//! What the service says on a connection.
+//! Dispatches messages from the service.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::inner::SessionInner;
 use crate::error::{EndReason, LossReason};
 use crate::view::Path;
 
-/// What is left to do about a message.
+/// The remaining action for a message.
 pub(super) enum Dispatched {
     Done,
-    /// A sign of life may not have been taken.
+    /// A keep-alive may not have been accepted.
     KeepAliveFailed,
     Ended(EndReason),
 }

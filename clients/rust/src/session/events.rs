@@ -1,7 +1,7 @@
-//! What a session tells those who asked to be told.
+//! Events of a session for its handlers.
 //!
-//! Handlers run on a task of their own, one after the other and in the order in which things happened, so that a slow
-//! one delays no sign of life. What they do not take in time is counted, and they are told how much they missed.
+//! Handlers run on a separate task, one after the other, in the order of the events, so that a slow handler delays no
+//! keep-alive. Events that handlers are too slow for are dropped and counted, and the handlers receive the count.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::error::{EndReason, LossReason};
 use crate::locks::LockStatus;
 use crate::view::Path;
 
-/// Events that wait for slow handlers.
+/// Events buffered for slow handlers.
 const QUEUE_CAPACITY: usize = 10_000;
 
-/// Is told what happens to a session. Everything has a default that does nothing. Handlers may block: only other
-/// handlers wait for them.
+/// Receives the events of a session. All methods default to doing nothing. Handlers may block: only other handlers wait
+/// for them.
 ///
 /// ```
 /// use holdfast_client::{LossReason, Path, SessionHandler};
@@ -35,42 +35,42 @@ const QUEUE_CAPACITY: usize = 10_000;
 /// Alarm.unexpected_unlock(&Path::from("invoices"), &LossReason::Deleted);
 /// ```
 pub trait SessionHandler: Send + Sync + 'static {
-    /// A hold was lost by no doing of this client. Its guard says so too.
+    /// A hold was lost for a reason outside this client. Its guard reports the loss too.
     fn unexpected_unlock(&self, path: &Path, reason: &LossReason) {
         let _ = (path, reason);
     }
 
-    /// A lock was granted that nobody here waits for any more, since its caller gave up. It is being released.
+    /// A lock was granted after its caller cancelled. It is being released.
     fn unexpected_lock(&self, path: &Path, fencing_token: u64) {
         let _ = (path, fencing_token);
     }
 
-    /// The service said that a hold is gone. Comes before [`SessionHandler::unexpected_unlock`], which also tells of
-    /// holds that are lost with their session.
+    /// The service revoked a hold. Precedes [`SessionHandler::unexpected_unlock`], which also reports holds lost with
+    /// their session.
     fn revoked(&self, path: &Path, reason: &LossReason) {
         let _ = (path, reason);
     }
 
-    /// No gateway answers. All holds are lost at that instant unless one answers before.
+    /// No gateway responds. All holds are lost at `until` unless one responds earlier.
     fn jeopardy(&self, until: Instant) {
         let _ = until;
     }
 
-    /// A gateway answers again, in time.
+    /// A gateway responds again, in time.
     fn safe(&self) {}
 
-    /// The session is over, and everything that it held.
+    /// The session has ended, and with it all its holds.
     fn ended(&self, reason: &EndReason) {
         let _ = reason;
     }
 
-    /// So many events came faster than the handlers took them, and were dropped.
+    /// This many events were dropped because handlers were too slow.
     fn missed(&self, events: u64) {
         let _ = events;
     }
 }
 
-/// Is told how locks of a [`LockService`](crate::LockService) change.
+/// Receives the status changes of locks of a [`LockService`](crate::LockService).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -118,7 +118,7 @@ pub(crate) enum Event {
 type Handlers = RwLock<Vec<Arc<dyn SessionHandler>>>;
 type Listeners = RwLock<Vec<Arc<dyn LockListener>>>;
 
-/// Where events go in.
+/// Accepts events.
 pub(crate) struct EventDispatcher {
     queue: mpsc::Sender<Event>,
     missed: Arc<AtomicU64>,
@@ -127,7 +127,7 @@ pub(crate) struct EventDispatcher {
 }
 
 impl EventDispatcher {
-    /// Starts the task that calls the handlers. It ends when this value is dropped and all was told.
+    /// Starts the task that calls the handlers. It ends when this value is dropped and all events are delivered.
     pub(crate) fn start(handlers: Vec<Arc<dyn SessionHandler>>) -> Self {
         let (queue, events) = mpsc::channel(QUEUE_CAPACITY);
         let missed = Arc::new(AtomicU64::new(0));
@@ -144,7 +144,7 @@ impl EventDispatcher {
         self.listeners.write().push(listener);
     }
 
-    /// Never waits.
+    /// Queues an event. Never waits.
     pub(crate) fn push(&self, event: Event) {
         if self.queue.try_send(event).is_err() {
             self.missed.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +173,7 @@ async fn run_handlers(
                 other => handlers.iter().for_each(|handler| catch_panic(|| notify_handler(&**handler, other))),
             }
         });
-        // It contains panics; it is cancelled only when the runtime ends.
+        // Panics are caught inside; the task is cancelled only when the runtime ends.
         let _ = done.await;
     }
 }
@@ -190,7 +190,7 @@ fn notify_handler(handler: &dyn SessionHandler, event: &Event) {
     }
 }
 
-/// A handler that panics is of no concern to the others.
+/// Runs a handler; its panic does not affect the others.
 fn catch_panic(call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("a handler of a session panicked");
@@ -203,7 +203,7 @@ mod tests {
     use parking_lot::Mutex;
     use std::sync::mpsc as blocking;
 
-    /// Writes down what it is told; panics at the first, and waits at the second until it may go on.
+    /// Records its events; panics at the first, and waits at the second until it may continue.
     struct FaultyHandler {
         seen: Arc<Mutex<Vec<String>>>,
         calls: AtomicU64,
@@ -243,7 +243,7 @@ mod tests {
             }
         };
         wait_until(2).await;
-        // It is busy now: so many wait, and the rest is missed.
+        // The handler is busy: the queue fills up, and further events are dropped.
         for _ in 0..QUEUE_CAPACITY + 3 {
             events.push(Event::Ended(EndReason::Closed));
         }

@@ -1,4 +1,4 @@
-//! What the users of a session and its task have in common.
+//! State shared by the users of a session and its task.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -21,11 +21,11 @@ use crate::view::{Path, WaitStatus};
 pub(crate) struct SessionInner {
     pub(crate) lease: SessionLease,
     pub(crate) events: EventDispatcher,
-    /// There is something to say.
+    /// A message is ready to be sent.
     pub(super) wake: Notify,
-    /// The session is to be closed.
+    /// Cancelled to close the session.
     pub(super) close: CancellationToken,
-    /// The session is over, and everybody was told.
+    /// The session has ended, and all callers were notified.
     ended: CancellationToken,
     state: Mutex<SessionState>,
 }
@@ -37,7 +37,7 @@ struct SessionState {
     last_waiter: WaiterId,
 }
 
-/// Somebody who waits for an answer.
+/// A caller that waits for a reply.
 struct RequestRecord {
     no: RequestNo,
     reply: PendingReply,
@@ -56,7 +56,7 @@ impl SessionInner {
         Arc::new(Self { lease, events, wake, close, ended, state: Mutex::default() })
     }
 
-    /// Asks for locks. Dropping what is returned gives up, and leaves nothing behind.
+    /// Requests locks. Dropping the result cancels the request and leaves nothing behind.
     pub(crate) fn request(
         self: &Arc<Self>,
         request: LockRequest,
@@ -67,7 +67,7 @@ impl SessionInner {
         Ok(PendingRequest { inner: Arc::clone(self), waiter, reply })
     }
 
-    /// Asks for a lock of the lock service view; the first that is known of it is the answer.
+    /// Requests a lock of the lock service view; the first known status is the result.
     pub(crate) fn request_persistent(
         self: &Arc<Self>,
         request: LockRequest,
@@ -93,12 +93,12 @@ impl SessionInner {
         })
     }
 
-    /// Gives back what somebody had.
+    /// Releases a caller's hold.
     fn release(self: &Arc<Self>, no: RequestNo) {
         self.update(|state| ((), state.table.release(no, None)));
     }
 
-    /// As `release`, and says when it is done.
+    /// Like `release`; the receiver completes when the release is done.
     fn release_acknowledged(self: &Arc<Self>, no: RequestNo) -> oneshot::Receiver<()> {
         let (to, done) = oneshot::channel();
         self.update(|state| {
@@ -109,7 +109,7 @@ impl SessionInner {
         done
     }
 
-    /// Ends the lock service view's request for a path, and says when it is done.
+    /// Ends the lock service view's request for a path; the receiver completes when that is done.
     pub(crate) fn release_persistent(self: &Arc<Self>, path: &Path) -> Option<oneshot::Receiver<()>> {
         let no = self.state.lock().table.persistent_request(path)?.0;
         Some(self.release_acknowledged(no))
@@ -128,7 +128,7 @@ impl SessionInner {
         self.state.lock().table.persistent_request(path).map_or(LockStatus::None, |(_, status)| status)
     }
 
-    /// How many requests are not over.
+    /// Returns the number of requests that have not ended.
     pub(crate) fn request_count(&self) -> usize {
         self.state.lock().table.len()
     }
@@ -149,12 +149,12 @@ impl SessionInner {
         self.state.lock().table.lock_info()
     }
 
-    /// Changes the table on account of something that was heard.
+    /// Changes the table after a message from the service.
     pub(super) fn update_table(self: &Arc<Self>, change: impl FnOnce(&mut RequestTable) -> Vec<Effect>) {
         self.update(|state| ((), change(&mut state.table)));
     }
 
-    /// The session is over: everybody is told. Returns how it ended, which may have been known before.
+    /// Ends the session and notifies all callers. Returns how it ended, which may have been known before.
     pub(super) fn end(self: &Arc<Self>, reason: EndReason) -> EndReason {
         let reason = self.lease.end(reason);
         self.update_table(|table| table.end(&reason));
@@ -162,7 +162,7 @@ impl SessionInner {
         reason
     }
 
-    /// Completes when everybody was told that the session is over.
+    /// Completes when all callers were notified that the session has ended.
     pub(super) async fn closed(&self) -> EndReason {
         self.ended.cancelled().await;
         self.lease.wait_ended().await
@@ -178,7 +178,7 @@ impl SessionInner {
             }
             (result, state.table.has_outgoing())
         };
-        // What nobody took is released when it is dropped, for which the lock has to be free.
+        // An unclaimed grant is released when dropped, for which the lock must be free.
         drop(unwanted);
         if has_to_say {
             self.wake.notify_one();
@@ -186,7 +186,7 @@ impl SessionInner {
         result
     }
 
-    /// Returns a grant that nobody takes any more.
+    /// Applies an effect. Returns a grant that no caller claims.
     fn apply_effect(self: &Arc<Self>, state: &mut SessionState, effect: Effect) -> Option<GrantGuard> {
         match effect {
             Effect::Notify(event) => self.events.push(event),
@@ -196,7 +196,7 @@ impl SessionInner {
                 }
             }
             Effect::Queued(waiter, standing) => match state.waiters.get(&waiter).map(|record| &record.reply) {
-                // Whoever does not read its progress misses some of it, and nothing else.
+                // A caller that does not read its progress misses some of it, and nothing else.
                 Some(PendingReply::Grant { progress: Some(progress), .. }) => drop(progress.try_send(standing)),
                 Some(PendingReply::Status(_)) => reply_status(state, waiter, Ok(LockStatus::Waiting)),
                 _ => {}
@@ -219,7 +219,7 @@ impl SessionInner {
             },
             Effect::Released(waiter) => {
                 if let Some(RequestRecord { reply: PendingReply::Release(to), .. }) = state.waiters.remove(&waiter) {
-                    // Nobody has to wait for it.
+                    // The caller need not wait for it.
                     let _ = to.send(());
                 }
             }
@@ -241,7 +241,7 @@ impl SessionState {
     }
 }
 
-/// A request under way. Ready when it is granted or refused; dropped before, it leaves the queue.
+/// A request in flight. Completes when it is granted or refused; dropping it earlier cancels the request.
 pub(crate) struct PendingRequest {
     inner: Arc<SessionInner>,
     waiter: WaiterId,
@@ -249,7 +249,7 @@ pub(crate) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// Asks the service where the request stands; its progress then says so.
+    /// Queries the request's status; the progress channel receives it.
     pub(crate) fn refresh_status(&self) {
         self.inner.update(|state| {
             if let Some(record) = state.waiters.get(&self.waiter) {
@@ -264,7 +264,7 @@ impl Future for PendingRequest {
     type Output = Result<GrantGuard>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Whoever is to answer goes only when the session does.
+        // The sender is dropped only with the session.
         let gone = || Err(Error::SessionEnded(EndReason::Closed));
         Pin::new(&mut self.reply).poll(context).map(|answer| answer.unwrap_or_else(|_| gone()))
     }
@@ -274,13 +274,13 @@ impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.inner.update(|state| match state.waiters.remove(&self.waiter) {
             Some(record) => ((), state.table.cancel(record.no, self.waiter)),
-            // It was answered. A grant that was not taken is dropped with the answer.
+            // The request has its reply. An unclaimed grant is dropped with the reply.
             None => ((), Vec::new()),
         });
     }
 }
 
-/// Something that is held, until it is dropped.
+/// A hold, until it is dropped.
 pub(crate) struct GrantGuard {
     inner: Arc<SessionInner>,
     granted: Granted,
@@ -300,11 +300,11 @@ impl GrantGuard {
         &self.granted.loss
     }
 
-    /// Gives it back, and waits until the service has done it, or the session is over.
+    /// Releases the hold, and waits for the service's confirmation or the end of the session.
     pub(crate) async fn release(mut self) {
         self.is_released = true;
         let done = self.inner.release_acknowledged(self.granted.no);
-        // It is answered when the session ends, too.
+        // It also completes when the session ends.
         let _ = done.await;
     }
 }

@@ -1,26 +1,26 @@
-//! When the next sign of life is due, and when a connection is too silent to be waited for.
+//! Schedules keep-alives, and decides when an unresponsive connection is abandoned.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Signs of life come so often in a time to live; a connection that brings no answer for two beats is given up, while
-/// there is time for another one.
+/// Keep-alives per time to live. A connection without a reply for two intervals is abandoned, while there is time for
+/// another one.
 const KEEP_ALIVES_PER_TTL: u32 = 3;
-/// After a sign of life that was not taken.
+/// Delay after a rejected keep-alive.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// Of one connection. One sign of life is under way at a time, so that each answer has one question.
+/// The keep-alives of one connection. At most one is in flight, so that each reply belongs to one keep-alive.
 pub(super) struct KeepAliveTimer {
     interval: Duration,
     due_at: Instant,
     sent_at: Option<Instant>,
-    /// When the newest answer came.
+    /// When the latest reply arrived.
     last_answer_at: Instant,
 }
 
 impl KeepAliveTimer {
-    /// The first sign of life is due at that moment.
+    /// Creates a timer; the first keep-alive is due at `due_at`.
     pub(super) fn new(ttl: Duration, due_at: Instant) -> Self {
         Self { interval: ttl / KEEP_ALIVES_PER_TTL, due_at, sent_at: None, last_answer_at: Instant::now() }
     }
@@ -29,12 +29,12 @@ impl KeepAliveTimer {
         self.sent_at.is_none() && now >= self.due_at
     }
 
-    /// When one will be due, unless one is under way.
+    /// Returns when the next keep-alive is due, unless one is in flight.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.sent_at.is_none().then_some(self.due_at)
     }
 
-    /// The connection is given up then.
+    /// Returns when the connection is abandoned.
     pub(super) fn deadline(&self) -> Instant {
         self.last_answer_at + self.interval * 2
     }
@@ -44,13 +44,13 @@ impl KeepAliveTimer {
         self.due_at = now + self.interval;
     }
 
-    /// It was answered. Returns when it had been sent.
+    /// Records the reply to a keep-alive. Returns when the keep-alive was sent.
     pub(super) fn on_answer(&mut self) -> Option<Instant> {
         self.last_answer_at = Instant::now();
         self.sent_at.take()
     }
 
-    /// It was not taken, and is due again soon.
+    /// Records that a keep-alive was not accepted; it is due again soon.
     pub(super) fn on_failure(&mut self) {
         if self.sent_at.take().is_some() {
             self.due_at = Instant::now() + self.interval.min(RETRY_DELAY);

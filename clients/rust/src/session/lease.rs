@@ -1,7 +1,7 @@
-//! Until when the session is certain to live, counted on this machine.
+//! The time until which the session is certain to live, by this machine's clock.
 //!
-//! Invariant: once anybody was told that the time is over, nobody is told that it is not. An answer that comes later
-//! extends nothing.
+//! Invariant: once a caller has observed the deadline as passed, no caller observes it as valid again. A late reply
+//! does not extend it.
 
 use std::time::Duration;
 
@@ -10,36 +10,36 @@ use tokio::time::Instant;
 
 use crate::error::EndReason;
 
-/// Clients stop that much earlier than the service, in parts of the time to live: clocks may differ so far.
+/// Clients stop earlier than the service by this fraction of the time to live, to allow for clock drift.
 const DRIFT_DIVISOR: u32 = 1_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseStatus {
-    /// The session may end from then on, unless a sign of life is answered before.
+    /// The session may end from then on, unless a keep-alive is answered before.
     pub(crate) deadline: Instant,
-    /// The session is over.
+    /// Set when the session has ended.
     pub(crate) ended: Option<EndReason>,
 }
 
 impl LeaseStatus {
-    /// Why the session cannot be relied on at that moment.
+    /// Returns why the session is unreliable at that moment, if it is.
     fn end_reason_at(&self, now: Instant) -> Option<EndReason> {
         self.ended.clone().or_else(|| (now >= self.deadline).then_some(EndReason::Unreachable))
     }
 }
 
-/// Watches the session's life.
+/// Tracks the session's validity.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionLease(watch::Sender<LeaseStatus>);
 
 impl SessionLease {
-    /// Of a session that was asked for at `sent_at` and lives for `ttl` from some moment after.
+    /// Creates the lease of a session that was requested at `asked_at` and lives for `ttl` from some later moment.
     pub(crate) fn new(asked_at: Instant, ttl: Duration) -> Self {
         Self(watch::Sender::new(LeaseStatus { deadline: asked_at + with_drift_margin(ttl), ended: None }))
     }
 
-    /// A sign of life that was sent at `sent_at` was answered. Returns whether it came in time: if not, the session is
-    /// over.
+    /// Extends the session after the reply to a keep-alive sent at `sent_at`. Returns whether it arrived in time; if
+    /// not, the session has ended.
     pub(crate) fn extend(&self, sent_at: Instant, ttl: Duration) -> bool {
         let until = sent_at + with_drift_margin(ttl);
         let mut in_time = false;
@@ -54,7 +54,7 @@ impl SessionLease {
         in_time
     }
 
-    /// Ends it, unless it has ended. Returns how it ended.
+    /// Ends the session, unless it has ended. Returns how it ended.
     pub(crate) fn end(&self, reason: EndReason) -> EndReason {
         let mut ended = reason;
         self.0.send_if_modified(|state| match state.end_reason_at(Instant::now()) {
@@ -70,20 +70,20 @@ impl SessionLease {
         ended
     }
 
-    /// Why the session cannot be relied on now. The clock is looked at, so that a process which did not run for a while
-    /// is told before anything else happened.
+    /// Returns why the session is unreliable now, if it is. Reads the clock, so that a process that was suspended
+    /// learns of the end before anything else happens.
     pub(crate) fn end_reason(&self) -> Option<EndReason> {
         let state = self.0.borrow();
-        // While the state is borrowed nobody extends it.
+        // While the state is borrowed, no other task extends it.
         state.end_reason_at(Instant::now())
     }
 
-    /// Until when the session is certain to live.
+    /// Returns until when the session is certain to live.
     pub(crate) fn deadline(&self) -> Instant {
         self.0.borrow().deadline
     }
 
-    /// Ends when the session cannot be relied on any more.
+    /// Completes when the session is no longer reliable.
     pub(crate) async fn wait_ended(&self) -> EndReason {
         let mut changes = self.0.subscribe();
         loop {

@@ -1,4 +1,4 @@
-//! Sessions: what holds locks, for as long as it is kept alive, whatever happens to connections.
+//! Sessions: they hold locks as long as they are kept alive, independently of connections.
 
 mod connection;
 mod dispatch;
@@ -33,8 +33,8 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// A session in a namespace. All locks are taken on one. It is kept alive in the background, moves to another gateway
-/// when one is gone, and is closed when the last of its clones, locks and guards is dropped.
+/// A session in a namespace. Every lock belongs to a session. The client keeps it alive in the background, moves it to
+/// another gateway when one fails, and closes it when the last of its clones, locks and guards is dropped.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -78,64 +78,63 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Its id, as the service shows it. It begins with `se_`.
+    /// Returns its id, as the service shows it. It begins with `se_`.
     pub fn id(&self) -> &str {
         &self.guard.session_id
     }
 
-    /// The namespace that it is in.
+    /// Returns its namespace.
     pub fn namespace(&self) -> &str {
         &self.guard.namespace
     }
 
-    /// What its process is called.
+    /// Returns the process id.
     pub fn process_id(&self) -> &str {
         &self.guard.process_id
     }
 
-    /// How long it lives after it was last heard of.
+    /// Returns how long the session lives after its last keep-alive.
     pub fn ttl(&self) -> Duration {
         self.guard.ttl
     }
 
-    /// Until when it is certain to live, and with it all that it holds. Moves on with each sign of life that a gateway
-    /// answers.
+    /// Returns until when the session and all its holds are certain to live. Advances with each answered keep-alive.
     pub fn deadline(&self) -> StdInstant {
         self.inner().lease.deadline().into_std()
     }
 
-    /// Why it is over, if it is. The clock is looked at, so that this is also right directly after a pause of the
-    /// process.
+    /// Returns why the session has ended, if it has. Reads the clock, so that the result is right even directly after
+    /// the process was suspended.
     pub fn end_reason(&self) -> Option<EndReason> {
         self.inner().lease.end_reason()
     }
 
-    /// Completes when the session is over.
+    /// Completes when the session has ended.
     pub async fn ended(&self) -> EndReason {
         self.inner().lease.wait_ended().await
     }
 
-    /// A lock that one owner at a time holds.
+    /// Creates a lock that one owner holds at a time.
     pub fn mutex(&self, path: impl Into<Path>) -> Mutex {
         Mutex::new(self.clone(), path.into())
     }
 
-    /// A lock that one writer or many readers hold.
+    /// Creates a lock that one writer or many readers hold.
     pub fn rw_lock(&self, path: impl Into<Path>) -> RwLock {
         RwLock::new(self.clone(), path.into())
     }
 
-    /// Several locks that are taken together or not at all: 1 to 64.
+    /// Creates a set of 1 to 64 locks that are acquired together or not at all.
     pub fn lock_set<P: Into<Path>>(&self, claims: impl IntoIterator<Item = (P, Mode)>) -> LockSet {
         LockSet::new(self.clone(), claims.into_iter().map(|(path, mode)| (path.into(), mode)))
     }
 
-    /// Locks by name, held by the session as a whole, with listeners instead of guards.
+    /// Returns locks by name, held by the session as a whole, with listeners instead of guards.
     pub fn lock_service(&self) -> LockService {
         LockService::new(self.clone())
     }
 
-    /// Adds somebody who is told what happens from now on.
+    /// Adds a handler of events from now on.
     pub fn add_handler(&self, handler: impl SessionHandler) {
         self.inner().events.add_handler(Arc::new(handler));
     }
@@ -144,13 +143,13 @@ impl Session {
         self.inner().events.add_listener(listener);
     }
 
-    /// Requests that wait, hold or are being released. 0 says that nothing is left of any lock.
+    /// Returns the number of requests that wait, hold or are being released; 0 if no lock is left.
     pub fn request_count(&self) -> usize {
         self.inner().request_count()
     }
 
-    /// Ends the session and all that it holds and awaits, in one step, and waits until that is done. When no gateway
-    /// can be reached for some seconds the service ends it after its time to live.
+    /// Ends the session with all its holds and requests, in one step, and waits for completion. If no gateway can be
+    /// reached for some seconds, the service ends it after its time to live.
     pub async fn close(&self) -> EndReason {
         self.inner().close.cancel();
         self.inner().closed().await
@@ -161,7 +160,7 @@ impl Session {
     }
 }
 
-/// Settings of a session that is to be opened.
+/// Settings of a new session.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -205,42 +204,42 @@ impl SessionBuilder {
         Self { client, open, ttl: DEFAULT_TTL, open_within: DEFAULT_OPEN_TIMEOUT, handlers: Vec::new() }
     }
 
-    /// What this process is called where others see who holds a lock: 1 to 128 bytes. `process-` and its number when it
-    /// is not set.
+    /// Sets the name of this process for displays of lock holders: 1 to 128 bytes. Defaults to `process-` and the
+    /// process number.
     pub fn process_id(mut self, process_id: impl Into<String>) -> Self {
         self.open.process_id = process_id.into();
         self
     }
 
-    /// How long the session lives after it was last heard of, 1 s to 10 min, 30 s when it is not set. The shorter, the
-    /// sooner others get what a dead process held; the longer, the longer an outage that it survives.
+    /// Sets how long the session lives after its last keep-alive, 1 s to 10 min; defaults to 30 s. A shorter time frees
+    /// the locks of a dead process sooner; a longer time survives longer outages.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Notes something that is shown with the session.
+    /// Adds metadata that is shown with the session.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.open.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// How long [`SessionBuilder::open`] tries, 10 s when it is not set.
+    /// Sets how long [`SessionBuilder::open`] tries; defaults to 10 s.
     pub fn open_within(mut self, within: Duration) -> Self {
         self.open_within = within;
         self
     }
 
-    /// Adds somebody who is told what happens, from the beginning.
+    /// Adds a handler of all events from the start.
     pub fn handler(mut self, handler: impl SessionHandler) -> Self {
         self.handlers.push(Arc::new(handler));
         self
     }
 
-    /// Opens the session, at the first gateway that does.
+    /// Opens the session at the first gateway that accepts it.
     ///
     /// # Errors
-    /// What the service refused it for, or [`Error::Unreachable`] when no gateway answered in time.
+    /// The service's error, or [`Error::Unreachable`] when no gateway responded in time.
     pub async fn open(mut self) -> Result<Session> {
         self.open.ttl_ms = u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX);
         let (connection, opened, asked_at, gateway) = self.open_any().await?;
@@ -265,13 +264,13 @@ impl SessionBuilder {
         let pauses = ExponentialBuilder::default().with_min_delay(BACKOFF.0).with_max_delay(BACKOFF.1);
         let mut pauses = pauses.without_max_times().with_jitter().build();
         let gateways = self.client.gateway_count();
-        // So that not all clients of a service are at its first gateway.
+        // Random, so that a service's clients do not all use its first gateway.
         let mut gateway = rand::random_range(0..gateways);
         loop {
             let mut error = None;
             for _ in 0..gateways {
                 let left = deadline.saturating_duration_since(Instant::now());
-                // The others are to have their turn too.
+                // Leaves time for the other gateways.
                 let within = (self.open_within / 2).min(left);
                 match Connection::open(&self.client, gateway, self.open.clone(), within).await {
                     Ok((connection, opened, asked_at)) => return Ok((connection, opened, asked_at, gateway)),

@@ -1,5 +1,4 @@
-//! The task of a session: it keeps the session alive, says what there is to say, and finds another gateway when one is
-//! gone.
+//! The task of a session: keeps the session alive, sends its messages, and finds another gateway when one fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,33 +17,33 @@ use super::keep_alive::KeepAliveTimer;
 use crate::client::Client;
 use crate::error::{EndReason, Error};
 
-/// After something was not done, it is said again.
+/// Delay before a failed message is sent again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
-/// Shortest and longest pause between rounds through the gateways.
+/// Shortest and longest delay between rounds through the gateways.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// Pauses after connections that lived for less than that, and at most so many of them.
+/// A delay follows connections that lived for less than this; at most `MAX_BACKOFF_STEPS` delays.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
 const MAX_BACKOFF_STEPS: u32 = 6;
-/// Shortest and longest time that one gateway is given to resume the session.
+/// Shortest and longest timeout of one gateway's attempt to resume the session.
 const ATTEMPT_TIMEOUT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-/// How long the service may take to close the session.
+/// Timeout of closing the session at the service.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct SessionDriver {
     pub(super) inner: Arc<SessionInner>,
     pub(super) client: Client,
-    /// With the session's id.
+    /// Contains the session's id.
     pub(super) open: client::Open,
     pub(super) ttl: Duration,
-    /// The gateway that serves now.
+    /// The current gateway.
     pub(super) gateway: usize,
     pub(super) in_jeopardy: bool,
-    /// An attempt to resume the session may still be done by a gateway that was given up. It then supersedes whatever
-    /// connection is there.
+    /// An abandoned gateway may still complete an attempt to resume the session. It would then supersede the current
+    /// connection.
     pub(super) may_supersede: bool,
 }
 
-/// What happens next on a connection.
+/// The next event on a connection.
 enum ConnectionEvent {
     Close,
     LeaseExpired,
@@ -58,9 +57,9 @@ enum ConnectionEvent {
 }
 
 impl SessionDriver {
-    /// Runs until the session is over.
+    /// Runs until the session has ended.
     pub(super) async fn run(mut self, first: Connection, asked_at: Instant) {
-        // Also when the runtime stops and drops this task, callers are told.
+        // Callers are notified even if the runtime stops and drops this task.
         let last_word = TerminationGuard(Arc::clone(&self.inner));
         let mut connection = first;
         let mut due_at = asked_at + self.ttl / 3;
@@ -73,7 +72,7 @@ impl SessionDriver {
                 }
                 Some(reason) => {
                     if reason == EndReason::Unreachable {
-                        // What it holds is of no use to anybody any more.
+                        // Its locks are of no more use to any caller.
                         tokio::spawn(timeout(CLOSE_TIMEOUT, request_close(connection)));
                     }
                     break reason;
@@ -98,7 +97,7 @@ impl SessionDriver {
         drop(last_word);
     }
 
-    /// Lives on one connection. Returns why the session is over, or nothing when only the connection is.
+    /// Serves one connection. Returns why the session has ended, or `None` if only the connection has.
     async fn run_connection(&mut self, connection: &mut Connection, due_at: Instant) -> Option<EndReason> {
         let mut pulse = KeepAliveTimer::new(self.ttl, due_at);
         let mut repeat_at = None;
@@ -164,7 +163,7 @@ impl SessionDriver {
         }
     }
 
-    /// There is room for one message.
+    /// Sends one message; the channel has capacity for it.
     fn send_next(&mut self, connection: &mut Connection, pulse: &mut KeepAliveTimer) {
         let now = Instant::now();
         let said = if pulse.is_due(now) {
@@ -175,7 +174,7 @@ impl SessionDriver {
         };
         let Some(said) = said else { return };
         connection.seq += 1;
-        // This task alone puts messages in, and saw that there is room.
+        // Only this task sends messages, and it has checked the capacity.
         connection.outbound.try_send(message(connection.seq, said)).ok();
     }
 
@@ -185,8 +184,8 @@ impl SessionDriver {
         }
     }
 
-    /// Resumes the session at the first gateway that does it in time. So many connections before lived for a moment
-    /// only.
+    /// Resumes the session at the first gateway that does so in time. `short_lives` counts preceding short-lived
+    /// connections.
     async fn resume(&mut self, short_lives: u32) -> Result<Connection, EndReason> {
         let shared = Arc::clone(&self.inner);
         tokio::select! {
@@ -197,10 +196,10 @@ impl SessionDriver {
         }
     }
 
-    /// Ends the session at this gateway or another one. A session that could not be closed in time ends by itself.
+    /// Ends the session at this gateway or another one. A session that can't be closed in time expires.
     async fn close(&mut self, connection: Option<Connection>) -> EndReason {
         let by = self.inner.lease.deadline().min(Instant::now() + CLOSE_TIMEOUT);
-        // From now on nobody here counts on what it holds, which another one may have before the answer comes.
+        // From now on no caller relies on its holds, which other owners may get before the reply arrives.
         let reason = self.inner.lease.end(EndReason::Closed);
         let _ = timeout_at(by, self.close_at_any_gateway(connection)).await;
         reason
@@ -212,7 +211,7 @@ impl SessionDriver {
                 Some(open) => open,
                 None => match self.resume_at_any_gateway(0).await {
                     Ok(resumed) => resumed,
-                    // It is over already, or this client is not let in any more.
+                    // The session has already ended, or this client is denied access.
                     Err(_) => return,
                 },
             };
@@ -226,7 +225,7 @@ impl SessionDriver {
         let pauses = ExponentialBuilder::default().with_min_delay(BACKOFF.0).with_max_delay(BACKOFF.1);
         let mut pauses = pauses.without_max_times().with_jitter().build();
         let within = (self.ttl / 4).clamp(ATTEMPT_TIMEOUT.0, ATTEMPT_TIMEOUT.1);
-        // One that breaks is replaced at once; where it happens again and again nothing is gained by haste.
+        // A single broken connection is replaced at once; repeated failures are slowed down.
         for _ in 1..short_lives.min(MAX_BACKOFF_STEPS) {
             sleep(pauses.next().unwrap_or(BACKOFF.1)).await;
         }
@@ -237,7 +236,7 @@ impl SessionDriver {
                     Ok((mut connection, ..)) => {
                         connection.seq += 1;
                         let info = Said::LockInfo(self.inner.lock_info());
-                        // A new connection has room.
+                        // A new connection has capacity.
                         connection.outbound.try_send(message(connection.seq, info)).ok();
                         return Ok(connection);
                     }
@@ -256,7 +255,7 @@ impl SessionDriver {
     }
 }
 
-/// Why a session that cannot be resumed is over, unless that may pass.
+/// Returns why a session that can't be resumed has ended, unless the error is transient.
 fn terminal_reason(error: Error) -> Option<EndReason> {
     if error.is_transient() {
         return None;
@@ -268,7 +267,7 @@ fn terminal_reason(error: Error) -> Option<EndReason> {
     })
 }
 
-/// Asks to end the session until the service says that it has. Whether it did.
+/// Requests the end of the session until the service confirms it. Returns true on confirmation.
 async fn request_close(mut connection: Connection) -> bool {
     loop {
         connection.seq += 1;
@@ -278,7 +277,7 @@ async fn request_close(mut connection: Connection) -> bool {
         loop {
             match connection.inbound.message().await.map(|said| said.map(|said| said.message)) {
                 Ok(Some(Some(Says::SessionEnded(_)))) => return true,
-                // It may be that this was not done.
+                // The close may have failed.
                 Ok(Some(Some(Says::Error(_)))) => break,
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return false,
@@ -295,7 +294,7 @@ async fn maybe_sleep_until(instant: Option<Instant>) {
     }
 }
 
-/// Tells those who wait that nobody serves the session any more.
+/// Notifies waiting callers that the session's task has ended.
 struct TerminationGuard(Arc<SessionInner>);
 
 impl Drop for TerminationGuard {

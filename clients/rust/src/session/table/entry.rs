@@ -1,4 +1,4 @@
-//! One request, and one path that is held.
+//! One request, and one held path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,37 +13,37 @@ use crate::error::{Error, LossReason, Result};
 use crate::locks::LockStatus;
 use crate::view::{Path, WaitStatus};
 
-/// Who asks: a thread of the session by its name, or the session itself.
+/// The owner: a named holder of the session, or the session itself.
 pub(crate) type Owner = Option<Arc<str>>;
 
-/// What the frame of a message adds to names, at most.
+/// Maximum message overhead besides names.
 const FRAME_BYTES: usize = 64;
 const MAX_CLAIMS: usize = 64;
 
-/// A path, and how it is to be held.
+/// A path and its mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) path: Path,
     pub(crate) mode: Mode,
 }
 
-/// What somebody asks for.
+/// A request for locks.
 #[derive(Clone, Debug)]
 pub(crate) struct LockRequest {
     pub(crate) owner: Owner,
-    /// In order of path, each once.
+    /// Sorted by path, each once.
     pub(crate) claims: Vec<Claim>,
     pub(crate) transition_ms: u64,
     pub(crate) only_try: bool,
-    /// Whether the lock service view asks, which keeps what it gets until it is told otherwise.
+    /// Whether the lock service view made the request and keeps the lock until it is unlocked.
     pub(crate) persistent: bool,
 }
 
 impl LockRequest {
-    /// Claims of one owner. Of a path that is named twice the stronger mode counts.
+    /// Creates a request of one owner. If a path is named twice, the stronger mode applies.
     ///
     /// # Errors
-    /// When there is no claim, or too many.
+    /// When there is no claim, or there are too many.
     pub(crate) fn new(owner: Owner, claims: impl IntoIterator<Item = Claim>, transition_ms: u64) -> Result<Self> {
         let mut strongest: BTreeMap<Path, Mode> = BTreeMap::new();
         for claim in claims {
@@ -58,17 +58,17 @@ impl LockRequest {
         Ok(Self { owner, claims, transition_ms, only_try: false, persistent: false })
     }
 
-    /// What requests have in common that can share one.
+    /// Returns the key by which requests can share one entry.
     pub(super) fn key(&self) -> (Owner, Vec<Path>) {
         (self.owner.clone(), self.claims.iter().map(|claim| claim.path.clone()).collect())
     }
 
-    /// Whether whoever has this has the other one too, which is for the same paths.
+    /// Returns true if this request's holds satisfy the other one, which is for the same paths.
     pub(super) fn covers(&self, other: &Self) -> bool {
         self.claims.iter().zip(&other.claims).all(|(claim, other)| claim.mode >= other.mode)
     }
 
-    /// How much it adds to a list of everything, at most.
+    /// Returns the maximum size that it adds to a list of everything.
     pub(super) fn size(&self) -> usize {
         let path = |claim: &Claim| claim.path.0.iter().map(|segment| segment.len() + 3).sum::<usize>() + 24;
         let owner = self.owner.as_deref().map_or(0, str::len);
@@ -76,16 +76,16 @@ impl LockRequest {
     }
 }
 
-/// Where a request stands.
+/// The phase of a request.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// No answer yet.
+    /// No reply yet.
     Requested,
     /// In the queue.
     Waiting(WaitStatus),
     /// Granted.
     Held,
-    /// Not wanted any more.
+    /// No longer wanted.
     Releasing,
 }
 
@@ -93,36 +93,36 @@ pub(super) enum Phase {
 pub(super) struct Entry {
     pub(super) request: LockRequest,
     pub(super) phase: Phase,
-    /// Who waits for the grant.
+    /// Callers waiting for the grant.
     pub(super) waiters: Vec<WaiterId>,
-    /// Who waits for the release.
+    /// Callers waiting for the release.
     pub(super) releasers: Vec<WaiterId>,
-    /// How many have it.
+    /// Number of callers that hold it.
     pub(super) count: u64,
-    /// Whether the service may know of it.
+    /// Whether the service may know the request.
     pub(super) was_said: bool,
     pub(super) tokens: Arc<BTreeMap<Path, u64>>,
-    /// Of the newest claims.
+    /// The token of the newest claims.
     pub(super) token: u64,
     pub(super) loss: watch::Sender<Option<LossReason>>,
-    /// What listeners were told, of a request of the lock service view.
+    /// The last status reported to listeners, for a request of the lock service view.
     pub(super) shown: LockStatus,
     pub(super) size: usize,
 }
 
-/// What a waiter is given.
+/// The grant that a waiter receives.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
     pub(crate) no: RequestNo,
-    /// Of the newest claims.
+    /// The token of the newest claims.
     pub(crate) token: u64,
-    /// Of each path.
+    /// The token of each path.
     pub(crate) tokens: Arc<BTreeMap<Path, u64>>,
-    /// Says why, once the hold is lost.
+    /// Receives the reason once the hold is lost.
     pub(crate) loss: watch::Receiver<Option<LossReason>>,
 }
 
-/// A path that an owner holds.
+/// A path held by an owner.
 #[derive(Debug)]
 pub(super) struct HeldPath {
     pub(super) mode: Mode,
@@ -152,7 +152,7 @@ impl Entry {
         Granted { no, token: self.token, tokens: Arc::clone(&self.tokens), loss: self.loss.subscribe() }
     }
 
-    /// The request as the service is told.
+    /// Encodes the request for the service.
     pub(super) fn to_message(&self, no: RequestNo) -> client::Lock {
         let resource =
             |claim: &Claim| v1::Resource { path: claim.path.0.clone(), mode: v1::Mode::from(claim.mode).into() };
@@ -166,7 +166,7 @@ impl Entry {
         }
     }
 
-    /// What listeners of the lock service view are told of a change.
+    /// Updates the status; returns the notification for listeners of the lock service view.
     pub(super) fn update_status(&mut self, now: LockStatus) -> Option<Effect> {
         let before = std::mem::replace(&mut self.shown, now);
         let path = self.request.claims.first()?.path.clone();

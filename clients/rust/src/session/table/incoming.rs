@@ -1,4 +1,4 @@
-//! What the service says about requests and holds.
+//! Handles the service's messages about requests and holds.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::locks::LockStatus;
 use crate::view::{Blocker, Path, WaitStatus};
 
 impl RequestTable {
-    /// How a request stands.
+    /// Handles the status of a request.
     pub(crate) fn on_state(&mut self, state: server::State) -> Vec<Effect> {
         use server::state::Value;
         let Some(no) = state.request_id.as_deref().and_then(parse_request_id) else { return Vec::new() };
@@ -23,7 +23,7 @@ impl RequestTable {
     }
 
     fn on_ready(&mut self, no: RequestNo) -> Vec<Effect> {
-        // Only what was released here is over; the service releases nothing by itself.
+        // Only a request released here is over; the service releases nothing by itself.
         let is_released = self.entries.get(&no).is_some_and(|entry| matches!(entry.phase, Phase::Releasing));
         if is_released { self.remove(no) } else { Vec::new() }
     }
@@ -38,7 +38,7 @@ impl RequestTable {
             blockers: state.blockers.into_iter().map(Blocker::from).collect(),
         };
         let mut effects: Vec<Effect> = entry.update_status(LockStatus::Waiting).into_iter().collect();
-        // The lock service view answers with the first that is known.
+        // The lock service view answers with the first known status.
         let told = |waiter: &u64| Effect::Queued(*waiter, standing.clone());
         effects.extend(entry.waiters.iter().map(told));
         if entry.request.persistent {
@@ -53,7 +53,7 @@ impl RequestTable {
         let (owner, paths) = entry.request.key();
         match entry.phase {
             Phase::Held => return Vec::new(),
-            // Its release is under way, after which the service says so.
+            // Its release is in flight, which the service confirms.
             Phase::Releasing => {
                 let lock = |path| Effect::Notify(Event::UnexpectedLock { path, fencing_token: token });
                 return paths.into_iter().map(lock).collect();
@@ -80,7 +80,7 @@ impl RequestTable {
         effects
     }
 
-    /// A request is over without a grant.
+    /// Handles the end of a request without a grant.
     pub(crate) fn on_refused(&mut self, refused: server::Refused) -> Vec<Effect> {
         let Some(no) = parse_request_id(&refused.request_id) else { return Vec::new() };
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
@@ -94,15 +94,16 @@ impl RequestTable {
             None => Error::Refused(Refusal::of(Reason::Other)),
         };
         match (&entry.phase, &error) {
-            // A repeat of what is held, or is being released, is of no consequence.
+            // A retry of a held or releasing request has no effect.
             (Phase::Held | Phase::Releasing, _) => Vec::new(),
-            // It was granted while nobody could be told, and lost before anybody was: it is asked for once more.
+            // The request was granted while the client was disconnected, and lost before it could receive the grant:
+            // the table requests it once more.
             (_, Error::Refused(refusal)) if refusal.reason == Reason::NotHeld => self.resubmit(no),
             _ => self.fail(no, &error),
         }
     }
 
-    /// The request never held anything and waits no more.
+    /// Ends a request that never held anything and waits no more.
     fn fail(&mut self, no: RequestNo, error: &Error) -> Vec<Effect> {
         self.clear_holds(no);
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
@@ -134,15 +135,15 @@ impl RequestTable {
         waiters.into_iter().map(|waiter| Effect::Renamed(waiter, self.last)).collect()
     }
 
-    /// Something about one request was not done, or may not have been.
+    /// Handles the failure, or possible failure, of a message about one request.
     pub(crate) fn on_error(&mut self, request_id: &str) {
         if let Some(no) = parse_request_id(request_id).filter(|no| self.entries.contains_key(no)) {
             self.to_repeat.push(no);
         }
     }
 
-    /// The session lost a hold. Which of several threads had it is not said, so all of them count it as lost; what they
-    /// still have at the service is released with their guards.
+    /// Handles the loss of a hold. The service does not report which of several holders had it, so all of them count it
+    /// as lost; their guards release any remaining holds at the service.
     pub(crate) fn on_revoked(&mut self, path: &Path, reason: &LossReason) -> Vec<Effect> {
         let owners = self.held.keys().filter(|(_, held)| held == path).map(|(owner, _)| owner.clone());
         let owners: Vec<_> = owners.collect();
@@ -160,7 +161,7 @@ impl RequestTable {
         effects
     }
 
-    /// A request lost something of what it held.
+    /// Handles the loss of part of a request's holds.
     fn lose(&mut self, no: RequestNo, reason: &LossReason) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
         entry.loss.send_replace(Some(reason.clone()));

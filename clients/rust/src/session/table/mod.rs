@@ -1,11 +1,11 @@
-//! The requests of a session and what it holds: pure bookkeeping, without clocks or connections.
+//! The requests and holds of a session: pure bookkeeping, without clocks or connections.
 //!
 //! Invariants:
-//! - A request's name is used once in the life of a session, so a late answer to a request that was given up meets that
-//!   request and no other; a lock granted to nobody is released.
-//! - A request is here until the service said that it is over. What it has to be told next is in the queue of requests
-//!   to be told, or was told on the present connection.
-//! - Everything that came of a message is returned as effects in the order in which it happened.
+//! - A request id is used once in the life of a session, so a late reply to a cancelled request matches that request
+//!   and no other; a lock granted to a cancelled request is released.
+//! - A request stays in the table until the service reported its end. Its next message is queued, or was sent on the
+//!   current connection.
+//! - The results of a message are returned as effects in the order in which they happened.
 
 mod entry;
 mod incoming;
@@ -25,28 +25,28 @@ use crate::view::{Mode, Path, WaitStatus};
 pub(crate) use entry::{Claim, Granted, LockRequest, Owner};
 use entry::{Entry, HeldPath, Phase};
 
-/// What the service takes as a list of all that a session has, with room for the frame around it.
+/// The service's limit for a list of everything in a session, with space for the message around it.
 const MAX_BYTES: usize = 1_000_000;
 
-/// Who waits for an answer.
+/// A caller that waits for a reply.
 pub(crate) type WaiterId = u64;
-/// A request of this session, by the number in its name.
+/// A request of this session, by the number in its id.
 pub(crate) type RequestNo = u64;
 
-/// What came of something.
+/// The effect of an operation on the table.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// The waiter has the lock.
     Granted(WaiterId, Granted),
-    /// The waiter's request stands in the queue.
+    /// The waiter's request is in the queue.
     Queued(WaiterId, WaitStatus),
-    /// The waiter's request has another name from now on.
+    /// The waiter's request has a new id.
     Renamed(WaiterId, RequestNo),
-    /// The waiter's request is over.
+    /// The waiter's request has failed.
     Failed(WaiterId, Error),
-    /// The waiter's release was done, or nothing was left to release.
+    /// The waiter's release is done, or there was nothing to release.
     Released(WaiterId),
-    /// Handlers are to be told.
+    /// An event for handlers.
     Notify(Event),
 }
 
@@ -54,20 +54,20 @@ pub(crate) enum Effect {
 pub(crate) struct RequestTable {
     last: RequestNo,
     entries: BTreeMap<RequestNo, Entry>,
-    /// The request that another one of the same owner for the same paths shares: it waits or holds.
+    /// The request that later requests of the same owner for the same paths share: it waits or holds.
     shared: HashMap<(Owner, Vec<Path>), RequestNo>,
     held: HashMap<(Owner, Path), HeldPath>,
-    /// Requests of which something is to be said to the service.
+    /// Requests with a message to send.
     to_say: VecDeque<RequestNo>,
-    /// Requests of which something is to be said again, after a pause.
+    /// Requests whose message must be sent again, after a delay.
     to_repeat: Vec<RequestNo>,
-    /// How large a list of everything would be.
+    /// The size of a list of everything.
     bytes: usize,
     ended: Option<EndReason>,
 }
 
 impl RequestTable {
-    /// Somebody asks for locks.
+    /// Adds a request for locks.
     pub(crate) fn request(&mut self, request: LockRequest, waiter: WaiterId) -> Result<(RequestNo, Vec<Effect>)> {
         if let Some(reason) = &self.ended {
             return Err(Error::SessionEnded(reason.clone()));
@@ -85,7 +85,7 @@ impl RequestTable {
         self.bytes += size;
         self.last += 1;
         let no = self.last;
-        // Whoever only tries may be refused, and nobody else with it.
+        // A try-only request may be refused, and must not affect other requests.
         if !request.only_try {
             self.shared.insert(request.key(), no);
         }
@@ -94,7 +94,7 @@ impl RequestTable {
         Ok((no, Vec::new()))
     }
 
-    /// The owner has, or waits for, the same.
+    /// Joins a request: the owner holds, or waits for, the same locks.
     fn join(&mut self, no: RequestNo, request: &LockRequest, waiter: WaiterId) -> Result<(RequestNo, Vec<Effect>)> {
         let entry = self.entries.get_mut(&no).expect("what is shared is there");
         if !entry.request.covers(request) {
@@ -119,7 +119,7 @@ impl RequestTable {
         Ok((no, effects))
     }
 
-    /// Somebody no longer waits for an answer. The last one takes the request along.
+    /// Removes a waiter. The last one cancels the request.
     pub(crate) fn cancel(&mut self, no: RequestNo, waiter: WaiterId) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
         entry.waiters.retain(|other| *other != waiter);
@@ -128,7 +128,7 @@ impl RequestTable {
         if is_idle && !matches!(entry.phase, Phase::Releasing) { self.start_release(no) } else { Vec::new() }
     }
 
-    /// One who had the lock has it no more; the last one releases it. `waiter` is told when that is done.
+    /// Removes a holder of the lock; the last one releases it. `waiter` is notified when that is done.
     pub(crate) fn release(&mut self, no: RequestNo, waiter: Option<WaiterId>) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return waiter.map(Effect::Released).into_iter().collect() };
         entry.count = entry.count.saturating_sub(1);
@@ -139,7 +139,7 @@ impl RequestTable {
         if matches!(entry.phase, Phase::Releasing) { Vec::new() } else { self.start_release(no) }
     }
 
-    /// The request is to be ended at the service, if it ever came there.
+    /// Ends the request at the service, if the service knows it.
     fn start_release(&mut self, no: RequestNo) -> Vec<Effect> {
         self.clear_holds(no);
         let entry = self.entries.get_mut(&no).expect("the caller has just seen it");
@@ -160,7 +160,7 @@ impl RequestTable {
         effects
     }
 
-    /// The request holds nothing any more, and nobody shares it.
+    /// Removes the request's holds, and stops sharing it.
     fn clear_holds(&mut self, no: RequestNo) {
         let entry = &self.entries[&no];
         let key = entry.request.key();
@@ -178,19 +178,19 @@ impl RequestTable {
         }
     }
 
-    /// The request is over. Whoever waits for its release is told.
+    /// Removes a request that is over, and notifies the waiters for its release.
     fn remove(&mut self, no: RequestNo) -> Vec<Effect> {
         let Some(entry) = self.entries.remove(&no) else { return Vec::new() };
         self.bytes -= entry.size;
         entry.releasers.into_iter().map(Effect::Released).collect()
     }
 
-    /// Whether something is to be said.
+    /// Returns true if there is a message to send.
     pub(crate) fn has_outgoing(&self) -> bool {
         !self.to_say.is_empty()
     }
 
-    /// The next thing to say.
+    /// Returns the next message to send.
     pub(crate) fn next_message(&mut self) -> Option<Said> {
         while let Some(no) = self.to_say.pop_front() {
             let Some(entry) = self.entries.get_mut(&no) else { continue };
@@ -206,7 +206,7 @@ impl RequestTable {
         None
     }
 
-    /// A request that waits asks where it stands.
+    /// Queries the status of a waiting request.
     pub(crate) fn refresh_status(&mut self, no: RequestNo) {
         let waits = self.entries.get(&no).is_some_and(|entry| matches!(entry.phase, Phase::Waiting(_)));
         if waits && !self.to_say.contains(&no) {
@@ -214,46 +214,46 @@ impl RequestTable {
         }
     }
 
-    /// Whether something is to be said again after a pause.
+    /// Returns true if a message must be sent again after a delay.
     pub(crate) fn has_retries(&self) -> bool {
         !self.to_repeat.is_empty()
     }
 
-    /// The pause is over.
+    /// Queues those messages when the delay is over.
     pub(crate) fn retry_all(&mut self) {
         self.to_say.extend(self.to_repeat.drain(..));
     }
 
-    /// The request that the lock service view has for a path.
+    /// Returns the lock service view's request for a path.
     pub(crate) fn persistent_request(&self, path: &Path) -> Option<(RequestNo, LockStatus)> {
         let no = *self.shared.get(&(None, vec![path.clone()]))?;
         let entry = &self.entries[&no];
         entry.request.persistent.then_some((no, entry.shown))
     }
 
-    /// All requests of the lock service view that are not over.
+    /// Returns all requests of the lock service view that are not over.
     pub(crate) fn persistent_requests(&self) -> Vec<RequestNo> {
         let kept = self.entries.iter().filter(|(_, entry)| entry.request.persistent);
         kept.filter(|(_, entry)| !matches!(entry.phase, Phase::Releasing)).map(|(no, _)| *no).collect()
     }
 
-    /// Requests that are not over, for tests and for people.
+    /// Returns the number of requests that are not over, for tests and diagnostics.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 }
 
-/// The name of a request.
+/// Returns the id of a request.
 fn format_request_id(no: RequestNo) -> String {
     format!("r{no}")
 }
 
-/// The request of a name, when it is one of ours.
+/// Returns the request with this id, if it is one of this session's.
 fn parse_request_id(name: &str) -> Option<RequestNo> {
     name.strip_prefix('r')?.parse().ok()
 }
 
-/// A channel that says once why a hold is lost.
+/// Creates a channel that reports once why a hold is lost.
 fn loss_channel() -> watch::Sender<Option<LossReason>> {
     watch::Sender::new(None)
 }

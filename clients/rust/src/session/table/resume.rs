@@ -1,4 +1,4 @@
-//! A new connection of the session, and its end.
+//! Starts a new connection of the session, or ends the session.
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, pending::Message as Unanswered};
@@ -9,7 +9,8 @@ use crate::error::{EndReason, Error, LossReason};
 use crate::locks::LockStatus;
 
 impl RequestTable {
-    /// All that the session knows, to be said first on a new connection. Nothing else is left to say then.
+    /// Returns all requests and holds of the session, to be sent first on a new connection. No other message is then
+    /// left to send.
     pub(crate) fn lock_info(&mut self) -> client::LockInfo {
         self.to_say.clear();
         self.to_repeat.clear();
@@ -32,7 +33,7 @@ impl RequestTable {
         client::LockInfo { held, pending }
     }
 
-    /// Everything ends.
+    /// Ends all requests and holds.
     pub(crate) fn end(&mut self, reason: &EndReason) -> Vec<Effect> {
         if self.ended.is_some() {
             return Vec::new();
@@ -42,7 +43,7 @@ impl RequestTable {
         let lost = LossReason::SessionEnded(reason.clone());
         let mut paths: Vec<_> = self.held.drain().map(|((_, path), _)| path).collect();
         paths.sort_unstable();
-        // Whoever closes a session expects its locks to go.
+        // A caller that closes a session expects to lose its locks.
         if *reason != EndReason::Closed {
             let tell = |path| Effect::Notify(Event::Lost { path, reason: lost.clone() });
             effects.extend(paths.into_iter().map(tell));

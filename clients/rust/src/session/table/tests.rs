@@ -83,7 +83,7 @@ fn a_late_grant_goes_to_nobody_and_is_released() {
     let (no, _) = table.request(request("a", "x", Mode::Write), 1).unwrap();
     sent(&mut table);
     table.cancel(no, 1);
-    // Another one asks meanwhile, under a name of its own.
+    // Another caller makes a request meanwhile, under its own id.
     table.request(request("a", "x", Mode::Write), 2).unwrap();
     let effects = table.on_state(acquired("r1", 5));
     assert!(matches!(&effects[..], [Effect::Notify(Event::UnexpectedLock { fencing_token: 5, .. })]), "{effects:?}");
