@@ -1,7 +1,7 @@
-//! The task that contends: becomes the owner, stays it, and gives it back.
+//! The task that contends: becomes the owner, renews the ownership, and releases it.
 //!
-//! Invariant: whoever is told that it is the owner is the only one until the instant that it is told, which is counted
-//! from before the call that the service answered, and ends a little early.
+//! Invariant: a contender notified of its ownership is the only owner until the reported instant. The instant is
+//! counted from before the call that the service answered, and lies slightly early.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,20 +22,20 @@ use crate::period::ContendPeriod;
 use crate::store::{AcquireMutex, Acquisition, MutexStore};
 use crate::timestamp::Timestamp;
 
-/// Contenders stop that much earlier than the service, in parts of the time: clocks may differ so far.
+/// Contenders stop earlier than the service by this fraction of the time, to allow for clock drift.
 const DRIFT_DIVISOR: u32 = 1_000;
-/// A contender that waits asks this often, also when nothing happens, so that it knows the present owner.
+/// A waiting contender polls at least this often, so that it knows the current owner.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Pauses after calls that failed.
+/// Shortest and longest delay after failed calls.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
-/// How often a release is tried again.
+/// Number of retries of a release.
 const RELEASE_RETRIES: usize = 3;
-/// How long all that may take.
+/// Timeout of a release, including retries.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A request to renew at once, and where to say what became of it.
+/// A request to renew at once, and the sender for its result.
 pub(crate) type RenewRequest = oneshot::Sender<std::result::Result<(), ContentionError>>;
 
 pub(crate) struct Contention {
@@ -46,15 +46,15 @@ pub(crate) struct Contention {
     pub(crate) renewals: mpsc::Receiver<RenewRequest>,
 }
 
-/// An ownership that the service confirmed.
+/// An ownership confirmed by the service.
 struct Grant {
     fencing_token: u64,
     acquired_at: Timestamp,
-    /// When the call was sent that the service confirmed it in.
+    /// When the confirming call was sent.
     sent_at: Timestamp,
 }
 
-/// What happens to an ownership, and when, unless it is renewed.
+/// When to renew an ownership, and when it ends unless renewed.
 struct EndSignals {
     renew_at: Timestamp,
     owned_until: Timestamp,
@@ -63,7 +63,7 @@ struct EndSignals {
 }
 
 impl Contention {
-    /// Contends until it is told to stop, and leaves nothing behind.
+    /// Contends until it is asked to stop, and leaves nothing behind.
     pub(crate) async fn run(mut self) -> Result<()> {
         let stop = self.context.stop.clone();
         if stop.run_until_cancelled(tokio::time::sleep(self.options.initial_delay)).await.is_some() {
@@ -76,7 +76,7 @@ impl Contention {
         self.release().await
     }
 
-    /// Becomes the owner. Nothing when it is told to stop before.
+    /// Becomes the owner. Returns `None` if it is asked to stop before.
     async fn acquire(&mut self) -> Option<Grant> {
         let period = ContendPeriod::new(self.contender.contender_id());
         let mut pauses = backoff();
@@ -86,7 +86,7 @@ impl Contention {
             let pause = match self.call_store(self.request(wait, None)).await? {
                 Ok(Acquisition::Granted { fencing_token }) => {
                     match self.confirm(fencing_token, asked_at, wait).await? {
-                        // An answer may come so late that the ownership is over, and somebody else's.
+                        // A response may arrive so late that the ownership has ended, and another contender has it.
                         Ok(Some(grant)) if Timestamp::now() < self.end_signals(&grant).owned_until => {
                             return Some(grant);
                         }
@@ -97,8 +97,8 @@ impl Contention {
                 Ok(Acquisition::NotGranted { holding }) => {
                     let now = Timestamp::now();
                     let owner = owner_from_holding(holding, self.options.transition, now);
-                    // An owner of this very id that the store does not take for this contender is somebody else's
-                    // doing.
+                    // An owner with this very id that the store does not identify with this contender is another
+                    // contender's.
                     let is_clash = owner.is_owner(self.contender.contender_id());
                     let is_quick = !wait.is_zero() && now.since(asked_at) < MIN_RETRY_DELAY;
                     let pause = match self.options.pacing {
@@ -118,7 +118,8 @@ impl Contention {
         }
     }
 
-    /// A grant that was waited for may be older than its answer, so it counts from a renewal. Nothing when it is gone.
+    /// Confirms a grant after a wait: the grant may be older than its response, so it counts from a renewal. Returns
+    /// `None` if the grant is gone.
     async fn confirm(
         &mut self,
         fencing_token: u64,
@@ -136,7 +137,7 @@ impl Contention {
         }))
     }
 
-    /// Stays the owner for as long as renewals are answered in time. Nothing when it is told to stop.
+    /// Stays the owner as long as renewals are answered in time. Returns `None` when it is asked to stop.
     async fn renew_until_lost(&mut self, mut grant: Grant) -> Option<()> {
         let mut renew_at = self.publish_grant(&grant);
         let mut asked_for = None;
@@ -161,7 +162,7 @@ impl Contention {
                 biased;
                 () = stop.cancelled() => return None,
                 answer = self.store.acquire(&request) => answer,
-                // What comes later than that is of no use.
+                // A later response is useless.
                 () = until.reached() => continue,
             };
             match answer {
@@ -172,7 +173,7 @@ impl Contention {
                     self.context.record_result(None);
                     reply_renewal(asked_for.take(), Ok(()));
                 }
-                // The end came in between, which is seen above.
+                // The ownership ended in between, which the loop detects above.
                 Ok(Acquisition::Granted { .. }) => {}
                 Ok(Acquisition::NotGranted { .. }) => {
                     tracing::warn!(mutex = self.contender.mutex(), "the ownership was taken away");
@@ -187,7 +188,7 @@ impl Contention {
         }
     }
 
-    /// Makes a confirmed ownership known. Returns when to renew it.
+    /// Publishes a confirmed ownership. Returns when to renew it.
     fn publish_grant(&self, grant: &Grant) -> Timestamp {
         let ends = self.end_signals(grant);
         let id = self.contender.contender_id();
@@ -222,10 +223,10 @@ impl Contention {
         ContentionError::NotOwner { mutex, contender_id }
     }
 
-    /// Tells that there is nobody any more, and only when that has sunk in lets the mutex go.
+    /// Publishes that there is no owner, and releases the mutex only after the listener has been notified.
     async fn release(self) -> Result<()> {
         self.context.end().await;
-        // Sent also by those who do not know that they own it: an answer may have been lost.
+        // Also sent if the ownership is unconfirmed: a response may have been lost.
         let release = || self.store.release(self.contender.mutex(), self.contender.contender_id());
         let retries = ExponentialBuilder::default().with_min_delay(MIN_RETRY_DELAY).with_max_times(RELEASE_RETRIES);
         let released = tokio::time::timeout(RELEASE_TIMEOUT, release.retry(retries).when(Error::is_transient)).await;
@@ -234,8 +235,8 @@ impl Contention {
         released.unwrap_or_else(|_| Err(unanswered())).map(drop)
     }
 
-    /// Asks the store. Nothing when it is told to stop meanwhile: a call that waits is given up, the answer to any
-    /// other one is awaited, so that nothing happens after the release that follows.
+    /// Calls the store. Returns `None` if it is asked to stop meanwhile. It cancels a waiting call, and awaits the
+    /// response of any other call, so that nothing happens after the following release.
     async fn call_store(&mut self, request: AcquireMutex) -> Option<Result<Acquisition>> {
         let stop = self.context.stop.clone();
         if stop.is_cancelled() {
@@ -255,7 +256,7 @@ impl Contention {
             () = refuse => {}
         }
         if request.wait.is_zero() {
-            // Whatever it says, a release follows.
+            // A release follows, whatever the response.
             let _ = call.await;
         }
         None
@@ -283,7 +284,7 @@ impl Contention {
         }
     }
 
-    /// A contender that fails to say anything of itself contends all the same.
+    /// Returns the contender's metadata. If that panics, the contender contends without metadata.
     fn metadata(&self) -> BTreeMap<String, String> {
         catch_unwind(AssertUnwindSafe(|| self.contender.metadata())).unwrap_or_else(|_| {
             tracing::error!(mutex = self.contender.mutex(), "the contender's metadata could not be had: it panicked");
@@ -291,7 +292,7 @@ impl Contention {
         })
     }
 
-    /// Returns how long to pause.
+    /// Records a failure. Returns the delay before the next call.
     fn on_failure(&self, error: &Error, pauses: &mut ExponentialBackoff) -> Duration {
         self.context.record_result(Some(error));
         tracing::warn!(mutex = self.contender.mutex(), %error, "a call to the lock service failed");
@@ -299,7 +300,7 @@ impl Contention {
     }
 }
 
-/// Answers everybody who wants to renew what is not owned. Ends only when nobody can ask any more.
+/// Answers renewal requests while nothing is owned. Ends only when no sender is left.
 async fn reject_all(renewals: &mut mpsc::Receiver<RenewRequest>, contender: &Arc<dyn MutexContender>) {
     while let Some(renewal) = renewals.recv().await {
         let (mutex, contender_id) = (contender.mutex().to_owned(), contender.contender_id().to_owned());
@@ -310,12 +311,13 @@ async fn reject_all(renewals: &mut mpsc::Receiver<RenewRequest>, contender: &Arc
 
 fn reply_renewal(renewal: Option<RenewRequest>, answer: std::result::Result<(), ContentionError>) {
     if let Some(renewal) = renewal {
-        // Whoever asked may have gone.
+        // The caller may have cancelled.
         let _ = renewal.send(answer);
     }
 }
 
-/// When a contender that polls looks again. Where nobody owns the mutex somebody else is about to.
+/// Returns the time until a polling contender polls again. If the mutex has no owner, another contender is about to get
+/// it.
 fn next_poll_delay(period: &ContendPeriod, owner: &MutexOwner, now: Timestamp) -> Duration {
     if owner.has_owner_at(now) {
         period.ensure_next_delay(owner, now)

@@ -1,4 +1,4 @@
-//! Those who are told.
+//! Contenders and retrievers: the receivers of ownership changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,15 +7,15 @@ use crate::contender_id::ContenderIdGenerator;
 use crate::error::ContentionError;
 use crate::state::MutexState;
 
-/// The longest name of a mutex and the longest id of a contender, in bytes.
+/// The longest mutex name and contender id, in bytes.
 const MAX_BYTES: usize = 128;
-/// How the ids of sessions begin, which no contender may use.
+/// The prefix of session ids, which no contender may use.
 const SESSION_PREFIX: &str = "se_";
 
-/// Is told who owns a mutex, without wanting it.
+/// Receives the changes of a mutex's owner, without contending for it.
 ///
-/// Calls come one at a time and in order, on a thread that may be blocked for a while; a panic is logged and goes no
-/// further. None of them may wait for the service to stop, which itself waits for them.
+/// Calls are sequential and in order, on a thread that may block for a while; a panic is logged and contained. A call
+/// must not wait for the service to stop, because the service waits for the call.
 ///
 /// ```
 /// use holdfast_contention::{MutexRetriever, MutexState};
@@ -33,15 +33,15 @@ const SESSION_PREFIX: &str = "se_";
 /// }
 /// ```
 pub trait MutexRetriever: Send + Sync + 'static {
-    /// Whose owner is looked at: a name of 1 to 128 bytes.
+    /// The mutex: a name of 1 to 128 bytes.
     fn mutex(&self) -> &str;
 
-    /// Called when the owner is another one than before, and once more, with nobody as the new owner, when the service
-    /// stops. Renewals are no news.
+    /// Called when the owner changes, and finally, with no new owner, when the service stops. Not called for renewals.
     fn notify_owner(&self, state: &MutexState);
 }
 
-/// Wants to own a mutex, and is told when it does and when it no longer does. Calls come as with [`MutexRetriever`].
+/// Contends for a mutex, and is notified when it becomes the owner and when it ceases to be. Calls are as for
+/// [`MutexRetriever`].
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,26 +75,26 @@ pub trait MutexRetriever: Send + Sync + 'static {
 /// assert!(exporter.is_on.load(Ordering::Acquire));
 /// ```
 pub trait MutexContender: Send + Sync + 'static {
-    /// What it wants: a name of 1 to 128 bytes.
+    /// The mutex: a name of 1 to 128 bytes.
     fn mutex(&self) -> &str;
 
-    /// Who it is: 1 to 128 bytes, another one than that of every other contender, and not beginning with `se_`.
+    /// The contender's id: 1 to 128 bytes, unique among contenders, and not beginning with `se_`.
     fn contender_id(&self) -> &str;
 
-    /// It is the owner from now on.
+    /// Called when the contender becomes the owner.
     fn on_acquired(&self, state: &MutexState);
 
-    /// It is not the owner any more. When the service stops, the mutex is kept until this has returned, but not longer
-    /// than the time to live.
+    /// Called when the contender ceases to be the owner. When the service stops, it keeps the mutex until this has
+    /// returned, but not longer than the time to live.
     fn on_released(&self, state: &MutexState);
 
-    /// What it says of itself to everybody while it is the owner: up to 1,024 bytes in all. Asked for with each call to
-    /// the service, so it must not block.
+    /// Metadata shown to all clients while it is the owner: up to 1,024 bytes in all. Called with each call to the
+    /// service, so it must not block.
     fn metadata(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// Takes a change of the owner apart into the two calls above; nothing comes of one that is none of its own.
+    /// Maps a change of the owner to the two calls above; ignores changes between other owners.
     fn notify_owner(&self, state: &MutexState) {
         if state.is_acquired(self.contender_id()) {
             self.on_acquired(state);
@@ -107,7 +107,7 @@ pub trait MutexContender: Send + Sync + 'static {
 
 type Callback = Box<dyn Fn(&MutexState) + Send + Sync>;
 
-/// A contender made of two functions.
+/// A contender made from two functions.
 ///
 /// ```
 /// use holdfast_contention::{Contender, MutexContender};
@@ -129,7 +129,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// With an id from [`ContenderIdGenerator::HOST`] and functions that do nothing.
+    /// Creates a contender with an id from [`ContenderIdGenerator::HOST`] and functions that do nothing.
     ///
     /// # Errors
     /// [`ContentionError::Invalid`] when the name is blank or longer than 128 bytes.
@@ -137,7 +137,7 @@ impl Contender {
         Self::with_id(mutex, ContenderIdGenerator::HOST.generate())
     }
 
-    /// With an id of one's own.
+    /// Creates a contender with the given id.
     ///
     /// # Errors
     /// [`ContentionError::Invalid`] when the name or the id is blank or longer than 128 bytes, or when the id begins
@@ -150,19 +150,19 @@ impl Contender {
         Ok(Self { mutex, contender_id, metadata: BTreeMap::new(), acquired: nothing(), released: nothing() })
     }
 
-    /// What to do when it becomes the owner.
+    /// Sets the function that is called when it becomes the owner.
     #[must_use]
     pub fn when_acquired(self, call: impl Fn(&MutexState) + Send + Sync + 'static) -> Self {
         Self { acquired: Box::new(call), ..self }
     }
 
-    /// What to do when it ceases to be the owner.
+    /// Sets the function that is called when it ceases to be the owner.
     #[must_use]
     pub fn when_released(self, call: impl Fn(&MutexState) + Send + Sync + 'static) -> Self {
         Self { released: Box::new(call), ..self }
     }
 
-    /// What it says of itself while it is the owner.
+    /// Sets its metadata as owner.
     #[must_use]
     pub fn with_metadata(self, metadata: BTreeMap<String, String>) -> Self {
         Self { metadata, ..self }

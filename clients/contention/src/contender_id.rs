@@ -1,4 +1,4 @@
-//! Names for contenders that do not bring one.
+//! Generated contender ids.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 static HOST_ADDRESS: LazyLock<IpAddr> = LazyLock::new(host_address);
 
-/// Makes ids for contenders, each another one.
+/// Generates unique ids for contenders.
 ///
 /// ```
 /// use holdfast_contention::ContenderIdGenerator;
@@ -33,13 +33,13 @@ enum Kind {
 }
 
 impl ContenderIdGenerator {
-    /// `{counter}:{process id}@{address of this host}`: says where to look. Where several machines or containers have
-    /// the same address, use [`ContenderIdGenerator::UUID`].
+    /// `{counter}:{process id}@{address of this host}`, which identifies the process. If several machines or containers
+    /// have the same address, use [`ContenderIdGenerator::UUID`].
     pub const HOST: Self = Self(Kind::Host);
     /// 32 lower-case hex digits, random.
     pub const UUID: Self = Self(Kind::Uuid);
 
-    /// The next id.
+    /// Generates the next id.
     pub fn generate(self) -> String {
         match self.0 {
             Kind::Host => {
@@ -60,15 +60,15 @@ impl fmt::Display for ContenderIdGenerator {
     }
 }
 
-/// The address that this host would send from to the outside; that of the loopback when it has no way out. Connecting a
-/// datagram socket only looks up the route: nothing is sent.
+/// Returns this host's outbound address, or the loopback address without a route. Connecting a datagram socket only
+/// looks up the route: nothing is sent.
 fn host_address() -> IpAddr {
     let way_out = |bind: IpAddr, towards: IpAddr| {
         let socket = UdpSocket::bind((bind, 0)).ok()?;
         socket.connect((towards, 9)).ok()?;
         Some(socket.local_addr().ok()?.ip())
     };
-    // Addresses that are set aside for documentation, so that they are never somebody's neighbour.
+    // Addresses reserved for documentation, so that they are never those of a real host.
     let v4 = way_out(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into());
     let v6 = || way_out(Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into());
     v4.or_else(v6).unwrap_or(Ipv4Addr::LOCALHOST.into())

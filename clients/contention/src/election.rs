@@ -1,7 +1,7 @@
-//! One leader among many candidates, with a value that everybody can see.
+//! Leader election among candidates, with a value that all observers see.
 //!
-//! An election is a mutex: the leader is its owner, the value is in the metadata of its ownership. A term ends with the
-//! ownership; whoever wants to lead again campaigns again.
+//! An election is a mutex: the leader is its owner, and the value is in the metadata of its ownership. A term ends with
+//! the ownership; a former leader must campaign again.
 
 mod leadership;
 mod observation;
@@ -19,12 +19,12 @@ use crate::{
     ContenderIdGenerator, ContentionError, ContentionFactory, MutexContender, MutexRetrievalServiceFactory, MutexState,
 };
 
-/// Where in the metadata the value is.
+/// The metadata key of the value.
 const VALUE: &str = "value";
-/// The longest value, in bytes; the metadata of a hold has a little more room.
+/// The longest value, in bytes; the metadata of a hold has slightly more capacity.
 const MAX_VALUE_BYTES: usize = 1_000;
 
-/// An election, seen from one process: it may campaign, and observe.
+/// An election in which a process may campaign, and which it may observe.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,30 +56,30 @@ pub struct LeaderElection {
 }
 
 impl LeaderElection {
-    /// The election of that name, 1 to 128 bytes. Nothing happens yet.
+    /// Creates the election with this name, 1 to 128 bytes. It does nothing yet.
     pub fn new(factory: &ContentionFactory, name: impl Into<String>) -> Self {
         Self { factory: factory.clone(), name: name.into() }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits until this process is the leader, with a value of up to 1,000 bytes for everybody to see. Candidates
-    /// become leaders in the order in which they began to campaign. Dropping the answer ends the campaign.
+    /// Waits until this process is the leader, with a value of up to 1,000 bytes for observers. Candidates become
+    /// leaders in the order in which they started to campaign. Dropping the future ends the campaign.
     ///
     /// # Errors
     /// [`ContentionError::Invalid`] when the name or the value is too long, [`ContentionError::Store`] when the service
-    /// refuses what is asked, [`ContentionError::NoRuntime`] outside of a runtime.
+    /// rejects the request, [`ContentionError::NoRuntime`] outside of a runtime.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, ContentionError> {
         self.campaign_as(ContenderIdGenerator::HOST.generate(), value).await
     }
 
-    /// The same under an id of one's own, which no other candidate has.
+    /// The same with the given id, which must be unique among candidates.
     ///
     /// # Errors
-    /// As those of [`LeaderElection::campaign`]; the id may be invalid, too.
+    /// As for [`LeaderElection::campaign`]; the id may be invalid, too.
     pub async fn campaign_as(
         &self,
         candidate_id: impl Into<String>,
@@ -95,7 +95,7 @@ impl LeaderElection {
         Ok(Leadership::new(candidate, contention, term))
     }
 
-    /// Looks who leads, from now on. To be called within a tokio runtime.
+    /// Observes the leader from now on. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// [`ContentionError::Invalid`] when the name is too long, [`ContentionError::NoRuntime`] outside of a runtime.

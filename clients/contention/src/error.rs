@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors of contention.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use holdfast_client::Error;
 
 use crate::service::Status;
 
-/// Why a service of this module did not do what it was asked for.
+/// The error type of this crate.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,54 +19,54 @@ use crate::service::Status;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentionError {
-    /// A service is started when it is `INITIAL` and stopped when it is `RUNNING`.
+    /// A service can be started only when it is `INITIAL`, and stopped only when it is `RUNNING`.
     #[error("mutex `{mutex}` cannot {what} while it is {found}; it has to be {expected}")]
     WrongStatus {
-        /// Of which mutex.
+        /// The mutex.
         mutex: String,
-        /// Start or stop.
+        /// The action: start or stop.
         what: &'static str,
-        /// The only status in which it can.
+        /// The only status that allows the action.
         expected: Status,
-        /// The status that it has.
+        /// The current status.
         found: Status,
     },
-    /// A name, an id or a duration that nobody could work with.
+    /// An invalid name, id or duration.
     #[error("{what} is invalid: {why}")]
     Invalid {
-        /// Which value.
+        /// The value.
         what: &'static str,
         /// What is wrong with it.
         why: String,
     },
-    /// There is no runtime to contend on: call from within a tokio runtime.
+    /// There is no runtime: call from within a tokio runtime.
     #[error("there is no tokio runtime here to contend on")]
     NoRuntime,
-    /// The ownership that this needs is not there, or was lost on the way.
+    /// The required ownership does not exist, or was lost meanwhile.
     #[error("contender `{contender_id}` does not own mutex `{mutex}`")]
     NotOwner {
-        /// Of which mutex.
+        /// The mutex.
         mutex: String,
-        /// Who does not own it.
+        /// The contender that does not own it.
         contender_id: String,
     },
-    /// This locker owns its mutex, or is about to; close it first.
+    /// This locker owns its mutex, or is acquiring it; close it first.
     #[error("mutex `{mutex}` is acquired already by this locker; close it first")]
     AlreadyAcquired {
-        /// Of which mutex.
+        /// The mutex.
         mutex: String,
     },
-    /// Somebody else owned the mutex for as long as the caller would wait.
+    /// Another contender owned the mutex for as long as the caller would wait.
     #[error("contender `{contender_id}` did not become the owner of mutex `{mutex}` within {} ms", within.as_millis())]
     TimedOut {
-        /// Of which mutex.
+        /// The mutex.
         mutex: String,
-        /// Who wanted it.
+        /// The waiting contender.
         contender_id: String,
         /// How long it waited.
         within: Duration,
     },
-    /// Where the owners are kept could not be asked.
+    /// A call to the store of owners failed.
     #[error(transparent)]
     Store(#[from] Error),
 }

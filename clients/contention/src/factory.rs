@@ -1,4 +1,4 @@
-//! Services on any store.
+//! Creates services on any store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::service::{
 use crate::state::MutexState;
 use crate::store::{InProcessStore, MutexStore, ServiceStore};
 
-/// How many requests to renew at once may be under way; more wait.
+/// Buffered requests to renew at once; further ones wait.
 const MAX_RENEWALS: usize = 16;
 
-/// Makes services that contend for mutexes and services that look at them, with owners that the lock service keeps, or,
-/// for tests, this process alone.
+/// Creates services that contend for mutexes and services that observe them. The lock service stores the owners or, for
+/// tests, only this process.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -57,19 +57,19 @@ pub struct ContentionFactory {
 }
 
 impl ContentionFactory {
-    /// With owners that a store keeps.
+    /// Creates a factory on a store of owners.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`] when the options cannot be used.
+    /// [`ContentionError::Invalid`] when the options are invalid.
     pub fn new(store: Arc<dyn MutexStore>, options: ContendOptions) -> Result<Self, ContentionError> {
         options.check()?;
         Ok(Self { store, options })
     }
 
-    /// With owners that the lock service keeps, in a namespace that exists. To be called within a tokio runtime.
+    /// Creates a factory on the lock service, in an existing namespace. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`] when the options cannot be used.
+    /// [`ContentionError::Invalid`] when the options are invalid.
     pub fn service(
         client: &Client,
         namespace: impl Into<String>,
@@ -78,10 +78,10 @@ impl ContentionFactory {
         Self::new(Arc::new(ServiceStore::new(client, namespace)), options)
     }
 
-    /// With owners that only this factory and its clones know, for tests.
+    /// Creates a factory whose owners only this factory and its clones know, for tests.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`] when the options cannot be used.
+    /// [`ContentionError::Invalid`] when the options are invalid.
     pub fn in_process(options: ContendOptions) -> Result<Self, ContentionError> {
         Self::new(Arc::new(InProcessStore::default()), options)
     }
@@ -117,7 +117,7 @@ impl MutexRetrievalServiceFactory for ContentionFactory {
     }
 }
 
-/// A contender, as one who is told of changes.
+/// Adapts a contender to a retriever.
 struct RetrieverAdapter(Arc<dyn MutexContender>);
 
 impl MutexRetriever for RetrieverAdapter {
@@ -142,11 +142,11 @@ struct ContendService {
     contender: Arc<dyn MutexContender>,
     store: Arc<dyn MutexStore>,
     options: ContendOptions,
-    /// To the task of the present life.
+    /// Sends to the task of the current run.
     renewals: Mutex<Option<mpsc::Sender<RenewRequest>>>,
 }
 
-/// What both services do in the same way.
+/// The methods that both services delegate.
 macro_rules! delegate_to_lifecycle {
     () => {
         fn mutex(&self) -> &str {
@@ -223,7 +223,7 @@ impl MutexContendService for ContendService {
             if renewals.send(sender).await.is_err() {
                 return Err(not_owner());
             }
-            // Dropped without a word when the service stops.
+            // The sender is dropped without a reply when the service stops.
             answer.await.unwrap_or_else(|_| Err(not_owner()))
         }
         .boxed()

@@ -1,18 +1,19 @@
 //! Contention for one owner, and leader election, on top of a client of a Holdfast service: a port of Simba.
 //!
-//! Purpose: many contend for one mutex, and each is told when it becomes the owner and when it ceases to be.
+//! Purpose: many contenders compete for one mutex, and each is notified when it becomes the owner and when it ceases to
+//! be.
 //!
-//! A [`MutexContendService`] contends on behalf of a [`MutexContender`]; a [`MutexRetrievalService`] only looks and
-//! tells a [`MutexRetriever`]. A [`ContentionFactory`] makes both. Owners are kept by the lock service
-//! ([`ServiceStore`]) or, for tests, by this process ([`InProcessStore`]). [`SimbaLocker`] and [`Scheduler`] are made
-//! of them, as is [`LeaderElection`](election::LeaderElection).
+//! A [`MutexContendService`] contends on behalf of a [`MutexContender`]; a [`MutexRetrievalService`] only observes and
+//! notifies a [`MutexRetriever`]. A [`ContentionFactory`] creates both. The lock service stores owners
+//! ([`ServiceStore`]) or, for tests, this process ([`InProcessStore`]). [`SimbaLocker`], [`Scheduler`] and
+//! [`LeaderElection`](election::LeaderElection) build on them.
 //!
-//! Invariant: an ownership lasts for a time to live and is renewed. If that fails, it ends on this machine's monotonic
-//! clock, and before anybody else can have the mutex: [`MutexContendService::is_owner`] is false from that instant on,
-//! and [`MutexContender::on_released`] is called.
+//! Invariant: an ownership lasts for a time to live and is renewed. If the renewal fails, the ownership ends by this
+//! machine's monotonic clock, before another contender can get the mutex: from that instant on
+//! [`MutexContendService::is_owner`] is false, and [`MutexContender::on_released`] is called.
 //!
-//! Deliberately unknown here: sessions and their locks, connections and gateways. All of that is the
-//! [`Client`](holdfast_client::Client)'s, which this crate uses for single calls only.
+//! Deliberately unknown here: sessions and their locks, connections and gateways. These belong to the
+//! [`Client`](holdfast_client::Client), which this crate uses for single calls only.
 
 mod contend;
 mod contender;

@@ -1,4 +1,4 @@
-//! What looking and contending have in common: the status, the owner as it is known here, and who is told.
+//! State shared by retrieval and contention: the status, the known owner, and the listener.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,16 +20,16 @@ use crate::service::Status;
 use crate::state::MutexState;
 use crate::timestamp::Timestamp;
 
-/// How long the end of a service that owns nothing waits for its listener.
+/// How long the end of a service without an ownership waits for its listener.
 const LISTENER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Shared between a service and the task of its present life.
+/// State shared by a service and the task of its current run.
 pub(crate) struct Lifecycle {
     pub(crate) status: watch::Sender<Status>,
     pub(crate) state: watch::Sender<MutexState>,
-    /// How the last call to the store failed.
+    /// The error of the last call to the store.
     pub(crate) last_error: watch::Sender<Option<Error>>,
-    /// Until when the contender of this service is the owner, in ms of a [`Timestamp`]; 0 while it is not.
+    /// Until when this service's contender is the owner, in ms of a [`Timestamp`]; 0 while it is not.
     owned_until_ms: AtomicU64,
     notifier: Arc<Notifier>,
     current: Mutex<Option<RunningTask>>,
@@ -40,7 +40,7 @@ struct RunningTask {
     ended: oneshot::Receiver<StoreResult<()>>,
 }
 
-/// One life of a service, as its task sees it.
+/// One run of a service, as its task sees it.
 pub(crate) struct TaskContext {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) stop: CancellationToken,
@@ -63,12 +63,12 @@ impl Lifecycle {
         self.notifier.mutex()
     }
 
-    /// Whether the contender of this service is the owner by now.
+    /// Returns true if this service's contender is the owner now.
     pub(crate) fn is_owned(&self) -> bool {
         Timestamp::now().as_millis() < self.owned_until_ms.load(Ordering::Acquire)
     }
 
-    /// Starts a task that looks or contends until it is told to stop.
+    /// Starts a task that observes or contends until it is asked to stop.
     pub(crate) fn start<F>(self: &Arc<Self>, task: impl FnOnce(TaskContext) -> F) -> Result<(), ContentionError>
     where
         F: Future<Output = StoreResult<()>> + Send + 'static,
@@ -89,9 +89,9 @@ impl Lifecycle {
         let life = Arc::clone(self);
         runtime.spawn(async move {
             let outcome = task.await;
-            // First, so that whoever hears of the end can start it again.
+            // First, so that a caller notified of the end can start the service again.
             life.status.send_replace(Status::Initial);
-            // Nobody may be interested.
+            // The receiver may be dropped.
             let _ = sender.send(outcome);
         });
         *current = Some(RunningTask { stop, ended });
@@ -99,7 +99,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Tells the task to stop, and waits for it.
+    /// Asks the task to stop, and waits for it.
     pub(crate) fn stop(&self) -> BoxFuture<'static, Result<(), ContentionError>> {
         let mut current = self.current.lock();
         if let Err(error) = self.change_status("be stopped", Status::Running, Status::Stopping) {
@@ -108,7 +108,7 @@ impl Lifecycle {
         let current = current.take().expect("a service that runs has a task");
         current.stop.cancel();
         async move {
-            // A runtime that shuts down takes the task away, and with it everything that it could still have done.
+            // A runtime that shuts down drops the task, which then does nothing more.
             current.ended.await.unwrap_or(Ok(())).map_err(ContentionError::from)
         }
         .boxed()
@@ -117,7 +117,7 @@ impl Lifecycle {
     pub(crate) fn stopped(&self) -> BoxFuture<'static, ()> {
         let mut status = self.status.subscribe();
         async move {
-            // An error says that the service is gone.
+            // An error means that the service is gone.
             let _ = status.wait_for(|status| *status == Status::Initial).await;
         }
         .boxed()
@@ -140,7 +140,7 @@ impl Lifecycle {
 }
 
 impl TaskContext {
-    /// The owner is this one; `owned_until` tells until when, if it is the contender of this service.
+    /// Publishes the owner. `own_until` is the end of the ownership, if the owner is this service's contender.
     pub(crate) fn publish(&self, owner: MutexOwner, own_until: Option<Timestamp>) {
         let own_until_ms = own_until.map_or(0, Timestamp::as_millis);
         let is_changed = !self.lifecycle.state.borrow().after().is_owner(owner.owner_id());
@@ -151,8 +151,8 @@ impl TaskContext {
         }
     }
 
-    /// There is nobody any more as far as this life is concerned, which is over. Completes when the listener has heard
-    /// it; one that is slow is waited for up to the end of an ownership, or for a second without one.
+    /// Publishes that this run has ended and knows no owner. Completes when the listener has been notified; it waits
+    /// for a slow listener until the end of the ownership, or for a second without one.
     pub(crate) async fn end(&self) {
         let heard_until = self.owned_until().max(Timestamp::now() + LISTENER_TIMEOUT);
         self.lifecycle.owned_until_ms.store(0, Ordering::Release);
@@ -166,7 +166,7 @@ impl TaskContext {
         }
     }
 
-    /// A call to the store was answered, or it failed.
+    /// Records the result of a call to the store.
     pub(crate) fn record_result(&self, error: Option<&Error>) {
         self.lifecycle.last_error.send_if_modified(|trouble| {
             let is_news = trouble.as_ref() != error;
@@ -184,12 +184,12 @@ impl TaskContext {
     }
 }
 
-/// Stops what was left running when the last handle of a service goes.
+/// Stops a running service when its last handle is dropped.
 pub(crate) struct StopOnDrop(pub(crate) Arc<Lifecycle>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        // It goes on without anybody waiting for it; what does not run need not be stopped.
+        // The stop continues in the background; a service that does not run need not be stopped.
         drop(self.0.stop());
     }
 }

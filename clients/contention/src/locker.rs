@@ -1,4 +1,4 @@
-//! A mutex to hold for the length of a piece of work.
+//! A mutex to hold during a piece of work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::one_shot::OneShotContention;
 use crate::owner::MutexOwner;
 use crate::service::MutexContendServiceFactory;
 
-/// How much longer than its limit an acquire may take to leave the queue.
+/// Additional time for an acquire that timed out to leave the queue.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Contends for a mutex from `acquire` to `close`.
 ///
-/// While it is open the ownership is renewed in the background; work that must not go on without it asks
-/// [`SimbaLocker::is_owner`], or hands [`SimbaLocker::fencing_token`] to the store that it writes to. An ownership that
-/// is lost does not come back: close the locker and acquire again. A locker that is dropped is closed, without anybody
-/// waiting for it; so is one whose `acquire` is given up.
+/// While it is open, the ownership is renewed in the background. Work that must not continue without it checks
+/// [`SimbaLocker::is_owner`], or passes [`SimbaLocker::fencing_token`] to the store that it writes to. A lost ownership
+/// does not come back: close the locker and acquire again. Dropping a locker closes it in the background; so does
+/// dropping the future of its `acquire`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,14 +46,15 @@ const CANCEL_TIMEOUT: Duration = Duration::from_millis(50);
 /// ```
 pub struct SimbaLocker {
     contention: OneShotContention,
-    /// Of the last acquire that succeeded.
+    /// The ownership of the last successful acquire.
     ownership: Mutex<MutexOwner>,
-    /// From the begin of an acquire to the close.
+    /// True from the start of an acquire to the close.
     is_acquired: AtomicBool,
 }
 
 impl SimbaLocker {
-    /// For this mutex, under an id from [`ContenderIdGenerator::HOST`](crate::ContenderIdGenerator::HOST).
+    /// Creates a locker for this mutex, with an id from
+    /// [`ContenderIdGenerator::HOST`](crate::ContenderIdGenerator::HOST).
     ///
     /// # Errors
     /// [`ContentionError::Invalid`] when the name is blank or longer than 128 bytes.
@@ -61,10 +62,10 @@ impl SimbaLocker {
         Self::with_contender(factory, Contender::new(mutex)?)
     }
 
-    /// For a contender with an id or metadata of its own; its functions are called as usual.
+    /// Creates a locker for a contender with its own id or metadata; its functions are called as usual.
     ///
     /// # Errors
-    /// As those of the factory.
+    /// Those of the factory.
     pub fn with_contender(
         factory: &dyn MutexContendServiceFactory,
         contender: Contender,
@@ -73,15 +74,15 @@ impl SimbaLocker {
         Ok(Self { contention, ownership: Mutex::new(MutexOwner::NONE), is_acquired: AtomicBool::new(false) })
     }
 
-    /// Becomes the owner, however long that takes.
+    /// Becomes the owner; waits without a limit.
     ///
     /// # Errors
     /// [`ContentionError::AlreadyAcquired`] unless it was closed since; [`ContentionError::NoRuntime`];
-    /// [`ContentionError::Store`] when the service refuses what is asked, which it would do again. After an error the
-    /// locker is closed.
+    /// [`ContentionError::Store`] when the service rejects the request, which a retry would not change. After an error
+    /// the locker is closed.
     pub async fn acquire(&self) -> Result<MutexOwner, ContentionError> {
         let claim = AcquireGuard::begin(self)?;
-        // That of an acquire that was given up may still be stopping.
+        // The service of a cancelled acquire may still be stopping.
         self.contention.service().stopped().await;
         let owner = self.contention.acquire().await?;
         self.ownership.lock().clone_from(&owner);
@@ -89,26 +90,26 @@ impl SimbaLocker {
         Ok(owner)
     }
 
-    /// Becomes the owner within a time.
+    /// Becomes the owner, with a timeout.
     ///
     /// # Errors
-    /// [`ContentionError::TimedOut`] when it did not; the locker is closed then. Where nobody answers it may still be
-    /// closing, which the next acquire waits for. Also those of [`SimbaLocker::acquire`].
+    /// [`ContentionError::TimedOut`] after the timeout; the locker is then closed. If the service does not respond it
+    /// may still be closing, which the next acquire waits for. Also the errors of [`SimbaLocker::acquire`].
     pub async fn acquire_within(&self, within: Duration) -> Result<MutexOwner, ContentionError> {
         if let Ok(acquired) = tokio::time::timeout(within, self.acquire()).await {
             return acquired;
         }
-        // Stopping was begun when the acquire was dropped, and goes on by itself where nobody answers.
+        // Dropping the acquire started the stop, which continues in the background if the service does not respond.
         let _ = tokio::time::timeout(CANCEL_TIMEOUT, self.contention.service().stopped()).await;
         let service = self.contention.service();
         let (mutex, contender_id) = (service.mutex().to_owned(), service.contender_id().to_owned());
         Err(ContentionError::TimedOut { mutex, contender_id, within })
     }
 
-    /// Gives the mutex back. Nothing happens when it was not acquired.
+    /// Releases the mutex. Does nothing if it was not acquired.
     ///
     /// # Errors
-    /// [`ContentionError::Store`] when the release was not answered: the mutex may stay taken until its time is over.
+    /// [`ContentionError::Store`] when the release was not answered: the mutex may stay owned until its time is over.
     /// The locker is closed in that case, too.
     pub async fn close(&self) -> Result<(), ContentionError> {
         let closed = self.contention.end().await;
@@ -116,18 +117,19 @@ impl SimbaLocker {
         closed
     }
 
-    /// Whether it owns the mutex now, by the clock. Once an ownership is lost this stays false up to the next acquire.
+    /// Returns true if it owns the mutex now, by the clock. Once an ownership is lost, this stays false until the next
+    /// acquire.
     pub fn is_owner(&self) -> bool {
         self.contention.is_owned(&self.ownership.lock())
     }
 
-    /// The token of its ownership, while it has one.
+    /// Returns the token of its current ownership.
     pub fn fencing_token(&self) -> Option<u64> {
         let ownership = self.ownership.lock();
         ownership.fencing_token().filter(|_| self.contention.is_owned(&ownership))
     }
 
-    /// Completes when it does not own the mutex, be it that the ownership was lost or that it was closed.
+    /// Completes when it does not own the mutex, whether the ownership was lost or the locker closed.
     pub async fn lost(&self) {
         let ownership = self.ownership.lock().clone();
         self.contention.lost(&ownership).await;
@@ -142,7 +144,7 @@ impl fmt::Debug for SimbaLocker {
     }
 }
 
-/// Keeps others from acquiring the same locker, and closes it when its acquire fails or is given up.
+/// Prevents a concurrent acquire of the same locker, and closes it if its acquire fails or is cancelled.
 struct AcquireGuard<'a>(Option<&'a SimbaLocker>);
 
 impl<'a> AcquireGuard<'a> {
@@ -161,7 +163,7 @@ impl<'a> AcquireGuard<'a> {
 impl Drop for AcquireGuard<'_> {
     fn drop(&mut self) {
         if let Some(locker) = self.0 {
-            // Stopping goes on by itself; a service that does not run need not be stopped.
+            // The stop continues in the background; a service that does not run need not be stopped.
             drop(locker.contention.service().stop());
             locker.is_acquired.store(false, Ordering::Release);
         }

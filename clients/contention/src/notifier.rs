@@ -1,7 +1,7 @@
-//! Tells of changes: one after the other, in order, and never on the task that contends.
+//! Notifies a listener of changes: sequentially, in order, and never on the task that contends.
 //!
-//! Invariant: every change that is told begins with the owner that the one before ended with, whatever was left out in
-//! between. So a contender is told of exactly one release after each acquisition that it was told of.
+//! Invariant: every reported change begins with the owner that the previous one ended with, regardless of skipped
+//! changes. A contender therefore receives exactly one release after each acquisition.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::contender::MutexRetriever;
 use crate::owner::MutexOwner;
 use crate::state::MutexState;
 
-/// How many changes may wait for a slow listener; the oldest are left out then.
+/// Pending changes for a slow listener; beyond that, the oldest are skipped.
 const MAX_PENDING: usize = 64;
 
-/// Who is told, and what.
+/// A listener and its pending changes.
 pub(crate) struct Notifier {
     retriever: Arc<dyn MutexRetriever>,
     queue: Mutex<Queue>,
@@ -25,19 +25,19 @@ pub(crate) struct Notifier {
 
 struct Queue {
     pending: VecDeque<PendingChange>,
-    /// The owner that the listener was told of last.
+    /// The owner of the last notification.
     last_notified: MutexOwner,
     is_notifying: bool,
-    /// Counts the starts of the service.
+    /// Number of starts of the service.
     generation: u64,
-    /// Whether owners of that life are still of interest.
+    /// Whether owners of the current run still matter.
     is_active: bool,
 }
 
 struct PendingChange {
     owner: MutexOwner,
     generation: u64,
-    /// Told even when it changes nothing.
+    /// Reported even if it changes nothing.
     is_last: bool,
 }
 
@@ -57,7 +57,7 @@ impl Notifier {
         self.retriever.mutex()
     }
 
-    /// A new life of the service begins: owners of earlier ones are told no more.
+    /// Starts a new run of the service: pending owners of earlier runs are skipped.
     pub(crate) fn start_generation(&self) -> u64 {
         let mut queue = self.queue.lock();
         queue.generation += 1;
@@ -65,12 +65,12 @@ impl Notifier {
         queue.generation
     }
 
-    /// The owner is this one now.
+    /// Reports the current owner.
     pub(crate) fn notify(self: &Arc<Self>, generation: u64, owner: MutexOwner) {
         self.push(PendingChange { owner, generation, is_last: false });
     }
 
-    /// A life ends: owners that were not told yet are told no more, only that there is nobody.
+    /// Ends a run: pending owners are skipped, and only the absence of an owner is reported.
     pub(crate) fn end_generation(self: &Arc<Self>, generation: u64) {
         {
             let mut queue = self.queue.lock();
@@ -81,9 +81,9 @@ impl Notifier {
         self.push(PendingChange { owner: MutexOwner::NONE, generation, is_last: true });
     }
 
-    /// Completes when everything was told and every call has returned.
+    /// Completes when all changes were reported and every call has returned.
     pub(crate) async fn wait_idle(&self) {
-        // The sender lives in self.
+        // This value owns the sender.
         let _ = self.idle.subscribe().wait_for(|idle| *idle).await;
     }
 
@@ -103,7 +103,7 @@ impl Notifier {
     async fn deliver_pending(self: Arc<Self>) {
         while let Some(state) = self.next() {
             let retriever = Arc::clone(&self.retriever);
-            // On a thread that may be blocked; there a panic ends nothing but the call.
+            // On a thread that may block; there a panic ends only the call.
             let told = tokio::task::spawn_blocking(move || retriever.notify_owner(&state)).await;
             if let Err(error) = told {
                 tracing::error!(mutex = self.mutex(), %error, "a listener to changes of the owner failed");
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::timestamp::Timestamp;
 
-    /// Notes what it is told, and blocks in each call until it may go on.
+    /// Records its notifications, and blocks in each call until it may continue.
     struct Listener {
         notified: Mutex<Vec<(String, String)>>,
         proceed: Mutex<mpsc::Receiver<()>>,

@@ -1,4 +1,4 @@
-//! An ownership that ends once and for all when it ends: it is not contended for again without anybody asking for it.
+//! An ownership that ends for good: after its end the contender does not contend again by itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -11,7 +11,7 @@ use crate::owner::MutexOwner;
 use crate::service::{MutexContendService, MutexContendServiceFactory};
 use crate::state::MutexState;
 
-/// A service that contends for one ownership each time that it is started.
+/// A service that contends for one ownership per start.
 pub(crate) struct OneShotContention {
     service: Arc<dyn MutexContendService>,
 }
@@ -37,21 +37,20 @@ impl OneShotContention {
         &*self.service
     }
 
-    /// Starts the service and completes when its contender owns the mutex. An error of the store that will not pass
-    /// ends the wait.
+    /// Starts the service; completes when its contender owns the mutex. A permanent error of the store ends the wait.
     pub(crate) async fn acquire(&self) -> Result<MutexOwner, ContentionError> {
         loop {
             self.service.start()?;
             tokio::select! {
                 owned = wait_owned(&*self.service) => return owned,
-                // Lost before anybody knew of it.
+                // The ownership was lost before it was observed.
                 () = self.service.stopped() => {}
             }
         }
     }
 
-    /// Whether this ownership goes on, by the clock. One that was lost and came back is another one, also when its
-    /// token is the same.
+    /// Returns true while this ownership continues, by the clock. An ownership that was lost and regained is a
+    /// different one, even with the same token.
     pub(crate) fn is_owned(&self, ownership: &MutexOwner) -> bool {
         let present = self.service.after_owner();
         let is_same = present.fencing_token() == ownership.fencing_token()
@@ -69,16 +68,16 @@ impl OneShotContention {
             tokio::select! {
                 // The sender lives as long as the service.
                 _ = states.changed() => {}
-                // Where the end lies between the two, it is published.
+                // If the end lies between the two instants, the task publishes it.
                 () = ends_at.reached() => tokio::task::yield_now().await,
             }
         }
     }
 
-    /// Gives back what there is, and completes when nothing is left.
+    /// Releases the ownership, and completes when nothing is left.
     pub(crate) async fn end(&self) -> Result<(), ContentionError> {
         match self.service.stop().await {
-            // It has stopped, or is about to.
+            // The service has stopped, or is stopping.
             Err(ContentionError::WrongStatus { .. }) => {
                 self.service.stopped().await;
                 Ok(())
@@ -121,7 +120,7 @@ impl MutexContender for OneShotContender {
 
     fn on_released(&self, state: &MutexState) {
         if let Some(service) = self.service.get().and_then(Weak::upgrade) {
-            // It may be stopping already, and then that is why it is released.
+            // It may already be stopping, which is then the cause of the release.
             Handle::current().spawn(service.stop());
         }
         self.contender.on_released(state);

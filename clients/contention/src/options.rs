@@ -1,4 +1,4 @@
-//! How a mutex is contended for.
+//! Options of contention.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::error::ContentionError;
 const MIN_TTL: Duration = Duration::from_millis(100);
 const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_TRANSITION: Duration = Duration::from_secs(600);
-/// Shorter transitions leave no time for a renewal that begins with them.
+/// Shorter transitions leave no time for a renewal that starts with them.
 const MIN_POLLING_TRANSITION: Duration = Duration::from_millis(100);
 
-/// How a contender learns that it is its turn.
+/// How a contender learns that the mutex is free.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,16 +22,16 @@ const MIN_POLLING_TRANSITION: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pacing {
-    /// It waits in the service's queue and is told. An owner renews after a third of its time to live, and ceases to be
-    /// the owner at the end of that time if no renewal was answered; the transition is the time to stop.
+    /// It waits in the service's queue and is notified. An owner renews after a third of its time to live, and ceases
+    /// to be the owner at the end of that time if no renewal was answered; the transition is its time to stop.
     Push,
-    /// It asks at the times of [`ContendPeriod`](crate::ContendPeriod), where calls that wait are not to be had. An
-    /// owner renews at the end of its time to live, so that a transition of at least 100 ms is needed; it ceases to be
-    /// the owner in the middle of that transition if no renewal was answered, and the other half is the time to stop.
+    /// It polls at the times of [`ContendPeriod`](crate::ContendPeriod), for environments without waiting calls. An
+    /// owner renews at the end of its time to live, so that a transition of at least 100 ms is needed. It ceases to be
+    /// the owner in the middle of that transition if no renewal was answered; the other half is its time to stop.
     Poll,
 }
 
-/// How long an ownership lasts and how it is come by. All contenders of a mutex have to use the same.
+/// The duration of ownerships and how to contend for them. All contenders of a mutex must use the same options.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,33 +50,34 @@ pub struct ContendOptions {
 }
 
 impl ContendOptions {
-    /// Ownerships last for `ttl`, 100 ms to 24 h, unless they are renewed; no transition, [`Pacing::Push`], no delay.
+    /// Creates options with ownerships of `ttl`, 100 ms to 24 h, unless renewed; no transition, [`Pacing::Push`], no
+    /// delay.
     pub fn new(ttl: Duration) -> Self {
         Self { ttl, transition: Duration::ZERO, pacing: Pacing::Push, initial_delay: Duration::ZERO }
     }
 
-    /// For how long the others stay away after that, up to 10 min: time for the owner to renew, or to stop.
+    /// Sets how long other contenders are kept out after that, up to 10 min: time for the owner to renew, or to stop.
     #[must_use]
     pub fn transition(self, transition: Duration) -> Self {
         Self { transition, ..self }
     }
 
-    /// How a contender learns that it is its turn.
+    /// Sets how a contender learns that the mutex is free.
     #[must_use]
     pub fn pacing(self, pacing: Pacing) -> Self {
         Self { pacing, ..self }
     }
 
-    /// How long after its start a service begins to contend.
+    /// Sets the delay between the start of a service and its first attempt.
     #[must_use]
     pub fn initial_delay(self, initial_delay: Duration) -> Self {
         Self { initial_delay, ..self }
     }
 
-    /// Whether they can be used.
+    /// Checks whether the options are valid.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`], naming the one that cannot.
+    /// [`ContentionError::Invalid`], naming the invalid one.
     pub fn check(&self) -> Result<(), ContentionError> {
         let invalid = |what, why: &str| Err(ContentionError::Invalid { what, why: why.to_owned() });
         if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {

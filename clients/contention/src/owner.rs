@@ -1,15 +1,15 @@
-//! Who owns a mutex, and until when.
+//! The owner of a mutex, and the end of its ownership.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::timestamp::Timestamp;
 
-/// The owner of a mutex as it was last seen. All instants are of this process's monotonic clock, in ms.
+/// The owner of a mutex as last observed. All instants are of this process's monotonic clock, in ms.
 ///
-/// An owner is *in its time to live* until `ttl_at`, which does not belong to it, and *in transition* up to
-/// `transition_at`, which does: from then on somebody else may own the mutex. An owner whose time to live is over has
-/// until `transition_at` to renew its ownership before the others.
+/// An owner is *in its time to live* until `ttl_at` (exclusive), and *in transition* until `transition_at` (inclusive):
+/// afterwards another contender may own the mutex. After its time to live the owner has until `transition_at` to renew
+/// its ownership before the others.
 ///
 /// ```
 /// use holdfast_contention::{Timestamp, MutexOwner};
@@ -32,7 +32,7 @@ pub struct MutexOwner {
 }
 
 impl MutexOwner {
-    /// Nobody: its id is empty, and all its instants are past.
+    /// No owner: the id is empty, and all instants are past.
     pub const NONE: Self = Self {
         owner_id: Cow::Borrowed(""),
         acquired_at: Timestamp::PAST,
@@ -42,7 +42,7 @@ impl MutexOwner {
         metadata: BTreeMap::new(),
     };
 
-    /// An owner without a fencing token and without metadata.
+    /// Creates an owner without a fencing token and without metadata.
     pub fn new(
         owner_id: impl Into<String>,
         acquired_at: Timestamp,
@@ -52,84 +52,84 @@ impl MutexOwner {
         Self { owner_id: Cow::Owned(owner_id.into()), acquired_at, ttl_at, transition_at, ..Self::NONE }
     }
 
-    /// The same with the token of its hold.
+    /// Returns the same owner with the token of its hold.
     #[must_use]
     pub fn with_fencing_token(self, fencing_token: u64) -> Self {
         Self { fencing_token: Some(fencing_token), ..self }
     }
 
-    /// The same with what it says of itself.
+    /// Returns the same owner with metadata.
     #[must_use]
     pub fn with_metadata(self, metadata: BTreeMap<String, String>) -> Self {
         Self { metadata, ..self }
     }
 
-    /// The contender's id; empty for nobody.
+    /// Returns the contender's id; empty for no owner.
     pub fn owner_id(&self) -> &str {
         &self.owner_id
     }
 
-    /// When it became the owner; for other processes' owners an estimate.
+    /// Returns when it became the owner; an estimate for owners in other processes.
     pub fn acquired_at(&self) -> Timestamp {
         self.acquired_at
     }
 
-    /// When its time to live ends.
+    /// Returns when its time to live ends.
     pub fn ttl_at(&self) -> Timestamp {
         self.ttl_at
     }
 
-    /// When its transition ends. The same as [`MutexOwner::ttl_at`] without a transition.
+    /// Returns when its transition ends; equal to [`MutexOwner::ttl_at`] without a transition.
     pub fn transition_at(&self) -> Timestamp {
         self.transition_at
     }
 
-    /// Rises with each change of the owner; stores that check it refuse those who were owners earlier.
+    /// Returns the fencing token, which rises with each change of the owner; stores that check it reject former owners.
     pub fn fencing_token(&self) -> Option<u64> {
         self.fencing_token
     }
 
-    /// What the owner says of itself.
+    /// Returns the owner's metadata.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
 
-    /// Whether this contender is the one. It says nothing about time.
+    /// Returns true if this contender is the owner, regardless of time.
     pub fn is_owner(&self, contender_id: &str) -> bool {
         self.owner_id == contender_id
     }
 
-    /// Whether its time to live is not over yet.
+    /// Returns true during its time to live.
     pub fn is_in_ttl(&self) -> bool {
         self.is_in_ttl_at(Timestamp::now())
     }
 
-    /// The same at another instant. The end of the time to live is not in it.
+    /// The same at another instant. The end of the time to live is excluded.
     pub fn is_in_ttl_at(&self, now: Timestamp) -> bool {
         self.ttl_at > now
     }
 
-    /// Whether this contender is the one, and its time to live is not over yet.
+    /// Returns true if this contender is the owner, in its time to live.
     pub fn is_in_ttl_of(&self, contender_id: &str) -> bool {
         self.is_owner(contender_id) && self.is_in_ttl()
     }
 
-    /// Whether its transition is not over yet. It is in transition during its time to live, too.
+    /// Returns true until the end of its transition, including during its time to live.
     pub fn is_in_transition(&self) -> bool {
         self.is_in_transition_at(Timestamp::now())
     }
 
-    /// The same at another instant. The end of the transition is in it.
+    /// The same at another instant. The end of the transition is included.
     pub fn is_in_transition_at(&self, now: Timestamp) -> bool {
         self.transition_at >= now
     }
 
-    /// Whether this contender is the one, and its transition is not over yet.
+    /// Returns true if this contender is the owner, until the end of its transition.
     pub fn is_in_transition_of(&self, contender_id: &str) -> bool {
         self.is_owner(contender_id) && self.is_in_transition()
     }
 
-    /// Whether there is an owner whom the others have to leave alone.
+    /// Returns true if there is an owner that keeps other contenders out.
     pub fn has_owner(&self) -> bool {
         self.has_owner_at(Timestamp::now())
     }
@@ -139,7 +139,7 @@ impl MutexOwner {
         self.is_in_transition_at(now)
     }
 
-    /// Whether this stands for nobody.
+    /// Returns true if this represents no owner.
     pub fn is_none(&self) -> bool {
         self.owner_id.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a store says, as an owner on this process's clock.
+//! Converts a store's response to an owner on this process's clock.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::owner::MutexOwner;
 use crate::store::Holding;
 use crate::timestamp::Timestamp;
 
-/// Somebody's ownership as it was answered at `now`. Stores need not tell the transition of an owner that is in its
-/// time to live; all contenders of a mutex use the same.
+/// Returns the owner of a holding that was received at `now`. Stores need not report the transition of an owner in its
+/// time to live, since all contenders of a mutex use the same.
 pub(crate) fn owner_from_holding(holding: Option<Holding>, usual_transition: Duration, now: Timestamp) -> MutexOwner {
     let Some(holding) = holding else { return MutexOwner::NONE };
     let ttl_at = holding.ttl_left.map_or(now, |left| now + left);

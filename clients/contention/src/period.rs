@@ -1,4 +1,4 @@
-//! When to ask next, where nobody tells.
+//! Poll times without notifications.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use rand::Rng;
 use crate::owner::MutexOwner;
 use crate::timestamp::Timestamp;
 
-/// How much later than the end of an owner's transition another contender asks at most, in ms; not included.
+/// Maximum delay of another contender's poll after the end of an owner's transition, in ms; exclusive.
 const MAX_JITTER_MS: i64 = 1_000;
-/// How much it may ask earlier, in ms: its clock or the answer may be late.
+/// How much earlier it may poll, in ms: its clock or the response may be late.
 const MIN_JITTER_MS: i64 = -200;
 
-/// How long a contender waits until it asks again: the owner up to the end of its time to live, everybody else up to
-/// the end of the owner's transition and a random time that keeps them from asking all at once.
+/// Computes how long a contender waits until its next poll: the owner until the end of its time to live, any other
+/// contender until the end of the owner's transition plus a random time that spreads the polls.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,17 +32,17 @@ pub struct ContendPeriod {
 }
 
 impl ContendPeriod {
-    /// For this contender.
+    /// Creates the period of this contender.
     pub fn new(contender_id: impl Into<String>) -> Self {
         Self { contender_id: contender_id.into() }
     }
 
-    /// How long from `now` until this contender asks next, never below zero.
+    /// Returns the time from `now` to this contender's next poll, never below zero.
     pub fn ensure_next_delay(&self, owner: &MutexOwner, now: Timestamp) -> Duration {
         Duration::from_millis(u64::try_from(self.next_delay(owner, now)).unwrap_or(0))
     }
 
-    /// The same in ms; negative when it should have asked already.
+    /// The same in ms; negative if the poll is overdue.
     pub fn next_delay(&self, owner: &MutexOwner, now: Timestamp) -> i64 {
         if owner.is_owner(&self.contender_id) {
             Self::next_owner_delay(owner, now)
@@ -51,13 +51,13 @@ impl ContendPeriod {
         }
     }
 
-    /// From `now` to the end of the owner's time to live, in ms; negative when that is over.
+    /// Returns the time from `now` to the end of the owner's time to live, in ms; negative after it.
     pub fn next_owner_delay(owner: &MutexOwner, now: Timestamp) -> i64 {
         ms_between(now, owner.ttl_at())
     }
 
-    /// From `now` to the end of the owner's transition and -200 to 1,000 ms on top, 0 to 1,000 when it has no
-    /// transition; in ms, negative when that is over.
+    /// Returns the time from `now` to the end of the owner's transition plus -200 to 1,000 ms, or plus 0 to 1,000
+    /// without a transition; in ms, negative after it.
     pub fn next_contender_delay(owner: &MutexOwner, now: Timestamp, random: &mut impl Rng) -> i64 {
         let earliest = if owner.transition_at() == owner.ttl_at() { 0 } else { MIN_JITTER_MS };
         ms_between(now, owner.transition_at()).saturating_add(random.random_range(earliest..MAX_JITTER_MS))

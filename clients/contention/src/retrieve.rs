@@ -1,4 +1,4 @@
-//! The task that looks who the owner is.
+//! The task that observes the owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::owner_view::owner_from_holding;
 use crate::store::MutexStore;
 use crate::timestamp::Timestamp;
 
-/// What an owner says of itself may change without anybody being told, and an end may be missed.
+/// An owner's metadata may change without a notification, and an end may be missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest time between two looks that nothing but the clock asks for.
+/// Shortest time between two polls that only the clock triggers.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Retrieval {
@@ -30,7 +30,7 @@ pub(crate) struct Retrieval {
 }
 
 impl Retrieval {
-    /// Looks until it is told to stop.
+    /// Observes until it is asked to stop.
     pub(crate) async fn run(self) -> Result<()> {
         let stop = self.context.stop.clone();
         stop.run_until_cancelled(self.poll_forever()).await;
@@ -49,7 +49,7 @@ impl Retrieval {
         }
     }
 
-    /// Looks whenever something changed or may have changed, until a call fails.
+    /// Polls whenever something changed or may have changed, until a call fails.
     async fn poll_until_error(&self) -> Error {
         let mut changes = match self.options.pacing {
             Pacing::Push => self.store.changes(self.retriever.mutex()),
@@ -69,7 +69,7 @@ impl Retrieval {
                 change = changes.next() => match change {
                     Some(Ok(())) => drain_ready(&mut changes),
                     Some(Err(error)) => return error,
-                    // Ended without a word: watched again at the next turn.
+                    // The stream ended without an error: subscribe again.
                     None => changes = self.store.changes(self.retriever.mutex()),
                 },
                 () = sleep(look_again) => {}
@@ -77,7 +77,7 @@ impl Retrieval {
         }
     }
 
-    /// Owners that are what they were are not published again, for listeners to states see only what is new.
+    /// Publishes an owner unless it is unchanged, so that subscribers to states only see changes.
     fn publish_if_changed(&self, owner: MutexOwner) {
         let known = self.context.owner();
         let is_same = owner.is_none() && known.is_none()
@@ -97,7 +97,7 @@ impl Retrieval {
     }
 }
 
-/// One look serves for all changes that are there already.
+/// One poll serves all changes that are already queued.
 fn drain_ready(changes: &mut BoxStream<'static, Result<()>>) {
     while let Some(Some(Ok(()))) = futures::FutureExt::now_or_never(changes.next()) {}
 }

@@ -1,4 +1,4 @@
-//! Work that is done again and again, by one of many processes.
+//! Repeated work, done by one of many processes.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,7 +17,7 @@ use crate::error::ContentionError;
 use crate::service::{MutexContendService, MutexContendServiceFactory};
 use crate::state::MutexState;
 
-/// From when to when a period is counted.
+/// How a period is measured.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,13 +28,13 @@ use crate::state::MutexState;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// From the end of one piece of work to the begin of the next.
+    /// From the end of one piece of work to the start of the next.
     FixedDelay,
-    /// From begin to begin. What is late is made up for, one piece after the other.
+    /// From start to start. Late pieces are made up for, one after the other.
     FixedRate,
 }
 
-/// When to work.
+/// The schedule of the work.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,21 +45,21 @@ pub enum Strategy {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleConfig {
-    /// From when to when the period is counted.
+    /// How the period is measured.
     pub strategy: Strategy,
-    /// From the begin of the ownership to the first piece of work.
+    /// From the start of the ownership to the first piece of work.
     pub initial_delay: Duration,
     /// From one piece of work to the next; at least 1 ms.
     pub period: Duration,
 }
 
 impl ScheduleConfig {
-    /// With a pause of that length between the end of one piece of work and the begin of the next.
+    /// Creates a schedule with a pause of `period` between the end of one piece of work and the start of the next.
     pub fn delay(initial_delay: Duration, period: Duration) -> Self {
         Self { strategy: Strategy::FixedDelay, initial_delay, period }
     }
 
-    /// With a begin every `period`.
+    /// Creates a schedule with a start every `period`.
     pub fn rate(initial_delay: Duration, period: Duration) -> Self {
         Self { strategy: Strategy::FixedRate, initial_delay, period }
     }
@@ -67,9 +67,9 @@ impl ScheduleConfig {
 
 type Work = dyn Fn() -> BoxFuture<'static, ()> + Send + Sync;
 
-/// Works while it owns a mutex, and only then: when the ownership ends, the piece of work under way is dropped at its
-/// next `await`, and the mutex is not let go before that has happened (nor kept longer than its time to live). A piece
-/// of work that panics is logged, and the next one comes as usual.
+/// Works while it owns a mutex, and only then. When the ownership ends, the current piece of work is dropped at its
+/// next `await`. The mutex is released only after that, though not later than its time to live. A panic in a piece of
+/// work is logged, and the next one runs as usual.
 ///
 /// ```
 /// use std::time::Duration;
@@ -94,10 +94,10 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Does that work in a process that owns that mutex.
+    /// Creates a scheduler that does this work in the process that owns the mutex.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`] for a name that is blank or too long, and for a period below 1 ms.
+    /// [`ContentionError::Invalid`] for a blank or too long name, and for a period below 1 ms.
     pub fn new<F>(
         factory: &dyn MutexContendServiceFactory,
         mutex: impl Into<String>,
@@ -123,7 +123,7 @@ impl Scheduler {
         Ok(Self { service })
     }
 
-    /// Begins to contend, and to work when that succeeds.
+    /// Starts to contend, and to work as owner.
     ///
     /// # Errors
     /// [`ContentionError::WrongStatus`] unless it is stopped, [`ContentionError::NoRuntime`] outside of a runtime.
@@ -131,7 +131,7 @@ impl Scheduler {
         self.service.start()
     }
 
-    /// Ends the work and gives the mutex back.
+    /// Ends the work and releases the mutex.
     ///
     /// # Errors
     /// [`ContentionError::WrongStatus`] unless it runs; [`ContentionError::Store`] when the release was not answered.
@@ -139,12 +139,12 @@ impl Scheduler {
         self.service.stop().await
     }
 
-    /// Whether it was started and not stopped since.
+    /// Returns true if it was started and not stopped since.
     pub fn is_running(&self) -> bool {
         self.service.is_running()
     }
 
-    /// Whether this process is the one that works.
+    /// Returns true if this process is the one that works.
     pub fn is_owner(&self) -> bool {
         self.service.is_owner()
     }
@@ -185,7 +185,7 @@ impl MutexContender for Worker {
     fn on_released(&self, _state: &MutexState) {
         if let Some(running) = self.running.lock().take() {
             running.abort();
-            // Calls come on a thread that may be blocked. An error says that it was aborted, which is what is wanted.
+            // Calls run on a thread that may block. An error means that the work was aborted, as intended.
             let _ = Handle::current().block_on(running);
         }
     }
@@ -212,7 +212,7 @@ async fn run_schedule(config: ScheduleConfig, work: Arc<Work>, service: Weak<dyn
     }
 }
 
-/// The clock is asked before each piece: nobody may have been told yet that the ownership is over.
+/// Checks the clock before each piece: the end of the ownership may not have been reported yet.
 async fn run_once(work: &Arc<Work>, service: &Weak<dyn MutexContendService>) {
     if !service.upgrade().is_some_and(|service| service.is_owner()) {
         return;

@@ -1,4 +1,4 @@
-//! What can be started and stopped.
+//! Services that can be started and stopped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::ContentionError;
 use crate::owner::MutexOwner;
 use crate::state::MutexState;
 
-/// Where a service is in its life.
+/// The status of a service.
 ///
 /// ```
 /// use holdfast_contention::Status;
@@ -24,16 +24,16 @@ use crate::state::MutexState;
 pub enum Status {
     /// Not started yet, or stopped for good: it can be started.
     Initial,
-    /// About to run.
+    /// Starting.
     Starting,
-    /// At work: it can be stopped.
+    /// Running: it can be stopped.
     Running,
-    /// Giving back what it has.
+    /// Releasing its resources.
     Stopping,
 }
 
 impl Status {
-    /// Whether it is at work or about to be.
+    /// Returns true if it runs or is starting.
     pub fn is_active(self) -> bool {
         matches!(self, Self::Starting | Self::Running)
     }
@@ -50,9 +50,9 @@ impl fmt::Display for Status {
     }
 }
 
-/// Looks who owns a mutex, and tells a [`MutexRetriever`]. What it shows is a little behind the truth.
+/// Observes the owner of a mutex, and notifies a [`MutexRetriever`]. Its view lags slightly behind the store.
 ///
-/// A service that is dropped while it runs stops by itself.
+/// A running service stops when it is dropped.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -81,55 +81,54 @@ impl fmt::Display for Status {
 /// # }
 /// ```
 pub trait MutexRetrievalService: Send + Sync {
-    /// Whose owner it looks at.
+    /// The observed mutex.
     fn mutex(&self) -> &str;
 
-    /// Where it is in its life.
+    /// The current status.
     fn status(&self) -> Status;
 
-    /// The last change, or renewal, that it saw.
+    /// The last observed change or renewal.
     fn mutex_state(&self) -> MutexState;
 
-    /// Every change and renewal from now on. Whoever looks seldom sees the last one only.
+    /// Receives every change and renewal from now on. A slow receiver sees the last one only.
     fn states(&self) -> watch::Receiver<MutexState>;
 
-    /// The error that the last call to where owners are kept ended with; none while calls are answered. The service
-    /// goes on trying.
+    /// Receives the error of the last call to the store; `None` after a success. The service keeps trying.
     fn last_error(&self) -> watch::Receiver<Option<Error>>;
 
-    /// Begins to look.
+    /// Starts to observe.
     ///
     /// # Errors
     /// [`ContentionError::WrongStatus`] unless it is `INITIAL`, [`ContentionError::NoRuntime`] outside of a runtime.
     fn start(&self) -> Result<(), ContentionError>;
 
-    /// Ends everything that it began: the retriever is told that there is nobody, then what is held is released. It
-    /// goes on when the answer is dropped; the answer is there when the service is `INITIAL` again.
+    /// Ends everything that it started: it notifies the retriever that there is no owner, then releases its hold. The
+    /// stop continues if the future is dropped; the future completes when the service is `INITIAL` again.
     ///
     /// # Errors
     /// [`ContentionError::WrongStatus`] unless it is `RUNNING`; [`ContentionError::Store`] when the release was not
-    /// answered, so that what was held may stay so until its time is over. The service is `INITIAL` in that case, too.
+    /// answered, so that the hold may remain until its time is over. The service is `INITIAL` in that case, too.
     fn stop(&self) -> BoxFuture<'static, Result<(), ContentionError>>;
 
     /// Completes when the service is `INITIAL`.
     fn stopped(&self) -> BoxFuture<'static, ()>;
 
-    /// Who owned it before the last change or renewal.
+    /// The owner before the last change or renewal.
     fn before_owner(&self) -> MutexOwner {
         self.mutex_state().before().clone()
     }
 
-    /// Who owns it, as far as is known here.
+    /// The current owner, as far as is known here.
     fn after_owner(&self) -> MutexOwner {
         self.mutex_state().after().clone()
     }
 
-    /// Whether somebody owns it, as far as is known here.
+    /// Returns true if the mutex has an owner, as far as is known here.
     fn has_owner(&self) -> bool {
         self.after_owner().has_owner()
     }
 
-    /// Whether it is at work or about to be.
+    /// Returns true if it runs or is starting.
     fn is_running(&self) -> bool {
         self.status().is_active()
     }
@@ -147,25 +146,25 @@ pub trait MutexRetrievalService: Send + Sync {
 /// # let _ = may_go_on;
 /// ```
 pub trait MutexContendService: MutexRetrievalService {
-    /// On whose behalf.
+    /// The contender's id.
     fn contender_id(&self) -> &str;
 
-    /// Whether its contender owns the mutex. False from the instant at which its ownership was not renewed in time,
-    /// also when nobody was told yet: the clock is asked.
+    /// Returns true if its contender owns the mutex. Reads the clock: it is false from the instant at which the
+    /// ownership was not renewed in time, even if no listener was notified yet.
     fn is_owner(&self) -> bool;
 
-    /// Whether its contender owns the mutex and its time to live is not over.
+    /// Returns true if its contender owns the mutex, in its time to live.
     fn is_in_ttl(&self) -> bool;
 
-    /// Renews the ownership at once, so that everybody sees the contender's present metadata.
+    /// Renews the ownership at once, which publishes the contender's current metadata.
     ///
     /// # Errors
     /// [`ContentionError::NotOwner`] when there is nothing to renew, [`ContentionError::Store`] when it was not
-    /// answered; the usual renewals go on.
+    /// answered; the regular renewals continue.
     fn renew(&self) -> BoxFuture<'static, Result<(), ContentionError>>;
 }
 
-/// Makes services that look.
+/// Creates services that observe.
 ///
 /// ```
 /// # fn main() -> Result<(), holdfast_contention::ContentionError> {
@@ -197,17 +196,17 @@ pub trait MutexContendService: MutexRetrievalService {
 /// # }
 /// ```
 pub trait MutexRetrievalServiceFactory: Send + Sync {
-    /// For this retriever. The service is `INITIAL`.
+    /// Creates a service for this retriever. The service is `INITIAL`.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`] when the name of its mutex is blank or too long.
+    /// [`ContentionError::Invalid`] when the mutex name is blank or too long.
     fn create_retrieval_service(
         &self,
         retriever: Arc<dyn MutexRetriever>,
     ) -> Result<Arc<dyn MutexRetrievalService>, ContentionError>;
 }
 
-/// Makes services that contend.
+/// Creates services that contend.
 ///
 /// ```
 /// # fn main() -> Result<(), holdfast_contention::ContentionError> {
@@ -229,10 +228,10 @@ pub trait MutexRetrievalServiceFactory: Send + Sync {
 /// # }
 /// ```
 pub trait MutexContendServiceFactory: Send + Sync {
-    /// For this contender. The service is `INITIAL`.
+    /// Creates a service for this contender. The service is `INITIAL`.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`] when the name of its mutex or its id is blank or too long.
+    /// [`ContentionError::Invalid`] when the mutex name or the id is blank or too long.
     fn create_contend_service(
         &self,
         contender: Arc<dyn MutexContender>,

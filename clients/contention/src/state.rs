@@ -1,8 +1,8 @@
-//! A change of the owner, or the lack of one.
+//! A change of the owner, including to or from no owner.
 
 use crate::owner::MutexOwner;
 
-/// Who owned a mutex before, and who owns it now.
+/// The previous and the current owner of a mutex.
 ///
 /// ```
 /// use holdfast_contention::{Timestamp, MutexOwner, MutexState};
@@ -20,45 +20,45 @@ pub struct MutexState {
 }
 
 impl MutexState {
-    /// Nobody before and nobody now.
+    /// No owner before and none now.
     pub const NONE: Self = Self { before: MutexOwner::NONE, after: MutexOwner::NONE };
 
-    /// One after the other.
+    /// Creates a change from one owner to the other.
     pub fn new(before: MutexOwner, after: MutexOwner) -> Self {
         Self { before, after }
     }
 
-    /// Who owned it before.
+    /// Returns the previous owner.
     pub fn before(&self) -> &MutexOwner {
         &self.before
     }
 
-    /// Who owns it now.
+    /// Returns the current owner.
     pub fn after(&self) -> &MutexOwner {
         &self.after
     }
 
-    /// Whether the two are different contenders. A renewal is no change.
+    /// Returns true if the two are different contenders. A renewal is no change.
     pub fn is_changed(&self) -> bool {
         !self.before.is_owner(self.after.owner_id())
     }
 
-    /// Whether this contender became the owner.
+    /// Returns true if this contender became the owner.
     pub fn is_acquired(&self, contender_id: &str) -> bool {
         self.is_changed() && self.is_owner(contender_id)
     }
 
-    /// Whether this contender ceased to be the owner.
+    /// Returns true if this contender ceased to be the owner.
     pub fn is_released(&self, contender_id: &str) -> bool {
         self.is_changed() && self.before.is_owner(contender_id)
     }
 
-    /// Whether this contender owns it now. It says nothing about time.
+    /// Returns true if this contender owns it now, regardless of time.
     pub fn is_owner(&self, contender_id: &str) -> bool {
         self.after.is_owner(contender_id)
     }
 
-    /// Whether this contender owns it now, and its time to live is not over yet.
+    /// Returns true if this contender owns it now, in its time to live.
     pub fn is_in_ttl(&self, contender_id: &str) -> bool {
         self.after.is_in_ttl_of(contender_id)
     }

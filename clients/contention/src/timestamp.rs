@@ -1,4 +1,4 @@
-//! Instants that can be written down.
+//! Instants in whole milliseconds that can be stored.
 
 use std::fmt;
 use std::ops::Add;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A little before the first look at the clock.
+/// Slightly before the first read of the clock.
 static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
-/// As good as never, and still an instant that timers take.
+/// Practically forever, but still valid for timers.
 const MAX_SLEEP: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// An instant of this process's monotonic clock, in whole milliseconds.
 ///
-/// It means nothing to another process, and no change of the wall clock moves it. Parts of a millisecond are cut off,
-/// so `Timestamp::now() < end` is true only while the end is really ahead.
+/// It means nothing to another process, and changes of the wall clock do not affect it. Fractions of a millisecond are
+/// truncated, so `Timestamp::now() < end` is true only while the end is really ahead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,40 +31,40 @@ const MAX_SLEEP: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// Before every instant that the clock shows.
+    /// Before every instant of the clock.
     pub const PAST: Self = Self(0);
-    /// After every instant that the clock shows.
+    /// After every instant of the clock.
     pub const FOREVER: Self = Self(u64::MAX);
 
-    /// What the clock shows.
+    /// Returns the current instant.
     pub fn now() -> Self {
         let origin = *ORIGIN;
         // One more, so that it is after `PAST` even at the origin.
         Self::from_millis(1) + Instant::now().into_std().saturating_duration_since(origin)
     }
 
-    /// That many ms after [`Timestamp::PAST`].
+    /// Returns the instant this many ms after [`Timestamp::PAST`].
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms)
     }
 
-    /// In ms after [`Timestamp::PAST`].
+    /// Returns the ms after [`Timestamp::PAST`].
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// How long after another instant this one is; zero when it is not after it.
+    /// Returns the time since an earlier instant; zero if `earlier` is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// That much earlier, or [`Timestamp::PAST`].
+    /// Returns the instant `by` earlier, or [`Timestamp::PAST`].
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(whole_ms(by)))
     }
 
-    /// Waits until the clock shows this instant.
+    /// Waits until the clock reaches this instant.
     pub(crate) async fn reached(self) {
         while Self::now() < self {
             let left = self.since(Self::now()).min(MAX_SLEEP);

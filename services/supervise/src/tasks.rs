@@ -21,8 +21,8 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// A task that ran this long without failing restarts with the first delay again.
 const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(60);
-/// How long after a task's end its set may be cancelled for the end to count as a shutdown: resources of a task end in no
-/// particular order.
+/// How long after the end of a task its set may be cancelled for the end to count as part of the shutdown. A task's
+/// resources end in no particular order, so the task may end just before its set is cancelled.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Delays between restarts of a repeatedly failing task: 1 s, doubling to 60 s, without end.

@@ -1,4 +1,4 @@
-//! A term.
+//! A leader's term.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::{Candidate, checked};
 use crate::one_shot::OneShotContention;
 use crate::{ContentionError, MutexContender, MutexOwner};
 
-/// This process is the leader, or was until its term ended. Dropping it resigns, without anybody waiting for it.
+/// A term of this process as leader, until the term ends. Dropping it resigns in the background.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -39,36 +39,36 @@ impl Leadership {
         Self { candidate, contention, term }
     }
 
-    /// The name of the election.
+    /// Returns the name of the election.
     pub fn election(&self) -> &str {
         self.candidate.mutex()
     }
 
-    /// Under which id it leads.
+    /// Returns the candidate id.
     pub fn candidate_id(&self) -> &str {
         self.candidate.contender_id()
     }
 
-    /// Of its term: greater than that of every term before.
+    /// Returns the fencing token of its term, greater than that of every earlier term.
     pub fn fencing_token(&self) -> u64 {
         self.term.fencing_token().unwrap_or_default()
     }
 
-    /// Whether the term goes on, by the clock. Once false, it stays so.
+    /// Returns true while the term continues, by the clock. Once false, it stays false.
     pub fn is_leader(&self) -> bool {
         self.contention.is_owned(&self.term)
     }
 
-    /// Completes when the term is over.
+    /// Completes when the term has ended.
     pub async fn lost(&self) {
         self.contention.lost(&self.term).await;
     }
 
-    /// Shows everybody another value, of up to 1,000 bytes.
+    /// Publishes another value, of up to 1,000 bytes.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`] when it is too long, [`ContentionError::NotOwner`] when the term is over,
-    /// [`ContentionError::Store`] when there was no answer: it is shown with the next renewal in that case.
+    /// [`ContentionError::Invalid`] when it is too long, [`ContentionError::NotOwner`] when the term has ended,
+    /// [`ContentionError::Store`] when there was no response: the next renewal then publishes it.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), ContentionError> {
         let value = checked(value.into())?;
         if !self.is_leader() {
@@ -82,8 +82,8 @@ impl Leadership {
     /// Ends the term, so that the next candidate leads.
     ///
     /// # Errors
-    /// [`ContentionError::Store`] when the release was not answered: the next one may have to wait until the time of
-    /// this one is over.
+    /// [`ContentionError::Store`] when the release was not answered: the next leader may have to wait until this term's
+    /// time is over.
     pub async fn resign(self) -> Result<(), ContentionError> {
         self.contention.end().await
     }

@@ -1,4 +1,4 @@
-//! Who leads.
+//! Observation of the leader.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::VALUE;
 use crate::{ContentionError, MutexOwner, MutexRetrievalService, MutexRetriever, MutexState};
 
-/// A leader as others see it.
+/// A leader as observers see it.
 ///
 /// ```
 /// use holdfast_contention::election::Leader;
@@ -35,24 +35,24 @@ impl Leader {
         })
     }
 
-    /// Under which id it leads.
+    /// Returns its candidate id.
     pub fn candidate_id(&self) -> &str {
         &self.candidate_id
     }
 
-    /// What it proclaimed last.
+    /// Returns the value that it proclaimed last.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Of its term.
+    /// Returns the fencing token of its term.
     pub fn fencing_token(&self) -> Option<u64> {
         self.fencing_token
     }
 }
 
-/// Looks who leads, until it is dropped. Changes of the leader are pushed; a leader that proclaims another value is
-/// seen within a second.
+/// Observes the leader until it is dropped. Changes of the leader are pushed; a newly proclaimed value is visible
+/// within a second.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -75,7 +75,7 @@ impl Leader {
 /// # }
 /// ```
 pub struct Observation {
-    /// Looks as long as it lives.
+    /// Runs as long as this value exists.
     service: Arc<dyn MutexRetrievalService>,
     states: watch::Receiver<MutexState>,
     last_seen: Option<Leader>,
@@ -88,14 +88,13 @@ impl Observation {
         Ok(Self { service, states, last_seen: None })
     }
 
-    /// Who leads now, as far as is known here: nobody whose time is over.
+    /// Returns the current leader, as far as is known here; `None` once its time is over.
     pub fn leader(&self) -> Option<Leader> {
         Some(self.service.after_owner()).filter(MutexOwner::has_owner).as_ref().and_then(Leader::of)
     }
 
-    /// Completes when somebody else leads than at the last answer, or nobody does, or the leader proclaimed another
-    /// value; the first time when somebody leads. Nothing is lost when the answer is dropped; who looks seldom sees the
-    /// last change only.
+    /// Completes when the leader differs from the last result, the leader is gone, or it proclaimed another value; the
+    /// first time, when there is a leader. Dropping the future loses nothing. A slow caller sees the last change only.
     pub async fn changed(&mut self) -> Option<Leader> {
         loop {
             let leader = Leader::of(self.states.borrow_and_update().after());
@@ -103,12 +102,12 @@ impl Observation {
                 self.last_seen.clone_from(&leader);
                 return leader;
             }
-            // The sender lives as long as the service, which lives in self.
+            // The sender lives as long as the service, which this value owns.
             let _ = self.states.changed().await;
         }
     }
 
-    /// All changes, as a stream that does not end.
+    /// Returns all changes, as a stream without end.
     pub fn into_stream(self) -> impl Stream<Item = Option<Leader>> + Send {
         unfold(self, |mut observation| async move { Some((observation.changed().await, observation)) })
     }
@@ -120,7 +119,7 @@ impl fmt::Debug for Observation {
     }
 }
 
-/// Whose election it is; what it is told is seen in the states.
+/// The election's name; the states carry the observed changes.
 pub(super) struct Observer(pub(super) String);
 
 impl MutexRetriever for Observer {

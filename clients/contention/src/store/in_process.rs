@@ -1,4 +1,4 @@
-//! Owners that are known in this process only, for tests of what is built on them.
+//! An in-process store of owners, for tests of its users.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio_stream::wrappers::WatchStream;
 use super::{AcquireMutex, Acquisition, Holding, MutexStore};
 use crate::timestamp::Timestamp;
 
-/// Keeps owners by the rules of the lock service, in memory: first come, first served, a transition in which only the
-/// owner may renew, tokens that rise. Clones share what they know.
+/// Stores owners in memory by the rules of the lock service: FIFO order, a transition in which only the owner may
+/// renew, and rising tokens. Clones share their state.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,11 +39,11 @@ struct MutexTable {
     mutexes: BTreeMap<String, Entry>,
 }
 
-/// Is there while somebody owns the mutex, waits for it or looks at it.
+/// Exists while a contender owns the mutex, waits for it or observes it.
 #[derive(Debug, Default)]
 struct Entry {
     hold: Option<Hold>,
-    /// Contenders that wait, in order of arrival.
+    /// Waiting contenders, in order of arrival.
     queue: VecDeque<u64>,
     changed: watch::Sender<()>,
 }
@@ -60,12 +60,12 @@ struct Hold {
 
 enum Attempt {
     Done(Acquisition),
-    /// Look again when something changes, or at that moment.
+    /// Check again when something changes, or at this instant.
     Wait(watch::Receiver<()>, Timestamp),
 }
 
 impl MutexTable {
-    /// The entry, with what is over taken away.
+    /// Returns the entry, after it removed an expired hold.
     fn entry(&mut self, mutex: &str, now: Timestamp) -> &mut Entry {
         let entry = self.mutexes.entry(mutex.to_owned()).or_default();
         if entry.hold.as_ref().is_some_and(|hold| hold.transition_at <= now) {
@@ -140,7 +140,7 @@ impl Hold {
     }
 }
 
-/// A place in the queue, which is left when this is dropped.
+/// A position in the queue; dropping it leaves the queue.
 struct Ticket<'a> {
     store: &'a InProcessStore,
     mutex: &'a str,
@@ -180,7 +180,7 @@ impl InProcessStore {
                 return Acquisition::NotGranted { holding: self.holding_of(&request.mutex) };
             }
             tokio::select! {
-                // The sender lives as long as somebody is in the queue.
+                // The sender lives as long as the queue has an entry.
                 _ = changed.changed() => {}
                 () = look_at.min(ends_at).reached() => {}
             }

@@ -1,4 +1,4 @@
-//! Where it is kept who owns what.
+//! Stores of owners.
 
 mod in_process;
 mod service;
@@ -13,10 +13,10 @@ use holdfast_client::Result;
 pub use in_process::InProcessStore;
 pub use service::ServiceStore;
 
-/// Keeps the owners of mutexes: the lock service, or [`InProcessStore`].
+/// Stores the owners of mutexes: the lock service, or [`InProcessStore`].
 ///
-/// Services of this module need nothing else, so a test can put a store of its own between them and a real one. Every
-/// call has to end within a bounded time, also when nobody answers.
+/// Services of this crate need nothing else, so a test can insert its own store between them and a real one. Every call
+/// must end within a bounded time, even if the service does not respond.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,30 +46,30 @@ pub use service::ServiceStore;
 /// # }
 /// ```
 pub trait MutexStore: Send + Sync + 'static {
-    /// Becomes the owner if nobody else is, or renews. Waits up to `request.wait`, in the order of arrival; dropping
-    /// the answer of a call that waits leaves the queue.
+    /// Becomes the owner if there is no other one, or renews. Waits up to `request.wait`, in FIFO order; dropping the
+    /// future of a waiting call leaves the queue.
     ///
     /// # Errors
-    /// What the store says when it cannot be asked; it is not known then whether anything was done.
+    /// The store's error when the call failed; its outcome is then unknown.
     fn acquire<'a>(&'a self, request: &'a AcquireMutex) -> BoxFuture<'a, Result<Acquisition>>;
 
-    /// Ends the ownership of this contender, if it has it. Returns whether it had.
+    /// Ends this contender's ownership, if any. Returns true if it had one.
     ///
     /// # Errors
     /// As with [`MutexStore::acquire`].
     fn release<'a>(&'a self, mutex: &'a str, contender_id: &'a str) -> BoxFuture<'a, Result<bool>>;
 
-    /// Who owns it now.
+    /// Returns the current ownership.
     ///
     /// # Errors
     /// As with [`MutexStore::acquire`].
     fn holding<'a>(&'a self, mutex: &'a str) -> BoxFuture<'a, Result<Option<Holding>>>;
 
-    /// An item whenever the owner may have changed; an error or the end says that changes may be missed from now on.
+    /// Yields an item whenever the owner may have changed; after an error or the end, changes may be missed.
     fn changes(&self, mutex: &str) -> BoxStream<'static, Result<()>>;
 }
 
-/// What a contender asks for.
+/// A request of a contender.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -95,23 +95,23 @@ pub trait MutexStore: Send + Sync + 'static {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireMutex {
-    /// Of which mutex.
+    /// The mutex.
     pub mutex: String,
-    /// Who.
+    /// The contender's id.
     pub contender_id: String,
     /// How long the ownership lasts unless it is renewed, in whole ms.
     pub ttl: Duration,
-    /// How long the others have to stay away after that, in whole ms.
+    /// How long other contenders are kept out after that, in whole ms.
     pub transition: Duration,
-    /// How long to wait for it.
+    /// How long to wait for the ownership.
     pub wait: Duration,
-    /// Only renew the ownership of this token.
+    /// If set, only renew the ownership with this token.
     pub fencing_token: Option<u64>,
-    /// What the owner says of itself.
+    /// The owner's metadata.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What became of it.
+/// The result of an acquire.
 ///
 /// ```
 /// use holdfast_contention::Acquisition;
@@ -130,17 +130,17 @@ pub struct AcquireMutex {
 pub enum Acquisition {
     /// The contender is the owner, with the token of its ownership.
     Granted {
-        /// The same as before for a renewal, else greater than every one before.
+        /// Unchanged by a renewal, otherwise greater than all earlier ones.
         fencing_token: u64,
     },
-    /// It is not; somebody else may be.
+    /// The contender is not the owner.
     NotGranted {
-        /// Who owns the mutex. Nobody does when only others that wait are in the way.
+        /// The current ownership; `None` if only waiting contenders block it.
         holding: Option<Holding>,
     },
 }
 
-/// An ownership as the store sees it.
+/// An ownership as the store reports it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -167,16 +167,16 @@ pub enum Acquisition {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// Whose.
+    /// The owner's id.
     pub owner_id: String,
-    /// Of its ownership.
+    /// The token of its ownership.
     pub fencing_token: u64,
-    /// For how long it has been the owner.
+    /// How long it has been the owner.
     pub held_for: Duration,
-    /// What is left of its time to live; none once it is in transition only.
+    /// The remaining time to live; `None` once it is only in transition.
     pub ttl_left: Option<Duration>,
-    /// What is left of its transition, where the store tells: it need not tell during the time to live.
+    /// The remaining transition, if the store reports it; it may omit it during the time to live.
     pub transition_left: Option<Duration>,
-    /// What it says of itself.
+    /// The owner's metadata.
     pub metadata: BTreeMap<String, String>,
 }

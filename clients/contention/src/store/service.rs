@@ -1,4 +1,4 @@
-//! Owners that the lock service keeps.
+//! The lock service as a store of owners.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,13 +12,13 @@ use tonic::{Request, Response, Status};
 use super::{AcquireMutex, Acquisition, Holding, MutexStore};
 use crate::timestamp::whole_ms;
 
-/// How long a call may take besides the time that it waits for the mutex.
+/// Timeout of a call, in addition to its wait for the mutex.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a place in the queue is kept from one call to the next.
+/// How long a request stays queued between two calls.
 const QUEUE_GRACE: Duration = Duration::from_secs(10);
 
-/// Keeps owners as locks of a namespace: a mutex is the lock of that name, its owner the one who holds it for writing,
-/// under its contender's id as `process_id`.
+/// Stores owners as locks of a namespace: a mutex is the lock with its name, and its owner is the write holder, with
+/// its contender id as `process_id`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct ServiceStore {
 }
 
 impl ServiceStore {
-    /// In a namespace that exists. To be called within a tokio runtime; nothing is connected yet.
+    /// Creates a store in an existing namespace. Must be called within a tokio runtime; does not connect yet.
     pub fn new(client: &Client, namespace: impl Into<String>) -> Self {
         Self { locks: client.locks(), namespace: namespace.into() }
     }
@@ -123,19 +123,19 @@ impl MutexStore for ServiceStore {
             Ok(events) => events.map(|event| event.map(drop).map_err(Error::from)).boxed(),
             Err(error) => futures::stream::iter([Err(error)]).boxed(),
         });
-        // The first item says that changes are watched from here on: what came before has to be read.
+        // The first item marks the start of the watch: the caller must read earlier changes.
         events.into_stream().map(|events| futures::stream::iter([Ok(())]).chain(events)).flatten().boxed()
     }
 }
 
-/// A call with a deadline of which the service knows.
+/// Creates a request with a deadline that the service receives.
 fn with_deadline<T>(message: T, within: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(within);
     request
 }
 
-/// An answer in time, also when the connection hangs and nothing that the service says arrives.
+/// Applies a timeout to a call, even if the connection hangs.
 async fn call_with_timeout<T>(within: Duration, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
     match tokio::time::timeout(within, call).await {
         Ok(answer) => Ok(answer?.into_inner()),
@@ -143,7 +143,8 @@ async fn call_with_timeout<T>(within: Duration, call: impl Future<Output = Resul
     }
 }
 
-/// Who keeps everybody else away. Readers of a lock that somebody uses in another way are as good as owners.
+/// Returns the ownership that keeps other contenders out. Readers of a lock that is also used in other ways count as
+/// owners.
 fn holding(lock: v1::Lock) -> Option<Holding> {
     let holder = lock.write_lock_holder.or_else(|| lock.read_lock_holders.into_iter().next())?;
     let is_in_transition = holder.phase() == v1::holder::Phase::Transition;
@@ -151,7 +152,7 @@ fn holding(lock: v1::Lock) -> Option<Holding> {
     let locked_at = holder.locked_at.and_then(|at| SystemTime::try_from(at).ok());
     Some(Holding {
         held_for: locked_at.and_then(|at| at.elapsed().ok()).unwrap_or_default(),
-        // A hold that lives as long as a session has no end that anybody could know.
+        // A hold that lasts as long as its session has no known end.
         ttl_left: if is_in_transition { None } else { Some(left.unwrap_or(Duration::MAX)) },
         transition_left: if is_in_transition { left } else { None },
         owner_id: holder.process_id,
