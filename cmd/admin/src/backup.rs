@@ -87,7 +87,7 @@ fn backup_order(cluster: &Cluster) -> Vec<Shard> {
 }
 
 impl Cluster {
-    /// Fetches the snapshot from the present leader, and retries if it changes.
+    /// Fetches the snapshot from the current leader, and retries if the leader changes.
     async fn snapshot_of(&self, shard: &Shard) -> Result<ShardSnapshot> {
         let deadline = Instant::now() + SHARD_TIMEOUT;
         loop {

@@ -158,7 +158,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the node of that id.
+    /// Returns the node with this id.
     pub(crate) fn node(&self, id: &str) -> Result<&Node> {
         let known = || self.config.nodes.iter().map(|node| node.id.as_str()).collect::<Vec<_>>().join(", ");
         self.config.node(id).with_context(|| format!("there is no node {id:?}; there are {}", known()))

@@ -39,7 +39,7 @@ pub(crate) async fn print_config(args: &ShowConfigArgs) -> Result<()> {
     output::print(cluster.config.to_json().trim_end())
 }
 
-/// Sends a config to the running nodes. The config that they have already changes nothing.
+/// Sends a config to the running nodes. Resending their current config changes nothing.
 pub(crate) async fn apply_config(args: &ApplyConfigArgs) -> Result<()> {
     let next = ClusterConfig::load(&args.next)?;
     let mut cluster = args.cluster.connect().await?;

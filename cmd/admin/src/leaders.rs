@@ -30,7 +30,7 @@ pub(crate) struct TransferLeadersArgs {
     all: bool,
 }
 
-/// The replica that is to lead a shard.
+/// The replica that will lead a shard.
 #[derive(Clone, Copy)]
 enum TransferTarget<'a> {
     Preferred,
@@ -81,7 +81,7 @@ pub(crate) async fn transfer(args: &TransferLeadersArgs) -> Result<()> {
 }
 
 impl Cluster {
-    /// Transfers the leadership of a shard. Returns false if the target leads already.
+    /// Transfers the leadership of a shard. Returns false if the target already leads.
     async fn transfer(&self, shard: &Shard, leader: &Leader, successor: TransferTarget<'_>) -> Result<bool> {
         let replicas = &shard.replicas;
         let target = match successor {

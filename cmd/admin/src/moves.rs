@@ -32,7 +32,7 @@ pub(crate) struct MoveReplicaArgs {
     /// The node that has the replica.
     #[arg(long, env = "HOLDFAST_FROM", value_name = "NODE")]
     from: String,
-    /// The node that is to have it. To undo a move, swap the two.
+    /// The node to move it to. To undo a move, swap the two.
     #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
     to: String,
     #[command(flatten)]
@@ -131,8 +131,8 @@ impl Cluster {
         Ok(targets)
     }
 
-    /// Moves a few shards at a time. Each step starts from the present config, so a repeated run continues an interrupted
-    /// one, and swapped nodes undo it.
+    /// Moves a few shards concurrently. Each step starts from the current config, so a repeated run continues an
+    /// interrupted one, and swapped nodes undo it.
     async fn move_all(&mut self, shards: &[String], from: &str, to: &str, pace: &MoveLimits) -> Result<()> {
         self.node(from)?;
         self.node(to)?;

@@ -35,7 +35,7 @@ pub(crate) struct RemoveNodeArgs {
 /// Flags of `holdfast-admin node rebuild`.
 #[derive(Debug, Args)]
 pub(crate) struct RebuildNodeArgs {
-    /// The node that is to copy all its replicas from its peers.
+    /// The node that will copy all its replicas from its peers.
     #[arg(long, env = "HOLDFAST_NODE_ID")]
     node_id: String,
     /// The config that the cluster uses now.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Path of the list of accounts, with the page size.
 const ACCOUNTS_PATH: &str = "/v1/accounts?page_size=1000";
-/// The columns of the text output; JSON has everything.
+/// The columns of the text output; JSON contains all fields.
 const COLUMNS: [&str; 5] = ["operations", "grants", "waits", "holds", "peak_holds"];
 
 /// Flags of `holdfast-admin usage`.

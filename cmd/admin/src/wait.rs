@@ -25,7 +25,7 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    /// Returns whether its group has exactly the configured replicas of the shard.
+    /// Returns true if its group has exactly the configured replicas of the shard.
     fn is_as_configured(&self, shard: &Shard) -> bool {
         let mut configured: Vec<u64> = shard.replicas.iter().map(|replica| replica.id).collect();
         let mut voters = self.voters.clone();
@@ -41,7 +41,7 @@ impl Cluster {
         self.inspect().await.0
     }
 
-    /// Returns the leaders, and the ids of the nodes that do not answer.
+    /// Returns the leaders, and the ids of the nodes that do not respond.
     async fn inspect(&self) -> (Vec<(Shard, Option<Leader>)>, Vec<String>) {
         let statuses = self.operations.statuses(&self.config).await;
         let silent = statuses.iter().filter(|(_, said)| said.is_err()).map(|(node, _)| node.id.clone()).collect();
@@ -78,7 +78,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until all shards use those rules, or later ones.
+    /// Waits until all shards use these rules, or later ones.
     pub(crate) async fn wait_until_rules(&self, rules: u16, within: Duration) -> Result<()> {
         let mut wait = Wait::start(within);
         loop {
@@ -145,7 +145,7 @@ impl Wait {
     /// Reports the reason why the wait continues, unless it reported the same one last.
     ///
     /// # Errors
-    /// If the time is up.
+    /// When the time is up.
     pub(crate) fn report_pending(&mut self, reason: String) -> Result<()> {
         ensure!(
             Instant::now() < self.deadline,

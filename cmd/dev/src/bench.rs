@@ -1,4 +1,4 @@
-//! `dev bench`: runs the benchmark, a program of its own, so that this one links neither the service nor its peers.
+//! `dev bench`: runs the benchmark, a separate program, so that this one links neither the service nor its peers.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ pub(crate) struct BenchArgs {
     flags: Vec<OsString>,
 }
 
-/// Becomes the benchmark; returns only when that can't be.
+/// Replaces this process with the benchmark; returns only on failure.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let own = std::env::current_exe().context("this program's own file can't be found")?;
     let program = own.with_file_name(PROGRAM);

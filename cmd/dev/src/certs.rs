@@ -1,5 +1,5 @@
-//! `dev certs`: certificates to try TLS with, signed by an authority of their own. Not for anything that matters: the
-//! authority's key lies beside them.
+//! `dev certs`: certificates for TLS experiments, signed by their own authority. Not for production: the authority's
+//! key is stored beside them.
 
 use std::fs;
 use std::io::Write;
@@ -17,25 +17,25 @@ use rcgen::{
 use serde_json::json;
 use time::{Duration, OffsetDateTime};
 
-/// An authority outlives what it signs.
+/// An authority outlives the certificates that it signs.
 const AUTHORITY_DAYS: i64 = 3_650;
 const AUTHORITY: &str = "ca";
 
 /// Flags of `dev certs`.
 #[derive(Debug, Args)]
 pub(crate) struct CertsArgs {
-    /// Where the files go. When an authority is there already it signs new certificates, and the old ones are replaced.
+    /// Directory of the files. An existing authority in it signs new certificates, which replace the old ones.
     #[arg(long, env = "HOLDFAST_CERTS_DIR", default_value = "./data/certs", value_name = "DIR")]
     out: PathBuf,
-    /// A host name or address that the server's certificate is for; may be repeated.
+    /// A host name or address for the server's certificate; may be repeated.
     #[arg(long = "host", env = "HOLDFAST_CERTS_HOSTS", value_delimiter = ',', default_values = ["127.0.0.1", "::1", "localhost"])]
     hosts: Vec<String>,
-    /// How long the certificates are good.
+    /// Days for which the certificates are valid.
     #[arg(long, env = "HOLDFAST_CERTS_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3_650))]
     days: u16,
 }
 
-/// Makes the files and says how to use them.
+/// Creates the files and prints how to use them.
 pub(crate) fn run(format: Format, args: &CertsArgs) -> Result<()> {
     let dir = std::path::absolute(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     fs::create_dir_all(&dir).with_context(|| format!("can't make {}", dir.display()))?;
@@ -71,7 +71,7 @@ fn usage(dir: &Path, hosts: &[String]) -> String {
     )
 }
 
-/// The authority that is there, or a new one.
+/// Returns the existing authority, or creates one.
 fn authority(dir: &Path) -> Result<Issuer<'static, KeyPair>> {
     let (cert_file, key_file) = (dir.join("ca.pem"), dir.join("ca-key.pem"));
     if cert_file.exists() {
@@ -90,7 +90,7 @@ fn authority(dir: &Path) -> Result<Issuer<'static, KeyPair>> {
     Ok(Issuer::new(params, key))
 }
 
-/// A certificate for both sides of a connection: nodes are callers of one another.
+/// Creates the parameters of a certificate for both sides of a connection, since nodes are clients of one another.
 fn leaf(name: &str, hosts: &[String], days: u16) -> Result<CertificateParams> {
     let mut params = params(name, hosts, days.into())?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -100,14 +100,14 @@ fn leaf(name: &str, hosts: &[String], days: u16) -> Result<CertificateParams> {
 }
 
 fn params(name: &str, hosts: &[String], days: i64) -> Result<CertificateParams> {
-    // An address may be written in several ways; certificates have one.
+    // An address can be written in several ways; certificates use one.
     let hosts = hosts.iter().map(|host| host.parse::<IpAddr>().map_or_else(|_| host.clone(), |ip| ip.to_string()));
     let mut params =
         CertificateParams::new(hosts.collect::<Vec<_>>()).context("--host: is neither name nor address")?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     let now = OffsetDateTime::now_utc();
-    // Clocks of other hosts may be a little behind.
+    // Clocks of other hosts may be slightly behind.
     params.not_before = now - Duration::hours(1);
     params.not_after = now + Duration::days(days);
     Ok(params)
@@ -119,16 +119,16 @@ fn issue(dir: &Path, name: &str, params: CertificateParams, authority: &Issuer<'
     write(dir, name, &cert.pem(), &key)
 }
 
-/// The key first: whoever reads the files between the two keeps what it had, since they do not fit.
+/// Writes the key first: a process that reads the files in between rejects the mismatched pair and keeps its old one.
 fn write(dir: &Path, name: &str, cert: &str, key: &KeyPair) -> Result<()> {
     write_atomically(&dir.join(format!("{name}-key.pem")), &key.serialize_pem(), 0o600)?;
     write_atomically(&dir.join(format!("{name}.pem")), cert, 0o644)
 }
 
-/// Whole or not at all.
+/// Writes a file atomically.
 fn write_atomically(path: &Path, text: &str, mode: u32) -> Result<()> {
     let draft = path.with_extension("new");
-    // One of an attempt that was cut off would keep its mode.
+    // A draft of an interrupted attempt would keep its mode.
     let _ = fs::remove_file(&draft);
     let written = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft);
     written

@@ -1,4 +1,5 @@
-//! `dev`: the developers' tool. Starts a cluster on this machine, fills it, runs scenarios, and shows where data is.
+//! `dev`: the developers' tool. Starts a cluster on this machine, fills it, runs scenarios, and shows the location of
+//! data.
 //!
 //! Invariant: `dev` calls a running cluster over its public API only, as any client does. It links no server.
 //!
@@ -41,9 +42,10 @@ enum Command {
         #[command(subcommand)]
         command: ClusterCommand,
     },
-    /// Make accounts account+0001@example.com and following, each with an API key; repeating it makes no duplicates.
+    /// Create accounts account+0001@example.com and following, each with an API key; repeating it creates no
+    /// duplicates.
     SeedAccounts(seed_accounts::SeedAccountsArgs),
-    /// Find or make the namespace my-namespace, acquire my-lock-1 in it for a minute, and show every answer.
+    /// Find or create the namespace my-namespace, acquire my-lock-1 in it for a minute, and show every response.
     #[command(name = "scenario-1")]
     Scenario1(scenario_1::Scenario1Args),
     /// Locks are paths in a tree: a lock covers everything below it.
@@ -52,24 +54,24 @@ enum Command {
     /// Several locks at once: all of them or none.
     #[command(name = "scenario-atomic-sets")]
     AtomicSets(ScenarioArgs),
-    /// Readers and writers in one queue: first come, first served.
+    /// Readers and writers in one FIFO queue.
     #[command(name = "scenario-queue")]
     Queue(ScenarioArgs),
-    /// A session whose program dies: everything that it held is free soon after.
+    /// A session whose program dies: its locks are free soon after.
     #[command(name = "scenario-session-dies")]
     SessionDies(ScenarioArgs),
-    /// Two who would wait for each other for ever: the second is refused at once.
+    /// Two owners that would wait for each other forever: the second request is refused at once.
     #[command(name = "scenario-deadlock")]
     Deadlock(ScenarioArgs),
-    /// A watcher of events that loses its connection and misses nothing.
+    /// A watcher of events that loses its connection and misses no event.
     #[command(name = "scenario-watcher-resumes")]
     WatcherResumes(ScenarioArgs),
-    /// A store that refuses an owner who is late, by the fencing token.
+    /// A store that rejects a late owner by its fencing token.
     #[command(name = "scenario-fencing")]
     Fencing(ScenarioArgs),
-    /// Measure the service in real processes, and its peers beside it with --compare etcd,redis.
+    /// Measure the service in real processes, and compare it with its peers with --compare etcd,redis.
     Bench(bench::BenchArgs),
-    /// Make certificates to try TLS with, signed by an authority of their own.
+    /// Create certificates for TLS experiments, signed by their own authority.
     Certs(certs::CertsArgs),
     /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),

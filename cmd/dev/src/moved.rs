@@ -4,11 +4,11 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Command};
 
-/// The subcommand `finalize` of this one moved, too.
+/// The subcommand `finalize` of this one has moved, too.
 const CLUSTER: &str = "cluster";
 const FINALIZE: &str = "finalize";
 
-/// The name in `dev` before, and the name in `holdfast-admin` now.
+/// The former name in `dev`, and the current name in `holdfast-admin`.
 const MOVED: [(&str, &str); 12] = [
     ("add-node", "node add"),
     ("apply-config", "config apply"),
@@ -30,7 +30,7 @@ pub(crate) fn add_to(dev: Command) -> Command {
         .mut_subcommand(CLUSTER, |cluster| cluster.subcommand(moved_command(FINALIZE)))
 }
 
-/// Accepts any flags, because the answer does not depend on them.
+/// Accepts any flags, because the response does not depend on them.
 fn moved_command(name: &'static str) -> Command {
     let arguments = Arg::new("arguments").num_args(0..).allow_hyphen_values(true).trailing_var_arg(true);
     Command::new(name)
@@ -40,7 +40,7 @@ fn moved_command(name: &'static str) -> Command {
         .arg(arguments.value_parser(clap::value_parser!(OsString)))
 }
 
-/// Returns the error for a subcommand that moved.
+/// Returns the error for a subcommand that has moved.
 pub(crate) fn error_for(matches: &ArgMatches) -> Option<String> {
     let (name, matches) = matches.subcommand()?;
     if name == CLUSTER {

@@ -16,17 +16,17 @@ const TTL_MS: u64 = 60_000;
 /// Flags of `dev scenario-1`.
 #[derive(Debug, Args)]
 pub(crate) struct Scenario1Args {
-    /// The account to act for: 16 digits are hex, more are decimal.
+    /// The account: 16 digits are hex, more are decimal.
     #[arg(long, env = "HOLDFAST_ACCOUNT", value_name = "ID")]
     account_id: AccountId,
 }
 
-/// Tells what happens and shows the answers.
+/// Prints the steps and responses.
 #[derive(Clone, Copy)]
 struct ScenarioOutput(Format);
 
 impl ScenarioOutput {
-    /// Says what comes next.
+    /// Prints the next step.
     fn step(self, text: &str) -> Result<()> {
         match self.0 {
             Format::Text => output::print(format_args!("\n# {text}")),
@@ -37,7 +37,7 @@ impl ScenarioOutput {
         }
     }
 
-    /// Shows what the service answered to a call.
+    /// Prints the service's response to a call.
     fn answer(self, call: &str, answer: &Value) -> Result<()> {
         match self.0 {
             Format::Text => output::print(format_args!("{call}\n{answer:#}")),
@@ -46,7 +46,7 @@ impl ScenarioOutput {
     }
 }
 
-/// Runs the scenario with a key of its own, which is gone afterwards, however it ended.
+/// Runs the scenario with a new key, which is deleted afterwards in any case.
 pub(crate) async fn run(service: &ServiceArgs, args: &Scenario1Args) -> Result<()> {
     let narrator = ScenarioOutput(service.output);
     let operator = api::operator_client(service).await?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(service: &ServiceArgs, args: &Scenario1Args) -> Result<(
     let mut key = operator.create(&keys, &body).await.context("making an API key")?;
     let key_id = api::text_field(&key, "key_id")?.to_owned();
     let own = operator.with_bearer(Secret::new(api::text_field(&key, "api_key")?));
-    // The screen may be seen by others, and the key works until the end of the scenario.
+    // Others may see the screen, and the key is valid until the end of the scenario.
     key["api_key"] = json!("[secret]");
 
     let result = async {
@@ -74,7 +74,7 @@ pub(crate) async fn run(service: &ServiceArgs, args: &Scenario1Args) -> Result<(
     result?;
     told?;
     match deleted {
-        // The answer to an earlier try was lost.
+        // An earlier attempt deleted it, and its response was lost.
         Err(error) if error.has_code("API_KEY_NOT_FOUND") => Ok(()),
         deleted => deleted.with_context(|| format!("the API key {key_id} of the account is left behind")),
     }
@@ -117,7 +117,7 @@ async fn create_namespace(narrator: ScenarioOutput, client: &Client) -> Result<(
     }
 }
 
-/// The service's answer, when the error is one.
+/// Returns the service's problem document, if the error contains one.
 fn problem(error: &CallError) -> &Value {
     match error {
         CallError::Problem { body, .. } => body,

@@ -1,4 +1,4 @@
-//! `dev seed-accounts`: accounts to try the service with.
+//! `dev seed-accounts`: accounts for experiments with the service.
 
 use std::collections::HashMap;
 
@@ -11,26 +11,26 @@ use holdfast_operator::output::{self, Format};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// Creations under way at once.
+/// Accounts created concurrently.
 const CONCURRENCY: usize = 8;
 
 /// Flags of `dev seed-accounts`.
 #[derive(Debug, Args)]
 pub(crate) struct SeedAccountsArgs {
-    /// How many accounts there shall be.
+    /// The number of accounts.
     #[arg(long, env = "HOLDFAST_SEED_COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     count: u32,
 }
 
-/// An account that is there now.
+/// An existing or new account.
 struct Seeded {
     id: String,
     email: String,
-    /// Only of an account that was made now: a key is shown once.
+    /// Only of a new account: a key is shown once.
     api_key: Option<String>,
 }
 
-/// Makes what is missing, and prints each account in order.
+/// Creates the missing accounts, and prints each account in order.
 pub(crate) async fn run(service: &ServiceArgs, args: &SeedAccountsArgs) -> Result<()> {
     let seeder = Seeder { client: api::operator_client(service).await?, existing: OnceCell::new() };
     let (mut created, mut existed) = (0, 0);
@@ -60,7 +60,7 @@ fn print_account(format: Format, account: &Seeded) -> Result<()> {
 
 struct Seeder {
     client: Client,
-    /// Ids by e-mail, listed when the first account turns out to exist.
+    /// Ids by e-mail, listed when the first account already exists.
     existing: OnceCell<HashMap<String, String>>,
 }
 
@@ -87,7 +87,7 @@ impl Seeder {
     }
 }
 
-/// All accounts: ids by e-mail.
+/// Lists all accounts: ids by e-mail.
 async fn list(client: &Client) -> Result<HashMap<String, String>> {
     let mut ids = HashMap::new();
     let mut path = "/v1/accounts?page_size=1000".to_owned();

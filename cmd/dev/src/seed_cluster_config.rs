@@ -1,4 +1,4 @@
-//! `dev seed-cluster-config`: a config to start from.
+//! `dev seed-cluster-config`: prints an initial config.
 
 use anyhow::Result;
 use clap::Args;
@@ -9,13 +9,13 @@ use crate::topology;
 /// Flags of `dev seed-cluster-config`.
 #[derive(Debug, Args)]
 pub(crate) struct SeedClusterConfigArgs {
-    /// How many nodes the cluster has.
+    /// The number of nodes of the cluster.
     #[arg(long, env = "HOLDFAST_NODES", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(topology::MAX_NODES)))]
     nodes: u16,
-    /// How many shards Namespaces and Locks have each; Accounts always has one.
+    /// The number of shards of Namespaces and of Locks; Accounts always has one.
     #[arg(long, env = "HOLDFAST_SHARDS", default_value_t = topology::DEFAULT_SHARDS)]
     shards: u32,
-    /// How many nodes keep a replica of each shard [default: 3, or all nodes when there are fewer].
+    /// The number of replicas of each shard [default: 3, or all nodes when there are fewer].
     #[arg(long, env = "HOLDFAST_REPLICATION_FACTOR")]
     replication_factor: Option<u32>,
     /// The port of nd_1 on 127.0.0.1; the others take the ports after it.

@@ -1,4 +1,4 @@
-//! `dev shard-key`: which shard an account or a namespace belongs to.
+//! `dev shard-key`: shows the shard of an account or a namespace.
 
 use std::path::{Path, PathBuf};
 
@@ -11,20 +11,20 @@ use serde_json::json;
 
 use crate::topology;
 
-/// Read when it is there and no other config is named.
+/// Used if it exists and no other config is given.
 const DEFAULT_CONFIG: &str = "cluster_config.json";
 const MAX_NAME_BYTES: usize = 128;
 
 /// Flags of `dev shard-key`.
 #[derive(Debug, Args)]
 pub(crate) struct ShardKeyArgs {
-    /// The account: 16 digits are hex, more are decimal; fewer are refused.
+    /// The account: 16 digits are hex, more are decimal; fewer are rejected.
     #[arg(long, env = "HOLDFAST_ACCOUNT", value_name = "ID")]
     account: AccountId,
-    /// A namespace of the account, to see also where its locks are.
+    /// A namespace of the account, to show the shard of its locks as well.
     #[arg(long, env = "HOLDFAST_NAMESPACE", value_parser = namespace_name)]
     namespace: Option<String>,
-    /// The topology [default: ./cluster_config.json when it is there, or else the one of three nodes that ships].
+    /// The topology [default: ./cluster_config.json if it exists, otherwise the built-in one of three nodes].
     #[arg(long, env = "HOLDFAST_CLUSTER_CONFIG", value_name = "FILE")]
     cluster_config: Option<PathBuf>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn run(format: Format, args: &ShardKeyArgs) -> Result<()> {
     Ok(())
 }
 
-/// The config to look into, and where it is from.
+/// Returns the config to use, and its origin.
 fn config(named: Option<&Path>) -> Result<(ClusterConfig, String)> {
     let default = Path::new(DEFAULT_CONFIG);
     match named.or(default.exists().then_some(default)) {

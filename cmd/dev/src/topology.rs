@@ -3,14 +3,14 @@
 use anyhow::{Context, Result, ensure};
 use holdfast_cluster::ClusterConfig;
 
-/// Shards of `Namespaces` and of `Locks` when nobody says otherwise.
+/// Default number of shards of `Namespaces` and of `Locks`.
 pub(crate) const DEFAULT_SHARDS: u32 = 16;
-/// Replicas of a shard when nobody says otherwise and there are as many nodes.
+/// Default number of replicas of a shard, if there are as many nodes.
 const DEFAULT_REPLICATION_FACTOR: u32 = 3;
-/// More nodes than anybody runs on one machine.
+/// A limit far above what is useful on one machine.
 pub(crate) const MAX_NODES: u16 = 100;
 
-/// Makes a config of `nodes` nodes nd_1 and following, which listen on 127.0.0.1 from `base_port` on.
+/// Creates a config with `nodes` nodes nd_1 and following, which listen on 127.0.0.1 from `base_port` on.
 pub(crate) fn generate(
     nodes: u16,
     base_port: u16,

@@ -1,4 +1,4 @@
-//! `holdfast-gateway`: the stateless front door; run as many as you like.
+//! `holdfast-gateway`: the stateless gateway of a cluster; run as many as you like.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// What encrypts, as a refusal to listen says it.
+/// The flag that enables TLS, for the error about an unencrypted listen address.
 const TLS_FLAG: &str = "--tls-cert-file";
 
 /// Serves tenants over REST and gRPC, and routes their calls to the nodes.
@@ -34,19 +34,19 @@ struct Args {
     cluster_config: PathBuf,
     #[command(flatten)]
     secrets: SecretsArgs,
-    /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: whoever reaches
-    /// the port is then trusted.
+    /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: every client that
+    /// reaches the port is then trusted.
     #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
     dlocks_account_metadata: bool,
-    /// Address to listen on for Locktopus clients; when absent there is no such door.
+    /// Address to listen on for Locktopus clients; without it there is no Locktopus frontend.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_LISTEN", value_name = "HOST:PORT", requires = "locktopus_account")]
     locktopus_listen: Option<SocketAddr>,
-    /// The account that every Locktopus client acts for, since they bring no key: an id (16 digits are hex, more are
-    /// decimal), or `demo` for the account of the first start. Whoever reaches the port is trusted.
+    /// The account for which every Locktopus client acts, since these clients send no key: an id (16 digits are hex,
+    /// more are decimal), or `demo` for the account of the first start. Every client that reaches the port is trusted.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
     locktopus_account: Option<LocktopusAccount>,
-    /// Let in web pages of this origin on the port for Locktopus clients, besides those of its own address; can be given
-    /// more than once.
+    /// Accept web pages of this origin on the port for Locktopus clients, besides those of its own address; may be
+    /// repeated.
     #[arg(
         long,
         env = "HOLDFAST_LOCKTOPUS_ORIGIN",
@@ -61,7 +61,7 @@ struct Args {
     cluster_tls: ClusterTlsArgs,
     #[command(flatten)]
     signing: SigningArgs,
-    /// Listen on an address that other machines reach although nothing is encrypted.
+    /// Listen on an address that other machines can reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
     #[command(flatten)]
@@ -79,7 +79,7 @@ async fn main() -> Result<()> {
     result
 }
 
-/// Runs the gateway until `shutdown` ends.
+/// Runs the gateway until `shutdown` completes.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let metrics = args.telemetry.init("holdfast-gateway", env!("CARGO_PKG_VERSION"))?;
     let config = ClusterConfig::load(&args.cluster_config)?;
@@ -122,7 +122,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     Ok(())
 }
 
-/// The port for Locktopus clients, when there is to be one.
+/// Binds the port for Locktopus clients, if enabled.
 async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusOptions)>> {
     let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
     check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;

@@ -1,4 +1,4 @@
-//! Single calls: each with a deadline, and again while no gateway can be reached.
+//! Single calls with deadlines; retried while no gateway can be reached.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use holdfast_client::Error;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
-/// How long one call may take.
+/// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pauses between calls, and how often they are made again.
+/// Shortest and longest delay between attempts, and the number of retries.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 const MAX_RETRIES: usize = 6;
 
-/// Calls, again when nothing was done or nobody answered. Only for what may be said twice.
+/// Makes a call, and retries it if it was not executed or got no response. Only for idempotent calls.
 pub(crate) async fn call<M: Clone, A>(
     message: M,
     make: impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
@@ -22,7 +22,7 @@ pub(crate) async fn call<M: Clone, A>(
     let key = uuid::Uuid::new_v4().to_string();
     let once = async || {
         let mut request = Request::new(message.clone());
-        // Creations are answered as the first one was.
+        // A retried creation gets the response of the first one.
         request.metadata_mut().insert("idempotency-key", key.parse().expect("a UUID is ASCII"));
         call_with_timeout(request, CALL_TIMEOUT, &make).await
     };
@@ -30,7 +30,7 @@ pub(crate) async fn call<M: Clone, A>(
     Ok(once.retry(pauses.with_max_times(MAX_RETRIES).with_jitter()).when(is_transient).await?)
 }
 
-/// Calls once, for so long at most.
+/// Makes a call once, with a timeout.
 pub(crate) async fn call_once<M, A>(
     message: M,
     within: Duration,
@@ -39,7 +39,7 @@ pub(crate) async fn call_once<M, A>(
     call_with_timeout(Request::new(message), within, &make).await
 }
 
-/// The answer in time, also where the connection hangs and nothing that the service says arrives.
+/// Applies a timeout to a call, even if the connection hangs.
 async fn call_with_timeout<M, A>(
     mut request: Request<M>,
     within: Duration,
@@ -52,7 +52,7 @@ async fn call_with_timeout<M, A>(
     }
 }
 
-/// Whether nothing was done, or nobody can say.
+/// Returns true if the call was not executed, or its outcome is unknown.
 pub(crate) fn is_transient(error: &Error) -> bool {
     matches!(error, Error::Unreachable(_)) || error.code() == Some("UNAVAILABLE")
 }

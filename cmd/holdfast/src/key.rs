@@ -15,19 +15,19 @@ use crate::table::table;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a key. Its secret is printed once and kept nowhere.
+    /// Create a key. Its secret is printed once and not stored.
     Create {
-        /// What it is for.
+        /// Its purpose.
         #[arg(long, default_value = "")]
         description: String,
-        /// What it may do: locks:read, locks:write, locks:force, namespaces:admin, account:admin; may be repeated.
-        /// [default: what the calling key may]
+        /// Its scopes: locks:read, locks:write, locks:force, namespaces:admin, account:admin; may be repeated.
+        /// [default: those of the calling key]
         #[arg(long = "scope", value_name = "SCOPE")]
         scopes: Vec<String>,
-        /// The namespaces that it is good for; may be repeated. [default: all]
+        /// The namespaces for which it is valid; may be repeated. [default: all]
         #[arg(long = "only-namespace", value_name = "NAME")]
         namespaces: Vec<String>,
-        /// When it ends, from now. [default: never]
+        /// When it expires, from now. [default: never]
         #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
         expires_in: Option<Duration>,
     },
@@ -45,7 +45,7 @@ pub(crate) async fn run(settings: &Settings, command: KeyCommand) -> Result<()> 
     match command {
         KeyCommand::Create { description, scopes, namespaces, expires_in } => {
             let expires_at = expires_in.map(|left| (SystemTime::now() + left).into());
-            // Without an account it is the caller's own.
+            // Without an account id, the service uses the caller's account.
             let account_id = String::new();
             let create = CreateApiKeyRequest { account_id, description, scopes, namespaces, expires_at };
             let key = call(create, async |request| client.accounts().create_api_key(request).await).await?;

@@ -1,10 +1,10 @@
-//! `holdfast`: a user's command line. Runs commands under a lock, and shows and changes locks, sessions, namespaces and
-//! keys.
+//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, sessions, namespaces
+//! and keys.
 //!
-//! Invariant: a command that runs under a lock is told to stop before the lock can be another one's, and killed when it
-//! does not.
+//! Invariant: a command that runs under a lock is asked to stop before another owner can get the lock, and killed if it
+//! does not stop.
 //!
-//! Deliberately unknown here: how the service is reached, which the client library knows.
+//! Deliberately unknown here: how to reach the service, which the client library knows.
 
 mod calls;
 mod get;
@@ -32,7 +32,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::settings::{Global, Settings};
 
-/// Exit status of calls that nobody understands.
+/// Exit status of invalid command lines.
 const USAGE_ERROR: i32 = 2;
 
 /// Distributed locks from the shell.
@@ -47,28 +47,28 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Take a lock and run a command while holding it, or take it for a time.
+    /// Acquire a lock and run a command while holding it, or acquire it for a time.
     ///
-    /// With a command: runs it, stops it before the lock can be lost, and exits with its status. Without one: takes the
-    /// lock for --ttl and says how to unlock it. Exits with 75 when the lock was not got.
+    /// With a command: runs it, stops it before the lock can be lost, and exits with its status. Without one: acquires
+    /// the lock for --ttl and prints how to unlock it. Exits with 75 when the lock was not acquired.
     Lock(lock::LockArgs),
-    /// Give back a lock that was taken without a command, or force one open.
+    /// Release a lock that was acquired without a command, or force one open.
     Unlock(unlock::UnlockArgs),
-    /// Show a lock and who holds it.
+    /// Show a lock and its holders.
     Get(get::GetArgs),
-    /// List the locks that are held.
+    /// List the held locks.
     Ls(ls::LsArgs),
-    /// Print what happens in the namespace, as it happens.
+    /// Print the events of the namespace as they happen.
     Watch(watch::WatchArgs),
     /// List the sessions of the namespace, show one, or end one.
     Sessions(sessions::SessionsArgs),
-    /// Make, list, show, change and delete namespaces.
+    /// Create, list, show, change and delete namespaces.
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
-    /// Make, list and revoke API keys of the own account.
+    /// Create, list and revoke API keys of the account.
     #[command(subcommand)]
     Key(key::KeyCommand),
-    /// Say which gateways answer, and whether the key is good.
+    /// Show which gateways respond, and whether the key is valid.
     Status,
     #[command(name = lock::supervisor::SUBCOMMAND, hide = true)]
     RunSupervised(lock::supervisor::SupervisorArgs),
@@ -83,7 +83,7 @@ async fn main() -> ExitCode {
     }
     match run(cli).await {
         Ok(code) => code,
-        // Whoever reads the output has seen enough, as in `holdfast ls | head`.
+        // The reader of the output has seen enough, as in `holdfast ls | head`.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_error(format, &error);
@@ -97,7 +97,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Lock(args) => return lock::run(&settings, args).await,
         Command::Status => return status::run(&settings).await,
-        // It needs no service, and was done before.
+        // It needs no service, and was handled before.
         Command::RunSupervised(_) => {}
         Command::Unlock(args) => unlock::run(&settings, args).await?,
         Command::Get(args) => get::run(&settings, args).await?,
@@ -110,17 +110,17 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whoever says nothing sees what can be said; the parser's own complaint would name what is hidden, too.
+/// Prints the help if there is no subcommand; the parser's own error would list hidden subcommands, too.
 fn exit_with_usage(error: &clap::Error) -> ! {
     if error.kind() != ErrorKind::MissingSubcommand {
         error.exit();
     }
-    // Where nobody listens there is nobody to complain to.
+    // If standard error is closed, nothing can be reported.
     let _ = write!(io::stderr().lock(), "{}", Cli::command().render_help());
     std::process::exit(USAGE_ERROR);
 }
 
-/// Ends the program as wrong flags do.
+/// Exits as for invalid flags.
 fn exit_misused(why: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, why).exit()
 }

@@ -1,4 +1,4 @@
-//! Names of locks, and what this program calls itself.
+//! Lock names, and the name of this process.
 
 use clap::Args;
 use holdfast_client::Path;
@@ -6,10 +6,10 @@ use holdfast_client::Path;
 /// A lock.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LockName {
-    /// The lock. A name is one segment, whatever characters it has.
+    /// The lock. A name is one segment, whatever characters it contains.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Take NAME as a path in the tree of locks, with segments separated by slashes; `/` is the whole namespace.
+    /// Interpret NAME as a path in the tree of locks, with segments separated by slashes; `/` is the whole namespace.
     #[arg(long)]
     path: bool,
 }
@@ -20,28 +20,28 @@ impl LockName {
     }
 }
 
-/// A path by its segments separated by slashes.
+/// Parses a path with segments separated by slashes.
 pub(crate) fn parse_path(text: &str) -> Path {
     Path::of(text.split('/').filter(|segment| !segment.is_empty()))
 }
 
-/// The path as the protocol has it: segments, and whether it is the namespace as a whole.
+/// Returns the path as the protocol encodes it: segments, and whether it is the whole namespace.
 pub(crate) fn parts(path: &Path) -> (Vec<String>, bool) {
     (path.segments().to_vec(), path.segments().is_empty())
 }
 
-/// What others see of this process: who runs it, and where.
+/// Returns the name of this process for other clients: user, host and process number.
 pub(crate) fn process_id() -> String {
     format!("{}:{}", user_at_host(), std::process::id())
 }
 
-/// The user and the machine.
+/// Returns the user and the machine.
 pub(crate) fn user_at_host() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     let user = user.unwrap_or_else(|_| format!("uid-{}", rustix::process::getuid().as_raw()));
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut who = format!("{user}@{host}");
-    // With the number of the process it has to fit into 128 bytes.
+    // With the process number it must fit into 128 bytes.
     while who.len() > 90 {
         who.pop();
     }

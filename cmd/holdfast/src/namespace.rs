@@ -18,11 +18,11 @@ const PAGE_SIZE: u32 = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceCommand {
-    /// Make a namespace.
+    /// Create a namespace.
     Create {
         /// 1 to 128 bytes.
         name: String,
-        /// What it is for.
+        /// Its purpose.
         #[arg(long, default_value = "")]
         description: String,
     },
@@ -33,11 +33,11 @@ pub(crate) enum NamespaceCommand {
         /// Its name.
         name: String,
     },
-    /// Change what is said about a namespace.
+    /// Change the description of a namespace.
     Update {
         /// Its name.
         name: String,
-        /// What it is for.
+        /// Its purpose.
         #[arg(long)]
         description: String,
     },
@@ -45,7 +45,7 @@ pub(crate) enum NamespaceCommand {
     Delete {
         /// Its name.
         name: String,
-        /// Only the namespace of this id, not one that was made anew under its name.
+        /// Only the namespace with this id, not one recreated under its name.
         #[arg(long, default_value = "", hide_default_value = true)]
         id: String,
     },

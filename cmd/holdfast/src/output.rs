@@ -1,4 +1,4 @@
-//! Results go to standard output, everything about how they come to be to standard error.
+//! Results go to standard output, all other messages to standard error.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -8,17 +8,17 @@ use clap::ValueEnum;
 use holdfast_client::Error;
 use serde_json::{Value, json};
 
-/// What results look like.
+/// The format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// For humans.
     Text,
-    /// One JSON value a line.
+    /// One JSON value per line.
     Json,
 }
 
 impl Format {
-    /// Prints a result, with a newline: the one or the other.
+    /// Prints a result and a newline, in the chosen format.
     pub(crate) fn print(self, text: impl FnOnce() -> String, value: impl FnOnce() -> Value) -> Result<()> {
         let shown = match self {
             Self::Text => text(),
@@ -30,17 +30,17 @@ impl Format {
         Ok(())
     }
 
-    /// Says something about the way to the result.
+    /// Prints a progress message.
     pub(crate) fn info(self, text: impl Display) {
         let line = match self {
             Self::Text => format!("holdfast: {text}"),
             Self::Json => json!({"note": text.to_string()}).to_string(),
         };
-        // Where nobody listens there is nobody to complain to.
+        // If standard error is closed, nothing can be reported.
         let _ = writeln!(io::stderr().lock(), "{line}");
     }
 
-    /// Says why there is no result, with the code of the reason where it has one.
+    /// Prints an error, with the code of the reason if it has one.
     pub(crate) fn error(self, code: Option<&str>, detail: impl Display) {
         let line = match self {
             Self::Text => format!("holdfast: {detail}"),
@@ -50,12 +50,12 @@ impl Format {
     }
 }
 
-/// Says why nothing came of it.
+/// Prints an error of the program.
 pub(crate) fn print_error(format: Format, error: &anyhow::Error) {
     format.error(error.downcast_ref::<Error>().and_then(Error::code), format_args!("{error:#}"));
 }
 
-/// Whether the reader of standard output went away.
+/// Returns true if the reader of standard output has closed it.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -15,10 +15,10 @@ const PAGE_SIZE: u32 = 1_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionsArgs {
-    /// Show this one alone.
+    /// Show only this one.
     #[arg(value_name = "SESSION")]
     id: Option<String>,
-    /// End that session, and all that it holds and awaits, at once.
+    /// End this session with all its holds and requests, at once.
     #[arg(long, requires = "id")]
     end: bool,
 }

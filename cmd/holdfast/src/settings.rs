@@ -1,4 +1,4 @@
-//! Where the service is and who calls: from flags, the environment, or a profile, in this order.
+//! The service's address and the caller's key: from flags, the environment, or a profile, in this order.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -13,29 +13,28 @@ use crate::output::Format;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
-/// What every subcommand understands.
+/// Flags of every subcommand.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// A gateway; several are separated by commas, and any that answers is used. [default: http://127.0.0.1:8080]
+    /// A gateway; several are separated by commas, and any that responds is used. [default: http://127.0.0.1:8080]
     #[arg(long, env = "HOLDFAST_URL", global = true, value_name = "URL", value_delimiter = ',')]
     url: Vec<String>,
-    /// The API key; the variable keeps it out of the list of processes.
+    /// The API key; prefer the variable, which keeps it out of the process list.
     #[arg(long, env = "HOLDFAST_API_KEY", hide_env_values = true, global = true, value_name = "KEY")]
     api_key: Option<String>,
     /// The namespace of the locks.
     #[arg(long, short, env = "HOLDFAST_NAMESPACE", global = true, value_name = "NAME")]
     namespace: Option<String>,
-    /// A file with the certificate, in PEM, that the gateways' certificates are signed with, besides those that the
-    /// system trusts.
+    /// A file with the CA certificate, in PEM, of the gateways' certificates, besides those that the system trusts.
     #[arg(long, env = "HOLDFAST_CA_FILE", global = true, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// The profile of the configuration file. [default: the one that the file names, or its only one]
+    /// The profile of the configuration file. [default: the file's default_profile, or its only one]
     #[arg(long, env = "HOLDFAST_PROFILE", global = true, value_name = "NAME")]
     profile: Option<String>,
     /// The configuration file. [default: ~/.config/holdfast/config.toml]
     #[arg(long, env = "HOLDFAST_CONFIG", global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What results look like.
+    /// The format of results.
     #[arg(long, env = "HOLDFAST_OUTPUT", value_enum, default_value_t = Format::Text, global = true)]
     pub(crate) output: Format,
 }
@@ -44,13 +43,13 @@ pub(crate) struct Global {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Config {
-    /// The profile to use when none is named and there are several.
+    /// The profile to use if none is selected and there are several.
     default_profile: Option<String>,
     #[serde(default)]
     profiles: BTreeMap<String, Profile>,
 }
 
-/// What flags would say otherwise.
+/// Defaults for flags.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Profile {
@@ -62,17 +61,17 @@ struct Profile {
 }
 
 impl std::fmt::Debug for Profile {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Profile({:?}, {:?})", self.url, self.namespace)
     }
 }
 
-/// What is called, and as whom.
+/// The service to call, and the identity of the caller.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) client: Client,
-    /// The gateways by themselves.
+    /// The URLs of the gateways.
     pub(crate) urls: Vec<String>,
     pub(crate) format: Format,
     api_key: String,
@@ -96,13 +95,13 @@ impl Settings {
         Ok(Self { client, urls, format: global.output, api_key, ca_certificate, namespace })
     }
 
-    /// The namespace that locks are in.
+    /// Returns the namespace of the locks.
     pub(crate) fn namespace(&self) -> Result<String> {
         let missing = "no namespace: say --namespace, set HOLDFAST_NAMESPACE, or set namespace in a profile";
         self.namespace.clone().context(missing)
     }
 
-    /// A client of one of the gateways alone.
+    /// Creates a client for only one of the gateways.
     pub(crate) fn client_of(&self, url: &str) -> Result<Client> {
         connect(&[url.to_owned()], &self.api_key, self.ca_certificate.as_ref())
     }

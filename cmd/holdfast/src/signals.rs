@@ -1,14 +1,14 @@
-//! Signals that this process is sent.
+//! Signals to this process.
 
 use anyhow::Result;
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Those that are passed on. At a terminal the first two reach the command by themselves.
+/// The forwarded signals. At a terminal the first two reach the command by themselves.
 const FORWARDED: [Signal; 6] = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
 
-/// Signals, in the order in which they come. From the making of the first one on none of them ends this process.
+/// Signals, in order of arrival. Once the first value exists, none of them ends this process.
 pub(crate) struct Signals(mpsc::Receiver<Signal>);
 
 impl Signals {
@@ -36,7 +36,7 @@ impl Signals {
     }
 }
 
-/// Whether a terminal sends it to all processes of its foreground by itself.
+/// Returns true if a terminal sends the signal to all its foreground processes by itself.
 pub(crate) fn is_sent_by_terminals(signal: Signal) -> bool {
     signal == Signal::INT || signal == Signal::QUIT
 }

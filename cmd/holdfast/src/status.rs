@@ -12,10 +12,10 @@ use crate::output::Format;
 use crate::settings::Settings;
 use crate::table::table;
 
-/// How long one gateway may take.
+/// Timeout of one gateway.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Asks each gateway by itself something that goes all the way to a shard. Fails when none of them serves.
+/// Makes a call to each gateway that reaches a shard. Fails if no gateway serves it.
 pub(crate) async fn run(settings: &Settings) -> Result<ExitCode> {
     let mut rows = Vec::new();
     let mut serve = false;
@@ -26,7 +26,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<ExitCode> {
         let ask = async |request| client.namespaces().list_namespaces(request).await;
         let answer = call_once(list, ANSWER_TIMEOUT, ask).await;
         let took = began.elapsed();
-        // A key may be good and not be for this call.
+        // A valid key may lack the permission for this call.
         let serves = answer.is_ok() || answer.as_ref().is_err_and(|error| error.code() == Some("PERMISSION_DENIED"));
         serve |= serves;
         let problem = answer.err().filter(|_| !serves).map(|error| error.to_string());

@@ -1,6 +1,6 @@
-//! Rows with columns that line up.
+//! Tables with aligned columns.
 
-/// Rows under a heading, each column as wide as its widest cell.
+/// Formats rows under a heading, each column as wide as its widest cell.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());

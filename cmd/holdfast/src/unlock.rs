@@ -14,13 +14,13 @@ use crate::settings::Settings;
 pub(crate) struct UnlockArgs {
     #[command(flatten)]
     lock: LockName,
-    /// Whose hold to end, as `holdfast lock` said when it took the lock.
+    /// The owner of the hold, as `holdfast lock` printed it.
     #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME")]
     owner: Option<String>,
-    /// Only the hold of this fencing token.
+    /// Only the hold with this fencing token.
     #[arg(long, value_name = "TOKEN", conflicts_with = "force")]
     token: Option<u64>,
-    /// End the holds of everybody. Their programs are told, if they can be reached; needs a key with the scope
+    /// End the holds of all owners. Their programs are notified if they can be reached; needs a key with the scope
     /// locks:force.
     #[arg(long)]
     force: bool,

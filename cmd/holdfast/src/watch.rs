@@ -14,15 +14,15 @@ use holdfast_client::protocol::Event;
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// Only what concerns this path, above it or below it, with segments separated by slashes.
+    /// Only events that concern this path, above it or below it, with segments separated by slashes.
     #[arg(value_name = "PATH")]
     prefix: Option<String>,
-    /// Begin with the event of this revision, or the next one after it; without it, with what happens from now on.
+    /// Start with the event of this revision, or the next one after it; when absent, with future events.
     #[arg(long, value_name = "REVISION")]
     from: Option<u64>,
 }
 
-/// Goes on after a connection was lost, and misses nothing.
+/// Continues after a lost connection, and misses no event.
 pub(crate) async fn run(settings: &Settings, args: WatchArgs) -> Result<()> {
     let prefix = args.prefix.as_deref().map(parse_path).map(|path| path.segments().to_vec()).unwrap_or_default();
     let mut watch = WatchRequest { namespace: settings.namespace()?, prefix, from_revision: args.from };
@@ -45,7 +45,7 @@ pub(crate) async fn run(settings: &Settings, args: WatchArgs) -> Result<()> {
 
 const RETRY_DELAY: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Prints events until the stream ends, and why it did.
+/// Prints events until the stream ends, and returns the reason.
 async fn print_events(
     settings: &Settings,
     mut events: Streaming<Event>,

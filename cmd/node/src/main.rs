@@ -1,4 +1,4 @@
-//! `holdfast-node`: hosts the replicas that the cluster config gives to one node.
+//! `holdfast-node`: hosts the replicas that the cluster config assigns to one node.
 
 mod restore;
 
@@ -21,25 +21,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::restore::RestoreArgs;
 
-/// Hosts replicas of shard groups. Listens on the address that the cluster config gives to the node.
+/// Hosts replicas of shard groups. Listens on the address that the cluster config assigns to the node.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast-node", version)]
 struct Args {
-    /// Which node of the cluster config this is.
+    /// This node's id in the cluster config.
     #[arg(long, env = "HOLDFAST_NODE_ID", default_value = "nd_1")]
     node_id: String,
     /// The topology, the same file for every process of the cluster.
     #[arg(long, env = "HOLDFAST_CLUSTER_CONFIG", default_value = "cluster_config.json", value_name = "FILE")]
     cluster_config: PathBuf,
-    /// Where the data is kept.
+    /// The data directory.
     #[arg(long, env = "HOLDFAST_DATA_DIR", value_name = "DIR")]
     data_dir: PathBuf,
     #[command(flatten)]
     secrets: SecretsArgs,
-    /// How reads are made linearizable: lease (assumes that clocks run within 0.1 % of one another) or quorum.
+    /// How reads are made linearizable: lease (assumes that clock rates differ by at most 0.1 %) or quorum.
     #[arg(long, env = "HOLDFAST_READS", value_enum, default_value_t = ReadsArg::Lease)]
     reads: ReadsArg,
-    /// Log entries of a shard after which a snapshot of it is made.
+    /// Log entries of a shard after which its replica makes a snapshot.
     #[arg(long, env = "HOLDFAST_SNAPSHOT_AFTER", default_value_t = 10_000, value_name = "ENTRIES")]
     snapshot_after: u64,
     /// Log entries kept behind a snapshot for replicas that lag a little.
@@ -51,7 +51,8 @@ struct Args {
         value_name = "ENTRIES"
     )]
     retain_entries: u64,
-    /// Space that stays free on the disk, in MiB: with less, writes are refused and reads go on. 0 for no limit.
+    /// Space that stays free on the disk, in MiB: with less, the node rejects writes and continues to serve reads. 0
+    /// for no limit.
     #[arg(long, env = "HOLDFAST_DISK_RESERVE_MIB", default_value_t = 256, value_name = "MIB")]
     disk_reserve_mib: u32,
     #[command(flatten)]
@@ -60,7 +61,7 @@ struct Args {
     restore: RestoreArgs,
     #[command(flatten)]
     cluster_tls: ClusterTlsArgs,
-    /// Listen on an address that other machines reach although nothing is encrypted.
+    /// Listen on an address that other machines can reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
     #[command(flatten)]
@@ -84,7 +85,7 @@ async fn main() -> Result<()> {
     result
 }
 
-/// Runs the node until `shutdown` ends.
+/// Runs the node until `shutdown` completes.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let metrics = args.telemetry.init("holdfast-node", env!("CARGO_PKG_VERSION"))?;
     let config = ClusterConfig::load(&args.cluster_config)?;
@@ -130,7 +131,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let ending = async {
         let result = running.await;
-        // While it stops the node still answers: callers are told who leads now.
+        // The node still responds while it stops: callers are redirected to the new leaders.
         node.stop().await;
         stopped.cancel();
         result

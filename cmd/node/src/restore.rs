@@ -1,4 +1,4 @@
-//! Beginning with a backup.
+//! Starts a node from a backup.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,20 @@ use anyhow::Result;
 use clap::Args;
 use holdfast_node::NodeOptions;
 
-/// Flags about what a node begins with.
+/// Flags about the initial data of a node.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// Begin with the backup in this directory; the data directory must be empty. One that was restored from it already
-    /// is gone on with, so that the flag may stay set.
+    /// Restore the backup in this directory first; the data directory must be empty. A data directory that was already
+    /// restored from it is used as it is, so that the flag may stay set.
     #[arg(long, env = "HOLDFAST_RESTORE_FROM", value_name = "DIR")]
     restore_from: Option<PathBuf>,
-    /// Restore, and end.
+    /// Restore, and exit.
     #[arg(long, env = "HOLDFAST_RESTORE_ONLY", requires = "restore_from")]
     restore_only: bool,
 }
 
 impl RestoreArgs {
-    /// Restores if that is wanted. True when that was all.
+    /// Restores the backup if requested. Returns true if the program should then exit.
     pub(crate) async fn restore(&self, options: &NodeOptions) -> Result<bool> {
         if let Some(backup) = &self.restore_from {
             holdfast_node::restore(options, backup).await?;

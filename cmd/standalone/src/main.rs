@@ -22,12 +22,13 @@ use tokio::net::TcpListener;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Shards of each kind that is divided: as in a cluster, so that one process behaves like many.
+/// Shards of each sharded application: as in a cluster, so that one process behaves like many.
 const SHARDS: u32 = 16;
-/// What encrypts, as a refusal to listen says it.
+/// The flag that enables TLS, for the error about an unencrypted listen address.
 const TLS_FLAG: &str = "--tls-cert-file";
 const NODE: &str = "nd_1";
-/// How long the replicas take at most, as a rule, to load and elect themselves; after that it says what it waits for.
+/// The usual maximum time for the replicas to load and elect themselves; after it, and again after each such interval,
+/// the program reports what it waits for.
 const READY_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -38,22 +39,22 @@ struct Args {
     /// Address to listen on; one port carries REST, gRPC, health and metrics.
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
     listen: SocketAddr,
-    /// Where data and secrets are kept; made at the first start.
+    /// Directory of data and secrets; created at the first start.
     #[arg(long, env = "HOLDFAST_DATA_DIR", default_value = "./data", value_name = "DIR")]
     data_dir: PathBuf,
-    /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: whoever reaches
-    /// the port is then trusted.
+    /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: every client that
+    /// reaches the port is then trusted.
     #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
     dlocks_account_metadata: bool,
-    /// Address to listen on for Locktopus clients; when absent there is no such door.
+    /// Address to listen on for Locktopus clients; without it there is no Locktopus frontend.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_LISTEN", value_name = "HOST:PORT", requires = "locktopus_account")]
     locktopus_listen: Option<SocketAddr>,
-    /// The account that every Locktopus client acts for, since they bring no key: an id (16 digits are hex, more are
-    /// decimal), or `demo` for the account of the first start. Whoever reaches the port is trusted.
+    /// The account for which every Locktopus client acts, since these clients send no key: an id (16 digits are hex,
+    /// more are decimal), or `demo` for the account of the first start. Every client that reaches the port is trusted.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
     locktopus_account: Option<LocktopusAccount>,
-    /// Let in web pages of this origin on the port for Locktopus clients, besides those of its own address; can be given
-    /// more than once.
+    /// Accept web pages of this origin on the port for Locktopus clients, besides those of its own address; may be
+    /// repeated.
     #[arg(
         long,
         env = "HOLDFAST_LOCKTOPUS_ORIGIN",
@@ -66,7 +67,7 @@ struct Args {
     tls: TlsArgs,
     #[command(flatten)]
     signing: SigningArgs,
-    /// Listen on an address that other machines reach although nothing is encrypted.
+    /// Listen on an address that other machines can reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
     #[command(flatten)]
@@ -92,7 +93,7 @@ fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOp
     options
 }
 
-/// Runs until `shutdown` ends.
+/// Runs until `shutdown` completes.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let metrics = args.telemetry.init("holdfast-standalone", env!("CARGO_PKG_VERSION"))?;
     let tls = args.tls.load()?;
@@ -164,8 +165,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     }
 }
 
-/// The first start calls the service as any client does; behind TLS over a port of its own on this machine, since the
-/// certificate is for those who call from elsewhere.
+/// Runs the first start's calls to the service, like any client. With TLS it uses a separate local port, since the
+/// certificate is for clients on other machines.
 async fn first_start(secrets: &Secrets, doors: &ServerOptions, url: &str) -> Result<String> {
     if doors.tls.is_none() {
         return Ok(secrets.first_start(url).await?);
@@ -182,7 +183,7 @@ async fn first_start(secrets: &Secrets, doors: &ServerOptions, url: &str) -> Res
     Ok(welcome?)
 }
 
-/// Waits until it is told to stop.
+/// Waits until the program is asked to stop.
 ///
 /// # Errors
 /// When the store fails first.
@@ -197,7 +198,7 @@ async fn wait_stopped(node: &Node, shutdown: impl Future<Output = ()>) -> Result
     }
 }
 
-/// The port for Locktopus clients, when there is to be one.
+/// Binds the port for Locktopus clients, if enabled.
 async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusOptions)>> {
     let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
     check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
@@ -205,8 +206,8 @@ async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(
     Ok(Some((bind(listen).await?, options)))
 }
 
-/// Waits until the service is ready. That takes as long as the shards have entries to apply again, so it never gives up:
-/// a process that ended here would begin anew at its next start.
+/// Waits until the service is ready. That takes as long as the shards need to reapply their entries, so it never times
+/// out: a process that exited here would start from the beginning again.
 async fn wait_ready(look: impl Fn() -> Result<(), String>, node_lacks: impl Fn() -> Option<String>) {
     let mut say_at = Instant::now() + READY_WARNING_INTERVAL;
     while let Err(reason) = look() {
@@ -234,7 +235,7 @@ mod tests {
         };
         wait_ready(look, node_lacks).await;
         assert!(began.elapsed() >= replay);
-        // The log says once a minute what is missing.
+        // The log reports once a minute what is missing.
         assert_eq!(asked.get(), 4);
     }
 }

@@ -10,8 +10,8 @@ const DEFAULT_MEMORY_PERCENT: u64 = 70;
 /// Flags about the memory limit.
 #[derive(Debug, Clone, Args)]
 pub struct MemoryArgs {
-    /// Memory for what all accounts keep on this node, as 4GiB. From 80 % of it on accounts that have more than an equal
-    /// share get nothing new, and nobody does once it is used up [default: 70 % of the machine's or the cgroup's].
+    /// Memory for the data of all accounts on this node, as 4GiB. From 80 % on, accounts with more than an equal share
+    /// get nothing new; when it is used up, no account does [default: 70 % of the machine's or the cgroup's].
     #[arg(long, env = "HOLDFAST_MEMORY_LIMIT", value_name = "SIZE")]
     memory_limit: Option<ByteSize>,
 }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 /// Flags about stopping.
 #[derive(Debug, Clone, Args)]
 pub struct ShutdownArgs {
-    /// Stop when standard input closes, which it does when the parent process ends in whatever way.
+    /// Stop when standard input closes, which happens when the parent process ends for whatever reason.
     #[arg(long, env = "HOLDFAST_EXIT_WITH_PARENT")]
     pub exit_with_parent: bool,
 }

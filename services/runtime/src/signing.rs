@@ -9,7 +9,7 @@ use holdfast_auth::KeyRotation;
 /// for every gateway of a cluster.
 #[derive(Debug, Clone, Args)]
 pub struct SigningArgs {
-    /// Seconds for which a key signs tokens and grants; for as long again its signatures are good.
+    /// Seconds for which a key signs tokens and grants; its signatures remain valid for as long again.
     #[arg(
         long,
         env = "HOLDFAST_SIGNING_KEY_SECONDS",
@@ -18,7 +18,7 @@ pub struct SigningArgs {
         value_parser = clap::value_parser!(u64).range(1..=31_536_000)
     )]
     pub signing_key_seconds: u64,
-    /// Another number makes other keys: all tokens and grants that were signed before are void at once.
+    /// Another number makes other keys: all tokens and grants signed before become void at once.
     #[arg(long, env = "HOLDFAST_SIGNING_KEY_GENERATION", default_value_t = 0, value_name = "NUMBER")]
     pub signing_key_generation: u32,
 }

@@ -8,10 +8,10 @@ use holdfast_telemetry::{
 /// Flags about logging.
 #[derive(Debug, Clone, Args)]
 pub struct TelemetryArgs {
-    /// How log lines look: text or json.
+    /// The format of log lines: text or json.
     #[arg(long, env = "HOLDFAST_LOG_FORMAT", default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// What is logged: a level (error, warn, info, debug, trace) or directives such as holdfast_node=debug.
+    /// The log level (error, warn, info, debug, trace), or directives such as holdfast_node=debug.
     #[arg(long, env = "HOLDFAST_LOG", default_value = "info,openraft=error")]
     pub log: String,
     /// Export traces to a collector that speaks OTLP over HTTP, like http://127.0.0.1:4318; not exported when absent.

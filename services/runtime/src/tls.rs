@@ -8,15 +8,15 @@ use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, ServerTls, TlsError};
 /// Flags about TLS for clients.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TlsArgs {
-    /// Certificate in PEM, with those between it and its authority: callers then use https. It is read again when it
-    /// changes.
+    /// Certificate in PEM, with the intermediate certificates up to its authority: clients then use https. The process
+    /// reloads it when it changes.
     #[arg(long, env = "HOLDFAST_TLS_CERT_FILE", value_name = "FILE", requires = "tls_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     /// Private key of the certificate, in PEM.
     #[arg(long, env = "HOLDFAST_TLS_KEY_FILE", value_name = "FILE", requires = "tls_cert_file")]
     pub tls_key_file: Option<PathBuf>,
-    /// Authorities in PEM: only callers with a certificate that one of them signed may connect. They need a key or token
-    /// all the same.
+    /// Authorities in PEM: only clients with a certificate signed by one of them may connect. They still need a key or
+    /// token.
     #[arg(long, env = "HOLDFAST_TLS_CLIENT_CA_FILE", value_name = "FILE", requires = "tls_cert_file")]
     pub tls_client_ca_file: Option<PathBuf>,
 }
@@ -24,8 +24,8 @@ pub struct TlsArgs {
 /// Flags about TLS between the processes of a cluster. All of them use it, or none.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ClusterTlsArgs {
-    /// Certificate of this process in PEM, for the host that the cluster config names: nodes and gateways then show one
-    /// another who they are. It is read again when it changes.
+    /// Certificate of this process in PEM, for the host that the cluster config names: nodes and gateways then
+    /// authenticate each other. The process reloads it when it changes.
     #[arg(
         long,
         env = "HOLDFAST_CLUSTER_TLS_CERT_FILE",

@@ -1,4 +1,4 @@
-//! One child process: started, watched, told to stop.
+//! One child process: starts, supervises and stops it.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use super::log::ProcessLog;
 
-/// How long the last lines of a process may take to come.
+/// Timeout for the last lines of a process.
 const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a child is told.
+/// A command to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildCommand {
     Run,
@@ -24,10 +24,10 @@ pub(super) enum ChildCommand {
     Kill,
 }
 
-/// A child process. It ends at the latest with this program, whatever ends that.
+/// A child process. It ends at the latest with this program, for whatever reason that ends.
 pub(super) struct Child {
     pub(super) name: String,
-    /// Where it answers `/readyz`.
+    /// The address of its `/readyz`.
     pub(super) address: String,
     command: watch::Sender<ChildCommand>,
     has_ended: watch::Receiver<bool>,
@@ -44,7 +44,7 @@ impl Child {
     ) -> Result<Self> {
         let process = Command::new(program)
             .args(arguments)
-            // The other end of this pipe is never written to. The system closes it when this program ends, also by
+            // The other end of this pipe is never written to. The system closes it when this program ends, even by
             // SIGKILL, and the child then stops.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -64,7 +64,7 @@ impl Child {
         Ok(Self { name: name.to_owned(), address: address.to_owned(), command, has_ended })
     }
 
-    /// Tells it something; nothing when it has ended.
+    /// Sends a command; does nothing if the child has ended.
     pub(super) fn send_command(&self, order: ChildCommand) {
         self.command.send_replace(order);
     }
@@ -80,7 +80,7 @@ impl Child {
     }
 }
 
-/// Watches a process until it has ended and its last line is in the log.
+/// Supervises a process until it has ended and its last line is in the log.
 async fn supervise(name: &str, mut process: Process, mut orders: watch::Receiver<ChildCommand>, log: ProcessLog) {
     let stdin = process.stdin.take();
     let output = process.stdout.take().map(|output| tokio::spawn(log.clone().copy(output)));
@@ -92,7 +92,7 @@ async fn supervise(name: &str, mut process: Process, mut orders: watch::Receiver
                 ChildCommand::Run => {}
                 ChildCommand::Terminate => terminate(&process),
                 ChildCommand::Kill => {
-                    // It can only fail for a process that has just ended, which is waited for all the same.
+                    // This can fail only for a process that has just ended, and the wait covers that.
                     let _ = process.start_kill();
                     break process.wait().await;
                 }
@@ -101,14 +101,14 @@ async fn supervise(name: &str, mut process: Process, mut orders: watch::Receiver
     };
     drop(stdin);
     for copying in [output, errors].into_iter().flatten() {
-        // A process that it left behind may hold the pipe open.
+        // A process that the child left behind may hold the pipe open.
         let _ = timeout(LAST_LINES_TIMEOUT, copying).await;
     }
     let order = *orders.borrow();
     log.write_line(exit_report(name, order, status)).await;
 }
 
-/// Waits for the next order. Without anybody who gives orders the child is not wanted any more.
+/// Waits for the next command. If no sender is left, the child must stop.
 async fn next_command(orders: &mut watch::Receiver<ChildCommand>) -> ChildCommand {
     match orders.changed().await {
         Ok(()) => *orders.borrow_and_update(),
@@ -117,9 +117,9 @@ async fn next_command(orders: &mut watch::Receiver<ChildCommand>) -> ChildComman
 }
 
 fn terminate(process: &Process) {
-    // The id is that of the child until its end was seen, which has not happened while it is known here.
+    // The id belongs to the child until its end is observed, which has not happened yet.
     if let Some(pid) = process.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
-        // It can only fail for a process that has just ended, which shows at once.
+        // This can fail only for a process that has just ended, which is observed at once.
         let _ = kill_process(pid, Signal::TERM);
     }
 }

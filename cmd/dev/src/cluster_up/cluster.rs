@@ -12,7 +12,7 @@ use super::launch_plan::Plan;
 use super::log::Log;
 use super::signals::Signals;
 
-/// How long a process may take to stop before it is killed.
+/// Time for a process to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The processes of a cluster.
@@ -22,7 +22,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts all of them. They take everything by flags, with absolute paths.
+    /// Starts all processes. They get all settings as flags, with absolute paths.
     pub(super) fn start(plan: &Plan, secrets: &Secrets, log: &Log) -> Result<Self> {
         let config_file = plan.config_file();
         let cluster_secret_file = secrets.cluster_secret_file();
@@ -51,7 +51,7 @@ impl Cluster {
         Ok(Self { nodes, gateway })
     }
 
-    /// The nodes, then the gateway.
+    /// Returns the nodes, then the gateway.
     pub(super) fn all(&self) -> impl Iterator<Item = &Child> {
         self.nodes.iter().chain([&self.gateway])
     }
@@ -61,13 +61,13 @@ impl Cluster {
         join_all(self.nodes.iter().map(Child::ended)).await;
     }
 
-    /// Waits until nothing runs.
+    /// Waits until no process runs.
     pub(super) async fn ended(&self) {
         join_all(self.all().map(Child::ended)).await;
     }
 
-    /// Stops the gateway, so that nobody calls any more, then the nodes. What does not stop in time is killed, and
-    /// everything is at the next signal.
+    /// Stops the gateway first, so that no client calls any more, then the nodes. Processes that do not stop in time
+    /// are killed, as are all processes at the next signal.
     pub(super) async fn stop(&self, log: &Log, signals: &mut Signals) {
         let in_order = async {
             stop(std::slice::from_ref(&self.gateway), log).await;
@@ -82,7 +82,7 @@ impl Cluster {
     }
 }
 
-/// Stops some processes at the same time.
+/// Stops some processes concurrently.
 async fn stop(children: &[Child], log: &Log) {
     children.iter().for_each(|child| child.send_command(ChildCommand::Terminate));
     let ended = join_all(children.iter().map(Child::ended));

@@ -1,4 +1,4 @@
-//! What will be started, checked before anything is.
+//! The plan of processes to start, checked before any is started.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -51,13 +51,13 @@ impl Plan {
         })
     }
 
-    /// The names of all processes, the gateway last.
+    /// Returns the names of all processes, the gateway last.
     pub(super) fn names(&self) -> Vec<String> {
         let nodes = self.config.nodes.iter().map(|node| node.id.clone());
         nodes.chain(["gateway".to_owned()]).collect()
     }
 
-    /// Makes sure that every port is free, and chooses one for a gateway that may have any.
+    /// Checks that every port is free, and chooses one for a gateway with port 0.
     pub(super) fn reserve_ports(&mut self) -> Result<()> {
         let mut listeners = Vec::new();
         let mut problems = Vec::new();
@@ -83,12 +83,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Makes the directory with config and secrets, or finds them there.
+    /// Creates the directory with config and secrets, or loads them from it.
     pub(super) fn prepare(&self) -> Result<Secrets> {
         fs::create_dir_all(&self.dir).with_context(|| format!("can't make {}", self.dir.display()))?;
         let path = self.config_file();
         if !path.exists() {
-            // A crash must not leave half a config, which no later start would accept.
+            // A crash must not leave a partial config, which no later start would accept.
             let draft = self.dir.join(".cluster_config.json.new");
             fs::write(&draft, self.config.to_json())
                 .and_then(|()| fs::rename(&draft, &path))
@@ -102,7 +102,7 @@ impl Plan {
     }
 }
 
-/// The config of an existing cluster, which has to be the one asked for, or a new one.
+/// Returns the config of an existing cluster, which must match the arguments, or a new one.
 fn config_of(dir: &Path, args: &UpArgs) -> Result<ClusterConfig> {
     let wanted = topology::generate(args.nodes, args.base_port, topology::DEFAULT_SHARDS, None)?;
     let path = dir.join(CONFIG_FILE);

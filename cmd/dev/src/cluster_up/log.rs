@@ -1,4 +1,4 @@
-//! One log of several processes: every line with the name of its process in front.
+//! One log of several processes: every line starts with the name of its process.
 
 use std::io::{self, IsTerminal, Write};
 use std::thread;
@@ -9,13 +9,13 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Lines waiting to be written. When a slow terminal fills it, the children wait.
+/// Lines waiting to be written. If a slow terminal fills the buffer, the children wait.
 const MAX_WAITING_LINES: usize = 1_024;
-/// Longer lines are broken, so that no child can make this process grow.
+/// Longer lines are split, so that no child can exhaust this process's memory.
 const MAX_LINE_BYTES: u64 = 16 * 1024;
-/// How long what is left may take to be written at the end.
+/// Timeout for writing the remaining lines at the end.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a line of this program waits for a terminal that is stopped; then stopping the cluster matters more.
+/// How long a line of this program waits for a stopped terminal; after that, stopping the cluster takes priority.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 const OWN_NAME: &str = "dev";
 const COLOURS: [AnsiColor; 6] =
@@ -27,13 +27,13 @@ enum Line {
     Own(String),
 }
 
-/// Takes lines from everywhere. A cheap clone goes to each child.
+/// Accepts lines of all processes. Each child gets a clone, which is cheap.
 pub(super) struct Log {
     lines: mpsc::Sender<Line>,
     written: oneshot::Receiver<()>,
 }
 
-/// The part of the log that belongs to one process.
+/// The part of the log for one process.
 #[derive(Clone)]
 pub(super) struct ProcessLog {
     lines: mpsc::Sender<Line>,
@@ -41,36 +41,36 @@ pub(super) struct ProcessLog {
 }
 
 impl Log {
-    /// A log of the processes of these names.
+    /// Starts a log for processes with these names.
     pub(super) fn start(names: &[String]) -> Self {
         let (lines, waiting) = mpsc::channel(MAX_WAITING_LINES);
         let prefixes = Prefixes::new(names, colours_wanted());
-        // Writing to a terminal may block, which no worker of the runtime should.
+        // Writing to a terminal may block, which a worker of the runtime must not.
         let (all_written, written) = oneshot::channel();
         thread::spawn(move || {
             write_all(waiting, &prefixes);
-            // Nobody waits for it any more when the terminal took too long.
+            // The receiver may have timed out because of a slow terminal.
             let _ = all_written.send(());
         });
         Self { lines, written }
     }
 
-    /// The part of the process with that place among the names.
+    /// Returns the log of the process at this position in the names.
     pub(super) fn for_process(&self, process: usize) -> ProcessLog {
         ProcessLog { lines: self.lines.clone(), process }
     }
 
-    /// A line of this program itself.
+    /// Writes a line of this program itself.
     pub(super) async fn write_line(&self, text: String) {
         let _ = self.lines.send_timeout(Line::Own(text), WRITE_TIMEOUT).await;
     }
 
-    /// A text that is written as it is, to be copied.
+    /// Writes a text without a prefix, to be copied.
     pub(super) async fn write_plain(&self, text: String) {
         let _ = self.lines.send_timeout(Line::Plain(text), WRITE_TIMEOUT).await;
     }
 
-    /// Waits until all is written.
+    /// Waits until all lines are written.
     pub(super) async fn finish(self) {
         drop(self.lines);
         // The terminal may be stopped; the end must not wait for it.
@@ -79,12 +79,12 @@ impl Log {
 }
 
 impl ProcessLog {
-    /// A line about the process, by this program.
+    /// Writes a line of this program about the process.
     pub(super) async fn write_line(&self, text: String) {
         let _ = self.lines.send_timeout(Line::Own(text), WRITE_TIMEOUT).await;
     }
 
-    /// Copies everything that the process writes, until it closes its end.
+    /// Copies the output of the process until it closes its end.
     pub(super) async fn copy(self, output: impl AsyncRead + Unpin) {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
@@ -107,12 +107,12 @@ fn colours_wanted() -> bool {
 
 fn write_all(mut waiting: mpsc::Receiver<Line>, prefixes: &Prefixes) {
     while let Some(line) = waiting.blocking_recv() {
-        // When nobody reads the log the cluster goes on all the same; Ctrl-C still reaches it.
+        // If no process reads the log, the cluster continues; Ctrl-C still reaches it.
         let _ = writeln!(io::stdout().lock(), "{}", prefixes.prefixed(&line));
     }
 }
 
-/// What stands in front of the lines of each process.
+/// The prefixes of each process's lines.
 struct Prefixes {
     processes: Vec<String>,
     own: String,

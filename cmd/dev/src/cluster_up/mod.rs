@@ -1,6 +1,6 @@
-//! `dev cluster up`: nodes and a gateway as child processes, from an empty directory to a line that works.
+//! `dev cluster up`: runs nodes and a gateway as child processes, from an empty directory to a working command line.
 //!
-//! Nothing is started, and nothing written, before everything that can be checked beforehand was found right.
+//! It starts and writes nothing before all checks that are possible in advance have passed.
 
 mod child;
 mod cluster;
@@ -28,22 +28,22 @@ use signals::Signals;
 
 const DEFAULT_DATA_DIR: &str = "./data/cluster";
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
-/// How long everything may take to become ready.
+/// Time for all processes to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the first calls may be refused because shards are still choosing leaders.
+/// How long the first calls may fail because shards are still electing leaders.
 const FIRST_START_TIMEOUT: Duration = Duration::from_secs(30);
 const FIRST_START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Flags of `dev cluster up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// How many nodes the cluster has.
+    /// The number of nodes of the cluster.
     #[arg(long, env = "HOLDFAST_NODES", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(topology::MAX_NODES)))]
     pub(crate) nodes: u16,
-    /// Where config, secrets and the data of the nodes are kept; made when it is missing.
+    /// Directory of the config, the secrets and the nodes' data; created if it is missing.
     #[arg(long, env = "HOLDFAST_DATA_DIR", default_value = DEFAULT_DATA_DIR, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
-    /// Where the gateway listens; port 0 takes a free one.
+    /// The gateway's listen address; port 0 selects a free port.
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = DEFAULT_LISTEN, value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
     /// The port of nd_1 on 127.0.0.1; the other nodes take the ports after it.
@@ -78,7 +78,7 @@ async fn run_with_log(plan: &Plan, secrets: &Secrets, log: &Log, signals: &mut S
     result
 }
 
-/// Ends only when nothing is left to watch, or the cluster can't be brought up.
+/// Returns only when there is nothing left to watch, or the cluster can't be started.
 async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, log: &Log) -> Result<()> {
     let deadline = Instant::now() + READY_TIMEOUT;
     let http = reqwest::Client::builder().no_proxy().build().context("no HTTP client can be made")?;
@@ -87,7 +87,7 @@ async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, l
         readiness = becoming_ready => readiness,
         () = cluster.nodes_ended() => bail!("every node has ended; their lines above say why"),
     };
-    // The gateway comes last, and without some node it can serve all the same.
+    // The gateway comes last, and can serve even if a node is missing.
     match readiness.last() {
         Some(Readiness::Ready) => {}
         Some(Readiness::Ended) | None => bail!("the gateway has ended; its lines above say why"),
@@ -101,7 +101,7 @@ async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, l
     bail!("no process of the cluster is left; their lines above say why")
 }
 
-/// A command line that works against this cluster, with no more said than is needed.
+/// Returns a working command line for this cluster, with only the necessary settings.
 fn next_command(plan: &Plan, secrets: &Secrets) -> String {
     let mut command = String::new();
     if plan.listen.to_string() != DEFAULT_LISTEN {
@@ -114,8 +114,8 @@ fn next_command(plan: &Plan, secrets: &Secrets) -> String {
     command + &own + " seed-accounts"
 }
 
-/// Makes the demo account when that is still to be done. A gateway is ready when it reaches the accounts; the shards of
-/// namespaces and locks may take a moment longer.
+/// Creates the demo account if it does not exist yet. A gateway is ready when it reaches the accounts shard; the shards
+/// of namespaces and locks may take slightly longer.
 async fn first_start(secrets: &Secrets, url: &str, log: &Log) -> Result<String> {
     let deadline = Instant::now() + FIRST_START_TIMEOUT;
     loop {

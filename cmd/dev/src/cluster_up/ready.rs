@@ -1,4 +1,4 @@
-//! Waiting for a process to become ready.
+//! Waits for a process to become ready.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use super::log::Log;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often something is said while nothing changes.
+/// How often progress is reported while nothing changes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What came of waiting.
+/// The result of the wait.
 #[derive(Debug)]
 pub(super) enum Readiness {
     Ready,
-    /// The process is gone; the log says so.
+    /// The process has ended; the log contains the reason.
     Ended,
     /// It is not ready at the deadline, for this reason.
     TimedOut(String),
 }
 
-/// Waits until a process is ready, has ended, or is out of time, and says which.
+/// Waits until a process is ready or has ended, or the deadline passes.
 pub(super) async fn wait(http: &reqwest::Client, child: &Child, log: &Log, deadline: Instant) -> Readiness {
     let started = Instant::now();
     let readiness = tokio::select! {
@@ -55,7 +55,7 @@ async fn poll_until_ready(http: &reqwest::Client, child: &Child, log: &Log, dead
     }
 }
 
-/// Whether the process is ready; else why not, on one line.
+/// Checks whether the process is ready; the error is the reason, on one line.
 async fn probe(http: &reqwest::Client, url: &str) -> Result<(), String> {
     let response = http.get(url).timeout(ANSWER_TIMEOUT).send().await.map_err(|error| {
         let reason = if error.is_connect() { "does not listen yet" } else { "does not answer" };
@@ -66,7 +66,7 @@ async fn probe(http: &reqwest::Client, url: &str) -> Result<(), String> {
         return Ok(());
     }
     let text = response.text().await.unwrap_or_default();
-    // A gateway answers with a problem, a node with a line.
+    // A gateway responds with a problem document, a node with a line of text.
     let detail = serde_json::from_str::<Value>(&text).ok().and_then(|body| Some(body["detail"].as_str()?.to_owned()));
     let reason = detail.unwrap_or_else(|| text.lines().next().unwrap_or_default().to_owned());
     Err(if reason.is_empty() { format!("answers with status {}", status.as_u16()) } else { reason })

@@ -1,4 +1,4 @@
-//! When to stop.
+//! Signals that stop the cluster.
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -10,13 +10,13 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From now on they end nothing by themselves.
+    /// Starts to listen. From now on the signals do not end this process.
     pub(super) fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).context("can't listen for signals");
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the next one and names it.
+    /// Waits for the next signal and returns its name.
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "Ctrl-C",

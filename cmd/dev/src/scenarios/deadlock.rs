@@ -1,4 +1,4 @@
-//! Two who would wait for each other for ever.
+//! Two owners that would wait for each other forever.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Reading server-sent events.
+//! Reads server-sent events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::runner::{MAX_WAIT, ScenarioRunner};
 
-/// How long a stream may be open: longer than any scenario.
+/// Maximum time for which a stream is open: longer than any scenario.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One event.
@@ -44,7 +44,7 @@ impl EventReader {
         Ok(Self { bytes, partial: Vec::new(), lines: VecDeque::new() })
     }
 
-    /// The next event, which is shown.
+    /// Reads and prints the next event.
     pub(super) async fn next(&mut self, stage: &ScenarioRunner) -> Result<Event> {
         let event = tokio::time::timeout(MAX_WAIT, self.read()).await.context("no event came in time")??;
         stage.print_message(&format!("  event {} {}:", event.id, event.kind), &event.data)?;
@@ -54,7 +54,7 @@ impl EventReader {
         Ok(event)
     }
 
-    /// An event is a few lines `name: value`, up to an empty one. Lines that begin with a colon are comments.
+    /// Reads an event: a few lines `name: value`, up to an empty one. Lines that start with a colon are comments.
     async fn read(&mut self) -> Result<Event> {
         let mut event = Event { id: String::new(), kind: String::new(), data: Value::Null };
         loop {
@@ -63,7 +63,7 @@ impl EventReader {
                 Some(("id", value)) => value.clone_into(&mut event.id),
                 Some(("event", value)) => value.clone_into(&mut event.kind),
                 Some(("data", value)) => event.data = serde_json::from_str(value).context("an event's data is JSON")?,
-                // What has no data is no event: it only says how far the stream has come.
+                // A message without data is no event: it only reports the progress of the stream.
                 None if line.is_empty() && !event.data.is_null() => return Ok(event),
                 _ => {}
             }

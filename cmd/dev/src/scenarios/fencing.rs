@@ -1,4 +1,4 @@
-//! A store that refuses an owner who is late.
+//! A store that rejects a late owner.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::runner::{MAX_WAIT, ScenarioRunner};
 
-/// How long ann may have the lock.
+/// Time to live of ann's hold.
 const ANN_TTL_MS: u64 = 500;
 
-/// Something that is written to under the lock: a file server, a database. All that it has to do about locks is to
-/// remember the highest token that it has seen.
+/// A store that is written to under the lock, like a file server or a database. Its only support for locks is that it
+/// remembers the highest token.
 #[derive(Default)]
 struct Store {
     highest: u64,
@@ -19,7 +19,7 @@ struct Store {
 }
 
 impl Store {
-    /// Whether the write was accepted.
+    /// Writes the text; returns true if the write was accepted.
     fn write(&mut self, token: u64, text: &str) -> bool {
         if token < self.highest {
             return false;

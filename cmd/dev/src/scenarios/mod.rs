@@ -1,7 +1,7 @@
-//! `dev scenario-…`: one for each thing that the service does, told step by step as a tenant meets it.
+//! `dev scenario-…`: one scenario for each feature of the service, step by step, from a tenant's view.
 //!
-//! Every scenario has a namespace of its own, which is gone afterwards. What does not come out as it is told ends it with
-//! exit status 1.
+//! Every scenario uses a new namespace, which is deleted afterwards. An unexpected result ends the scenario with exit
+//! status 1.
 
 mod atomic_sets;
 mod deadlock;
@@ -23,18 +23,18 @@ use serde_json::json;
 
 use runner::ScenarioRunner;
 
-/// The account that a first start makes.
+/// The account that the first start creates.
 const DEMO_EMAIL: &str = "demo@example.com";
 
 /// Flags of the scenarios.
 #[derive(Debug, Args)]
 pub(crate) struct ScenarioArgs {
-    /// The account to act for, 16 digits are hex, more are decimal; the demo account of a first start when absent.
+    /// The account: 16 digits are hex, more are decimal; the demo account of the first start when absent.
     #[arg(long, env = "HOLDFAST_ACCOUNT", value_name = "ID")]
     account_id: Option<AccountId>,
 }
 
-/// Which one.
+/// The scenarios.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scenario {
     TreeLocks,
@@ -72,7 +72,7 @@ impl Scenario {
     }
 }
 
-/// Plays a scenario with a key and a namespace of its own, which are gone afterwards, however it ended.
+/// Runs a scenario with a new key and a new namespace, which are deleted afterwards in any case.
 pub(crate) async fn run(service: &ServiceArgs, args: &ScenarioArgs, scenario: Scenario) -> Result<()> {
     let operator = api::operator_client(service).await?;
     let account = match args.account_id {
@@ -109,7 +109,7 @@ async fn run_in_namespace(service: &ServiceArgs, operator: &Client, secret: Secr
     stage.print_step("Everything came out as told")
 }
 
-/// An earlier try may have deleted it, and its answer was lost.
+/// Ignores a missing object: an earlier attempt may have deleted it, and its response was lost.
 fn ignore_missing(deleted: Result<(), CallError>, code: &str) -> Result<()> {
     match deleted {
         Err(error) if error.has_code(code) => Ok(()),

@@ -1,4 +1,4 @@
-//! Readers and writers in one queue: first come, first served.
+//! Readers and writers in one FIFO queue.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Where a scenario takes place: who asks what, what came back, and whether it is what was told.
+//! Runs the calls of a scenario, prints requests and responses, and checks the results.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use tokio::task::JoinHandle;
 use super::events::EventReader;
 use super::socket::Socket;
 
-/// How long something may take that needs no more than a moment.
+/// Maximum wait for steps that normally take a moment.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long the actors hold what they take: longer than any scenario.
+/// Time to live of the actors' holds: longer than any scenario.
 const TTL_MS: u64 = 60_000;
-/// How long those wait who wait: shorter than a call may take.
+/// Wait of waiting requests: shorter than a call may take.
 const WAIT_MS: u64 = 10_000;
 
-/// A namespace, and a tenant who may do everything in it.
+/// A namespace, and a tenant with all permissions in it.
 pub(super) struct ScenarioRunner {
     format: Format,
     url: BaseUrl,
@@ -30,7 +30,7 @@ pub(super) struct ScenarioRunner {
     namespace: String,
 }
 
-/// Somebody who waits, while others act.
+/// A waiting call, while other actors continue.
 pub(super) struct PendingCall {
     call: String,
     answer: JoinHandle<Result<Value, CallError>>,
@@ -41,7 +41,7 @@ impl ScenarioRunner {
         Self { format: service.output, url: service.url.clone(), client, secret, namespace }
     }
 
-    /// Says what comes next, and why.
+    /// Prints the next step, and its reason.
     pub(super) fn print_step(&self, text: impl std::fmt::Display) -> Result<()> {
         match self.format {
             Format::Text => output::print(format_args!("\n# {text}")),
@@ -52,7 +52,7 @@ impl ScenarioRunner {
         }
     }
 
-    /// Shows what was said to the service or by it.
+    /// Prints a message to or from the service.
     pub(super) fn print_message(&self, who: &str, what: &Value) -> Result<()> {
         match self.format {
             Format::Text if what.is_null() => output::print(who),
@@ -61,7 +61,7 @@ impl ScenarioRunner {
         }
     }
 
-    /// States what was just seen, or ends the scenario when it is not so.
+    /// Prints an observed fact, or ends the scenario if it does not hold.
     pub(super) fn check(&self, holds: bool, what: impl std::fmt::Display) -> Result<()> {
         if !holds {
             bail!("not as told: {what}");
@@ -72,7 +72,7 @@ impl ScenarioRunner {
         }
     }
 
-    /// A call below the namespace, like `POST locks/report/acquire`. What it answers is shown.
+    /// Makes a call below the namespace, like `POST locks/report/acquire`, and prints the response.
     pub(super) async fn call(&self, call: &str, body: Value) -> Result<Value> {
         self.print_message(&self.full_call(call), &body)?;
         let answer = self.send(call, &body).await.with_context(|| call.to_owned())?;
@@ -80,7 +80,7 @@ impl ScenarioRunner {
         Ok(answer)
     }
 
-    /// A call that is to be refused with an error; its code.
+    /// Makes a call that must be rejected with an error; returns the error's code.
     pub(super) async fn call_expecting_error(&self, call: &str) -> Result<String> {
         self.print_message(&self.full_call(call), &Value::Null)?;
         match self.send(call, &Value::Null).await {
@@ -98,7 +98,7 @@ impl ScenarioRunner {
         self.call("POST lock-sets/acquire", acquire_body(who, claims, more)).await
     }
 
-    /// The same, by somebody who is ready to wait.
+    /// The same, for an owner that waits.
     pub(super) fn acquire_waiting(&self, who: &str, claims: &[(&str, &str)]) -> Result<PendingCall> {
         let call = "POST lock-sets/acquire";
         let body = acquire_body(who, claims, json!({"wait_ms": WAIT_MS}));
@@ -108,7 +108,7 @@ impl ScenarioRunner {
         Ok(PendingCall { call: format!("{who} waited"), answer })
     }
 
-    /// The answer for somebody who waited.
+    /// Waits for the grant of a waiting call; returns its token.
     pub(super) async fn await_grant(&self, waiting: PendingCall) -> Result<u64> {
         let answer = tokio::time::timeout(MAX_WAIT, waiting.answer).await.with_context(|| waiting.call.clone())?;
         let answer = answer.with_context(|| waiting.call.clone())?.with_context(|| waiting.call.clone())?;
@@ -116,14 +116,14 @@ impl ScenarioRunner {
         self.expect_granted(&answer, "the wait is over, the lock is granted")
     }
 
-    /// Ends what an owner holds of these paths.
+    /// Releases an owner's holds on these paths.
     pub(super) async fn release(&self, who: &str, paths: &[&str]) -> Result<()> {
         let resources: Vec<Value> = paths.iter().map(|path| json!({"path": segments(path)})).collect();
         let answer = self.call("POST lock-sets/release", json!({"process_id": who, "resources": resources})).await?;
         self.check(answer["released"] == true, format_args!("{who} has released it"))
     }
 
-    /// States that an answer is a grant; its token.
+    /// Checks that a response is a grant; returns its token.
     pub(super) fn expect_granted(&self, answer: &Value, why: &str) -> Result<u64> {
         let token = answer["fencing_token"].as_u64().filter(|_| answer["success"] == true);
         let Some(token) = token else { bail!("not as told ({why}): {answer}") };
@@ -131,13 +131,13 @@ impl ScenarioRunner {
         Ok(token)
     }
 
-    /// States that an answer is a refusal for that reason.
+    /// Checks that a response is a refusal for this reason.
     pub(super) fn expect_refused(&self, answer: &Value, code: &str, why: &str) -> Result<()> {
         let reason = answer["reason"]["code"].as_str().unwrap_or("no reason");
         self.check(answer["success"] == false && reason == code, format_args!("refused with {reason}: {why}"))
     }
 
-    /// Waits until so many requests wait for a path.
+    /// Waits until `count` requests wait for a path.
     pub(super) async fn wait_for_waiters(&self, path: &str, count: u64) -> Result<()> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
@@ -153,7 +153,7 @@ impl ScenarioRunner {
         }
     }
 
-    /// Opens a stream of events, after the event of this id when one is given.
+    /// Opens a stream of events, after the event with this id if one is given.
     pub(super) async fn events(&self, query: &str, last_event_id: Option<&str>) -> Result<EventReader> {
         let path = self.path(&format!("events{query}"));
         let header = last_event_id.map(|id| json!({"Last-Event-ID": id})).unwrap_or(Value::Null);
@@ -187,7 +187,7 @@ impl ScenarioRunner {
     }
 }
 
-/// The segments of a path like `shop/orders`; of the empty text none, which is the whole namespace.
+/// Returns the segments of a path like `shop/orders`. The empty text has none, and means the whole namespace.
 pub(super) fn segments(path: &str) -> Vec<&str> {
     path.split('/').filter(|segment| !segment.is_empty()).collect()
 }
@@ -202,7 +202,7 @@ fn acquire_body(who: &str, claims: &[(&str, &str)], more: Value) -> Value {
     body
 }
 
-/// What matters of an answer. Of a lock that is its state, and of somebody who holds or waits the name.
+/// Returns the relevant fields of a response: of a lock its state, of a holder or waiter its name.
 fn brief(answer: &Value) -> Value {
     let Value::Object(members) = answer else { return answer.clone() };
     let mut short = members.clone();
@@ -234,7 +234,7 @@ fn brief_lock(lock: &Value) -> Value {
     short
 }
 
-/// The members of these names that are there.
+/// Returns the existing members with these names.
 fn pick(whole: &Value, names: &[&str]) -> Value {
     let kept = names.iter().filter_map(|name| Some(((*name).to_owned(), whole.get(name)?.clone())));
     Value::Object(kept.collect())

@@ -1,4 +1,4 @@
-//! A session whose program dies: everything that it held is free soon after.
+//! A session whose program dies: its locks are free soon after.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::runner::ScenarioRunner;
 
-/// How long the session lives without a sign of life.
+/// How long the session lives without keep-alives.
 const SESSION_TTL_MS: u64 = 2_000;
 
 pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {

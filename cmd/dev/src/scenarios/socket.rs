@@ -1,4 +1,4 @@
-//! The session protocol over a WebSocket: a JSON message a frame.
+//! The session protocol over a WebSocket: one JSON message per frame.
 
 use anyhow::{Context, Result, bail};
 use futures::{SinkExt, StreamExt};
@@ -11,7 +11,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use super::runner::{MAX_WAIT, ScenarioRunner};
 
-/// A connection. Every message to the service has a number, which rises.
+/// A connection. Messages to the service carry ascending numbers.
 pub(super) struct Socket<'a> {
     runner: &'a ScenarioRunner,
     stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
@@ -19,7 +19,7 @@ pub(super) struct Socket<'a> {
 }
 
 impl<'a> Socket<'a> {
-    /// `url` is that of the REST call.
+    /// Opens a connection; `url` is that of the REST call.
     pub(super) async fn open(runner: &'a ScenarioRunner, url: &str, secret: &Secret) -> Result<Self> {
         let mut request =
             url.replacen("http", "ws", 1).into_client_request().context("the address of the WebSocket")?;
@@ -45,7 +45,7 @@ impl<'a> Socket<'a> {
         self.stream.send(Message::text(message.to_string())).await.context("sending on the WebSocket")
     }
 
-    /// The next message, which must be of this type.
+    /// Returns the next message, which must be of this type.
     pub(super) async fn expect_message(&mut self, kind: &str) -> Result<Value> {
         loop {
             let frame =

@@ -1,4 +1,4 @@
-//! A watcher that loses its connection and misses nothing.
+//! A watcher that loses its connection and misses no event.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -17,9 +17,9 @@ use super::supervisor;
 use crate::output::Format;
 use crate::signals::{Signals, is_sent_by_terminals};
 
-/// The command is told to stop when that part of the time to live is left.
+/// The command is asked to stop when this fraction of the time to live is left.
 const STOP_MARGIN_DIVISOR: u32 = 3;
-/// How long the command gets to stop when the lock was taken away without a warning.
+/// Time for the command to stop after the lock was lost without warning.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 const SIGNAL_EXIT_BASE: i32 = 128;
 
@@ -27,8 +27,8 @@ const SIGNAL_EXIT_BASE: i32 = 128;
 pub(super) struct SupervisedChild {
     child: Child,
     pid: Pid,
-    /// Whether the command leads a process group. At a terminal it shares this program's, so that it can read there and
-    /// Ctrl-Z stops both.
+    /// Whether the command leads a process group. At a terminal it shares this program's group, so that it can read
+    /// from the terminal and Ctrl-Z stops both.
     leads_group: bool,
 }
 
@@ -36,9 +36,9 @@ pub(super) struct SupervisedChild {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopPhase {
     Running,
-    /// It was told to stop. It is killed when the hold ends.
+    /// It was asked to stop. It is killed when the hold ends.
     Told,
-    /// It was told to stop, and is killed then.
+    /// It was asked to stop, and is killed at this instant.
     KillAt(Instant),
     Killed,
 }
@@ -59,8 +59,8 @@ impl SupervisedChild {
         Ok(Self { child, pid, leads_group })
     }
 
-    /// Waits for the end of the command. Signals are passed on to it; it is told to stop before the lock can be lost,
-    /// and killed when it does not.
+    /// Waits for the end of the command. Forwards signals to it, asks it to stop before the lock can be lost, and kills
+    /// it if it does not stop.
     pub(super) async fn run(
         mut self,
         format: Format,
@@ -88,13 +88,13 @@ impl SupervisedChild {
                     _ => {
                         format.info(format_args!("the lock is lost: {reason}; stopping the command"));
                         self.signal(Signal::TERM);
-                        // Whoever could not be reached in time was told nothing before, since this process was stopped.
+                        // After a suspension of this process, the command could not be asked to stop in time.
                         let now = Instant::now();
                         stage = if now >= deadline { self.kill() } else { StopPhase::KillAt(now + STOP_TIMEOUT) };
                     }
                 },
                 () = maybe_sleep_until(Some(stop_at)), if stage == StopPhase::Running => {
-                    // The deadline may have moved on while this slept.
+                    // The deadline may have advanced during the sleep.
                     let left = Instant::from_std(guard.deadline()).saturating_duration_since(Instant::now());
                     if left <= ttl / STOP_MARGIN_DIVISOR {
                         format.info(format_args!("no gateway answers, and the lock may be lost in {left:.1?}: \
@@ -117,9 +117,10 @@ impl SupervisedChild {
         StopPhase::Killed
     }
 
-    /// To the whole group of the command, if it leads one. Until its end was waited for the number is its own.
+    /// Signals the command, or its whole group if it leads one. The id belongs to the command until its end was
+    /// awaited.
     fn signal(&self, signal: Signal) {
-        // It can only fail for what has just ended, which shows at once.
+        // This can fail only for a process that has just ended, which is observed at once.
         let _ = if self.leads_group { kill_process_group(self.pid, signal) } else { kill_process(self.pid, signal) };
     }
 }
@@ -131,7 +132,7 @@ async fn kill_due(stage: StopPhase) {
     }
 }
 
-/// The exit status as shells have it.
+/// Returns the exit status as shells report it.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| SIGNAL_EXIT_BASE + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)

@@ -1,4 +1,4 @@
-//! A lock that is taken for a time, without a command that keeps it.
+//! A lock that is acquired for a time, without a command that keeps it alive.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use crate::render;
 use crate::settings::Settings;
 use crate::signals::Signals;
 
-/// The first call of a wait, after which it is said who is in the way.
+/// Duration of the first poll of a wait, after which the blockers are printed.
 const FIRST_LONG_POLL: Duration = Duration::from_millis(50);
-/// Any other one; between two of them the place is kept.
+/// Duration of any later poll; the request stays queued between two polls.
 const LONG_POLL: Duration = Duration::from_secs(2);
-/// The longest wait that the service takes.
+/// The longest wait that the service accepts.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 /// How long a call may take beyond its wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// After a call that was not answered, before the next one.
+/// Delay before the next call after one without a response.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(settings: &Settings, args: &LockArgs) -> Result<u8> {
@@ -94,12 +94,12 @@ fn request(settings: &Settings, args: &LockArgs, owner: &str) -> Result<AcquireL
     })
 }
 
-/// One call after the other, until the lock is got or will not be.
+/// Repeats the call until the lock is granted or refused.
 struct Wait<'a> {
     settings: &'a Settings,
     args: &'a LockArgs,
     request: AcquireLockRequest,
-    /// Whether the service keeps a place in the queue, also between two calls.
+    /// Whether the request is queued, also between two calls.
     is_queued: bool,
 }
 
@@ -109,18 +109,18 @@ enum AcquireResult {
 }
 
 impl Wait<'_> {
-    /// Waits for the lock, and says where the wait stands.
+    /// Waits for the lock, and reports the progress of the wait.
     async fn run(&mut self) -> Result<AcquireResult> {
         let deadline = self.args.wait.map(|wait| Instant::now() + wait);
         let mut waiting = WaitProgress::new(self.settings.format, self.args.lock.path());
         let (mut complained, mut poll_for) = (false, FIRST_LONG_POLL);
         loop {
             let left = deadline.map_or(MAX_WAIT, |deadline| deadline.saturating_duration_since(Instant::now()));
-            // The last call is bounded by the wait itself, and then says that it ended.
+            // The last call is limited by the wait itself, and reports its end.
             let poll = (left > poll_for).then_some(poll_for);
             let answer = match self.try_acquire(left, poll).await {
                 Ok(answer) => answer,
-                // The same call may be made again: it then finds what the first one did.
+                // The same call may be repeated: it then finds the effect of the first one.
                 Err(error) if is_transient(&error) || error.code() == Some("DEADLINE_EXCEEDED") => {
                     if left.is_zero() {
                         return Ok(AcquireResult::NotLocked(error, None));
@@ -138,7 +138,7 @@ impl Wait<'_> {
             self.is_queued = !answer.success && reason.code() == Code::Queued;
             match answer.fencing_token.filter(|_| answer.success) {
                 Some(token) if left.is_zero() => return Ok(AcquireResult::Locked(token, answer)),
-                // Granted while nobody listened, it may have begun long before: it counts from an extension.
+                // A grant without a listening call may have started long before: its time counts from an extension.
                 Some(token) => match self.extend(token).await? {
                     Some(answer) => return Ok(AcquireResult::Locked(token, answer)),
                     None => self.settings.format.info("the lock ran out before it was heard of; queueing again"),
@@ -152,7 +152,7 @@ impl Wait<'_> {
         }
     }
 
-    /// One call, which waits for so long, or is answered earlier and keeps its place.
+    /// Makes one call. It waits for `wait`, or returns after `poll` while the request stays queued.
     async fn try_acquire(&self, wait: Duration, poll: Option<Duration>) -> Result<AcquireLockResponse, Error> {
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let asked = AcquireLockRequest { wait_ms: ms(wait), poll_ms: poll.map(ms), ..self.request.clone() };
@@ -166,8 +166,8 @@ impl Wait<'_> {
         Ok(Some(answer).filter(|answer| answer.success))
     }
 
-    /// Gives up. A call under way that is dropped leaves the queue; the place that is kept between two calls ends with
-    /// one more call that waits for a moment only.
+    /// Cancels the wait. A dropped call in flight leaves the queue; a request queued between two calls ends with one
+    /// more call with a short wait.
     async fn cancel(&self) -> Result<()> {
         if !self.is_queued {
             return Ok(());

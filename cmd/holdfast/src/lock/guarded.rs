@@ -1,4 +1,4 @@
-//! A lock that is held for as long as a command runs.
+//! A lock that is held while a command runs.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path as FilePath;
@@ -16,11 +16,11 @@ use crate::names::process_id;
 use crate::settings::Settings;
 use crate::signals::Signals;
 
-/// How long one search for a gateway takes before it is said that there is none.
+/// Time to search for a gateway before the program reports that none responds.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// It takes that long at least, however short the wait for the lock may be.
+/// Minimum of that time, however short the wait for the lock.
 const MIN_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
-/// What shells add to the number of a signal.
+/// The offset that shells add to a signal number.
 const SIGNAL_EXIT_BASE: u8 = 128;
 
 /// How the wait ended.
@@ -31,7 +31,7 @@ enum WaitResult {
 }
 
 pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, arguments: &[OsString]) -> Result<u8> {
-    // A variable that is meant for other calls does no harm here.
+    // A variable that is set for other calls does no harm here.
     if args.owner.is_some() && args.owner != std::env::var("HOLDFAST_OWNER").ok() {
         crate::exit_misused("--owner goes without a command only: a command's lock is its own");
     }
@@ -44,14 +44,14 @@ pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, a
     };
     let command = SupervisedChild::start(program, arguments, &guard, args.lock.path())?;
     let code = command.run(settings.format, &guard, args.ttl, &mut signals).await?;
-    // Frees the lock in the same step, and gives up in time where no gateway answers. The signal that ended the command
-    // may have been sent to both, and is not to end this too.
+    // Closing releases the lock in the same step, and ends in time if no gateway responds. The signal that ended the
+    // command may have reached both processes, and must not interrupt this.
     session.close().await;
     drop(guard);
     Ok(code)
 }
 
-/// Waits for the lock, on one session after the other should one end.
+/// Waits for the lock; opens another session if one ends.
 async fn wait(
     settings: &Settings,
     args: &LockArgs,
@@ -72,7 +72,7 @@ async fn wait(
         let locked = tokio::select! {
             locked = lock(settings, args, program, &session, deadline) => locked,
             signal = next_terminating_signal(signals) => {
-                // So that the place in the queue is free at once.
+                // So that the request leaves the queue at once.
                 close_session(&session, signals).await;
                 return Ok(WaitResult::Signalled(signal));
             }
@@ -91,7 +91,7 @@ async fn wait(
     }
 }
 
-/// Opens a session, and looks for a gateway for as long as the lock may be waited for.
+/// Opens a session; searches for a gateway for as long as the wait for the lock allows.
 async fn open(
     settings: &Settings,
     args: &LockArgs,
@@ -146,7 +146,7 @@ async fn lock_observed(lock: &RwLock, read: bool, waiting: &mut WaitProgress) ->
     }
 }
 
-/// Closes the session, which gives up in time where no gateway answers, or with the next signal.
+/// Closes the session; ends early if no gateway responds, or at the next signal.
 async fn close_session(session: &Session, signals: &mut Signals) {
     tokio::select! {
         _ = session.close() => {}
@@ -154,7 +154,7 @@ async fn close_session(session: &Session, signals: &mut Signals) {
     }
 }
 
-/// The next signal that ends a wait.
+/// Returns the next signal that ends a wait.
 pub(super) async fn next_terminating_signal(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;
@@ -168,13 +168,13 @@ pub(super) fn signal_exit_code(signal: Signal) -> u8 {
     SIGNAL_EXIT_BASE.saturating_add(u8::try_from(signal.as_raw()).unwrap_or_default())
 }
 
-/// The name of a program, short enough to be shown.
+/// Returns the name of a program, shortened for display.
 fn program_name(program: &OsStr) -> String {
     let name = FilePath::new(program).file_name().unwrap_or(program).to_string_lossy();
     name.chars().take(32).collect()
 }
 
-/// A moment, for ever without one.
+/// Sleeps until the instant, or forever without one.
 pub(super) async fn maybe_sleep_until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,

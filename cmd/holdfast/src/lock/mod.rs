@@ -18,7 +18,7 @@ use crate::names::LockName;
 use crate::output::Format;
 use crate::settings::Settings;
 
-/// Exit status when the lock was not got: "try again later".
+/// Exit status when the lock was not acquired: "try again later".
 const NOT_LOCKED: u8 = 75;
 
 /// Flags of `holdfast lock`.
@@ -29,23 +29,24 @@ pub(crate) struct LockArgs {
     /// Share the lock with other readers.
     #[arg(long)]
     read: bool,
-    /// For how long the lock outlives silence. With a command, which keeps it alive: 1 s to 10 min; the command is told
-    /// to stop when a third of it is left. Without a command the lock ends after it: 100 ms to 24 h.
+    /// How long the lock lives without keep-alives. With a command, which is kept alive: 1 s to 10 min; the command is
+    /// asked to stop when a third of it is left. Without a command the lock ends after it: 100 ms to 24 h.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration, value_name = "DURATION")]
     ttl: Duration,
-    /// How long to wait for the lock; without it, for ever. `0s` only tries.
+    /// How long to wait for the lock; forever when absent. `0s` does not wait.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     wait: Option<Duration>,
-    /// Who takes the lock, when it is taken without a command: 1 to 128 bytes. Whoever names the same owner has the
-    /// same lock. [default: one that nobody else has, which is printed]
+    /// The owner of a lock that is acquired without a command: 1 to 128 bytes. The same owner gets the same lock.
+    /// [default: a unique one, which is printed]
     #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME")]
     owner: Option<String>,
-    /// The command to run while holding the lock, after `--`. It finds the fencing token in HOLDFAST_FENCING_TOKEN.
+    /// The command to run while holding the lock, after `--`. Its variable HOLDFAST_FENCING_TOKEN contains the fencing
+    /// token.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Takes the lock, and with a command runs it.
+/// Acquires the lock, and runs the command, if any.
 pub(crate) async fn run(settings: &Settings, args: LockArgs) -> Result<ExitCode> {
     let code = match args.command.split_first() {
         Some((program, arguments)) => guarded::run(settings, &args, program, arguments).await?,
@@ -54,7 +55,7 @@ pub(crate) async fn run(settings: &Settings, args: LockArgs) -> Result<ExitCode>
     Ok(ExitCode::from(code))
 }
 
-/// Says why the lock was not got.
+/// Reports why the lock was not acquired.
 fn report_not_locked(format: Format, why: &Error) -> u8 {
     let code = match why {
         Error::TimedOut(_) => Some(Reason::TimedOut.code()),

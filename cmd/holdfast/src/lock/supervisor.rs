@@ -1,7 +1,7 @@
 //! A command that dies with this program.
 //!
-//! Whoever is killed in a way that nobody can catch cannot stop its command. So the command is started by a second copy
-//! of this program, which asks the system to do that, and then becomes the command.
+//! A process that is killed by an uncatchable signal can't stop its command. A second copy of this program therefore
+//! starts the command: it asks the system to kill it with its parent, and then becomes the command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -13,17 +13,17 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use crate::output::Format;
 
-/// What shells say of a command that is not there, or cannot be run.
+/// Exit status of shells for a command that does not exist, or can't be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
-/// Of one that was killed.
+/// Exit status of a killed command.
 const KILLED: u8 = 137;
-/// This very program, also when its file was replaced since.
+/// This very program, even if its file was replaced since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 /// The hidden subcommand.
 pub(crate) const SUBCOMMAND: &str = "run-on-leash";
 
-/// How the copy is called.
+/// Arguments of the copy.
 #[derive(Debug, Args)]
 pub(crate) struct SupervisorArgs {
     /// The process that the command dies with.
@@ -33,7 +33,8 @@ pub(crate) struct SupervisorArgs {
     command: Vec<OsString>,
 }
 
-/// What starts the command. Has to be spawned by a thread that lives as long as this process: the main one.
+/// Creates the process that starts the command. A thread that lives as long as this process must spawn it: the main
+/// thread.
 pub(super) fn supervised_command(program: &OsStr, arguments: &[OsString]) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(THIS_PROGRAM);
     let parent = Pid::as_raw(Some(getpid())).to_string();
@@ -41,7 +42,7 @@ pub(super) fn supervised_command(program: &OsStr, arguments: &[OsString]) -> tok
     command
 }
 
-/// Becomes the command. Returns only when that cannot be.
+/// Becomes the command. Returns only on failure.
 pub(crate) fn run(format: Format, args: &SupervisorArgs) -> ExitCode {
     let Some((program, arguments)) = args.command.split_first() else { return ExitCode::from(NOT_FOUND) };
     let error = match exec(args.parent, program, arguments) {
@@ -52,10 +53,10 @@ pub(crate) fn run(format: Format, args: &SupervisorArgs) -> ExitCode {
     ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
 }
 
-/// Returns without an error when the parent is gone already.
+/// Returns without an error if the parent has already ended.
 fn exec(parent: i32, program: &OsStr, arguments: &[OsString]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have died before that was said.
+    // The parent may have died before the system call.
     if Pid::as_raw(getppid()) != parent {
         return Ok(());
     }

@@ -1,11 +1,11 @@
-//! What somebody who waits is told.
+//! Progress reports of a wait.
 
 use holdfast_client::{Blocker, Path, WaitStatus};
 
 use crate::output::Format;
 use crate::render;
 
-/// Says who is in the way, since when, and the place in the queue, whenever that changes.
+/// Reports the blockers, since when they hold the lock, and the queue position, whenever these change.
 pub(super) struct WaitProgress {
     format: Format,
     path: Path,

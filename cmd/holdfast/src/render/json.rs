@@ -1,4 +1,4 @@
-//! The same fields as the service's REST answers.
+//! JSON output with the same fields as the service's REST responses.
 
 use holdfast_client::protocol::{self as v1, Mode, holder};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn holder(holder: &v1::Holder) -> Value {
     })
 }
 
-/// An acquire that was refused.
+/// Renders a refused acquire.
 pub(crate) fn refused(answer: &v1::AcquireLockResponse) -> Value {
     let reason = answer.reason.clone().unwrap_or_default();
     let blocker = |blocker: &v1::Blocker| {
@@ -102,7 +102,7 @@ pub(crate) fn namespace(namespace: &v1::Namespace) -> Value {
     })
 }
 
-/// With the secret when it is there.
+/// Renders a key, with the secret if it is present.
 pub(crate) fn api_key(key: &v1::ApiKey) -> Value {
     let mut shown = json!({
         "key_id": key.key_id,

@@ -1,4 +1,4 @@
-//! What the service says, for people and for programs.
+//! Renders the service's responses, for humans and for programs.
 
 pub(crate) mod json;
 
@@ -10,13 +10,13 @@ use prost_types::Timestamp;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// An instant as RFC 3339 has it, in UTC, to the second.
+/// Formats an instant as RFC 3339, in UTC, to the second.
 pub(crate) fn instant(at: SystemTime) -> String {
     let at = OffsetDateTime::from(at).replace_nanosecond(0);
     at.ok().and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default()
 }
 
-/// An instant of the protocol, with milliseconds.
+/// Formats a timestamp of the protocol, with milliseconds.
 pub(crate) fn timestamp(at: &Timestamp) -> Option<String> {
     let at = OffsetDateTime::from(SystemTime::try_from(*at).ok()?);
     let milliseconds = time::format_description::parse_borrowed::<2>(
@@ -25,7 +25,7 @@ pub(crate) fn timestamp(at: &Timestamp) -> Option<String> {
     at.format(&milliseconds.ok()?).ok()
 }
 
-/// The arguments that name a lock on this command line.
+/// Returns the command-line arguments that name a lock.
 pub(crate) fn as_arguments(path: &Path) -> String {
     match path.segments() {
         [name] => quoted(name),
@@ -34,7 +34,7 @@ pub(crate) fn as_arguments(path: &Path) -> String {
     }
 }
 
-/// As a shell reads it as one word.
+/// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:@%+,".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) && !word.starts_with('-') {
@@ -43,12 +43,12 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A path in a table.
+/// Formats a path for a table.
 pub(crate) fn path(segments: &[String]) -> String {
     Path::of(segments).to_string()
 }
 
-/// The name of a lock's state.
+/// Returns the name of a lock's state.
 pub(crate) fn state(lock: &Lock) -> &'static str {
     match lock.state() {
         lock::State::Unlocked => "UNLOCKED",
@@ -57,12 +57,12 @@ pub(crate) fn state(lock: &Lock) -> &'static str {
     }
 }
 
-/// All who hold it that the answer shows.
+/// Returns all holders in the response.
 pub(crate) fn holders(lock: &Lock) -> impl Iterator<Item = &Holder> {
     lock.write_lock_holder.iter().chain(&lock.read_lock_holders)
 }
 
-/// Who it is: process, and thread if there is one.
+/// Returns the name of a holder: its process, and the holder within the session if there is one.
 pub(crate) fn owner_name(holder: &Holder) -> String {
     match &holder.holder {
         Some(thread) => format!("{} ({thread})", holder.process_id),
@@ -70,7 +70,7 @@ pub(crate) fn owner_name(holder: &Holder) -> String {
     }
 }
 
-/// A lock with all its holders.
+/// Formats a lock with all its holders.
 pub(crate) fn lock(lock: &Lock) -> String {
     let mut lines = vec![format!("{} is {}", path(&lock.path), state(lock))];
     for holder in holders(lock) {
@@ -98,14 +98,14 @@ pub(crate) fn lock(lock: &Lock) -> String {
     lines.join("\n")
 }
 
-/// A session in one line.
+/// Formats a session as one line.
 pub(crate) fn session(session: &Session) -> String {
     let left = humantime::format_duration(Duration::from_millis(session.remaining_ms));
     let (id, process) = (&session.session_id, &session.process_id);
     format!("{id} of {process}: {} holds, {} waiting, {left} left", session.holds, session.waiting)
 }
 
-/// The name of an event's type.
+/// Returns the name of an event's type.
 pub(crate) fn event_type(event: &Event) -> &'static str {
     match event.r#type() {
         event::Type::Acquired => "ACQUIRED",
@@ -119,7 +119,7 @@ pub(crate) fn event_type(event: &Event) -> &'static str {
     }
 }
 
-/// An event in one line.
+/// Formats an event as one line.
 pub(crate) fn event(event: &Event) -> String {
     let at = event.at.as_ref().and_then(timestamp).unwrap_or_default();
     let mut line = format!("{} {at} {}", event.revision, event_type(event));
