@@ -22,8 +22,8 @@ const MIN_POLLING_TRANSITION: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pacing {
-    /// It waits in the service's queue and is notified. An owner renews after a third of its time to live, and ceases
-    /// to be the owner at the end of that time if no renewal was answered; the transition is its time to stop.
+    /// It waits in the service's queue and is notified. An owner renews after a third of its time to live. It ceases to
+    /// be the owner at the end of that time if no renewal was answered; the transition is its time to stop.
     Push,
     /// It polls at the times of [`ContendPeriod`](crate::ContendPeriod), for environments without waiting calls. An
     /// owner renews at the end of its time to live, so that a transition of at least 100 ms is needed. It ceases to be

@@ -12,8 +12,8 @@ const MAX_JITTER_MS: i64 = 1_000;
 /// How much earlier it may poll, in ms: its clock or the response may be late.
 const MIN_JITTER_MS: i64 = -200;
 
-/// Computes how long a contender waits until its next poll: the owner until the end of its time to live, any other
-/// contender until the end of the owner's transition plus a random time that spreads the polls.
+/// Computes how long a contender waits until its next poll. The owner waits until the end of its time to live; any
+/// other contender until the end of the owner's transition plus a random time that spreads the polls.
 ///
 /// ```
 /// use std::time::Duration;

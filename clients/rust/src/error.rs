@@ -279,7 +279,7 @@ impl fmt::Display for Reason {
 pub enum LossReason {
     /// The service reported that the session has expired.
     Expired,
-    /// An administrator deleted the hold.
+    /// The lock was forced open, which deleted the hold.
     Deleted,
     /// A reset of the namespace removed it.
     Reset,

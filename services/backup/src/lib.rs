@@ -1,6 +1,6 @@
 //! Backups as files: one for the state of each shard, and a manifest that ties them together.
 //!
-//! Purpose: write a backup so that it exists completely or not at all, and never use any part of a backup that is
+//! Purpose: write a backup so that it exists completely or not at all. Never use any part of a backup that is
 //! truncated, altered or of another version.
 //!
 //! Invariant: a directory has a manifest only when every file that it names is complete and on disk. The manifest

@@ -6,8 +6,8 @@ use crate::{Application, ClusterConfig, ConfigError, Shard};
 
 impl ClusterConfig {
     /// Checks that `next` may follow this config: it is valid, its version is higher, no replica id is reused for
-    /// another shard or node, the rules do not decrease, and every shard keeps its application and its keys. Nothing
-    /// moves keys between shards, so a changed bound would lose the data stored under them.
+    /// another shard or node, and the rules do not decrease. Every shard must keep its application and its keys:
+    /// nothing moves keys between shards, so a changed bound would lose the data stored under them.
     ///
     /// Locations in errors are those of `next`, or of this config for items missing there.
     ///

@@ -20,8 +20,8 @@ struct SeenIds<'a> {
 }
 
 impl ClusterConfig {
-    /// Checks that every key of every application has exactly one shard, that every shard has its replicas on different
-    /// known nodes, that no id repeats, and that addresses are dialable.
+    /// Checks that every key of every application has exactly one shard, and every shard its replicas on different
+    /// known nodes. Also checks that no id repeats, and that addresses are dialable.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for the first problem, with its location and the remedy.

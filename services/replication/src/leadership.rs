@@ -25,7 +25,7 @@ pub struct Leadership {
     pub clock: ShardClock,
 }
 
-/// The latest running clock observed from a leader, so that the clock does not fall back to the last entry when the
+/// The latest running clock observed from a leader. With it the clock does not fall back to the last entry when the
 /// leader changes after an idle period.
 ///
 /// Clocks of different leaders can't be compared: the clock of a leader that was cut off kept running while the shard

@@ -33,8 +33,8 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// A session in a namespace. Every lock belongs to a session. The client keeps it alive in the background, moves it to
-/// another gateway when one fails, and closes it when the last of its clones, locks and guards is dropped.
+/// A session in a namespace. Every lock belongs to a session. The client keeps it alive in the background and moves it
+/// to another gateway when one fails. It closes the session when the last of its clones, locks and guards is dropped.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

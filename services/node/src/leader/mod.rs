@@ -27,7 +27,7 @@ pub(crate) use subscriptions::SessionSubscriptions;
 /// Bits of an attempt number that count within its term: a hundred thousand calls per second for four months, and
 /// sixteen million terms. Holds store the number, so its size matters.
 const ATTEMPT_BITS: u32 = 40;
-/// The same while a node that still counts so may lead next.
+/// The same by rules 1, while a node that uses them may lead next.
 const ATTEMPT_BITS_OF_RULES_1: u32 = 32;
 
 /// Volatile state of one leadership.

@@ -74,9 +74,9 @@ impl AppendStream {
     }
 }
 
-/// Returns true if the append contains commands after the last entry of this log. Even a node with a nearly full disk
-/// accepts entries that a group needs to continue, and entries that it already has, which a new leader sends to probe
-/// the log.
+/// Returns true if the append contains commands after the last entry of this log. A node with a nearly full disk still
+/// accepts entries that a group needs to continue. It also accepts entries that it already has, which a new leader
+/// sends to probe the log.
 fn has_new_commands(request: &AppendEntriesRequest, last: Option<u64>) -> bool {
     let is_new = |entry: &&Entry| Some(entry.log_id().index()) > last;
     request.entries.iter().filter(is_new).any(|entry| matches!(entry.payload, EntryPayload::Normal(_)))
