@@ -12,7 +12,11 @@ const DRIVER: &str = "chromedriver";
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 /// Ends the driver, and with it the browser, when the input closes: that is when the tests end, in whatever way.
 const SUPERVISOR_SCRIPT: &str = r#""$@" & child=$!; cat >/dev/null; kill "$child" 2>/dev/null; wait "$child""#;
+const LOG: &str = "driver.log";
 const STARTED_MESSAGE: &str = "was started successfully on port ";
+/// It draws a port and takes it later; another program may have taken it by then.
+const PORT_TAKEN_MESSAGE: &str = "port not available";
+const MAX_STARTS: usize = 5;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A sandbox within a container needs rights that tests do not have; nothing but the console is opened.
@@ -41,21 +45,15 @@ impl Chromium {
         let driver = find_installed(DRIVER)?;
         let folder = scratch();
         fs::create_dir_all(&folder).expect("the scratch folder can be written");
-        let log = folder.join("driver.log");
-        let mut supervisor = Command::new("sh");
-        supervisor
-            .args(["-c", SUPERVISOR_SCRIPT, "keeper"])
-            .arg(driver)
-            .arg("--port=0")
-            .env("TMPDIR", &folder)
-            .env("HOME", &folder);
-        supervisor
-            .stdin(Stdio::piped())
-            .stdout(File::create(&log).expect("the log can be written"))
-            .stderr(Stdio::null());
-        let supervisor = supervisor.spawn().expect("there is a shell");
-        let port = wait_for_port(&log);
-        Some(Self { supervisor, port, folder, browser })
+        for _ in 0..MAX_STARTS {
+            let mut supervisor = supervise(&driver, &folder);
+            if let Some(port) = wait_for_port(&folder.join(LOG)) {
+                return Some(Self { supervisor, port, folder, browser });
+            }
+            drop(supervisor.stdin.take());
+            supervisor.wait().expect("it ends");
+        }
+        panic!("{DRIVER} found no free port in {MAX_STARTS} starts");
     }
 
     /// Opens a window of a browser that knows nothing yet.
@@ -83,12 +81,23 @@ fn find_installed(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-fn wait_for_port(log: &Path) -> u16 {
+/// Starts a driver that ends when this process does.
+fn supervise(driver: &Path, folder: &Path) -> Child {
+    let log = File::create(folder.join(LOG)).expect("the log can be written");
+    let mut supervisor = Command::new("sh");
+    supervisor.args(["-c", SUPERVISOR_SCRIPT, "keeper"]).arg(driver).arg("--port=0");
+    supervisor.env("TMPDIR", folder).env("HOME", folder);
+    supervisor.stdin(Stdio::piped()).stdout(log).stderr(Stdio::null());
+    supervisor.spawn().expect("there is a shell")
+}
+
+/// The port at which the driver listens; none when another program has taken it.
+fn wait_for_port(log: &Path) -> Option<u16> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
         let said = fs::read_to_string(log).unwrap_or_default();
         let port = said.split_once(STARTED_MESSAGE).and_then(|(_, rest)| rest.split_once('.')?.0.parse().ok());
-        if let Some(port) = port {
+        if port.is_some() || said.contains(PORT_TAKEN_MESSAGE) {
             return port;
         }
         assert!(Instant::now() < deadline, "{DRIVER} does not start: {said}");
