@@ -117,9 +117,10 @@ async fn a_command_too_large_for_the_wire_is_refused_and_harms_nothing() {
     let huge = command("x".repeat(2 * 1024 * 1024));
     let refused = propose_to(cluster.group(leader), leads.term, &huge).await;
     assert!(matches!(refused, Err(ProposeError::NotProposed(_))), "{refused:?}");
-    // Many that are just allowed, more than one message between nodes can carry, get through.
-    let large = command("x".repeat(1024 * 1024));
-    let answers = join_all((0..40).map(|_| propose_to(cluster.group(leader), leads.term, &large))).await;
+    // Many of several accounts that are just allowed, more than one message between nodes can carry, get through.
+    let large = |account| command(format!("{}{account}", "x".repeat(1024 * 1024 - 1)));
+    let large: Vec<_> = ('A'..).take(40).map(large).collect();
+    let answers = join_all(large.iter().map(|large| propose_to(cluster.group(leader), leads.term, large))).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     cluster.all_applied().await;
     assert!(cluster.running().all(|(_, node)| node.machine.len() == 40));
