@@ -163,7 +163,8 @@ impl ProposalQueue {
                 drop(state.queue.pop(0));
                 continue;
             }
-            let units = price(account, next.min_units).max(1);
+            // An estimate that is too high costs the account no more than one entry of the others.
+            let units = price(account, next.min_units).clamp(1, MAX_BATCH_UNITS);
             if !batch.has_room_for(next, units, 1) || !batch.admits(account) {
                 break;
             }
