@@ -1,15 +1,16 @@
 //! One replica of one shard: the node's handle to it.
 
+mod propose;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use holdfast_storage::ReplicaStore;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use openraft::async_runtime::watch::WatchReceiver;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::WallClock;
@@ -23,10 +24,10 @@ use crate::log_compaction::LogLimits;
 use crate::log_store::{LogStore, VotedTerm};
 use crate::membership;
 use crate::network::{MemberLocations, MemberLocationsReceiver, PeerConnections, RaftNetwork};
-use crate::proposal_queue::{Proposal, ProposalQueue, ProposalResult, ProposalState};
+use crate::proposal_queue::ProposalQueue;
 use crate::proposer::{self, HeaderSource, InFlightEntries, Proposer};
 use crate::rules::{GroupState, KnownRules};
-use crate::state_machine::{CommandCost, StateMachine};
+use crate::state_machine::StateMachine;
 use crate::state_machine_adapter::{AdapterHandle, StateMachineAdapter};
 use crate::timing::Timing;
 use crate::types::TypeConfig;
@@ -141,9 +142,8 @@ impl Group {
         let locations = watch::Sender::new(MemberLocations { configured: Arc::clone(&configured), known: configured });
         let (links, tracker) = (peer_connections.clone(), Arc::clone(&lease_tracker));
         let network = RaftNetwork::new(options.replica, locations.subscribe(), links, leadership.clone(), tracker);
-        let raft = Raft::new(options.replica, Arc::new(config), network, log, state_machine)
-            .await
-            .map_err(|error| stopped(error.to_string()))?;
+        let raft = Raft::new(options.replica, Arc::new(config), network, log, state_machine).await;
+        let raft = raft.map_err(|error| stopped(error.to_string()))?;
         let queue = Arc::new(ProposalQueue::new());
         let observed_clock = ObservedClock::new();
         let (relinquished_term, relinquished) = watch::channel(0);
@@ -151,14 +151,8 @@ impl Group {
         let tasks = TaskSet::new(TaskOwner::replica(&options.shard, options.replica));
         let leads = leadership::watch_leadership(raft.clone(), floor, term_start, relinquished, leadership_sender);
         tasks.spawn_essential("leadership", leads);
-        let proposer = Proposer::new(
-            raft.clone(),
-            Arc::clone(&queue),
-            Arc::downgrade(&machine),
-            leadership.clone(),
-            header_source,
-            in_flight,
-        );
+        let (lanes, prices) = (Arc::clone(&queue), Arc::downgrade(&machine));
+        let proposer = Proposer::new(raft.clone(), lanes, prices, leadership.clone(), header_source, in_flight);
         tasks.spawn_essential("proposer", proposer.run());
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
         if holds_back {
@@ -260,61 +254,6 @@ impl Group {
         self.inner.leadership.clone()
     }
 
-    /// Writes a command to the log and returns its reply, once its entry is durable on a quorum and applied here.
-    ///
-    /// # Errors
-    /// `NotLeader` and `NotProposed`: nothing was done. `Unknown`: it may have been applied, or may still be.
-    pub async fn propose(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
-        self.propose_as(None, term, command, deadline).await
-    }
-
-    /// As above, for commands of the leader itself, which take precedence over accounts' commands. Callers limit how
-    /// many they have in flight.
-    ///
-    /// # Errors
-    /// As [`Self::propose`].
-    pub async fn propose_own(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
-        self.propose_as(Some(0), term, command, deadline).await
-    }
-
-    async fn propose_as(
-        &self,
-        account: Option<u64>,
-        term: u64,
-        command: Bytes,
-        deadline: Instant,
-    ) -> Result<Bytes, ProposeError> {
-        if self.leadership().is_none_or(|leads| leads.term != term) {
-            return Err(self.not_leader().into());
-        }
-        if !self.has_quorum(term, self.timing().lease()) {
-            // Another replica may lead by now, or soon.
-            return Err(NotLeader { leader: None, term: 0 }.into());
-        }
-        if !self.has_disk_space() {
-            return Err(ProposeError::NotProposed(DISK_IS_FULL));
-        }
-        if command.len() > MAX_COMMAND_BYTES {
-            return Err(ProposeError::NotProposed("the command is too large"));
-        }
-        let cost = self.assess(&command)?;
-        let state = ProposalState::default();
-        let (reply, receiver) = oneshot::channel();
-        let proposal = Proposal { term, command, min_units: cost.units, state: state.clone(), reply };
-        self.inner.queue.push(account.unwrap_or(cost.account), proposal)?;
-        match self.wait_for_reply(term, receiver, deadline).await {
-            Ok(reply) => reply,
-            Err(reason) if state.cancel() => Err(ProposeError::NotProposed(reason)),
-            Err(reason) => Err(ProposeError::Unknown(reason)),
-        }
-    }
-
-    /// Checks whether every replica of the group can apply the command, and returns its cost.
-    fn assess(&self, command: &[u8]) -> Result<CommandCost, ProposeError> {
-        let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
-        machine.assess(self.rules(), command).map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
-    }
-
     /// Returns the rules of the next entry, as far as this replica knows.
     pub fn rules(&self) -> u16 {
         self.group_state().rules.unwrap_or(FIRST_RULES)
@@ -333,28 +272,6 @@ impl Group {
     /// Returns the rules that this program knows.
     pub(crate) fn known_rules(&self) -> KnownRules {
         self.inner.known_rules
-    }
-
-    /// Waits for the reply, or for a reason why none can come in time. A leader that is cut off would keep callers
-    /// waiting until their deadlines; it redirects them earlier, so that they find the leader of the majority.
-    async fn wait_for_reply(
-        &self,
-        term: u64,
-        mut receiver: oneshot::Receiver<ProposalResult>,
-        deadline: Instant,
-    ) -> Result<ProposalResult, &'static str> {
-        loop {
-            let look = deadline.min(Instant::now() + QUORUM_POLL_INTERVAL);
-            match timeout_at(look, &mut receiver).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(_)) => return Err("the replica is stopping"),
-                Err(_) if look == deadline => return Err("the deadline passed before the entry was committed"),
-                Err(_) if !self.has_recent_quorum(term) => {
-                    return Err("the leader has lost its quorum");
-                }
-                Err(_) => {}
-            }
-        }
     }
 
     /// Returns true if this leader has received acknowledgements from a quorum recently, even late ones: an overloaded

@@ -1,0 +1,89 @@
+//! Proposing a command: checks before it is queued, and the wait for its reply.
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::{DISK_IS_FULL, Group, MAX_COMMAND_BYTES, QUORUM_POLL_INTERVAL};
+use crate::error::{NotLeader, ProposeError};
+use crate::proposal_queue::{Proposal, ProposalResult, ProposalState};
+use crate::state_machine::CommandCost;
+
+impl Group {
+    /// Writes a command to the log and returns its reply, once its entry is durable on a quorum and applied here.
+    ///
+    /// # Errors
+    /// `NotLeader` and `NotProposed`: nothing was done. `Unknown`: it may have been applied, or may still be.
+    pub async fn propose(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
+        self.propose_as(None, term, command, deadline).await
+    }
+
+    /// As above, for commands of the leader itself, which take precedence over accounts' commands. Callers limit how
+    /// many they have in flight.
+    ///
+    /// # Errors
+    /// As [`Self::propose`].
+    pub async fn propose_own(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
+        self.propose_as(Some(0), term, command, deadline).await
+    }
+
+    async fn propose_as(
+        &self,
+        account: Option<u64>,
+        term: u64,
+        command: Bytes,
+        deadline: Instant,
+    ) -> Result<Bytes, ProposeError> {
+        if self.leadership().is_none_or(|leads| leads.term != term) {
+            return Err(self.not_leader().into());
+        }
+        if !self.has_quorum(term, self.timing().lease()) {
+            // Another replica may lead by now, or soon.
+            return Err(NotLeader { leader: None, term: 0 }.into());
+        }
+        if !self.has_disk_space() {
+            return Err(ProposeError::NotProposed(DISK_IS_FULL));
+        }
+        if command.len() > MAX_COMMAND_BYTES {
+            return Err(ProposeError::NotProposed("the command is too large"));
+        }
+        let cost = self.assess(&command)?;
+        let state = ProposalState::default();
+        let (reply, receiver) = oneshot::channel();
+        let proposal = Proposal { term, command, min_units: cost.units, state: state.clone(), reply };
+        self.inner.queue.push(account.unwrap_or(cost.account), proposal)?;
+        match self.wait_for_reply(term, receiver, deadline).await {
+            Ok(reply) => reply,
+            Err(reason) if state.cancel() => Err(ProposeError::NotProposed(reason)),
+            Err(reason) => Err(ProposeError::Unknown(reason)),
+        }
+    }
+
+    /// Checks whether every replica of the group can apply the command, and returns its cost.
+    fn assess(&self, command: &[u8]) -> Result<CommandCost, ProposeError> {
+        let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
+        machine.assess(self.rules(), command).map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
+    }
+
+    /// Waits for the reply, or for a reason why none can come in time. A leader that is cut off would keep callers
+    /// waiting until their deadlines; it redirects them earlier, so that they find the leader of the majority.
+    async fn wait_for_reply(
+        &self,
+        term: u64,
+        mut receiver: oneshot::Receiver<ProposalResult>,
+        deadline: Instant,
+    ) -> Result<ProposalResult, &'static str> {
+        loop {
+            let look = deadline.min(Instant::now() + QUORUM_POLL_INTERVAL);
+            match timeout_at(look, &mut receiver).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(_)) => return Err("the replica is stopping"),
+                Err(_) if look == deadline => return Err("the deadline passed before the entry was committed"),
+                Err(_) if !self.has_recent_quorum(term) => {
+                    return Err("the leader has lost its quorum");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
