@@ -18,7 +18,9 @@ const PROCESSES: usize = 6;
 const HOT_PATHS: usize = 2;
 const TTLS_MS: [u64; 6] = [100, 300, 800, 1_500, 3_000, 6_000];
 const TRANSITIONS_MS: [u64; 4] = [0, 0, 0, 400];
-const WAITS_MS: [u64; 6] = [0, 0, 200, 700, 2_000, 5_000];
+/// The longest wait in a queue.
+pub(super) const MAX_WAIT_MS: u64 = 5_000;
+const WAITS_MS: [u64; 6] = [0, 0, 200, 700, 2_000, MAX_WAIT_MS];
 /// What is held already need not wait.
 const RENEWAL_WAIT_MS: u64 = 100;
 const HOLDERS: [Option<&str>; 3] = [None, Some("h1"), Some("h2")];

@@ -190,9 +190,11 @@ impl Client {
     }
 }
 
+/// How long the operation may wait in a queue. The newest call for a request sets the end of its wait, so a call that
+/// waits may wait as long as any that joins it.
 fn wait_of(op: &Op) -> Duration {
     match op {
-        Op::Acquire(AcquireOp { wait_ms, .. }) => Duration::from_millis(*wait_ms),
+        Op::Acquire(AcquireOp { wait_ms: 1.., .. }) => Duration::from_millis(draw::MAX_WAIT_MS),
         _ => Duration::ZERO,
     }
 }
