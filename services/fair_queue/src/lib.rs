@@ -27,7 +27,7 @@ pub struct QueueLimits {
 pub enum Full {
     /// The lane is full.
     Lane,
-    /// The queue is full, and no other lane is larger than this one.
+    /// The queue is full, and larger lanes have too little to give.
     Queue,
 }
 
@@ -99,22 +99,13 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
     /// returned.
     ///
     /// # Errors
-    /// When the lane is full, or the queue is and no other lane is larger. The item is dropped.
+    /// When the lane is full, or the queue is and larger lanes have too little to give. The item is dropped, and no other.
     pub fn push(&mut self, key: K, size: usize, value: T) -> Result<Vec<T>, Full> {
         let own = self.lanes.get(&key).map_or(0, |lane| lane.size);
         if own + size > self.limits.lane {
             return Err(Full::Lane);
         }
-        let mut evicted = Vec::new();
-        while self.size + size > self.limits.total {
-            match self.by_size.last().copied() {
-                Some((largest, other)) if largest > own + size && other != key => {
-                    evicted.extend(self.pop_newest(other))
-                }
-                _ if evicted.is_empty() => return Err(Full::Queue),
-                _ => break,
-            }
-        }
+        let evicted = self.make_room(own, size)?;
         self.forget_idle_lanes();
         let now = self.now;
         let lane = self.lanes.entry(key).or_default();
@@ -153,6 +144,28 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
             self.now = self.latest_end;
         }
         Some(item.value)
+    }
+
+    /// Drops the newest items of the largest lanes until the queue has room for an item of a lane of size `own`. Drops none
+    /// when the lanes that stay larger than that one have too little to give.
+    fn make_room(&mut self, own: usize, size: usize) -> Result<Vec<T>, Full> {
+        let mut missing = (self.size + size).saturating_sub(self.limits.total);
+        for (lane, _) in self.by_size.iter().rev() {
+            let excess = lane.saturating_sub(own + size);
+            if missing == 0 || excess == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(excess);
+        }
+        if missing > 0 {
+            return Err(Full::Queue);
+        }
+        let mut evicted = Vec::new();
+        while self.size + size > self.limits.total {
+            let Some((_, largest)) = self.by_size.last().copied() else { break };
+            evicted.extend(self.pop_newest(largest));
+        }
+        Ok(evicted)
     }
 
     /// Drops the newest item of a lane.

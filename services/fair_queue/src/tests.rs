@@ -100,6 +100,18 @@ fn a_full_queue_makes_room_at_the_end_of_its_largest_lanes() {
 }
 
 #[test]
+fn no_lane_gives_way_when_that_makes_too_little_room() {
+    let mut queue = FairQueue::new(QueueLimits { total: 100, lane: 50 });
+    for (lane, items) in [(1, 42), (2, 29), (3, 29)] {
+        (0..items).for_each(|item| assert_eq!(queue.push(lane, 1, item), Ok(Vec::new())));
+    }
+    assert_eq!(queue.push(4, 40, 102), Err(Full::Queue), "lane 1 is larger by 2, and 40 are missing");
+    assert_eq!((queue.len(), queue.size), (100, 100));
+    assert_eq!(queue.push(4, 20, 103).unwrap().len(), 20);
+    assert_eq!((queue.len(), queue.size), (81, 100));
+}
+
+#[test]
 fn lanes_that_are_done_are_forgotten() {
     let mut queue: FairQueue<u32, u32> = FairQueue::new(LIMITS);
     for lane in 0..10_000 {
