@@ -326,7 +326,7 @@ impl StateMachine for ShardMachine {
 
     fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
         let command = decode(Rules(rules), command)?;
-        Ok(CommandCost { account: command.account().map_or(0, |account| account.0), units: command.min_units() })
+        Ok(CommandCost { account: command.account().map(|account| account.0), units: command.min_units() })
     }
 
     fn price(&self, account: u64, min_units: u64) -> u64 {

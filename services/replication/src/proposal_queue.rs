@@ -90,25 +90,26 @@ impl ProposalQueue {
         Self { state: Mutex::new(state), pushed: Notify::new() }
     }
 
-    /// Queues a command in its account's lane or, for account 0, ahead of all lanes. If the queue is full, a command of
+    /// Queues a command in its account's lane or, for the leader's own, ahead of all lanes. If the queue is full, a command of
     /// a smaller lane displaces the newest ones of larger lanes, which fail.
     ///
     /// # Errors
     /// `NotProposed`: the account or the shard has too much queued, or the replica is stopping.
-    pub(crate) fn push(&self, account: u64, proposal: Proposal) -> Result<(), ProposeError> {
+    pub(crate) fn push(&self, account: Option<u64>, proposal: Proposal) -> Result<(), ProposeError> {
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(ProposeError::NotProposed("the replica is stopping"));
         }
-        let pushed = if account == 0 {
-            if state.own.len() >= MAX_OWN_COMMANDS {
-                return Err(ProposeError::NotProposed(QUEUE_IS_FULL));
+        let pushed = match account {
+            Some(account) => {
+                let lane = if is_enabled(Mutation::OneLane) { u64::MAX } else { account };
+                state.queue.push(lane, proposal.command.len().max(MIN_COMMAND_BYTES), proposal)
             }
-            state.own.push_back(proposal);
-            Ok(Vec::new())
-        } else {
-            let lane = if is_enabled(Mutation::OneLane) { u64::MAX } else { account };
-            state.queue.push(lane, proposal.command.len().max(MIN_COMMAND_BYTES), proposal)
+            None if state.own.len() >= MAX_OWN_COMMANDS => Err(Full::Queue),
+            None => {
+                state.own.push_back(proposal);
+                Ok(Vec::new())
+            }
         };
         drop(state);
         self.pushed.notify_one();

@@ -123,9 +123,8 @@ impl Proposer {
                     if !is_open {
                         return;
                     }
-                    let machine = self.machine.upgrade();
-                    let price = |account, units| machine.as_ref().map_or(units, |machine| machine.price(account, units));
-                    self.propose(self.queue.take_batch(price)).await;
+                    let batch = self.take_batch();
+                    self.propose(batch).await;
                 }
                 changed = self.leadership.changed() => {
                     if changed.is_err() {
@@ -134,6 +133,12 @@ impl Proposer {
                 }
             }
         }
+    }
+
+    /// Takes the commands of the next entry. The state machine is held no longer than that.
+    fn take_batch(&self) -> Vec<Proposal> {
+        let machine = self.machine.upgrade();
+        self.queue.take_batch(|account, units| machine.as_ref().map_or(units, |machine| machine.price(account, units)))
     }
 
     /// Proposes a batch as one entry.

@@ -78,8 +78,8 @@ pub struct StateMachineError(pub String);
 /// A command's account and minimum cost, so that accounts share a shard fairly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandCost {
-    /// The account; 0 for the leader's own commands.
-    pub account: u64,
+    /// The account; none for the leader's own commands.
+    pub account: Option<u64>,
     /// Units of work.
     pub units: u64,
 }

@@ -120,11 +120,12 @@ impl ShardMachine {
             }
             let Some(command) = entry.remaining.next() else { break };
             entry.step = ApplyStep::Command(u32::try_from(entry.replies.len()).unwrap_or(u32::MAX));
-            let costs_of = if table.is_some() { command.account() } else { None };
-            let (min_units, before) = (command.min_units(), core.units());
+            // Only a leader forms entries.
+            let account = command.account().filter(|_| table.is_some());
+            let expected = account.map(|account| (account, command.min_units(), core.units()));
             let reply = apply_command(core, table.as_deref_mut(), &context, command, entry.encode_replies);
             entry.replies.push(reply);
-            costs.extend(costs_of.map(|account| (account, min_units, core.units() - before)));
+            costs.extend(expected.map(|(account, min_units, before)| (account, min_units, core.units() - before)));
             has_done_some = true;
         }
         if !costs.is_empty() {

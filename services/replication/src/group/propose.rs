@@ -15,7 +15,8 @@ impl Group {
     /// # Errors
     /// `NotLeader` and `NotProposed`: nothing was done. `Unknown`: it may have been applied, or may still be.
     pub async fn propose(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
-        self.propose_as(None, term, command, deadline).await
+        let cost = self.check(term, &command)?;
+        self.propose_at(cost, term, command, deadline).await
     }
 
     /// As above, for commands of the leader itself, which take precedence over accounts' commands. Callers limit how
@@ -24,16 +25,12 @@ impl Group {
     /// # Errors
     /// As [`Self::propose`].
     pub async fn propose_own(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
-        self.propose_as(Some(0), term, command, deadline).await
+        let cost = self.check(term, &command)?;
+        self.propose_at(CommandCost { account: None, ..cost }, term, command, deadline).await
     }
 
-    async fn propose_as(
-        &self,
-        account: Option<u64>,
-        term: u64,
-        command: Bytes,
-        deadline: Instant,
-    ) -> Result<Bytes, ProposeError> {
+    /// Checks whether this replica may propose the command and every replica of the group can apply it; returns its cost.
+    fn check(&self, term: u64, command: &Bytes) -> Result<CommandCost, ProposeError> {
         if self.leadership().is_none_or(|leads| leads.term != term) {
             return Err(self.not_leader().into());
         }
@@ -47,22 +44,26 @@ impl Group {
         if command.len() > MAX_COMMAND_BYTES {
             return Err(ProposeError::NotProposed("the command is too large"));
         }
-        let cost = self.assess(&command)?;
+        let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
+        machine.assess(self.rules(), command).map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
+    }
+
+    async fn propose_at(
+        &self,
+        cost: CommandCost,
+        term: u64,
+        command: Bytes,
+        deadline: Instant,
+    ) -> Result<Bytes, ProposeError> {
         let state = ProposalState::default();
         let (reply, receiver) = oneshot::channel();
         let proposal = Proposal { term, command, min_units: cost.units, state: state.clone(), reply };
-        self.inner.queue.push(account.unwrap_or(cost.account), proposal)?;
+        self.inner.queue.push(cost.account, proposal)?;
         match self.wait_for_reply(term, receiver, deadline).await {
             Ok(reply) => reply,
             Err(reason) if state.cancel() => Err(ProposeError::NotProposed(reason)),
             Err(reason) => Err(ProposeError::Unknown(reason)),
         }
-    }
-
-    /// Checks whether every replica of the group can apply the command, and returns its cost.
-    fn assess(&self, command: &[u8]) -> Result<CommandCost, ProposeError> {
-        let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
-        machine.assess(self.rules(), command).map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
     }
 
     /// Waits for the reply, or for a reason why none can come in time. A leader that is cut off would keep callers

@@ -21,7 +21,7 @@ struct Journal {
 
 impl StateMachine for Journal {
     fn assess(&self, _: u16, _: &[u8]) -> Result<CommandCost, StateMachineError> {
-        Ok(CommandCost { account: 0, units: 1 })
+        Ok(CommandCost { account: None, units: 1 })
     }
 
     fn price(&self, _: u64, min_units: u64) -> u64 {

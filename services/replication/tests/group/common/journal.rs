@@ -91,7 +91,7 @@ impl Journal {
 impl StateMachine for Journal {
     fn assess(&self, _: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
         // Whatever it ends with is its account.
-        let account = command.last().map_or(0, |last| u64::from(*last));
+        let account = command.last().map(|last| u64::from(*last));
         self.read(command).map(|()| CommandCost { account, units: COMMAND_UNITS })
     }
 
