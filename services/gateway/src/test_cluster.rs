@@ -35,7 +35,8 @@ impl TestCluster {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let config = ClusterConfig::generate(vec![("nd_1".to_owned(), address)], 1, 1).unwrap();
-        let acceptor = Acceptor::new(ServiceVerifier::new(&secret), Arc::default()).with(TestNode::new(&config));
+        let acceptor =
+            Acceptor::new(Arc::new(ServiceVerifier::new(&secret)), Arc::default()).with(TestNode::new(&config));
         serve_frames(listener, acceptor);
         let service = Gateway::start(GatewayOptions::new(config, secret, &operator, "gateway test")).unwrap();
         Self { service, operator: operator.reveal().expose().to_owned() }

@@ -9,12 +9,11 @@ use holdfast_proto::internal::{
     BackUpHead, BackUpPart, BackUpRequest, ConfigAnswer, GetConfigRequest, HandOverAnswer, HandOverRequest,
     SetConfigRequest,
 };
-use holdfast_replication::{BackupError, Credentials};
+use holdfast_replication::BackupError;
 use holdfast_supervise::spawn_temporary;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::node::NodeInner;
@@ -38,14 +37,6 @@ impl AdminServer {
         OperationsServiceServer::new(Self { shared }).max_decoding_message_size(MAX_CONFIG_BYTES)
     }
 
-    fn authorize(&self, metadata: &MetadataMap) -> Result<(), Status> {
-        let token = metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or("");
-        if self.shared.credentials.accepts(token) {
-            return Ok(());
-        }
-        Err(Status::unauthenticated("the call carries no service token of this cluster; do both have the same secret?"))
-    }
-
     fn replica(&self, id: u64) -> Result<Arc<Replica>, Status> {
         let unknown = || Status::not_found(format!("replica {id} is not on node {}", self.shared.node_id));
         self.shared.replica(id).ok_or_else(unknown)
@@ -62,7 +53,7 @@ impl OperationsService for AdminServer {
     type BackUpStream = ReceiverStream<Result<BackUpPart, Status>>;
 
     async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<ConfigAnswer>, Status> {
-        self.authorize(request.metadata())?;
+        self.shared.authorize(&request)?;
         let GetConfigRequest { known_version, hold_ms } = request.into_inner();
         let hold = Duration::from_millis(hold_ms.into()).min(MAX_LONG_POLL);
         let mut map = self.shared.map.subscribe();
@@ -75,7 +66,7 @@ impl OperationsService for AdminServer {
     }
 
     async fn set_config(&self, request: Request<SetConfigRequest>) -> Result<Response<ConfigAnswer>, Status> {
-        self.authorize(request.metadata())?;
+        self.shared.authorize(&request)?;
         let next = ClusterConfig::from_json(&request.into_inner().config)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let shared = Arc::clone(&self.shared);
@@ -87,7 +78,7 @@ impl OperationsService for AdminServer {
     }
 
     async fn hand_over(&self, request: Request<HandOverRequest>) -> Result<Response<HandOverAnswer>, Status> {
-        self.authorize(request.metadata())?;
+        self.shared.authorize(&request)?;
         let HandOverRequest { replica, to } = request.into_inner();
         let group = self.replica(replica)?.group.clone();
         let moving = spawn_temporary("operation", async move {
@@ -103,7 +94,7 @@ impl OperationsService for AdminServer {
     }
 
     async fn back_up(&self, request: Request<BackUpRequest>) -> Result<Response<Self::BackUpStream>, Status> {
-        self.authorize(request.metadata())?;
+        self.shared.authorize(&request)?;
         let replica = self.replica(request.into_inner().replica)?;
         let backup = replica.group.back_up().await.map_err(|error| match error {
             BackupError::NotLeader(_) => Status::failed_precondition(error.to_string()),

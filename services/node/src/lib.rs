@@ -15,7 +15,6 @@ mod admin_server;
 mod admission;
 mod call_handler;
 mod cost_estimates;
-mod credentials;
 mod error;
 mod failure;
 mod in_process;

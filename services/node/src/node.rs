@@ -7,21 +7,22 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::join_all;
-use holdfast_auth::{ClusterSecret, ServiceSigner, ServiceVerifier};
+use holdfast_auth::{ServiceSigner, ServiceVerifier};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_proto::internal::StatusAnswer;
-use holdfast_replication::{DialError, DialFn, GroupManager, GroupManagerOptions, KnownRules, PeerConfig};
-use holdfast_routing::{ConnectError, Dialer, Router, RoutingOptions, http_channel};
-use holdfast_rpc::{Acceptor, Callers, Calls, Responder};
+use holdfast_replication::{GroupManager, GroupManagerOptions, KnownRules, PeerConfig};
+use holdfast_routing::{Dialer, Router, RoutingOptions};
+use holdfast_rpc::{Acceptor, Callers, Calls, Identity, Responder};
 use holdfast_storage::{NodeStore, StorageError};
 use holdfast_supervise::{TaskOwner, TaskSet};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use tonic::service::Routes;
+use tonic::{Request, Status};
+use uuid::Uuid;
 
 use crate::admin_server::AdminServer;
 use crate::call_handler::NodeCalls;
-use crate::credentials::ServiceCredentials;
 use crate::error::NodeError;
 use crate::machine::ApplyObserver;
 use crate::memory::NodeMemory;
@@ -63,10 +64,9 @@ pub(crate) struct NodeInner {
     /// Where the node stores a config received while it runs; `None` in a simulation.
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) store: NodeStore,
-    pub(crate) credentials: Arc<ServiceCredentials>,
+    pub(crate) verifier: Arc<ServiceVerifier>,
     /// The processes that are connected.
     pub(crate) callers: Arc<Callers>,
-    secret: ClusterSecret,
     pub(crate) group_manager: GroupManager,
     /// The rules that this program knows.
     pub(crate) rules: KnownRules,
@@ -96,6 +96,17 @@ impl NodeInner {
 
     pub(crate) fn map(&self) -> Arc<ShardMap> {
         Arc::clone(&self.map.borrow())
+    }
+
+    /// Requires a service token of the cluster.
+    pub(crate) fn authorize<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let value = request.metadata().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or("");
+        match value.strip_prefix("Bearer ").map(|token| self.verifier.verify(token)) {
+            Some(Ok(_)) => Ok(()),
+            _ => Err(Status::unauthenticated(
+                "the call carries no service token of this cluster; do both have the same secret?",
+            )),
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -146,7 +157,9 @@ impl Node {
         }
         let cluster_id = options.cluster_secret.cluster_id();
         let process = format!("node {}", options.node_id);
-        let credentials = Arc::new(ServiceCredentials::new(&options.cluster_secret, &process));
+        let signer = || ServiceSigner::new(&options.cluster_secret, process.clone());
+        let callers = Arc::<Callers>::default();
+        let run = Uuid::new_v4().as_u64_pair().0;
         let replicas: Vec<u64> = replica_ids(&map, &options.node_id);
         let group_manager = GroupManager::start(GroupManagerOptions {
             node: options.node_id.clone(),
@@ -157,13 +170,13 @@ impl Node {
             peers: peers(&map, &options.node_id),
             restored_from: kept.restored_from,
             store: store.clone(),
-            dialer: raft_dialer(Arc::clone(&connector)),
-            credentials: credentials.clone(),
+            dialer: Arc::clone(&connector),
+            identity: Arc::new(Identity::new(options.node_id.clone(), run, signer())),
+            callers: Arc::clone(&callers),
             timing: options.timing,
         })?;
-        let signer = ServiceSigner::new(&options.cluster_secret, process);
-        let caller = uuid::Uuid::new_v4().to_string();
-        let router = Router::start(map.clone(), signer, caller, connector, RoutingOptions::default());
+        let caller = Uuid::new_v4().to_string();
+        let router = Router::start(map.clone(), signer(), caller, connector, RoutingOptions::default());
         let shared = Arc::new(NodeInner {
             tasks: TaskSet::new(TaskOwner::process()),
             node_id: options.node_id.clone(),
@@ -171,9 +184,8 @@ impl Node {
             map: watch::Sender::new(Arc::new(map.clone())),
             data_dir: kept.data_dir,
             store,
-            credentials,
-            callers: Arc::default(),
-            secret: options.cluster_secret.clone(),
+            verifier: Arc::new(ServiceVerifier::new(&options.cluster_secret)),
+            callers,
             group_manager,
             rules: known,
             outbox_sender: OutboxSender::new(router, map),
@@ -219,16 +231,14 @@ impl Node {
 
     /// Returns the gRPC services of the node.
     pub(crate) fn routes(&self) -> Routes {
-        Routes::new(self.shared.group_manager.service())
-            .add_service(NodeServer::new(Arc::clone(&self.shared)))
-            .add_service(AdminServer::new(Arc::clone(&self.shared)))
+        Routes::new(NodeServer::new(Arc::clone(&self.shared))).add_service(AdminServer::new(Arc::clone(&self.shared)))
     }
 
     /// Returns the acceptor of connections of gateways and peers.
     pub(crate) fn acceptor(&self) -> Arc<Acceptor> {
         let calls = Arc::new(NodeCalls(Arc::downgrade(&self.shared)));
-        let verifier = ServiceVerifier::new(&self.shared.secret);
-        Arc::new(Acceptor::new(verifier, Arc::clone(&self.shared.callers)).with(Responder::new(calls)))
+        let acceptor = Acceptor::new(Arc::clone(&self.shared.verifier), Arc::clone(&self.shared.callers));
+        Arc::new(self.shared.group_manager.accept_on(acceptor.with(Responder::new(calls))))
     }
 
     /// Returns the reason why the node can't serve, if any.
@@ -312,15 +322,4 @@ pub(crate) fn peers(map: &ShardMap, node: &str) -> Vec<PeerConfig> {
             replicas: replica_ids(map, &other.id),
         })
         .collect()
-}
-
-fn dial_error(error: ConnectError) -> DialError {
-    DialError { is_refused: error.is_refused(), reason: error.to_string() }
-}
-
-fn raft_dialer(connector: Arc<dyn Dialer>) -> DialFn {
-    Arc::new(move |address| {
-        let connector = Arc::clone(&connector);
-        Box::pin(async move { http_channel(&connector, &address).await.map_err(dial_error) })
-    })
 }

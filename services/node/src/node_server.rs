@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use holdfast_proto::internal::node_service_server::{NodeService, NodeServiceServer};
 use holdfast_proto::internal::{StatusAnswer, StatusRequest};
-use holdfast_replication::Credentials;
 use tonic::{Request, Response, Status};
 
 use crate::node::NodeInner;
@@ -23,11 +22,7 @@ impl NodeServer {
 #[tonic::async_trait]
 impl NodeService for NodeServer {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusAnswer>, Status> {
-        let token = request.metadata().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or("");
-        if !self.shared.credentials.accepts(token) {
-            let reason = "the call carries no service token of this cluster; do both have the same secret?";
-            return Err(Status::unauthenticated(reason));
-        }
+        self.shared.authorize(&request)?;
         let with_digests = request.into_inner().with_digests;
         Ok(Response::new(status::collect(&self.shared, with_digests)))
     }

@@ -96,7 +96,7 @@ fn grpc_routes(node: &Node) -> Router {
 }
 
 /// What releases of wire version 1 called over HTTP/2.
-const OLD_CALLS: [&str; 1] = ["/holdfast.internal.NodeService/Connect"];
+const OLD_CALLS: [&str; 2] = ["/holdfast.internal.NodeService/Connect", "/holdfast.internal.RaftService/Exchange"];
 
 /// Tells a process of an earlier release why it gets no connection.
 async fn reject_old_release() -> Response {
@@ -109,11 +109,7 @@ async fn reject_old_release() -> Response {
 }
 
 /// Requires a client certificate of gateways and peers if TLS is on; probes need none.
-async fn require_client_cert(
-    ConnectInfo(peer): ConnectInfo<PeerInfo>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn require_client_cert(ConnectInfo(peer): ConnectInfo<PeerInfo>, request: Request, next: Next) -> Response {
     if peer.has_client_cert {
         return next.run(request).await;
     }

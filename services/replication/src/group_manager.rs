@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt};
-use holdfast_proto::internal::raft_service_server::RaftServiceServer;
+use holdfast_rpc::{Acceptor, Callers, Dialer, Identity};
 use holdfast_storage::NodeStore;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use parking_lot::RwLock;
@@ -18,7 +18,7 @@ use crate::group::{Group, GroupOptions, NodeContext};
 use crate::handshake::PeerRegistry;
 use crate::membership;
 use crate::network::{
-    Credentials, DialFn, InboundConnections, PeerConnection, PeerConnectionOptions, PeerConnections, PeerService,
+    PeerConnection, PeerConnectionOptions, PeerConnections, PeerServer, Raft, SnapshotServer, Snapshots,
 };
 use crate::proposer::InFlightEntries;
 use crate::raise_rules::{self, AdvertisedRules};
@@ -66,9 +66,11 @@ pub struct GroupManagerOptions {
     /// The node's store.
     pub store: NodeStore,
     /// Opens connections.
-    pub dialer: DialFn,
-    /// Service tokens.
-    pub credentials: Arc<dyn Credentials>,
+    pub dialer: Arc<dyn Dialer>,
+    /// This node to its peers: its id, and a run that is drawn at every start.
+    pub identity: Arc<Identity>,
+    /// The connections of peers to this node.
+    pub callers: Arc<Callers>,
     /// Heartbeats, elections and leases of all replicas of this node.
     pub timing: Timing,
 }
@@ -85,11 +87,11 @@ struct Inner {
     groups: Arc<RwLock<HashMap<u64, Group>>>,
     peer_connections: PeerConnections,
     peer_registry: Arc<PeerRegistry>,
-    inbound_connections: Arc<InboundConnections>,
+    callers: Arc<Callers>,
     snapshot_permits: Semaphore,
     closing: CancellationToken,
-    credentials: Arc<dyn Credentials>,
-    dialer: DialFn,
+    identity: Arc<Identity>,
+    dialer: Arc<dyn Dialer>,
     store: NodeStore,
     tick_schedule: TickSchedule,
     in_flight: InFlightEntries,
@@ -112,10 +114,10 @@ impl GroupManager {
             groups,
             peer_connections: PeerConnections::default(),
             peer_registry,
-            inbound_connections: Arc::new(InboundConnections::new(closing.clone())),
+            callers: options.callers,
             snapshot_permits: Semaphore::new(MAX_CONCURRENT_SNAPSHOTS),
             closing,
-            credentials: options.credentials,
+            identity: options.identity,
             dialer: options.dialer,
             store: options.store,
             tick_schedule: TickSchedule::for_node(&options.node),
@@ -132,9 +134,10 @@ impl GroupManager {
         Ok(Self { inner })
     }
 
-    /// Returns the gRPC service that peers call.
-    pub fn service(&self) -> RaftServiceServer<impl holdfast_proto::internal::raft_service_server::RaftService> {
-        PeerService::new(self.clone())
+    /// Adds the protocols that peers speak.
+    #[must_use]
+    pub fn accept_on(&self, acceptor: Acceptor) -> Acceptor {
+        acceptor.with(PeerServer(self.clone())).with(SnapshotServer(self.clone()))
     }
 
     /// Starts a replica from the store.
@@ -250,6 +253,8 @@ impl GroupManager {
             tracing::warn!("replicas are cut off in what they were doing: they did not end in time");
         }
         self.inner.closing.cancel();
+        self.inner.callers.close::<Raft>();
+        self.inner.callers.close::<Snapshots>();
         self.inner.tasks.cancel();
         self.inner.peer_connections.end();
     }
@@ -270,10 +275,6 @@ impl GroupManager {
         self.inner.store.has_space()
     }
 
-    pub(crate) fn inbound_connections(&self) -> &InboundConnections {
-        &self.inner.inbound_connections
-    }
-
     /// Records that this run of the node has connected.
     pub(crate) fn mark_run_alive(&self, node: &str, run: u64) {
         if let Some(link) = self.inner.peer_connections.get(node) {
@@ -283,10 +284,6 @@ impl GroupManager {
 
     pub(crate) fn peer_registry(&self) -> &PeerRegistry {
         &self.inner.peer_registry
-    }
-
-    pub(crate) fn credentials(&self) -> &dyn Credentials {
-        self.inner.credentials.as_ref()
     }
 }
 
@@ -325,7 +322,7 @@ impl Inner {
             node: peer.node.clone(),
             address: peer.address.clone(),
             dialer: Arc::clone(&self.dialer),
-            credentials: Arc::clone(&self.credentials),
+            identity: Arc::clone(&self.identity),
             peer_registry: Arc::clone(&self.peer_registry),
         });
         let (inner, node, connected) = (Arc::downgrade(self), peer.node.clone(), link.connected_events());
@@ -333,9 +330,9 @@ impl Inner {
             on_peer_connected(Weak::clone(&inner), node.clone(), connected())
         });
         let (inner, node, refusals) = (Arc::downgrade(self), peer.node.clone(), link.refusals());
-        let connections = Arc::clone(&self.inbound_connections);
+        let callers = Arc::clone(&self.callers);
         link.tasks().spawn_restarting("fast_failover", move || {
-            run_fast_failover(Weak::clone(&inner), Arc::clone(&connections), node.clone(), refusals())
+            run_fast_failover(Weak::clone(&inner), Arc::clone(&callers), node.clone(), refusals())
         });
         drop(self.peer_connections.insert(&peer.node, link));
     }
@@ -376,20 +373,20 @@ async fn watch_disk_space(inner: Weak<Inner>) {
 /// Takes over from the leaders of a node when its process is found dead.
 async fn run_fast_failover(
     inner: Weak<Inner>,
-    connections: Arc<InboundConnections>,
+    callers: Arc<Callers>,
     node: String,
     mut refusals: BoxStream<'static, u64>,
 ) {
     while let Some(run) = refusals.next().await {
         // The final frames of a process that was just killed may still be unread.
-        if timeout(FINAL_FRAMES_GRACE, connections.wait_disconnected(&node, run)).await.is_err() {
+        if timeout(FINAL_FRAMES_GRACE, callers.wait_disconnected::<Raft>(&node, run)).await.is_err() {
             tracing::warn!(node, "its address refuses connections, but one that it made is there: it lives");
             continue;
         }
         let Some(inner) = inner.upgrade() else { return };
         let Some(link) = inner.peer_connections.get(&node) else { continue };
         link.mark_dead(run);
-        if connections.is_connected(&node, run) {
+        if callers.is_connected::<Raft>(&node, run) {
             // It connected meanwhile.
             link.mark_alive(run);
             continue;

@@ -22,7 +22,7 @@ const ROLLED_BACK: &str = "rolled back";
 /// This node's identity, and the identities that its peers presented.
 pub(crate) struct PeerRegistry {
     node: String,
-    /// Drawn at random at each start. 0 if that failed, which means that the process has no known run.
+    /// Drawn at random at each start.
     run: u64,
     cluster_id: String,
     restored_from: String,
@@ -67,7 +67,7 @@ impl PeerRegistry {
     ) -> Result<Self, ReplicationError> {
         Ok(Self {
             node: options.node.clone(),
-            run: getrandom::u64().unwrap_or_default(),
+            run: options.identity.run(),
             cluster_id: options.cluster_id.clone(),
             restored_from: options.restored_from.clone().unwrap_or_default(),
             configured: RwLock::new(Configured {

@@ -61,7 +61,6 @@ pub use group_manager::{GroupManager, GroupManagerOptions, PeerConfig};
 pub use leadership::Leadership;
 pub use lease::{ReadMode, ReadPermit};
 pub use log_compaction::LogLimits;
-pub use network::{Credentials, DialError, DialFn};
 pub use poison::Poison;
 pub use restore::{InitialSnapshot, bootstrap_from_snapshot};
 pub use rules::KnownRules;

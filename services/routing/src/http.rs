@@ -43,7 +43,7 @@ impl HttpCaller {
 ///
 /// # Errors
 /// When the node can't be reached.
-pub async fn http_channel(dialer: &Arc<dyn Dialer>, address: &str) -> Result<Channel, ConnectError> {
+async fn http_channel(dialer: &Arc<dyn Dialer>, address: &str) -> Result<Channel, ConnectError> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"));
     let endpoint = endpoint.map_err(|error| ConnectError::new(error.to_string()))?;
     let endpoint = endpoint

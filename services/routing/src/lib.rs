@@ -30,7 +30,6 @@ use holdfast_core::Reply;
 
 pub use admin_client::{AdminClient, AdminError};
 pub use holdfast_rpc::{ConnectError, Dialer, TcpDialer, TlsDialer};
-pub use http::http_channel;
 pub use request_context::with_request_id;
 pub use router::Router;
 pub use subscription::{SessionUpdate, Subscription};

@@ -54,9 +54,8 @@ impl Router {
         describe_metrics();
         let identity = Arc::new(Identity::new(caller_id, 0, signer));
         let caller = Arc::new(HttpCaller { dialer, identity });
-        let start = |node: &Node| {
-            (node.id.clone(), Arc::new(NodeChannel::start(&node.id, &node.address, &caller, &options)))
-        };
+        let start =
+            |node: &Node| (node.id.clone(), Arc::new(NodeChannel::start(&node.id, &node.address, &caller, &options)));
         let channels: Vec<(String, Arc<NodeChannel>)> = map.config().nodes.iter().map(start).collect();
         let routes = Application::ALL
             .into_iter()

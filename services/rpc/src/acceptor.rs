@@ -64,7 +64,7 @@ type Serving = BoxFuture<'static, ()>;
 
 /// Admits connections and passes them to the servers of their protocols.
 pub struct Acceptor {
-    verifier: ServiceVerifier,
+    verifier: Arc<ServiceVerifier>,
     callers: Arc<Callers>,
     protocols: BTreeMap<&'static str, Admitting>,
 }
@@ -86,7 +86,7 @@ enum Accepted {
 
 impl Acceptor {
     /// Creates an acceptor without protocols, which registers its connections with `callers`.
-    pub fn new(verifier: ServiceVerifier, callers: Arc<Callers>) -> Self {
+    pub fn new(verifier: Arc<ServiceVerifier>, callers: Arc<Callers>) -> Self {
         Self { verifier, callers, protocols: BTreeMap::new() }
     }
 

@@ -41,6 +41,11 @@ impl Identity {
         Self { connections: AtomicU64::new(number), ..self }
     }
 
+    /// Returns the run of the process.
+    pub fn run(&self) -> u64 {
+        self.run
+    }
+
     /// Returns a token that proves that this process belongs to the cluster.
     ///
     /// # Errors

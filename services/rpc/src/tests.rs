@@ -67,7 +67,7 @@ impl World {
     fn start(act: impl Fn(&Call) -> BoxFuture<'static, Outcome> + Send + Sync + 'static) -> Self {
         let secret = ClusterSecret::generate().unwrap();
         let callers = Arc::<Callers>::default();
-        let acceptor = Acceptor::new(ServiceVerifier::new(&secret), Arc::clone(&callers));
+        let acceptor = Acceptor::new(Arc::new(ServiceVerifier::new(&secret)), Arc::clone(&callers));
         let acceptor = acceptor.with(Responder::new(Arc::new(Handler(act))));
         let (accept, accepted) = mpsc::unbounded_channel();
         let accepting = stream::unfold(accepted, |mut accepted: mpsc::UnboundedReceiver<(DuplexStream, bool)>| async {
@@ -330,7 +330,8 @@ async fn a_caller_that_reads_nothing_is_not_read_from_and_is_cut_off() {
             connection.send(frame(vec![command(sent, 10 << 10)])).unwrap();
         }
         // Writes, and reads nothing.
-        if let Err(error) = timeout(Duration::from_millis(100), connection.next(false)).await.unwrap_or(Ok(Event::Flushed))
+        if let Err(error) =
+            timeout(Duration::from_millis(100), connection.next(false)).await.unwrap_or(Ok(Event::Flushed))
         {
             break error;
         }

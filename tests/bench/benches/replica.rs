@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
+use holdfast_auth::{ClusterSecret, ServiceSigner};
 use holdfast_core::shard::Application;
 use holdfast_core::{Rules, codec};
 use holdfast_node::ShardMachine;
 use holdfast_replication::{
-    Credentials, DialError, Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, LogLimits, Timing,
-    WallClock,
+    Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, LogLimits, Timing, WallClock,
 };
+use holdfast_rpc::TcpDialer;
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
@@ -26,19 +27,6 @@ use common::{HOUR_MS, SHARD, acquire, open, release};
 const REPLICA: u64 = 1;
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// There is nobody to prove anything to.
-struct NoCredentials;
-
-impl Credentials for NoCredentials {
-    fn authorization(&self) -> String {
-        String::new()
-    }
-
-    fn accepts(&self, _: &str) -> bool {
-        false
-    }
-}
-
 fn identity() -> Identity {
     Identity { cluster_id: "bench".to_owned(), node_id: "nd_1".to_owned() }
 }
@@ -46,6 +34,7 @@ fn identity() -> Identity {
 /// Starts the group and waits until it leads. Returns the term.
 async fn start(store: NodeStore) -> (GroupManager, Group, u64) {
     let identity = identity();
+    let secret = ClusterSecret::generate().expect("there are random numbers");
     let host = GroupManager::start(GroupManagerOptions {
         node: identity.node_id.clone(),
         cluster_id: identity.cluster_id,
@@ -55,10 +44,14 @@ async fn start(store: NodeStore) -> (GroupManager, Group, u64) {
         allowed_rules: None,
         peers: Vec::new(),
         store,
-        dialer: Arc::new(|_| -> BoxFuture<_> {
-            Box::pin(async { Err(DialError::from("there is no peer".to_owned())) })
-        }),
-        credentials: Arc::new(NoCredentials),
+        // There is no peer.
+        dialer: Arc::new(TcpDialer),
+        identity: Arc::new(holdfast_rpc::Identity::new(
+            identity.node_id.clone(),
+            1,
+            ServiceSigner::new(&secret, "bench"),
+        )),
+        callers: Arc::default(),
         timing: Timing::default(),
     })
     .expect("the host starts");

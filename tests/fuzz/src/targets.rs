@@ -163,8 +163,10 @@ fn frame(bytes: &[u8]) -> bool {
     fn reads<T: Message + Default>(bytes: &[u8]) -> bool {
         T::decode(Bytes::copy_from_slice(bytes)).is_ok()
     }
-    let between = reads::<internal::RaftFrame>(bytes)
+    let between = reads::<internal::RaftMessages>(bytes)
         | reads::<internal::SnapshotChunk>(bytes)
+        | reads::<internal::Handshake>(bytes)
+        | reads::<internal::HandshakeReply>(bytes)
         | reads::<internal::CallFrame>(bytes)
         | reads::<internal::AnswerFrame>(bytes)
         | reads::<internal::StatusAnswer>(bytes);

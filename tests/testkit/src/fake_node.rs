@@ -67,7 +67,7 @@ impl FakeNode {
             connections: Arc::default(),
             rules: Arc::new(AtomicU32::new(1)),
         };
-        let acceptor = Acceptor::new(ServiceVerifier::new(secret), Arc::default()).with(node.clone());
+        let acceptor = Acceptor::new(Arc::new(ServiceVerifier::new(secret)), Arc::default()).with(node.clone());
         serve_frames(listener, acceptor);
         node
     }

@@ -1,10 +1,9 @@
-//! Messages between replicas: one ordered stream in each direction between two nodes, shared by all their groups.
+//! Messages between replicas: one connection of each node to each other one, shared by all their groups.
 
 mod append_pipeline;
 mod append_stream;
 mod client;
 mod exchange;
-mod inbound_connections;
 mod peer_connection;
 mod send_queue;
 mod server;
@@ -14,19 +13,44 @@ mod unary;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use holdfast_proto::internal::{Hello, RaftMessages, SnapshotAnswer, SnapshotChunk};
+use holdfast_rpc::Protocol;
 use parking_lot::RwLock;
 use tokio::sync::watch;
-use tonic::transport::Channel;
 
 pub(crate) use client::RaftNetwork;
 pub(crate) use exchange::PeerRequest;
-pub(crate) use inbound_connections::InboundConnections;
 pub(crate) use peer_connection::{PeerConnection, PeerConnectionOptions};
-pub(crate) use server::PeerService;
+pub(crate) use server::PeerServer;
+pub(crate) use snapshot::SnapshotServer;
 
 /// Largest message between nodes, in bytes: a full append of large commands plus overhead.
-pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
+const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
+
+/// The messages of a node to the replicas of another one, and their responses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raft;
+
+impl Protocol for Raft {
+    const NAME: &'static str = "raft";
+    const MAX_FRAME_BYTES: usize = MAX_FRAME_BYTES;
+    type Request = RaftMessages;
+    type Reply = RaftMessages;
+    type Handshake = Hello;
+}
+
+/// One snapshot, in chunks, over a connection of its own, so that it does not delay other messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshots;
+
+impl Protocol for Snapshots {
+    const NAME: &'static str = "snapshot";
+    const MAX_FRAME_BYTES: usize = MAX_FRAME_BYTES;
+    const IS_EXCLUSIVE: bool = false;
+    type Request = SnapshotChunk;
+    type Reply = SnapshotAnswer;
+    type Handshake = Hello;
+}
 
 /// One connection to every peer node, by node id. Clones share it; nodes change with the configuration.
 #[derive(Clone, Default)]
@@ -71,31 +95,3 @@ pub(crate) struct MemberLocations {
 
 /// Receives the locations of a group's replicas.
 pub(crate) type MemberLocationsReceiver = watch::Receiver<MemberLocations>;
-
-/// Opens a channel to an address (`host:port`). All connections are made through it, so that a simulator or TLS can be
-/// inserted.
-pub type DialFn = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Channel, DialError>> + Send + Sync>;
-
-/// A connection attempt failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct DialError {
-    /// The human-readable reason.
-    pub reason: String,
-    /// The machine is up and no process listens at the port, so the process is gone. Must not be set in any other case.
-    pub is_refused: bool,
-}
-
-impl From<String> for DialError {
-    fn from(reason: String) -> Self {
-        Self { reason, is_refused: false }
-    }
-}
-
-/// Proves the identity of this node, and verifies that of callers.
-pub trait Credentials: Send + Sync + 'static {
-    /// Returns a fresh value for the `authorization` metadata of a call.
-    fn authorization(&self) -> String;
-    /// Returns true if the value comes from a member of this cluster.
-    fn accepts(&self, authorization: &str) -> bool;
-}

@@ -1,21 +1,17 @@
-//! The server side: decodes frames and dispatches each message to its replica.
+//! The server side: dispatches each message to its replica.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use holdfast_proto::internal::raft_frame::Body;
-use holdfast_proto::internal::raft_service_server::{RaftService, RaftServiceServer};
-use holdfast_proto::internal::{Hello, Kind, RaftFrame, RaftMessage, RaftMessages, SnapshotAnswer, SnapshotChunk};
+use futures::FutureExt;
+use holdfast_proto::internal::{Hello, Kind, RaftMessage, RaftMessages};
+use holdfast_rpc::{CallerId, Event, Server, ServerConnection};
 use holdfast_supervise::spawn_temporary;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tokio::task::yield_now;
 
 use super::append_stream::AppendStream;
-use super::{MAX_FRAME_BYTES, snapshot, unary};
-use crate::coalesce::coalesce;
+use super::{Raft, unary};
 use crate::group::Group;
 use crate::group_manager::GroupManager;
 
@@ -23,78 +19,33 @@ use crate::group_manager::GroupManager;
 const MAX_QUEUED_RESPONSES: usize = 1_024;
 /// Responses in one frame.
 const MAX_FRAME_RESPONSES: usize = 128;
-/// Frames buffered ahead of the transport.
-const FRAMES_AHEAD: usize = 16;
 /// Concurrent votes, heartbeats and transfers on one connection. The heartbeats of all groups that a node leads arrive
 /// together.
 const MAX_UNARY_CALLS: usize = 4_096;
-const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The service for peers of a node.
-pub(crate) struct PeerService {
-    manager: GroupManager,
-}
+/// Serves the peers of a node.
+pub(crate) struct PeerServer(pub(crate) GroupManager);
 
-impl PeerService {
-    pub(crate) fn new(manager: GroupManager) -> RaftServiceServer<Self> {
-        RaftServiceServer::new(Self { manager })
-            .max_decoding_message_size(MAX_FRAME_BYTES)
-            .max_encoding_message_size(MAX_FRAME_BYTES)
-    }
-
-    fn authorize<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let value = request.metadata().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or("");
-        if self.manager.credentials().accepts(value) {
-            return Ok(());
+impl Server<Raft> for PeerServer {
+    async fn admit(&self, caller: &CallerId, theirs: &Hello) -> Result<Hello, String> {
+        if (&caller.name, caller.run) != (&theirs.node_id, theirs.run) {
+            return Err(format!("caller {} says that it is node {}", caller.name, theirs.node_id));
         }
-        Err(Status::unauthenticated("the call carries no service token of this cluster; do both have the same secret?"))
+        self.0.peer_registry().check(theirs, None).await?;
+        self.0.peer_registry().hello()
+    }
+
+    async fn serve(&self, connection: ServerConnection<Raft>, theirs: Hello) {
+        self.0.mark_run_alive(&theirs.node_id, theirs.run);
+        let store_id = theirs.store_id.clone();
+        tokio::select! {
+            () = serve(self.0.clone(), theirs, connection) => {}
+            () = self.0.peer_registry().wait_rejected(&store_id) => {}
+        }
     }
 }
 
-#[tonic::async_trait]
-impl RaftService for PeerService {
-    type ExchangeStream = ReceiverStream<Result<RaftFrame, Status>>;
-
-    async fn exchange(&self, request: Request<Streaming<RaftFrame>>) -> Result<Response<Self::ExchangeStream>, Status> {
-        self.authorize(&request)?;
-        let mut frames = request.into_inner();
-        let first = timeout(HELLO_TIMEOUT, frames.message())
-            .await
-            .map_err(|_| Status::deadline_exceeded("the peer did not introduce itself"))??;
-        let Some(Body::Hello(theirs)) = first.and_then(|frame| frame.body) else {
-            return Err(Status::invalid_argument("the first frame must be a hello"));
-        };
-        self.manager.peer_registry().check(&theirs, None).await.map_err(Status::failed_precondition)?;
-        let (out, stream) = mpsc::channel(FRAMES_AHEAD);
-        let ours = self.manager.peer_registry().hello().map_err(Status::unavailable)?;
-        let hello = RaftFrame { body: Some(Body::Hello(ours)) };
-        out.send(Ok(hello)).await.map_err(|_| Status::cancelled("the peer went away"))?;
-        let ended = self.manager.inbound_connections().register(&theirs.node_id, theirs.run);
-        self.manager.mark_run_alive(&theirs.node_id, theirs.run);
-        let host = self.manager.clone();
-        spawn_temporary("peer connection", async move {
-            // The future owns everything about the connection; when it is dropped, the connection counts as ended.
-            let _ending = ended.clone().drop_guard();
-            let store_id = theirs.store_id.clone();
-            let serving = serve(host.clone(), theirs, frames, out);
-            tokio::select! {
-                _ = ended.run_until_cancelled(serving) => {}
-                () = host.peer_registry().wait_rejected(&store_id) => {}
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(stream)))
-    }
-
-    async fn install_snapshot(
-        &self,
-        request: Request<Streaming<SnapshotChunk>>,
-    ) -> Result<Response<SnapshotAnswer>, Status> {
-        self.authorize(&request)?;
-        snapshot::receive(&self.manager, request.into_inner()).await.map(Response::new)
-    }
-}
-
-/// One inbound connection; its state ends with its frames.
+/// One inbound connection; its state ends with it.
 struct InboundConnection {
     manager: GroupManager,
     peer: Hello,
@@ -103,26 +54,59 @@ struct InboundConnection {
     unary_permits: Arc<Semaphore>,
 }
 
-async fn serve(
-    manager: GroupManager,
-    peer: Hello,
-    mut frames: Streaming<RaftFrame>,
-    out: mpsc::Sender<Result<RaftFrame, Status>>,
-) {
-    let (responses, collected) = mpsc::channel(MAX_QUEUED_RESPONSES);
-    spawn_temporary("peer answers", send_responses(manager.clone(), collected, out));
+async fn serve(manager: GroupManager, peer: Hello, mut connection: ServerConnection<Raft>) {
+    let (responses, mut collected) = mpsc::channel(MAX_QUEUED_RESPONSES);
     let unary_permits = Arc::new(Semaphore::new(MAX_UNARY_CALLS));
-    let mut connection = InboundConnection { manager, peer, responses, append_streams: HashMap::new(), unary_permits };
-    while let Ok(Some(frame)) = frames.message().await {
-        let Some(Body::Messages(messages)) = frame.body else { continue };
-        for message in messages.messages {
-            connection.dispatch(message, messages.disk_is_full).await;
+    let disk = manager.clone();
+    let mut inbound = InboundConnection { manager, peer, responses, append_streams: HashMap::new(), unary_permits };
+    // Responses that no task gives.
+    let mut rejections = Vec::new();
+    loop {
+        let (has_room, reads) = (connection.has_room(), rejections.len() < MAX_QUEUED_RESPONSES);
+        let done = tokio::select! {
+            biased;
+            Some(first) = next_response(&mut rejections, &mut collected), if has_room => {
+                // Responses that ready tasks are about to give join the frame.
+                yield_now().await;
+                let mut messages = vec![first];
+                while messages.len() < MAX_FRAME_RESPONSES
+                    // Not `try_recv`, which would block the thread while a send on another thread is half done.
+                    && let Some(Some(next)) = next_response(&mut rejections, &mut collected).now_or_never()
+                {
+                    messages.push(next);
+                }
+                connection.send(RaftMessages { messages, disk_is_full: !disk.has_disk_space() })
+            }
+            event = connection.next(reads) => match event {
+                Ok(Event::Received(frame)) => {
+                    for message in frame.messages {
+                        rejections.extend(inbound.dispatch(message, frame.disk_is_full).await);
+                    }
+                    Ok(())
+                }
+                Ok(Event::Flushed) => Ok(()),
+                Err(error) => Err(error),
+            },
+        };
+        if done.is_err() {
+            return;
         }
     }
 }
 
+async fn next_response(
+    rejections: &mut Vec<RaftMessage>,
+    collected: &mut mpsc::Receiver<RaftMessage>,
+) -> Option<RaftMessage> {
+    match rejections.pop() {
+        Some(rejection) => Some(rejection),
+        None => collected.recv().await,
+    }
+}
+
 impl InboundConnection {
-    async fn dispatch(&mut self, message: RaftMessage, peer_is_full: bool) {
+    /// Passes a message to its replica; returns the response if it is rejected.
+    async fn dispatch(&mut self, message: RaftMessage, peer_is_full: bool) -> Option<RaftMessage> {
         // The peer must have presented the replica, and the configuration must assign it to that node.
         let known = self.peer.replicas.iter().any(|replica| replica.id == message.from)
             || self.manager.peer_registry().admit(message.from, &self.peer.node_id, &self.peer.store_id).await;
@@ -130,19 +114,15 @@ impl InboundConnection {
         let group = self.manager.group(message.to).filter(|group| known && lives_there(group));
         let Some(group) = group else {
             let reason = format!("replicas {} and {} share no group here", message.from, message.to);
-            self.reject(&message, &reason).await;
-            return;
+            return Some(unary::error(message.call, &reason));
         };
         if message.kind() == Kind::Append {
             let lane = self.append_streams.entry((message.from, message.to)).or_default();
-            if let Err(reason) = lane.append(&group, &message, peer_is_full, self.peer.run, &self.responses) {
-                self.reject(&message, reason).await;
-            }
-            return;
+            let appended = lane.append(&group, &message, peer_is_full, self.peer.run, &self.responses);
+            return appended.err().map(|reason| unary::error(message.call, reason));
         }
         let Ok(permit) = Arc::clone(&self.unary_permits).try_acquire_owned() else {
-            self.reject(&message, "too many calls at a time").await;
-            return;
+            return Some(unary::error(message.call, "too many calls at a time"));
         };
         let (answers, run) = (self.responses.clone(), self.peer.run);
         spawn_temporary("peer call", async move {
@@ -151,27 +131,6 @@ impl InboundConnection {
             let _ = answers.send(answer).await;
             drop(permit);
         });
-    }
-
-    async fn reject(&self, message: &RaftMessage, reason: &str) {
-        let _ = self.responses.send(unary::error(message.call, reason)).await;
-    }
-}
-
-/// Coalesces ready responses into one frame.
-async fn send_responses(
-    host: GroupManager,
-    mut collected: mpsc::Receiver<RaftMessage>,
-    out: mpsc::Sender<Result<RaftFrame, Status>>,
-) {
-    let mut messages = Vec::with_capacity(MAX_FRAME_RESPONSES);
-    while collected.recv_many(&mut messages, MAX_FRAME_RESPONSES).await > 0 {
-        coalesce(&mut collected, &mut messages, MAX_FRAME_RESPONSES).await;
-        let messages = std::mem::take(&mut messages);
-        let frame =
-            RaftFrame { body: Some(Body::Messages(RaftMessages { messages, disk_is_full: !host.has_disk_space() })) };
-        if out.send(Ok(frame)).await.is_err() {
-            return;
-        }
+        None
     }
 }

@@ -1,15 +1,19 @@
-//! Snapshots, sent in chunks over a separate call so that they do not delay the shared stream.
+//! Snapshots, sent in chunks over a connection of their own so that they do not delay other messages.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_proto::internal::{SnapshotAnswer, SnapshotChunk, SnapshotHeader};
+use holdfast_proto::internal::{Hello, SnapshotAnswer, SnapshotChunk, SnapshotHeader};
+use holdfast_rpc::{CallerId, Event, Server, ServerConnection};
 use openraft::errors::{NetworkError, StreamingError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
 use openraft::raft::SnapshotResponse;
-use tonic::{Status, Streaming};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use super::Snapshots;
 use super::peer_connection::{PeerConnection, RpcError};
 use crate::group::DISK_IS_FULL;
 use crate::group_manager::GroupManager;
@@ -17,6 +21,8 @@ use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote, decode, decode_meta
 
 /// Maximum delay between two chunks.
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Chunks that wait to be taken in.
+const CHUNKS_AHEAD: usize = 4;
 /// Largest snapshot accepted, in bytes: far above the size of a million holds, far below a node's memory.
 const MAX_SNAPSHOT_BYTES: usize = 4 * 1024 * 1024 * 1024;
 
@@ -29,74 +35,125 @@ pub(crate) async fn send(
     snapshot: Snapshot,
     timeout: Duration,
 ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-    let unreachable = |error: RpcError| StreamingError::Unreachable(Unreachable::new(&error));
-    let mut client = link.client().map_err(unreachable)?;
-    let header = SnapshotHeader {
-        hello: Some(link.hello().map_err(|error| unreachable(RpcError::Rejected("this".into(), error)))?),
-        from,
-        to,
-        vote: encode(&vote),
-        meta: encode_meta(&snapshot.meta, snapshot.snapshot.group),
-    };
-    let first = SnapshotChunk { header: Some(header), data: Bytes::new() };
-    let rest = snapshot.snapshot.chunks.into_iter().map(|data| SnapshotChunk { header: None, data });
-    let chunks = futures::stream::iter(std::iter::once(first).chain(rest));
+    let header =
+        SnapshotHeader { from, to, vote: encode(&vote), meta: encode_meta(&snapshot.meta, snapshot.snapshot.group) };
+    let first = SnapshotChunk { header: Some(header), ..SnapshotChunk::default() };
+    let rest = snapshot.snapshot.chunks.into_iter().map(|data| SnapshotChunk { data, ..SnapshotChunk::default() });
+    let last = SnapshotChunk { is_last: true, ..SnapshotChunk::default() };
+    let chunks = std::iter::once(first).chain(rest).chain(std::iter::once(last));
     tracing::info!(from, to, node = link.node(), "sending a snapshot");
-    match tokio::time::timeout(timeout, client.install_snapshot(link.request(chunks))).await {
-        Ok(Ok(answer)) => {
-            decode(&answer.into_inner().body).map_err(|error| StreamingError::Network(NetworkError::new(&error)))
-        }
-        Ok(Err(status)) => Err(unreachable(RpcError::Rejected(link.node().to_owned(), status.message().to_owned()))),
+    match tokio::time::timeout(timeout, send_chunks(link, chunks)).await {
+        Ok(Ok(body)) => decode(&body).map_err(|error| StreamingError::Network(NetworkError::new(&error))),
+        Ok(Err(error)) => Err(StreamingError::Unreachable(Unreachable::new(&error))),
         Err(_) => {
             Err(StreamingError::Timeout(Timeout { action: RPCTypes::InstallSnapshot, id: from, target: to, timeout }))
         }
     }
 }
 
-/// Receives a snapshot and installs it.
-pub(crate) async fn receive(
+/// Sends the chunks, each once the system has taken the one before, and waits for the answer.
+async fn send_chunks(
+    link: &PeerConnection,
+    mut chunks: impl Iterator<Item = SnapshotChunk>,
+) -> Result<Bytes, RpcError> {
+    let lost = |error: std::io::Error| RpcError::Rejected(link.node().to_owned(), error.to_string());
+    let mut connection = link.open_snapshot().await?;
+    loop {
+        if connection.has_room()
+            && let Some(chunk) = chunks.next()
+        {
+            connection.send(chunk).map_err(lost)?;
+        }
+        // A rejection may come at any time.
+        if let Event::Received(answer) = connection.next(true).await.map_err(lost)? {
+            return match answer.rejected.as_str() {
+                "" => Ok(answer.body),
+                reason => Err(RpcError::Rejected(link.node().to_owned(), reason.to_owned())),
+            };
+        }
+    }
+}
+
+/// Receives the snapshots of peers.
+pub(crate) struct SnapshotServer(pub(crate) GroupManager);
+
+impl Server<Snapshots> for SnapshotServer {
+    async fn admit(&self, _caller: &CallerId, theirs: &Hello) -> Result<Hello, String> {
+        self.0.peer_registry().check(theirs, None).await?;
+        self.0.peer_registry().hello()
+    }
+
+    async fn serve(&self, mut connection: ServerConnection<Snapshots>, theirs: Hello) {
+        let (chunks, incoming) = mpsc::channel(CHUNKS_AHEAD);
+        let mut receiving = pin!(receive(&self.0, &theirs, incoming));
+        let mut reads = true;
+        let received = loop {
+            tokio::select! {
+                biased;
+                received = &mut receiving => break received,
+                permit = chunks.reserve(), if !reads => reads = permit.is_ok(),
+                // Also while the snapshot is installed: the peer must see that this node is alive.
+                event = connection.next(reads) => match event {
+                    Ok(Event::Received(chunk)) => {
+                        // There was room, and only this task sends.
+                        let _ = chunks.try_send(chunk);
+                        reads = false;
+                    }
+                    Ok(Event::Flushed) => {}
+                    Err(_) => return,
+                },
+            }
+        };
+        let answer = match received {
+            Ok(body) => SnapshotAnswer { body, ..SnapshotAnswer::default() },
+            Err(rejected) => SnapshotAnswer { rejected, ..SnapshotAnswer::default() },
+        };
+        // The peer may be gone; it then sends the snapshot again.
+        if connection.send(answer).is_ok() {
+            let _ = connection.flush().await;
+        }
+    }
+}
+
+/// Receives a snapshot and installs it; returns the encoded response, or the reason why not.
+async fn receive(
     host: &GroupManager,
-    mut stream: Streaming<SnapshotChunk>,
-) -> Result<SnapshotAnswer, Status> {
-    let first = next_chunk(&mut stream).await?.and_then(|chunk| chunk.header);
-    let header = first.ok_or_else(|| Status::invalid_argument("the first chunk of a snapshot has no header"))?;
-    let theirs =
-        header.hello.ok_or_else(|| Status::invalid_argument("the snapshot's sender did not introduce itself"))?;
-    host.peer_registry().check(&theirs, None).await.map_err(Status::failed_precondition)?;
+    theirs: &Hello,
+    mut chunks: mpsc::Receiver<SnapshotChunk>,
+) -> Result<Bytes, String> {
+    let header = next_chunk(&mut chunks).await?.header.ok_or("the first chunk of a snapshot has no header")?;
     let group = host
         .group(header.to)
         .filter(|group| group.locations().get(&header.from) == Some(&theirs.node_id))
-        .ok_or_else(|| Status::not_found(format!("replicas {} and {} share no group here", header.from, header.to)))?;
+        .ok_or_else(|| format!("replicas {} and {} share no group here", header.from, header.to))?;
     if !group.has_disk_space() {
-        return Err(Status::resource_exhausted(DISK_IS_FULL));
+        return Err(DISK_IS_FULL.to_owned());
     }
-    let damaged = |error: crate::error::WireError| Status::data_loss(error.to_string());
+    let damaged = |error: crate::error::WireError| error.to_string();
     let _turn = host.snapshot_permit().await;
     let vote: Vote = decode(&header.vote).map_err(damaged)?;
     let (meta, state) = decode_meta(&header.meta).map_err(damaged)?;
     // A replica that installed it could not continue, so it keeps its state.
-    state.check(group.known_rules()).map_err(|error| Status::failed_precondition(error.to_string()))?;
-    let mut chunks = Vec::new();
-    let mut bytes = 0;
-    while let Some(chunk) = next_chunk(&mut stream).await? {
+    state.check(group.known_rules()).map_err(|error| error.to_string())?;
+    let (mut data, mut bytes) = (Vec::new(), 0);
+    loop {
+        let chunk = next_chunk(&mut chunks).await?;
+        if chunk.is_last {
+            break;
+        }
         bytes += chunk.data.len();
         if bytes > MAX_SNAPSHOT_BYTES {
-            return Err(Status::resource_exhausted(format!("a snapshot is limited to {MAX_SNAPSHOT_BYTES} bytes")));
+            return Err(format!("a snapshot is limited to {MAX_SNAPSHOT_BYTES} bytes"));
         }
-        chunks.push(chunk.data);
+        data.push(chunk.data);
     }
     tracing::info!(shard = group.shard(), replica = header.to, bytes, "installing a snapshot from a peer");
-    let snapshot = Snapshot { meta, snapshot: SnapshotData { group: state, chunks } };
-    let response = group
-        .raft()
-        .install_full_snapshot(vote, snapshot)
-        .await
-        .map_err(|fatal| Status::internal(fatal.to_string()))?;
-    Ok(SnapshotAnswer { body: encode(&response) })
+    let snapshot = Snapshot { meta, snapshot: SnapshotData { group: state, chunks: data } };
+    let response = group.raft().install_full_snapshot(vote, snapshot).await.map_err(|fatal| fatal.to_string())?;
+    Ok(encode(&response))
 }
 
-async fn next_chunk(stream: &mut Streaming<SnapshotChunk>) -> Result<Option<SnapshotChunk>, Status> {
-    tokio::time::timeout(CHUNK_TIMEOUT, stream.message())
-        .await
-        .map_err(|_| Status::deadline_exceeded("no chunk for too long"))?
+async fn next_chunk(chunks: &mut mpsc::Receiver<SnapshotChunk>) -> Result<SnapshotChunk, String> {
+    let chunk = timeout(CHUNK_TIMEOUT, chunks.recv()).await.map_err(|_| "no chunk for too long")?;
+    chunk.ok_or_else(|| "the snapshot is incomplete".to_owned())
 }

@@ -2,16 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::common::node::{Disk, Node, NodeIdentity, Token, dialer};
+use crate::common::node::{Disk, Node, NodeIdentity, secret};
 use crate::common::{CLUSTER_ID, Cluster, Setup, command, eventually, node_id, propose_to, replica_id};
-use holdfast_proto::internal::raft_frame::Body;
-use holdfast_proto::internal::raft_service_client::RaftServiceClient;
-use holdfast_proto::internal::{Hello, HelloReplica, Kind, RaftFrame, RaftMessage, RaftMessages};
-use holdfast_replication::Credentials;
+use holdfast_auth::ServiceSigner;
+use holdfast_proto::internal::{Hello, HelloReplica, Kind, RaftMessage, RaftMessages};
+use holdfast_rpc::{ClientConnection, ConnectError, Dialer, Event, Identity, Protocol, TcpDialer, introduce};
 use holdfast_storage::MemoryDisk;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status, Streaming};
+
+/// The protocol of peers, spoken by hand.
+struct ByHand;
+
+impl Protocol for ByHand {
+    const NAME: &'static str = "raft";
+    const MAX_FRAME_BYTES: usize = 16 << 20;
+    type Request = RaftMessages;
+    type Reply = RaftMessages;
+    type Handshake = Hello;
+}
 
 fn hello(node: &str, cluster_id: &str, replica: u64) -> Hello {
     let replicas = vec![HelloReplica { id: replica, pristine: true }];
@@ -28,31 +35,24 @@ fn hello(node: &str, cluster_id: &str, replica: u64) -> Hello {
     }
 }
 
-struct Wire {
-    frames: mpsc::Sender<RaftFrame>,
-    answers: Streaming<RaftFrame>,
+/// Introduces itself to a node by hand, on its connection of that number.
+async fn handshake(
+    address: &str,
+    secret_name: &str,
+    hello: Hello,
+    connection: u64,
+) -> Result<ClientConnection<ByHand>, ConnectError> {
+    let stream = TcpDialer.connect(address).await.expect("it listens");
+    let signer = ServiceSigner::new(&secret(secret_name), "test");
+    let identity = Identity::new(hello.node_id.clone(), hello.run, signer).with_next_connection(connection);
+    introduce::<ByHand>(stream, &identity, &hello).await.map(|(connection, _)| connection)
 }
 
-/// Introduces itself to a node by hand.
-async fn handshake(address: &str, token: &'static str, first: RaftFrame) -> Result<Wire, Status> {
-    let channel = dialer()(address.to_owned()).await.expect("it listens");
-    let (frames, stream) = mpsc::channel(4);
-    frames.send(first).await.expect("there is room");
-    let mut request = Request::new(ReceiverStream::new(stream));
-    request.metadata_mut().insert("authorization", Token(token).authorization().parse().expect("it is ASCII"));
-    let mut answers = RaftServiceClient::new(channel).exchange(request).await?.into_inner();
-    let Some(Body::Hello(_)) = answers.message().await?.and_then(|frame| frame.body) else { panic!("no hello") };
-    Ok(Wire { frames, answers })
-}
-
-fn frame(hello: Hello) -> RaftFrame {
-    RaftFrame { body: Some(Body::Hello(hello)) }
-}
-
-async fn assert_rejected(address: &str, token: &'static str, first: RaftFrame, words: &str) {
-    let error = handshake(address, token, first).await.err().unwrap_or_else(|| panic!("accepted in spite of: {words}"));
+async fn assert_rejected(address: &str, secret: &str, hello: Hello, words: &str) {
+    let rejected = handshake(address, secret, hello, 1).await;
+    let error = rejected.err().unwrap_or_else(|| panic!("accepted in spite of: {words}"));
     println!("{error}");
-    assert!(error.message().contains(words), "{error}");
+    assert!(error.to_string().contains(words), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,26 +62,16 @@ async fn strangers_are_refused_with_a_clear_message_and_change_nothing() {
     cluster.all_applied().await;
     let address = cluster.node(0).address.to_string();
     let good = || hello(&node_id(1), CLUSTER_ID, replica_id(1));
-    assert_rejected(&address, "another secret", frame(good()), "no service token of this cluster").await;
-    assert_rejected(&address, "secret", frame(hello(&node_id(1), "ffff", replica_id(1))), "belongs to cluster ffff")
-        .await;
-    assert_rejected(&address, "secret", frame(hello("nd_9", CLUSTER_ID, 99)), "nd_9 is not in the cluster config")
-        .await;
-    assert_rejected(&address, "secret", frame(good()), "another data directory").await;
+    assert_rejected(&address, "another secret", good(), "no service token of this cluster").await;
+    let other_cluster = hello(&node_id(1), "ffff", replica_id(1));
+    assert_rejected(&address, "secret", other_cluster, "belongs to cluster ffff").await;
+    assert_rejected(&address, "secret", hello("nd_9", CLUSTER_ID, 99), "nd_9 is not in the cluster config").await;
+    assert_rejected(&address, "secret", good(), "another data directory").await;
     let earlier = Hello { highest_rules: 1, ..good() };
-    assert_rejected(
-        &address,
-        "secret",
-        frame(earlier),
-        "knows rules 1 to 1, and shard locks_00 on node nd_1 goes by rules 2",
-    )
-    .await;
+    let words = "knows rules 1 to 1, and shard locks_00 on node nd_1 goes by rules 2";
+    assert_rejected(&address, "secret", earlier, words).await;
     let first = Hello { lowest_rules: 0, highest_rules: 0, ..good() };
-    assert_rejected(&address, "secret", frame(first), "does not say which rules it knows").await;
-    assert_rejected(&address, "secret", RaftFrame { body: None }, "must be a hello").await;
-    let mut nobody = frame(hello("", "", 0));
-    nobody.body = Some(Body::Messages(RaftMessages::default()));
-    assert_rejected(&address, "secret", nobody, "must be a hello").await;
+    assert_rejected(&address, "secret", first, "does not say which rules it knows").await;
     cluster.propose(&command("after")).await.expect("answered");
     cluster.all_applied().await;
     assert!(cluster.running().all(|(_, node)| node.machine.commands() == [command("before"), command("after")]));
@@ -92,8 +82,7 @@ async fn messages_of_a_replica_that_does_not_live_on_the_speakers_node_are_refus
     let mut cluster = Cluster::prepare(Setup::default()).await;
     cluster.start(0).await;
     let address = cluster.node(0).address.to_string();
-    let mut wire =
-        handshake(&address, "secret", frame(hello(&node_id(1), CLUSTER_ID, replica_id(1)))).await.expect("met");
+    let mut wire = handshake(&address, "secret", hello(&node_id(1), CLUSTER_ID, replica_id(1)), 1).await.expect("met");
     let message = |from, to, kind: Kind, body: &'static [u8], call| RaftMessage {
         from,
         to,
@@ -110,13 +99,11 @@ async fn messages_of_a_replica_that_does_not_live_on_the_speakers_node_are_refus
         message(replica_id(1), replica_id(0), Kind::Heartbeat, b"", 5),
         message(replica_id(1), replica_id(0), Kind::Answer, b"", 6),
     ];
-    let body = Body::Messages(RaftMessages { messages, ..RaftMessages::default() });
-    wire.frames.send(RaftFrame { body: Some(body) }).await.expect("connected");
+    wire.send(RaftMessages { messages, ..RaftMessages::default() }).expect("it is small");
     let mut answered = Vec::new();
     while answered.len() < 6 {
-        let frame = wire.answers.message().await.expect("connected").expect("it goes on");
-        let Some(Body::Messages(messages)) = frame.body else { panic!("no messages") };
-        for message in messages.messages {
+        let Event::Received(frame) = wire.next(true).await.expect("connected") else { continue };
+        for message in frame.messages {
             println!("{}: {}", message.call, String::from_utf8_lossy(&message.body));
             assert_eq!(message.kind(), Kind::Error);
             answered.push(message.call);
@@ -133,11 +120,11 @@ async fn a_newer_connection_of_a_peer_ends_the_one_before() {
     let mut cluster = Cluster::prepare(Setup::default()).await;
     cluster.start(0).await;
     let address = cluster.node(0).address.to_string();
-    let hello = || frame(hello(&node_id(1), CLUSTER_ID, replica_id(1)));
-    let mut first = handshake(&address, "secret", hello()).await.expect("met");
-    let _second = handshake(&address, "secret", hello()).await.expect("met");
-    let ended = tokio::time::timeout(crate::common::MAX_WAIT, first.answers.message()).await.expect("it ends");
-    assert!(!matches!(ended, Ok(Some(_))), "{ended:?}");
+    let hello = || hello(&node_id(1), CLUSTER_ID, replica_id(1));
+    let mut first = handshake(&address, "secret", hello(), 1).await.expect("met");
+    let _second = handshake(&address, "secret", hello(), 2).await.expect("met");
+    let ended = tokio::time::timeout(crate::common::MAX_WAIT, first.next(true)).await.expect("it ends");
+    assert!(ended.is_err(), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

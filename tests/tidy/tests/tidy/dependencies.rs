@@ -23,7 +23,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 21] = [
     ("operator", &["auth", "supervise"]),
     ("rpc", &["proto", "auth", "tls", "supervise"]),
     ("routing", &["rpc", "core", "proto", "cluster", "auth", "telemetry", "supervise"]),
-    ("replication", &["storage", "proto", "mutations", "supervise", "fair_queue"]),
+    ("replication", &["rpc", "storage", "proto", "mutations", "supervise", "fair_queue"]),
     (
         "node",
         &[

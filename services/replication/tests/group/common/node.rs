@@ -2,17 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdfast_replication::{
-    Credentials, DialError, DialFn, Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, PeerConfig,
-    Timing,
-};
+use holdfast_auth::{ClusterSecret, ServiceSigner, ServiceVerifier};
+use holdfast_replication::{Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, PeerConfig, Timing};
+use holdfast_rpc::{Acceptor, Callers, Incoming, TcpDialer};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore, StorageError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::{Endpoint, Server};
 
 use super::journal::Journal;
 use super::{CLUSTER_ID, eventually, node_id};
@@ -36,20 +34,16 @@ impl Disk {
     }
 }
 
+/// Tells each start of a node from the next.
+static RUNS: AtomicU64 = AtomicU64::new(1);
+
 /// The rules that nodes know, unless a test wants it otherwise.
 pub(crate) const RULES: KnownRules = KnownRules { lowest: 1, highest: 2 };
 
-/// A token that every member knows.
-pub(crate) struct Token(pub(crate) &'static str);
-
-impl Credentials for Token {
-    fn authorization(&self) -> String {
-        format!("Bearer {}", self.0)
-    }
-
-    fn accepts(&self, authorization: &str) -> bool {
-        authorization == format!("Bearer {}", self.0)
-    }
+/// The cluster secret of that name.
+pub(crate) fn secret(name: &str) -> ClusterSecret {
+    let digits: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    ClusterSecret::from_hex(&format!("{digits:0>64}")).expect("it is short")
 }
 
 /// Who a node says it is, when a test wants it to lie.
@@ -57,7 +51,8 @@ impl Credentials for Token {
 pub(crate) struct NodeIdentity {
     pub(crate) node: String,
     pub(crate) cluster_id: String,
-    pub(crate) token: &'static str,
+    /// The name of its cluster secret.
+    pub(crate) secret: &'static str,
     /// Of the release that it runs.
     pub(crate) timing: Timing,
     pub(crate) rules: KnownRules,
@@ -68,7 +63,7 @@ impl NodeIdentity {
         Self {
             node: node_id(index),
             cluster_id: CLUSTER_ID.into(),
-            token: "secret",
+            secret: "secret",
             timing: Timing::default(),
             rules: RULES,
         }
@@ -93,27 +88,6 @@ impl Drop for Node {
             runtime.shutdown_background();
         }
     }
-}
-
-pub(crate) fn dialer() -> DialFn {
-    Arc::new(|address| {
-        Box::pin(async move {
-            let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
-            let endpoint = endpoint.tcp_nodelay(true);
-            endpoint
-                .connect()
-                .await
-                .map_err(|error| DialError { is_refused: is_refused(&error), reason: error.to_string() })
-        })
-    })
-}
-
-fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    causes.any(|cause| {
-        let io = cause.downcast_ref::<std::io::Error>();
-        io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused)
-    })
 }
 
 impl Node {
@@ -201,6 +175,9 @@ async fn start(
     let rules = claims.rules;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it has an address");
+    let (secret, callers) = (secret(claims.secret), Arc::<Callers>::default());
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let identity = holdfast_rpc::Identity::new(claims.node.clone(), run, ServiceSigner::new(&secret, "test"));
     let host = GroupManager::start(GroupManagerOptions {
         restored_from: None,
         node: claims.node,
@@ -210,16 +187,19 @@ async fn start(
         rules,
         allowed_rules: None,
         store,
-        dialer: dialer(),
-        credentials: Arc::new(Token(claims.token)),
+        dialer: Arc::new(TcpDialer),
+        identity: Arc::new(identity),
+        callers: Arc::clone(&callers),
         timing: claims.timing,
     })
     .expect("the host starts");
-    let service = host.service();
-    let incoming = TcpListenerStream::new(listener);
-    tokio::spawn(async move {
-        Server::builder().tcp_nodelay(true).add_service(service).serve_with_incoming(incoming).await
+    let acceptor = host.accept_on(Acceptor::new(Arc::new(ServiceVerifier::new(&secret)), callers));
+    let accepting = futures::stream::unfold(listener, |listener| async {
+        let (stream, _) = listener.accept().await.expect("it listens");
+        stream.set_nodelay(true).expect("it is TCP");
+        Some((Incoming { stream: Box::new(stream), peer: (), has_cert: true }, listener))
     });
+    tokio::spawn(Arc::new(acceptor).serve(accepting, |_, ()| async {}));
     let mut started = Vec::new();
     for options in groups {
         let machine = Arc::new(Journal::with_rules(rules));
