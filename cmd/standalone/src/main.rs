@@ -14,7 +14,7 @@ use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serv
 use holdfast_node::{Node, NodeOptions, in_process};
 use holdfast_routing::Dialer;
 use holdfast_runtime::{
-    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces,
+    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, block_on, check_listen_address, flush_traces,
     shutdown_signal,
 };
 use holdfast_tls::ServerTls;
@@ -78,13 +78,14 @@ struct Args {
     shutdown: ShutdownArgs,
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let args = Args::parse();
-    let shutdown = shutdown_signal(args.shutdown.clone());
-    let result = run(args, shutdown).await;
-    flush_traces();
-    result
+    block_on(async {
+        let shutdown = shutdown_signal(args.shutdown.clone());
+        let result = run(args, shutdown).await;
+        flush_traces();
+        result
+    })?
 }
 
 fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOptions {

@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 
 use super::MAX_STREAMS;
 
-/// Polls of calls in one turn: less than a millisecond, and enough that a turn costs little beside them.
-const MAX_POLLS: u32 = 16;
+/// Polls of calls in one turn: some tenths of a millisecond, and enough that a turn costs little beside them.
+const MAX_POLLS: u32 = 8;
 /// Calls that the lane has not begun. A peer reaches this only with calls that it resets.
 const MAX_QUEUED: usize = 2 * MAX_STREAMS as usize;
 
