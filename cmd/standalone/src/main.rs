@@ -159,10 +159,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     tokio::select! {
         ended = everything => ended,
-        served = internal.serve(&node) => {
-            served?;
-            bail!("the internal listener ended")
-        }
+        () = internal.serve(&node) => bail!("the internal listener ended"),
     }
 }
 

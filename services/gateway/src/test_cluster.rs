@@ -1,12 +1,14 @@
 //! Test peers: the real service against one node that replies over a real socket from the real state machines. Only
 //! consensus and storage are missing.
 
-use holdfast_auth::{ClusterSecret, OperatorToken};
+use std::sync::Arc;
+
+use holdfast_auth::{ClusterSecret, OperatorToken, ServiceVerifier};
 use holdfast_backend::{AuthContext, CallContext, Gateway, GatewayOptions, Service};
 use holdfast_cluster::ClusterConfig;
-use holdfast_proto::internal::node_service_server::NodeServiceServer;
+use holdfast_rpc::Acceptor;
+use holdfast_testkit::fake_node::serve_frames;
 use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
 
 mod node;
 
@@ -33,10 +35,8 @@ impl TestCluster {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let config = ClusterConfig::generate(vec![("nd_1".to_owned(), address)], 1, 1).unwrap();
-        let server = tonic::transport::Server::builder()
-            .add_service(NodeServiceServer::new(TestNode::new(&config, &secret)))
-            .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
-        tokio::spawn(server);
+        let acceptor = Acceptor::new(ServiceVerifier::new(&secret), Arc::default()).with(TestNode::new(&config));
+        serve_frames(listener, acceptor);
         let service = Gateway::start(GatewayOptions::new(config, secret, &operator, "gateway test")).unwrap();
         Self { service, operator: operator.reveal().expose().to_owned() }
     }

@@ -6,12 +6,12 @@ use holdfast_core::{
     codec,
 };
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_rpc::Caller;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::admission;
 use crate::call_handler::{not_leader, rejection};
-use crate::deferred::ReplyHandle;
 use crate::leader::{Attachment, RECONNECT_GRACE, cancel_all};
 use crate::replica::Replica;
 
@@ -24,7 +24,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct AcquireWait<'a> {
     pub(crate) replica: &'a Replica,
     pub(crate) term: u64,
-    pub(crate) caller: &'a ReplyHandle,
+    pub(crate) caller: &'a Caller,
     /// When the caller's poll ends.
     pub(crate) poll_deadline: Instant,
     pub(crate) deadline: Instant,

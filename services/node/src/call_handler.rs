@@ -1,27 +1,82 @@
-//! Handles one call of a gateway, from frame to reply.
+//! Handles one call of a gateway, or of a node that delivers its outbox, from its body to its reply.
+
+use std::sync::Weak;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use holdfast_core::shard::Application;
 use holdfast_core::{Command, JobState, LocksCommand, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
-use holdfast_proto::internal::{Answer, Call, NotLeader};
+use holdfast_proto::internal::{Answer, Call, NotLeader, StatusAnswer};
 use holdfast_replication::ProposeError;
+use holdfast_rpc::{CallHandler, Caller};
 use tokio::time::{Duration, Instant, timeout_at};
+use tracing::{Instrument, Span, info_span};
 
 use crate::acquire_wait::AcquireWait;
 use crate::admission::{Admission, admit, merge_rejected};
-use crate::deferred::ReplyHandle;
+use crate::node::NodeInner;
 use crate::replica::Replica;
-use crate::{query, subscribe};
+use crate::{query, status, subscribe};
+
+/// Handles the calls to a node for as long as it exists.
+pub(crate) struct NodeCalls(pub(crate) Weak<NodeInner>);
+
+impl CallHandler for NodeCalls {
+    fn call(&self, call: Call) -> BoxFuture<'static, Answer> {
+        let (node, received, id) = (Weak::clone(&self.0), Instant::now(), call.id);
+        async move {
+            let answer = handle_on(&node, call, received, None).await;
+            // Only a caller whose reply may be deferred disconnects.
+            answer.unwrap_or_else(|| Answer { id, ..Answer::default() })
+        }
+        .boxed()
+    }
+
+    fn call_deferrable(&self, call: Call, caller: Caller) -> BoxFuture<'static, Option<Answer>> {
+        let (node, received) = (Weak::clone(&self.0), Instant::now());
+        async move { handle_on(&node, call, received, Some(&caller)).await }.boxed()
+    }
+
+    fn status(&self) -> StatusAnswer {
+        self.0.upgrade().map(|node| status::collect(&node, false)).unwrap_or_default()
+    }
+}
+
+async fn handle_on(
+    node: &Weak<NodeInner>,
+    call: Call,
+    received: Instant,
+    caller: Option<&Caller>,
+) -> Option<Answer> {
+    // The node is not kept alive by its calls.
+    let replica = node.upgrade().and_then(|node| node.replica(call.replica));
+    let span = call_span(&call, replica.as_deref());
+    handle_call(replica.as_deref(), call, received, caller).instrument(span).await
+}
+
+/// Creates the span that carries the client's request id. Calls without a request id, by far the most, get no span.
+fn call_span(call: &Call, replica: Option<&Replica>) -> Span {
+    if call.request_id.is_empty() {
+        return Span::none();
+    }
+    let shard = replica.map_or("", |replica| replica.group.shard());
+    let span = info_span!("node call", request_id = call.request_id, shard);
+    if !call.trace_parent.is_empty() {
+        holdfast_telemetry::continue_trace(&span, &call.trace_parent);
+    }
+    span
+}
 
 /// Handles a call. Returns `None` if the caller has disconnected. `replica` is the addressed replica, if this node
 /// hosts it.
-pub(crate) async fn handle_call(
+async fn handle_call(
     replica: Option<&Replica>,
     call: Call,
     received: Instant,
-    caller: Option<&ReplyHandle>,
+    caller: Option<&Caller>,
 ) -> Option<Answer> {
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
     let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
@@ -47,11 +102,6 @@ pub(crate) async fn handle_call(
     Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules })
 }
 
-/// Returns true if the call may get other replies before the final one.
-pub(crate) fn may_be_deferred(call: &Call) -> bool {
-    call.hold_ms > 0 || matches!(call.body, Some(Body::Follow(_)))
-}
-
 /// Handles an acquire. Commands other than an acquire of a locks shard never wait.
 async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
     match codec::decode(&bytes) {
@@ -60,7 +110,7 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
     }
 }
 
-async fn handle_subscribe(replica: &Replica, bytes: &[u8], caller: &ReplyHandle, deadline: Instant) -> Outcome {
+async fn handle_subscribe(replica: &Replica, bytes: &[u8], caller: &Caller, deadline: Instant) -> Outcome {
     match codec::decode(bytes) {
         Ok(follow) => subscribe::run(replica, &follow, caller, deadline).await,
         Err(error) => Outcome::NotProposed(format!("the follow can't be read: {error}")),
@@ -146,7 +196,7 @@ fn job_state(replica: &Replica, number: u64) -> JobState {
 async fn handle_query(
     replica: &Replica,
     bytes: &[u8],
-    caller: Option<&ReplyHandle>,
+    caller: Option<&Caller>,
     until: Instant,
     deadline: Instant,
 ) -> Outcome {

@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::join_all;
-use holdfast_auth::ServiceSigner;
+use holdfast_auth::{ClusterSecret, ServiceSigner, ServiceVerifier};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_proto::internal::StatusAnswer;
 use holdfast_replication::{DialError, DialFn, GroupManager, GroupManagerOptions, KnownRules, PeerConfig};
-use holdfast_routing::{ConnectError, Dialer, Router, RoutingOptions};
+use holdfast_routing::{ConnectError, Dialer, Router, RoutingOptions, http_channel};
+use holdfast_rpc::{Acceptor, Callers, Calls, Responder};
 use holdfast_storage::{NodeStore, StorageError};
 use holdfast_supervise::{TaskOwner, TaskSet};
 use parking_lot::RwLock;
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use crate::admin_server::AdminServer;
-use crate::connections::InboundConnections;
+use crate::call_handler::NodeCalls;
 use crate::credentials::ServiceCredentials;
 use crate::error::NodeError;
 use crate::machine::ApplyObserver;
@@ -36,7 +37,7 @@ use crate::{restore, status, stored_config};
 /// Timeout of leadership transfers when the node stops.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A node with its replicas. It does not listen; its creator serves [`Node::routes`].
+/// A node with its replicas. It does not listen: see [`serve`](crate::serve).
 pub struct Node {
     shared: Arc<NodeInner>,
     observer: Option<Arc<dyn ApplyObserver>>,
@@ -63,7 +64,9 @@ pub(crate) struct NodeInner {
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) store: NodeStore,
     pub(crate) credentials: Arc<ServiceCredentials>,
-    pub(crate) connections: InboundConnections,
+    /// The processes that are connected.
+    pub(crate) callers: Arc<Callers>,
+    secret: ClusterSecret,
     pub(crate) group_manager: GroupManager,
     /// The rules that this program knows.
     pub(crate) rules: KnownRules,
@@ -169,7 +172,8 @@ impl Node {
             data_dir: kept.data_dir,
             store,
             credentials,
-            connections: InboundConnections::default(),
+            callers: Arc::default(),
+            secret: options.cluster_secret.clone(),
             group_manager,
             rules: known,
             outbox_sender: OutboxSender::new(router, map),
@@ -214,10 +218,17 @@ impl Node {
     }
 
     /// Returns the gRPC services of the node.
-    pub fn routes(&self) -> Routes {
+    pub(crate) fn routes(&self) -> Routes {
         Routes::new(self.shared.group_manager.service())
             .add_service(NodeServer::new(Arc::clone(&self.shared)))
             .add_service(AdminServer::new(Arc::clone(&self.shared)))
+    }
+
+    /// Returns the acceptor of connections of gateways and peers.
+    pub(crate) fn acceptor(&self) -> Arc<Acceptor> {
+        let calls = Arc::new(NodeCalls(Arc::downgrade(&self.shared)));
+        let verifier = ServiceVerifier::new(&self.shared.secret);
+        Arc::new(Acceptor::new(verifier, Arc::clone(&self.shared.callers)).with(Responder::new(calls)))
     }
 
     /// Returns the reason why the node can't serve, if any.
@@ -271,7 +282,7 @@ impl Node {
         let handed = join_all(replicas.iter().map(|replica| replica.group.transfer_leadership(TRANSFER_TIMEOUT))).await;
         let kept = handed.iter().filter(|gone| !**gone).count();
         tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships handed over");
-        self.shared.connections.close_all();
+        self.shared.callers.close::<Calls>();
         self.shared.tasks.shutdown().await;
         self.shared.group_manager.shutdown().await;
         self.shared.outbox_sender.shutdown().await;
@@ -309,7 +320,7 @@ fn dial_error(error: ConnectError) -> DialError {
 
 fn raft_dialer(connector: Arc<dyn Dialer>) -> DialFn {
     Arc::new(move |address| {
-        let connecting = connector.connect(&address);
-        Box::pin(async move { connecting.await.map_err(dial_error) })
+        let connector = Arc::clone(&connector);
+        Box::pin(async move { http_channel(&connector, &address).await.map_err(dial_error) })
     })
 }

@@ -6,11 +6,11 @@ use holdfast_core::{Query, Reply, Response, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
+use holdfast_rpc::Caller;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call_handler::{not_leader, not_leader_outcome};
-use crate::deferred::ReplyHandle;
 use crate::leader::{KeepAlive, LeaderState, SessionKey};
 use crate::mutations;
 use crate::replica::Replica;
@@ -35,7 +35,7 @@ pub(crate) async fn execute(replica: &Replica, query: &Query, deadline: Instant)
 
 /// Answers a query of events or account changes. Without a result, it waits for one, or returns an empty reply at
 /// `until`.
-pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &ReplyHandle, until: Instant) -> Outcome {
+pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &Caller, until: Instant) -> Outcome {
     if !supports_long_poll(query) {
         return execute(replica, query, until).await;
     }

@@ -8,9 +8,10 @@ use holdfast_cluster::ClusterConfig;
 use holdfast_core::shard::Application;
 use holdfast_core::{Command, codec};
 use holdfast_replication::{EntryHeader, KnownRules, ReplyMode, StateMachine};
+use holdfast_routing::TcpDialer;
 use holdfast_storage::{MemoryDisk, NodeStore};
 
-use crate::{Node, NodeError, NodeOptions, ShardMachine, in_process};
+use crate::{Node, NodeError, NodeOptions, ShardMachine};
 
 const STAMP: EntryHeader = EntryHeader { rules: 1, now_ms: 1_000, wall_ms: 2_000 };
 
@@ -53,8 +54,7 @@ async fn opened_over(seen: u16) -> Option<NodeError> {
     store.replica(1).record_rules(seen);
     store.close().await;
     let store = NodeStore::in_memory(&disk, &options.identity()).unwrap();
-    let (connector, _listener) = in_process();
-    Node::with_store(&options, store, Arc::new(connector)).err()
+    Node::with_store(&options, store, Arc::new(TcpDialer)).err()
 }
 
 #[tokio::test]

@@ -1,20 +1,24 @@
-//! The node's listener: internal gRPC for gateways and peers, health and metrics for operators.
+//! The node's listener: frames for gateways and peers, gRPC, health and metrics for operators.
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::serve::{IncomingStream, Listener};
-use holdfast_tls::{ServerTls, Stream};
+use axum::routing::{any, get};
+use axum::{Extension, Router};
+use futures::{Stream, stream};
+use holdfast_rpc::{ByteStream, Incoming};
+use holdfast_tls::{Listener, PeerInfo, ServerTls};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 use tonic::Status;
+use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::node::Node;
@@ -39,32 +43,6 @@ struct EndpointState {
     endpoints: AdminEndpoints,
 }
 
-/// The TLS listener.
-struct TlsIncoming(holdfast_tls::Listener);
-
-impl Listener for TlsIncoming {
-    type Io = Stream;
-    type Addr = holdfast_tls::PeerInfo;
-
-    async fn accept(&mut self) -> (Stream, holdfast_tls::PeerInfo) {
-        self.0.accept().await
-    }
-
-    fn local_addr(&self) -> io::Result<holdfast_tls::PeerInfo> {
-        Ok(holdfast_tls::PeerInfo { address: self.0.address(), has_client_cert: true })
-    }
-}
-
-/// The peer of a request.
-#[derive(Clone, Copy)]
-struct RemotePeer(holdfast_tls::PeerInfo);
-
-impl Connected<IncomingStream<'_, TlsIncoming>> for RemotePeer {
-    fn connect_info(stream: IncomingStream<'_, TlsIncoming>) -> Self {
-        Self(*stream.remote_addr())
-    }
-}
-
 /// Serves a node until `shutdown` completes. With `tls`, connections are encrypted, and gateways and peers need a
 /// certificate. Shutdown closes connections of gateways and peers; both reconnect elsewhere.
 ///
@@ -83,20 +61,56 @@ pub async fn serve(
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(shown)
-        .merge(node.routes().into_axum_router().layer(from_fn(require_client_cert)))
+        .merge(grpc_routes(node).layer(from_fn(require_client_cert)))
         .layer(CatchPanicLayer::new());
-    let listener = TlsIncoming(holdfast_tls::Listener::new(listener, tls)?);
-    let app = app.into_make_service_with_connect_info::<RemotePeer>();
-    let serving = std::future::IntoFuture::into_future(axum::serve(listener, app));
+    let accepting = stream::unfold(Listener::new(listener, tls)?, |mut listener| async {
+        let (stream, peer) = listener.accept().await;
+        Some((Incoming { stream: Box::new(stream), peer, has_cert: peer.has_client_cert }, listener))
+    });
+    let serving = node.acceptor().serve(accepting, move |stream, peer: PeerInfo| {
+        serve_http(app.clone().layer(Extension(ConnectInfo(peer))), stream)
+    });
     tokio::select! {
-        served = serving => served,
+        () = serving => Ok(()),
         () = shutdown => Ok(()),
     }
 }
 
+/// Serves gateways and peers over these connections, without health and metrics, and closes all when it is dropped.
+pub async fn serve_connections(node: &Node, connections: impl Stream<Item = Incoming<()>> + Send) {
+    let app = grpc_routes(node);
+    node.acceptor().serve(connections, move |stream, ()| serve_http(app.clone(), stream)).await;
+}
+
+async fn serve_http(app: Router, stream: ByteStream) {
+    let service = service_fn(move |request| app.clone().oneshot(request));
+    let serving = Builder::new(TokioExecutor::new());
+    if let Err(error) = serving.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "an HTTP connection ended");
+    }
+}
+
+fn grpc_routes(node: &Node) -> Router {
+    let routes = node.routes().into_axum_router();
+    OLD_CALLS.into_iter().fold(routes, |routes, path| routes.route(path, any(reject_old_release)))
+}
+
+/// What releases of wire version 1 called over HTTP/2.
+const OLD_CALLS: [&str; 1] = ["/holdfast.internal.NodeService/Connect"];
+
+/// Tells a process of an earlier release why it gets no connection.
+async fn reject_old_release() -> Response {
+    let release = env!("CARGO_PKG_VERSION");
+    let reason = format!(
+        "the caller runs an earlier release, and this node release {release}, which speaks another internal protocol: \
+         start the caller with release {release}"
+    );
+    Status::failed_precondition(reason).into_http()
+}
+
 /// Requires a client certificate of gateways and peers if TLS is on; probes need none.
 async fn require_client_cert(
-    ConnectInfo(RemotePeer(peer)): ConnectInfo<RemotePeer>,
+    ConnectInfo(peer): ConnectInfo<PeerInfo>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -116,7 +130,7 @@ async fn ready(State(shown): State<EndpointState>) -> Response {
 
 async fn metrics(
     State(shown): State<EndpointState>,
-    ConnectInfo(RemotePeer(peer)): ConnectInfo<RemotePeer>,
+    ConnectInfo(peer): ConnectInfo<PeerInfo>,
     headers: HeaderMap,
 ) -> Response {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("");

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use holdfast_core::{CommandError, Query, Reply, Response, SubscribeSession, codec};
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_rpc::Caller;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::call_handler::{not_leader, not_leader_outcome};
-use crate::deferred::ReplyHandle;
 use crate::leader::SessionKey;
 use crate::replica::Replica;
 
@@ -16,7 +16,7 @@ use crate::replica::Replica;
 pub(crate) async fn run(
     replica: &Replica,
     follow: &SubscribeSession,
-    caller: &ReplyHandle,
+    caller: &Caller,
     deadline: Instant,
 ) -> Outcome {
     let began = replica.group.read(replica.reads, deadline, |permit| start(replica, permit.term, follow));

@@ -2,7 +2,6 @@
 //! and no gateway.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -13,12 +12,13 @@ use holdfast_proto::internal::operations_service_client::OperationsServiceClient
 use holdfast_proto::internal::{
     BackUpPart, BackUpRequest, GetConfigRequest, HandOverRequest, SetConfigRequest, StatusAnswer, StatusRequest,
 };
+use holdfast_rpc::Identity;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 use crate::Dialer;
-use crate::connection::ClientIdentity;
+use crate::http::HttpCaller;
 
 /// Largest cluster config, in bytes of JSON: thousands of shards.
 pub(super) const MAX_CONFIG_BYTES: usize = 16 << 20;
@@ -45,14 +45,14 @@ type Client = OperationsServiceClient<Channel>;
 /// Calls nodes on behalf of the operator. Cheap to clone.
 #[derive(Clone)]
 pub struct AdminClient {
-    identity: Arc<ClientIdentity>,
+    caller: Arc<HttpCaller>,
 }
 
 impl AdminClient {
     /// Creates a client; `signer` proves that it belongs to the cluster.
-    pub fn new(signer: ServiceSigner, connector: Arc<dyn Dialer>) -> Self {
-        let id = "operator".to_owned();
-        Self { identity: Arc::new(ClientIdentity { connector, id, signer, connections: AtomicU64::new(1) }) }
+    pub fn new(signer: ServiceSigner, dialer: Arc<dyn Dialer>) -> Self {
+        let identity = Arc::new(Identity::new("operator", 0, signer));
+        Self { caller: Arc::new(HttpCaller { dialer, identity }) }
     }
 
     /// Returns the node's current config.
@@ -135,14 +135,12 @@ impl AdminClient {
     }
 
     async fn connect(&self, node: &Node) -> Result<Channel, AdminError> {
-        let connected = self.identity.connector.connect(&node.address).await;
+        let connected = self.caller.connect(&node.address).await;
         connected.map_err(|error| AdminError { is_unreachable: true, ..failure(node, error.to_string()) })
     }
 
     fn authorized<Q>(&self, node: &Node, question: Q) -> Result<Request<Q>, AdminError> {
-        let mut request = Request::new(question);
-        self.identity.authorize(request.metadata_mut()).map_err(|error| failure(node, error.to_string()))?;
-        Ok(request)
+        self.caller.request(question).map_err(|error| failure(node, error.to_string()))
     }
 }
 

@@ -1,27 +1,22 @@
-//! The calls to one node that are queued or in flight, and the task that maintains its connection.
+//! The calls to one node: how they are made, and what came of them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
-use std::task::Waker;
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_core::Rules;
+use holdfast_proto::internal::{Answer, Call, answer, call};
+use holdfast_rpc::ChannelOptions;
 use holdfast_supervise::{TaskOwner, TaskSet};
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::RoutingOptions;
-use crate::connection::{self, ClientIdentity};
+use crate::connection::{ChannelState, QueuedCall};
+use crate::http::HttpCaller;
 use crate::leader_cache::Leader;
-use crate::request_context;
+use crate::{RoutingOptions, request_context};
 
-/// Calls to one node that may be queued or in flight; further ones fail at once, without being sent.
-const MAX_OUTSTANDING: usize = 32_768;
-/// Deferred calls to one node; they take memory, but no capacity from other calls.
-const MAX_DEFERRED: usize = 262_144;
 /// Buffered replies of a multi-reply call; a slower reader is dropped.
 const MAX_BUFFERED_REPLIES: usize = 1_024;
 /// Why a channel that was shut down can't reach its node.
@@ -61,6 +56,27 @@ impl CallBody {
             other => other.clone(),
         }
     }
+
+    /// Returns the call to a replica as the leader of a term. Its deadline is set when it is sent.
+    fn into_call(self, to: Leader) -> Call {
+        let (body, hold) = match self {
+            Self::Command(bytes) => (call::Body::Command(bytes), Duration::ZERO),
+            Self::Query(bytes) => (call::Body::Query(bytes), Duration::ZERO),
+            Self::Acquire(bytes, hold) => (call::Body::Command(bytes), hold),
+            Self::LongPoll(bytes, hold) => (call::Body::Query(bytes), hold),
+            Self::Subscribe(bytes) => (call::Body::Follow(bytes), Duration::ZERO),
+        };
+        Call {
+            id: 0,
+            replica: to.replica,
+            term: to.term,
+            deadline_ms: 0,
+            hold_ms: u32::try_from(hold.as_millis()).unwrap_or(u32::MAX),
+            body: Some(body),
+            request_id: request_context::request_id().as_deref().unwrap_or_default().to_owned(),
+            trace_parent: holdfast_telemetry::trace_parent().unwrap_or_default(),
+        }
+    }
 }
 
 /// The highest rules observed from a replica of a shard; 0 before the first observation. Rules never decrease. Clones
@@ -97,19 +113,29 @@ pub(super) enum CallReply {
     Unknown(String),
 }
 
-/// A call that waits to be sent.
-pub(super) struct QueuedCall {
-    pub(super) id: u64,
-    pub(super) replica: u64,
-    pub(super) term: u64,
-    pub(super) deadline: Instant,
-    pub(super) body: CallBody,
-    pub(super) send_state: Arc<SendState>,
-    pub(super) sink: ReplySink,
-    pub(super) rules: ObservedRules,
-    /// The request id of the client's call.
-    pub(super) request_id: Option<Arc<str>>,
-    pub(super) trace_parent: Option<String>,
+impl From<Answer> for CallReply {
+    fn from(answer: Answer) -> Self {
+        match answer.outcome {
+            Some(answer::Outcome::Reply(bytes)) => Self::Reply(bytes, answer.attempt),
+            Some(answer::Outcome::Held(_)) => Self::Deferred,
+            Some(answer::Outcome::Notice(bytes)) => Self::Update(bytes),
+            Some(answer::Outcome::NotLeader(hint)) => {
+                metrics::counter!("holdfast_routing_not_leader_total").increment(1);
+                let leader = Leader { replica: hint.leader, term: hint.term };
+                Self::NotLeader((hint.leader != 0 && hint.term != 0).then_some(leader))
+            }
+            Some(answer::Outcome::NotProposed(reason)) => Self::NotProposed(reason),
+            Some(answer::Outcome::Unknown(reason)) => Self::Unknown(reason),
+            None => Self::Unknown("the node's answer has no outcome that this gateway knows".to_owned()),
+        }
+    }
+}
+
+impl CallReply {
+    /// Returns true if no other reply follows.
+    pub(super) fn is_last(&self) -> bool {
+        !matches!(self, Self::Deferred | Self::Update(_))
+    }
 }
 
 /// The receiver of a call's replies.
@@ -136,13 +162,13 @@ impl ReplySink {
             Self::Many(sender) => sender.try_send(outcome).is_ok(),
         }
     }
-}
 
-/// Cancelled calls of which the node must be notified.
-#[derive(Default)]
-pub(super) struct Cancellations {
-    pub(super) ids: Vec<u64>,
-    pub(super) waker: Option<Waker>,
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Once(sender) => sender.is_closed(),
+            Self::Many(sender) => sender.is_closed(),
+        }
+    }
 }
 
 /// State of a call, shared by the caller, which may cancel it, and the connection, which may send it. The first
@@ -166,20 +192,6 @@ impl SendState {
     }
 }
 
-/// State shared by the callers, the connection and its outbound stream.
-pub(super) struct ChannelState {
-    pub(super) node_id: String,
-    queue: mpsc::Sender<QueuedCall>,
-    pub(super) waiting: Mutex<mpsc::Receiver<QueuedCall>>,
-    pub(super) in_flight: Mutex<HashMap<u64, (ReplySink, ObservedRules)>>,
-    pub(super) given_up: Mutex<Cancellations>,
-    outstanding: AtomicUsize,
-    held: AtomicUsize,
-    next_id: AtomicU64,
-    /// Why the node can't be reached; `None` while connected, and at first.
-    down: Mutex<Option<String>>,
-}
-
 /// The channel to one node.
 pub(super) struct NodeChannel {
     shared: Arc<ChannelState>,
@@ -188,23 +200,21 @@ pub(super) struct NodeChannel {
 
 impl NodeChannel {
     /// Starts to connect.
-    pub(super) fn start(node_id: &str, address: &str, caller: Arc<ClientIdentity>, options: &RoutingOptions) -> Self {
-        let (queue, waiting) = mpsc::channel(MAX_OUTSTANDING);
-        let shared = Arc::new(ChannelState {
-            node_id: node_id.to_owned(),
-            queue,
-            waiting: Mutex::new(waiting),
-            in_flight: Mutex::default(),
-            given_up: Mutex::default(),
-            outstanding: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
-            next_id: AtomicU64::new(1),
-            down: Mutex::new(None),
-        });
+    pub(super) fn start(node_id: &str, address: &str, caller: &HttpCaller, options: &RoutingOptions) -> Self {
+        let shared = Arc::new(ChannelState::new(node_id));
+        let options = ChannelOptions {
+            node: node_id.to_owned(),
+            address: address.to_owned(),
+            dialer: Arc::clone(&caller.dialer),
+            identity: Arc::clone(&caller.identity),
+            connect_timeout: options.connect_timeout,
+            max_backoff: options.max_reconnect_backoff,
+        };
         let tasks = TaskSet::new(TaskOwner::process());
-        let (kept, address, options) = (shared.clone(), address.to_owned(), options.clone());
+        let kept = Arc::clone(&shared);
         tasks.spawn_restarting("node_connection", move || {
-            connection::run(kept.clone(), address.clone(), caller.clone(), options.clone())
+            let (kept, options) = (Arc::clone(&kept), options.clone());
+            async move { holdfast_rpc::run(&options, &*kept).await }
         });
         Self { shared, tasks }
     }
@@ -213,39 +223,22 @@ impl NodeChannel {
     /// rules.
     pub(super) fn send(&self, to: Leader, body: CallBody, rules: &ObservedRules, deadline: Instant) -> PendingCall {
         let shared = &self.shared;
-        if let Some(reason) = shared.down.lock().clone() {
-            return PendingCall::not_sent(shared, format!("node {} cannot be reached: {reason}", shared.node_id));
-        }
-        let before = shared.outstanding.fetch_add(1, Ordering::Relaxed);
-        let is_full = before >= MAX_OUTSTANDING || shared.held.load(Ordering::Relaxed) >= MAX_DEFERRED;
-        let (sink, source) = if body.may_be_deferred() {
+        let (sink, replies) = if body.may_be_deferred() {
             let (sink, answered) = mpsc::channel(MAX_BUFFERED_REPLIES);
-            (ReplySink::Many(sink), ReplySource::Many(answered))
+            (ReplySink::Many(sink), Replies::Many(answered))
         } else {
             let (sink, answered) = oneshot::channel();
-            (ReplySink::Once(sink), ReplySource::Once(answered))
+            (ReplySink::Once(sink), Replies::Once(answered))
         };
-        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let send_state = Arc::<SendState>::default();
-        let queued = QueuedCall {
-            id,
-            replica: to.replica,
-            term: to.term,
-            deadline,
-            body,
-            send_state: send_state.clone(),
-            sink,
-            rules: rules.clone(),
-            request_id: request_context::request_id(),
-            trace_parent: holdfast_telemetry::trace_parent(),
+        let (call, rules) = (body.into_call(to), rules.clone());
+        let queued = shared.enqueue(QueuedCall { call, deadline, send_state: Arc::clone(&send_state), sink, rules });
+        let (id, replies) = match queued {
+            Ok(id) => (id, replies),
+            Err(reason) => (0, Replies::NotSent(reason)),
         };
-        let attempt =
-            PendingCall { shared: shared.clone(), id, send_state, source, is_deferred: false, is_over: false };
-        if is_full || shared.queue.try_send(queued).is_err() {
-            drop(attempt);
-            return PendingCall::not_sent(shared, format!("too many calls to node {} are in flight", shared.node_id));
-        }
-        attempt
+        let is_over = matches!(replies, Replies::NotSent(_));
+        PendingCall { shared: Arc::clone(shared), id, send_state, replies, is_deferred: false, is_over }
     }
 
     /// Returns the channel's tasks, which end with it.
@@ -256,42 +249,7 @@ impl NodeChannel {
     /// Closes the connection. In-flight calls have an unknown outcome.
     pub(super) async fn shutdown(&self) {
         self.tasks.shutdown().await;
-        self.shared.set_disconnected(STOPPING_REASON);
-        self.shared.fail_in_flight(STOPPING_REASON);
-    }
-}
-
-impl ChannelState {
-    pub(super) fn set_connected(&self) {
-        *self.down.lock() = None;
-        metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(1.0);
-    }
-
-    /// Fails queued calls, and further ones at once.
-    pub(super) fn set_disconnected(&self, reason: &str) {
-        *self.down.lock() = Some(reason.to_owned());
-        metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(0.0);
-        let mut waiting = self.waiting.lock();
-        while let Ok(queued) = waiting.try_recv() {
-            queued.sink.finish(CallReply::NotSent(format!("node {} cannot be reached: {reason}", self.node_id)));
-        }
-    }
-
-    /// Fails in-flight calls after the connection ended, since no reply can arrive.
-    pub(super) fn fail_in_flight(&self, reason: &str) {
-        let ended = std::mem::take(&mut *self.in_flight.lock());
-        for (answer, _) in ended.into_values() {
-            answer.finish(CallReply::Unknown(format!("the connection to node {} ended: {reason}", self.node_id)));
-        }
-    }
-
-    /// Notifies the node that the call was cancelled.
-    fn notify_cancelled(&self, id: u64) {
-        let mut given_up = self.given_up.lock();
-        given_up.ids.push(id);
-        if let Some(waker) = given_up.waker.take() {
-            waker.wake();
-        }
+        self.shared.fail_all(STOPPING_REASON);
     }
 }
 
@@ -301,14 +259,14 @@ pub(super) struct PendingCall {
     shared: Arc<ChannelState>,
     id: u64,
     send_state: Arc<SendState>,
-    source: ReplySource,
+    replies: Replies,
     /// The node has deferred the reply.
     is_deferred: bool,
     /// The last reply was received.
     is_over: bool,
 }
 
-enum ReplySource {
+enum Replies {
     Once(oneshot::Receiver<CallReply>),
     Many(mpsc::Receiver<CallReply>),
     /// Never sent, for this reason.
@@ -316,25 +274,19 @@ enum ReplySource {
 }
 
 impl PendingCall {
-    fn not_sent(shared: &Arc<ChannelState>, reason: String) -> Self {
-        let (send_state, source) = (Arc::default(), ReplySource::NotSent(reason));
-        Self { shared: shared.clone(), id: 0, send_state, source, is_deferred: false, is_over: true }
-    }
-
     /// Waits for the outcome, or for the next one. Cancellation-safe.
     pub(super) async fn next_reply(&mut self) -> CallReply {
-        let outcome = match &mut self.source {
-            ReplySource::NotSent(reason) => return CallReply::NotSent(reason.clone()),
-            ReplySource::Once(answered) => answered.await.ok(),
-            ReplySource::Many(answered) => answered.recv().await,
+        let outcome = match &mut self.replies {
+            Replies::NotSent(reason) => return CallReply::NotSent(reason.clone()),
+            Replies::Once(answered) => answered.await.ok(),
+            Replies::Many(answered) => answered.recv().await,
         };
         let Some(outcome) = outcome else { return self.cancel("the call was dropped") };
         if outcome == CallReply::Deferred && !self.is_deferred {
             self.is_deferred = true;
-            self.shared.outstanding.fetch_sub(1, Ordering::Relaxed);
-            self.shared.held.fetch_add(1, Ordering::Relaxed);
+            self.shared.load.defer();
         }
-        self.is_over = !matches!(outcome, CallReply::Deferred | CallReply::Update(_));
+        self.is_over = outcome.is_last();
         outcome
     }
 
@@ -357,15 +309,13 @@ impl PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        match self.source {
-            ReplySource::NotSent(_) => return,
-            ReplySource::Once(_) => {
+        match self.replies {
+            Replies::NotSent(_) => return,
+            Replies::Once(_) => {
                 self.send_state.try_cancel();
             }
-            ReplySource::Many(_) => self.abandon(),
+            Replies::Many(_) => self.abandon(),
         }
-        self.shared.in_flight.lock().remove(&self.id);
-        let counted = if self.is_deferred { &self.shared.held } else { &self.shared.outstanding };
-        counted.fetch_sub(1, Ordering::Relaxed);
+        self.shared.load.remove(self.is_deferred);
     }
 }

@@ -9,10 +9,10 @@ use holdfast_proto::internal::operations_service_client::OperationsServiceClient
 use holdfast_proto::internal::{ConfigAnswer, GetConfigRequest};
 use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
 use crate::channel::NodeChannel;
-use crate::connection::ClientIdentity;
+use crate::http::HttpCaller;
 use crate::router::Inner;
 
 /// How long a node defers its reply.
@@ -27,17 +27,17 @@ const LONG_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Polls the node as long as its channel exists.
 pub(super) fn start(inner: &Arc<Inner>, address: &str, link: &NodeChannel) {
-    let (weak, caller, address) = (Arc::downgrade(inner), Arc::clone(inner.identity()), address.to_owned());
+    let (weak, caller, address) = (Arc::downgrade(inner), Arc::clone(inner.caller()), address.to_owned());
     link.tasks()
         .spawn_restarting("config_watch", move || run(Weak::clone(&weak), Arc::clone(&caller), address.clone()));
 }
 
-async fn run(inner: Weak<Inner>, caller: Arc<ClientIdentity>, address: String) {
+async fn run(inner: Weak<Inner>, caller: Arc<HttpCaller>, address: String) {
     let mut channel = None;
     loop {
         let Some(known) = inner.upgrade().map(|inner| inner.known_version()) else { return };
         if channel.is_none() {
-            channel = timeout(CONNECT_TIMEOUT, caller.connector.connect(&address)).await.ok().and_then(Result::ok);
+            channel = timeout(CONNECT_TIMEOUT, caller.connect(&address)).await.ok().and_then(Result::ok);
         }
         let Some(connected) = channel.clone() else {
             sleep(RETRY_DELAY).await;
@@ -59,10 +59,10 @@ async fn run(inner: Weak<Inner>, caller: Arc<ClientIdentity>, address: String) {
     }
 }
 
-async fn poll(caller: &ClientIdentity, channel: Channel, known_version: u64) -> Result<ConfigAnswer, Status> {
+async fn poll(caller: &HttpCaller, channel: Channel, known_version: u64) -> Result<ConfigAnswer, Status> {
     let hold_ms = u32::try_from(LONG_POLL.as_millis()).unwrap_or(u32::MAX);
-    let mut request = Request::new(GetConfigRequest { known_version, hold_ms });
-    caller.authorize(request.metadata_mut()).map_err(|error| Status::unauthenticated(error.to_string()))?;
+    let request = caller.request(GetConfigRequest { known_version, hold_ms });
+    let request = request.map_err(|error| Status::unauthenticated(error.to_string()))?;
     let mut client =
         OperationsServiceClient::new(channel).max_decoding_message_size(super::admin_client::MAX_CONFIG_BYTES);
     let asking = client.get_config(request);

@@ -1,199 +1,277 @@
-//! Maintains the stream to a node and dispatches its replies.
+//! The calls to one node that are queued or in flight, and the connection that carries them.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
-use holdfast_auth::ServiceSigner;
-use holdfast_proto::internal::node_service_client::NodeServiceClient;
-use holdfast_proto::internal::{Answer, AnswerFrame, answer};
+use holdfast_proto::internal::{Answer, Call, CallFrame, call};
+use holdfast_rpc::{Calls, ClientConnection, ConnectError, Event, InFlight, Link, Waiter};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::Instant;
-use tonic::metadata::{MetadataMap, MetadataValue};
-use tonic::{Request, Streaming};
 
-use crate::channel::{CallReply, ChannelState, ObservedRules, ReplySink};
-use crate::frames::{FrameStream, Gate};
-use crate::leader_cache::Leader;
-use crate::{ConnectError, Dialer, RoutingOptions};
+use crate::channel::{CallReply, ObservedRules, ReplySink, SendState};
 
-/// Largest frame of replies accepted: a page of locks with all details.
-const MAX_FRAME_BYTES: usize = 64 << 20;
-/// Shortest delay between connection attempts.
-const MIN_BACKOFF: Duration = Duration::from_millis(20);
-/// A connection that lived this long was stable: the next attempt follows at once.
-const STABLE_AFTER: Duration = Duration::from_secs(1);
+/// Calls to one node that may be queued or in flight; further ones fail at once, without being sent.
+const MAX_OUTSTANDING: usize = 32_768;
+/// Deferred calls to one node; they take memory, but no capacity from other calls.
+const MAX_DEFERRED: usize = 262_144;
+/// Bytes of the bodies of queued calls.
+const MAX_QUEUED_BYTES: usize = 64 << 20;
+/// Bytes of one body; a full frame with one more is below the frame limit.
+const MAX_CALL_BYTES: usize = 8 << 20;
+/// Calls in one frame.
+const MAX_FRAME_CALLS: usize = 256;
+/// Bytes of bodies after which a frame is full.
+const FULL_FRAME_BYTES: usize = 1 << 20;
 
-/// This gateway's identity to nodes.
-pub(super) struct ClientIdentity {
-    pub(super) connector: Arc<dyn Dialer>,
-    /// Drawn when the process starts.
-    pub(super) id: String,
-    pub(super) signer: ServiceSigner,
-    /// Incremented with each connection of this process.
-    pub(super) connections: AtomicU64,
+/// A call that waits to be sent.
+pub(super) struct QueuedCall {
+    /// Its id and deadline are set when it is queued and sent.
+    pub(super) call: Call,
+    pub(super) deadline: Instant,
+    pub(super) send_state: Arc<SendState>,
+    pub(super) sink: ReplySink,
+    pub(super) rules: ObservedRules,
 }
 
-impl ClientIdentity {
-    /// Adds the metadata of a connection: the caller id, the connection's number, and the credentials.
-    fn handshake(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
-        let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        for (key, value) in [("holdfast-caller", self.id.clone()), ("holdfast-connection", number.to_string())] {
-            let value = MetadataValue::try_from(value).map_err(|error| ConnectError::new(error.to_string()))?;
-            metadata.insert(key, value);
+/// The waiter for the replies of a call that was sent.
+struct SentCall {
+    sink: ReplySink,
+    rules: ObservedRules,
+}
+
+impl Waiter for SentCall {
+    fn is_closed(&self) -> bool {
+        self.sink.is_closed()
+    }
+}
+
+/// Numbers of calls to one node that have not ended.
+#[derive(Default)]
+pub(super) struct CallLoad {
+    outstanding: AtomicUsize,
+    deferred: AtomicUsize,
+}
+
+impl CallLoad {
+    /// Counts a call; returns false if there are too many.
+    pub(super) fn try_add(&self) -> bool {
+        let is_full = self.outstanding.fetch_add(1, Ordering::Relaxed) >= MAX_OUTSTANDING
+            || self.deferred.load(Ordering::Relaxed) >= MAX_DEFERRED;
+        if is_full {
+            self.remove(false);
         }
-        self.authorize(metadata)
+        !is_full
     }
 
-    /// Adds the credentials.
-    pub(super) fn authorize(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
-        let token = self.signer.token().map_err(|error| ConnectError::new(error.to_string()))?;
-        let value = MetadataValue::try_from(format!("Bearer {}", token.expose()));
-        let mut value = value.map_err(|error| ConnectError::new(error.to_string()))?;
-        value.set_sensitive(true);
-        metadata.insert("authorization", value);
+    /// Notes that the reply of a call is deferred.
+    pub(super) fn defer(&self) {
+        self.outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.deferred.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes the end of a call.
+    pub(super) fn remove(&self, is_deferred: bool) {
+        let counted = if is_deferred { &self.deferred } else { &self.outstanding };
+        counted.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct SendQueue {
+    calls: VecDeque<QueuedCall>,
+    bytes: usize,
+    /// Calls of which the node must learn that they were cancelled.
+    cancelled: Vec<u64>,
+    /// Why the node can't be reached; `None` while connected, and at first.
+    down: Option<String>,
+}
+
+/// State shared by the callers and the connection.
+pub(super) struct ChannelState {
+    pub(super) node_id: String,
+    pub(super) load: CallLoad,
+    queue: Mutex<SendQueue>,
+    filled: Notify,
+    in_flight: InFlight<SentCall>,
+    next_id: AtomicU64,
+}
+
+impl ChannelState {
+    pub(super) fn new(node_id: &str) -> Self {
+        Self {
+            node_id: node_id.to_owned(),
+            load: CallLoad::default(),
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            in_flight: InFlight::default(),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// Queues a call and returns its id, or the reason why it is not sent.
+    pub(super) fn enqueue(&self, mut queued: QueuedCall) -> Result<u64, String> {
+        let (node, bytes) = (&self.node_id, body_len(&queued.call));
+        if bytes > MAX_CALL_BYTES {
+            return Err(format!("the call has {bytes} bytes and may have {MAX_CALL_BYTES}"));
+        }
+        let mut queue = self.queue.lock();
+        if let Some(reason) = &queue.down {
+            return Err(format!("node {node} cannot be reached: {reason}"));
+        }
+        if queue.bytes + bytes > MAX_QUEUED_BYTES || !self.load.try_add() {
+            return Err(format!("too many calls to node {node} are in flight"));
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        queued.call.id = id;
+        queue.bytes += bytes;
+        queue.calls.push_back(queued);
+        drop(queue);
+        self.filled.notify_one();
+        Ok(id)
+    }
+
+    /// Notifies the node that the call was cancelled.
+    pub(super) fn notify_cancelled(&self, id: u64) {
+        let mut queue = self.queue.lock();
+        if queue.down.is_none() {
+            queue.cancelled.push(id);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Fails queued calls, further ones, and those in flight: no reply can arrive.
+    pub(super) fn fail_all(&self, reason: &str) {
+        metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(0.0);
+        let before = std::mem::replace(
+            &mut *self.queue.lock(),
+            SendQueue { down: Some(reason.to_owned()), ..SendQueue::default() },
+        );
+        for queued in before.calls {
+            queued.sink.finish(CallReply::NotSent(format!("node {} cannot be reached: {reason}", self.node_id)));
+        }
+        for sent in self.in_flight.take_all() {
+            let reason = format!("the connection to node {} ended: {reason}", self.node_id);
+            sent.sink.finish(CallReply::Unknown(reason));
+        }
+    }
+
+    async fn wait_filled(&self) {
+        let is_empty = || {
+            let queue = self.queue.lock();
+            queue.calls.is_empty() && queue.cancelled.is_empty()
+        };
+        while is_empty() {
+            self.filled.notified().await;
+        }
+    }
+
+    /// Takes the next frame.
+    fn take_frame(&self) -> CallFrame {
+        let mut queue = self.queue.lock();
+        let given_up = std::mem::take(&mut queue.cancelled);
+        let (mut calls, mut bytes) = (Vec::new(), 0);
+        while calls.len() < MAX_FRAME_CALLS && bytes < FULL_FRAME_BYTES {
+            let Some(queued) = queue.calls.pop_front() else { break };
+            let call_bytes = body_len(&queued.call);
+            queue.bytes -= call_bytes;
+            if let Some(call) = self.move_to_in_flight(queued) {
+                bytes += call_bytes;
+                calls.push(call);
+            }
+        }
+        CallFrame { calls, given_up }
+    }
+
+    /// Moves a queued call to in flight; returns `None` if its caller cancelled or its deadline passed.
+    fn move_to_in_flight(&self, queued: QueuedCall) -> Option<Call> {
+        let QueuedCall { mut call, deadline, send_state, sink, rules } = queued;
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        call.deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);
+        if call.deadline_ms == 0 {
+            sink.finish(CallReply::NotSent("its deadline ended before it could be sent".to_owned()));
+            return None;
+        }
+        if !send_state.try_mark_sent() {
+            return None;
+        }
+        self.in_flight.insert(call.id, SentCall { sink, rules });
+        Some(call)
+    }
+
+    /// Dispatches a reply. If its call is not found, no caller waits for it.
+    fn dispatch(&self, answer: Answer) {
+        let (id, rules) = (answer.id, answer.rules);
+        let reply = CallReply::from(answer);
+        if reply.is_last() {
+            if let Some(sent) = self.in_flight.remove(id) {
+                sent.rules.observe(rules);
+                sent.sink.finish(reply);
+            }
+            return;
+        }
+        self.in_flight.deliver(id, |sent| {
+            sent.rules.observe(rules);
+            // A receiver that does not read its updates is dropped rather than awaited; it sees that its call has ended.
+            sent.sink.send(reply)
+        });
+    }
+
+    fn count_event(&self, event: &'static str) {
+        let node = self.node_id.clone();
+        metrics::counter!("holdfast_routing_node_connections_total", "node" => node, "event" => event).increment(1);
+    }
+}
+
+impl Link<Calls> for ChannelState {
+    fn handshake(&self) -> Result<(), String> {
         Ok(())
     }
-}
 
-/// Connects, serves the connection until it ends, and reconnects. Never returns.
-pub(super) async fn run(
-    shared: Arc<ChannelState>,
-    address: String,
-    caller: Arc<ClientIdentity>,
-    options: RoutingOptions,
-) {
-    let pauses = ExponentialBuilder::default()
-        .with_min_delay(MIN_BACKOFF)
-        .with_max_delay(options.max_reconnect_backoff)
-        .without_max_times()
-        .with_jitter();
-    let mut pause = pauses.build();
-    let mut told = String::new();
-    loop {
-        let gate = Arc::<Gate>::default();
-        let mut ends =
-            DisconnectGuard { shared: &shared, gate: gate.clone(), reason: "its connection was given up".to_owned() };
-        let opened = tokio::time::timeout(options.connect_timeout, connect(&shared, &address, &caller, gate.clone()));
-        let reason = match opened.await {
-            Ok(Ok(answers)) => {
-                count_event(&shared, "opened");
-                shared.set_connected();
-                gate.open();
-                let since = Instant::now();
-                let reason = receive(&shared, answers).await;
-                if since.elapsed() >= STABLE_AFTER {
-                    pause = pauses.build();
+    fn admit(&self, (): &()) -> impl Future<Output = Result<(), String>> + Send {
+        ready(Ok(()))
+    }
+
+    async fn serve(&self, mut connection: ClientConnection<Calls>, (): ()) -> String {
+        self.count_event("opened");
+        self.queue.lock().down = None;
+        metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(1.0);
+        loop {
+            let done = tokio::select! {
+                biased;
+                () = self.wait_filled(), if connection.has_room() => {
+                    // Ready tasks may be about to call as well, and a frame costs much the same with one call as with
+                    // many.
+                    yield_now().await;
+                    connection.send(self.take_frame())
                 }
-                count_event(&shared, "ended");
-                reason
-            }
-            Ok(Err(error)) => {
-                count_event(&shared, "refused");
-                error.to_string()
-            }
-            Err(_) => {
-                count_event(&shared, "timed_out");
-                "it did not accept a connection in time".to_owned()
-            }
-        };
-        if reason != told {
-            // Logged once per new reason, not per attempt.
-            tracing::warn!(node = %shared.node_id, address, reason, "no connection to the node");
-            told.clone_from(&reason);
-        }
-        ends.reason = reason;
-        drop(ends);
-        // The iterator is endless; if it ended, the longest backoff would apply.
-        tokio::time::sleep(pause.next().unwrap_or(options.max_reconnect_backoff)).await;
-    }
-}
-
-/// Runs at the end of a connection, whatever ends it: no caller waits for a reply that can't arrive.
-struct DisconnectGuard<'a> {
-    shared: &'a Arc<ChannelState>,
-    gate: Arc<Gate>,
-    reason: String,
-}
-
-impl Drop for DisconnectGuard<'_> {
-    fn drop(&mut self) {
-        self.gate.close(self.shared);
-        self.shared.set_disconnected(&self.reason);
-        self.shared.fail_in_flight(&self.reason);
-    }
-}
-
-async fn connect(
-    shared: &Arc<ChannelState>,
-    address: &str,
-    caller: &ClientIdentity,
-    gate: Arc<Gate>,
-) -> Result<Streaming<AnswerFrame>, ConnectError> {
-    let channel = caller.connector.connect(address).await?;
-    let mut client = NodeServiceClient::new(channel).max_decoding_message_size(MAX_FRAME_BYTES);
-    let mut request = Request::new(FrameStream::new(shared.clone(), gate));
-    caller.handshake(request.metadata_mut())?;
-    let response = client.connect(request).await.map_err(|status| ConnectError::new(status.to_string()))?;
-    Ok(response.into_inner())
-}
-
-/// Dispatches replies until the connection ends; returns the reason.
-async fn receive(shared: &ChannelState, mut answers: Streaming<AnswerFrame>) -> String {
-    loop {
-        match answers.message().await {
-            Ok(Some(frame)) => {
-                let mut in_flight = shared.in_flight.lock();
-                for answer in frame.answers {
-                    dispatch(&mut in_flight, answer);
-                }
-            }
-            Ok(None) => return "the node ended it".to_owned(),
-            Err(status) => return status.message().to_owned(),
-        }
-    }
-}
-
-/// Dispatches a reply. If its call is not found, no caller waits for it.
-fn dispatch(in_flight: &mut HashMap<u64, (ReplySink, ObservedRules)>, answer: Answer) {
-    let (id, rules) = (answer.id, answer.rules);
-    if let Some((_, heard)) = in_flight.get(&id) {
-        heard.observe(rules);
-    }
-    match reply_from(answer) {
-        told @ (CallReply::Deferred | CallReply::Update(_)) => {
-            // A receiver that does not read its updates is dropped rather than awaited; it sees that its call has
-            // ended.
-            if in_flight.get(&id).is_some_and(|(waiting, _)| !waiting.send(told)) {
-                in_flight.remove(&id);
-            }
-        }
-        last => {
-            if let Some((waiting, _)) = in_flight.remove(&id) {
-                waiting.finish(last);
+                event = connection.next(true) => event.map(|event| match event {
+                    Event::Received(frame) => frame.answers.into_iter().for_each(|answer| self.dispatch(answer)),
+                    Event::Flushed => {}
+                }),
+            };
+            if let Err(error) = done {
+                return error.to_string();
             }
         }
     }
-}
 
-fn reply_from(answer: Answer) -> CallReply {
-    match answer.outcome {
-        Some(answer::Outcome::Reply(bytes)) => CallReply::Reply(bytes, answer.attempt),
-        Some(answer::Outcome::Held(_)) => CallReply::Deferred,
-        Some(answer::Outcome::Notice(bytes)) => CallReply::Update(bytes),
-        Some(answer::Outcome::NotLeader(hint)) => {
-            metrics::counter!("holdfast_routing_not_leader_total").increment(1);
-            let leader = Leader { replica: hint.leader, term: hint.term };
-            CallReply::NotLeader((hint.leader != 0 && hint.term != 0).then_some(leader))
-        }
-        Some(answer::Outcome::NotProposed(reason)) => CallReply::NotProposed(reason),
-        Some(answer::Outcome::Unknown(reason)) => CallReply::Unknown(reason),
-        None => CallReply::Unknown("the node's answer has no outcome that this gateway knows".to_owned()),
+    fn disconnected(&self, error: &ConnectError, was_connected: bool) {
+        self.count_event(match was_connected {
+            true => "ended",
+            false if error.is_timeout() => "timed_out",
+            false => "refused",
+        });
+        self.fail_all(&error.to_string());
     }
 }
 
-fn count_event(shared: &ChannelState, event: &'static str) {
-    let node = shared.node_id.clone();
-    metrics::counter!("holdfast_routing_node_connections_total", "node" => node, "event" => event).increment(1);
+fn body_len(call: &Call) -> usize {
+    match &call.body {
+        Some(call::Body::Command(bytes) | call::Body::Query(bytes) | call::Body::Follow(bytes)) => bytes.len(),
+        None => 0,
+    }
 }

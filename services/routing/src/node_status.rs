@@ -7,7 +7,6 @@ use holdfast_cluster::{Application, ClusterConfig, Node};
 use holdfast_proto::internal::node_service_client::NodeServiceClient;
 use holdfast_proto::internal::{StatusAnswer, StatusRequest};
 use tokio::time::{Instant, timeout_at};
-use tonic::Request;
 
 use crate::Router;
 
@@ -42,10 +41,9 @@ impl Router {
 
     /// Uses a separate connection: status calls are rare, and the usual connection may be part of the problem.
     async fn node_status(&self, address: &str) -> Result<StatusAnswer, String> {
-        let caller = self.identity();
-        let channel = caller.connector.connect(address).await.map_err(|error| error.to_string())?;
-        let mut request = Request::new(StatusRequest { with_digests: false });
-        caller.authorize(request.metadata_mut()).map_err(|error| error.to_string())?;
+        let channel = self.caller().connect(address).await.map_err(|error| error.to_string())?;
+        let request = StatusRequest { with_digests: false };
+        let request = self.caller().request(request).map_err(|error| error.to_string())?;
         let mut client = NodeServiceClient::new(channel).max_decoding_message_size(MAX_STATUS_BYTES);
         let said = client.status(request).await.map_err(|status| status.message().to_owned())?;
         Ok(said.into_inner())

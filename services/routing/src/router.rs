@@ -1,13 +1,13 @@
 //! Sends calls to the shards.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{Application, ClusterConfig, Node, ShardMap};
 use holdfast_core::{Acquire, Command, LocksCommand, Query, Reply, Rules, SubscribeSession, codec};
+use holdfast_rpc::Identity;
 use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{CallOutcome, RoutedCall};
 use crate::channel::{CallBody, NodeChannel};
-use crate::connection::ClientIdentity;
+use crate::http::HttpCaller;
 use crate::leader_cache::ShardRoute;
 use crate::subscription::Subscription;
 use crate::{Dialer, RetryPolicy, RouteError, RoutedReply, RoutingOptions, acquire_wait, config_watch};
@@ -36,7 +36,7 @@ pub(super) struct Inner {
     routes: HashMap<String, ShardRoute>,
     channels: RwLock<Vec<(String, Arc<NodeChannel>)>>,
     options: RoutingOptions,
-    identity: Arc<ClientIdentity>,
+    caller: Arc<HttpCaller>,
     /// The latest config received from a node, if it is later than the current one.
     newer_config: watch::Sender<Option<Arc<ClusterConfig>>>,
 }
@@ -48,13 +48,14 @@ impl Router {
         map: ShardMap,
         signer: ServiceSigner,
         caller_id: String,
-        connector: Arc<dyn Dialer>,
+        dialer: Arc<dyn Dialer>,
         options: RoutingOptions,
     ) -> Self {
         describe_metrics();
-        let identity = Arc::new(ClientIdentity { connector, id: caller_id, signer, connections: AtomicU64::new(1) });
+        let identity = Arc::new(Identity::new(caller_id, 0, signer));
+        let caller = Arc::new(HttpCaller { dialer, identity });
         let start = |node: &Node| {
-            (node.id.clone(), Arc::new(NodeChannel::start(&node.id, &node.address, identity.clone(), &options)))
+            (node.id.clone(), Arc::new(NodeChannel::start(&node.id, &node.address, &caller, &options)))
         };
         let channels: Vec<(String, Arc<NodeChannel>)> = map.config().nodes.iter().map(start).collect();
         let routes = Application::ALL
@@ -65,7 +66,7 @@ impl Router {
         let (newer_config, _) = watch::channel(None);
         let (map, channels) = (RwLock::new(Arc::new(map)), RwLock::new(channels));
         let tasks = TaskSet::new(TaskOwner::process());
-        let inner = Arc::new(Inner { tasks, map, routes, channels, options, identity, newer_config });
+        let inner = Arc::new(Inner { tasks, map, routes, channels, options, caller, newer_config });
         for (node, link) in inner.channels.read().iter() {
             if let Some(node) = inner.map().node(node) {
                 config_watch::start(&inner, &node.address, link);
@@ -100,7 +101,7 @@ impl Router {
             match before.iter().position(|(id, _)| stays && *id == node.id) {
                 Some(at) => links.push(before.swap_remove(at)),
                 None => {
-                    let link = NodeChannel::start(&node.id, &node.address, inner.identity.clone(), &inner.options);
+                    let link = NodeChannel::start(&node.id, &node.address, &inner.caller, &inner.options);
                     let link = Arc::new(link);
                     config_watch::start(inner, &node.address, &link);
                     links.push((node.id.clone(), link));
@@ -265,8 +266,8 @@ impl Router {
         self.inner.map.read().clone()
     }
 
-    pub(super) fn identity(&self) -> &ClientIdentity {
-        &self.inner.identity
+    pub(super) fn caller(&self) -> &HttpCaller {
+        &self.inner.caller
     }
 
     pub(super) fn route(&self, application: Application, key: u32) -> &ShardRoute {
@@ -292,8 +293,8 @@ impl Inner {
         self.map.read().clone()
     }
 
-    pub(super) fn identity(&self) -> &Arc<ClientIdentity> {
-        &self.identity
+    pub(super) fn caller(&self) -> &Arc<HttpCaller> {
+        &self.caller
     }
 
     /// Returns the current version, or a later one that was received.

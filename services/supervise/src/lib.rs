@@ -2,7 +2,7 @@
 //!
 //! Purpose: a [`TaskSet`] runs the tasks of one owner (a replica, a leadership, a process) and detects when one of them
 //! ends or panics. It reports the failure in the log and in `holdfast_task_failures_total`, and either restarts the
-//! task or notifies the owner. [`spawn_temporary`] runs the work of one call or connection, and [`catch_panic`] work
+//! task or notifies the owner. [`spawn_temporary`] and [`survive_panic`] run the work of one call or connection, and [`catch_panic`] work
 //! that may panic under a lock.
 //!
 //! Invariants:
@@ -21,4 +21,4 @@ mod temporary;
 
 pub use panics::{CaughtPanic, catch_panic};
 pub use tasks::{TaskFailure, TaskOwner, TaskSet, restart_delays};
-pub use temporary::spawn_temporary;
+pub use temporary::{spawn_temporary, survive_panic};

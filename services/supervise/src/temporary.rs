@@ -25,6 +25,13 @@ pub fn spawn_temporary<T: Send + 'static>(
     tokio::spawn(work)
 }
 
+/// Runs work within the task of another owner, which a panic of the work does not end: it is counted and logged, and the
+/// output is `None`.
+pub fn survive_panic<F: Future>(task: &'static str, work: F) -> impl Future<Output = Option<F::Output>> {
+    catch_panic_async(task, work)
+        .map(move |done| done.map_err(|panicked| report_failure("", 0, task, &panicked.to_string())).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +42,11 @@ mod tests {
         let panicked = spawn_temporary("call", async { panic!("no luck") }).await.unwrap_err();
         let message = panicked.into_panic().downcast::<String>().expect("it is text");
         assert!(message.contains("no luck"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_survived_by_the_task_that_it_is_in() {
+        assert_eq!(survive_panic("call", async { 7 }).await, Some(7));
+        assert_eq!(survive_panic("call", async { panic!("no luck") }).await, None::<()>);
     }
 }

@@ -43,7 +43,6 @@ pub struct Cluster {
     /// The topology.
     pub map: ShardMap,
     secrets: Secrets,
-    signer: ServiceSigner,
     http: reqwest::Client,
     network: Option<Network>,
     disks: Vec<Disk>,
@@ -82,7 +81,6 @@ impl Cluster {
             spare_nodes: parts.spare_nodes(),
             gateways: parts.gateways(),
             map: ShardMap::new(parts.config).expect("the config is valid"),
-            signer: ServiceSigner::new(parts.secrets.cluster_secret(), "cluster test"),
             secrets: parts.secrets,
             http: parts.http,
             network: parts.network,
@@ -103,7 +101,6 @@ impl Cluster {
             spare_nodes: Vec::new(),
             gateways: vec![parts.process],
             map: ShardMap::new(parts.config).expect("the config is valid"),
-            signer: ServiceSigner::new(parts.secrets.cluster_secret(), "cluster test"),
             secrets: parts.secrets,
             http: parts.http,
             network: None,
@@ -217,7 +214,7 @@ impl Cluster {
 
     /// Calls a node by the internal protocol.
     pub fn node_client(&self, node: usize) -> NodeClient {
-        NodeClient::new(self.nodes[node].address(), &self.signer)
+        NodeClient::of_cluster(self.nodes[node].address(), self.secrets.cluster_secret())
     }
 
     /// The way to the shards that gateways use, without a gateway: for loads that no gateway is to be measured with.

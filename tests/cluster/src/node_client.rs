@@ -1,6 +1,7 @@
 //! The internal protocol of nodes, spoken as a gateway would.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use holdfast_core::{Command, Query, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::node_service_client::NodeServiceClient;
 use holdfast_proto::internal::{Call, CallFrame, ReplicaStatus, StatusAnswer, StatusRequest, call};
+use holdfast_rpc::{Calls, ChannelOptions, Event, Identity, TcpDialer, connect};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
@@ -17,30 +19,32 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Calls one node.
 pub struct NodeClient {
     client: NodeServiceClient<Channel>,
-    authorization: String,
-    caller: String,
-    connection: u64,
+    secret: ClusterSecret,
+    frames: ChannelOptions,
 }
 
 impl NodeClient {
-    pub(crate) fn new(address: SocketAddr, signer: &ServiceSigner) -> Self {
+    /// Calls a node as a process with that secret would.
+    pub fn of_cluster(address: SocketAddr, secret: &ClusterSecret) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address makes a URL");
         let channel = endpoint.connect_timeout(TIMEOUT).connect_lazy();
         let client = NodeServiceClient::new(channel).max_decoding_message_size(16 << 20);
-        let token = signer.token().expect("a token can be signed");
-        let caller = format!("test-{:016x}", rand::random::<u64>());
-        Self { client, authorization: format!("Bearer {}", token.expose()), caller, connection: 1 }
+        let frames = ChannelOptions {
+            node: String::new(),
+            address: address.to_string(),
+            dialer: Arc::new(TcpDialer),
+            identity: identity(secret, &format!("test-{:016x}", rand::random::<u64>()), 1),
+            connect_timeout: TIMEOUT,
+            max_backoff: TIMEOUT,
+        };
+        Self { client, secret: secret.clone(), frames }
     }
 
-    /// Calls a node as a process with that secret would.
-    pub fn of_cluster(address: SocketAddr, secret: &ClusterSecret) -> Self {
-        Self::new(address, &ServiceSigner::new(secret, "cluster test"))
-    }
-
-    /// The same as a caller of that name, on its connection of that number.
+    /// The same as a caller of that name, on its connections from that number on.
     #[must_use]
-    pub fn as_caller(self, name: &str, connection: u64) -> Self {
-        Self { caller: name.to_owned(), connection, ..self }
+    pub fn as_caller(mut self, name: &str, connection: u64) -> Self {
+        self.frames.identity = identity(&self.secret, name, connection);
+        self
     }
 
     /// Every replica of the node.
@@ -79,25 +83,34 @@ impl NodeClient {
     async fn call(&mut self, replica: u64, term: u64, body: call::Body) -> Result<Outcome, Status> {
         let deadline_ms = u32::try_from(TIMEOUT.as_millis()).expect("it is short");
         let call = Call { id: 1, replica, term, deadline_ms, body: Some(body), ..Call::default() };
-        // The stream stays open behind the frame: a node need not answer a caller that has gone.
-        let (frames, waiting) = futures::channel::mpsc::unbounded();
-        frames.unbounded_send(CallFrame { calls: vec![call], given_up: vec![] }).expect("the other end is here");
-        let mut request = self.signed(waiting);
-        request.metadata_mut().insert("holdfast-caller", self.caller.parse().expect("it is ASCII"));
-        request.metadata_mut().insert("holdfast-connection", self.connection.into());
-        let mut answers = self.client.connect(request).await?.into_inner();
-        let answer = answers.message().await?.and_then(|frame| frame.answers.into_iter().next());
-        drop(frames);
+        let connected = connect::<Calls>(&self.frames, &()).await;
+        let (mut connection, ()) = connected.map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let answering = async {
+            connection.send(CallFrame { calls: vec![call], given_up: vec![] })?;
+            loop {
+                if let Event::Received(frame) = connection.next(true).await? {
+                    return std::io::Result::Ok(frame.answers.into_iter().next());
+                }
+            }
+        };
+        let answered = tokio::time::timeout(TIMEOUT * 2, answering).await;
+        let answer = answered.map_err(|_| Status::deadline_exceeded("no answer in time"))??;
         answer.and_then(|answer| answer.outcome).ok_or_else(|| Status::internal("the node's answer is empty"))
     }
 
     fn signed<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.set_timeout(TIMEOUT * 2);
-        let authorization = self.authorization.parse().expect("a token is ASCII");
+        let token = self.frames.identity.token().expect("a token can be signed");
+        let authorization = format!("Bearer {}", token.expose()).parse().expect("a token is ASCII");
         request.metadata_mut().insert("authorization", authorization);
         request
     }
+}
+
+fn identity(secret: &ClusterSecret, caller: &str, connection: u64) -> Arc<Identity> {
+    let identity = Identity::new(caller, 0, ServiceSigner::new(secret, "cluster test"));
+    Arc::new(identity.with_next_connection(connection))
 }
 
 /// The replica of a shard in an answer. Panics when it is not there.

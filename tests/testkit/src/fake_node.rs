@@ -1,23 +1,17 @@
 //! Test peers: nodes that speak the internal protocol over real sockets and do what the test tells them.
 #![allow(missing_docs, clippy::disallowed_methods, reason = "a test peer")]
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use futures::channel::mpsc;
-use futures::{Stream, StreamExt};
+use futures::stream;
 use holdfast_auth::{ClusterSecret, ServiceVerifier};
 use holdfast_cluster::ClusterConfig;
 use holdfast_core::{Reply, Response as CoreAnswer, codec};
-use holdfast_proto::internal::node_service_server::{NodeService, NodeServiceServer};
-use holdfast_proto::internal::{
-    Answer, AnswerFrame, Call, CallFrame, Held, NotLeader, StatusAnswer, StatusRequest, answer, call,
-};
+use holdfast_proto::internal::{Answer, AnswerFrame, Call, Held, NotLeader, answer, call};
+use holdfast_rpc::{Acceptor, CallerId, Calls, Event, Incoming, Server, ServerConnection};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status, Streaming};
 
 /// What a node does with a call.
 pub enum Action {
@@ -55,7 +49,6 @@ pub struct FakeNode {
     pub connections: Arc<Mutex<Vec<(String, u64)>>>,
     /// The rules by which it says that its replicas go.
     pub rules: Arc<AtomicU32>,
-    verifier: Arc<ServiceVerifier>,
 }
 
 impl FakeNode {
@@ -73,13 +66,24 @@ impl FakeNode {
             frames: Arc::default(),
             connections: Arc::default(),
             rules: Arc::new(AtomicU32::new(1)),
-            verifier: Arc::new(ServiceVerifier::new(secret)),
         };
-        let server = tonic::transport::Server::builder()
-            .add_service(NodeServiceServer::new(node.clone()))
-            .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
-        tokio::spawn(server);
+        let acceptor = Acceptor::new(ServiceVerifier::new(secret), Arc::default()).with(node.clone());
+        serve_frames(listener, acceptor);
         node
+    }
+
+    /// What it says to a call, with that number of the attempt, and whether the connection goes on.
+    fn act(&self, call: &Call) -> (Vec<answer::Outcome>, u64, bool) {
+        let is_command = matches!(call.body, Some(call::Body::Command(_)));
+        self.received.lock().push(ReceivedCall { replica: call.replica, term: call.term, is_command });
+        let script = self.script.lock().clone();
+        match script(call) {
+            Action::Silent => (Vec::new(), 0, true),
+            Action::HangUp => (Vec::new(), 0, false),
+            Action::Answer(outcome) => (vec![outcome], 0, true),
+            Action::Sequence(outcomes, attempt) => (outcomes, attempt, true),
+            Action::DeferAndHangUp => (vec![deferred()], 0, false),
+        }
     }
 
     pub fn on_call(&self, script: impl Fn(&Call) -> Action + Send + Sync + 'static) {
@@ -101,62 +105,49 @@ impl FakeNode {
     }
 }
 
-#[tonic::async_trait]
-impl NodeService for FakeNode {
-    type ConnectStream = Pin<Box<dyn Stream<Item = Result<AnswerFrame, Status>> + Send>>;
+impl Server<Calls> for FakeNode {
+    async fn admit(&self, caller: &CallerId, (): &()) -> Result<(), String> {
+        self.connections.lock().push((caller.name.clone(), caller.connection));
+        Ok(())
+    }
 
-    async fn connect(&self, request: Request<Streaming<CallFrame>>) -> Result<Response<Self::ConnectStream>, Status> {
-        let text = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let token = text("authorization").strip_prefix("Bearer ").unwrap_or_default();
-        self.verifier.verify(token).map_err(|error| Status::unauthenticated(error.to_string()))?;
-        let number = text("holdfast-connection").parse().map_err(|_| Status::invalid_argument("no connection"))?;
-        self.connections.lock().push((text("holdfast-caller").to_owned(), number));
-        let (answers, answered) = mpsc::unbounded();
-        let node = self.clone();
-        tokio::spawn(async move {
-            let mut frames = request.into_inner();
-            while let Some(Ok(frame)) = frames.next().await {
-                node.frames.lock().push(frame.calls.len());
-                for call in frame.calls {
-                    let is_command = matches!(call.body, Some(call::Body::Command(_)));
-                    let seen = ReceivedCall { replica: call.replica, term: call.term, is_command };
-                    node.received.lock().push(seen);
-                    let script = node.script.lock().clone();
-                    // The gateway may be gone.
-                    let say = |outcome, attempt| {
-                        let answer = Answer {
-                            id: call.id,
-                            outcome: Some(outcome),
-                            attempt,
-                            rules: node.rules.load(Ordering::Relaxed),
-                        };
-                        let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
-                    };
-                    match script(&call) {
-                        Action::Silent => {}
-                        Action::HangUp => return,
-                        Action::Answer(outcome) => say(outcome, 0),
-                        Action::Sequence(outcomes, attempt) => {
-                            outcomes.into_iter().for_each(|outcome| say(outcome, attempt))
-                        }
-                        Action::DeferAndHangUp => {
-                            say(deferred(), 0);
-                            return;
-                        }
-                    }
+    async fn serve(&self, mut connection: ServerConnection<Calls>, (): ()) {
+        while let Ok(event) = connection.next(true).await {
+            let Event::Received(frame) = event else { continue };
+            self.frames.lock().push(frame.calls.len());
+            for call in frame.calls {
+                let (outcomes, attempt, goes_on) = self.act(&call);
+                for outcome in outcomes {
+                    let rules = self.rules.load(Ordering::Relaxed);
+                    let answer = Answer { id: call.id, outcome: Some(outcome), attempt, rules };
+                    send(&mut connection, answer).await;
                 }
-                let on_given_up = node.on_cancelled.lock().clone();
-                for answer in frame.given_up.into_iter().filter_map(|id| on_given_up(id)) {
-                    let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
+                if !goes_on {
+                    return;
                 }
             }
-        });
-        Ok(Response::new(Box::pin(answered)))
+            let on_given_up = self.on_cancelled.lock().clone();
+            for answer in frame.given_up.into_iter().filter_map(|id| on_given_up(id)) {
+                send(&mut connection, answer).await;
+            }
+        }
     }
+}
 
-    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusAnswer>, Status> {
-        Err(Status::unimplemented("not asked by gateways"))
-    }
+/// Serves connections of frames, and answers no HTTP.
+pub fn serve_frames(listener: TcpListener, acceptor: Acceptor) {
+    let accepting = stream::unfold(listener, |listener| async {
+        let (stream, _) = listener.accept().await.ok()?;
+        stream.set_nodelay(true).ok()?;
+        Some((Incoming { stream: Box::new(stream), peer: (), has_cert: true }, listener))
+    });
+    tokio::spawn(Arc::new(acceptor).serve(accepting, |_, ()| async {}));
+}
+
+/// Sends one answer in a frame. The gateway may be gone.
+async fn send(connection: &mut ServerConnection<Calls>, answer: Answer) {
+    let _ = connection.send(AnswerFrame { answers: vec![answer] });
+    let _ = connection.flush().await;
 }
 
 pub fn not_leader(leader: u64, term: u64) -> Action {

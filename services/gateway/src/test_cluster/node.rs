@@ -1,14 +1,10 @@
 //! One node that leads every shard, and defers replies to acquires until their waits end.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use futures::channel::mpsc::{self, UnboundedSender};
-use futures::{Stream, StreamExt};
-use holdfast_auth::{ClusterSecret, ServiceVerifier};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::{Application, ShardState};
@@ -16,25 +12,20 @@ use holdfast_core::{
     Acquire, AcquireOutcome, Cancel, Command, Effect, EntryContext, LocksCommand, Query, Reply, Response as CoreAnswer,
     Rules, WaitId, codec,
 };
-use holdfast_proto::internal::node_service_server::NodeService;
-use holdfast_proto::internal::{
-    Answer, AnswerFrame, Call, CallFrame, Held, NotLeader, StatusAnswer, StatusRequest, answer::Outcome, call::Body,
-};
+use holdfast_proto::internal::{Answer, AnswerFrame, Call, Held, NotLeader, answer::Outcome, call::Body};
+use holdfast_rpc::{CallerId, Calls, Event, Server, ServerConnection};
 use parking_lot::Mutex;
-use tonic::{Request, Response, Status, Streaming};
+use tokio::sync::mpsc::{self, UnboundedSender};
 
 /// The only term: no other node ever leads.
 const TERM: u64 = 1;
 /// How often the shards expire due items.
 const TICK: Duration = Duration::from_millis(5);
 
-type Answers = UnboundedSender<Result<AnswerFrame, Status>>;
-
 #[derive(Clone)]
 pub(super) struct TestNode {
     state: Arc<Mutex<State>>,
     map: Arc<ShardMap>,
-    verifier: Arc<ServiceVerifier>,
     connections: Arc<AtomicU64>,
 }
 
@@ -58,19 +49,19 @@ struct DeferredAcquire {
 struct ReplyHandle {
     connection: u64,
     id: u64,
-    answers: Answers,
+    answers: UnboundedSender<Answer>,
 }
 
 impl ReplyHandle {
     fn answer(&self, outcome: Outcome, attempt: u64) {
         let answer = Answer { id: self.id, outcome: Some(outcome), attempt, rules: Rules::HIGHEST.0.into() };
         // The gateway may be gone.
-        let _ = self.answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
+        let _ = self.answers.send(answer);
     }
 }
 
 impl TestNode {
-    pub(super) fn new(config: &ClusterConfig, secret: &ClusterSecret) -> Self {
+    pub(super) fn new(config: &ClusterConfig) -> Self {
         let map = ShardMap::new(config.clone()).unwrap();
         let shards = holdfast_cluster::Application::ALL.map(|application| {
             let shard = map.shards(application).next().unwrap();
@@ -79,15 +70,10 @@ impl TestNode {
         let state = State { shards: shards.into(), deferred: Vec::new(), attempts: 0, started: Instant::now() };
         let state = Arc::new(Mutex::new(state));
         tokio::spawn(run_clock(Arc::downgrade(&state)));
-        Self {
-            state,
-            map: Arc::new(map),
-            verifier: Arc::new(ServiceVerifier::new(secret)),
-            connections: Arc::default(),
-        }
+        Self { state, map: Arc::new(map), connections: Arc::default() }
     }
 
-    fn serve(&self, call: &Call, from: ReplyHandle) {
+    fn serve_call(&self, call: &Call, from: ReplyHandle) {
         let place = self.map.replica(call.replica).unwrap();
         let application = place.application;
         let mut state = self.state.lock();
@@ -206,31 +192,34 @@ impl State {
     }
 }
 
-#[tonic::async_trait]
-impl NodeService for TestNode {
-    type ConnectStream = Pin<Box<dyn Stream<Item = Result<AnswerFrame, Status>> + Send>>;
-
-    async fn connect(&self, request: Request<Streaming<CallFrame>>) -> Result<Response<Self::ConnectStream>, Status> {
-        let token = request.metadata().get("authorization").unwrap().to_str().unwrap();
-        self.verifier.verify(token.strip_prefix("Bearer ").unwrap()).unwrap();
-        let (answers, answered) = mpsc::unbounded();
-        let node = self.clone();
-        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(async move {
-            let mut frames = request.into_inner();
-            while let Some(Ok(frame)) = frames.next().await {
-                for call in &frame.calls {
-                    node.serve(call, ReplyHandle { connection, id: call.id, answers: answers.clone() });
-                }
-                for id in frame.given_up {
-                    node.state.lock().cancel(connection, id);
-                }
-            }
-        });
-        Ok(Response::new(Box::pin(answered)))
+impl Server<Calls> for TestNode {
+    async fn admit(&self, _: &CallerId, (): &()) -> Result<(), String> {
+        Ok(())
     }
 
-    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusAnswer>, Status> {
-        Err(Status::unimplemented("not asked by gateways"))
+    async fn serve(&self, mut wire: ServerConnection<Calls>, (): ()) {
+        let (answers, mut answered) = mpsc::unbounded_channel();
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let event = tokio::select! {
+                Some(answer) = answered.recv(), if wire.has_room() => {
+                    wire.send(AnswerFrame { answers: vec![answer] }).unwrap();
+                    continue;
+                }
+                event = wire.next(true) => event,
+            };
+            match event {
+                Ok(Event::Received(frame)) => {
+                    for call in &frame.calls {
+                        self.serve_call(call, ReplyHandle { connection, id: call.id, answers: answers.clone() });
+                    }
+                    for id in frame.given_up {
+                        self.state.lock().cancel(connection, id);
+                    }
+                }
+                Ok(Event::Flushed) => {}
+                Err(_) => return,
+            }
+        }
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use holdfast_node::{Node, NodeOptions};
+use holdfast_node::{Node, NodeOptions, serve_connections};
 use holdfast_replication::WallClock;
 use holdfast_storage::NodeStore;
 use tokio::time::{advance, sleep};
 
 use crate::apply_log::NodeObserver;
 use crate::host_state::HostState;
-use crate::network::{SimConnector, SimListener};
+use crate::network::{self, SimConnector};
 use crate::pause;
 use crate::world::{World, node_name, now};
 
@@ -52,13 +52,13 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     tokio::spawn(run_clock_drift(plan.drift_ppm[number]));
     tokio::task::spawn_local(run_pauses(Arc::clone(world), number));
     tokio::task::spawn_local(publish_leases(Arc::clone(world), number));
-    let listener = SimListener::bind().await?;
+    let connections = network::listen().await?;
     let store = NodeStore::in_memory(&slot.disk, &options.identity())?;
     let observer = NodeObserver { node: number, apply_log: Arc::clone(&world.ledger) };
     let node = Node::with_store(&options, store, SimConnector::new(Arc::clone(world)))?;
     let node = Arc::new(node.with_observer(Arc::new(observer)));
-    let app = node.routes().into_axum_router();
-    let serving = tokio::spawn(std::future::IntoFuture::into_future(axum::serve(listener, app)));
+    let served = Arc::clone(&node);
+    let serving = tokio::spawn(async move { serve_connections(&served, connections).await });
     *slot.node.lock() = Some(Arc::clone(&node));
     let mut failure = node.store_failure();
     let asked = async {

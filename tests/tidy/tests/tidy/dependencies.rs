@@ -6,7 +6,7 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 20] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 21] = [
     ("core", &["mutations"]),
     ("cluster", &["core"]),
     ("backup", &[]),
@@ -21,7 +21,8 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 20] = [
     ("runtime", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
     ("operator", &["auth", "supervise"]),
-    ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry", "supervise"]),
+    ("rpc", &["proto", "auth", "tls", "supervise"]),
+    ("routing", &["rpc", "core", "proto", "cluster", "auth", "telemetry", "supervise"]),
     ("replication", &["storage", "proto", "mutations", "supervise", "fair_queue"]),
     (
         "node",
@@ -33,6 +34,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 20] = [
             "mutations",
             "cluster",
             "auth",
+            "rpc",
             "routing",
             "replication",
             "tls",

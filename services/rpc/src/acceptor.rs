@@ -1,0 +1,224 @@
+//! Accepts connections: tells frames from HTTP, and admits processes of the cluster.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, SinkExt, Stream, StreamExt};
+use holdfast_auth::ServiceVerifier;
+use holdfast_proto::internal::{Handshake, HandshakeReply};
+use holdfast_supervise::spawn_temporary;
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::codec::Framed;
+use tokio_util::sync::CancellationToken;
+
+use crate::callers::Callers;
+use crate::connection::{Connection, ServerConnection};
+use crate::dialer::ByteStream;
+use crate::frames::FrameCodec;
+use crate::identity::MAX_HANDSHAKE_BYTES;
+use crate::protocol::{PREAMBLE, Protocol, RELEASE, WIRE_VERSION};
+
+/// How long a peer may take until its handshake is complete.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Concurrent handshakes; further peers wait to be accepted.
+const MAX_HANDSHAKES: usize = 256;
+
+/// Who opened a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerId {
+    /// A node's id, or an id that a gateway drew at its start.
+    pub name: String,
+    /// Differs at every start of the process; 0 where the name does.
+    pub run: u64,
+    /// The rising number of the process's connections.
+    pub connection: u64,
+}
+
+/// Serves the connections of a protocol.
+pub trait Server<P: Protocol>: Send + Sync + 'static {
+    /// Checks the handshake of a process that belongs to the cluster, and returns that of this process.
+    ///
+    /// # Errors
+    /// Why the connection is rejected, and what to do.
+    fn admit(
+        &self,
+        caller: &CallerId,
+        theirs: &P::Handshake,
+    ) -> impl Future<Output = Result<P::Handshake, String>> + Send;
+
+    /// Serves a connection until it ends. It is dropped when a newer connection of the caller replaces it.
+    fn serve(&self, connection: ServerConnection<P>, theirs: P::Handshake) -> impl Future<Output = ()> + Send;
+}
+
+type HandshakeFramed = Framed<ByteStream, FrameCodec<Handshake, HandshakeReply>>;
+type Admitting = Arc<dyn Fn(HandshakeFramed, Handshake) -> BoxFuture<'static, io::Result<Serving>> + Send + Sync>;
+/// A connection being served.
+type Serving = BoxFuture<'static, ()>;
+
+/// Admits connections and passes them to the servers of their protocols.
+pub struct Acceptor {
+    verifier: ServiceVerifier,
+    callers: Arc<Callers>,
+    protocols: BTreeMap<&'static str, Admitting>,
+}
+
+/// A connection that was accepted.
+pub struct Incoming<A> {
+    /// The connection.
+    pub stream: ByteStream,
+    /// Its peer, for HTTP.
+    pub peer: A,
+    /// Whether the peer presented a certificate of the cluster, or needs none.
+    pub has_cert: bool,
+}
+
+enum Accepted {
+    Http(ByteStream),
+    Frames(Serving),
+}
+
+impl Acceptor {
+    /// Creates an acceptor without protocols, which registers its connections with `callers`.
+    pub fn new(verifier: ServiceVerifier, callers: Arc<Callers>) -> Self {
+        Self { verifier, callers, protocols: BTreeMap::new() }
+    }
+
+    /// Adds a protocol.
+    #[must_use]
+    pub fn with<P: Protocol>(mut self, server: impl Server<P>) -> Self {
+        let (server, callers) = (Arc::new(server), Arc::clone(&self.callers));
+        let admitting: Admitting = Arc::new(move |framed, handshake| {
+            admit::<P, _>(Arc::clone(&server), Arc::clone(&callers), framed, handshake).boxed()
+        });
+        self.protocols.insert(P::NAME, admitting);
+        self
+    }
+
+    /// Serves connections until there are no more, and closes all when it is dropped. Those that do not begin with the
+    /// preamble are passed to `http`.
+    pub async fn serve<A, H>(
+        self: Arc<Self>,
+        connections: impl Stream<Item = Incoming<A>> + Send,
+        http: impl Fn(ByteStream, A) -> H + Clone + Send + 'static,
+    ) where
+        A: Send + 'static,
+        H: Future<Output = ()> + Send + 'static,
+    {
+        let (handshakes, dropped) = (Arc::new(Semaphore::new(MAX_HANDSHAKES)), CancellationToken::new());
+        let _dropped = dropped.clone().drop_guard();
+        let mut connections = pin!(connections);
+        // The semaphore is never closed.
+        while let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await {
+            let Some(Incoming { stream, peer, has_cert }) = connections.next().await else { return };
+            let (acceptor, http) = (Arc::clone(&self), http.clone());
+            let serving = async move {
+                let accepted = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream, has_cert)).await;
+                drop((permit, acceptor));
+                match accepted {
+                    Ok(Ok(Accepted::Http(stream))) => http(stream, peer).await,
+                    Ok(Ok(Accepted::Frames(serving))) => serving.await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a connection was not accepted"),
+                    Err(_) => tracing::debug!("a connection was not accepted: its handshake took too long"),
+                }
+            };
+            let dropped = dropped.clone();
+            spawn_temporary("connection", async move { dropped.run_until_cancelled(serving).await });
+        }
+    }
+
+    async fn accept(&self, mut stream: ByteStream, has_cert: bool) -> io::Result<Accepted> {
+        let mut first = [0; PREAMBLE.len()];
+        stream.read_exact(&mut first[..1]).await?;
+        if first[0] != PREAMBLE[0] {
+            // Nothing of the request may be lost.
+            let (read, write) = tokio::io::split(stream);
+            let read = io::Cursor::new([first[0]]).chain(read);
+            return Ok(Accepted::Http(Box::new(tokio::io::join(read, write))));
+        }
+        stream.read_exact(&mut first[1..]).await?;
+        stream.write_all(&PREAMBLE).await?;
+        let mut framed = Framed::new(stream, FrameCodec::<Handshake, HandshakeReply>::new(MAX_HANDSHAKE_BYTES));
+        if first != PREAMBLE {
+            return reject(framed, mismatch("another release", "another version")).await;
+        }
+        let handshake = match framed.next().await {
+            Some(Ok(Some(handshake))) => handshake,
+            Some(Err(error)) => return reject(framed, format!("the handshake can't be read: {error}")).await,
+            Some(Ok(None)) | None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        if !has_cert {
+            let reason = "the caller shows no certificate of this cluster; give it --cluster-tls-cert-file";
+            return reject(framed, reason.to_owned()).await;
+        }
+        if let Err(error) = self.verifier.verify(&handshake.token) {
+            return reject(framed, format!("the caller carries no service token of this cluster: {error}")).await;
+        }
+        let admitting = self.protocols.get(handshake.protocol.as_str());
+        match admitting.filter(|_| handshake.wire_version == WIRE_VERSION) {
+            Some(admitting) => admitting(framed, handshake).await.map(Accepted::Frames),
+            None => {
+                let Handshake { protocol, wire_version, release, .. } = handshake;
+                let spoken = format!("version {wire_version} of the internal protocol {protocol:?}");
+                reject(framed, mismatch(&format!("release {release}"), &spoken)).await
+            }
+        }
+    }
+}
+
+/// Admits a caller that belongs to the cluster, and prepares to serve its connection.
+async fn admit<P: Protocol, S: Server<P>>(
+    server: Arc<S>,
+    callers: Arc<Callers>,
+    mut framed: HandshakeFramed,
+    handshake: Handshake,
+) -> io::Result<Serving> {
+    let Handshake { caller: name, run, connection, body, .. } = handshake;
+    let caller = CallerId { name, run, connection };
+    let theirs = match P::Handshake::decode(body) {
+        Ok(theirs) => theirs,
+        Err(error) => return reject(framed, format!("the handshake can't be read: {error}")).await,
+    };
+    let admitted = match server.admit(&caller, &theirs).await {
+        Ok(ours) => callers.register::<P>(&caller).map(|ended| (ours, ended)),
+        Err(reason) => Err(reason),
+    };
+    let (ours, ended) = match admitted {
+        Ok(admitted) => admitted,
+        Err(reason) => return reject(framed, reason).await,
+    };
+    // From here on, the connection counts as ended whenever it is dropped.
+    let ending = ended.clone().drop_guard();
+    framed.send(reply(String::new(), ours.encode_to_vec())).await?;
+    let connection = Connection::new(framed.map_codec(|_| FrameCodec::new(P::MAX_FRAME_BYTES)));
+    Ok(Box::pin(async move {
+        let _ending = ending;
+        let _ = ended.run_until_cancelled(server.serve(connection, theirs)).await;
+    }))
+}
+
+fn mismatch(release: &str, spoken: &str) -> String {
+    format!(
+        "the caller runs {release} and speaks {spoken}, this node runs release {RELEASE} and speaks version \
+         {WIRE_VERSION}: start both with the same release"
+    )
+}
+
+fn reply(rejected: String, body: Vec<u8>) -> HandshakeReply {
+    HandshakeReply { release: RELEASE.to_owned(), rejected, body: body.into() }
+}
+
+async fn reject<T>(mut framed: HandshakeFramed, reason: String) -> io::Result<T> {
+    framed.send(reply(reason.clone(), Vec::new())).await?;
+    let mut stream = framed.into_inner();
+    stream.shutdown().await?;
+    // The system would discard the reply when the connection is closed with something unread.
+    tokio::io::copy(&mut stream.take(MAX_HANDSHAKE_BYTES as u64), &mut tokio::io::sink()).await?;
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+}

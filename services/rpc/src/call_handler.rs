@@ -1,0 +1,102 @@
+//! What a node does with calls, whether they come over a connection or from its own process.
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_proto::internal::call::Body;
+use holdfast_proto::internal::{Answer, Call, Held, StatusAnswer};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::budget::{ByteBudget, Reservation};
+
+/// Bytes of replies that wait for one connection, besides those of calls with one reply.
+const MAX_QUEUED_BYTES: u32 = 64 << 20;
+
+/// Handles calls to the replicas of a node.
+pub trait CallHandler: Send + Sync + 'static {
+    /// Handles a call that has one reply. The outcome is not known if the future is dropped.
+    fn call(&self, call: Call) -> BoxFuture<'static, Answer>;
+
+    /// Handles a call whose reply [may be deferred](may_be_deferred). Returns its last reply, or `None` if the caller
+    /// has disconnected.
+    fn call_deferrable(&self, call: Call, caller: Caller) -> BoxFuture<'static, Option<Answer>>;
+
+    /// Returns the status of the node and its replicas.
+    fn status(&self) -> StatusAnswer;
+}
+
+/// Returns true if other replies may precede the last one.
+pub fn may_be_deferred(call: &Call) -> bool {
+    call.hold_ms > 0 || matches!(call.body, Some(Body::Follow(_)))
+}
+
+/// Returns the bytes of a reply's content.
+pub(crate) fn reply_bytes(answer: &Answer) -> usize {
+    match &answer.outcome {
+        Some(Outcome::Reply(bytes) | Outcome::Notice(bytes)) => bytes.len(),
+        Some(Outcome::NotProposed(reason) | Outcome::Unknown(reason)) => reason.len(),
+        _ => 0,
+    }
+}
+
+/// A reply, and its share of the memory for replies that wait to be read.
+pub struct QueuedReply {
+    /// The reply.
+    pub answer: Answer,
+    _bytes: Reservation,
+}
+
+/// Queues replies; bounded in number and bytes. Clones share the queue.
+#[derive(Clone)]
+pub struct ReplyQueue {
+    replies: mpsc::Sender<QueuedReply>,
+    budget: ByteBudget,
+}
+
+impl ReplyQueue {
+    /// Creates a queue of so many replies.
+    pub fn new(capacity: usize) -> (Self, mpsc::Receiver<QueuedReply>) {
+        let (replies, queued) = mpsc::channel(capacity);
+        (Self { replies, budget: ByteBudget::new(MAX_QUEUED_BYTES) }, queued)
+    }
+
+    /// Queues a reply once there is room. Returns false if nobody reads any more.
+    pub async fn send(&self, answer: Answer) -> bool {
+        let Some(bytes) = self.budget.reserve(reply_bytes(&answer)).await else { return false };
+        self.replies.send(QueuedReply { answer, _bytes: bytes }).await.is_ok()
+    }
+}
+
+/// The caller of one call whose reply may be deferred.
+pub struct Caller {
+    /// The number of the call.
+    pub call: u64,
+    /// Where its replies go.
+    pub replies: ReplyQueue,
+    /// Cancelled when the caller cancels the call.
+    pub cancelled: CancellationToken,
+    /// Cancelled when the connection ends; the caller may return over another one.
+    pub disconnected: CancellationToken,
+}
+
+impl Caller {
+    /// Tells the caller that the reply is deferred.
+    pub async fn defer(&self) {
+        self.send(Outcome::Held(Held {})).await;
+    }
+
+    /// Sends an update of the subscribed session. Returns false if the connection has ended.
+    pub async fn send_update(&self, update: Bytes) -> bool {
+        self.send(Outcome::Notice(update)).await
+    }
+
+    /// Returns true if the connection has ended.
+    pub fn is_disconnected(&self) -> bool {
+        self.disconnected.is_cancelled() || self.replies.replies.is_closed()
+    }
+
+    async fn send(&self, outcome: Outcome) -> bool {
+        self.replies.send(Answer { id: self.call, outcome: Some(outcome), ..Answer::default() }).await
+    }
+}

@@ -1,0 +1,213 @@
+//! Serves the connection of a caller: many calls in flight, several in a frame.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_proto::internal::call::Body;
+use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
+use holdfast_supervise::{spawn_temporary, survive_panic};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::task::yield_now;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::acceptor::{CallerId, Server};
+use crate::call_handler::{CallHandler, Caller, QueuedReply, ReplyQueue, may_be_deferred, reply_bytes};
+use crate::connection::{Event, ServerConnection};
+use crate::protocol::Calls;
+
+/// Calls in flight on one connection that are not deferred. At the limit the node reads no further frames.
+const MAX_CALLS: usize = 16_384;
+/// Their bytes, with the same effect.
+const MAX_CALL_BYTES: usize = 64 << 20;
+/// Deferred calls of one connection.
+const MAX_DEFERRED_CALLS: usize = 300_000;
+/// Replies of deferred calls that wait for the connection.
+const MAX_QUEUED_REPLIES: usize = 16_384;
+/// Replies in one frame.
+const MAX_FRAME_ANSWERS: usize = 256;
+/// Bytes of replies after which a frame is full.
+const FULL_FRAME_BYTES: usize = 1 << 20;
+/// Bytes of one reply; a full frame with one more is below the frame limit.
+const MAX_REPLY_BYTES: usize = 8 << 20;
+
+/// Passes the calls of all connections to one handler.
+pub struct Responder(Arc<dyn CallHandler>);
+
+impl Responder {
+    /// Creates a server for the handler.
+    pub fn new(handler: Arc<dyn CallHandler>) -> Self {
+        Self(handler)
+    }
+}
+
+impl Server<Calls> for Responder {
+    async fn admit(&self, _: &CallerId, (): &()) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn serve(&self, mut connection: ServerConnection<Calls>, (): ()) {
+        let (mut calls, mut queued) = CallsInFlight::new(Arc::clone(&self.0));
+        loop {
+            // A caller that does not read its replies can't call either.
+            let has_room = connection.has_room();
+            let reads = has_room && calls.can_take();
+            let sent = tokio::select! {
+                biased;
+                Some(done) = calls.running.next(), if has_room => {
+                    let first = calls.finish(done);
+                    connection.send(fill_frame(first, &mut calls, &mut queued).await)
+                }
+                Some(reply) = queued.recv(), if has_room => {
+                    connection.send(fill_frame(reply.answer, &mut calls, &mut queued).await)
+                }
+                event = connection.next(reads) => match event {
+                    Ok(Event::Received(frame)) => {
+                        calls.start(frame);
+                        Ok(())
+                    }
+                    Ok(Event::Flushed) => Ok(()),
+                    Err(error) => Err(error),
+                },
+            };
+            if let Err(error) = sent {
+                tracing::debug!(%error, "the connection of a caller ended");
+                return;
+            }
+        }
+    }
+}
+
+/// A reply, and the bytes of its call.
+type Done = (Answer, usize);
+
+/// The calls of one connection. Those that are not deferred run in the task of the connection, except for queries, which
+/// may take long to compute.
+struct CallsInFlight {
+    handler: Arc<dyn CallHandler>,
+    running: FuturesUnordered<futures::future::BoxFuture<'static, Done>>,
+    bytes: usize,
+    deferred: Arc<Mutex<HashMap<u64, CancellationToken>>>,
+    replies: ReplyQueue,
+    disconnected: CancellationToken,
+    _ends: DropGuard,
+}
+
+impl CallsInFlight {
+    fn new(handler: Arc<dyn CallHandler>) -> (Self, mpsc::Receiver<QueuedReply>) {
+        let (replies, queued) = ReplyQueue::new(MAX_QUEUED_REPLIES);
+        let disconnected = CancellationToken::new();
+        let _ends = disconnected.clone().drop_guard();
+        let (running, deferred) = (FuturesUnordered::new(), Arc::default());
+        (Self { handler, running, bytes: 0, deferred, replies, disconnected, _ends }, queued)
+    }
+
+    fn can_take(&self) -> bool {
+        self.running.len() < MAX_CALLS && self.bytes < MAX_CALL_BYTES
+    }
+
+    fn start(&mut self, frame: CallFrame) {
+        for call in frame.calls {
+            if may_be_deferred(&call) {
+                self.start_deferrable(call);
+            } else {
+                self.start_call(call);
+            }
+        }
+        for call in frame.given_up {
+            if let Some(cancelled) = self.deferred.lock().remove(&call) {
+                cancelled.cancel();
+            }
+        }
+    }
+
+    fn start_call(&mut self, call: Call) {
+        let (id, bytes) = (call.id, call_bytes(&call));
+        self.bytes += bytes;
+        let is_query = matches!(call.body, Some(Body::Query(_)));
+        let calling = self.handler.call(call);
+        let failed = move || failure(id, Outcome::Unknown("the node failed to handle the call".to_owned()));
+        self.running.push(match is_query {
+            true => {
+                let calling = spawn_temporary("call", calling);
+                async move { (calling.await.unwrap_or_else(|_| failed()), bytes) }.boxed()
+            }
+            false => survive_panic("call", calling)
+                .map(move |answer| (answer.unwrap_or_else(failed), bytes))
+                .boxed(),
+        });
+    }
+
+    fn start_deferrable(&mut self, call: Call) {
+        let id = call.id;
+        if self.deferred.lock().len() >= MAX_DEFERRED_CALLS {
+            let outcome = Outcome::NotProposed("too many calls of this connection are held back".to_owned());
+            self.running.push(futures::future::ready((failure(id, outcome), 0)).boxed());
+            return;
+        }
+        let cancelled = CancellationToken::new();
+        self.deferred.lock().insert(id, cancelled.clone());
+        let replies = self.replies.clone();
+        let caller =
+            Caller { call: id, replies: replies.clone(), cancelled, disconnected: self.disconnected.clone() };
+        let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
+        spawn_temporary("call", async move {
+            let answer = calling.await;
+            deferred.lock().remove(&id);
+            if let Some(answer) = answer {
+                replies.send(limit_reply(answer)).await;
+            }
+        });
+    }
+
+    fn finish(&mut self, (answer, bytes): Done) -> Answer {
+        self.bytes -= bytes;
+        limit_reply(answer)
+    }
+}
+
+/// Adds the replies that are ready to a frame, among them those that ready tasks are about to give: a frame costs much
+/// the same with one reply as with many.
+async fn fill_frame(first: Answer, calls: &mut CallsInFlight, queued: &mut mpsc::Receiver<QueuedReply>) -> AnswerFrame {
+    yield_now().await;
+    let mut bytes = reply_bytes(&first);
+    let mut answers = vec![first];
+    while answers.len() < MAX_FRAME_ANSWERS && bytes < FULL_FRAME_BYTES {
+        let answer = match calls.running.next().now_or_never().flatten() {
+            Some(done) => calls.finish(done),
+            // Not `try_recv`, which would block the thread while a send on another thread is half done.
+            None => match queued.recv().now_or_never().flatten() {
+                Some(reply) => reply.answer,
+                None => break,
+            },
+        };
+        bytes += reply_bytes(&answer);
+        answers.push(answer);
+    }
+    AnswerFrame { answers }
+}
+
+fn call_bytes(call: &Call) -> usize {
+    match &call.body {
+        Some(Body::Command(bytes) | Body::Query(bytes) | Body::Follow(bytes)) => bytes.len(),
+        None => 0,
+    }
+}
+
+fn failure(id: u64, outcome: Outcome) -> Answer {
+    Answer { id, outcome: Some(outcome), ..Answer::default() }
+}
+
+/// Replaces a reply that exceeds the limit with an error. It must not end the connection, which carries the calls of
+/// every tenant.
+fn limit_reply(answer: Answer) -> Answer {
+    let bytes = reply_bytes(&answer);
+    if bytes <= MAX_REPLY_BYTES {
+        return answer;
+    }
+    let reason = format!("the reply has {bytes} bytes and may have {MAX_REPLY_BYTES}; ask for less");
+    Answer { outcome: Some(Outcome::Unknown(reason)), ..answer }
+}
