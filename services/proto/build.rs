@@ -7,7 +7,12 @@ use std::{env, error::Error, fs, path::Path};
 const PACKAGES: [(&str, &[&str]); 3] = [
     (
         "internal",
-        &["holdfast/internal/node.proto", "holdfast/internal/operations.proto", "holdfast/internal/raft.proto", "holdfast/internal/rpc.proto"],
+        &[
+            "holdfast/internal/node.proto",
+            "holdfast/internal/operations.proto",
+            "holdfast/internal/raft.proto",
+            "holdfast/internal/rpc.proto",
+        ],
     ),
     (
         "v1",

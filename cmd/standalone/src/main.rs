@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::Parser;
 use holdfast_backend::{Gateway, GatewayOptions};
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve, serve_beside};
 use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
-use holdfast_node::{Node, NodeOptions, in_process};
-use holdfast_routing::Dialer;
+use holdfast_node::{Node, NodeOptions};
+use holdfast_routing::TcpDialer;
 use holdfast_runtime::{
     MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, block_on, check_listen_address, flush_traces,
     shutdown_signal,
@@ -108,12 +108,11 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
     let cluster_secret = secrets.cluster_secret().clone();
     let options = node_options(&args, config.clone(), &secrets);
-    let (connector, internal) = in_process();
-    let connector: Arc<dyn Dialer> = Arc::new(connector);
-    let node = Node::open(&options, Arc::clone(&connector))?;
+    // Nothing is dialed: there are no peers, and the gateway calls the node in memory.
+    let node = Node::open(&options, Arc::new(TcpDialer))?;
 
     let mut gateway = GatewayOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
-    gateway.dialer = connector;
+    gateway.local_node = Some(node.local());
     gateway.signing = args.signing.rotation();
     let service = Gateway::start(gateway)?;
     let doors = ServerOptions {
@@ -150,17 +149,11 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         stopped.cancel();
         result
     };
-    let everything = async {
-        let (served, (), result) = tokio::join!(serving, serving_locktopus, ending);
-        served?;
-        service.shutdown().await;
-        node.stop().await;
-        result
-    };
-    tokio::select! {
-        ended = everything => ended,
-        () = internal.serve(&node) => bail!("the internal listener ended"),
-    }
+    let (served, (), result) = tokio::join!(serving, serving_locktopus, ending);
+    served?;
+    service.shutdown().await;
+    node.stop().await;
+    result
 }
 
 /// Runs the first start's calls to the service, like any client. With TLS it uses a separate local port, since the

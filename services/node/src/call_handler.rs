@@ -45,12 +45,7 @@ impl CallHandler for NodeCalls {
     }
 }
 
-async fn handle_on(
-    node: &Weak<NodeInner>,
-    call: Call,
-    received: Instant,
-    caller: Option<&Caller>,
-) -> Option<Answer> {
+async fn handle_on(node: &Weak<NodeInner>, call: Call, received: Instant, caller: Option<&Caller>) -> Option<Answer> {
     // The node is not kept alive by its calls.
     let replica = node.upgrade().and_then(|node| node.replica(call.replica));
     let span = call_span(&call, replica.as_deref());

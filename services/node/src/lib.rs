@@ -18,7 +18,6 @@ mod cost_estimates;
 mod credentials;
 mod error;
 mod failure;
-mod in_process;
 mod leader;
 mod machine;
 mod memory;
@@ -44,7 +43,6 @@ mod tasks;
 mod testing;
 
 pub use error::NodeError;
-pub use in_process::{InProcessDialer, InProcessListener, in_process};
 pub use machine::{ApplyObserver, ShardMachine};
 pub use node::Node;
 pub use options::NodeOptions;

@@ -109,11 +109,7 @@ async fn reject_old_release() -> Response {
 }
 
 /// Requires a client certificate of gateways and peers if TLS is on; probes need none.
-async fn require_client_cert(
-    ConnectInfo(peer): ConnectInfo<PeerInfo>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn require_client_cert(ConnectInfo(peer): ConnectInfo<PeerInfo>, request: Request, next: Next) -> Response {
     if peer.has_client_cert {
         return next.run(request).await;
     }

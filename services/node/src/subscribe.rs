@@ -13,12 +13,7 @@ use crate::replica::Replica;
 
 /// Streams updates until the session ends, the replica no longer leads or the caller disconnects. The outcome is the
 /// reason for the end.
-pub(crate) async fn run(
-    replica: &Replica,
-    follow: &SubscribeSession,
-    caller: &Caller,
-    deadline: Instant,
-) -> Outcome {
+pub(crate) async fn run(replica: &Replica, follow: &SubscribeSession, caller: &Caller, deadline: Instant) -> Outcome {
     let began = replica.group.read(replica.reads, deadline, |permit| start(replica, permit.term, follow));
     let mut notices = match began.await {
         Ok(Some(Ok(notices))) => notices,

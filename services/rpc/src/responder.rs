@@ -135,9 +135,7 @@ impl CallsInFlight {
                 let calling = spawn_temporary("call", calling);
                 async move { (calling.await.unwrap_or_else(|_| failed()), bytes) }.boxed()
             }
-            false => survive_panic("call", calling)
-                .map(move |answer| (answer.unwrap_or_else(failed), bytes))
-                .boxed(),
+            false => survive_panic("call", calling).map(move |answer| (answer.unwrap_or_else(failed), bytes)).boxed(),
         });
     }
 
@@ -151,8 +149,7 @@ impl CallsInFlight {
         let cancelled = CancellationToken::new();
         self.deferred.lock().insert(id, cancelled.clone());
         let replies = self.replies.clone();
-        let caller =
-            Caller { call: id, replies: replies.clone(), cancelled, disconnected: self.disconnected.clone() };
+        let caller = Caller { call: id, replies: replies.clone(), cancelled, disconnected: self.disconnected.clone() };
         let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
         spawn_temporary("call", async move {
             let answer = calling.await;

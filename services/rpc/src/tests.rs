@@ -330,7 +330,8 @@ async fn a_caller_that_reads_nothing_is_not_read_from_and_is_cut_off() {
             connection.send(frame(vec![command(sent, 10 << 10)])).unwrap();
         }
         // Writes, and reads nothing.
-        if let Err(error) = timeout(Duration::from_millis(100), connection.next(false)).await.unwrap_or(Ok(Event::Flushed))
+        if let Err(error) =
+            timeout(Duration::from_millis(100), connection.next(false)).await.unwrap_or(Ok(Event::Flushed))
         {
             break error;
         }
