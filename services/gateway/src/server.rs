@@ -121,17 +121,6 @@ pub async fn serve(
     Ok(())
 }
 
-/// Serves REST on a second listener besides that of [`serve`], without TLS: for the process itself, while it starts.
-pub async fn serve_beside(listener: TcpListener, doors: &ServerOptions, shutdown: impl Future<Output = ()>) {
-    let rest = rest::with_middleware(rest::routes(doors.service.clone(), probes(doors)));
-    let front = ProtocolMux { rest: rest.clone(), grpc: rest, tls: None };
-    let ServerTasks { tasks, stopping } = ServerTasks::default();
-    accept(&listener, front, &tasks, &stopping, shutdown).await;
-    stopping.cancel();
-    tasks.close();
-    tasks.wait().await;
-}
-
 /// Serves routes on a listener of their own, as [`serve`] does.
 pub(crate) async fn serve_routes(
     listener: TcpListener,
