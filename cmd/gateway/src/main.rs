@@ -12,8 +12,8 @@ use holdfast_gateway::server::{ServerOptions, serve};
 use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_routing::TlsDialer;
 use holdfast_runtime::{
-    ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
-    flush_traces, shutdown_signal,
+    ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, block_on,
+    check_listen_address, flush_traces, shutdown_signal,
 };
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -70,13 +70,14 @@ struct Args {
     shutdown: ShutdownArgs,
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let args = Args::parse();
-    let shutdown = shutdown_signal(args.shutdown.clone());
-    let result = run(args, shutdown).await;
-    flush_traces();
-    result
+    block_on(async {
+        let shutdown = shutdown_signal(args.shutdown.clone());
+        let result = run(args, shutdown).await;
+        flush_traces();
+        result
+    })?
 }
 
 /// Runs the gateway until `shutdown` completes.

@@ -14,8 +14,8 @@ use holdfast_node::{AdminEndpoints, Node, NodeOptions, serve};
 use holdfast_replication::ReadMode;
 use holdfast_routing::{Dialer, TcpDialer, TlsDialer};
 use holdfast_runtime::{
-    ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, flush_traces,
-    shutdown_signal,
+    ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, block_on, check_listen_address,
+    flush_traces, shutdown_signal,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -76,13 +76,14 @@ enum ReadsArg {
     Quorum,
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let args = Args::parse();
-    let shutdown = shutdown_signal(args.shutdown.clone());
-    let result = run(args, shutdown).await;
-    flush_traces();
-    result
+    block_on(async {
+        let shutdown = shutdown_signal(args.shutdown.clone());
+        let result = run(args, shutdown).await;
+        flush_traces();
+        result
+    })?
 }
 
 /// Runs the node until `shutdown` completes.

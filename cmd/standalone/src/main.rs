@@ -1,26 +1,30 @@
 //! `holdfast-standalone`: everything in one process, one replica of each shard, on an embedded store.
 
+mod first_start;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::Parser;
 use holdfast_backend::{Gateway, GatewayOptions};
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
-use holdfast_gateway::server::{ServerOptions, serve, serve_beside};
+use holdfast_gateway::server::{ServerOptions, serve};
 use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
-use holdfast_node::{Node, NodeOptions, in_process};
-use holdfast_routing::Dialer;
+use holdfast_node::{Node, NodeOptions};
+use holdfast_routing::TcpDialer;
 use holdfast_runtime::{
-    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces,
+    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, block_on, check_listen_address, flush_traces,
     shutdown_signal,
 };
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_util::sync::CancellationToken;
+
+use first_start::InProcess;
 
 /// Shards of each sharded application: as in a cluster, so that one process behaves like many.
 const SHARDS: u32 = 16;
@@ -78,13 +82,14 @@ struct Args {
     shutdown: ShutdownArgs,
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let args = Args::parse();
-    let shutdown = shutdown_signal(args.shutdown.clone());
-    let result = run(args, shutdown).await;
-    flush_traces();
-    result
+    block_on(async {
+        let shutdown = shutdown_signal(args.shutdown.clone());
+        let result = run(args, shutdown).await;
+        flush_traces();
+        result
+    })?
 }
 
 fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOptions {
@@ -107,12 +112,11 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
     let cluster_secret = secrets.cluster_secret().clone();
     let options = node_options(&args, config.clone(), &secrets);
-    let (connector, internal) = in_process();
-    let connector: Arc<dyn Dialer> = Arc::new(connector);
-    let node = Node::open(&options, Arc::clone(&connector))?;
+    // Nothing is dialed: there are no peers, and the gateway calls the node in memory.
+    let node = Node::open(&options, Arc::new(TcpDialer))?;
 
     let mut gateway = GatewayOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
-    gateway.dialer = connector;
+    gateway.local_node = Some(node.local());
     gateway.signing = args.signing.rotation();
     let service = Gateway::start(gateway)?;
     let doors = ServerOptions {
@@ -123,7 +127,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let stopped = CancellationToken::new();
-    let serving = serve(listener, doors.clone(), stopped.clone().cancelled_owned());
+    let serving = serve(listener, doors, stopped.clone().cancelled_owned());
     let locktopus_address = locktopus.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
     let serving_locktopus = async {
         if let Some((listener, options)) = locktopus {
@@ -141,7 +145,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         if let Some(address) = locktopus_address {
             println!("Locktopus clients connect to {}://{address}/v1?namespace=NAME", scheme.replace("http", "ws"));
         }
-        println!("\n{}", first_start(&secrets, &doors, &format!("{scheme}://{address}")).await?);
+        let url = format!("{scheme}://{address}");
+        println!("\n{}", secrets.first_start(&InProcess(&service), &url).await?);
         over.await
     };
     let ending = async {
@@ -149,35 +154,11 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         stopped.cancel();
         result
     };
-    let everything = async {
-        let (served, (), result) = tokio::join!(serving, serving_locktopus, ending);
-        served?;
-        service.shutdown().await;
-        node.stop().await;
-        result
-    };
-    tokio::select! {
-        ended = everything => ended,
-        () = internal.serve(&node) => bail!("the internal listener ended"),
-    }
-}
-
-/// Runs the first start's calls to the service, like any client. With TLS it uses a separate local port, since the
-/// certificate is for clients on other machines.
-async fn first_start(secrets: &Secrets, doors: &ServerOptions, url: &str) -> Result<String> {
-    if doors.tls.is_none() {
-        return Ok(secrets.first_start(url).await?);
-    }
-    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-    let call = format!("http://{}", listener.local_addr()?);
-    let done = CancellationToken::new();
-    let calling = async {
-        let welcome = secrets.first_start_via(&call, url).await;
-        done.cancel();
-        welcome
-    };
-    let (welcome, ()) = tokio::join!(calling, serve_beside(listener, doors, done.cancelled()));
-    Ok(welcome?)
+    let (served, (), result) = tokio::join!(serving, serving_locktopus, ending);
+    served?;
+    service.shutdown().await;
+    node.stop().await;
+    result
 }
 
 /// Waits until the program is asked to stop.

@@ -6,7 +6,7 @@ use holdfast_auth::{
     ClusterSecret, KeyRotation, OperatorToken, OperatorVerifier, ServiceSigner, SigningError, SigningKeys,
 };
 use holdfast_cluster::{ClusterConfig, ConfigError, ShardMap};
-use holdfast_routing::{Dialer, Router, RoutingOptions, TcpDialer};
+use holdfast_routing::{Dialer, LocalNode, Router, RoutingOptions, TcpDialer};
 use tokio_util::sync::CancellationToken;
 
 use crate::Service;
@@ -31,6 +31,8 @@ pub struct GatewayOptions {
     pub dialer: Arc<dyn Dialer>,
     /// Timeouts and delays of routing.
     pub routing: RoutingOptions,
+    /// The node of this process, if there is one: its calls stay in the process.
+    pub local_node: Option<LocalNode>,
 }
 
 impl GatewayOptions {
@@ -49,6 +51,7 @@ impl GatewayOptions {
             process_name: process_name.into(),
             dialer: Arc::new(TcpDialer),
             routing: RoutingOptions::default(),
+            local_node: None,
         }
     }
 }
@@ -79,7 +82,7 @@ impl Gateway {
         let signer = ServiceSigner::new(&options.cluster_secret, options.process_name);
         // A new id at every start, so that nodes do not confuse this process with its predecessor.
         let caller_id = uuid::Uuid::new_v4().to_string();
-        let router = Router::start(map, signer, caller_id, options.dialer, options.routing);
+        let router = Router::start(map, signer, caller_id, options.dialer, options.routing, options.local_node);
         router.follow_config_updates();
         let directory = Directory::start(router.clone());
         Ok(Service::new(Inner {

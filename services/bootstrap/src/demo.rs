@@ -1,4 +1,4 @@
-//! The demo account, made through the public API.
+//! The demo account of a first start.
 
 use std::time::Duration;
 
@@ -8,28 +8,51 @@ use serde_json::{Value, json};
 
 use crate::error::BootstrapError;
 
-/// Repeats of the creations answer as the first did.
-const IDEMPOTENCY_KEY: &str = "first-start";
+/// The idempotency key of all creations: a first start that is repeated gets the responses of the one before.
+pub const IDEMPOTENCY_KEY: &str = "first-start";
+/// The account's e-mail address.
+pub const DEMO_EMAIL: &str = "demo@example.com";
+/// The account's name.
+pub const DEMO_NAME: &str = "Demo";
+/// The account's namespace.
+pub const DEMO_NAMESPACE: &str = "demo";
+/// The description of the account's API key.
+pub const DEMO_KEY_DESCRIPTION: &str = "made at the first start";
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes account, key and namespace. Returns the key.
-pub(crate) async fn create(url: &str, operator: &OperatorToken) -> Result<String, BootstrapError> {
-    let client = Client::builder().no_proxy().timeout(CALL_TIMEOUT).build()?;
-    let operator = operator.reveal().expose();
-    let account = json!({"email": "demo@example.com", "full_name": "Demo"});
-    let account = post(&client, "POST /v1/accounts", format!("{url}/v1/accounts"), operator, &account).await?;
-    let id = account["id"].as_str().unwrap_or_default();
-    // The account that people try the service with has no limit of rate.
-    let limits = json!({"limits": {"max_requests_per_second": 0}});
-    let request = client.patch(format!("{url}/v1/accounts/{id}")).json(&limits);
-    send("PATCH /v1/accounts", request, operator).await?;
-    let key = json!({"description": "made at the first start"});
-    let url_keys = format!("{url}/v1/accounts/{id}/api-keys");
-    let key = post(&client, "POST /v1/accounts/{id}/api-keys", url_keys, operator, &key).await?;
-    let key = key["api_key"].as_str().unwrap_or_default().to_owned();
-    let namespace = json!({"name": "demo"});
-    post(&client, "POST /v1/namespaces", format!("{url}/v1/namespaces"), &key, &namespace).await?;
-    Ok(key)
+/// The way to the service of a first start.
+pub trait FirstStart {
+    /// Creates the demo account without a limit of rate, an API key of it, and its namespace; returns the key. A repeat
+    /// returns the same key.
+    ///
+    /// # Errors
+    /// When the service refuses or can't be reached.
+    fn create_demo(&self, operator: &OperatorToken) -> impl Future<Output = Result<String, BootstrapError>>;
+}
+
+/// The REST API at a URL.
+#[derive(Clone, Copy, Debug)]
+pub struct RestApi<'a>(pub &'a str);
+
+impl FirstStart for RestApi<'_> {
+    async fn create_demo(&self, operator: &OperatorToken) -> Result<String, BootstrapError> {
+        let url = self.0;
+        let client = Client::builder().no_proxy().timeout(CALL_TIMEOUT).build()?;
+        let operator = operator.reveal().expose();
+        let account = json!({"email": DEMO_EMAIL, "full_name": DEMO_NAME});
+        let account = post(&client, "POST /v1/accounts", format!("{url}/v1/accounts"), operator, &account).await?;
+        let id = account["id"].as_str().unwrap_or_default();
+        let limits = json!({"limits": {"max_requests_per_second": 0}});
+        let request = client.patch(format!("{url}/v1/accounts/{id}")).json(&limits);
+        send("PATCH /v1/accounts", request, operator).await?;
+        let key = json!({"description": DEMO_KEY_DESCRIPTION});
+        let url_keys = format!("{url}/v1/accounts/{id}/api-keys");
+        let key = post(&client, "POST /v1/accounts/{id}/api-keys", url_keys, operator, &key).await?;
+        let key = key["api_key"].as_str().unwrap_or_default().to_owned();
+        let namespace = json!({"name": DEMO_NAMESPACE});
+        post(&client, "POST /v1/namespaces", format!("{url}/v1/namespaces"), &key, &namespace).await?;
+        Ok(key)
+    }
 }
 
 async fn post(

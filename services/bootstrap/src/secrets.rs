@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_auth::{ClusterSecret, OperatorToken, Secret, create_secret_file, read_secret_file};
 
-use crate::demo;
+use crate::demo::FirstStart;
 use crate::error::BootstrapError;
 
 /// Exists from the making of the secrets until the demo account is complete.
@@ -71,23 +71,15 @@ impl Secrets {
         self.dir.join("demo.key")
     }
 
-    /// Makes the demo account, its key and its namespace, when that is still to be done, through the API at `url`.
-    /// Returns a text that says where everything is, with a line to try.
+    /// Makes the demo account, its key and its namespace, when that is still to be done. Returns a text that says where
+    /// everything is, with a line to try. `url` is the service's address for users.
     ///
     /// # Errors
     /// When the service refuses or can't be reached.
-    pub async fn first_start(&self, url: &str) -> Result<String, BootstrapError> {
-        self.first_start_via(url, url).await
-    }
-
-    /// The same when the service is called at another address than it is shown with.
-    ///
-    /// # Errors
-    /// When the service refuses or can't be reached.
-    pub async fn first_start_via(&self, call: &str, url: &str) -> Result<String, BootstrapError> {
+    pub async fn first_start(&self, service: &impl FirstStart, url: &str) -> Result<String, BootstrapError> {
         let pending = self.dir.join(PENDING_FILE);
         if pending.exists() {
-            let key = demo::create(call, &self.operator_token).await?;
+            let key = service.create_demo(&self.operator_token).await?;
             if !self.demo_key_file().exists() {
                 create_secret_file(&self.demo_key_file(), &Secret::new(key))?;
             }

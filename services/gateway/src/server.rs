@@ -3,6 +3,7 @@
 //! Every resource that a peer can occupy is bounded: connections, streams of one connection, sizes of heads, and the
 //! time until a complete request.
 
+mod call_lane;
 mod connection_limiter;
 
 use std::convert::Infallible;
@@ -24,7 +25,7 @@ use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_tls::ServerTls;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -40,6 +41,7 @@ use tracing::{debug, info, warn};
 use crate::dlocks::DlocksService;
 use crate::health::{MetricsRenderer, Probes};
 use crate::{grpc, rest};
+use call_lane::CallLane;
 use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 
 pub use crate::grpc::DescriptorsError;
@@ -117,17 +119,6 @@ pub async fn serve(
     )
     .await;
     Ok(())
-}
-
-/// Serves REST on a second listener besides that of [`serve`], without TLS: for the process itself, while it starts.
-pub async fn serve_beside(listener: TcpListener, doors: &ServerOptions, shutdown: impl Future<Output = ()>) {
-    let rest = rest::with_middleware(rest::routes(doors.service.clone(), probes(doors)));
-    let front = ProtocolMux { rest: rest.clone(), grpc: rest, tls: None };
-    let ServerTasks { tasks, stopping } = ServerTasks::default();
-    accept(&listener, front, &tasks, &stopping, shutdown).await;
-    stopping.cancel();
-    tasks.close();
-    tasks.wait().await;
 }
 
 /// Serves routes on a listener of their own, as [`serve`] does.
@@ -318,8 +309,8 @@ fn log_connection_end(peer: SocketAddr, ended: Result<(), Box<dyn std::error::Er
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn builder() -> Builder<CallLane> {
+    let mut builder = Builder::new(CallLane::default());
     builder
         .http1()
         .timer(TokioTimer::new())

@@ -17,7 +17,6 @@ mod call_handler;
 mod cost_estimates;
 mod error;
 mod failure;
-mod in_process;
 mod leader;
 mod machine;
 mod memory;
@@ -43,7 +42,6 @@ mod tasks;
 mod testing;
 
 pub use error::NodeError;
-pub use in_process::{InProcessDialer, InProcessListener, in_process};
 pub use machine::{ApplyObserver, ShardMachine};
 pub use node::Node;
 pub use options::NodeOptions;

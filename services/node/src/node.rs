@@ -11,7 +11,7 @@ use holdfast_auth::{ServiceSigner, ServiceVerifier};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_proto::internal::StatusAnswer;
 use holdfast_replication::{GroupManager, GroupManagerOptions, KnownRules, PeerConfig};
-use holdfast_routing::{Dialer, Router, RoutingOptions};
+use holdfast_routing::{Dialer, LocalNode, Router, RoutingOptions};
 use holdfast_rpc::{Acceptor, Callers, Calls, Identity, Responder};
 use holdfast_storage::{NodeStore, StorageError};
 use holdfast_supervise::{TaskOwner, TaskSet};
@@ -176,25 +176,30 @@ impl Node {
             timing: options.timing,
         })?;
         let caller = Uuid::new_v4().to_string();
-        let router = Router::start(map.clone(), signer(), caller, connector, RoutingOptions::default());
-        let shared = Arc::new(NodeInner {
-            tasks: TaskSet::new(TaskOwner::process()),
-            node_id: options.node_id.clone(),
-            release: options.release.clone(),
-            map: watch::Sender::new(Arc::new(map.clone())),
-            data_dir: kept.data_dir,
-            store,
-            verifier: Arc::new(ServiceVerifier::new(&options.cluster_secret)),
-            callers,
-            group_manager,
-            rules: known,
-            outbox_sender: OutboxSender::new(router, map),
-            replicas: RwLock::default(),
-            poisoned_replicas: RwLock::default(),
-            replica_options: OnceLock::new(),
-            config_lock: tokio::sync::Mutex::default(),
-            memory: NodeMemory::new(options.memory_limit),
-            stopping: AtomicBool::new(false),
+        let shared = Arc::new_cyclic(|node| {
+            // Messages to shards that this node leads stay in the process.
+            let handler = Arc::new(NodeCalls(Weak::clone(node)));
+            let local = Some(LocalNode { node_id: options.node_id.clone(), handler });
+            let router = Router::start(map.clone(), signer(), caller, connector, RoutingOptions::default(), local);
+            NodeInner {
+                tasks: TaskSet::new(TaskOwner::process()),
+                node_id: options.node_id.clone(),
+                release: options.release.clone(),
+                map: watch::Sender::new(Arc::new(map.clone())),
+                data_dir: kept.data_dir,
+                store,
+                verifier: Arc::new(ServiceVerifier::new(&options.cluster_secret)),
+                callers,
+                group_manager,
+                rules: known,
+                outbox_sender: OutboxSender::new(router, map),
+                replicas: RwLock::default(),
+                poisoned_replicas: RwLock::default(),
+                replica_options: OnceLock::new(),
+                config_lock: tokio::sync::Mutex::default(),
+                memory: NodeMemory::new(options.memory_limit),
+                stopping: AtomicBool::new(false),
+            }
         });
         Ok(Self { shared, observer: None })
     }
@@ -232,6 +237,12 @@ impl Node {
     /// Returns the gRPC services of the node.
     pub(crate) fn routes(&self) -> Routes {
         Routes::new(NodeServer::new(Arc::clone(&self.shared))).add_service(AdminServer::new(Arc::clone(&self.shared)))
+    }
+
+    /// Returns the node as the target of calls from its own process.
+    pub fn local(&self) -> LocalNode {
+        let handler = Arc::new(NodeCalls(Arc::downgrade(&self.shared)));
+        LocalNode { node_id: self.shared.node_id.clone(), handler }
     }
 
     /// Returns the acceptor of connections of gateways and peers.

@@ -12,9 +12,10 @@ use holdfast_supervise::{TaskOwner, TaskSet};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::connection::{ChannelState, QueuedCall};
+use crate::connection::{CallLoad, ChannelState, QueuedCall};
 use crate::http::HttpCaller;
 use crate::leader_cache::Leader;
+use crate::local_call::{LocalCall, LocalNode};
 use crate::{RoutingOptions, request_context};
 
 /// Buffered replies of a multi-reply call; a slower reader is dropped.
@@ -193,14 +194,30 @@ impl SendState {
 }
 
 /// The channel to one node.
-pub(super) struct NodeChannel {
-    shared: Arc<ChannelState>,
-    tasks: TaskSet,
+pub(super) enum NodeChannel {
+    /// To another process.
+    Remote {
+        /// The calls, and the connection that carries them.
+        shared: Arc<ChannelState>,
+        /// What keeps the connection open.
+        tasks: TaskSet,
+    },
+    /// To a node of this process.
+    Local(LocalNode, Arc<CallLoad>),
 }
 
 impl NodeChannel {
-    /// Starts to connect.
-    pub(super) fn start(node_id: &str, address: &str, caller: &HttpCaller, options: &RoutingOptions) -> Self {
+    /// Starts to connect, unless the node is of this process.
+    pub(super) fn start(
+        node_id: &str,
+        address: &str,
+        caller: &HttpCaller,
+        options: &RoutingOptions,
+        local: Option<&LocalNode>,
+    ) -> Self {
+        if let Some(local) = local.filter(|local| local.node_id == node_id) {
+            return Self::Local(local.clone(), Arc::default());
+        }
         let shared = Arc::new(ChannelState::new(node_id));
         let options = ChannelOptions {
             node: node_id.to_owned(),
@@ -216,49 +233,46 @@ impl NodeChannel {
             let (kept, options) = (Arc::clone(&kept), options.clone());
             async move { holdfast_rpc::run(&options, &*kept).await }
         });
-        Self { shared, tasks }
+        Self::Remote { shared, tasks }
     }
 
     /// Sends a call to a replica of the node. The node receives the remaining time, and this process learns the shard's
     /// rules.
     pub(super) fn send(&self, to: Leader, body: CallBody, rules: &ObservedRules, deadline: Instant) -> PendingCall {
-        let shared = &self.shared;
-        let (sink, replies) = if body.may_be_deferred() {
-            let (sink, answered) = mpsc::channel(MAX_BUFFERED_REPLIES);
-            (ReplySink::Many(sink), Replies::Many(answered))
-        } else {
-            let (sink, answered) = oneshot::channel();
-            (ReplySink::Once(sink), Replies::Once(answered))
+        let sent = match self {
+            Self::Remote { shared, .. } => RemoteCall::send(shared, to, body, rules, deadline),
+            Self::Local(_, load) if !load.try_add() => Err("too many calls to this node are in flight".to_owned()),
+            Self::Local(node, load) => {
+                let deadline_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
+                let deadline_ms = u32::try_from(deadline_ms).unwrap_or(u32::MAX);
+                let call = LocalCall::new(node, Call { deadline_ms, ..body.into_call(to) });
+                Ok(Replies::Local(call, Arc::clone(load), rules.clone()))
+            }
         };
-        let send_state = Arc::<SendState>::default();
-        let (call, rules) = (body.into_call(to), rules.clone());
-        let queued = shared.enqueue(QueuedCall { call, deadline, send_state: Arc::clone(&send_state), sink, rules });
-        let (id, replies) = match queued {
-            Ok(id) => (id, replies),
-            Err(reason) => (0, Replies::NotSent(reason)),
-        };
-        let is_over = matches!(replies, Replies::NotSent(_));
-        PendingCall { shared: Arc::clone(shared), id, send_state, replies, is_deferred: false, is_over }
+        let is_over = sent.is_err();
+        PendingCall { replies: sent.unwrap_or_else(Replies::NotSent), is_deferred: false, is_over }
     }
 
-    /// Returns the channel's tasks, which end with it.
-    pub(super) fn tasks(&self) -> &TaskSet {
-        &self.tasks
+    /// Returns the channel's tasks, which end with it; `None` if it needs none.
+    pub(super) fn tasks(&self) -> Option<&TaskSet> {
+        match self {
+            Self::Remote { tasks, .. } => Some(tasks),
+            Self::Local(..) => None,
+        }
     }
 
     /// Closes the connection. In-flight calls have an unknown outcome.
     pub(super) async fn shutdown(&self) {
-        self.tasks.shutdown().await;
-        self.shared.fail_all(STOPPING_REASON);
+        if let Self::Remote { shared, tasks } = self {
+            tasks.shutdown().await;
+            shared.fail_all(STOPPING_REASON);
+        }
     }
 }
 
 /// One attempt of a call. Dropping it discards the reply, though the call may be applied. If the reply may be deferred,
 /// dropping it also cancels the call at the node.
 pub(super) struct PendingCall {
-    shared: Arc<ChannelState>,
-    id: u64,
-    send_state: Arc<SendState>,
     replies: Replies,
     /// The node has deferred the reply.
     is_deferred: bool,
@@ -267,10 +281,52 @@ pub(super) struct PendingCall {
 }
 
 enum Replies {
-    Once(oneshot::Receiver<CallReply>),
-    Many(mpsc::Receiver<CallReply>),
+    Once(RemoteCall, oneshot::Receiver<CallReply>),
+    Many(RemoteCall, mpsc::Receiver<CallReply>),
+    Local(LocalCall, Arc<CallLoad>, ObservedRules),
     /// Never sent, for this reason.
     NotSent(String),
+}
+
+/// A call in a queue or at another process.
+struct RemoteCall {
+    shared: Arc<ChannelState>,
+    id: u64,
+    send_state: Arc<SendState>,
+}
+
+impl RemoteCall {
+    /// Queues a call; returns the reason if it is not sent.
+    fn send(
+        shared: &Arc<ChannelState>,
+        to: Leader,
+        body: CallBody,
+        rules: &ObservedRules,
+        deadline: Instant,
+    ) -> Result<Replies, String> {
+        let send_state = Arc::<SendState>::default();
+        let may_be_deferred = body.may_be_deferred();
+        let (call, rules) = (body.into_call(to), rules.clone());
+        let enqueue = |sink| {
+            let send_state = Arc::clone(&send_state);
+            shared.enqueue(QueuedCall { call, deadline, send_state, sink, rules })
+        };
+        if may_be_deferred {
+            let (sink, replies) = mpsc::channel(MAX_BUFFERED_REPLIES);
+            let id = enqueue(ReplySink::Many(sink))?;
+            return Ok(Replies::Many(Self { shared: Arc::clone(shared), id, send_state }, replies));
+        }
+        let (sink, reply) = oneshot::channel();
+        let id = enqueue(ReplySink::Once(sink))?;
+        Ok(Replies::Once(Self { shared: Arc::clone(shared), id, send_state }, reply))
+    }
+
+    /// Notifies the node that the caller has cancelled, if the call was sent.
+    fn abandon(&self) {
+        if !self.send_state.try_cancel() {
+            self.shared.notify_cancelled(self.id);
+        }
+    }
 }
 
 impl PendingCall {
@@ -278,13 +334,17 @@ impl PendingCall {
     pub(super) async fn next_reply(&mut self) -> CallReply {
         let outcome = match &mut self.replies {
             Replies::NotSent(reason) => return CallReply::NotSent(reason.clone()),
-            Replies::Once(answered) => answered.await.ok(),
-            Replies::Many(answered) => answered.recv().await,
+            Replies::Once(_, answered) => answered.await.ok(),
+            Replies::Many(_, answered) => answered.recv().await,
+            Replies::Local(call, _, rules) => call.next_reply().await.map(|answer| {
+                rules.observe(answer.rules);
+                CallReply::from(answer)
+            }),
         };
         let Some(outcome) = outcome else { return self.cancel("the call was dropped") };
         if outcome == CallReply::Deferred && !self.is_deferred {
             self.is_deferred = true;
-            self.shared.load.defer();
+            self.load().inspect(|load| load.defer());
         }
         self.is_over = outcome.is_last();
         outcome
@@ -292,30 +352,51 @@ impl PendingCall {
 
     /// Notifies the node that the caller has cancelled; the outcome can still be awaited.
     pub(super) fn abandon(&self) {
-        if !self.is_over && !self.send_state.try_cancel() {
-            self.shared.notify_cancelled(self.id);
+        if self.is_over {
+            return;
+        }
+        match &self.replies {
+            Replies::NotSent(_) => {}
+            Replies::Once(call, _) => call.abandon(),
+            Replies::Many(call, _) => call.abandon(),
+            Replies::Local(call, ..) => call.cancel(),
         }
     }
 
     /// Stops waiting, and returns whether the call was sent.
     pub(super) fn cancel(&self, reason: &str) -> CallReply {
-        if self.send_state.try_cancel() {
-            CallReply::NotSent(format!("not sent to node {}: {reason}", self.shared.node_id))
-        } else {
-            CallReply::Unknown(format!("node {} did not answer: {reason}", self.shared.node_id))
+        match &self.replies {
+            Replies::NotSent(reason) => CallReply::NotSent(reason.clone()),
+            Replies::Once(call, _) | Replies::Many(call, _) if call.send_state.try_cancel() => {
+                CallReply::NotSent(format!("not sent to node {}: {reason}", call.shared.node_id))
+            }
+            Replies::Once(call, _) | Replies::Many(call, _) => {
+                CallReply::Unknown(format!("node {} did not answer: {reason}", call.shared.node_id))
+            }
+            Replies::Local(..) => CallReply::Unknown(format!("this node did not answer: {reason}")),
+        }
+    }
+
+    fn load(&self) -> Option<&CallLoad> {
+        match &self.replies {
+            Replies::NotSent(_) => None,
+            Replies::Once(call, _) | Replies::Many(call, _) => Some(&call.shared.load),
+            Replies::Local(_, load, _) => Some(load),
         }
     }
 }
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        match self.replies {
-            Replies::NotSent(_) => return,
-            Replies::Once(_) => {
-                self.send_state.try_cancel();
+        match &self.replies {
+            Replies::Once(call, _) => {
+                call.send_state.try_cancel();
             }
-            Replies::Many(_) => self.abandon(),
+            Replies::Many(..) | Replies::Local(..) => self.abandon(),
+            Replies::NotSent(_) => {}
         }
-        self.shared.load.remove(self.is_deferred);
+        if let Some(load) = self.load() {
+            load.remove(self.is_deferred);
+        }
     }
 }

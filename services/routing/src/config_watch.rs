@@ -25,11 +25,11 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Delay for a node of an earlier release, which does not know the call.
 const LONG_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Polls the node as long as its channel exists.
+/// Polls the node as long as its channel exists. A node of this process is told of changes by other ways.
 pub(super) fn start(inner: &Arc<Inner>, address: &str, link: &NodeChannel) {
+    let Some(tasks) = link.tasks() else { return };
     let (weak, caller, address) = (Arc::downgrade(inner), Arc::clone(inner.caller()), address.to_owned());
-    link.tasks()
-        .spawn_restarting("config_watch", move || run(Weak::clone(&weak), Arc::clone(&caller), address.clone()));
+    tasks.spawn_restarting("config_watch", move || run(Weak::clone(&weak), Arc::clone(&caller), address.clone()));
 }
 
 async fn run(inner: Weak<Inner>, caller: Arc<HttpCaller>, address: String) {

@@ -34,7 +34,7 @@ pub(crate) fn router_to(nodes: &[FakeNode], secret: &ClusterSecret, options: Rou
         assert_eq!((replica.id, replica.node_id.clone()), (index as u64 + 1, format!("nd_{}", index + 1)));
     }
     let signer = ServiceSigner::new(secret, "gateway test");
-    Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options)
+    Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options, None)
 }
 
 /// Returns options with times short enough for tests, in the proportions of the defaults.

@@ -19,6 +19,7 @@ mod config_watch;
 mod connection;
 mod http;
 mod leader_cache;
+mod local_call;
 mod node_status;
 mod request_context;
 mod router;
@@ -30,6 +31,7 @@ use holdfast_core::Reply;
 
 pub use admin_client::{AdminClient, AdminError};
 pub use holdfast_rpc::{ConnectError, Dialer, TcpDialer, TlsDialer};
+pub use local_call::LocalNode;
 pub use request_context::with_request_id;
 pub use router::Router;
 pub use subscription::{SessionUpdate, Subscription};

@@ -19,6 +19,7 @@ use crate::call::{CallOutcome, RoutedCall};
 use crate::channel::{CallBody, NodeChannel};
 use crate::http::HttpCaller;
 use crate::leader_cache::ShardRoute;
+use crate::local_call::LocalNode;
 use crate::subscription::Subscription;
 use crate::{Dialer, RetryPolicy, RouteError, RoutedReply, RoutingOptions, acquire_wait, config_watch};
 
@@ -37,25 +38,29 @@ pub(super) struct Inner {
     channels: RwLock<Vec<(String, Arc<NodeChannel>)>>,
     options: RoutingOptions,
     caller: Arc<HttpCaller>,
+    local: Option<LocalNode>,
     /// The latest config received from a node, if it is later than the current one.
     newer_config: watch::Sender<Option<Arc<ClusterConfig>>>,
 }
 
 impl Router {
-    /// Starts to connect to every node of the config. `signer` proves that this process belongs to the cluster;
-    /// `caller_id` must differ at every start of the process. Needs a tokio runtime.
+    /// Starts to connect to every node of the config but `local`, whose calls stay in this process. `signer` proves that
+    /// this process belongs to the cluster; `caller_id` must differ at every start of the process. Needs a tokio runtime.
     pub fn start(
         map: ShardMap,
         signer: ServiceSigner,
         caller_id: String,
         dialer: Arc<dyn Dialer>,
         options: RoutingOptions,
+        local: Option<LocalNode>,
     ) -> Self {
         describe_metrics();
         let identity = Arc::new(Identity::new(caller_id, 0, signer));
         let caller = Arc::new(HttpCaller { dialer, identity });
-        let start =
-            |node: &Node| (node.id.clone(), Arc::new(NodeChannel::start(&node.id, &node.address, &caller, &options)));
+        let start = |node: &Node| {
+            let channel = NodeChannel::start(&node.id, &node.address, &caller, &options, local.as_ref());
+            (node.id.clone(), Arc::new(channel))
+        };
         let channels: Vec<(String, Arc<NodeChannel>)> = map.config().nodes.iter().map(start).collect();
         let routes = Application::ALL
             .into_iter()
@@ -65,7 +70,7 @@ impl Router {
         let (newer_config, _) = watch::channel(None);
         let (map, channels) = (RwLock::new(Arc::new(map)), RwLock::new(channels));
         let tasks = TaskSet::new(TaskOwner::process());
-        let inner = Arc::new(Inner { tasks, map, routes, channels, options, caller, newer_config });
+        let inner = Arc::new(Inner { tasks, map, routes, channels, options, caller, local, newer_config });
         for (node, link) in inner.channels.read().iter() {
             if let Some(node) = inner.map().node(node) {
                 config_watch::start(&inner, &node.address, link);
@@ -100,8 +105,8 @@ impl Router {
             match before.iter().position(|(id, _)| stays && *id == node.id) {
                 Some(at) => links.push(before.swap_remove(at)),
                 None => {
-                    let link = NodeChannel::start(&node.id, &node.address, &inner.caller, &inner.options);
-                    let link = Arc::new(link);
+                    let Inner { caller, options, local, .. } = &**inner;
+                    let link = Arc::new(NodeChannel::start(&node.id, &node.address, caller, options, local.as_ref()));
                     config_watch::start(inner, &node.address, &link);
                     links.push((node.id.clone(), link));
                 }
@@ -267,6 +272,10 @@ impl Router {
 
     pub(super) fn caller(&self) -> &HttpCaller {
         &self.inner.caller
+    }
+
+    pub(super) fn local(&self) -> Option<&LocalNode> {
+        self.inner.local.as_ref()
     }
 
     pub(super) fn route(&self, application: Application, key: u32) -> &ShardRoute {

@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod allocator;
+mod executor;
 mod file_limit;
 mod listen;
 mod memory;
@@ -17,6 +18,7 @@ mod signing;
 mod telemetry;
 mod tls;
 
+pub use executor::block_on;
 pub use holdfast_telemetry::flush_traces;
 pub use listen::{ListenError, bind, check_listen_address};
 pub use memory::MemoryArgs;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use futures::future::join_all;
-use holdfast_bootstrap::{BootstrapError, Secrets};
+use holdfast_bootstrap::{BootstrapError, RestApi, Secrets};
 use tokio::time::{Instant, sleep};
 
 use crate::topology;
@@ -119,7 +119,7 @@ fn next_command(plan: &Plan, secrets: &Secrets) -> String {
 async fn first_start(secrets: &Secrets, url: &str, log: &Log) -> Result<String> {
     let deadline = Instant::now() + FIRST_START_TIMEOUT;
     loop {
-        match secrets.first_start(url).await {
+        match secrets.first_start(&RestApi(url), url).await {
             Ok(welcome) => return Ok(welcome),
             Err(error) if is_transient(&error) && Instant::now() < deadline => {
                 log.write_line(format!("not yet: {error}")).await;

@@ -1,5 +1,6 @@
 //! Applies an entry slice by slice. The state lock is released after each, so that no query waits for a long entry.
-//! Slice boundaries do not affect results: each command runs as a whole, and every reader sees it done or not done.
+//! Slice boundaries do not affect results: each command runs as a whole, and every reader sees it done or not done. A
+//! batch is as many commands as are in it.
 
 use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, channel};
@@ -9,7 +10,7 @@ use std::vec;
 use bytes::Bytes;
 use holdfast_core::locks::Purged;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Command, EntryContext, Rules, codec};
+use holdfast_core::{AccountId, Command, CommandError, EntryContext, LocksCommand, Reply, Response, Rules, codec};
 use holdfast_mutations::{Mutation, is_enabled, maybe_panic};
 use holdfast_replication::{Applied, ApplyFailure, ApplyStep, EntryHeader};
 use holdfast_supervise::catch_panic;
@@ -33,6 +34,11 @@ pub(super) struct Entry<'a> {
     commands: &'a [Bytes],
     /// The remaining commands.
     remaining: vec::IntoIter<Command>,
+    /// The batch among them that is applied in part.
+    batch: Option<PartialBatch>,
+    /// Of the current command: its account, minimum cost, and the units spent before it. Known on the leader only, since
+    /// only a leader forms entries.
+    expected: Option<(AccountId, u64, u64)>,
     /// Whether replies are encoded.
     encode_replies: bool,
     replies: Vec<Bytes>,
@@ -56,12 +62,75 @@ impl<'a> Entry<'a> {
             stamp,
             commands,
             remaining,
+            batch: None,
+            expected: None,
             encode_replies,
             replies,
             has_advanced: false,
             step: ApplyStep::Expiry,
             is_done: false,
         }
+    }
+
+    fn has_commands(&self) -> bool {
+        self.batch.is_some() || self.remaining.len() > 0
+    }
+
+    /// Takes the next command, or the next one of the current batch.
+    fn next_command(&mut self, core: &ShardState, is_leader: bool) -> Option<Command> {
+        if let Some(batch) = &mut self.batch {
+            return batch.remaining.next().map(Command::Locks);
+        }
+        let command = self.remaining.next()?;
+        self.step = ApplyStep::Command(u32::try_from(self.replies.len()).unwrap_or(u32::MAX));
+        let account = command.account().filter(|_| is_leader);
+        self.expected = account.map(|account| (account, command.min_units(), core.units()));
+        match command {
+            Command::Locks(LocksCommand::Batch(commands)) if commands.len() > 1 => {
+                let mut batch = PartialBatch::new(commands);
+                let first = batch.remaining.next().map(Command::Locks);
+                self.batch = Some(batch);
+                first
+            }
+            command => Some(command),
+        }
+    }
+
+    /// Adds the reply of a command. A batch has one reply, after its last command.
+    fn add_reply(&mut self, reply: Reply) {
+        let reply = match self.batch.take() {
+            None => reply,
+            Some(mut batch) => {
+                batch.add(reply.outcome, reply.awaits);
+                if batch.remaining.len() > 0 {
+                    self.batch = Some(batch);
+                    return;
+                }
+                Reply { outcome: Ok(Response::Batch(batch.outcomes)), clock_ms: reply.clock_ms, awaits: batch.awaits }
+            }
+        };
+        self.replies.push(if self.encode_replies { codec::encode(&reply).into() } else { Bytes::new() });
+    }
+}
+
+/// A batch that is applied in part. Each of its commands has an outcome of its own, so it needs no step of its own.
+struct PartialBatch {
+    remaining: vec::IntoIter<LocksCommand>,
+    outcomes: Vec<Result<Response, CommandError>>,
+    /// What the latest of its jobs awaits.
+    awaits: Option<u64>,
+}
+
+impl PartialBatch {
+    fn new(commands: Vec<LocksCommand>) -> Self {
+        let outcomes = Vec::with_capacity(commands.len());
+        Self { remaining: commands.into_iter(), outcomes, awaits: None }
+    }
+
+    fn add(&mut self, outcome: Result<Response, CommandError>, awaits: Option<u64>) {
+        self.outcomes.push(outcome);
+        // Within one session, the sweep that began last finishes last.
+        self.awaits = self.awaits.max(awaits);
     }
 }
 
@@ -115,17 +184,17 @@ impl ShardMachine {
             (entry.has_advanced, has_done_some) = (true, true);
         }
         for _ in 0..commands {
-            if has_done_some && entry.remaining.len() > 0 && began.elapsed() >= MAX_SLICE_TIME {
+            if has_done_some && entry.has_commands() && began.elapsed() >= MAX_SLICE_TIME {
                 break;
             }
-            let Some(command) = entry.remaining.next() else { break };
-            entry.step = ApplyStep::Command(u32::try_from(entry.replies.len()).unwrap_or(u32::MAX));
-            // Only a leader forms entries.
-            let account = command.account().filter(|_| table.is_some());
-            let expected = account.map(|account| (account, command.min_units(), core.units()));
+            let Some(command) = entry.next_command(core, table.is_some()) else { break };
             let reply = apply_command(core, table.as_deref_mut(), &context, command, entry.encode_replies);
-            entry.replies.push(reply);
-            costs.extend(expected.map(|(account, min_units, before)| (account, min_units, core.units() - before)));
+            entry.add_reply(reply);
+            if entry.batch.is_none()
+                && let Some((account, min_units, before)) = entry.expected
+            {
+                costs.push((account, min_units, core.units() - before));
+            }
             has_done_some = true;
         }
         if !costs.is_empty() {
@@ -142,7 +211,7 @@ impl ShardMachine {
             }
             None => core.drop_effects(),
         }
-        entry.is_done = entry.remaining.len() == 0 && !core.has_effects() && !core.purge_indexes(MAX_SLICE_EFFECTS);
+        entry.is_done = !entry.has_commands() && !core.has_effects() && !core.purge_indexes(MAX_SLICE_EFFECTS);
         if let Some(observer) = self.observer.as_ref().filter(|_| entry.is_done) {
             observer.applied(&self.shard, entry.stamp, entry.commands, &entry.replies, core);
         }
@@ -166,19 +235,19 @@ fn free_in_background(purged: Purged) {
     }
 }
 
-/// Returns the encoded reply to one command; empty unless encoding is requested.
+/// Returns the reply to one command, without views unless they are wanted.
 fn apply_command(
     core: &mut ShardState,
     table: Option<&mut LeaderState>,
     context: &EntryContext,
     command: Command,
-    encodes: bool,
-) -> Bytes {
+    with_views: bool,
+) -> Reply {
     maybe_panic("apply");
     let command = mutations::command(core, command);
-    let reply = if encodes { core.apply(context, &command) } else { core.apply_without_views(context, &command) };
+    let reply = if with_views { core.apply(context, &command) } else { core.apply_without_views(context, &command) };
     if let Some(table) = table {
         table.on_reply(&command, &reply);
     }
-    if encodes { codec::encode(&reply).into() } else { Bytes::new() }
+    reply
 }

@@ -1,4 +1,4 @@
-use holdfast_core::{Limits, LocksCommand, NamespaceMessage, Path, Response};
+use holdfast_core::{EntryContext, Limits, LocksCommand, NamespaceMessage, NamespaceRef, Path, Response};
 use holdfast_replication::{ApplyStep, Continuation};
 
 use super::slices::MAX_SLICE_COMMANDS;
@@ -140,6 +140,32 @@ async fn whoever_asks_in_the_middle_of_a_long_entry_sees_the_commands_before() {
     assert_eq!(replies.len(), commands.len());
     let is_granted = |bytes: &Bytes| codec::decode::<Reply>(bytes).is_ok_and(|reply| reply.outcome.is_ok());
     assert!(replies.iter().all(is_granted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_batch_is_applied_in_slices_with_the_reply_and_the_state_of_one_step() {
+    let [sliced, whole] = [0, 1].map(|_| ShardMachine::new(Application::Locks, "locks_00", None, None));
+    let acquires = (0..=MAX_SLICE_COMMANDS).map(|number| testing::acquire(&format!("l{number}")));
+    // One outcome among the others is a refusal, and it ends nothing.
+    let unknown = NamespaceRef { name: "unknown".into(), ..testing::namespace() };
+    let refused = LocksCommand::Delete { namespace: unknown, path: Path::flat("a") };
+    let batch = Command::Locks(LocksCommand::Batch([refused].into_iter().chain(acquires).collect()));
+    let commands = [opening(), Bytes::from(codec::encode(&batch)), acquire(0)];
+
+    let rest = part(sliced.apply(stamp(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
+    assert_eq!(held(&sliced, MAX_SLICE_COMMANDS - 3), (MAX_SLICE_COMMANDS - 2, true));
+    let replies = done(rest().expect("it is sound"));
+
+    let context = EntryContext { now_ms: 1_000, wall_ms: 1_000, rules: Rules(1) };
+    let mut inner = whole.inner.lock();
+    let core = inner.core.as_mut().expect("it is sound");
+    core.advance(&context);
+    let expected = commands.each_ref().map(|bytes| {
+        let command: Command = codec::decode(bytes).expect("it was encoded here");
+        Bytes::from(codec::encode(&core.apply(&context, &command)))
+    });
+    assert_eq!(replies, expected);
+    assert_eq!(sliced.inner.lock().core.as_ref(), Some(&*core));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,149 @@
+//! Runs the calls of one HTTP/2 connection in one task.
+//!
+//! Thousands of calls of one peer can become ready at once. In tasks of their own they would all be ahead of the next call
+//! of another peer, and once more at each of its steps. A lane polls a few calls in a turn, then all other tasks have
+//! theirs.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use holdfast_supervise::spawn_temporary;
+use hyper::rt::Executor;
+use tokio::sync::mpsc;
+
+use super::MAX_STREAMS;
+
+/// Polls of calls in one turn: some tenths of a millisecond, and enough that a turn costs little beside them.
+const MAX_POLLS: u32 = 8;
+/// Calls that the lane has not begun. A peer reaches this only with calls that it resets.
+const MAX_QUEUED: usize = 2 * MAX_STREAMS as usize;
+
+type Call = BoxFuture<'static, ()>;
+
+/// Takes the calls of a connection. The task begins with the first call, so an HTTP/1.1 connection has none. It ends once
+/// all clones are dropped and all calls are done.
+#[derive(Clone, Default)]
+pub(super) struct CallLane(Arc<OnceLock<mpsc::Sender<Call>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallLane {
+    fn execute(&self, call: F) {
+        let calls = self.0.get_or_init(|| {
+            let (calls, queued) = mpsc::channel(MAX_QUEUED);
+            // Panics of calls are caught in them.
+            spawn_temporary("calls", run(queued));
+            calls
+        });
+        // A call that is dropped resets its stream.
+        let _ = calls.try_send(Box::pin(call));
+    }
+}
+
+/// A call that yields once the turn of its lane is over.
+struct Turn {
+    call: Call,
+    polls_left: Arc<AtomicU32>,
+}
+
+impl Future for Turn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let left = self.polls_left.load(Ordering::Relaxed);
+        if left == 0 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.polls_left.store(left - 1, Ordering::Relaxed);
+        self.call.as_mut().poll(context)
+    }
+}
+
+async fn run(mut queued: mpsc::Receiver<Call>) {
+    let mut calls = FuturesUnordered::new();
+    let polls_left = Arc::new(AtomicU32::new(0));
+    let mut is_open = true;
+    poll_fn(|context| {
+        polls_left.store(MAX_POLLS, Ordering::Relaxed);
+        while is_open && calls.len() < MAX_QUEUED {
+            match queued.poll_recv(context) {
+                Poll::Ready(Some(call)) => calls.push(Turn { call, polls_left: Arc::clone(&polls_left) }),
+                Poll::Ready(None) => is_open = false,
+                Poll::Pending => break,
+            }
+        }
+        // `FuturesUnordered` ends its turn after the second call that yields.
+        loop {
+            match calls.poll_next_unpin(context) {
+                Poll::Ready(Some(())) => {}
+                Poll::Ready(None) if !is_open => return Poll::Ready(()),
+                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Goes to the end of the run queue.
+    async fn step_back() {
+        let mut is_back = false;
+        poll_fn(|context| {
+            if std::mem::replace(&mut is_back, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn another_task_has_its_turn_after_a_few_calls() {
+        const CALLS: usize = 10 * MAX_POLLS as usize;
+        let (lane, done) = (CallLane::default(), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..CALLS {
+            let done = Arc::clone(&done);
+            lane.execute(async move {
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let other = spawn_temporary("other", async move {
+            let mut turns = Vec::new();
+            while turns.iter().sum::<usize>() < CALLS {
+                turns.push(done.load(Ordering::Relaxed) - turns.iter().sum::<usize>());
+                step_back().await;
+            }
+            turns
+        });
+        let turns = other.await.unwrap();
+        assert!(turns.iter().all(|turn| *turn <= MAX_POLLS as usize), "{turns:?}");
+    }
+
+    #[tokio::test]
+    async fn calls_go_on_after_their_connection_and_too_many_are_dropped() {
+        let (lane, done) = (CallLane::default(), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..MAX_QUEUED + 10 {
+            let done = Arc::clone(&done);
+            lane.execute(async move {
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        drop(lane);
+        while Arc::strong_count(&done) > 1 {
+            yield_now().await;
+        }
+        assert_eq!(done.load(Ordering::Relaxed), MAX_QUEUED);
+    }
+}

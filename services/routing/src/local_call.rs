@@ -1,0 +1,109 @@
+//! Calls to a node of the same process: values in memory, without frames, sockets or tasks.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_proto::internal::{Answer, Call};
+use holdfast_rpc::{CallHandler, Caller, QueuedReply, ReplyQueue, may_be_deferred};
+use holdfast_supervise::{spawn_temporary, survive_panic};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Replies of one call that its caller has not read; the node waits for room.
+const MAX_QUEUED_REPLIES: usize = 64;
+
+/// A node in the same process.
+#[derive(Clone)]
+pub struct LocalNode {
+    /// The node's id in the cluster config.
+    pub node_id: String,
+    /// Handles its calls.
+    pub handler: Arc<dyn CallHandler>,
+}
+
+impl fmt::Debug for LocalNode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("LocalNode").field("node_id", &self.node_id).finish_non_exhaustive()
+    }
+}
+
+/// A call in progress. It advances while its caller waits for a reply.
+pub(super) struct LocalCall {
+    /// `None` once the last reply is there.
+    calling: Option<BoxFuture<'static, Option<Answer>>>,
+    /// Replies before the last one.
+    replies: mpsc::Receiver<QueuedReply>,
+    last: Option<Answer>,
+    cancelled: CancellationToken,
+    /// Whether the node may have begun what it has to withdraw if the call is cancelled.
+    leaves_traces: bool,
+    is_deferrable: bool,
+}
+
+impl LocalCall {
+    pub(super) fn new(node: &LocalNode, call: Call) -> Self {
+        let (queue, replies) = ReplyQueue::new(MAX_QUEUED_REPLIES);
+        let cancelled = CancellationToken::new();
+        let (id, is_deferrable) = (call.id, may_be_deferred(&call));
+        let calling = if is_deferrable {
+            let caller = Caller {
+                call: id,
+                replies: queue,
+                cancelled: cancelled.clone(),
+                disconnected: CancellationToken::new(),
+            };
+            node.handler.call_deferrable(call, caller)
+        } else {
+            node.handler.call(call).map(Some).boxed()
+        };
+        let calling = survive_panic("call", calling).map(move |answer| answer.unwrap_or_else(|| Some(failure(id))));
+        Self { calling: Some(calling.boxed()), replies, last: None, cancelled, leaves_traces: false, is_deferrable }
+    }
+
+    /// Waits for the next reply; `None` after the last one. Cancellation-safe.
+    pub(super) async fn next_reply(&mut self) -> Option<Answer> {
+        poll_fn(|context| self.poll_reply(context)).await
+    }
+
+    fn poll_reply(&mut self, context: &mut Context<'_>) -> Poll<Option<Answer>> {
+        if let Some(calling) = &mut self.calling {
+            self.leaves_traces = self.is_deferrable;
+            if let Poll::Ready(last) = calling.poll_unpin(context) {
+                (self.calling, self.last) = (None, last);
+            }
+        }
+        match self.replies.poll_recv(context) {
+            Poll::Ready(Some(reply)) => Poll::Ready(Some(reply.answer)),
+            _ if self.calling.is_none() => Poll::Ready(self.last.take()),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Tells the node that the caller has cancelled; the outcome can still be awaited.
+    pub(super) fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+}
+
+/// A node withdraws what a cancelled call has begun.
+impl Drop for LocalCall {
+    fn drop(&mut self) {
+        self.cancelled.cancel();
+        self.replies.close();
+        if let Some(calling) = self.calling.take().filter(|_| self.leaves_traces)
+            && tokio::runtime::Handle::try_current().is_ok()
+        {
+            spawn_temporary("call", calling);
+        }
+    }
+}
+
+fn failure(id: u64) -> Answer {
+    let outcome = Outcome::Unknown("the node failed to handle the call".to_owned());
+    Answer { id, outcome: Some(outcome), ..Answer::default() }
+}
