@@ -8,7 +8,7 @@ use holdfast_core::Mode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::rest_client::CallError;
+use holdfast_testkit::CallError;
 
 /// Which lock: its namespace and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

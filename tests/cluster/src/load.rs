@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use holdfast_core::Mode;
+use holdfast_testkit::{CallOutcome, RestClient, wait_before_retry};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
-use crate::eventually::wait_before_retry;
 use crate::history::{Answer, Call, History, LockId, Outcome, Record};
-use crate::rest_client::{CallOutcome, RestClient};
+use crate::lock_calls::call_lock;
 
 /// Longer than any test.
 const LONG_TTL_MS: u64 = 3_600_000;
@@ -182,14 +182,14 @@ impl Client {
 
     async fn call(&self, lock: &LockId, call: Call) -> Option<Answer> {
         let start = self.history.now();
-        let mut result = self.api.call(&lock.namespace, &lock.name, &self.owner, call).await;
+        let mut result = call_lock(&self.api, &lock.namespace, &lock.name, &self.owner, call).await;
         for other in &self.fallback_gateways {
             let never_sent =
                 result.as_ref().is_err_and(|error| error.status == 0 && error.outcome == CallOutcome::NotDone);
             if !never_sent {
                 break;
             }
-            result = other.call(&lock.namespace, &lock.name, &self.owner, call).await;
+            result = call_lock(other, &lock.namespace, &lock.name, &self.owner, call).await;
         }
         let end = self.history.now();
         let outcome = match result {

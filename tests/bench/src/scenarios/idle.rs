@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::holds::{mean_rss, mib};
 use super::wait_for;
-use crate::cluster::{Cluster, NODES, Setup};
+use crate::cluster::{self, NODES};
 use crate::measure::Sample;
 use crate::systems::Etcd;
+use holdfast_testkit::{Cluster, Setup};
 
 /// How long they are left alone before they are looked at, and while.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
@@ -36,9 +37,9 @@ pub struct Idle {
 /// # Errors
 /// When the cluster fails.
 pub async fn idle(setup: &Setup) -> Result<Idle> {
-    let cluster = Cluster::start(setup).await?;
-    cluster.wait_leaders().await?;
-    let pids = cluster.pids();
+    let cluster = Cluster::start(setup.clone()).await;
+    cluster::wait_leaders(&cluster).await?;
+    let pids = cluster::pids(&cluster);
     let groups = cluster.map.replicas_of_node(&pids[0].0).len();
     measure_idle("Holdfast", groups, &pids).await
 }

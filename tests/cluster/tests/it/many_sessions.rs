@@ -1,5 +1,6 @@
 //! A hundred thousand sessions alive at once, and a leader killed under them.
 
+use holdfast_cluster_tests::start_router;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,11 +8,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use holdfast_cluster::{Application, shard_key};
-use holdfast_cluster_tests::{Cluster, Setup, Tenant, eventually_within, wait_before_retry};
 use holdfast_core::{
     Command, CommandError, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, RequestId, Response,
 };
 use holdfast_routing::{RetryPolicy, Router};
+use holdfast_testkit::{Cluster, Setup, Tenant, eventually_within, wait_before_retry};
 use tokio::time::Instant;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
@@ -108,7 +109,7 @@ async fn a_hundred_thousand_sessions_outlive_their_leader_and_the_silent_do_not(
     for namespace in NAMESPACES {
         namespaces.push(cluster.namespace_ref(&tenant, namespace).await);
     }
-    let router = cluster.router("many sessions");
+    let router = start_router(&cluster, "many sessions");
     let sessions = Arc::new(Sessions { router, tenant: tenant.clone(), namespaces });
     let began = Instant::now();
     stream::iter(0..KEPT_ALIVE + WITHOUT_KEEP_ALIVE)

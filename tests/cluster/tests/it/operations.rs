@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use holdfast_cluster_tests::history::{History, Outcome};
 use holdfast_cluster_tests::{
-    Cluster, DurationStats, Load, LoadPlan, Process, Setup, Tenant, assert_no_violations, eventually, print_summary,
-    read_all_locks, run_dev,
+    DurationStats, Load, LoadPlan, assert_no_violations, lock_ids, print_summary, read_all_locks,
 };
-use reqwest::Method;
+use holdfast_testkit::{Cluster, Program, Setup, Tenant, eventually, run_dev};
 use serde_json::Value;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
@@ -30,7 +29,7 @@ struct LoadedCluster {
 impl LoadedCluster {
     async fn start(name: &str, cluster: Cluster) -> Self {
         let tenant = cluster.create_tenant(name, &NAMESPACES).await;
-        let locks = cluster.locks(&tenant, &NAMESPACES, 20);
+        let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 20);
         let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
         let history = History::default();
         let plan = LoadPlan { clients: CLIENTS, locks, gateways, some_have_short_deadlines: false };
@@ -74,7 +73,7 @@ impl LoadedCluster {
     async fn stop(self) {
         let Self { cluster, tenant, history, load, too_slow, is_quiet, .. } = self;
         load.stop().await;
-        let locks = cluster.locks(&tenant, &NAMESPACES, 20);
+        let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 20);
         read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
         print_summary(&history);
         assert_no_violations(&history);
@@ -90,7 +89,7 @@ impl LoadedCluster {
     }
 }
 
-async fn restart(process: &mut Process) {
+async fn restart(process: &mut Program) {
     let status = process.terminate().await;
     assert!(status.success(), "{} ended with {status}", process.name());
     process.start();
@@ -185,11 +184,8 @@ async fn wait_serving(cluster: &mut Cluster) {
         gateway.wait_ready().await;
     }
     eventually("every node is ready", async || {
-        let shown: Value = cluster
-            .operator_client(0)
-            .json(Method::GET, "/v1/cluster", None)
-            .await
-            .map_err(|error| error.to_string())?;
+        let shown: Value =
+            cluster.operator_client(0).fetch("GET /v1/cluster", None).await.map_err(|error| error.to_string())?;
         let nodes = shown["nodes"].as_array().cloned().unwrap_or_default();
         if nodes.len() == 3 && nodes.iter().all(|node| node["ready"] == true) { Ok(()) } else { Err(shown.to_string()) }
     })

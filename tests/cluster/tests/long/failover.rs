@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, DurationStats, Load, LoadPlan, RestClient, Setup, Tenant, assert_no_violations, eventually_within,
-    print_summary, read_all_locks,
+    DurationStats, Load, LoadPlan, assert_no_violations, lock_ids, print_summary, read_all_locks,
 };
+use holdfast_testkit::{Cluster, RestClient, Setup, Tenant, eventually_within};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const CLIENTS: usize = 40;
@@ -76,17 +76,10 @@ async fn fail_over(
 async fn witness_totals(cluster: &Cluster) -> Vec<Option<(f64, f64)>> {
     let mut nodes = Vec::new();
     for node in &cluster.nodes {
-        let Ok(answer) = reqwest::get(format!("http://{}/metrics", node.address())).await else {
-            nodes.push(None);
-            continue;
-        };
-        let metrics = answer.text().await.expect("the answer is text");
-        let figure = |name: &str| -> f64 {
-            let lines = metrics.lines().filter(|line| line.starts_with(name));
-            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
-        };
-        let name = "holdfast_second_witness_seconds";
-        nodes.push(Some((figure(&format!("{name}_count")), figure(&format!("{name}_sum")))));
+        let totals = node.metrics().await.ok().map(|metrics| {
+            (metrics.sum("holdfast_second_witness_seconds_count"), metrics.sum("holdfast_second_witness_seconds_sum"))
+        });
+        nodes.push(totals);
     }
     nodes
 }
@@ -139,7 +132,7 @@ async fn after_the_death_of_a_leader_locks_are_granted_soon() {
 
 /// Kills leaders while forty clients work, and checks what these were answered.
 async fn fail_over_loaded(cluster: &mut Cluster, tenant: &Tenant, api: &RestClient) -> DurationStats {
-    let locks = cluster.locks(tenant, &NAMESPACES, 5);
+    let locks = lock_ids(cluster, tenant, &NAMESPACES, 5);
     let history = History::default();
     let gateways = vec![api.clone(), cluster.rest_client(1, &tenant.key)];
     let plan = LoadPlan { clients: CLIENTS, locks: locks.clone(), gateways, some_have_short_deadlines: false };

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use holdfast_cluster_tests::{Cluster, Setup, eventually, replica_of};
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_testkit::{Cluster, Setup, eventually, replica_of};
 
 /// The command that only the other build knows, as it encodes it: the version of the codec, and the place of the command.
 const EXTRA_COMMAND: Bytes = Bytes::from_static(&[1, 5]);

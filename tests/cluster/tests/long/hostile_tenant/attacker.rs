@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
-use holdfast_cluster_tests::RestClient;
 use holdfast_proto::v1;
+use holdfast_testkit::RestClient;
 use tonic::Status;
 
 use super::grpc_client::{CallStats, GrpcClient};

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_cluster_tests::{Cluster, RestClient};
-use reqwest::Method;
+use holdfast_testkit::{Cluster, Metrics, RestClient};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -76,23 +75,18 @@ pub(crate) async fn wait_healthy(cluster: &mut Cluster, within: Duration) -> Res
 }
 
 async fn cluster_status(operator: &RestClient) -> Result<Value, String> {
-    let asked = operator.json(Method::GET, "/v1/cluster", None).await;
+    let asked = operator.fetch("GET /v1/cluster", None).await;
     asked.map_err(|error| format!("the cluster can't be looked at: {error}"))
 }
 
 impl Health {
     async fn add_metrics(&mut self, address: std::net::SocketAddr) -> Result<(), String> {
-        let asked = reqwest::get(format!("http://{address}/metrics")).await.map_err(|error| error.to_string())?;
-        let text = asked.text().await.map_err(|error| error.to_string())?;
-        for line in text.lines() {
-            let value = || line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).unwrap_or_default();
-            if line.starts_with(TASK_FAILURES_METRIC) {
-                self.failures += value() as u64;
-            } else if line.starts_with(SLICE_METRIC) {
-                let bound = line.split("le=\"").nth(1).and_then(|rest| rest.split('"').next()?.parse::<f64>().ok());
-                let nanos = bound.filter(|bound| bound.is_finite()).map_or(u64::MAX, |bound| (bound * 1e9) as u64);
-                *self.slices.entry(nanos).or_default() += value() as u64;
-            }
+        let metrics = Metrics::read(address).await?;
+        self.failures += metrics.sum(TASK_FAILURES_METRIC) as u64;
+        for bucket in metrics.named(SLICE_METRIC) {
+            let bound = bucket.labels.get("le").and_then(|bound| bound.parse::<f64>().ok());
+            let nanos = bound.filter(|bound| bound.is_finite()).map_or(u64::MAX, |bound| (bound * 1e9) as u64);
+            *self.slices.entry(nanos).or_default() += bucket.value as u64;
         }
         Ok(())
     }

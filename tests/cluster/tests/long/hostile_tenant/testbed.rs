@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use holdfast_cluster_tests::{Cluster, Setup, Tenant};
+use holdfast_testkit::{Cluster, Setup, Tenant};
 use tokio::time::{Instant, timeout};
 
 use super::attacker::Attacker;

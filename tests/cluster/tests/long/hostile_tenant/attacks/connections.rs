@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::Held;
-use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
@@ -132,7 +131,7 @@ pub(crate) async fn strangers(enemy: Attacker) -> AttackResult {
 pub(crate) async fn keys(enemy: Attacker) -> AttackResult {
     run_concurrently(enemy.scaled(300, 10), 4, async |_| {
         enemy.calls.record_call();
-        let made = enemy.api.json::<Value>(Method::POST, "/v1/api-keys", Some(json!({}))).await;
+        let made = enemy.api.fetch::<Value>("POST /v1/api-keys", Some(json!({}))).await;
         match made {
             Ok(key) => _ = enemy.api.delete(&format!("/v1/api-keys/{}", key["key_id"].as_str().unwrap_or("?"))).await,
             Err(error) => enemy.calls.record_error(&error.code),

@@ -1,7 +1,6 @@
 //! Watching and looking.
 
 use holdfast_proto::v1;
-use reqwest::Method;
 use serde_json::Value;
 
 use super::AttackResult;
@@ -71,7 +70,7 @@ pub(crate) async fn lists(enemy: Attacker) -> AttackResult {
     run_concurrently(enemy.scaled(400, 20), 8, async |number| {
         if number % 2 == 0 {
             enemy.calls.record_call();
-            _ = enemy.api.json::<Value>(Method::GET, &path, None).await;
+            _ = enemy.api.fetch::<Value>(&format!("GET {path}"), None).await;
         } else {
             let message = v1::GetLockRequest {
                 namespace: enemy.namespace.clone(),

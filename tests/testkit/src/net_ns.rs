@@ -1,39 +1,42 @@
-//! Namespaces of the kernel for a process: a network, a file system or both, apart from the machine's.
+//! Namespaces of the kernel, which give a process a network of its own, or a network and mounts.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What a room has of its own.
+/// What is separate from the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NsKind {
-    /// Its network.
+    /// The network.
     Network,
-    /// Its network and its mounts.
+    /// The network and the mounts.
     NetworkAndMounts,
 }
 
-/// Namespaces that last as long as this value, or as the process that holds them: it ends with the test process,
-/// whatever ends that. All links, routes and mounts in a room go with it.
+/// Namespaces that exist as long as this value, or as the process that holds them, which ends when the test process does.
+/// All links, routes and mounts in them go with them.
 #[derive(Debug)]
 pub(crate) struct NetNs {
     holder: Child,
     kind: NsKind,
 }
 
-/// Whether rooms can be made here; else why not.
+/// Checks whether namespaces can be created here.
+///
+/// # Errors
+/// The reason why not.
 pub fn check_net_ns_support() -> Result<(), String> {
-    let room = NetNs::create(NsKind::NetworkAndMounts)?;
-    room.run("ip", &["link", "add", "try-1", "type", "veth", "peer", "name", "try-2"])?;
-    room.run("ip", &["rule", "show"]).map(|_| ())
+    let net_ns = NetNs::create(NsKind::NetworkAndMounts)?;
+    net_ns.run("ip", &["link", "add", "try-1", "type", "veth", "peer", "name", "try-2"])?;
+    net_ns.run("ip", &["rule", "show"]).map(|_| ())
 }
 
-/// Whether rooms are missing here, with a notice that the test is skipped.
+/// Whether namespaces can't be created here; says on standard error that the test is skipped then.
 pub fn skip_without_net_ns(test: &str) -> bool {
     match check_net_ns_support() {
         Ok(()) => false,
         Err(reason) => {
-            eprintln!("SKIPPED: {test}: namespaces can't be made here (root and iproute2 are needed): {reason}");
+            eprintln!("SKIPPED: {test}: namespaces can't be created here (root and iproute2 are needed): {reason}");
             true
         }
     }
@@ -48,15 +51,15 @@ impl NetNs {
         }
         command.args(["sh", "-c", "echo ready; exec cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let holder = command.stderr(Stdio::null()).spawn().map_err(|error| format!("unshare: {error}"))?;
-        let mut room = Self { holder, kind };
+        let mut net_ns = Self { holder, kind };
         let mut line = String::new();
-        let output = room.holder.stdout.take().ok_or("the holder has no output")?;
+        let output = net_ns.holder.stdout.take().ok_or("the holder has no output")?;
         BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
         if line.trim() != "ready" {
             return Err("unshare is refused".to_owned());
         }
-        room.run("ip", &["link", "set", "dev", "lo", "up"])?;
-        Ok(room)
+        net_ns.run("ip", &["link", "set", "dev", "lo", "up"])?;
+        Ok(net_ns)
     }
 
     /// The process that holds it.
@@ -64,7 +67,7 @@ impl NetNs {
         self.holder.id()
     }
 
-    /// The command that runs what follows it inside.
+    /// The command that runs a command inside, which is appended to it.
     pub(crate) fn enter_command(&self) -> Vec<String> {
         let mut words = vec!["nsenter".to_owned(), format!("--target={}", self.pid()), "--net".to_owned()];
         if self.kind == NsKind::NetworkAndMounts {
@@ -73,7 +76,7 @@ impl NetNs {
         words
     }
 
-    /// A path inside, as it is reached from outside.
+    /// The path from outside of a path inside.
     pub(crate) fn path(&self, inside: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
         root.join(inside.strip_prefix("/").unwrap_or(inside))
@@ -96,8 +99,11 @@ impl Drop for NetNs {
     }
 }
 
-/// Runs a command; its output, or what it complains of.
-pub(crate) fn run_command(words: &[String]) -> Result<String, String> {
+/// Runs a command. Returns its output.
+///
+/// # Errors
+/// Its standard error.
+pub fn run_command(words: &[String]) -> Result<String, String> {
     let output = Command::new(&words[0]).args(&words[1..]).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{}: {error}", words[0]))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

@@ -1,7 +1,7 @@
-//! A network in which every process has an address of its own, and which can be cut anywhere.
+//! A network in which every process has an address of its own, and which can be cut between any two of them.
 //!
-//! Each process lives in a room with one cable to the hub, a room that forwards between all of them. A cut is a rule of
-//! the hub that drops what goes from one address to another, without a word to either.
+//! Each process is in a namespace with one virtual cable to the hub, a namespace that forwards between all of them. A cut
+//! is a rule of the hub that drops packets from one address to another silently.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 
 use crate::net_ns::{NetNs, NsKind, run_command};
 
-/// A network of rooms.
+/// A network of namespaces, each with a number.
 pub struct Network {
     hub: NetNs,
     namespaces: Vec<Arc<NetNs>>,
-    /// The first two bytes behind the 10.
+    /// The two bytes of addresses after the 10.
     block: (u8, u8),
     cuts: Mutex<BTreeSet<(usize, usize)>>,
 }
@@ -26,46 +26,46 @@ fn cable_name() -> String {
 }
 
 impl Drop for Network {
-    /// The kernel takes the cable away some time after the hub has ended, and the next network needs its name.
+    /// The kernel removes the cable some time after the hub has ended, and the next network needs its name.
     fn drop(&mut self) {
-        // It fails only where the cable was never made.
+        // It fails only if the cable was never created.
         let _ = run_command(&["ip", "link", "del", &cable_name()].map(str::to_owned));
     }
 }
 
 impl Network {
-    /// Makes so many rooms, and cables between all of them and the test.
-    pub(crate) fn create(rooms: usize) -> Result<Self, String> {
+    /// Creates so many namespaces, and cables between all of them and the test.
+    pub(crate) fn create(namespaces: usize) -> Result<Self, String> {
         let hub = NetNs::create(NsKind::Network)?;
         // One network for each test process that may run at a time.
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let mut network = Self { hub, namespaces: Vec::new(), block: (64 + high % 64, low), cuts: Mutex::default() };
         network.hub.run("sh", &["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])?;
         network.connect_test_process()?;
-        for place in 0..rooms {
-            let room = network.connect_net_ns(place)?;
-            network.namespaces.push(Arc::new(room));
+        for number in 0..namespaces {
+            let net_ns = network.connect_net_ns(number)?;
+            network.namespaces.push(Arc::new(net_ns));
         }
         Ok(network)
     }
 
-    /// A room's address.
-    pub(crate) fn address(&self, place: usize) -> Ipv4Addr {
-        self.address_at(4 * (place + 1) + 2)
+    /// The address of a namespace.
+    pub(crate) fn address(&self, number: usize) -> Ipv4Addr {
+        self.address_at(4 * (number + 1) + 2)
     }
 
-    pub(crate) fn net_ns(&self, place: usize) -> Arc<NetNs> {
-        Arc::clone(&self.namespaces[place])
+    pub(crate) fn net_ns(&self, number: usize) -> Arc<NetNs> {
+        Arc::clone(&self.namespaces[number])
     }
 
-    /// Drops everything that goes from one room to the other; the way back stays as it is.
+    /// Drops all packets from one namespace to another, but none in the other direction.
     pub fn cut(&self, from: usize, to: usize) {
         if self.cuts.lock().insert((from, to)) {
             self.set_drop_rule("add", from, to);
         }
     }
 
-    /// Drops everything between the rooms of two sides.
+    /// Drops all packets between the namespaces of two sides.
     pub fn cut_both_ways(&self, these: &[usize], those: &[usize]) {
         for &one in these {
             for &other in those {
@@ -85,7 +85,7 @@ impl Network {
     fn set_drop_rule(&self, verb: &str, from: usize, to: usize) {
         let (from, to) = (self.address(from).to_string(), self.address(to).to_string());
         let rule = ["rule", verb, "pref", "100", "from", &from, "to", &to, "blackhole"];
-        self.hub.run("ip", &rule).expect("a network that was made can be changed");
+        self.hub.run("ip", &rule).expect("a network that was created can be changed");
     }
 
     fn address_at(&self, number: usize) -> Ipv4Addr {
@@ -93,7 +93,7 @@ impl Network {
         Ipv4Addr::new(10, self.block.0, self.block.1, number)
     }
 
-    /// The test itself has a cable to the hub, so that it reaches everything.
+    /// The test process has a cable to the hub, so that it reaches all namespaces.
     fn connect_test_process(&self) -> Result<(), String> {
         let cable = cable_name();
         let outside = |line: &str| run_command(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
@@ -106,20 +106,20 @@ impl Network {
         self.run_ip(&self.hub, "link set dev test up")
     }
 
-    fn connect_net_ns(&self, place: usize) -> Result<NetNs, String> {
-        let room = NetNs::create(NsKind::NetworkAndMounts)?;
-        let (cable, pid) = (format!("room{place}"), room.pid());
-        let (hub, own) = (self.address_at(4 * (place + 1) + 1), self.address(place));
+    fn connect_net_ns(&self, number: usize) -> Result<NetNs, String> {
+        let net_ns = NetNs::create(NsKind::NetworkAndMounts)?;
+        let (cable, pid) = (format!("ns{number}"), net_ns.pid());
+        let (hub, own) = (self.address_at(4 * (number + 1) + 1), self.address(number));
         self.run_ip(&self.hub, &format!("link add {cable} type veth peer name eth0 netns {pid}"))?;
         self.run_ip(&self.hub, &format!("addr add {hub}/30 dev {cable}"))?;
         self.run_ip(&self.hub, &format!("link set dev {cable} up"))?;
-        self.run_ip(&room, &format!("addr add {own}/30 dev eth0"))?;
-        self.run_ip(&room, "link set dev eth0 up")?;
-        self.run_ip(&room, &format!("route add default via {hub}"))?;
-        Ok(room)
+        self.run_ip(&net_ns, &format!("addr add {own}/30 dev eth0"))?;
+        self.run_ip(&net_ns, "link set dev eth0 up")?;
+        self.run_ip(&net_ns, &format!("route add default via {hub}"))?;
+        Ok(net_ns)
     }
 
-    fn run_ip(&self, room: &NetNs, line: &str) -> Result<(), String> {
-        room.run("ip", &line.split(' ').collect::<Vec<_>>()).map(|_| ())
+    fn run_ip(&self, net_ns: &NetNs, line: &str) -> Result<(), String> {
+        net_ns.run("ip", &line.split(' ').collect::<Vec<_>>()).map(|_| ())
     }
 }

@@ -1,5 +1,7 @@
 //! A client of the session protocol over WebSocket.
 
+use std::time::Duration;
+
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -9,41 +11,37 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, Request};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use super::{CONDITION_TIMEOUT, RestClient, create_tenant, server};
+use crate::rest_client::RestClient;
 
-/// A connection, and the number of its last message.
-pub(crate) struct SessionSocket {
+/// Far longer than any answer takes.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection to the namespace `ns`, and the number of its last message. Its functions panic if the connection fails, if
+/// nothing arrives within 30 s, or if something else arrives than expected.
+pub struct SessionSocket {
     stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
     seq: u64,
 }
 
 impl SessionSocket {
-    /// A new account in the shared process with a namespace `ns`, and a connection to it.
-    pub(crate) async fn with_new_tenant() -> (RestClient, Self) {
-        let tenant = create_tenant(server()).await;
-        tenant.create_namespace("ns").await;
-        let socket = Self::connect(&tenant.rest).await;
-        (tenant.rest, socket)
-    }
-
-    /// Connects to the namespace `ns`.
-    pub(crate) async fn connect(rest: &RestClient) -> Self {
+    /// Connects with the credential of a client.
+    pub async fn connect(rest: &RestClient) -> Self {
         let mut request = Self::request(rest);
         let bearer = format!("Bearer {}", rest.key).parse().unwrap();
         request.headers_mut().insert("authorization", bearer);
         Self::connect_with(request).await
     }
 
-    /// Connects as a browser does, which cannot set headers. The service has to choose the protocol.
-    pub(crate) async fn connect_as_browser(rest: &RestClient) -> Self {
+    /// Connects as a browser does, which can't set headers. The service has to choose the protocol.
+    pub async fn connect_as_browser(rest: &RestClient) -> Self {
         let mut request = Self::request(rest);
         let protocols: HeaderValue = format!("bearer, {}", rest.key).parse().unwrap();
         request.headers_mut().insert("sec-websocket-protocol", protocols);
         Self::connect_with(request).await
     }
 
-    /// A handshake without a credential.
-    pub(crate) fn request(rest: &RestClient) -> Request<()> {
+    /// Returns a handshake without a credential.
+    pub fn request(rest: &RestClient) -> Request<()> {
         format!("ws://{}/v1/namespaces/ns/connect", rest.address).into_client_request().unwrap()
     }
 
@@ -57,27 +55,46 @@ impl SessionSocket {
     }
 
     /// Sends a message under the next number.
-    pub(crate) async fn send(&mut self, mut message: Value) {
+    pub async fn send(&mut self, mut message: Value) {
         self.seq += 1;
         message["seq"] = self.seq.into();
         self.send_text(&message.to_string()).await;
     }
 
+    /// Sends several messages in one piece.
+    pub async fn send_all(&mut self, messages: impl IntoIterator<Item = Value>) {
+        for mut message in messages {
+            self.seq += 1;
+            message["seq"] = self.seq.into();
+            self.stream.feed(Message::Text(message.to_string().into())).await.unwrap();
+        }
+        self.stream.flush().await.unwrap();
+    }
+
     /// Sends a text frame as it is.
-    pub(crate) async fn send_text(&mut self, text: &str) {
+    pub async fn send_text(&mut self, text: &str) {
         self.stream.send(Message::Text(text.into())).await.unwrap();
     }
 
-    /// The next message.
-    pub(crate) async fn receive(&mut self) -> Value {
+    /// Returns the next message.
+    pub async fn receive(&mut self) -> Value {
         match self.frame().await {
             Message::Text(text) => serde_json::from_str(text.as_str()).unwrap(),
             other => panic!("not a message: {other:?}"),
         }
     }
 
-    /// The code that the service closes with.
-    pub(crate) async fn expect_close(&mut self) -> u16 {
+    /// Reads until the service closes the connection. Returns the reason.
+    pub async fn read_until_close(&mut self) -> String {
+        loop {
+            if let Message::Close(Some(frame)) = self.frame().await {
+                return frame.reason.as_str().to_owned();
+            }
+        }
+    }
+
+    /// Expects that the service closes the connection next. Returns the code.
+    pub async fn expect_close(&mut self) -> u16 {
         match self.frame().await {
             Message::Close(Some(frame)) => frame.code.into(),
             other => panic!("not closed: {other:?}"),
@@ -86,7 +103,7 @@ impl SessionSocket {
 
     async fn frame(&mut self) -> Message {
         loop {
-            let frame = timeout(CONDITION_TIMEOUT, self.stream.next()).await.expect("a frame in good time");
+            let frame = timeout(RECEIVE_TIMEOUT, self.stream.next()).await.expect("a frame in good time");
             match frame.expect("the connection is open").unwrap() {
                 Message::Ping(_) | Message::Pong(_) => {}
                 frame => return frame,
@@ -94,8 +111,8 @@ impl SessionSocket {
         }
     }
 
-    /// Opens a session and returns its id.
-    pub(crate) async fn open_session(&mut self, ttl_ms: u64) -> String {
+    /// Opens a session. Returns its id.
+    pub async fn open_session(&mut self, ttl_ms: u64) -> String {
         self.send(json!({"type": "open", "process_id": "p", "ttl_ms": ttl_ms})).await;
         let opened = self.receive().await;
         assert_eq!((&opened["type"], &opened["resumed"]), (&json!("opened"), &json!(false)), "{opened}");
@@ -104,26 +121,26 @@ impl SessionSocket {
     }
 
     /// Resumes a session.
-    pub(crate) async fn resume_session(&mut self, session_id: &str, ttl_ms: u64) {
+    pub async fn resume_session(&mut self, session_id: &str, ttl_ms: u64) {
         self.send(json!({"type": "open", "process_id": "p", "ttl_ms": ttl_ms, "session_id": session_id})).await;
         let opened = self.receive().await;
         assert_eq!((&opened["type"], &opened["resumed"]), (&json!("opened"), &json!(true)), "{opened}");
         assert_eq!(opened["session_id"], session_id);
     }
 
-    /// Asks for one path in WRITE.
-    pub(crate) async fn request_lock(&mut self, request_id: &str, path: &str) {
+    /// Requests one path in WRITE.
+    pub async fn request_lock(&mut self, request_id: &str, path: &str) {
         self.send(lock_message(request_id, path)).await;
     }
 
-    /// Takes one path in WRITE; its token.
-    pub(crate) async fn acquire(&mut self, request_id: &str, path: &str) -> u64 {
+    /// Acquires one path in WRITE. Returns its token.
+    pub async fn acquire(&mut self, request_id: &str, path: &str) -> u64 {
         self.request_lock(request_id, path).await;
         self.expect_acquired(request_id).await
     }
 
-    /// The request is granted; its token.
-    pub(crate) async fn expect_acquired(&mut self, request_id: &str) -> u64 {
+    /// Expects that the request is granted. Returns its token.
+    pub async fn expect_acquired(&mut self, request_id: &str) -> u64 {
         let state = self.receive().await;
         let token = state["fencing_token"].as_u64();
         let expected = json!({"type": "state", "request_id": request_id, "state": "ACQUIRED", "fencing_token": token});
@@ -131,28 +148,28 @@ impl SessionSocket {
         token.expect("a token")
     }
 
-    /// The request waits.
-    pub(crate) async fn expect_enqueued(&mut self, request_id: &str) -> Value {
+    /// Expects that the request waits.
+    pub async fn expect_enqueued(&mut self, request_id: &str) -> Value {
         let state = self.receive().await;
         assert_eq!(state["type"], "state", "{state}");
         assert_eq!((&state["request_id"], &state["state"]), (&json!(request_id), &json!("ENQUEUED")), "{state}");
         state
     }
 
-    /// The request is released.
-    pub(crate) async fn expect_ready(&mut self, request_id: &str) {
+    /// Expects that the request is released.
+    pub async fn expect_ready(&mut self, request_id: &str) {
         assert_eq!(self.receive().await, json!({"type": "state", "request_id": request_id, "state": "READY"}));
     }
 
-    /// Nothing is on its way: the answer to a sign of life, which is sent now, comes first.
-    pub(crate) async fn expect_no_message(&mut self) {
+    /// Expects that no message is on its way: the answer to a keep-alive, which is sent now, comes first.
+    pub async fn expect_no_message(&mut self) {
         self.send(json!({"type": "keepalive"})).await;
         let kept = self.receive().await;
         assert_eq!(kept["type"], "kept_alive", "{kept}");
     }
 }
 
-/// The message that asks for one path in WRITE.
-pub(crate) fn lock_message(request_id: &str, path: &str) -> Value {
+/// Returns the message that requests one path in WRITE.
+pub fn lock_message(request_id: &str, path: &str) -> Value {
     json!({"type": "lock", "request_id": request_id, "resources": [{"path": [path], "mode": "WRITE"}]})
 }

@@ -1,4 +1,4 @@
-//! A TCP proxy that passes everything on, late.
+//! A TCP proxy that delays everything.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Pieces on their way in one direction of a connection; more wait with the sender, as in a network.
+/// Of one direction of a connection; a sender of more has to wait.
 const MAX_IN_FLIGHT_CHUNKS: usize = 1_024;
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// A slow way to one address.
+/// A proxy to one address.
 pub struct LatencyProxy {
     address: SocketAddr,
     delay_us: Arc<AtomicU64>,
@@ -23,7 +23,7 @@ pub struct LatencyProxy {
 }
 
 impl LatencyProxy {
-    /// A way to that address, as fast as can be at first.
+    /// A proxy to that address, without delay at first.
     pub(crate) fn to(target: SocketAddr) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         listener.set_nonblocking(true).expect("a listener need not block");
@@ -39,12 +39,12 @@ impl LatencyProxy {
         Self { address, delay_us, task }
     }
 
-    /// Where it begins.
+    /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on everything takes so long, there and back each.
+    /// Sets the delay of each direction from now on.
     pub fn set_delay(&self, delay: Duration) {
         self.delay_us.store(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -56,11 +56,11 @@ impl Drop for LatencyProxy {
     }
 }
 
-/// A target that is not there is no connection here either: both ends close at once.
+/// If the target refuses the connection, the proxy closes it.
 async fn proxy_connection(inbound: TcpStream, target: SocketAddr, delay_us: Arc<AtomicU64>) {
     let Ok(outbound) = TcpStream::connect(target).await else { return };
     for stream in [&inbound, &outbound] {
-        // A connection that is gone already says so when it is used.
+        // A connection that has ended already says so when it is used.
         let _ = stream.set_nodelay(true);
     }
     let (in_read, in_write) = inbound.into_split();
@@ -68,9 +68,9 @@ async fn proxy_connection(inbound: TcpStream, target: SocketAddr, delay_us: Arc<
     tokio::join!(forward(in_read, out_write, Arc::clone(&delay_us)), forward(out_read, in_write, delay_us));
 }
 
-/// Carries one direction to its end.
+/// Forwards one direction until it ends.
 async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay_us: Arc<AtomicU64>) {
-    let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(MAX_IN_FLIGHT_CHUNKS);
+    let (sender, mut chunks) = mpsc::channel::<(Instant, Vec<u8>)>(MAX_IN_FLIGHT_CHUNKS);
     let reading = async move {
         let mut buffer = vec![0; CHUNK_BYTES];
         while let Ok(read @ 1..) = from.read(&mut buffer).await {
@@ -81,13 +81,13 @@ async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay_us: Arc<
         }
     };
     let writing = async {
-        while let Some((due, piece)) = pieces.recv().await {
+        while let Some((due, chunk)) = chunks.recv().await {
             tokio::time::sleep_until(due.into()).await;
-            if to.write_all(&piece).await.is_err() {
+            if to.write_all(&chunk).await.is_err() {
                 return;
             }
         }
-        // The other end has nothing more to say either way then.
+        // If that fails, the connection has ended.
         let _ = to.shutdown().await;
     };
     tokio::join!(reading, writing);
