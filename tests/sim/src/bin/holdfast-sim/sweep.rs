@@ -1,4 +1,4 @@
-//! Goes through seeds, several at a time.
+//! Runs seeds, several at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -10,19 +10,21 @@ use parking_lot::Mutex;
 
 use crate::cpu;
 
-/// Seeds between two lines about how far it has come.
+/// Seeds between two lines of progress.
 const PROGRESS_INTERVAL_SEEDS: usize = 20;
 /// Attempts to find a shorter run that still finds something.
 const MAX_SHRINK_STEPS: usize = 8;
-/// Lines of a history that are shown; all of it is in the journal.
+/// Lines of a journal that are printed.
 const MAX_JOURNAL_LINES: usize = 30;
 
-/// Seeds that are gone through, and what they have found so far.
+/// Seeds that are run, and their findings so far.
 pub(crate) struct Sweep {
-    /// What every seed is run like.
+    /// Runs one seed.
+    program: PathBuf,
+    /// How every seed is run.
     run: Run,
     journals: PathBuf,
-    /// What repeats a seed.
+    /// Repeats a seed.
     command: &'static str,
     remaining: Mutex<VecDeque<u64>>,
     progress: Mutex<SweepProgress>,
@@ -34,21 +36,21 @@ pub(crate) struct Sweep {
 struct SweepProgress {
     seeds: usize,
     panics: u64,
-    /// The checks that found something, by seed.
+    /// The checks with findings, by seed.
     found: BTreeMap<u64, Vec<String>>,
 }
 
 impl Sweep {
-    pub(crate) fn new(run: Run, journals: &Path, command: &'static str) -> Self {
+    pub(crate) fn new(program: PathBuf, run: Run, journals: &Path, command: &'static str) -> Self {
         let (remaining, progress) = (Mutex::default(), Mutex::default());
         let (started, cpu_before) = (Instant::now(), cpu::children_time());
-        Self { run, journals: journals.to_owned(), command, remaining, progress, started, cpu_before }
+        Self { program, run, journals: journals.to_owned(), command, remaining, progress, started, cpu_before }
     }
 
-    /// Goes through so many seeds, so many at a time.
+    /// Runs so many seeds, so many at a time.
     ///
     /// # Errors
-    /// When a seed can't be run, or its journal can't be kept.
+    /// If a seed can't be run, or its journal can't be kept.
     pub(crate) fn run(self, first: u64, count: u64, jobs: usize) -> Result<Self> {
         self.remaining.lock().extend(first..first + count);
         std::thread::scope(|scope| {
@@ -61,17 +63,17 @@ impl Sweep {
         Ok(self)
     }
 
-    /// Seeds that found something, with the checks that did.
+    /// Returns the seeds with findings, and the checks that found them.
     pub(crate) fn found(&self) -> BTreeMap<u64, Vec<String>> {
         self.progress.lock().found.clone()
     }
 
-    /// Panics that were injected and struck.
+    /// Returns how many panics were injected.
     pub(crate) fn panics(&self) -> u64 {
         self.progress.lock().panics
     }
 
-    /// One line about all of it.
+    /// Returns a line about all runs.
     pub(crate) fn summary(&self) -> String {
         let done = self.progress.lock();
         let cpu = cpu::children_time().saturating_sub(self.cpu_before).as_secs_f64();
@@ -91,21 +93,22 @@ impl Sweep {
             let journal = self.journals.join(format!("seed-{seed}.txt"));
             std::fs::create_dir_all(&self.journals).context("no folder for journals can be made")?;
             let run = Run { seed, journal: Some(journal.clone()), ..self.run.clone() };
-            let first = run.execute()?;
+            let first = run.execute(&self.program)?;
             let panics = first.value("panics").unwrap_or_default();
             let found = if first.is_clean { first } else { self.shrink(&run, &journal, first)? };
             self.report(seed, panics, &found, &journal)?;
         }
     }
 
-    /// Looks for a shorter run of the seed that still finds something: up to its end it is the same run.
+    /// Searches for a shorter run of the seed that still finds something: up to its end it is the same run.
     fn shrink(&self, run: &Run, journal: &Path, found: RunResult) -> Result<RunResult> {
         let (mut shortest, mut too_short) = (found, Duration::ZERO);
         let shorter = journal.with_extension("shorter.txt");
         for _ in 0..MAX_SHRINK_STEPS {
             let Some(long) = shortest.chaos() else { break };
             let between = too_short + (long - too_short) / 2;
-            let tried = Run { journal: Some(shorter.clone()), chaos: Some(between), ..run.clone() }.execute()?;
+            let tried =
+                Run { journal: Some(shorter.clone()), chaos: Some(between), ..run.clone() }.execute(&self.program)?;
             if tried.is_clean {
                 too_short = between;
             } else {
@@ -113,7 +116,7 @@ impl Sweep {
                 shortest = tried;
             }
         }
-        // The last one tried may have found nothing; its journal is of no use.
+        // The last attempt may have found nothing; its journal is of no use then.
         let _ = std::fs::remove_file(&shorter);
         Ok(shortest)
     }
@@ -127,11 +130,11 @@ impl Sweep {
         } else {
             done.found.insert(seed, found.checkers());
             print!("{}{}", found.text, found.errors);
-            println!("the shortest run of seed {seed} that finds something ended with");
-            // A run that did not end has written none.
+            println!("the shortest run of seed {seed} with a finding ends with");
+            // A run that did not end by itself has written none.
             let history = std::fs::read_to_string(journal).unwrap_or_default();
             journal_tail(&history).for_each(|line| println!("  {line}"));
-            println!("all of it is in {}; repeat with: SEED={seed} {}", journal.display(), self.command);
+            println!("the whole journal is {}; repeat with: SEED={seed} {}", journal.display(), self.command);
         }
         if done.seeds.is_multiple_of(PROGRESS_INTERVAL_SEEDS) {
             println!("{} seeds, {} found something", done.seeds, done.found.len());
@@ -140,8 +143,8 @@ impl Sweep {
     }
 }
 
-/// The last of what happened before the finding: calls and faults, by simulated time. What was applied follows it in a
-/// journal, and is left out here.
+/// Returns the last calls and faults before the finding, by simulated time. The applied commands, which follow in the
+/// journal, are left out.
 fn journal_tail(journal: &str) -> impl Iterator<Item = &str> {
     let happened: Vec<&str> = journal.lines().take_while(|line| !line.contains(" VIOLATION ")).collect();
     let from = happened.len().saturating_sub(MAX_JOURNAL_LINES);

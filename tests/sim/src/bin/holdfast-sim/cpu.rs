@@ -1,14 +1,13 @@
-//! The processor time that runs took: on a busy machine the only figure that means anything.
+//! The CPU time of runs, which a busy machine does not distort.
 
 use std::time::Duration;
 
-/// Fields of `/proc/self/stat` after the name of the program: what the children that have ended took, themselves and in
-/// the kernel.
+/// Fields of `/proc/self/stat` after the name of the program: the user and system time of children that have ended.
 const CHILDREN_TIME_FIELDS: [usize; 2] = [13, 14];
-/// Linux counts in hundredths of a second there, on every machine.
+/// The unit of these fields, on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Of all runs that have ended. Zero where the system does not say.
+/// Returns that of all runs that have ended; zero if the system does not tell.
 pub(crate) fn children_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     TICK * ticks(&stat).unwrap_or_default()

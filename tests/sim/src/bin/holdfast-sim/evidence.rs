@@ -1,25 +1,25 @@
-//! How many seeds of which source have been gone through, and what they found: a line each time, kept in a file, so that
-//! many runs add up. Only runs of the same source say something about it.
+//! How many seeds of which source have run, and their findings: a line for each batch, in a file, so that runs add up.
+//! Only runs of the same source say something about it.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Seeds that went through one after the other.
+/// Consecutive seeds that have run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
-    /// A digest of the sources that the simulation is built of.
+    /// The digest of the sources of the simulation.
     pub(crate) source: String,
-    /// What kind of runs they were.
+    /// The kind of the runs.
     pub(crate) profile: String,
     pub(crate) first: u64,
     pub(crate) seeds: u64,
-    /// Of one core.
+    /// CPU time, in ms.
     pub(crate) cpu_ms: u64,
-    /// Panics that were injected and struck.
+    /// How many panics were injected.
     pub(crate) panics: u64,
-    /// Seeds that found something, and the checks that did.
+    /// The seeds with findings, and the checks that found them.
     pub(crate) found: Vec<(u64, Vec<String>)>,
 }
 
@@ -29,17 +29,17 @@ impl Batch {
     }
 }
 
-/// The file, and what stands in it.
+/// The file and its content.
 pub(crate) struct Evidence {
     path: PathBuf,
     batches: Vec<Batch>,
 }
 
 impl Evidence {
-    /// Reads what there is; nothing yet is fine.
+    /// Reads the file, if there is one.
     ///
     /// # Errors
-    /// When the file is there and can't be read.
+    /// If it can't be read.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -50,10 +50,10 @@ impl Evidence {
         Ok(Self { path: path.to_owned(), batches })
     }
 
-    /// Adds a batch. One that goes on where the last one ended becomes part of it.
+    /// Adds a batch, to the last one if it continues that.
     ///
     /// # Errors
-    /// When the file can't be written.
+    /// If the file can't be written.
     pub(crate) fn add(&mut self, batch: Batch) -> Result<()> {
         match self.batches.last_mut().filter(|last| last.is_continued_by(&batch)) {
             Some(last) => {
@@ -69,7 +69,7 @@ impl Evidence {
             text += &serde_json::to_string(batch)?;
             text.push('\n');
         }
-        // A reader sees the old file or the new one, also when this process ends in the midst of it.
+        // A reader sees the old file or the new one, even if this process ends meanwhile.
         let new = self.path.with_extension("new");
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -82,29 +82,29 @@ impl Evidence {
         self.batches.iter().filter(move |batch| batch.source == source && batch.profile == profile)
     }
 
-    /// The first seed that none of them has gone through.
+    /// Returns the first seed that has not run.
     pub(crate) fn next_seed(&self, source: &str, profile: &str, otherwise: u64) -> u64 {
         self.matching(source, profile).map(|batch| batch.first + batch.seeds).max().unwrap_or(otherwise)
     }
 
-    /// How many seeds of a source and profile there are.
+    /// Returns how many seeds of a source and profile have run.
     pub(crate) fn seeds(&self, source: &str, profile: &str) -> u64 {
         self.matching(source, profile).map(|batch| batch.seeds).sum()
     }
 
-    /// All of a source and profile in one line.
+    /// Summarises a source and profile in one line.
     pub(crate) fn summary(&self, source: &str, profile: &str) -> String {
         let seeds = self.seeds(source, profile);
         let cpu_s = self.matching(source, profile).map(|batch| batch.cpu_ms).sum::<u64>() as f64 / 1_000.0;
         let panics: u64 = self.matching(source, profile).map(|batch| batch.panics).sum();
         let found: usize = self.matching(source, profile).map(|batch| batch.found.len()).sum();
         let hourly = seeds as f64 * 3_600.0 / cpu_s.max(0.001);
-        // What is as likely as 3 in n, n runs in a row show with a probability of 95 %.
+        // An event with a probability of 3 in n occurs in n runs with a probability of 95 %.
         let bound = 3.0 / seeds.max(1) as f64;
         format!(
-            "{seeds} seeds ({profile}) of source {source}: {found} found something; {panics} panics struck; {cpu_s:.0} s \
-             of a core, {hourly:.0} an hour; what none of them shows happens in fewer than {bound:.4} of such runs \
-             (95 %)"
+            "{seeds} seeds ({profile}) of source {source}: {found} with findings; {panics} panics injected; {cpu_s:.0} s of \
+             CPU time, {hourly:.0} seeds an hour; an event that none of them shows occurs in fewer than {bound:.4} of \
+             such runs (95 %)"
         )
     }
 }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((read.next_seed("b", "panics", 7), read.seeds("b", "calm")), (12, 0));
         assert!(
             read.summary("a", "panics")
-                .starts_with("43 seeds (panics) of source a: 3 found something; 6 panics struck")
+                .starts_with("43 seeds (panics) of source a: 3 with findings; 6 panics injected")
         );
     }
 }

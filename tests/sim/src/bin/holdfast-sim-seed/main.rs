@@ -1,12 +1,12 @@
 //! The whole cluster in one thread: real nodes and gateways on a simulated network, simulated disks and simulated time,
-//! with faults that a seed decides. This program runs one seed.
+//! with faults that a seed determines. This program runs one seed.
 //!
-//! Invariant: a run depends on its seed only. Whatever the code under test asks the system for (time, random numbers)
-//! comes from the simulation, so that the same seed gives the same run, packet for packet. For that a process runs one
-//! seed and no more: statics of libraries would carry over to a second one.
+//! Invariant: a run depends on its seed only. The time and the random numbers that the code under test reads come from
+//! the simulation, so that the same seed gives the same run, packet for packet. Therefore a process runs only one seed:
+//! statics of libraries would carry over to a second one.
 //!
-//! Deliberately unknown here: openraft, RocksDB, HTTP doors. Checkers look at what replicas apply, at what clients are
-//! answered, and at nothing else.
+//! Deliberately unknown here: openraft, RocksDB, HTTP frontends. Checks inspect the commands that replicas apply and the
+//! answers that clients get, and nothing else.
 
 mod apply_log;
 mod check;
@@ -43,33 +43,35 @@ use trace::PacketDigest;
 
 const MUTATIONS_DISABLED: &str = "this build has no mutations; build it with `--features mutations`";
 
+/// Simulates one cluster with faults, and prints what the checks found.
 #[derive(Parser)]
+#[command(name = "holdfast-sim-seed")]
 struct Args {
-    /// Which run.
+    /// The seed.
     #[arg(long, env = "SEED")]
     seed: u64,
-    /// Without faults.
+    /// Inject no faults.
     #[arg(long)]
     calm: bool,
-    /// Plant a fault in the cluster, in a build that is armed.
+    /// Enable this mutation in the cluster; needs a build with mutations.
     #[arg(long)]
     mutation: Option<String>,
-    /// A short run with less of everything.
+    /// Run a shorter simulation with less of everything.
     #[arg(long)]
     short: bool,
-    /// Let tasks and state machines panic in the midst of their work, in a build that is armed.
+    /// Inject panics into tasks and state machines while they work; needs a build with mutations.
     #[arg(long)]
     panics: bool,
-    /// How long clients work and faults happen, instead of what the seed says.
+    /// How long clients work and faults happen, instead of the time that the seed draws.
     #[arg(long)]
     chaos_ms: Option<u64>,
-    /// Digest every packet: slower, and tells two runs apart that differ anywhere.
+    /// Digest every packet: slower, but distinguishes two runs that differ anywhere.
     #[arg(long)]
     packets: bool,
-    /// Show what the processes log, as RUST_LOG says.
+    /// Print the logs of the processes, by the directives in RUST_LOG.
     #[arg(long)]
     logs: bool,
-    /// Where to write what happened, when it is wanted.
+    /// The file for the journal.
     #[arg(long)]
     journal: Option<PathBuf>,
 }
@@ -77,7 +79,7 @@ struct Args {
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     if let Some(name) = &args.mutation {
-        let Some(mutation) = Mutation::from_name(name) else { bail!("there is no fault named {name:?}") };
+        let Some(mutation) = Mutation::from_name(name) else { bail!("there is no mutation named {name:?}") };
         if !holdfast_mutations::enable(mutation) {
             bail!("{MUTATIONS_DISABLED}");
         }

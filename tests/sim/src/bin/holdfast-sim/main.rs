@@ -1,5 +1,5 @@
-//! Runs many seeds, each in a process of its own, and says which of them found something and how to repeat it. With
-//! `--mutations` it plants each fault in turn instead, and says which checker found it after how many seeds.
+//! Runs many seeds, each in a process of its own, and prints which of them found something and how to repeat it. With
+//! `--mutations` it enables each mutation in turn instead, and prints which check finds it after how many seeds.
 
 mod cpu;
 mod evidence;
@@ -10,48 +10,50 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
-use holdfast_sim_tests::Run;
+use holdfast_sim_tests::{Run, SEED_PROGRAM};
 
 use evidence::{Batch, Evidence};
 use sweep::Sweep;
 
-/// Seeds between two lines in the evidence, which is what an interruption can lose.
+/// Seeds between two lines of the evidence; an interruption loses no more.
 const SEEDS_PER_BATCH: u64 = 20;
-/// Where evidence of a source begins.
+/// The first seed of the evidence for a source.
 const FIRST_EVIDENCE_SEED: u64 = 1;
 
+/// Simulates whole clusters with faults, a seed each, and prints which seeds found something.
 #[derive(Parser)]
+#[command(name = "holdfast-sim")]
 struct Args {
-    /// How many seeds.
+    /// How many seeds to run.
     #[arg(long, env = "SEEDS", default_value_t = 20)]
     seeds: u64,
-    /// The first of them; drawn when absent, and shown.
+    /// The first seed; drawn if absent, and printed.
     #[arg(long, env = "FIRST")]
     first: Option<u64>,
-    /// Only this seed.
+    /// Run only this seed.
     #[arg(long, env = "SEED")]
     seed: Option<u64>,
-    /// How many at a time; as many as there are processors when absent.
+    /// How many seeds run at a time; as many as there are processors if absent.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Where to write what happened in runs that found something.
+    /// The folder for the journals of runs that found something.
     #[arg(long, default_value = "data/sim")]
     journals: PathBuf,
-    /// Plant each fault, or only the named one, instead, and go through the seeds until it is found.
+    /// Enable each mutation, or only the named one, and run seeds until a check finds it; needs a build with mutations.
     #[arg(long, num_args = 0..=1, default_missing_value = "all")]
     mutations: Option<String>,
-    /// Short runs with less of everything: several times as many in an hour.
+    /// Run shorter simulations with less of everything: several times as many an hour.
     #[arg(long)]
     short: bool,
-    /// Let tasks and the state machine panic in the midst of their work, in a build that is armed.
+    /// Inject panics into tasks and state machines while they work; needs a build with mutations.
     #[arg(long)]
     panics: bool,
-    /// Adds up in this file: goes on where the last run of the same source ended, until there are as many seeds.
+    /// Add the runs to this file: continue after the last run of the same source, until it has so many seeds.
     #[arg(long, requires = "source")]
     evidence: Option<PathBuf>,
-    /// What the sources are that this program was built of; see `tools/sim-source`.
+    /// The digest of the sources that this program was built of; see `tools/sim-source`.
     #[arg(long)]
     source: Option<String>,
 }
@@ -59,7 +61,7 @@ struct Args {
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     if let Some(which) = &args.mutations {
-        return mutations::run_mutations(which, args.first.unwrap_or(1), args.seeds);
+        return mutations::run_mutations(&seed_program()?, which, args.first.unwrap_or(1), args.seeds);
     }
     if let (Some(path), Some(source)) = (&args.evidence, &args.source) {
         return extend_evidence(&args, path, source);
@@ -79,15 +81,21 @@ fn main() -> Result<ExitCode> {
 
 fn run_sweep(args: &Args, first: u64, count: u64) -> Result<Sweep> {
     let run = Run { short: args.short, panics: args.panics, ..Run::default() };
-    Sweep::new(run, &args.journals, reproduce_command(args)).run(first, count, jobs(args))
+    Sweep::new(seed_program()?, run, &args.journals, reproduce_command(args)).run(first, count, jobs(args))
 }
 
-/// How many at a time.
+/// The program that runs one seed, which is built with this one.
+fn seed_program() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("this program's own file is needed to find the other one")?;
+    Ok(own.with_file_name(SEED_PROGRAM))
+}
+
+/// How many seeds run at a time.
 fn jobs(args: &Args) -> usize {
     args.jobs.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1)
 }
 
-/// What repeats a seed.
+/// The command that repeats a seed.
 fn reproduce_command(args: &Args) -> &'static str {
     match (args.panics, args.short) {
         (false, false) => "make sim",
@@ -97,7 +105,7 @@ fn reproduce_command(args: &Args) -> &'static str {
     }
 }
 
-/// What kind of runs they are.
+/// The kind of the runs, as the evidence names it.
 fn profile(args: &Args) -> &'static str {
     match (args.panics, args.short) {
         (false, false) => "full",
@@ -107,13 +115,13 @@ fn profile(args: &Args) -> &'static str {
     }
 }
 
-/// A first seed that is hardly ever the same twice.
+/// Returns a first seed that is hardly ever the same twice.
 fn random_first_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_micros() as u64 % 1_000_000_000
 }
 
-/// Goes on with the seeds that this source has not gone through yet, until there are so many.
+/// Runs the seeds that this source has not run yet, until it has so many.
 fn extend_evidence(args: &Args, path: &Path, source: &str) -> Result<ExitCode> {
     let profile = profile(args);
     let mut evidence = Evidence::open(path)?;
