@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
+use holdfast_mutations::INJECTED_PANIC;
 use sha2::{Digest, Sha256};
 use turmoil::{Builder, Sim};
 
@@ -29,9 +30,6 @@ const QUIESCE_TIMEOUT: Duration = Duration::from_secs(90);
 const EVENT_DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// For how long nobody calls at least.
 const MIN_QUIET: Duration = Duration::from_secs(2);
-
-/// What a panic says that was planned.
-const INJECTED_PANIC: &str = "planted at ";
 
 /// What became of a run.
 #[derive(Debug, Clone)]
