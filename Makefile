@@ -32,9 +32,7 @@ run: setup ## Build and start one process with everything in it; flags in ARGS="
 cluster: build ## Build and start three nodes and a gateway; flags in ARGS="...".
 	@exec bin/dev cluster up $(ARGS)
 
-# `cargo test` makes no program of an example that has tests of its own: the one of the simulation would be missing, or old.
 test: build ## Run all tests.
-	cargo build --release --workspace --examples
 	cargo test --release --workspace
 
 console-screenshots: build ## Take pictures of the console with live data; where Chromium is missing, it says so.
@@ -105,16 +103,19 @@ fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (6
 fuzz-guided: setup ## Let libFuzzer do so, led by coverage, for SECONDS=n (60) each, of all or TARGET="name ...".
 	@tools/fuzz-guided $(or $(SECONDS),60) $(TARGET)
 
+# No other build reaches the programs of the simulation: they need a feature.
+SIM_PROGRAMS = --bin holdfast-sim --bin holdfast-sim-seed
+
 sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n on, or one again with SEED=n.
-	cargo build --release --workspace --examples
-	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
+	cargo build --release --workspace $(SIM_PROGRAMS) --features holdfast-sim-tests/sim
+	@"$(CARGO_TARGET_DIR)/release/holdfast-sim" $(ARGS)
 
 # A build with mutations. It shares the dependencies of the others; its programs are kept apart.
-MUTATED = $(CARGO_TARGET_DIR)/mutated/examples
+MUTATED = $(CARGO_TARGET_DIR)/mutated
 define mutated-simulation
-	cargo build --release --workspace --example holdfast-sim --example holdfast-sim-seed --features holdfast-sim-tests/mutations
+	cargo build --release --workspace $(SIM_PROGRAMS) --features holdfast-sim-tests/mutations
 	@mkdir -p "$(MUTATED)"
-	@cp "$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" "$(CARGO_TARGET_DIR)/release/examples/holdfast-sim-seed" "$(MUTATED)/"
+	@cp "$(CARGO_TARGET_DIR)/release/holdfast-sim" "$(CARGO_TARGET_DIR)/release/holdfast-sim-seed" "$(MUTATED)/"
 endef
 
 # Mutations that the simulation does not find belong to tests of replication and core.

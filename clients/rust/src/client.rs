@@ -28,7 +28,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// use holdfast_client::AuthChannel;
 /// use holdfast_client::protocol::GetLockRequest;

@@ -24,7 +24,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// use holdfast_client::Error;
 ///
@@ -115,7 +115,7 @@ impl From<tonic::Status> for Error {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// use holdfast_client::Reason;
@@ -154,7 +154,7 @@ impl fmt::Display for Refusal {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// use holdfast_client::Reason;
@@ -310,7 +310,7 @@ impl fmt::Display for LossReason {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// use holdfast_client::EndReason;

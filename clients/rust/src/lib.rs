@@ -14,7 +14,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> holdfast_client::Result<()> {
-//!     # let service = holdfast_api_tests::Standalone::fresh();
+//!     # let service = holdfast_testkit::Standalone::fresh();
 //!     # let (url, key) = (service.url(), service.secret("demo.key"));
 //!     // As in `http://127.0.0.1:8080` and `hf_…`.
 //!     let client = Client::new(&url, &key)?;

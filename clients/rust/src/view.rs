@@ -103,7 +103,7 @@ impl From<v1::Mode> for Mode {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// let guard = session.mutex("invoices").owned_by("printer").lock().await?;
@@ -168,7 +168,7 @@ impl From<v1::Holder> for Holder {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// use holdfast_client::Path;
@@ -201,7 +201,7 @@ impl From<v1::Blocker> for Blocker {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// let mut guard = Some(session.mutex("invoices").owned_by("printer").lock().await?);

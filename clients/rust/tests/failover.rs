@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use holdfast_client::{Client, Guard, Session};
-use holdfast_cluster_tests::{Cluster, Setup, Tenant, eventually};
 use holdfast_contention::{ContendOptions, ContentionFactory, SimbaLocker};
+use holdfast_testkit::{Cluster, Setup, Tenant, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 

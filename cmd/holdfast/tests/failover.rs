@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use holdfast_cluster_tests::{Cluster, Setup, Tenant};
+use holdfast_testkit::{Cluster, Setup, Tenant};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;

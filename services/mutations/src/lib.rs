@@ -11,7 +11,7 @@
 
 mod panics;
 
-pub use panics::{PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
+pub use panics::{INJECTED_PANIC, PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
 
 /// A fault that a test build can enable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -31,6 +31,9 @@ pub const PANIC_POINTS: [&str; 22] = [
     "config_watch",
 ];
 
+/// The beginning of the message of an injected panic, before its point.
+pub const INJECTED_PANIC: &str = "injected at ";
+
 #[cfg(feature = "enabled")]
 static PENDING: std::sync::Mutex<Vec<(String, u64)>> = std::sync::Mutex::new(Vec::new());
 
@@ -68,7 +71,7 @@ pub fn maybe_panic(point: &str) {
         if let Some(position) = strikes {
             pending.remove(position);
             drop(pending);
-            panic!("injected at {point}");
+            panic!("{INJECTED_PANIC}{point}");
         }
     }
     #[cfg(not(feature = "enabled"))]

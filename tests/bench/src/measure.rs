@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use procfs::process::Process;
 
-/// What a system says of its own storage. Counters since its start; nothing where it does not tell.
+/// What a system reports about its own storage. Counters since its start; none if it does not report them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Storage {
     /// Syncs of files.
@@ -39,7 +39,7 @@ pub struct Usage {
 }
 
 impl Sample {
-    /// Looks at the processes now.
+    /// Samples the processes now.
     ///
     /// # Errors
     /// When one is gone.
@@ -88,14 +88,6 @@ fn cpu_of(process: &Process) -> Result<f64> {
     Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
 }
 
-/// The value of a counter in a text in the exposition format of Prometheus, summed over its labels; 0 when it is not
-/// there yet.
-pub fn counter_in(text: &str, name: &str) -> f64 {
-    let rest = |line: &str| line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '{'])).map(str::to_owned);
-    let lines = text.lines().filter_map(rest);
-    lines.filter_map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok())).sum()
-}
-
 /// Bytes of all files below a folder.
 ///
 /// # Errors
@@ -114,14 +106,6 @@ pub fn folder_bytes(dir: &std::path::Path) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_counter_is_summed_over_its_labels_and_not_mistaken_for_another() {
-        let text = "# TYPE syncs counter\nsyncs{disk=\"a\"} 3\nsyncs{disk=\"b\"} 4\nsyncs_total 9\n";
-        assert!((counter_in(text, "syncs") - 7.0).abs() < f64::EPSILON);
-        assert!((counter_in(text, "syncs_total") - 9.0).abs() < f64::EPSILON);
-        assert!(counter_in(text, "other").abs() < f64::EPSILON);
-    }
 
     #[test]
     fn this_process_has_used_cpu_and_memory() {

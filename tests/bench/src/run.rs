@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::clients::Target;
-use crate::cluster::{Cluster, Setup};
+use crate::cluster;
 use crate::load::{self, LoadShape, Window};
 use crate::options::{Options, Peer, WorkloadName};
 use crate::report::{Machine, Measurement, Report};
 use crate::scenarios;
 use crate::systems::{Etcd, Redis, System};
 use crate::workloads::{Kind, Worker};
+use holdfast_testkit::{Cluster, Setup};
 
 /// One thing that is measured on every system that can do it.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,7 @@ pub async fn run(options: &Options) -> Result<()> {
     if !cases.is_empty() {
         measure(options, &cases, &mut report).await?;
     }
-    let setup = Setup { shards: options.shards, data_dir: options.data_dir.clone() };
+    let setup = cluster::setup(options.shards, &options.data_dir);
     if options.workloads.contains(&WorkloadName::Holds) {
         eprintln!("holds: {}", options.holds);
         report.holds = Some(scenarios::holds(&setup, options.holds).await?);
@@ -155,9 +156,9 @@ async fn measure(options: &Options, cases: &[Case], report: &mut Report) -> Resu
 async fn start(options: &Options) -> Result<Vec<System>> {
     let mut systems = Vec::new();
     if !options.doors.is_empty() {
-        let setup = Setup { shards: options.shards, data_dir: options.data_dir.clone() };
-        let cluster = Cluster::start(&setup).await?;
-        let tenant = cluster.create_tenant(options.namespaces).await?;
+        let setup = cluster::setup(options.shards, &options.data_dir);
+        let cluster = Cluster::start(setup.clone()).await;
+        let tenant = cluster::create_tenant(&cluster, options.namespaces).await?;
         systems.push(System::Holdfast(Box::new(cluster), tenant));
     }
     for peer in &options.compare {
@@ -169,7 +170,7 @@ async fn start(options: &Options) -> Result<Vec<System>> {
     Ok(systems)
 }
 
-/// Every door with the system that it leads to.
+/// Every target with its system.
 fn targets<'a>(options: &'a Options, systems: &'a [System]) -> impl Iterator<Item = (&'a System, Target)> {
     let doors = options.doors.iter().copied().chain([Target::Etcd, Target::Redis]);
     doors.filter_map(|door| Some((systems.iter().find(|system| system.supports(door))?, door)))

@@ -5,14 +5,15 @@ mod redis;
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::clients::{
     CLIENTS_PER_CONNECTION, Client, EtcdClient, GrpcClient, GrpcConnection, RestClient, Session, SessionClient, Target,
     channel, session_count,
 };
-use crate::cluster::{Cluster, Tenant, find_installed};
+use crate::cluster::{self, Tenant, find_installed};
 use crate::measure::Storage;
+use holdfast_testkit::Cluster;
 
 pub use etcd::Etcd;
 pub use redis::Redis;
@@ -28,7 +29,7 @@ pub enum System {
 }
 
 impl System {
-    /// Whether a door leads to this system.
+    /// Whether a target belongs to this system.
     pub fn supports(&self, door: Target) -> bool {
         match self {
             Self::Holdfast(..) => door.is_holdfast(),
@@ -40,7 +41,7 @@ impl System {
     /// Its processes, by name.
     pub fn pids(&self) -> Vec<(String, i32)> {
         match self {
-            Self::Holdfast(cluster, _) => cluster.pids(),
+            Self::Holdfast(cluster, _) => cluster::pids(cluster),
             Self::Etcd(etcd) => etcd.pids(),
             Self::Redis(redis) => redis.pids(),
         }
@@ -70,7 +71,7 @@ impl System {
         match self {
             Self::Holdfast(cluster, _) => {
                 let names = ["holdfast_storage_syncs_total", "holdfast_storage_bytes_total"];
-                let counters = cluster.counters(&names).await?;
+                let counters = cluster.metric_sums(&names).await.map_err(|error| anyhow!(error))?;
                 Ok(Storage { syncs: Some(counters[0]), bytes: Some(counters[1]) })
             }
             Self::Etcd(etcd) => etcd.storage().await,
@@ -120,7 +121,7 @@ impl System {
         let mut clients = Vec::with_capacity(count);
         if door == Target::Rest {
             for number in 0..count {
-                let client = RestClient::connect(cluster.gateway(), &tenant.key, owner_name(number)).await?;
+                let client = RestClient::connect(cluster::gateway(cluster), &tenant.key, owner_name(number)).await?;
                 clients.push(Client::Rest(client));
             }
             return Ok(clients);
@@ -128,7 +129,7 @@ impl System {
         if door == Target::Stream {
             let mut channels = Vec::new();
             for _ in (0..count).step_by(CLIENTS_PER_CONNECTION) {
-                channels.push(channel(cluster.gateway()).await?);
+                channels.push(channel(cluster::gateway(cluster)).await?);
             }
             let mut opened = Vec::new();
             for session in 0..session_count(count, names.len()) {
@@ -139,7 +140,7 @@ impl System {
             return Ok((0..count).zip(opened.into_iter().cycle()).map(client).collect());
         }
         for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
-            let connection = GrpcConnection::connect(cluster.gateway(), &tenant.key).await?;
+            let connection = GrpcConnection::connect(cluster::gateway(cluster), &tenant.key).await?;
             for number in first..count.min(first + CLIENTS_PER_CONNECTION) {
                 clients.push(Client::Grpc(GrpcClient::new(connection.clone(), owner_name(number))));
             }

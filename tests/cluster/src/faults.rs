@@ -1,11 +1,9 @@
 //! Random faults of processes and of the network between them.
 
 use futures::future::join_all;
+use holdfast_testkit::{Cluster, Program};
 use rand::Rng;
 use rand::rngs::SmallRng;
-
-use crate::cluster::Cluster;
-use crate::process::Process;
 
 /// Something that is done to a cluster, until [`Fault::heal_all`]. Places are the nodes and then the gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +88,12 @@ impl Fault {
     }
 }
 
-fn process(cluster: &mut Cluster, place: usize) -> &mut Process {
+fn process(cluster: &mut Cluster, place: usize) -> &mut Program {
     let nodes = cluster.nodes.len();
     if place < nodes { &mut cluster.nodes[place] } else { &mut cluster.gateways[place - nodes] }
 }
 
-async fn kill(process: &mut Process) {
+async fn kill(process: &mut Program) {
     if process.is_started() && !process.is_paused() {
         process.kill().await;
     }

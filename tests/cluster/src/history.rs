@@ -8,7 +8,7 @@ use holdfast_core::Mode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::rest_client::CallError;
+use holdfast_testkit::CallError;
 
 /// Which lock: its namespace and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ impl History {
         self.len() == 0
     }
 
-    /// Looks at the records.
+    /// Inspects the records.
     pub fn with_records<T>(&self, look: impl FnOnce(&[Record]) -> T) -> T {
         look(&self.records.lock())
     }

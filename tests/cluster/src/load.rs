@@ -1,5 +1,4 @@
-//! Many clients that take, extend, look at and release locks, each a call after the other, and write down what they
-//! saw.
+//! Many clients that acquire, extend, read and release locks, each one call after the other, and record the answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,19 +7,19 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use holdfast_core::Mode;
+use holdfast_testkit::{CallOutcome, RestClient, wait_before_retry};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
-use crate::eventually::wait_before_retry;
 use crate::history::{Answer, Call, History, LockId, Outcome, Record};
-use crate::rest_client::{CallOutcome, RestClient};
+use crate::lock_calls::call_lock;
 
 /// Longer than any test.
 const LONG_TTL_MS: u64 = 3_600_000;
 /// Over before a test is, unless it is extended.
 const SHORT_TTL_MS: u64 = 3_000;
-/// The deadline of callers who have no time to wait for a failover, and are told that it may have been done.
+/// The deadline of clients that can't wait for a failover; their calls then have an unknown outcome.
 const SHORT_DEADLINE: Duration = Duration::from_millis(800);
 /// Locks that one client holds at a time.
 const MAX_HOLDS: usize = 2;
@@ -38,7 +37,7 @@ pub struct LoadPlan {
     pub some_have_short_deadlines: bool,
 }
 
-/// Clients that run.
+/// Running clients.
 pub struct Load {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
@@ -54,7 +53,7 @@ struct Client {
     /// Of a thousand calls while it holds something, how many release.
     release_per_mille: u32,
     holds: Vec<HeldLock>,
-    /// Other gateways, for when its own is not there.
+    /// Other gateways, for calls that its own does not accept.
     fallback_gateways: Vec<RestClient>,
     is_paced: bool,
 }
@@ -111,7 +110,7 @@ impl Load {
         Self { stop, clients }
     }
 
-    /// Tells the clients to stop and waits until each has its last answer. They keep what they hold.
+    /// Stops the clients, and waits until each has its last answer. They keep their holds.
     pub async fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for ended in join_all(self.clients).await {
@@ -182,14 +181,14 @@ impl Client {
 
     async fn call(&self, lock: &LockId, call: Call) -> Option<Answer> {
         let start = self.history.now();
-        let mut result = self.api.call(&lock.namespace, &lock.name, &self.owner, call).await;
+        let mut result = call_lock(&self.api, &lock.namespace, &lock.name, &self.owner, call).await;
         for other in &self.fallback_gateways {
             let never_sent =
                 result.as_ref().is_err_and(|error| error.status == 0 && error.outcome == CallOutcome::NotDone);
             if !never_sent {
                 break;
             }
-            result = other.call(&lock.namespace, &lock.name, &self.owner, call).await;
+            result = call_lock(other, &lock.namespace, &lock.name, &self.owner, call).await;
         }
         let end = self.history.now();
         let outcome = match result {

@@ -1,22 +1,22 @@
-//! What a history comes to.
+//! The summary of a history.
 
 use std::sync::Arc;
 
 use futures::future::join_all;
+use holdfast_testkit::{RestClient, eventually};
 
 use crate::checker::check;
-use crate::eventually::eventually;
 use crate::history::{Call, History, LockId, Outcome, Record};
 use crate::history_file::{minimal_counterexample, save};
+use crate::lock_calls::call_lock;
 use crate::outage::DurationStats;
-use crate::rest_client::RestClient;
 
-/// Looks at every lock once more, so that what is missing in the end is missed.
+/// Reads every lock once more, so that the record contains the final state.
 pub async fn read_all_locks(api: &RestClient, locks: &[LockId], history: &History) {
     let looks = locks.iter().map(async |lock| {
         let start = history.now();
         let answer = eventually("the lock can be read", async || {
-            let answer = api.call(&lock.namespace, &lock.name, "", Call::Get).await;
+            let answer = call_lock(api, &lock.namespace, &lock.name, "", Call::Get).await;
             answer.map_err(|error| error.to_string())
         });
         let outcome = Outcome::Answered(answer.await);

@@ -5,8 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::net_ns::run_command;
-use crate::process::Process;
+use holdfast_testkit::{Program, run_command};
 
 /// What is put before the C library in a process: see there.
 const SOURCE: &str = include_str!("wall_clock.c");
@@ -31,7 +30,7 @@ impl WallClocks {
     }
 
     /// Gives a process a clock of its own, right at first, from its next start on.
-    pub fn attach(&self, process: &mut Process) {
+    pub fn attach(&self, process: &mut Program) {
         self.set_offset(process.name(), 0);
         process.set_environment("LD_PRELOAD", &self.library.display().to_string());
         process.set_environment("OFFSET_FILE", &self.offset_file(process.name()).display().to_string());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_api_tests::scratch;
+use holdfast_testkit::{find_installed, scratch};
 use thirtyfour::{ChromiumLikeCapabilities, DesiredCapabilities, WebDriver};
 
 const DRIVER: &str = "chromedriver";
@@ -74,11 +74,6 @@ impl Drop for Chromium {
         // It ends once its children have; what it ends with is no matter.
         let _ = self.supervisor.wait();
     }
-}
-
-fn find_installed(name: &str) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// Starts a driver that ends when this process does.

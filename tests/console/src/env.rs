@@ -3,8 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use holdfast_api_tests::{Standalone, scratch};
-use reqwest::{Client, Method};
+use holdfast_testkit::{RestClient, Standalone, scratch};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -21,26 +20,26 @@ pub fn operator_token() -> String {
     server().secret("operator.token")
 }
 
-/// A caller of the API beside the browser.
+/// A client of the API beside the browser. Its functions panic if the answer is an error.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    client: Client,
+    client: RestClient,
     /// The account.
     pub account: String,
-    /// A key that may do everything in it.
+    /// A key with all scopes.
     pub key: String,
 }
 
-/// A new account with a namespace `demo`.
+/// Creates an account with a namespace `demo`.
 pub async fn create_tenant() -> Tenant {
-    let client = Client::new();
-    let operator = Tenant { client: client.clone(), account: String::new(), key: operator_token() };
+    let operator = RestClient::new(server().address(), &operator_token());
     let number = NEXT_TENANT.fetch_add(1, Ordering::Relaxed);
     let email = format!("tenant-{number}@example.com");
-    let account = operator.post("/accounts", json!({"email": email, "full_name": "A tenant"})).await;
-    let account = text(&account["id"]);
-    let key = operator.post(&format!("/accounts/{account}/api-keys"), json!({})).await;
-    let tenant = Tenant { client, account, key: text(&key["api_key"]) };
+    let body = json!({"email": email, "full_name": "A tenant"});
+    let account = text(&operator.json("POST /v1/accounts", body).await.ok()["id"]);
+    let key = operator.json(&format!("POST /v1/accounts/{account}/api-keys"), json!({})).await.ok();
+    let key = text(&key["api_key"]);
+    let tenant = Tenant { client: operator.with_key(&key), account, key };
     tenant.post("/namespaces", json!({"name": "demo"})).await;
     tenant
 }
@@ -53,36 +52,20 @@ fn text(value: &Value) -> String {
 impl Tenant {
     /// The same with another key.
     pub fn with_key(&self, key: &str) -> Self {
-        Self { key: key.to_owned(), ..self.clone() }
+        Self { client: self.client.with_key(key), key: key.to_owned(), account: self.account.clone() }
     }
 
-    /// Makes a call below `/v1` and returns what it answers.
-    ///
-    /// # Panics
-    /// When the answer is an error.
-    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Value {
-        let address = format!("http://{}/v1{path}", server().address());
-        let mut request = self.client.request(method, address).bearer_auth(&self.key);
-        if let Some(body) = body {
-            request = request.json(&body);
-        }
-        let answer = request.send().await.unwrap_or_else(|error| panic!("{path}: {error}"));
-        let (status, said) = (answer.status(), answer.text().await.unwrap_or_default());
-        assert!(status.is_success(), "{path}: {status} {said}");
-        serde_json::from_str(&said).unwrap_or(Value::Null)
-    }
-
-    /// Posts a body.
+    /// Posts a body to a path below `/v1`.
     pub async fn post(&self, path: &str, body: Value) -> Value {
-        self.call(Method::POST, path, Some(body)).await
+        self.client.json(&format!("POST /v1{path}"), body).await.ok()
     }
 
-    /// Gets something.
+    /// Gets the object at a path below `/v1`.
     pub async fn get(&self, path: &str) -> Value {
-        self.call(Method::GET, path, None).await
+        self.client.call(&format!("GET /v1{path}")).await.ok()
     }
 
-    /// Acquires claims in `demo` for five minutes; has to be granted.
+    /// Acquires claims in `demo` for five minutes; they have to be granted.
     pub async fn acquire(&self, owner: &str, resources: Value) -> Value {
         let body = json!({"process_id": owner, "ttl_ms": 300_000, "resources": resources});
         let answer = self.post("/namespaces/demo/lock-sets/acquire", body).await;
@@ -90,13 +73,12 @@ impl Tenant {
         answer
     }
 
-    /// Lets go of everything that an owner has in `demo`.
+    /// Releases everything that an owner holds in `demo`.
     pub async fn release(&self, owner: &str) {
         self.post("/namespaces/demo/lock-sets/release", json!({"process_id": owner, "all": true})).await;
     }
 
-    /// Begins to wait for claims in `demo`, and returns once the request stands in the queue. Whoever takes what comes
-    /// back hears of the grant.
+    /// Requests claims in `demo`, and returns once the request is in the queue. The task returns the grant.
     pub async fn enqueue(&self, owner: &str, resources: Value) -> JoinHandle<Value> {
         let before = self.waiting_count().await;
         let (tenant, owner) = (self.clone(), owner.to_owned());
@@ -120,6 +102,6 @@ impl Tenant {
 
     /// Revokes a key.
     pub async fn revoke_key(&self, key_id: &str) {
-        self.call(Method::DELETE, &format!("/api-keys/{key_id}"), None).await;
+        self.client.call(&format!("DELETE /v1/api-keys/{key_id}")).await.ok();
     }
 }

@@ -28,7 +28,7 @@ const QUEUE_GRACE: Duration = Duration::from_secs(10);
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let (url, key) = (service.url(), service.secret("demo.key"));
 /// let client = Client::new(&url, &key)?;
 /// let store = Arc::new(ServiceStore::new(&client, "demo"));

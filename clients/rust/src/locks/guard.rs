@@ -21,7 +21,7 @@ use crate::view::Path;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// let guard = session.mutex("invoices").lock().await?;
@@ -48,7 +48,7 @@ pub struct Guard {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// let guard = session.mutex("invoices").lock().await?;

@@ -14,7 +14,7 @@ use crate::view::{Mode, Path, WaitStatus};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// let prices = session.rw_lock("prices");

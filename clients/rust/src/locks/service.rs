@@ -46,7 +46,7 @@ impl fmt::Display for LockStatus {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
-/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let service = holdfast_testkit::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// # let session = client.session("demo").open().await?;
 /// use holdfast_client::LockStatus;

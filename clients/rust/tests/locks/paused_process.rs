@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use holdfast_api_tests::scratch;
+use holdfast_testkit::scratch;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{NAMESPACE, in_time, key, session, unique_name, url};

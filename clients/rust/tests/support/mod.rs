@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use holdfast_api_tests::{Standalone, scratch};
 use holdfast_client::{Client, Session, protocol};
+use holdfast_testkit::{Standalone, scratch};
 pub(crate) use proxy::{Proxy, ProxyMode};
 use tokio::task::yield_now;
 use tokio::time::timeout;

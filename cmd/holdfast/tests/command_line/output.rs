@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use holdfast_api_tests::scratch;
+use holdfast_testkit::scratch;
 
 use crate::support::{RunningCall, call, hold_lock, holdfast_at, run_to_end, server, unique_name, value, values};
 

@@ -2,16 +2,17 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use holdfast_api_tests::{Standalone, scratch};
 use holdfast_proto::v1;
 use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
+use holdfast_testkit::{Standalone, scratch};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde_json::{Value, json};
 
 use crate::support::frontends::grpc::{channel, with_key};
 use crate::support::frontends::{self, LockClient};
-use crate::support::rest::Response;
-use crate::support::{RestClient, SessionSocket, create_tenant, operator_client, server, sse, wait_until};
+use crate::support::{RestClient, SessionSocket, create_tenant, operator_client, server, wait_until};
+use holdfast_testkit::EventStream;
+use holdfast_testkit::Response;
 
 /// A caller with a token that is got for the caller's key.
 async fn with_token(rest: &RestClient, body: Value) -> RestClient {
@@ -48,7 +49,7 @@ async fn a_token_opens_every_frontend_that_its_key_opens() {
         socket.open_session(10_000).await;
         socket.send(json!({"type": "close"})).await;
     }
-    let mut events = sse::open(&rest, "ns", "?from_revision=1", None).await.unwrap();
+    let mut events = EventStream::open(&rest, "ns", "?from_revision=1", None).await.unwrap();
     assert_eq!(events.next().await.kind, "ACQUIRED");
 }
 
@@ -200,7 +201,7 @@ async fn forged_changed_and_cut_tokens_are_refused_at_every_frontend() {
     for text in &forged {
         let forger = rest.with_key(text);
         assert_unauthenticated(forger.call("GET /v1/namespaces").await);
-        assert!(sse::open(&forger, "ns", "", None).await.is_err());
+        assert!(EventStream::open(&forger, "ns", "", None).await.is_err());
         let grpc = frontends::grpc::Client::connect(&forger).await;
         assert_eq!(grpc.get("l").await.unwrap_err().code, "UNAUTHENTICATED", "{text}");
     }

@@ -12,7 +12,7 @@ async fn test_env() -> TestEnv<frontends::rest::Client> {
     TestEnv::open().await
 }
 
-async fn post(rest: &RestClient, line: &str, body: &str) -> crate::support::rest::Response {
+async fn post(rest: &RestClient, line: &str, body: &str) -> holdfast_testkit::Response {
     rest.send(line, &[("content-type", "application/json")], Bytes::copy_from_slice(body.as_bytes())).await
 }
 

@@ -10,7 +10,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use crate::support::{AcquireRequest, FencingLockClient, SessionSocket, TestEnv, through, wait_until};
+use crate::support::{
+    AcquireRequest, FencingLockClient, SessionSocket, TestEnv, connect_new_tenant, through, wait_until,
+};
 
 through! {
     every_frontend:;
@@ -134,7 +136,7 @@ async fn nothing_is_left_when_all_have_left<D: FencingLockClient>(world: TestEnv
 
 #[tokio::test]
 async fn a_connection_that_ends_takes_no_hold_of_its_session() {
-    let (rest, first) = SessionSocket::with_new_tenant().await;
+    let (rest, first) = connect_new_tenant().await;
     drop(first);
     let mut lost = Vec::new();
     let all: Vec<u64> = (0..tries()).collect();

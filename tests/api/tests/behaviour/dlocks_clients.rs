@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use holdfast_api_tests::Standalone;
 use holdfast_proto::dlocks as d;
 use holdfast_proto::dlocks::locks_service_api_client::LocksServiceApiClient;
+use holdfast_testkit::Standalone;
 use serde_json::json;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};

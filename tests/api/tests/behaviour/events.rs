@@ -1,15 +1,15 @@
 //! What watchers of a namespace are told.
 
-use holdfast_api_tests::{Standalone, scratch};
 use holdfast_proto::v1;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
+use holdfast_testkit::{Standalone, scratch};
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::support::frontends::Failure;
 use crate::support::frontends::grpc::{channel, with_key};
-use crate::support::sse::{self, Event, EventStream};
 use crate::support::{RestClient, create_tenant, operator_client, server};
+use holdfast_testkit::{Event, EventStream};
 
 /// Events that a namespace remembers.
 const MAX_RETAINED_EVENTS: usize = 10_000;
@@ -23,7 +23,7 @@ async fn tenant_with_namespace() -> RestClient {
 }
 
 async fn watch(rest: &RestClient, query: &str) -> EventStream {
-    sse::open(rest, "ns", query, None).await.unwrap()
+    EventStream::open(rest, "ns", query, None).await.unwrap()
 }
 
 /// Takes paths for writing; the fencing token.
@@ -93,7 +93,7 @@ async fn a_watcher_that_comes_back_gets_everything_since_in_order_and_once() {
     release_all(&rest, "q").await;
 
     // What the address says counts for the first connection only.
-    let mut events = sse::open(&rest, "ns", "?from_revision=1", Some(seen[0].id)).await.unwrap();
+    let mut events = EventStream::open(&rest, "ns", "?from_revision=1", Some(seen[0].id)).await.unwrap();
     let again = events.next_n(3).await;
     assert_eq!(again[0], seen[1], "it begins after the one named, and is told the same");
     assert_eq!(again[1].id, third);
@@ -161,7 +161,7 @@ async fn a_start_that_is_forgotten_is_refused_with_the_oldest_left_and_a_reader_
     reading.await.unwrap();
 
     let query = format!("?from_revision={first}");
-    let refused = sse::open(&rest, "ns", &query, None).await.err().expect("it is forgotten");
+    let refused = EventStream::open(&rest, "ns", &query, None).await.err().expect("it is forgotten");
     assert_eq!((&refused["code"], &refused["status"]), (&json!("REVISION_COMPACTED"), &json!(410)), "{refused}");
     let oldest: u64 = refused["oldest"].as_u64().unwrap();
     assert!(oldest > first);
@@ -196,13 +196,13 @@ async fn a_stream_ends_with_the_reason_when_its_namespace_or_its_key_is_gone() {
     assert_eq!(last.data["detail"], "namespace not found");
     assert_eq!(events.try_next().await, None);
 
-    let refused = sse::open(&tenant.rest, "ns", "", None).await.err().expect("it is gone");
+    let refused = EventStream::open(&tenant.rest, "ns", "", None).await.err().expect("it is gone");
     assert_eq!(refused["code"], "NAMESPACE_NOT_FOUND");
-    let operator = sse::open(&operator_client(server()), "ns", "", None).await.err().expect("it is no tenant");
+    let operator = EventStream::open(&operator_client(server()), "ns", "", None).await.err().expect("it is no tenant");
     assert_eq!(operator["code"], "PERMISSION_DENIED");
     let key = tenant.rest.json("POST /v1/api-keys", json!({"scopes": ["locks:write"]})).await.ok();
     let writer = tenant.rest.with_key(key["api_key"].as_str().unwrap());
-    assert_eq!(sse::open(&writer, "ns", "", None).await.err().expect("it may not read")["scope"], "locks:read");
+    assert_eq!(EventStream::open(&writer, "ns", "", None).await.err().expect("it may not read")["scope"], "locks:read");
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn streams_end_with_the_reason_when_the_process_stops() {
     let tenant = create_tenant(&server).await;
     tenant.create_namespace("ns").await;
     let mut events = watch(&tenant.rest, "").await;
-    let input = server.close_stdin();
+    let input = server.take_stdin();
     drop(input);
     let last = events.next().await;
     assert_eq!((last.kind.as_str(), &last.data["code"]), ("error", &json!("UNAVAILABLE")), "{last:?}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_api_tests::{Standalone, scratch};
+use holdfast_testkit::{Metrics, Standalone, scratch};
 
 use crate::support::frontends::instant_ns;
 use crate::support::{
@@ -120,11 +120,9 @@ async fn an_expired_hold_cannot_be_extended_by_its_token<D: FencingLockClient>(w
     assert_eq!(released.released, Some(false));
 }
 
-/// How many holds there are, as the leaders of the shards count them now and then.
+/// How many holds there are; the leaders of the shards count them from time to time.
 async fn holds_metric(rest: &RestClient) -> f64 {
-    let metrics = rest.call("GET /metrics").await.text;
-    let lines = metrics.lines().filter(|line| line.starts_with("holdfast_holds{"));
-    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+    Metrics::read(rest.address).await.unwrap().sum("holdfast_holds")
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
-use holdfast_api_tests::{Standalone, scratch};
+use holdfast_testkit::{Standalone, scratch};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ pub(crate) fn locktopus_server() -> &'static (Standalone, SocketAddr) {
         let origins = ["--locktopus-origin", "https://app.example", "--locktopus-origin", "http://localhost:3000"];
         let flags = [door, origins].concat();
         let server = Standalone::start(&scratch(), &flags);
-        let log = std::fs::read_to_string(server.data_dir().with_extension("log")).unwrap();
+        let log = server.log();
         let address = log.split_once("ws://").and_then(|(_, rest)| rest.split_once('/')).expect("it says where").0;
         let address = address.parse().unwrap();
         (server, address)

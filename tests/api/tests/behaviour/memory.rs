@@ -1,6 +1,6 @@
 //! A node whose memory is used up: nothing new comes, and what is there goes on.
 
-use holdfast_api_tests::{Standalone, scratch};
+use holdfast_testkit::{Standalone, scratch};
 use serde_json::json;
 
 use crate::support::{RestClient, SessionSocket, Tenant, create_tenant, lock_message};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::process::Command;
 
-use holdfast_api_tests::scratch;
+use holdfast_testkit::{Metrics, scratch};
 use serde_json::json;
 
 use crate::support::{RestClient, create_tenant, operator_client, server, wait_until};
@@ -49,44 +49,8 @@ const EXPECTED_METRICS: [&str; 18] = [
     "holdfast_shard_leader",
 ];
 
-struct ScrapedMetrics {
-    types: BTreeMap<String, String>,
-    described: BTreeSet<String>,
-    /// Name, labels, value.
-    samples: Vec<(String, BTreeMap<String, String>, f64)>,
-}
-
-impl ScrapedMetrics {
-    async fn scrape() -> Self {
-        let text = RestClient::new(server().address(), "").call("GET /metrics").await.text;
-        let mut figures = Self { types: BTreeMap::new(), described: BTreeSet::new(), samples: Vec::new() };
-        for line in text.lines().filter(|line| !line.is_empty()) {
-            if let Some(rest) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = rest.split_once(' ').unwrap();
-                figures.types.insert(name.to_owned(), kind.to_owned());
-            } else if let Some(rest) = line.strip_prefix("# HELP ") {
-                figures.described.insert(rest.split_once(' ').unwrap().0.to_owned());
-            } else {
-                figures.samples.push(parse_sample(line));
-            }
-        }
-        figures
-    }
-
-    fn sum(&self, name: &str) -> f64 {
-        self.samples.iter().filter(|(sample, _, _)| sample == name).map(|(_, _, value)| value).sum()
-    }
-}
-
-fn parse_sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
-    let (series, value) = line.rsplit_once(' ').unwrap();
-    let (name, labels) = series.split_once('{').map_or((series, ""), |(name, rest)| (name, rest.trim_end_matches('}')));
-    // No value of ours has a quotation mark or a comma in it, or it would not be bounded.
-    let pairs = labels.split(',').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (label, value) = pair.split_once('=').unwrap_or_else(|| panic!("{line}"));
-        (label.to_owned(), value.trim_matches('"').to_owned())
-    });
-    (name.to_owned(), pairs.collect(), value.parse().unwrap_or_else(|_| panic!("{line}")))
+async fn scrape() -> Metrics {
+    Metrics::read(server().address()).await.unwrap()
 }
 
 /// Calls of every kind, many of them with names that nobody has seen before.
@@ -111,13 +75,13 @@ async fn generate_load() {
 #[tokio::test]
 async fn figures_have_good_names_and_no_label_without_a_bound() {
     generate_load().await;
-    wait_until("the holds are counted", async || ScrapedMetrics::scrape().await.sum("holdfast_holds") >= 60.0).await;
-    let figures = ScrapedMetrics::scrape().await;
+    wait_until("the holds are counted", async || scrape().await.sum("holdfast_holds") >= 60.0).await;
+    let metrics = scrape().await;
     for name in EXPECTED_METRICS {
-        assert!(figures.types.contains_key(name), "{name} is missing");
+        assert!(metrics.kinds.contains_key(name), "{name} is missing");
     }
-    for (name, kind) in &figures.types {
-        assert!(figures.described.contains(name), "{name} is not described");
+    for (name, kind) in &metrics.kinds {
+        assert!(metrics.described.contains(name), "{name} is not described");
         let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         assert!(name.bytes().all(letters), "{name}");
         assert!(name.starts_with("holdfast_") || name.starts_with("process_"), "{name}");
@@ -128,8 +92,8 @@ async fn figures_have_good_names_and_no_label_without_a_bound() {
         }
     }
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (_, labels, _) in &figures.samples {
-        for (label, value) in labels {
+    for sample in &metrics.samples {
+        for (label, value) in &sample.labels {
             values.entry(label).or_default().insert(value);
         }
     }
@@ -140,9 +104,9 @@ async fn figures_have_good_names_and_no_label_without_a_bound() {
         assert!(!values.iter().any(|value| value.contains("made-up") || value.contains("MADEUP")), "{values:?}");
     }
     for (name, least) in [("holdfast_lock_waits_total", 60.0), ("holdfast_acquires_total", 180.0)] {
-        assert!(figures.sum(name) >= least, "{name}: {}", figures.sum(name));
+        assert!(metrics.sum(name) >= least, "{name}: {}", metrics.sum(name));
     }
-    assert!(figures.sum("holdfast_lock_wait_seconds_count") >= 60.0);
+    assert!(metrics.sum("holdfast_lock_wait_seconds_count") >= 60.0);
 }
 
 /// What Prometheus itself finds wrong with names, kinds and descriptions.

@@ -1,6 +1,6 @@
 //! Names: what is one, and what is none.
 
-use crate::support::rest::segment;
+use crate::support::segment;
 use crate::support::{AcquireRequest, LockClient, TestEnv, frontends, raw, through};
 
 through! {

@@ -4,9 +4,8 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use holdfast_api_tests::{ProgramExit, Standalone, run_to_exit, scratch};
-use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
+use holdfast_testkit::{ProgramExit, Secrets, Standalone, free_address, run_to_exit, scratch};
 use serde_json::{Value, json};
 
 /// A folder with the secrets of a cluster and a config of three nodes.
@@ -18,9 +17,9 @@ struct ClusterFiles {
 impl ClusterFiles {
     fn new() -> Self {
         let folder = scratch();
-        Secrets::load_or_create(&folder).unwrap();
+        Secrets::create(&folder);
         // Ports that nobody listens on: no node of these tests comes to listen.
-        let nodes = ["nd_1", "nd_2", "nd_3"].map(|id| (id.to_owned(), free_address()));
+        let nodes = ["nd_1", "nd_2", "nd_3"].map(|id| (id.to_owned(), free_address().to_string()));
         let config = ClusterConfig::generate(nodes.into(), 2, 3).unwrap();
         Self { folder, config: serde_json::from_str(&config.to_json()).unwrap() }
     }
@@ -60,10 +59,6 @@ impl ClusterFiles {
         assert!(output.contains("cluster_config.json") && output.contains(&format!("{place}: ")), "{place}: {output}");
         assert!(!data_dir.exists(), "{place}");
     }
-}
-
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use holdfast_api_tests::{Standalone, scratch};
+use holdfast_testkit::{Standalone, scratch};
 use serde_json::{Value, json};
 
 use crate::support::{Tenant, create_tenant, server};
@@ -17,11 +17,11 @@ const QUIET_PAIRS: usize = 40;
 /// How long the answer to a caller is held back who asks for too much.
 const THROTTLE_DELAY: Duration = Duration::from_millis(100);
 
-async fn acquire(tenant: &Tenant, lock: &str, body: Value) -> crate::support::rest::Response {
+async fn acquire(tenant: &Tenant, lock: &str, body: Value) -> holdfast_testkit::Response {
     tenant.rest.json(&format!("POST /v1/namespaces/ns/locks/{lock}/acquire"), body).await
 }
 
-async fn release(tenant: &Tenant, lock: &str) -> crate::support::rest::Response {
+async fn release(tenant: &Tenant, lock: &str) -> holdfast_testkit::Response {
     tenant.rest.json(&format!("POST /v1/namespaces/ns/locks/{lock}/release"), json!({"process_id": "p"})).await
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_api_tests::{Standalone, scratch};
+use holdfast_testkit::{Standalone, scratch};
 use serde_json::json;
 
 use crate::support::{
@@ -100,7 +100,7 @@ async fn a_process_that_stops_in_good_order_answers_what_is_under_way_and_keeps_
     let world = TestEnv::<Client>::open_in(&server).await;
     let token =
         world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(600_000)).await.fencing_token.unwrap();
-    drop(server.close_stdin());
+    drop(server.take_stdin());
     assert!(server.wait_for_exit());
     let server = Standalone::start(&data_dir, &[]);
     let door = reconnect(&server, &world.rest.key).await;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use holdfast_api_tests::{Standalone, program};
+use holdfast_testkit::{Standalone, executable};
 use serde_json::Value;
 
 use crate::locktopus::locktopus_server;
@@ -15,7 +15,7 @@ fn demo_server() -> &'static Standalone {
 
 fn run_scenario(scenario: &str, flags: &[&str]) -> (bool, String, String) {
     let server = demo_server();
-    let mut command = Command::new(program("dev"));
+    let mut command = Command::new(executable("dev"));
     command.env_clear().arg(scenario).args(flags);
     command.args(["--url", &format!("http://{}", server.address())]);
     command.env("HOLDFAST_OPERATOR_TOKEN", server.secret("operator.token"));

@@ -1,11 +1,13 @@
 //! What a connection of a session does not take, and what ends it.
 
-use holdfast_api_tests::{Standalone, scratch};
+use holdfast_testkit::{Standalone, scratch};
 use serde_json::{Value, json};
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::Error;
 
-use crate::support::{RestClient, SessionSocket, create_tenant, lock_message, operator_client, server, wait_until};
+use crate::support::{
+    RestClient, SessionSocket, connect_new_tenant, create_tenant, lock_message, operator_client, server, wait_until,
+};
 
 /// The status of a handshake that is refused.
 async fn failed_handshake(rest: &RestClient, namespace: &str, bearer: Option<&str>) -> u16 {
@@ -24,7 +26,7 @@ async fn failed_handshake(rest: &RestClient, namespace: &str, bearer: Option<&st
 
 #[tokio::test]
 async fn whoever_may_not_connect_is_told_before_there_is_a_connection() {
-    let (rest, _socket) = SessionSocket::with_new_tenant().await;
+    let (rest, _socket) = connect_new_tenant().await;
     let reader = rest.json("POST /v1/api-keys", json!({"scopes": ["locks:read"]})).await.ok();
     let elsewhere = rest.json("POST /v1/api-keys", json!({"namespaces": ["other"]})).await.ok();
     assert_eq!(failed_handshake(&rest, "ns", None).await, 401);
@@ -46,7 +48,7 @@ async fn a_malformed_message_is_answered_and_the_connection_closed_with_3000() {
         json!({"type": "lock", "seq": 2, "request_id": "a", "resources": [], "ttl_ms": 1}).to_string(),
         json!({"type": "open", "seq": 2, "process_id": "p", "ttl_ms": 5_000}).to_string(),
     ] {
-        let (_, mut socket) = SessionSocket::with_new_tenant().await;
+        let (_, mut socket) = connect_new_tenant().await;
         socket.open_session(30_000).await;
         socket.send_text(&text).await;
         let error = socket.receive().await;
@@ -58,7 +60,7 @@ async fn a_malformed_message_is_answered_and_the_connection_closed_with_3000() {
 
 #[tokio::test]
 async fn the_session_survives_a_malformed_message() {
-    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    let (rest, mut socket) = connect_new_tenant().await;
     let session_id = socket.open_session(30_000).await;
     let token = socket.acquire("a", "x").await;
     socket.send_text("no json").await;
@@ -73,7 +75,7 @@ async fn the_session_survives_a_malformed_message() {
 
 #[tokio::test]
 async fn a_message_that_is_too_large_is_refused_in_words() {
-    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    let (_, mut socket) = connect_new_tenant().await;
     socket.open_session(30_000).await;
     socket.send(json!({"type": "release", "request_id": "x".repeat(64 * 1_024)})).await;
     assert_eq!(socket.receive().await["code"], "PAYLOAD_TOO_LARGE");
@@ -82,7 +84,7 @@ async fn a_message_that_is_too_large_is_refused_in_words() {
 
 #[tokio::test]
 async fn open_comes_first_and_a_bad_one_may_be_followed_by_a_better_one() {
-    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    let (_, mut socket) = connect_new_tenant().await;
     for (open, part) in [
         (json!({"type": "open", "process_id": "p", "ttl_ms": 999}), "ttl_ms"),
         (json!({"type": "open", "process_id": "", "ttl_ms": 5_000}), "process_id"),
@@ -94,7 +96,7 @@ async fn open_comes_first_and_a_bad_one_may_be_followed_by_a_better_one() {
         assert!(error["detail"].as_str().unwrap().starts_with(part), "{error}");
     }
     socket.open_session(5_000).await;
-    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    let (_, mut socket) = connect_new_tenant().await;
     socket.request_lock("a", "x").await;
     assert_eq!(socket.receive().await["code"], "INVALID_ARGUMENT");
     assert_eq!(socket.expect_close().await, 3_000);
@@ -102,7 +104,7 @@ async fn open_comes_first_and_a_bad_one_may_be_followed_by_a_better_one() {
 
 #[tokio::test]
 async fn content_that_is_not_allowed_is_refused_and_the_connection_goes_on() {
-    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    let (_, mut socket) = connect_new_tenant().await;
     socket.open_session(30_000).await;
     let deep: Vec<&str> = vec!["x"; 17];
     let bad = |change: fn(&mut Value)| {
@@ -129,7 +131,7 @@ async fn content_that_is_not_allowed_is_refused_and_the_connection_goes_on() {
 
 #[tokio::test]
 async fn messages_that_do_not_raise_the_number_are_ignored() {
-    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    let (_, mut socket) = connect_new_tenant().await;
     socket.send_text(&json!({"type": "open", "seq": 10, "process_id": "p", "ttl_ms": 30_000}).to_string()).await;
     assert_eq!(socket.receive().await["type"], "opened");
     for seq in [9, 10, 11, 11, 3] {
@@ -191,7 +193,7 @@ async fn a_revoked_key_and_a_suspended_account_end_open_connections() {
 
 #[tokio::test]
 async fn a_deleted_namespace_ends_the_sessions_in_it() {
-    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    let (rest, mut socket) = connect_new_tenant().await;
     socket.open_session(30_000).await;
     socket.acquire("a", "x").await;
     rest.call("DELETE /v1/namespaces/ns").await.ok();
@@ -205,7 +207,7 @@ async fn a_deleted_namespace_ends_the_sessions_in_it() {
 
 #[tokio::test]
 async fn a_reset_ends_sessions_that_are_not_listed() {
-    let (rest, mut listed) = SessionSocket::with_new_tenant().await;
+    let (rest, mut listed) = connect_new_tenant().await;
     let mut other = SessionSocket::connect(&rest).await;
     let session_id = listed.open_session(30_000).await;
     other.open_session(30_000).await;
@@ -227,7 +229,7 @@ async fn a_process_that_stops_sends_its_connections_elsewhere() {
     rest.json("POST /v1/namespaces", json!({"name": "ns"})).await.ok();
     let mut socket = SessionSocket::connect(&rest).await;
     socket.open_session(30_000).await;
-    drop(process.close_stdin());
+    drop(process.take_stdin());
     let error = socket.receive().await;
     assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("UNAVAILABLE")), "{error}");
     assert_eq!(socket.expect_close().await, 1_001);

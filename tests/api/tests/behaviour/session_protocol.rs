@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{RestClient, SessionSocket, lock_message, wait_until};
+use crate::support::{RestClient, SessionSocket, connect_new_tenant, lock_message, wait_until};
 
 async fn lock_state(rest: &RestClient, name: &str) -> Value {
     rest.call(&format!("GET /v1/namespaces/ns/locks/{name}")).await.ok()["lock"].clone()
@@ -10,7 +10,7 @@ async fn lock_state(rest: &RestClient, name: &str) -> Value {
 
 #[tokio::test]
 async fn a_session_is_opened_locks_releases_and_closes() {
-    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    let (rest, mut socket) = connect_new_tenant().await;
     let metadata = json!({"host": "a"});
     socket.send(json!({"type": "open", "process_id": "worker", "ttl_ms": 30_000, "metadata": metadata})).await;
     let opened = socket.receive().await;
@@ -40,7 +40,7 @@ async fn a_session_is_opened_locks_releases_and_closes() {
 
 #[tokio::test]
 async fn a_browser_brings_its_credential_as_a_subprotocol() {
-    let (rest, _) = SessionSocket::with_new_tenant().await;
+    let (rest, _) = connect_new_tenant().await;
     let mut socket = SessionSocket::connect_as_browser(&rest).await;
     socket.open_session(30_000).await;
     socket.acquire("a", "x").await;
@@ -48,7 +48,7 @@ async fn a_browser_brings_its_credential_as_a_subprotocol() {
 
 #[tokio::test]
 async fn a_waiting_request_is_told_of_its_grant_unasked() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let mut second = SessionSocket::connect(&rest).await;
     let holder = first.open_session(30_000).await;
     second.open_session(30_000).await;
@@ -67,7 +67,7 @@ async fn a_waiting_request_is_told_of_its_grant_unasked() {
 
 #[tokio::test]
 async fn a_set_is_granted_all_together_and_holders_of_a_session_exclude_each_other() {
-    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    let (_, mut socket) = connect_new_tenant().await;
     socket.open_session(30_000).await;
     let resources = json!([{"path": ["x", "y"], "mode": "WRITE"}, {"path": ["z"], "mode": "READ"}]);
     let set = |request_id: &str, holder: &str| json!({"type": "lock", "request_id": request_id, "resources": resources, "holder": holder});
@@ -85,7 +85,7 @@ async fn a_set_is_granted_all_together_and_holders_of_a_session_exclude_each_oth
 
 #[tokio::test]
 async fn a_request_that_waits_can_be_released() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let mut second = SessionSocket::connect(&rest).await;
     first.open_session(30_000).await;
     second.open_session(30_000).await;
@@ -103,7 +103,7 @@ async fn a_request_that_waits_can_be_released() {
 
 #[tokio::test]
 async fn release_all_ends_holds_and_waits_and_keeps_the_session() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let mut second = SessionSocket::connect(&rest).await;
     first.open_session(30_000).await;
     let session_id = second.open_session(30_000).await;
@@ -123,7 +123,7 @@ async fn release_all_ends_holds_and_waits_and_keeps_the_session() {
 
 #[tokio::test]
 async fn a_try_is_refused_with_the_reason_and_does_not_wait() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let mut second = SessionSocket::connect(&rest).await;
     first.open_session(30_000).await;
     second.open_session(30_000).await;
@@ -144,7 +144,7 @@ async fn a_try_is_refused_with_the_reason_and_does_not_wait() {
 
 #[tokio::test]
 async fn a_deadlock_is_refused_at_once() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let mut second = SessionSocket::connect(&rest).await;
     first.open_session(30_000).await;
     second.open_session(30_000).await;
@@ -159,7 +159,7 @@ async fn a_deadlock_is_refused_at_once() {
 
 #[tokio::test]
 async fn a_request_id_with_other_claims_is_refused_and_a_repeat_finds_its_grant() {
-    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    let (_, mut socket) = connect_new_tenant().await;
     socket.open_session(30_000).await;
     let token = socket.acquire("a", "x").await;
     assert_eq!(socket.acquire("a", "x").await, token);
@@ -173,7 +173,7 @@ async fn a_request_id_with_other_claims_is_refused_and_a_repeat_finds_its_grant(
 
 #[tokio::test]
 async fn a_waiter_whose_session_ends_makes_way() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let (mut second, mut third) = (SessionSocket::connect(&rest).await, SessionSocket::connect(&rest).await);
     first.open_session(30_000).await;
     let waiting = second.open_session(30_000).await;
@@ -198,7 +198,7 @@ async fn a_waiter_whose_session_ends_makes_way() {
 
 #[tokio::test]
 async fn a_deleted_lock_is_revoked_and_its_request_still_has_to_be_released() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let mut second = SessionSocket::connect(&rest).await;
     first.open_session(30_000).await;
     let next = second.open_session(30_000).await;
@@ -217,7 +217,7 @@ async fn a_deleted_lock_is_revoked_and_its_request_still_has_to_be_released() {
 
 #[tokio::test]
 async fn a_silent_connection_loses_its_session_and_is_told_so() {
-    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    let (rest, mut socket) = connect_new_tenant().await;
     let session_id = socket.open_session(1_000).await;
     socket.acquire("a", "x").await;
     let revoked = socket.receive().await;
@@ -229,7 +229,7 @@ async fn a_silent_connection_loses_its_session_and_is_told_so() {
 
 #[tokio::test]
 async fn a_connection_that_ends_without_a_close_leaves_the_session_to_its_time() {
-    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    let (rest, mut socket) = connect_new_tenant().await;
     socket.open_session(1_000).await;
     socket.acquire("a", "x").await;
     drop(socket);
@@ -239,7 +239,7 @@ async fn a_connection_that_ends_without_a_close_leaves_the_session_to_its_time()
 
 #[tokio::test]
 async fn all_that_was_said_before_the_client_went_away_is_done() {
-    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    let (rest, mut socket) = connect_new_tenant().await;
     let session_id = socket.open_session(600_000).await;
     for request in 0..50 {
         socket.request_lock(&format!("r{request}"), &format!("l{request}")).await;
@@ -254,7 +254,7 @@ async fn all_that_was_said_before_the_client_went_away_is_done() {
 
 #[tokio::test]
 async fn many_requests_are_answered_in_their_order() {
-    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    let (_, mut socket) = connect_new_tenant().await;
     socket.open_session(60_000).await;
     for request in 0..200 {
         socket.request_lock(&format!("r{request}"), &format!("l{request}")).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{RestClient, SessionSocket, create_tenant, lock_message, server};
+use crate::support::{RestClient, SessionSocket, connect_new_tenant, create_tenant, lock_message, server};
 
 const TTL_MS: u64 = 60_000;
 
@@ -20,7 +20,7 @@ async fn lock_state(rest: &RestClient, name: &str) -> Value {
 
 #[tokio::test]
 async fn the_second_of_two_connections_supersedes_the_first() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let session_id = first.open_session(TTL_MS).await;
     let token = first.acquire("a", "x").await;
     let mut second = SessionSocket::connect(&rest).await;
@@ -36,7 +36,7 @@ async fn the_second_of_two_connections_supersedes_the_first() {
 
 #[tokio::test]
 async fn what_is_not_listed_ends_and_what_is_believed_in_vain_is_revoked() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let session_id = first.open_session(TTL_MS).await;
     let kept = first.acquire("a", "kept").await;
     first.acquire("b", "unlisted").await;
@@ -58,7 +58,7 @@ async fn what_is_not_listed_ends_and_what_is_believed_in_vain_is_revoked() {
 
 #[tokio::test]
 async fn pending_requests_are_taken_up_where_they_stand() {
-    let (rest, mut holder) = SessionSocket::with_new_tenant().await;
+    let (rest, mut holder) = connect_new_tenant().await;
     holder.open_session(TTL_MS).await;
     holder.acquire("h", "x").await;
     let mut first = SessionSocket::connect(&rest).await;
@@ -89,7 +89,7 @@ async fn pending_requests_are_taken_up_where_they_stand() {
 
 #[tokio::test]
 async fn a_session_that_is_gone_cannot_be_resumed_and_another_may_be_opened() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let session_id = first.open_session(TTL_MS).await;
     first.send(json!({"type": "close"})).await;
     assert_eq!(first.receive().await["type"], "session_ended");
@@ -102,7 +102,7 @@ async fn a_session_that_is_gone_cannot_be_resumed_and_another_may_be_opened() {
 
 #[tokio::test]
 async fn a_resume_replaces_the_process_id_and_the_time_to_live() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let session_id = first.open_session(TTL_MS).await;
     let token = first.acquire("a", "x").await;
     drop(first);
@@ -119,7 +119,7 @@ async fn a_resume_replaces_the_process_id_and_the_time_to_live() {
 
 #[tokio::test]
 async fn after_a_resume_lock_info_has_to_come_first() {
-    let (rest, mut first) = SessionSocket::with_new_tenant().await;
+    let (rest, mut first) = connect_new_tenant().await;
     let session_id = first.open_session(TTL_MS).await;
     drop(first);
     let mut second = SessionSocket::connect(&rest).await;
@@ -133,7 +133,7 @@ async fn after_a_resume_lock_info_has_to_come_first() {
 #[tokio::test]
 async fn a_session_with_very_many_holds_is_resumed_with_all_of_them() {
     const HOLDS: usize = 2_500;
-    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    let (rest, mut socket) = connect_new_tenant().await;
     let session_id = socket.open_session(60_000).await;
     let mut held = Vec::new();
     for number in 0..HOLDS {

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use holdfast_api_tests::{Standalone, scratch};
+use holdfast_testkit::{Metrics, Standalone, scratch};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,9 +38,7 @@ fn raise_file_limit(connections: usize) -> bool {
 }
 
 async fn metric(rest: &RestClient, name: &str) -> f64 {
-    let text = rest.call("GET /metrics").await.text;
-    let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
-    line.map_or(0.0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+    Metrics::read(rest.address).await.unwrap().sum(name)
 }
 
 async fn wait_between_bytes() {

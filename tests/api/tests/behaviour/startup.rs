@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_api_tests::{ProgramExit, Standalone, run_to_exit, scratch};
+use holdfast_testkit::{ProgramExit, Standalone, run_to_exit, scratch};
 use serde_json::json;
 
 use crate::support::RestClient;
@@ -201,7 +201,7 @@ async fn bad_flags_are_named() {
 async fn a_process_ends_with_its_parent() {
     let mut server = Standalone::start(&scratch(), &[]);
     let address: SocketAddr = server.address();
-    drop(server.close_stdin());
+    drop(server.take_stdin());
     assert!(server.wait_for_exit(), "it goes on without its parent");
     assert!(TcpListener::bind(address).is_ok(), "its port is free again");
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_api_tests::{Standalone, scratch};
+use holdfast_testkit::{Standalone, scratch};
 use serde_json::{Value, json};
 
 use crate::support::{RestClient, SessionSocket, create_tenant};

@@ -1,17 +1,15 @@
 //! TLS: towards callers, and between the processes of a cluster.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
-use holdfast_api_tests::{BackgroundProcess, Standalone, run_to_exit, scratch};
-use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_proto::v1;
 use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
+use holdfast_testkit::{Program, Secrets, Standalone, free_address, run_dev, run_to_exit, scratch};
 use http_body_util::Empty;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
@@ -40,7 +38,7 @@ impl Certs {
 
     /// New certificates of the same authority.
     fn renew(&self) {
-        let ended = run_dev(&["certs", "--out", self.0.to_str().unwrap()]);
+        let ended = run_dev(&["certs", "--out", self.0.to_str().unwrap()]).unwrap();
         assert!(ended.contains("--tls-cert-file"), "{ended}");
     }
 
@@ -70,13 +68,6 @@ impl Certs {
         let flags = [("cert", "server.pem"), ("key", "server-key.pem"), ("ca", "ca.pem")];
         flags.iter().flat_map(|(flag, file)| [format!("--cluster-tls-{flag}-file"), self.path(file)]).collect()
     }
-}
-
-/// The tool does not take the flag that ends programs with the tests.
-fn run_dev(arguments: &[&str]) -> String {
-    let output = std::process::Command::new(holdfast_api_tests::program("dev")).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 async fn connect(config: &Arc<ClientConfig>, address: &str) -> std::io::Result<TlsStream<TcpStream>> {
@@ -115,10 +106,6 @@ async fn get(config: &Arc<ClientConfig>, address: &str, path: &str, key: &str) -
     }
 }
 
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 fn start_with_tls(certs: &Certs, flags: &[&str]) -> Standalone {
     let (cert, key) = (certs.path("server.pem"), certs.path("server-key.pem"));
     let own = ["--tls-cert-file", cert.as_str(), "--tls-key-file", key.as_str()];
@@ -153,8 +140,8 @@ async fn every_frontend_is_encrypted_and_nothing_else_is_spoken() {
     let request = v1::GetNamespaceRequest { name: "demo".to_owned() };
     assert_eq!(grpc.get_namespace(with_key(request, &key)).await.unwrap().into_inner().name, "demo");
 
-    let plain = RestClient::new(server.address(), &key).try_call("GET /readyz").await;
-    assert!(plain.is_none(), "{plain:?}");
+    let plain = RestClient::new(server.address(), &key).try_send("GET /readyz", &[], Bytes::new()).await;
+    assert!(plain.is_err(), "{plain:?}");
     let stranger = Certs::generate().client_config(false, b"http/1.1");
     assert_eq!(get(&stranger, &address, "/readyz", "").await, 0, "its authority is another");
 }
@@ -168,13 +155,12 @@ async fn the_developers_tool_calls_it_too_when_it_trusts_the_authority() {
     let ca = certs.path("ca.pem");
     // One uses REST alone, the other a WebSocket as well.
     for scenario in ["scenario-fencing", "scenario-session-dies"] {
-        run_dev(&[&[scenario][..], &global, &[ca.as_str()]].concat());
+        run_dev(&[&[scenario][..], &global, &[ca.as_str()]].concat()).unwrap();
     }
     let other = Certs::generate().path("ca.pem");
     let arguments = [&["scenario-fencing"][..], &global, &[other.as_str()]].concat();
-    let output = std::process::Command::new(holdfast_api_tests::program("dev")).args(arguments).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("--ca-file"), "{said}");
+    let said = run_dev(&arguments).unwrap_err();
+    assert!(said.contains("--ca-file"), "{said}");
 }
 
 #[tokio::test]
@@ -228,17 +214,17 @@ async fn files_that_cannot_be_used_are_named() {
     assert!(refused(&key, &key).contains("holds no certificate"));
 }
 
-/// Three nodes that vouch for one another.
+/// Three nodes with certificates of one authority.
 struct TlsCluster {
     folder: PathBuf,
-    nodes: Vec<(String, BackgroundProcess)>,
+    nodes: Vec<(String, Program)>,
 }
 
 impl TlsCluster {
     fn start(certs: &Certs) -> Self {
         let folder = scratch();
-        Secrets::load_or_create(&folder).unwrap();
-        let addresses: Vec<String> = (0..3).map(|_| free_address()).collect();
+        Secrets::create(&folder);
+        let addresses: Vec<String> = (0..3).map(|_| free_address().to_string()).collect();
         let named = addresses.iter().enumerate().map(|(at, address)| (format!("nd_{}", at + 1), address.clone()));
         let config = ClusterConfig::generate(named.collect(), 2, 3).unwrap();
         fs::write(folder.join("cluster_config.json"), config.to_json()).unwrap();
@@ -257,23 +243,24 @@ impl TlsCluster {
         self.folder.join(name).to_str().unwrap().to_owned()
     }
 
-    fn start_program(&self, program: &str, flags: impl Iterator<Item = String>) -> BackgroundProcess {
+    fn start_program(&self, executable: &str, flags: impl Iterator<Item = String>) -> Program {
         let files = [
             ("--cluster-config", "cluster_config.json"),
             ("--cluster-secret-file", "cluster.secret"),
             ("--operator-token-file", "operator.token"),
         ];
         let common = files.iter().flat_map(|(flag, file)| [(*flag).to_owned(), self.path(file)]);
-        let arguments: Vec<String> = common.chain(flags).collect();
-        BackgroundProcess::start(program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        let mut program = Program::new(executable, executable, common.chain(flags).collect(), &scratch());
+        program.start();
+        program
     }
 
-    fn start_gateway(&self, flags: Vec<String>) -> (RestClient, BackgroundProcess) {
+    fn start_gateway(&self, flags: Vec<String>) -> (RestClient, Program) {
         let address = free_address();
-        let listen = ["--listen".to_owned(), address.clone()];
+        let listen = ["--listen".to_owned(), address.to_string()];
         let gateway = self.start_program("holdfast-gateway", listen.into_iter().chain(flags));
         let operator = fs::read_to_string(Path::new(&self.path("operator.token"))).unwrap();
-        (RestClient::new(address.parse().unwrap(), operator.trim()), gateway)
+        (RestClient::new(address, operator.trim()), gateway)
     }
 }
 
@@ -321,7 +308,8 @@ async fn the_processes_of_a_cluster_vouch_for_one_another() {
         let address = operator.address.to_string();
         wait_until("the gateway listens", async || is_listening(&address).await).await;
         let refused = operator.call("GET /v1/accounts").await.expect_error("UNAVAILABLE");
-        assert!(refused["detail"].is_string() && gateway.is_running(), "{}", gateway.output());
+        assert!(refused["detail"].is_string(), "{refused}");
+        gateway.assert_running();
         assert_eq!(operator.call("GET /readyz").await.status, 503);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use holdfast_api_tests::program;
+use holdfast_testkit::executable;
 use serde_json::{Value, json};
 
 use crate::support::{Tenant, create_tenant, operator_client, server};
@@ -80,7 +80,7 @@ async fn the_usage_of_all_accounts_can_be_exported() {
     own.create_namespace("ns").await;
     acquire_lock(&own, "ns", "l", json!({"process_id": "p", "ttl_ms": 60_000})).await;
     let export = |flags: &[&str]| {
-        let mut command = Command::new(program("holdfast-admin"));
+        let mut command = Command::new(executable("holdfast-admin"));
         command.env_clear().args(["usage", "--output", "json", "--url", &format!("http://{}", server().address())]);
         let output = command.args(flags).env("HOLDFAST_OPERATOR_TOKEN", server().secret("operator.token")).output();
         let output = output.unwrap();

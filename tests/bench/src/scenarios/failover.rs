@@ -8,10 +8,11 @@ use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::{Client, LockName, Mode, Target};
-use crate::cluster::{Cluster, NAMESPACES_PER_SHARD, NODES, Setup, Tenant};
+use crate::cluster::{self, NAMESPACES_PER_SHARD, NODES, Tenant};
 use crate::load::Recorder;
 use crate::report::Quantiles;
 use crate::systems::System;
+use holdfast_testkit::{Cluster, Setup};
 
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -36,27 +37,27 @@ pub struct Failover {
 /// # Errors
 /// When the cluster does not come back.
 pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
-    let mut cluster = Cluster::start(setup).await?;
-    let tenant = cluster.create_tenant(setup.shards as usize * NAMESPACES_PER_SHARD).await?;
+    let mut cluster = Cluster::start(setup.clone()).await;
+    let tenant = cluster::create_tenant(&cluster, setup.shards as usize * NAMESPACES_PER_SHARD).await?;
     let probes = probes(&cluster, &tenant);
     let recorder = Recorder::default();
     for _ in 0..kills {
-        let leaders = cluster.wait_leaders().await?;
+        let leaders = cluster::wait_leaders(&cluster).await?;
         let led = |node: usize| probes.iter().filter(|(shard, _)| leaders.get(*shard) == Some(&node)).count();
         let victim = (0..NODES).max_by_key(|node| led(*node)).context("there are nodes")?;
         let locks = probes.iter().filter(|(shard, _)| leaders.get(*shard) == Some(&victim)).map(|(_, lock)| lock);
         let locks: Vec<&LockName> = locks.collect();
         let mut clients =
             System::connect_holdfast(&cluster, &tenant, Target::Grpc, locks.len(), &tenant.namespaces).await?;
-        // Connections and caches are warm, as they are for whoever was at work.
+        // Connections and caches are warm, as those of working clients are.
         try_join_all(clients.iter_mut().zip(&locks).map(|(client, lock)| pair(client, lock))).await?;
         let killed = Instant::now();
-        cluster.node(victim).kill().await?;
+        cluster.nodes[victim].kill().await;
         let waits = clients.iter_mut().zip(&locks).map(|(client, lock)| time_to_grant(client, lock, killed, &recorder));
         let last = try_join_all(waits).await?.into_iter().max().unwrap_or_default();
         recorder.record(&[("node", last)]);
-        cluster.node(victim).start()?;
-        cluster.wait_ready().await?;
+        cluster.nodes[victim].start();
+        cluster.wait_ready().await;
     }
     let recorded = recorder.take();
     let phase = |name| recorded.phases.get(name).context("a node that led a shard was killed");
@@ -72,7 +73,10 @@ pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
 /// A lock in every shard that has a namespace, by shard id.
 fn probes(cluster: &Cluster, tenant: &Tenant) -> BTreeMap<String, LockName> {
     let probe = |namespace: String| LockName::flat(&namespace, "probe".to_owned());
-    cluster.namespace_per_shard(tenant).into_iter().map(|(shard, namespace)| (shard, probe(namespace))).collect()
+    cluster::namespace_per_shard(cluster, tenant)
+        .into_iter()
+        .map(|(shard, namespace)| (shard, probe(namespace)))
+        .collect()
 }
 
 async fn pair(client: &mut Client, lock: &LockName) -> Result<()> {

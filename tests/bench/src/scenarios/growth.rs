@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::holds::acquire_all;
 use super::wait_for;
 use crate::clients::Target;
-use crate::cluster::{Cluster, NAMESPACES_PER_SHARD, Setup, Tenant};
+use crate::cluster::{self, NAMESPACES_PER_SHARD, Tenant};
 use crate::load::{self, LoadShape, Window};
 use crate::measure::Sample;
 use crate::report::{Measurement, Quantiles};
 use crate::systems::System;
 use crate::workloads::{Kind, Worker};
+use holdfast_testkit::{Cluster, Setup};
 
 /// Shards that are busy.
 const SHARDS: [u32; 5] = [1, 2, 4, 8, 16];
@@ -67,9 +68,9 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
         let busy = usize::try_from(count)?;
         let setup = Setup { shards: count, ..setup.clone() };
         for (steps, clients) in [(&mut shards, CLIENTS_PER_SHARD * busy), (&mut spread, SPREAD_CLIENTS)] {
-            let cluster = Cluster::start(&setup).await?;
-            let tenant = cluster.create_tenant(NAMESPACES_PER_SHARD * busy).await?;
-            let namespaces: Vec<String> = cluster.namespace_per_shard(&tenant).into_values().collect();
+            let cluster = Cluster::start(setup.clone()).await;
+            let tenant = cluster::create_tenant(&cluster, NAMESPACES_PER_SHARD * busy).await?;
+            let namespaces: Vec<String> = cluster::namespace_per_shard(&cluster, &tenant).into_values().collect();
             ensure!(namespaces.len() == busy, "of {count} shards {} have a namespace", namespaces.len());
             let (step, _) = measure_pairs((cluster, tenant), &namespaces, busy, clients, length).await?;
             let Step { rate, server_cpu_us, .. } = step;
@@ -77,8 +78,8 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
             steps.push(step);
         }
     }
-    let cluster = Cluster::start(setup).await?;
-    let tenant = cluster.create_tenant(NAMESPACES).await?;
+    let cluster = Cluster::start(setup.clone()).await;
+    let tenant = cluster::create_tenant(&cluster, NAMESPACES).await?;
     let namespaces = tenant.namespaces.clone();
     let (mut own, mut held, mut holds) = ((cluster, tenant), 0, Vec::new());
     let sizes = std::iter::successors(Some(MIN_HOLDS), |size| size.checked_mul(10));
@@ -97,7 +98,7 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
 /// Waits until the servers take hardly more than they do when nobody calls: many locks at once leave snapshots and
 /// compactions behind that would be counted as the cost of a pair.
 async fn wait_idle(cluster: &Cluster) -> Result<()> {
-    let (begun, pids) = (Instant::now(), cluster.pids());
+    let (begun, pids) = (Instant::now(), cluster::pids(cluster));
     loop {
         let before = Sample::take(&pids)?;
         wait_for(SAMPLE_INTERVAL).await;

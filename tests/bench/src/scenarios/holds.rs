@@ -11,16 +11,17 @@ use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::{Client, LockName, Mode, Target};
-use crate::cluster::{Cluster, NODES, Setup, Tenant};
+use crate::cluster::{self, NODES, Tenant};
 use crate::load::{self, LoadShape, Recorder, Window};
 use crate::measure::{folder_bytes, rss_bytes};
 use crate::report::Quantiles;
 use crate::systems::System;
 use crate::workloads::{Kind, Worker};
+use holdfast_testkit::{Cluster, Setup};
 
 const CLIENTS: usize = 256;
 const NAMESPACES: usize = 64;
-/// Before the memory is looked at for the first time, so that what any load takes is not charged to the holds.
+/// Before the memory is measured for the first time, so that the memory of any load is not charged to the holds.
 const WARM_UP: Window = Window { warm_up: Duration::from_millis(100), measured: Duration::from_secs(2) };
 
 /// What came of it. Bytes are of one node, as a mean over the nodes.
@@ -55,26 +56,26 @@ pub struct Holds {
 /// # Errors
 /// When the cluster fails, or refuses a lock.
 pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
-    let cluster = Cluster::start(setup).await?;
-    let tenant = cluster.create_tenant(NAMESPACES).await?;
+    let cluster = Cluster::start(setup.clone()).await;
+    let tenant = cluster::create_tenant(&cluster, NAMESPACES).await?;
     let namespaces = tenant.namespaces.clone();
     let system = System::Holdfast(Box::new(cluster), tenant);
     let workers = Worker::prepare(&system, Target::Grpc, Kind::Pairs, CLIENTS, &namespaces).await?;
     load::run(&system, workers, LoadShape::Closed, WARM_UP).await?;
     let System::Holdfast(mut cluster, tenant) = system else { anyhow::bail!("the system is this service") };
-    cluster.wait_leaders().await?;
-    let before = mean_rss(&cluster.pids())?;
+    cluster::wait_leaders(&cluster).await?;
+    let before = mean_rss(&cluster::pids(&cluster))?;
 
     let begun = Instant::now();
     let recorder = acquire_all(&cluster, &tenant, 0..count).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    cluster.wait_leaders().await?;
-    let after = mean_rss(&cluster.pids())?;
-    let data = (0..NODES).map(|node| folder_bytes(&cluster.node_dir(node))).sum::<Result<f64>>()? / NODES as f64;
+    cluster::wait_leaders(&cluster).await?;
+    let after = mean_rss(&cluster::pids(&cluster))?;
+    let data = (0..NODES).map(|node| folder_bytes(&cluster.data_dir(node))).sum::<Result<f64>>()? / NODES as f64;
     let restart_after_kill_seconds = restart(&mut cluster, 0, true).await?;
     let restart_after_stop_seconds = restart(&mut cluster, 1, false).await?;
     // Last, since snapshots make a start shorter.
-    let (snapshots, snapshot_bytes) = cluster.back_up().await?;
+    let (snapshots, snapshot_bytes) = cluster::back_up(&cluster).await?;
     let recorded = recorder.take();
     let acquire = recorded.phases.get("acquire").context("locks were taken")?;
     Ok(Holds {
@@ -127,17 +128,17 @@ async fn run_acquires(
 }
 
 async fn restart(cluster: &mut Cluster, node: usize, kills: bool) -> Result<f64> {
-    let process = cluster.node(node);
+    let process = &mut cluster.nodes[node];
     if kills {
-        process.kill().await?
+        process.kill().await;
     } else {
-        process.stop().await?
+        process.stop().await;
     }
     let begun = Instant::now();
-    process.start()?;
-    cluster.wait_one_ready(node).await?;
+    process.start();
+    process.wait_ready().await;
     let seconds = begun.elapsed().as_secs_f64();
-    cluster.wait_leaders().await?;
+    cluster::wait_leaders(cluster).await?;
     Ok(seconds)
 }
 

@@ -1,4 +1,4 @@
-//! Servers that nobody calls: what it costs to be there.
+//! Servers without calls: the cost of an idle cluster.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::holds::{mean_rss, mib};
 use super::wait_for;
-use crate::cluster::{Cluster, NODES, Setup};
+use crate::cluster::{self, NODES};
 use crate::measure::Sample;
 use crate::systems::Etcd;
+use holdfast_testkit::{Cluster, Setup};
 
-/// How long they are left alone before they are looked at, and while.
+/// How long they are idle before and during the measurement.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(20);
 
@@ -36,9 +37,9 @@ pub struct Idle {
 /// # Errors
 /// When the cluster fails.
 pub async fn idle(setup: &Setup) -> Result<Idle> {
-    let cluster = Cluster::start(setup).await?;
-    cluster.wait_leaders().await?;
-    let pids = cluster.pids();
+    let cluster = Cluster::start(setup.clone()).await;
+    cluster::wait_leaders(&cluster).await?;
+    let pids = cluster::pids(&cluster);
     let groups = cluster.map.replicas_of_node(&pids[0].0).len();
     measure_idle("Holdfast", groups, &pids).await
 }
@@ -52,7 +53,7 @@ pub async fn idle_etcd(data_dir: &Path) -> Result<Idle> {
     measure_idle("etcd", 1, &etcd.pids()).await
 }
 
-/// Looks at processes, the nodes first.
+/// Measures processes, the nodes first.
 async fn measure_idle(system: &str, groups: usize, pids: &[(String, i32)]) -> Result<Idle> {
     wait_for(SETTLE_TIME).await;
     let (began, before) = (Instant::now(), Sample::take(pids)?);

@@ -14,10 +14,11 @@ use tokio::task::JoinSet;
 
 use super::wait_for;
 use crate::clients::{Client, LockName, Mode, Target};
-use crate::cluster::{Cluster, Setup, Tenant};
+use crate::cluster::{self, Tenant};
 use crate::load::{Recorded, Recorder};
 use crate::report::Quantiles;
 use crate::systems::System;
+use holdfast_testkit::{Cluster, Setup};
 
 /// The quiet tenant's clients, and the pairs a second of each.
 const QUIET_CLIENTS: usize = 4;
@@ -36,7 +37,7 @@ pub struct LoadLevel {
     pub rate: u32,
     /// Clients that wait for one lock.
     pub waiting: usize,
-    /// Event streams that nobody reads.
+    /// Event streams that are not read.
     pub slow_readers: usize,
 }
 
@@ -47,7 +48,7 @@ pub struct NoisyNeighbour {
     pub limit: u32,
     /// How many of its clients wait for one lock.
     pub waiting: usize,
-    /// Its event streams that nobody reads.
+    /// Its event streams that are not read.
     pub slow_readers: usize,
     /// Latency of a pair of the quiet tenant, alone.
     pub alone: Quantiles,
@@ -78,14 +79,14 @@ pub async fn noisy_neighbour(
     length: Duration,
     rounds: usize,
 ) -> Result<NoisyNeighbour> {
-    let cluster = Cluster::start(setup).await?;
-    let quiet = cluster.create_tenant_with_email("quiet@example.com", 4).await?;
-    let loud = cluster.create_tenant_with_email("loud@example.com", 16).await?;
+    let cluster = Cluster::start(setup.clone()).await;
+    let quiet = cluster::create_tenant_with_email(&cluster, "quiet@example.com", 4).await?;
+    let loud = cluster::create_tenant_with_email(&cluster, "loud@example.com", 16).await?;
     let limit = match loudness.rate {
         0 => half_capacity(&cluster, &loud).await?,
         rate => rate,
     };
-    cluster.update_limits(&loud, json!({"max_requests_per_second": limit})).await?;
+    cluster::update_limits(&cluster, &loud, json!({"max_requests_per_second": limit})).await?;
     let (alone, beside) = (Recorder::default(), Recorder::default());
     let counts = Arc::new(Counts::default());
     let mut loud_seconds = 0.0;
@@ -213,7 +214,7 @@ async fn run_waiter(mut client: Client, lock: LockName, counts: Arc<Counts>) {
 }
 
 async fn open_unread_stream(cluster: &Cluster, tenant: &Tenant, namespace: &str) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(cluster.gateway()).await?;
+    let mut stream = TcpStream::connect(cluster::gateway(cluster)).await?;
     let head = format!(
         "GET /v1/namespaces/{namespace}/events HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {}\r\n\r\n",
         tenant.key

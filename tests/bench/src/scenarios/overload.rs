@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::wait_for;
 use crate::clients::{Client, LockName, Mode, Target};
-use crate::cluster::{Cluster, Setup, Tenant};
+use crate::cluster::{self, Tenant};
 use crate::systems::System;
+use holdfast_testkit::{Cluster, Setup};
 
 /// How many times as many clients.
 const OVERLOAD_FACTOR: usize = 10;
@@ -21,9 +22,9 @@ const CLIENT_COUNTS: [usize; 4] = [16, 64, 128, 256];
 /// Over how many accounts they are spread: no one's rate is what limits them.
 const ACCOUNTS: usize = 4;
 const NAMESPACES: usize = 16;
-/// A pair that takes longer is of no use to whoever asked.
+/// A pair that takes longer is useless to its client.
 const MAX_USEFUL_LATENCY: Duration = Duration::from_secs(1);
-/// What a refusal tells clients to wait.
+/// How long a rejection asks clients to wait.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_secs(2);
 
@@ -62,10 +63,12 @@ struct Counts {
 /// # Errors
 /// When the cluster fails.
 pub async fn overload(setup: &Setup, length: Duration) -> Result<Overload> {
-    let cluster = Cluster::start(setup).await?;
+    let cluster = Cluster::start(setup.clone()).await;
     let mut tenants = Vec::new();
     for number in 0..ACCOUNTS {
-        tenants.push(cluster.create_tenant_with_email(&format!("crowd-{number}@example.com"), NAMESPACES).await?);
+        tenants.push(
+            cluster::create_tenant_with_email(&cluster, &format!("crowd-{number}@example.com"), NAMESPACES).await?,
+        );
     }
     let mut best: Option<(usize, f64)> = None;
     for clients in CLIENT_COUNTS {

@@ -1,4 +1,4 @@
-//! Watch fan-out: many watchers of one namespace, and how long until the last of them has heard of a change.
+//! Watch fan-out: many watchers of one namespace, and the time until the last of them has received a change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clients::{CLIENTS_PER_CONNECTION, Client, GrpcConnection, LockName, Mode, Target};
-use crate::cluster::{Cluster, Setup, Tenant};
+use crate::cluster::{self, Tenant};
 use crate::load::Recorder;
 use crate::measure::Sample;
 use crate::report::Quantiles;
 use crate::systems::System;
+use holdfast_testkit::{Cluster, Setup};
 
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Changes before it is measured.
@@ -26,17 +27,17 @@ const WARM_UP: u64 = 10;
 pub struct Watchers {
     /// How many watch.
     pub watchers: usize,
-    /// How many changes they were told of.
+    /// How many changes they received.
     pub events: u64,
-    /// From the call that makes a change until the last watcher has heard of it.
+    /// From the call that makes a change until the last watcher has received it.
     pub all_heard: Quantiles,
-    /// Events delivered a second, each change made when the one before had been heard by all.
+    /// Events delivered a second; each change is made when all have received the one before.
     pub delivered_per_second: f64,
     /// CPU time of all servers for one event delivered to one watcher, in microseconds.
     pub server_cpu_us: f64,
 }
 
-/// How many events all watchers together have heard, and whether one of them was cut off.
+/// How many events all watchers together have received, and whether one of them was cut off.
 struct Listeners {
     received: AtomicU64,
     changed: watch::Sender<Option<String>>,
@@ -45,10 +46,10 @@ struct Listeners {
 /// Starts a cluster and lets so many watch it.
 ///
 /// # Errors
-/// When a watcher is cut off, or does not hear of a change.
+/// If a watcher is cut off, or does not receive a change.
 pub async fn watchers(setup: &Setup, watchers: usize, length: Duration) -> Result<Watchers> {
-    let cluster = Cluster::start(setup).await?;
-    let tenant = cluster.create_tenant(1).await?;
+    let cluster = Cluster::start(setup.clone()).await;
+    let tenant = cluster::create_tenant(&cluster, 1).await?;
     let ears = Arc::new(Listeners { received: AtomicU64::new(0), changed: watch::Sender::new(None) });
     let mut tasks = open_watches(&cluster, &tenant, watchers, &ears).await?;
     let mut clients = System::connect_holdfast(&cluster, &tenant, Target::Grpc, 1, &tenant.namespaces).await?;
@@ -60,12 +61,12 @@ pub async fn watchers(setup: &Setup, watchers: usize, length: Duration) -> Resul
         pair(client, &lock, &ears, &mut events, per_event, &recorder).await?;
     }
     recorder.clear();
-    let (before, first, begun) = (Sample::take(&cluster.pids())?, events, Instant::now());
+    let (before, first, begun) = (Sample::take(&cluster::pids(&cluster))?, events, Instant::now());
     while begun.elapsed() < length {
         pair(client, &lock, &ears, &mut events, per_event, &recorder).await?;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let used: f64 = Sample::take(&cluster.pids())?.since(&before).cpu_seconds.values().sum();
+    let used: f64 = Sample::take(&cluster::pids(&cluster))?.since(&before).cpu_seconds.values().sum();
     tasks.abort_all();
     let recorded = recorder.take();
     let delivered = ((events - first) * per_event) as f64;
@@ -86,7 +87,7 @@ async fn open_watches(
 ) -> Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for first in (0..watchers).step_by(CLIENTS_PER_CONNECTION) {
-        let connection = GrpcConnection::connect(cluster.gateway(), &tenant.key).await?;
+        let connection = GrpcConnection::connect(cluster::gateway(cluster), &tenant.key).await?;
         let count = CLIENTS_PER_CONNECTION.min(watchers - first);
         let streams = (0..count).map(|_| connection.watch(&tenant.namespaces[0]));
         for mut stream in try_join_all(streams).await? {

@@ -4,23 +4,22 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use futures::future::try_join_all;
-use tempfile::TempDir;
+use holdfast_testkit::{Metrics, Program, Scratch, free_address};
 
 use crate::clients::EtcdConnection;
-use crate::cluster::{NODES, Process, find_installed, free_address, temp_dir};
-use crate::measure::{Storage, counter_in};
+use crate::cluster::{NODES, find_installed, pids_of};
+use crate::measure::Storage;
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// etcd with its usual settings. All processes end with it.
 pub struct Etcd {
-    processes: Vec<Process>,
+    processes: Vec<Program>,
     clients: Vec<SocketAddr>,
-    http: reqwest::Client,
     // After the processes: their data goes when they are gone.
-    _dir: TempDir,
+    _dir: Scratch,
 }
 
 impl Etcd {
@@ -30,9 +29,9 @@ impl Etcd {
     /// When it is not installed, or does not become ready.
     pub async fn start(data_dir: &Path) -> Result<Self> {
         let program = find_installed("etcd", "etcd-server")?;
-        let dir = temp_dir(data_dir, "etcd")?;
-        let clients = (0..NODES).map(|_| free_address()).collect::<Result<Vec<_>>>()?;
-        let peers = (0..NODES).map(|_| free_address()).collect::<Result<Vec<_>>>()?;
+        let dir = Scratch::new_in(data_dir);
+        let clients = (0..NODES).map(|_| free_address()).collect::<Vec<_>>();
+        let peers = (0..NODES).map(|_| free_address()).collect::<Vec<_>>();
         let named = |at: usize| format!("etcd-{}", at + 1);
         let all: Vec<String> = peers.iter().enumerate().map(|(at, p)| format!("{}=http://{p}", named(at))).collect();
         let mut processes = Vec::new();
@@ -51,13 +50,12 @@ impl Etcd {
                 ("--initial-cluster-state", "new".to_owned()),
             ];
             let arguments = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-            processes.push(Process::new_external(&named(at), &program, arguments, dir.path())?);
+            processes.push(Program::of_machine(&named(at), &program, arguments, dir.path()));
         }
         for process in &mut processes {
-            process.start()?;
+            process.start();
         }
-        let http = reqwest::Client::new();
-        let mut etcd = Self { processes, clients, http, _dir: dir };
+        let mut etcd = Self { processes, clients, _dir: dir };
         etcd.wait_ready().await?;
         Ok(etcd)
     }
@@ -65,7 +63,7 @@ impl Etcd {
     async fn wait_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
-            self.processes.iter_mut().try_for_each(Process::check_running)?;
+            self.processes.iter_mut().for_each(Program::assert_running);
             let probe = async { self.connect()?.put("ready").await };
             match tokio::time::timeout(Duration::from_secs(2), probe).await {
                 Ok(Ok(_)) => return Ok(()),
@@ -83,17 +81,14 @@ impl Etcd {
     }
 
     pub(crate) fn pids(&self) -> Vec<(String, i32)> {
-        self.processes.iter().filter_map(|process| Some((process.name().to_owned(), process.pid()?))).collect()
+        pids_of(&self.processes)
     }
 
     pub(crate) async fn storage(&self) -> Result<Storage> {
-        let texts = try_join_all(self.clients.iter().map(|address| async move {
-            let answer = self.http.get(format!("http://{address}/metrics")).timeout(Duration::from_secs(5)).send();
-            answer.await?.text().await
-        }));
+        let nodes = try_join_all(self.clients.iter().map(|address| Metrics::read(*address))).await;
+        let nodes = nodes.map_err(|error| anyhow!(error))?;
         let names = ["etcd_disk_wal_fsync_duration_seconds_count", "etcd_disk_backend_commit_duration_seconds_count"];
-        let texts = texts.await?;
-        let syncs = texts.iter().flat_map(|text| names.iter().map(move |name| counter_in(text, name))).sum();
+        let syncs = nodes.iter().flat_map(|metrics| names.iter().map(|name| metrics.sum(name))).sum();
         Ok(Storage { syncs: Some(syncs), bytes: None })
     }
 }

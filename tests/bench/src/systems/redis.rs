@@ -4,19 +4,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use tempfile::TempDir;
+use holdfast_testkit::{Program, Scratch, free_address};
 
 use crate::clients::RedisClient;
-use crate::cluster::{Process, find_installed, free_address, temp_dir};
+use crate::cluster::{find_installed, pids_of};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// One Redis with `appendfsync always`. The process ends with it.
 pub struct Redis {
-    process: Process,
+    process: Program,
     client: redis::Client,
     // After the process: its data goes when it is gone.
-    _dir: TempDir,
+    _dir: Scratch,
 }
 
 impl Redis {
@@ -26,8 +26,8 @@ impl Redis {
     /// When it is not installed, or does not become ready.
     pub async fn start(data_dir: &Path) -> Result<Self> {
         let program = find_installed("redis-server", "redis-server")?;
-        let dir = temp_dir(data_dir, "redis")?;
-        let address = free_address()?;
+        let dir = Scratch::new_in(data_dir);
+        let address = free_address();
         let flags = [
             ("--bind", "127.0.0.1".to_owned()),
             ("--port", address.port().to_string()),
@@ -37,8 +37,8 @@ impl Redis {
             ("--save", String::new()),
         ];
         let arguments = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-        let mut process = Process::new_external("redis", &program, arguments, dir.path())?;
-        process.start()?;
+        let mut process = Program::of_machine("redis", &program, arguments, dir.path());
+        process.start();
         let client = redis::Client::open(format!("redis://{address}/"))?;
         let mut redis = Self { process, client, _dir: dir };
         redis.wait_ready().await?;
@@ -48,7 +48,7 @@ impl Redis {
     async fn wait_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         while let Err(error) = self.connect("ready".to_owned()).await {
-            self.process.check_running()?;
+            self.process.assert_running();
             if Instant::now() > deadline {
                 bail!("Redis is not ready: {error:#}");
             }
@@ -62,6 +62,6 @@ impl Redis {
     }
 
     pub(crate) fn pids(&self) -> Vec<(String, i32)> {
-        self.process.pid().map(|pid| (self.process.name().to_owned(), pid)).into_iter().collect()
+        pids_of([&self.process])
     }
 }

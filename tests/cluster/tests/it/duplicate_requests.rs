@@ -1,12 +1,13 @@
 //! Copies of calls that arrive late change nothing.
 
 use holdfast_cluster_tests::history::{Call, Hold, View};
-use holdfast_cluster_tests::{Cluster, Setup, Tenant};
+use holdfast_cluster_tests::{call_lock, get_lock};
 use holdfast_core::{
     Acquire, AcquireOutcome, Claim, Command, LocksCommand, Mode, NamespaceRef, Owner, Path, Reply, Response, Wait,
     codec,
 };
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_testkit::{Cluster, Setup, Tenant};
 
 const TTL_MS: u64 = 3_600_000;
 
@@ -23,7 +24,7 @@ async fn a_late_release_or_extension_with_the_token_of_a_gone_hold_changes_nothi
     let cluster = Cluster::start(Setup::default()).await;
     let tenant = cluster.create_tenant("late", &["orders"]).await;
     let api = cluster.rest_client(0, &tenant.key);
-    let call = async |owner, call| api.call("orders", "one", owner, call).await.expect("the service is up");
+    let call = async |owner, call| call_lock(&api, "orders", "one", owner, call).await.expect("the service is up");
 
     let first = api.acquire("orders", "one", "p").await.unwrap();
     assert!(call("p", Call::Release { token: Some(first) }).await.success);
@@ -89,7 +90,7 @@ async fn a_command_addressed_to_an_old_term_is_not_executed() {
         let outcome = cluster.node_client(node).command(replica, term, &command).await.unwrap();
         assert!(matches!(outcome, Outcome::NotLeader(_)), "replica {replica} in term {term}: {outcome:?}");
     }
-    assert_eq!(api.get("orders", "one").await.unwrap().holds, []);
+    assert_eq!(get_lock(&api, "orders", "one").await.unwrap().holds, []);
 
     // The very same command is carried out where it is addressed rightly.
     let (node, replica, term) = cluster.wait_leader(&shard).await;
@@ -100,7 +101,7 @@ async fn a_command_addressed_to_an_old_term_is_not_executed() {
         matches!(reply.outcome, Ok(Response::Acquired { outcome: AcquireOutcome::Granted { .. }, .. })),
         "{reply:?}"
     );
-    assert_eq!(api.get("orders", "one").await.unwrap().holds.len(), 1);
+    assert_eq!(get_lock(&api, "orders", "one").await.unwrap().holds.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,6 +119,6 @@ async fn an_earlier_connection_of_a_caller_is_refused_after_a_later_one() {
     assert!(matches!(as_caller(2, "two").await, Ok(Outcome::Reply(_))));
     let refused = as_caller(1, "one").await.expect_err("a later connection was there");
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused}");
-    assert_eq!(api.get("orders", "one").await.unwrap().holds, []);
-    assert_eq!(api.get("orders", "two").await.unwrap().holds.len(), 1);
+    assert_eq!(get_lock(&api, "orders", "one").await.unwrap().holds, []);
+    assert_eq!(get_lock(&api, "orders", "two").await.unwrap().holds.len(), 1);
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use holdfast_cluster::{Application, shard_key};
-use holdfast_cluster_tests::{Cluster, DurationStats, Setup};
+use holdfast_cluster_tests::{DurationStats, start_router};
 use holdfast_core::{
     Acquire, AcquireOutcome, Claim, Command, LocksCommand, Metadata, Mode, NamespaceRef, Owner, Path, Release,
     ReleaseTarget, Response, Wait,
 };
 use holdfast_routing::{RetryPolicy, Router};
+use holdfast_testkit::{Cluster, Setup};
 use tokio::time::Instant;
 
 const NAMESPACE: &str = "orders";
@@ -36,7 +37,7 @@ impl Queue {
         routed.expect("the shard answers").reply.outcome.expect("nothing is refused")
     }
 
-    /// Joins the queue as a caller that nobody is attached to.
+    /// Joins the queue without a client that waits.
     async fn enqueue(&self, at: usize) -> AcquireOutcome {
         let acquire = Acquire {
             namespace: self.namespace.clone(),
@@ -101,7 +102,7 @@ async fn a_lock_is_handed_on_however_many_wait_for_it() {
     let tenant = cluster.create_tenant("long-queue", &[NAMESPACE]).await;
     let namespace = cluster.namespace_ref(&tenant, NAMESPACE).await;
     let key = shard_key(Application::Locks, tenant.account.0, NAMESPACE);
-    let router = cluster.router("long queue");
+    let router = start_router(&cluster, "long queue");
     let queue = |lock| Queue { router: router.clone(), key, namespace: namespace.clone(), lock };
     let few = queue("few").measure_hand_offs(SHORT_QUEUE).await;
     // The namespace may have as many waiting requests as one lock, so the few count too.

@@ -1,5 +1,6 @@
 //! A hundred thousand sessions alive at once, and a leader killed under them.
 
+use holdfast_cluster_tests::start_router;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,23 +8,23 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use holdfast_cluster::{Application, shard_key};
-use holdfast_cluster_tests::{Cluster, Setup, Tenant, eventually_within, wait_before_retry};
 use holdfast_core::{
     Command, CommandError, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, RequestId, Response,
 };
 use holdfast_routing::{RetryPolicy, Router};
+use holdfast_testkit::{Cluster, Setup, Tenant, eventually_within, wait_before_retry};
 use tokio::time::Instant;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const KEPT_ALIVE: usize = 100_000;
 const WITHOUT_KEEP_ALIVE: usize = 1_000;
 const TTL: Duration = Duration::from_secs(30);
-/// How often each session shows a sign of life.
+/// How often each session sends a keep-alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(8);
 /// Callers at once.
 const CONCURRENT_CALLERS: usize = 512;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the load goes on after the kill: past the time to live, started anew by the new leaders.
+/// How long the load continues after the kill: longer than the TTL, which new leaders restart.
 const LOAD_AFTER_KILL: Duration = Duration::from_secs(40);
 
 struct Sessions {
@@ -58,7 +59,7 @@ impl Sessions {
         assert!(matches!(outcome, Ok(Response::SessionOpened { .. })), "session {at}: {outcome:?}");
     }
 
-    /// Whether the session is there; `None` when nobody could say.
+    /// Whether the session exists; `None` without an answer.
     async fn keep_alive(&self, at: usize) -> Option<bool> {
         let (key, namespace, session_id) = self.key_of_session(at);
         let query = Query::KeepAlive { namespace, session_id, epoch: None };
@@ -108,7 +109,7 @@ async fn a_hundred_thousand_sessions_outlive_their_leader_and_the_silent_do_not(
     for namespace in NAMESPACES {
         namespaces.push(cluster.namespace_ref(&tenant, namespace).await);
     }
-    let router = cluster.router("many sessions");
+    let router = start_router(&cluster, "many sessions");
     let sessions = Arc::new(Sessions { router, tenant: tenant.clone(), namespaces });
     let began = Instant::now();
     stream::iter(0..KEPT_ALIVE + WITHOUT_KEEP_ALIVE)

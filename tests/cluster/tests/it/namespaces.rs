@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use holdfast_cluster_tests::{
-    CallError, CallOutcome, Cluster, DurationStats, RestClient, Setup, eventually, eventually_within, wait_before_retry,
+use holdfast_cluster_tests::{DurationStats, get_lock};
+use holdfast_testkit::{
+    CallError, CallOutcome, Cluster, RestClient, Setup, eventually, eventually_within, wait_before_retry,
 };
 
 const LOCKS: [&str; 3] = ["one", "two", "three"];
@@ -45,7 +46,7 @@ impl Worker {
 
         for lock in LOCKS {
             let other = self.other_api.clone();
-            let view = self.call_until_answered("look", async |_, _| other.get(&name, lock).await).await;
+            let view = self.call_until_answered("look", async |_, _| get_lock(&other, &name, lock).await).await;
             assert!(view.holds.is_empty(), "life {life} of {name} began with {view:?}");
         }
         let owner = format!("life-{life}");
@@ -56,14 +57,15 @@ impl Worker {
             self.highest_token = token;
         }
         // A repeat of a deletion that may have been done finds nothing any more, which is as good.
-        let delete = async |api: RestClient, maybe_done: bool| match api.delete_namespace(&name).await {
+        let delete = async |api: RestClient, maybe_done: bool| match api.delete(&format!("/v1/namespaces/{name}")).await
+        {
             Err(error) if maybe_done && error.code == "NAMESPACE_NOT_FOUND" => Ok(()),
             result => result,
         };
         self.call_until_answered("delete", delete).await;
         for api in [self.api.clone(), self.other_api.clone()] {
             let error = loop {
-                match api.get(&name, LOCKS[0]).await {
+                match get_lock(&api, &name, LOCKS[0]).await {
                     Ok(view) => panic!("{name} is deleted, and shows {view:?}"),
                     Err(error) if is_unanswered(&error) => wait_before_retry().await,
                     Err(error) => break error,
@@ -131,7 +133,7 @@ async fn a_namespace_made_again_has_no_old_lock_also_when_a_node_is_killed_half_
     let killing = async {
         for round in 0..KILLS {
             wait_for_rounds(&lives, 2).await;
-            // By turns the node that tells of deletions, and one that is told.
+            // In turns the node that sends deletions, and one that receives them.
             let shard = if round % 2 == 0 { &shards[0] } else { &shards[1 + round % WORKERS] };
             let (node, _, _) = cluster.wait_leader(shard).await;
             cluster.nodes[node].kill().await;
@@ -153,7 +155,7 @@ async fn a_namespace_made_again_has_no_old_lock_also_when_a_node_is_killed_half_
     println!("{compared} shards have the same bytes on all three nodes");
     let api = cluster.rest_client(0, &tenant.key);
     let listed: serde_json::Value = eventually("namespaces are listed", async || {
-        api.json(reqwest::Method::GET, "/v1/namespaces", None).await.map_err(|error| error.to_string())
+        api.fetch("GET /v1/namespaces", None).await.map_err(|error| error.to_string())
     })
     .await;
     assert_eq!(listed["namespaces"].as_array().map(Vec::len), Some(0), "{listed}");

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Outages, Process, Setup, assert_no_violations, eventually, eventually_within,
-    print_summary, read_all_locks, shards_of,
+    Load, LoadPlan, Outages, assert_no_violations, lock_ids, print_summary, read_all_locks, shards_of,
 };
+use holdfast_testkit::{Cluster, Program, Setup, eventually, eventually_within};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -24,7 +24,7 @@ fn test_duration() -> Duration {
 async fn a_lock_outlives_every_kill() {
     let mut cluster = Cluster::start(Setup { shards: 16, gateways: 2, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("kills", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
@@ -67,7 +67,7 @@ async fn a_lock_outlives_every_kill() {
 async fn all_locks_are_as_answered_after_all_nodes_were_killed_at_once() {
     let mut cluster = Cluster::start(Setup { shards: 16, gateways: 2, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("all", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
     let load = Load::start(
@@ -81,9 +81,9 @@ async fn all_locks_are_as_answered_after_all_nodes_were_killed_at_once() {
             if history.len() > calls + 2_000 { Ok(()) } else { Err(format!("{} calls", history.len())) }
         })
         .await;
-        join_all(cluster.nodes.iter_mut().map(Process::kill)).await;
+        join_all(cluster.nodes.iter_mut().map(Program::kill)).await;
         let began = Instant::now();
-        cluster.nodes.iter_mut().for_each(Process::start);
+        cluster.nodes.iter_mut().for_each(Program::start);
         cluster.wait_ready().await;
         println!("round {round}: all nodes are ready {:.1?} after their start", began.elapsed());
     }
@@ -98,7 +98,7 @@ async fn all_locks_are_as_answered_after_all_nodes_were_killed_at_once() {
 async fn no_answer_is_lost_in_a_storm_of_kills_that_waits_for_nothing() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("storm", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
     let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_have_short_deadlines: true };
@@ -124,7 +124,7 @@ async fn no_answer_is_lost_in_a_storm_of_kills_that_waits_for_nothing() {
         // Whichever comes first: often no call is answered for want of nodes.
         let _ = tokio::time::timeout(gust, many_calls).await;
     }
-    cluster.nodes.iter_mut().filter(|node| !node.is_started()).for_each(Process::start);
+    cluster.nodes.iter_mut().filter(|node| !node.is_started()).for_each(Program::start);
     cluster.wait_ready().await;
     load.stop().await;
     read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;

@@ -1,14 +1,13 @@
-//! What an operator sees of a cluster while a node is lost: its view of itself, its figures, its usage and its audit log.
+//! What an operator sees of a cluster while a node is lost: its status, its metrics, its usage and its audit log.
 
-use holdfast_cluster_tests::{Cluster, RestClient, Setup, eventually};
-use reqwest::Method;
+use holdfast_testkit::{Cluster, RestClient, Setup, eventually};
 use serde_json::{Value, json};
 
 async fn get(api: &RestClient, path: &str) -> Value {
-    api.json(Method::GET, path, None).await.unwrap_or_else(|error| panic!("{path}: {error}"))
+    api.fetch(&format!("GET {path}"), None).await.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What is told of a cluster, when every shard has a leader on a node that answers, and nobody is behind.
+/// Returns the status of a cluster if every shard has a leader on a node that answers, and no replica is behind.
 async fn healthy_cluster(operator: &RestClient, replicas: usize) -> Result<Value, String> {
     let cluster = get(operator, "/v1/cluster").await;
     for shard in cluster["shards"].as_array().unwrap() {
@@ -22,17 +21,6 @@ async fn healthy_cluster(operator: &RestClient, replicas: usize) -> Result<Value
     Ok(cluster)
 }
 
-fn metric(metrics: &str, name: &str) -> f64 {
-    let samples =
-        metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")));
-    samples.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
-}
-
-async fn scrape(cluster: &Cluster, node: usize) -> String {
-    let url = format!("http://{}/metrics", cluster.nodes[node].address());
-    reqwest::get(url).await.unwrap().error_for_status().unwrap().text().await.unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     let mut cluster = Cluster::start(Setup::default()).await;
@@ -43,7 +31,7 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     }
     api.acquire("orders", "another", "q").await.unwrap();
     let _: Value = api
-        .json(Method::POST, "/v1/namespaces/orders/reset", Some(json!({"live_owners": ["p"]})))
+        .fetch("POST /v1/namespaces/orders/reset", Some(json!({"live_owners": ["p"]})))
         .await
         .unwrap_or_else(|error| panic!("{error}"));
     let usage = get(&api, "/v1/usage").await;
@@ -53,10 +41,7 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     let seen = eventually("all replicas are up to date", async || healthy_cluster(&operator, 3).await).await;
     assert!(seen["nodes"].as_array().unwrap().iter().all(|node| node["ready"] == true), "{seen}");
     eventually("the leaders count the holds", async || {
-        let mut holds = 0.0;
-        for node in 0..3 {
-            holds += metric(&scrape(&cluster, node).await, "holdfast_holds");
-        }
+        let holds = cluster.metric_sums(&["holdfast_holds"]).await?[0];
         if holds == 20.0 { Ok(()) } else { Err(format!("{holds} holds")) }
     })
     .await;
@@ -65,7 +50,7 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     let before: Vec<f64> = {
         let mut before = Vec::new();
         for node in 0..3 {
-            before.push(metric(&scrape(&cluster, node).await, "holdfast_leader_elections_total"));
+            before.push(cluster.nodes[node].metrics().await.unwrap().sum("holdfast_leader_elections_total"));
         }
         before
     };
@@ -79,8 +64,8 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     api.acquire("orders", "after", "p").await.unwrap();
     let (mut rises, mut committed) = (0.0, false);
     for node in (0..3).filter(|node| *node != leader) {
-        let metrics = scrape(&cluster, node).await;
-        rises += metric(&metrics, "holdfast_leader_elections_total") - before[node];
+        let metrics = cluster.nodes[node].metrics().await.unwrap();
+        rises += metrics.sum("holdfast_leader_elections_total") - before[node];
         for name in ["holdfast_replica_lag_entries", "holdfast_snapshot_age_seconds"] {
             assert!(metrics.contains(name), "node {node} has no {name}");
         }

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use holdfast_cluster_tests::history::{History, Outcome};
 use holdfast_cluster_tests::{
-    Cluster, DurationStats, Load, LoadPlan, Process, Setup, Tenant, assert_no_violations, eventually, print_summary,
-    read_all_locks, run_dev,
+    DurationStats, Load, LoadPlan, assert_no_violations, lock_ids, print_summary, read_all_locks,
 };
-use reqwest::Method;
+use holdfast_testkit::{Cluster, Program, Setup, Tenant, eventually, run_dev};
 use serde_json::Value;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
@@ -30,7 +29,7 @@ struct LoadedCluster {
 impl LoadedCluster {
     async fn start(name: &str, cluster: Cluster) -> Self {
         let tenant = cluster.create_tenant(name, &NAMESPACES).await;
-        let locks = cluster.locks(&tenant, &NAMESPACES, 20);
+        let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 20);
         let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
         let history = History::default();
         let plan = LoadPlan { clients: CLIENTS, locks, gateways, some_have_short_deadlines: false };
@@ -74,7 +73,7 @@ impl LoadedCluster {
     async fn stop(self) {
         let Self { cluster, tenant, history, load, too_slow, is_quiet, .. } = self;
         load.stop().await;
-        let locks = cluster.locks(&tenant, &NAMESPACES, 20);
+        let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 20);
         read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
         print_summary(&history);
         assert_no_violations(&history);
@@ -90,7 +89,7 @@ impl LoadedCluster {
     }
 }
 
-async fn restart(process: &mut Process) {
+async fn restart(process: &mut Program) {
     let status = process.terminate().await;
     assert!(status.success(), "{} ended with {status}", process.name());
     process.start();
@@ -104,7 +103,7 @@ async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
     watched.run_admin_command(&["leader", "transfer", "--all"]).await;
     watched.finish_step("every leadership was transferred").await;
 
-    // A node more. It is there before it runs, and a second one of its name is not let in.
+    // An additional node. It belongs to the cluster before it runs, and a second one of its name is rejected.
     let address = watched.cluster.spare_nodes[0].address().to_string();
     watched.run_admin_command(&["node", "add", "--node-id", "nd_4", "--address", &address]).await;
     watched.cluster.spare_nodes[0].start();
@@ -156,7 +155,7 @@ async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_ch
     let unknown = cluster.run_admin_command(&["node", "remove", "--node-id", "nd_9"]).await.unwrap_err();
     assert!(unknown.contains("there is no node \"nd_9\"; there are nd_1"), "{unknown}");
 
-    // A node that starts with the file of before goes on with what it had.
+    // A node that starts with the earlier file continues with its data.
     let new = std::fs::read_to_string(cluster.config_file()).unwrap();
     std::fs::write(cluster.config_file(), &old).unwrap();
     restart(&mut cluster.nodes[0]).await;
@@ -185,11 +184,8 @@ async fn wait_serving(cluster: &mut Cluster) {
         gateway.wait_ready().await;
     }
     eventually("every node is ready", async || {
-        let shown: Value = cluster
-            .operator_client(0)
-            .json(Method::GET, "/v1/cluster", None)
-            .await
-            .map_err(|error| error.to_string())?;
+        let shown: Value =
+            cluster.operator_client(0).fetch("GET /v1/cluster", None).await.map_err(|error| error.to_string())?;
         let nodes = shown["nodes"].as_array().cloned().unwrap_or_default();
         if nodes.len() == 3 && nodes.iter().all(|node| node["ready"] == true) { Ok(()) } else { Err(shown.to_string()) }
     })
@@ -215,7 +211,7 @@ async fn certificates_are_renewed_under_load_and_no_request_fails() {
         renew();
         assert_ne!(std::fs::read(dir.join("server.pem")).unwrap(), before);
         watched.finish_step("certificates were renewed").await;
-        // Whoever has started with the new ones and whoever took them up later connect to one another.
+        // Processes that started with the new certificates and those that reloaded them connect to one another.
         let status = watched.cluster.nodes[node].terminate().await;
         assert!(status.success(), "{status}");
         watched.cluster.nodes[node].start();

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History};
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Outages, Setup, assert_no_violations, eventually, eventually_within, print_summary,
-    read_all_locks, shards_of, skip_without_net_ns,
+    Load, LoadPlan, Outages, assert_no_violations, call_lock, get_lock, lock_ids, print_summary, read_all_locks,
+    shards_of,
 };
 use holdfast_core::Mode;
+use holdfast_testkit::{Cluster, Setup, eventually, eventually_within, skip_without_net_ns};
 
 /// Within which the side with a majority serves again. A leader that is cut off one way only is heard for a while: what
 /// it sends gets through until too much of it is without an answer.
@@ -45,7 +46,7 @@ async fn a_leader_that_is_cut_off_serves_nothing_stale_and_the_others_go_on() {
     }
     let mut cluster = Cluster::start(Setup { gateways: 2, is_networked: true, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("partitions", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
@@ -93,7 +94,7 @@ async fn a_gateway_on_the_wrong_side_answers_in_time_and_serves_nothing() {
     let (right, wrong) = (cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key));
     for namespace in NAMESPACES {
         right.acquire(namespace, "one", "before").await.expect("the service is up");
-        wrong.get(namespace, "one").await.expect("the service is up");
+        get_lock(&wrong, namespace, "one").await.expect("the service is up");
     }
     // The second gateway and the first node are alone.
     cluster.network().cut_both_ways(&[0, 4], &[1, 2, 3]);
@@ -103,10 +104,10 @@ async fn a_gateway_on_the_wrong_side_answers_in_time_and_serves_nothing() {
         let calls = NAMESPACES.map(async |namespace| {
             let asked = Instant::now();
             let lease_may_last = cut_at.elapsed() < Duration::from_secs(1);
-            let got = wrong.get(namespace, "one").await;
+            let got = get_lock(&wrong, namespace, "one").await;
             assert!(lease_may_last || got.is_err(), "a read was served by a minority: {got:?}");
             let take = Call::Acquire { mode: Mode::Write, ttl_ms: 60_000, token: None };
-            let taken = wrong.call(namespace, "two", "after", take).await;
+            let taken = call_lock(&wrong, namespace, "two", "after", take).await;
             assert!(taken.is_err(), "a write was served by a minority: {taken:?}");
             asked.elapsed()
         });
@@ -120,12 +121,12 @@ async fn a_gateway_on_the_wrong_side_answers_in_time_and_serves_nothing() {
     let healed_at = Instant::now();
     for namespace in NAMESPACES {
         eventually("the gateway serves again", async || {
-            let view = wrong.get(namespace, "three").await.map_err(|error| error.to_string())?;
+            let view = get_lock(&wrong, namespace, "three").await.map_err(|error| error.to_string())?;
             assert_eq!(view.holds.len(), 1, "what the majority granted is there: {view:?}");
             Ok(())
         })
         .await;
-        let view = right.get(namespace, "one").await.expect("the service is up");
+        let view = get_lock(&right, namespace, "one").await.expect("the service is up");
         assert_eq!(view.holds.len(), 1, "{view:?}");
     }
     println!("the gateway serves again {:.1?} after the end of the cut", healed_at.elapsed());

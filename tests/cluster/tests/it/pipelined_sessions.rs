@@ -1,76 +1,37 @@
-//! Connected sessions that say several things at once while leaders are killed: each is done once, and nobody is told of
-//! a loss that there was not.
+//! Connected sessions that send several messages at once while leaders are killed: each takes effect once, and no
+//! client learns of a loss that did not happen.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use futures::future::join_all;
-use futures::{SinkExt, StreamExt};
-use holdfast_cluster_tests::{Cluster, Setup, eventually};
-use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use holdfast_testkit::{Cluster, EventStream, RestClient, SessionSocket, Setup, eventually};
+use serde_json::json;
 
 const CLIENTS: usize = 16;
 const KILLS: usize = 5;
 /// Of each client, before the next leader is killed.
 const ROUNDS: u64 = 50;
-/// Far longer than a failover takes.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const LAST_LOCK: &str = "the last to hold anything";
 
 /// A session and its connection.
 struct Client {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
-    seq: u64,
+    socket: SessionSocket,
     session_id: String,
 }
 
 impl Client {
-    async fn connect(address: SocketAddr, key: &str) -> Self {
-        let mut request = format!("ws://{address}/v1/namespaces/ns/connect").into_client_request().expect("an address");
-        let bearer = format!("Bearer {key}").parse().expect("a header");
-        request.headers_mut().insert("authorization", bearer);
-        let (socket, _) = connect_async(request).await.expect("it connects");
-        let mut client = Self { socket, seq: 0, session_id: String::new() };
-        client.send([json!({"type": "open", "process_id": "p", "ttl_ms": 60_000})]).await;
-        client.session_id = client.receive().await["session_id"].as_str().expect("a session has an id").to_owned();
-        client
+    async fn connect(api: &RestClient) -> Self {
+        let mut socket = SessionSocket::connect(api).await;
+        let session_id = socket.open_session(60_000).await;
+        Self { socket, session_id }
     }
 
-    /// Sends all of them in one piece.
-    async fn send(&mut self, messages: impl IntoIterator<Item = Value>) {
-        for mut message in messages {
-            self.seq += 1;
-            message["seq"] = json!(self.seq);
-            self.socket.feed(message.to_string().into()).await.expect("it takes a message");
-        }
-        self.socket.flush().await.expect("it takes messages");
-    }
-
-    async fn receive(&mut self) -> Value {
-        timeout(RESPONSE_TIMEOUT, self.next_text()).await.expect("an answer comes")
-    }
-
-    async fn next_text(&mut self) -> Value {
-        loop {
-            let frame = self.socket.next().await.expect("the connection stays").expect("the connection stays");
-            if let Message::Text(text) = frame {
-                return serde_json::from_str(&text).expect("messages are JSON");
-            }
-        }
-    }
-
-    /// Waits until all these requests are in that state. What is heard on the way may only be of requests.
+    /// Waits until all these requests are in that state. Only messages about requests may arrive meanwhile.
     async fn wait_for_state(&mut self, state: &str, mut requests: Vec<&str>) {
         while !requests.is_empty() {
-            let heard = self.receive().await;
+            let heard = self.socket.receive().await;
             assert_eq!(heard["type"], "state", "while {requests:?} were to be {state}: {heard}");
             requests.retain(|request_id| heard["request_id"] != *request_id || heard["state"] != state);
         }
@@ -82,19 +43,21 @@ impl Client {
         let resources = json!([{"path": [path], "mode": "WRITE"}]);
         let lock = |id: &str| json!({"type": "lock", "request_id": id, "holder": id, "resources": resources});
         let release = |id: &str| json!({"type": "release", "request_id": id});
-        self.send([lock(&first)]).await;
+        self.socket.send_all([lock(&first)]).await;
         self.wait_for_state("ACQUIRED", vec![&first]).await;
         match number % 4 {
             0 | 2 => {
-                self.send([release(&first)]).await;
+                self.socket.send_all([release(&first)]).await;
                 self.wait_for_state("READY", vec![&first]).await;
             }
             1 => {
-                self.send([lock(&second), release(&first), release(&second)]).await;
+                self.socket.send_all([lock(&second), release(&first), release(&second)]).await;
                 self.wait_for_state("READY", vec![&first, &second]).await;
             }
             _ => {
-                self.send([lock(&second), release(&first), lock(&third), json!({"type": "release_all"})]).await;
+                self.socket
+                    .send_all([lock(&second), release(&first), lock(&third), json!({"type": "release_all"})])
+                    .await;
                 self.wait_for_state("READY", vec![&first, &second, &third]).await;
             }
         }
@@ -102,24 +65,17 @@ impl Client {
 }
 
 /// How often each holder of each session was granted its lock, by the events until the last.
-async fn count_grants(mut stream: reqwest::Response) -> BTreeMap<(String, String), usize> {
-    let (mut grants, mut text) = (BTreeMap::new(), String::new());
-    while let Some(bytes) = stream.chunk().await.expect("the stream does not break off") {
-        text.push_str(std::str::from_utf8(&bytes).expect("whole characters"));
-        while let Some((line, rest)) = text.split_once('\n') {
-            if let Some(data) = line.strip_prefix("data:") {
-                let event: Value = serde_json::from_str(data.trim()).expect("data is JSON");
-                let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
-                match text("type").as_str() {
-                    "ACQUIRED" if text("process_id") == LAST_LOCK => return grants,
-                    "ACQUIRED" => *grants.entry((text("session_id"), text("holder"))).or_default() += 1,
-                    _ => {}
-                }
-            }
-            text = rest.to_owned();
+async fn count_grants(mut events: EventStream) -> BTreeMap<(String, String), usize> {
+    let mut grants = BTreeMap::new();
+    loop {
+        let event = events.next().await.data;
+        let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        match text("type").as_str() {
+            "ACQUIRED" if text("process_id") == LAST_LOCK => return grants,
+            "ACQUIRED" => *grants.entry((text("session_id"), text("holder"))).or_default() += 1,
+            _ => {}
         }
     }
-    panic!("the stream ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,12 +83,11 @@ async fn what_is_said_at_once_is_done_once_while_leaders_are_killed() {
     let mut cluster = Cluster::start(Setup::default()).await;
     let tenant = cluster.create_tenant("connected", &["ns"]).await;
     let api = cluster.rest_client(0, &tenant.key);
-    let grants =
-        tokio::spawn(count_grants(api.stream("/v1/namespaces/ns/events?from_revision=1").await.expect("a stream")));
+    let events = EventStream::open(&api, "ns", "?from_revision=1", None).await.expect("a stream");
+    let grants = tokio::spawn(count_grants(events));
     let stop = Arc::new(AtomicBool::new(false));
     let done = Arc::new(parking_lot::Mutex::new(BTreeMap::new()));
-    let address = cluster.gateways[0].address();
-    let clients = join_all((0..CLIENTS).map(|_| Client::connect(address, &tenant.key))).await;
+    let clients = join_all((0..CLIENTS).map(|_| Client::connect(&api))).await;
     let working = clients.into_iter().enumerate().map(|(at, mut client)| {
         let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
         tokio::spawn(async move {

@@ -4,11 +4,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History, LockId, Outcome, Record};
-use holdfast_cluster_tests::{
-    CallOutcome, Cluster, DurationStats, RestClient, Setup, assert_no_violations, eventually, print_summary,
-    read_all_locks,
-};
+use holdfast_cluster_tests::{DurationStats, assert_no_violations, call_lock, lock_ids, print_summary, read_all_locks};
 use holdfast_core::Mode;
+use holdfast_testkit::{CallOutcome, Cluster, RestClient, Setup, eventually};
 
 /// Within which a minority answers.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -26,7 +24,7 @@ async fn call_and_record(
     history: &History,
 ) -> (Duration, Outcome) {
     let start = history.now();
-    let outcome = match api.call(&lock.namespace, &lock.name, owner, call).await {
+    let outcome = match call_lock(api, &lock.namespace, &lock.name, owner, call).await {
         Ok(answer) => Outcome::Answered(answer),
         Err(error) => {
             let is_right = matches!((error.status, &*error.code), (503, "UNAVAILABLE") | (504, "DEADLINE_EXCEEDED"));
@@ -66,7 +64,7 @@ async fn call_all(api: &RestClient, locks: &[LockId], history: &History, since: 
 async fn a_minority_answers_in_time_and_serves_nothing() {
     let mut cluster = Cluster::start(Setup::default()).await;
     let tenant = cluster.create_tenant("minority", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
     for (at, lock) in locks.iter().enumerate() {

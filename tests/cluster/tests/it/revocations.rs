@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use futures::{SinkExt, StreamExt};
-use holdfast_cluster_tests::{Cluster, DurationStats, RestClient, Setup, Tenant, eventually, wait_before_retry};
-use reqwest::Method;
+use holdfast_cluster_tests::DurationStats;
+use holdfast_testkit::{Cluster, EventStream, RestClient, SessionSocket, Setup, Tenant, eventually, wait_before_retry};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 const TRIES: usize = 100;
 const MAX_REVOCATION_DELAY: Duration = Duration::from_secs(1);
@@ -27,7 +24,7 @@ struct OpenAccesses {
 /// Calls until a call is refused.
 async fn call_until_rejected(api: RestClient) -> Instant {
     loop {
-        match api.json::<Value>(Method::GET, "/v1/namespaces/ns", None).await {
+        match api.fetch::<Value>("GET /v1/namespaces/ns", None).await {
             Ok(_) => wait_before_retry().await,
             Err(error) => {
                 assert!(matches!(error.status, 401 | 403), "{error}");
@@ -37,62 +34,44 @@ async fn call_until_rejected(api: RestClient) -> Instant {
     }
 }
 
-/// Waits for a lock that somebody else keeps.
+/// Waits for a lock that another owner keeps.
 async fn wait_until_rejected(api: RestClient, name: String) -> Instant {
     let body = json!({"process_id": name, "ttl_ms": 60_000, "wait_ms": 600_000});
-    let answer = api.json::<Value>(Method::POST, "/v1/namespaces/ns/locks/taken/acquire", Some(body)).await;
+    let answer = api.fetch::<Value>("POST /v1/namespaces/ns/locks/taken/acquire", Some(body)).await;
     let error = answer.expect_err("nobody gives the lock up");
     assert!(matches!(error.status, 401 | 403), "{error}");
     Instant::now()
 }
 
 /// Reads events until the stream ends with the reason.
-async fn watch_until_rejected(mut stream: reqwest::Response) -> Instant {
-    let mut text = String::new();
-    while let Some(bytes) = stream.chunk().await.expect("the stream does not break off") {
-        text.push_str(&String::from_utf8_lossy(&bytes));
+async fn watch_until_rejected(mut stream: EventStream) -> Instant {
+    let mut last = None;
+    while let Some(event) = stream.try_next().await {
+        last = Some(event);
     }
-    assert!(text.contains("UNAUTHENTICATED") || text.contains("PERMISSION_DENIED"), "{text}");
+    let reason = last.expect("an event says why").data.to_string();
+    assert!(reason.contains("UNAUTHENTICATED") || reason.contains("PERMISSION_DENIED"), "{reason}");
     Instant::now()
 }
 
 /// Keeps a session's connection until it is closed with the reason.
-async fn hold_session_until_rejected(mut socket: WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>) -> Instant {
-    while let Some(Ok(frame)) = socket.next().await {
-        if let tokio_tungstenite::tungstenite::Message::Close(Some(frame)) = frame {
-            assert!(["UNAUTHENTICATED", "PERMISSION_DENIED"].contains(&frame.reason.as_str()), "{frame:?}");
-            return Instant::now();
-        }
-    }
-    panic!("the connection broke off");
+async fn hold_session_until_rejected(mut socket: SessionSocket) -> Instant {
+    let reason = socket.read_until_close().await;
+    assert!(["UNAUTHENTICATED", "PERMISSION_DENIED"].contains(&reason.as_str()), "{reason}");
+    Instant::now()
 }
 
-async fn connect_session(
-    address: std::net::SocketAddr,
-    key: &str,
-) -> WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>> {
-    let mut request = format!("ws://{address}/v1/namespaces/ns/connect").into_client_request().expect("an address");
-    let bearer = format!("Bearer {key}").parse().expect("a header");
-    request.headers_mut().insert("authorization", bearer);
-    let (mut socket, _) = connect_async(request).await.expect("it connects");
-    let open = json!({"type": "open", "seq": 1, "process_id": "p", "ttl_ms": 30_000});
-    socket.send(open.to_string().into()).await.expect("it takes a message");
-    let opened = socket.next().await.expect("an answer").expect("an answer");
-    assert!(opened.to_string().contains("opened"), "{opened}");
-    socket
-}
-
-/// Opens everything at a gateway with a key, and waits until it stands.
+/// Opens an access of every kind at a gateway with a key.
 async fn open_accesses(cluster: &Cluster, gateway: usize, key: &str, name: &str) -> OpenAccesses {
     let api = cluster.rest_client(gateway, key);
-    let token: Value = api.json(Method::POST, "/v1/tokens", None).await.expect("a token");
+    let token: Value = api.fetch("POST /v1/tokens", None).await.expect("a token");
     let by_token = cluster.rest_client(gateway, token["token"].as_str().expect("a token"));
     let waiting = tokio::spawn(wait_until_rejected(api.clone(), name.to_owned()));
-    let stream = api.stream("/v1/namespaces/ns/events").await.expect("a stream");
-    let socket = connect_session(cluster.gateways[gateway].address(), key).await;
+    let stream = EventStream::open(&api, "ns", "", None).await.expect("a stream");
+    let mut socket = SessionSocket::connect(&api).await;
+    socket.open_session(30_000).await;
     eventually("the wait is in the queue", async || {
-        let lock: Value =
-            api.json(Method::GET, "/v1/namespaces/ns/locks/taken", None).await.map_err(|e| e.to_string())?;
+        let lock: Value = api.fetch("GET /v1/namespaces/ns/locks/taken", None).await.map_err(|e| e.to_string())?;
         if lock["lock"]["waiting"] == 1 { Ok(()) } else { Err(lock["lock"]["waiting"].to_string()) }
     })
     .await;
@@ -110,7 +89,7 @@ async fn open_accesses(cluster: &Cluster, gateway: usize, key: &str, name: &str)
 async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration> {
     let (here, there) = (at % 2, (at + 1) % 2);
     let admin = cluster.rest_client(here, &tenant.key);
-    let key: Value = admin.json(Method::POST, "/v1/api-keys", Some(json!({}))).await.expect("a key");
+    let key: Value = admin.fetch("POST /v1/api-keys", Some(json!({}))).await.expect("a key");
     let text = |field: &str| key[field].as_str().expect("a key has it").to_owned();
     let open = open_accesses(cluster, there, &text("api_key"), &format!("p-{at}")).await;
     let suspends = at.is_multiple_of(SUSPEND_EVERY);
@@ -118,7 +97,7 @@ async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration
     let operator = cluster.operator_client(here);
     if suspends {
         let body = Some(json!({"status": "SUSPENDED"}));
-        operator.json::<Value>(Method::PATCH, &account, body).await.expect("it is suspended");
+        operator.fetch::<Value>(&format!("PATCH {account}"), body).await.expect("it is suspended");
     } else {
         admin.delete(&format!("/v1/api-keys/{}", text("key_id"))).await.expect("it is revoked");
     }
@@ -127,10 +106,9 @@ async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration
     let took = ends.map(|end| end.saturating_duration_since(revoked)).collect();
     if suspends {
         let body = Some(json!({"status": "ACTIVE"}));
-        operator.json::<Value>(Method::PATCH, &account, body).await.expect("it is active again");
+        operator.fetch::<Value>(&format!("PATCH {account}"), body).await.expect("it is active again");
         eventually("the account is let in again", async || {
-            let seen =
-                cluster.rest_client(there, &tenant.key).json::<Value>(Method::GET, "/v1/namespaces/ns", None).await;
+            let seen = cluster.rest_client(there, &tenant.key).fetch::<Value>("GET /v1/namespaces/ns", None).await;
             seen.map(drop).map_err(|error| error.to_string())
         })
         .await;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use holdfast_cluster_tests::{Cluster, DurationStats, RestClient, Setup, eventually_within, wait_before_retry};
-use reqwest::Method;
+use holdfast_cluster_tests::{DurationStats, get_lock};
+use holdfast_testkit::{Cluster, RestClient, Setup, eventually_within, wait_before_retry};
 use serde_json::{Value, json};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
@@ -25,10 +25,10 @@ async fn create_session(api: &RestClient, at: usize) -> Session {
     let namespace = NAMESPACES[at % NAMESPACES.len()];
     let body = json!({"process_id": format!("process-{at}"), "ttl_ms": TTL.as_millis() as u64});
     let path = format!("/v1/namespaces/{namespace}/sessions");
-    let opened: Value = api.json(Method::POST, &path, Some(body)).await.expect("a session is opened");
+    let opened: Value = api.fetch(&format!("POST {path}"), Some(body)).await.expect("a session is opened");
     let id = opened["session_id"].as_str().expect("a session has an id").to_owned();
     let lock = format!("/v1/namespaces/{namespace}/locks/of-{at}/acquire");
-    let taken: Value = api.json(Method::POST, &lock, Some(json!({"session_id": id}))).await.expect("an answer");
+    let taken: Value = api.fetch(&format!("POST {lock}"), Some(json!({"session_id": id}))).await.expect("an answer");
     assert_eq!(taken["success"], true, "{taken}");
     Session { namespace, id }
 }
@@ -41,7 +41,7 @@ async fn run_keep_alives(api: RestClient, session: &Session, stop: &AtomicBool) 
     let mut slowest = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
         let sent = Instant::now();
-        let answer: Result<Value, _> = api.json(Method::POST, &path, None).await;
+        let answer: Result<Value, _> = api.fetch(&format!("POST {path}"), None).await;
         slowest = slowest.max(sent.elapsed());
         match answer {
             Ok(answer) => {
@@ -85,7 +85,7 @@ async fn the_living_live_and_the_silent_end_while_leaders_are_killed() {
         cluster.nodes[leader].kill().await;
         let path = format!("/v1/namespaces/{}/sessions/{}", silent.namespace, silent.id);
         eventually_within(EXPIRY_TIMEOUT, "a silent session ends", async || {
-            match api.json::<Value>(Method::GET, &path, None).await {
+            match api.fetch::<Value>(&format!("GET {path}"), None).await {
                 Err(error) if error.code == "SESSION_NOT_FOUND" => Ok(()),
                 other => Err(format!("{other:?}")),
             }
@@ -93,7 +93,7 @@ async fn the_living_live_and_the_silent_end_while_leaders_are_killed() {
         .await;
         assert!(since.elapsed() >= TTL, "a silent session ended after {:?}", since.elapsed());
         silent_for.push(since.elapsed());
-        let view = api.get(silent.namespace, &format!("of-{at}")).await.expect("a look");
+        let view = get_lock(&api, silent.namespace, &format!("of-{at}")).await.expect("a look");
         assert!(view.holds.is_empty(), "the session is gone and {view:?} is left");
         cluster.nodes[leader].start();
         cluster.wait_ready().await;
@@ -103,7 +103,7 @@ async fn the_living_live_and_the_silent_end_while_leaders_are_killed() {
     println!("silent sessions ended after {}", DurationStats::from_durations(silent_for));
     println!("{SESSIONS} sessions lived on; the slowest keep-alives: {}", DurationStats::from_durations(slowest));
     for (at, session) in living.iter().enumerate() {
-        let view = api.get(session.namespace, &format!("of-{at}")).await.expect("a look");
+        let view = get_lock(&api, session.namespace, &format!("of-{at}")).await.expect("a look");
         assert_eq!(view.holds.len(), 1, "{} lives and lost its hold", session.id);
     }
     cluster.wait_equal_states().await;

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History};
 use holdfast_cluster_tests::{
-    Cluster, DurationStats, Load, LoadPlan, Outages, Setup, assert_no_violations, eventually, eventually_within,
-    print_summary, read_all_locks, shards_of,
+    DurationStats, Load, LoadPlan, Outages, assert_no_violations, call_lock, get_lock, lock_ids, print_summary,
+    read_all_locks, shards_of,
 };
 use holdfast_core::{Path, Query, Reply, Response, codec};
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_testkit::{Cluster, Setup, eventually, eventually_within};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -18,7 +19,7 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(3);
 async fn a_node_that_stops_under_load_hands_over_and_no_request_fails() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("planned", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
     let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_have_short_deadlines: false };
@@ -48,7 +49,7 @@ async fn a_node_that_stops_under_load_hands_over_and_no_request_fails() {
 async fn a_leader_that_was_paused_answers_nothing_stale_and_the_service_goes_on_without_it() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("paused", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
     let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
@@ -67,7 +68,7 @@ async fn a_leader_that_was_paused_answers_nothing_stale_and_the_service_goes_on_
         })
         .await;
         // The lock changes hands while its old leader sleeps, with questions at its door.
-        assert!(api.call("orders", &name, "old", Call::Release { token: None }).await.unwrap().success);
+        assert!(call_lock(&api, "orders", &name, "old", Call::Release { token: None }).await.unwrap().success);
         let token = api.acquire("orders", &name, &owner).await.unwrap();
         let query = lock_query(&cluster, &tenant, &name).await;
         let asked: Vec<_> = (0..20)
@@ -76,8 +77,8 @@ async fn a_leader_that_was_paused_answers_nothing_stale_and_the_service_goes_on_
                 tokio::spawn(async move { sleeper.query(replica, &query).await })
             })
             .collect();
-        // The other gateway has not been told of the new leader.
-        let through_other = cluster.rest_client(1, &tenant.key).get("orders", &name).await.unwrap();
+        // The other gateway does not know the new leader.
+        let through_other = get_lock(&cluster.rest_client(1, &tenant.key), "orders", &name).await.unwrap();
         assert_eq!(through_other.holds[0].token, token);
         cluster.nodes[node].resume();
         for outcome in join_all(asked).await {
@@ -95,7 +96,7 @@ async fn a_leader_that_was_paused_answers_nothing_stale_and_the_service_goes_on_
 }
 
 /// What a gateway asks a node to see a lock.
-async fn lock_query(cluster: &Cluster, tenant: &holdfast_cluster_tests::Tenant, lock: &str) -> Query {
+async fn lock_query(cluster: &Cluster, tenant: &holdfast_testkit::Tenant, lock: &str) -> Query {
     let namespace = cluster.namespace_ref(tenant, "orders").await;
     Query::Lock { namespace, path: Path::flat(lock) }
 }

@@ -2,9 +2,9 @@
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Setup, assert_no_violations, eventually, print_summary, read_all_locks, replica_of,
-    shards_of,
+    Load, LoadPlan, assert_no_violations, lock_ids, print_summary, read_all_locks, shards_of,
 };
+use holdfast_testkit::{Cluster, Setup, eventually, replica_of};
 
 const SNAPSHOT_INTERVAL_ENTRIES: u64 = 200;
 const RETAIN_ENTRIES: u64 = 50;
@@ -16,7 +16,7 @@ async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal
     let node_flags = flags.map(|(flag, value)| (flag, value.to_string())).to_vec();
     let mut cluster = Cluster::start(Setup { shards: 2, node_flags, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("snapshots", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 10);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 10);
     let shards = shards_of(&locks);
     let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
@@ -41,7 +41,7 @@ async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal
         .await;
     }
 
-    // It comes back under load, which goes on compacting.
+    // It restarts under load, during which logs are compacted.
     cluster.nodes[2].start();
     cluster.wait_ready().await;
     for shard in &shards {

@@ -1,12 +1,10 @@
 //! Waiting calls and the loss of what they wait at: a leader, a gateway, a caller.
 
+use holdfast_cluster_tests::get_lock;
 use std::time::Duration;
 
 use futures::future::join_all;
-use holdfast_cluster_tests::{
-    CallError, CallOutcome, Cluster, RestClient, Setup, Tenant, eventually, wait_before_retry,
-};
-use reqwest::Method;
+use holdfast_testkit::{CallError, CallOutcome, Cluster, RestClient, Setup, Tenant, eventually, wait_before_retry};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -18,7 +16,7 @@ async fn acquire_with_polls(apis: Vec<RestClient>, owner: String) -> u64 {
     let path = format!("/v1/namespaces/{NAMESPACE}/locks/one/acquire");
     let body = json!({"process_id": owner, "ttl_ms": 3_600_000, "wait_ms": 60_000, "poll_ms": 15_000});
     for api in apis.iter().cycle() {
-        let answer: Result<Value, CallError> = api.json(Method::POST, &path, Some(body.clone())).await;
+        let answer: Result<Value, CallError> = api.fetch(&format!("POST {path}"), Some(body.clone())).await;
         match answer {
             Ok(answer) if answer["success"] == true => return answer["fencing_token"].as_u64().expect("a token"),
             Ok(answer) => assert_eq!(answer["reason"]["code"], "QUEUED", "{owner} was refused: {answer}"),
@@ -35,8 +33,7 @@ async fn acquire_with_polls(apis: Vec<RestClient>, owner: String) -> u64 {
 }
 
 async fn waiting_count(api: &RestClient) -> Result<u64, String> {
-    let shown: Result<Value, CallError> =
-        api.json(Method::GET, &format!("/v1/namespaces/{NAMESPACE}/locks/one"), None).await;
+    let shown: Result<Value, CallError> = api.fetch(&format!("GET /v1/namespaces/{NAMESPACE}/locks/one"), None).await;
     shown.map_err(|error| error.to_string())?["lock"]["waiting"].as_u64().ok_or("no number".to_owned())
 }
 
@@ -51,7 +48,8 @@ async fn wait_for_queue(api: &RestClient, length: u64) {
 async fn release(api: &RestClient, owner: &str) {
     let path = format!("/v1/namespaces/{NAMESPACE}/locks/one/release");
     eventually(&format!("{owner} releases"), async || {
-        let answer: Result<Value, CallError> = api.json(Method::POST, &path, Some(json!({"process_id": owner}))).await;
+        let answer: Result<Value, CallError> =
+            api.fetch(&format!("POST {path}"), Some(json!({"process_id": owner}))).await;
         answer.map(|_| ()).map_err(|error| error.to_string())
     })
     .await;
@@ -79,7 +77,7 @@ async fn grant_in_order(api: &RestClient, waiters: Vec<JoinHandle<u64>>) {
         assert!(token > last, "waiter {at} has token {token} after {last}");
         last = token;
         wait_for_queue(api, (WAITERS - at - 1) as u64).await;
-        let view = api.get(NAMESPACE, "one").await.expect("a look");
+        let view = get_lock(api, NAMESPACE, "one").await.expect("a look");
         assert_eq!(view.holds.iter().map(|hold| &*hold.owner).collect::<Vec<_>>(), [format!("waiter-{at}")]);
         release(api, &format!("waiter-{at}")).await;
     }
@@ -149,12 +147,12 @@ async fn callers_that_are_gone_leave_the_queue_and_give_back_what_they_were_gran
     cluster.gateways[1].kill().await;
     release(&api, "holder").await;
     eventually("nothing is left", async || {
-        let view = api.get(NAMESPACE, "one").await.map_err(|error| error.to_string())?;
+        let view = get_lock(&api, NAMESPACE, "one").await.map_err(|error| error.to_string())?;
         let waiting = waiting_count(&api).await?;
         if view.holds.is_empty() && waiting == 0 { Ok(()) } else { Err(format!("{view:?}, {waiting} wait")) }
     })
     .await;
-    // Whoever comes next is not kept waiting by ghosts.
+    // The next request does not wait for abandoned ones.
     let next = tokio::time::timeout(Duration::from_secs(5), api.acquire(NAMESPACE, "one", "next")).await;
     next.expect("in time").expect("the lock is free");
 }

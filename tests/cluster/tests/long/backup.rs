@@ -1,12 +1,12 @@
-//! Backups: what they hold, how a new cluster goes on from one, and what is refused.
+//! Backups: their content, a new cluster from one, and the rejected ones.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
 use holdfast_cluster_tests::history::History;
-use holdfast_cluster_tests::{Cluster, Load, LoadPlan, Setup, eventually};
-use reqwest::Method;
+use holdfast_cluster_tests::{Load, LoadPlan, get_lock, lock_ids};
+use holdfast_testkit::{Cluster, Setup, eventually};
 use serde_json::json;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
@@ -43,7 +43,7 @@ async fn a_backup_under_load_is_restored_and_tokens_go_on_above_all_before() {
         kept.push((namespace, api.acquire(namespace, "kept", "p").await.unwrap()));
     }
     let history = History::default();
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let plan = LoadPlan { clients: 8, locks, gateways: vec![api.clone()], some_have_short_deadlines: false };
     let load = Load::start_paced(&plan, &history);
     let backup = cluster.dir().join("backup");
@@ -61,9 +61,9 @@ async fn a_backup_under_load_is_restored_and_tokens_go_on_above_all_before() {
     }
     restore_cluster(&mut cluster, &backup, "anew").await;
     for (namespace, token) in &kept {
-        let view = api.get(namespace, "kept").await.unwrap();
+        let view = get_lock(&api, namespace, "kept").await.unwrap();
         assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [*token], "{namespace}");
-        assert!(api.get(namespace, "after").await.unwrap().holds.is_empty());
+        assert!(get_lock(&api, namespace, "after").await.unwrap().holds.is_empty());
         let token = api.acquire(namespace, "new", "r").await.unwrap();
         assert!(token > highest && token > REVISION_MARGIN, "{token} is not above {highest}");
     }
@@ -113,7 +113,7 @@ async fn a_million_holds_are_backed_up_and_restored() {
         let resources: Vec<_> = locks.map(|lock| json!({"path": [format!("lock-{lock}")], "mode": "WRITE"})).collect();
         let body = json!({"process_id": format!("p-{set}"), "ttl_ms": 86_400_000, "resources": resources});
         let (api, path) = (api.clone(), format!("/v1/namespaces/{namespace}/lock-sets/acquire"));
-        async move { api.json::<serde_json::Value>(Method::POST, &path, Some(body)).await.unwrap() }
+        async move { api.fetch::<serde_json::Value>(&format!("POST {path}"), Some(body)).await.unwrap() }
     });
     let answers: Vec<_> = stream::iter(takes).buffer_unordered(16).collect().await;
     let mut highest = answers.iter().filter_map(|answer| answer["fencing_token"].as_u64()).max().unwrap();

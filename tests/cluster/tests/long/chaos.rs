@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Fault, Load, LoadPlan, Outages, Setup, assert_no_violations, check_net_ns_support, eventually_within,
-    print_summary, read_all_locks, shards_of, wait_out,
+    Fault, Load, LoadPlan, Outages, assert_no_violations, lock_ids, print_summary, read_all_locks, shards_of,
 };
+use holdfast_testkit::{Cluster, Setup, check_net_ns_support, eventually_within, wait_out};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -45,7 +45,7 @@ async fn nothing_that_was_answered_is_wrong_whatever_breaks() {
 async fn run_round(cluster: &mut Cluster, seed: u64) -> (usize, usize) {
     let mut random = SmallRng::seed_from_u64(seed);
     let tenant = cluster.create_tenant(&format!("chaos-{seed}-{:08x}", rand::random::<u32>()), &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(cluster, &tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();

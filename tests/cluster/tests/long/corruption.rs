@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use holdfast_cluster_tests::history::History;
-use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Setup, assert_no_violations, eventually, print_summary, read_all_locks, run_admin,
-};
+use holdfast_cluster_tests::{Load, LoadPlan, assert_no_violations, lock_ids, print_summary, read_all_locks};
+use holdfast_testkit::{Cluster, Setup, eventually, run_admin};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -126,7 +125,7 @@ async fn a_changed_byte_is_never_served_and_the_node_is_rebuilt_as_it_says() {
     let node_flags = flags.map(|(flag, value)| (flag, value.to_owned())).to_vec();
     let mut cluster = Cluster::start(Setup { shards: 2, gateways: 2, node_flags, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("damage", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
     let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_have_short_deadlines: false };

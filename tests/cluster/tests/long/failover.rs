@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, DurationStats, Load, LoadPlan, RestClient, Setup, Tenant, assert_no_violations, eventually_within,
-    print_summary, read_all_locks,
+    DurationStats, Load, LoadPlan, assert_no_violations, lock_ids, print_summary, read_all_locks,
 };
+use holdfast_testkit::{Cluster, RestClient, Setup, Tenant, eventually_within};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const CLIENTS: usize = 40;
@@ -26,12 +26,12 @@ fn kill_count_for(part: &str) -> usize {
     if only.is_empty() || only == part { kill_count() } else { 0 }
 }
 
-/// How a leader goes.
+/// How a leader fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FailureMode {
-    /// Its process is gone, and its address says so.
+    /// Its process is dead, and its address refuses connections.
     Killed,
-    /// It says nothing more, as when its host is gone.
+    /// It is silent, as if its host were gone.
     Unreachable,
 }
 
@@ -72,26 +72,19 @@ async fn fail_over(
     took
 }
 
-/// How often each node that runs was told by others that a process is gone, and how many seconds that took altogether.
+/// How often each running node asked a second witness about a dead process, and how many seconds that took altogether.
 async fn witness_totals(cluster: &Cluster) -> Vec<Option<(f64, f64)>> {
     let mut nodes = Vec::new();
     for node in &cluster.nodes {
-        let Ok(answer) = reqwest::get(format!("http://{}/metrics", node.address())).await else {
-            nodes.push(None);
-            continue;
-        };
-        let metrics = answer.text().await.expect("the answer is text");
-        let figure = |name: &str| -> f64 {
-            let lines = metrics.lines().filter(|line| line.starts_with(name));
-            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
-        };
-        let name = "holdfast_second_witness_seconds";
-        nodes.push(Some((figure(&format!("{name}_count")), figure(&format!("{name}_sum")))));
+        let totals = node.metrics().await.ok().map(|metrics| {
+            (metrics.sum("holdfast_second_witness_seconds_count"), metrics.sum("holdfast_second_witness_seconds_sum"))
+        });
+        nodes.push(totals);
     }
     nodes
 }
 
-/// The mean time that a question to the other witnesses took between two looks at the nodes, if any was asked.
+/// The mean time of a question to the second witness between two samples, if there was one.
 fn mean_witness_time(before: &[Option<(f64, f64)>], after: &[Option<(f64, f64)>]) -> Option<Duration> {
     let both = before.iter().zip(after).filter_map(|(before, after)| Some(((*before)?, (*after)?)));
     let (count, seconds) = both.fold((0.0, 0.0), |(count, seconds), (before, after)| {
@@ -139,7 +132,7 @@ async fn after_the_death_of_a_leader_locks_are_granted_soon() {
 
 /// Kills leaders while forty clients work, and checks what these were answered.
 async fn fail_over_loaded(cluster: &mut Cluster, tenant: &Tenant, api: &RestClient) -> DurationStats {
-    let locks = cluster.locks(tenant, &NAMESPACES, 5);
+    let locks = lock_ids(cluster, tenant, &NAMESPACES, 5);
     let history = History::default();
     let gateways = vec![api.clone(), cluster.rest_client(1, &tenant.key)];
     let plan = LoadPlan { clients: CLIENTS, locks: locks.clone(), gateways, some_have_short_deadlines: false };

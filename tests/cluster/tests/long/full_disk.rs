@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History};
 use holdfast_cluster_tests::{
-    Cluster, DiskKind, Load, LoadPlan, RestClient, Setup, assert_no_violations, eventually, eventually_within,
-    print_summary, read_all_locks, shards_of, skip_without_net_ns,
+    Load, LoadPlan, assert_no_violations, call_lock, get_lock, lock_ids, print_summary, read_all_locks, shards_of,
 };
 use holdfast_core::Mode;
+use holdfast_testkit::{Cluster, DiskKind, RestClient, Setup, eventually, eventually_within, skip_without_net_ns};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const MIB: u64 = 1024 * 1024;
@@ -26,7 +26,7 @@ const ACQUIRE: Call = Call::Acquire { mode: Mode::Write, ttl_ms: 60_000, token: 
 
 /// A write in each namespace: whether it was answered.
 async fn write_everywhere(api: &RestClient, name: &str) -> Vec<Result<(), (u16, String)>> {
-    let calls = NAMESPACES.map(async |namespace| match api.call(namespace, name, "p", ACQUIRE).await {
+    let calls = NAMESPACES.map(async |namespace| match call_lock(api, namespace, name, "p", ACQUIRE).await {
         Ok(answer) => {
             assert!(answer.success, "{answer:?}");
             Ok(())
@@ -60,27 +60,27 @@ async fn with_all_disks_full_writes_are_refused_reads_go_on_and_space_brings_all
     assert!(refused.iter().all(|answer| *answer == Err((503, "UNAVAILABLE".to_owned()))), "{refused:?}");
     // Nodes that fill up give leaderships away to those of which they don't know yet that they are full as well.
     eventually("leaderships have settled", async || {
-        let views = join_all(NAMESPACES.map(|namespace| api.get(namespace, "before"))).await;
+        let views = join_all(NAMESPACES.map(|namespace| get_lock(&api, namespace, "before"))).await;
         if views.iter().all(Result::is_ok) { Ok(()) } else { Err(format!("{views:?}")) }
     })
     .await;
     for namespace in NAMESPACES {
         for _ in 0..20 {
-            let view = api.get(namespace, "before").await.expect("reads go on");
+            let view = get_lock(&api, namespace, "before").await.expect("reads go on");
             assert_eq!(view.holds.len(), 1, "{view:?}");
-            let view = api.get(namespace, "refused").await.expect("reads go on");
+            let view = get_lock(&api, namespace, "refused").await.expect("reads go on");
             assert_eq!(view.holds.len(), 0, "UNAVAILABLE means that nothing was done: {view:?}");
         }
     }
     for node in &mut cluster.nodes {
         node.readiness().await.expect("the node still serves");
     }
-    // Leaders can change without room: a new one needs nothing that its followers do not have.
+    // Leaders can change without disk space: a new one needs nothing that its followers do not have.
     let leader = cluster.wait_leader(&cluster.locks_shard(&tenant, NAMESPACES[0])).await.0;
     cluster.nodes[leader].kill().await;
     for namespace in NAMESPACES {
         eventually_within(Duration::from_secs(10), "reads go on under another leader", async || {
-            let view = api.get(namespace, "before").await.map_err(|error| error.to_string())?;
+            let view = get_lock(&api, namespace, "before").await.map_err(|error| error.to_string())?;
             assert_eq!(view.holds.len(), 1, "{view:?}");
             Ok(())
         })
@@ -106,7 +106,7 @@ async fn a_node_whose_disk_is_full_gives_its_leaderships_away_and_catches_up_whe
     }
     let mut cluster = Cluster::start(small_disk_setup()).await;
     let tenant = cluster.create_tenant("one-full", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
     let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
@@ -168,7 +168,7 @@ async fn a_node_whose_disk_fails_ends_and_the_others_go_on() {
     let disk = Some(DiskKind::Failing(DISK_MIB));
     let mut cluster = Cluster::start(Setup { disk, ..small_disk_setup() }).await;
     let tenant = cluster.create_tenant("failing", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
     let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();

@@ -1,10 +1,10 @@
 //! A node that is not the one it claims to be takes no part.
 
+use holdfast_cluster_tests::get_lock;
 use std::path::Path;
 
 use holdfast_auth::ClusterSecret;
-use holdfast_bootstrap::Secrets;
-use holdfast_cluster_tests::{Cluster, NodeClient, Setup, Tenant, eventually, run_admin};
+use holdfast_testkit::{Cluster, NodeClient, Secrets, Setup, Tenant, eventually, run_admin};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_others_go_on() {
@@ -30,7 +30,7 @@ async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_
     assert!(led.is_empty(), "it takes part: {led:?}");
 
     // The others have all that was answered, and go on.
-    let view = api.get("orders", "one").await.unwrap();
+    let view = get_lock(&api, "orders", "one").await.unwrap();
     assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
     let next = api.acquire("orders", "two", "q").await.unwrap();
     assert!(next > token);
@@ -47,7 +47,7 @@ async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_
         api.acquire("orders", "four", "s").await.map_err(|error| error.to_string())
     })
     .await;
-    let view = api.get("orders", "one").await.unwrap();
+    let view = get_lock(&api, "orders", "one").await.unwrap();
     assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
 }
 
@@ -128,10 +128,10 @@ async fn assert_rejected_after_data_loss(
     // The others have all that was answered, and go on.
     let next = api.acquire("orders", "three", "r").await.unwrap();
     assert!(next > token);
-    let view = api.get("orders", "two").await.unwrap();
+    let view = get_lock(&api, "orders", "two").await.unwrap();
     assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
 
-    // Nobody else is restarted for it.
+    // No other process is restarted for it.
     rebuild_node(cluster, node).await;
     let log = cluster.nodes[leader].log();
     let connections = log.lines().filter(|line| line.contains("connected to peer")).count();
@@ -161,7 +161,7 @@ async fn processes_with_another_cluster_secret_are_refused() {
     let mut cluster = Cluster::start(Setup::default()).await;
     let tenant = cluster.create_tenant("secret", &["orders"]).await;
     let api = cluster.rest_client(0, &tenant.key);
-    let other = Secrets::load_or_create(&cluster.dir().join("other-secrets")).expect("secrets can be made");
+    let other = Secrets::create(&cluster.dir().join("other-secrets"));
     let other_file = other.cluster_secret_file().display().to_string();
 
     // A caller of nodes.
@@ -201,5 +201,5 @@ async fn processes_with_another_cluster_secret_are_refused() {
     })
     .await;
     assert!(cluster.gateways[0].readiness().await.is_err());
-    assert!(api.get("orders", "one").await.is_err());
+    assert!(get_lock(&api, "orders", "one").await.is_err());
 }

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use holdfast_cluster_tests::{Cluster, Setup, eventually, replica_of};
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_testkit::{Cluster, Setup, eventually, replica_of};
 
 /// The command that only the other build knows, as it encodes it: the version of the codec, and the place of the command.
 const EXTRA_COMMAND: Bytes = Bytes::from_static(&[1, 5]);
@@ -65,7 +65,7 @@ async fn a_command_of_a_later_build_is_refused_until_all_know_it_and_then_stops_
     assert_eq!(rules_by_node(&cluster).await, [2, 2, 2]);
     assert_extra_command_rejected(&cluster).await;
 
-    // While the upgrade is under way, whoever leads refuses it: the usual build can't read it, the later one may not.
+    // During the upgrade every leader rejects it: the usual build can't decode it, the later one must not apply it.
     for node in [0, 1] {
         restart_with_program(&mut cluster, node, Some(&later)).await;
     }

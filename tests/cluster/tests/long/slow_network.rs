@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Outages, Setup, assert_no_violations, eventually_within, print_summary, read_all_locks,
-    shards_of, wait_out,
+    Load, LoadPlan, Outages, assert_no_violations, lock_ids, print_summary, read_all_locks, shards_of,
 };
+use holdfast_testkit::{Cluster, Setup, eventually_within, wait_out};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const DELAY_DURATION: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const MAX_CALL_TIME: Duration = Duration::from_secs(11);
 async fn on_a_slow_network_everything_answered_is_right_and_the_service_goes_on() {
     let mut cluster = Cluster::start(Setup { gateways: 2, has_latency_proxies: true, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("slow", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Outages, Setup, WallClocks, assert_no_violations, eventually_within, offset_to,
-    print_summary, read_all_locks, shards_of, wait_out,
+    Load, LoadPlan, Outages, WallClocks, assert_no_violations, lock_ids, offset_to, print_summary, read_all_locks,
+    shards_of,
 };
+use holdfast_testkit::{Cluster, Setup, eventually_within, wait_out};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const HOUR_SECS: i64 = 3_600;
@@ -30,7 +31,7 @@ async fn a_wall_clock_that_jumps_ends_no_hold_and_keeps_none() {
     }
     cluster.wait_ready().await;
     let tenant = cluster.create_tenant("clocks", &NAMESPACES).await;
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
     let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
@@ -50,11 +51,11 @@ async fn a_wall_clock_that_jumps_ends_no_hold_and_keeps_none() {
         .await;
         println!("{offset} s of {who:?}: {} calls so far", history.len());
     }
-    // Whoever takes a lock now sees the jump, in what is for display only.
+    // A client that acquires a lock now sees the jump, in a field that is for display only.
     let api = cluster.rest_client(0, &tenant.key);
     api.acquire("orders", "new", "p").await.expect("the service is up");
     let path = "/v1/namespaces/orders/locks/new";
-    let shown: serde_json::Value = api.json(reqwest::Method::GET, path, None).await.expect("it can be read");
+    let shown: serde_json::Value = api.fetch(&format!("GET {path}"), None).await.expect("it can be read");
     let locked_at = shown["lock"]["write_lock_holder"]["locked_at"].as_str().expect("a hold has it");
     assert!(locked_at.starts_with("2001-02-03T"), "the wall clocks have not been set: {shown}");
     load.stop().await;

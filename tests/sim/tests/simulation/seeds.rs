@@ -1,4 +1,4 @@
-//! A few seeds, and that a seed means the same every time.
+//! A few seeds, and that a seed gives the same run every time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,19 +6,22 @@ use holdfast_sim_tests::Run;
 
 /// Seeds that are always run.
 const FIXED_SEEDS: std::ops::Range<u64> = 10..14;
-/// Seeds that once found something, and what that was.
+/// Seeds that once found something, and what they found.
 const REGRESSION_SEEDS: [(u64, &str); 5] = [
-    (700_002, "an owner with two waiting requests was passed, rightly, by one whom it awaits with the other"),
+    (
+        700_002,
+        "an owner with two waiting requests was overtaken, rightly, by an owner for which the other request waits",
+    ),
     (10_190, "a refusal named another cycle of waits on a replica that was restored from a snapshot"),
-    (10_402, "a lease that was told last by a process that is gone was taken for a second one"),
-    (40_396, "a request that had its place was answered as if it had none, when its leader stopped before telling so"),
-    (80_011, "a namespace that was made again was not found before its locks shard had heard of it"),
+    (10_402, "the last lease of a process that is gone was counted as a second one"),
+    (40_396, "a request in the queue was answered as if it were not, when its leader stopped before it said so"),
+    (80_011, "a namespace that was created again was not found before its locks shard knew it"),
 ];
-/// Seeds that are others every time.
+/// Seeds that differ every time.
 const RANDOM_SEEDS: u64 = 3;
 
 fn assert_clean(run: &Run) -> String {
-    let found = run.execute().expect("the program runs");
+    let found = crate::execute(run);
     assert!(found.is_clean, "repeat with `SEED={} make sim`\n{}{}", run.seed, found.text, found.errors);
     found.text
 }

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::document::{Document, Operation};
 use crate::support::callers::callers;
-use crate::support::rest::{Response, segment};
+use crate::support::segment;
 use crate::support::{RestClient, create_tenant, operator_client, server};
+use holdfast_testkit::Response;
 
 /// Things that calls are about, by the names of parameters.
 struct Fixtures(BTreeMap<&'static str, String>);

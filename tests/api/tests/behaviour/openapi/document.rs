@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_api_tests::Standalone;
+use holdfast_testkit::Standalone;
 use serde_json::Value;
 
 use crate::support::RestClient;
-use crate::support::rest::Response;
+use holdfast_testkit::Response;
 
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 

@@ -69,7 +69,7 @@ async fn no_answer_is_unlisted() {
         ("account", own.account.as_str()),
     ];
     for (who, rest) in [("tenant", own.rest.clone()), ("operator", operator_client(server))] {
-        let folder = holdfast_api_tests::scratch();
+        let folder = holdfast_testkit::scratch();
         let (program, names) = (program.clone(), names.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let explored = tokio::task::spawn_blocking(move || {
             let names: Vec<(&str, &str)> = names.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

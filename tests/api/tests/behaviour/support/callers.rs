@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_api_tests::Standalone;
+use holdfast_testkit::Standalone;
 use serde_json::{Value, json};
 
 use super::frontends::instant_ns;

@@ -8,7 +8,8 @@ use super::{
     AcquireRequest, Acquired, Expiry, Failure, FencingLockClient, Holder, Lock, LockClient, Mode, Namespace, Released,
     State,
 };
-use crate::support::rest::{Response, RestClient, segment};
+use crate::support::segment;
+use holdfast_testkit::{Response, RestClient};
 
 pub(crate) struct Client(RestClient);
 

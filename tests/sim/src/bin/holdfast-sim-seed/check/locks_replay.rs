@@ -1,0 +1,469 @@
+//! Replays the entries of a locks shard through the core, which is the sequential model, and records the results of
+//! commands and the states after entries.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_core::shard::ShardState;
+use holdfast_core::{
+    AccountId, AcquireOutcome, Cancel, CancelAttempts, Command, CommandError, Effect, EntryContext, Event, EventKind,
+    Incarnation, LockState, LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason, Release,
+    ReleaseTarget, Reply, Response, Rules, SessionEnd, WaitId, codec,
+};
+
+use super::invariants::{self, Grant, Step};
+use super::lost_holds::CancelledHold;
+use super::shard_view::{AffectedNamespaces, Hold, ShardView, to_observed_lock};
+use super::twins::Twin;
+use crate::apply_log::{Entry, RestoredSnapshot, digest_of};
+use crate::history::{CALL_KEY, ObservedLock};
+
+/// Most events that one entry can make here.
+const MAX_EVENTS_PER_ENTRY: u32 = 1_000;
+
+/// Steps after which everything is compared, whatever a step can have changed.
+const FULL_CHECK_INTERVAL_STEPS: usize = 64;
+
+/// The result of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommandOutcome {
+    Acquired { outcome: Result<u64, Reason>, locks: Vec<ObservedLock> },
+    Released { released: bool, locks: Vec<ObservedLock> },
+    Done,
+    NamespaceNotFound,
+    SessionNotFound,
+    Other,
+}
+
+/// A write that does not name its call.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Write {
+    Release { owner: Owner, path: Path, token: Option<u64> },
+    ReleaseAll { owner: Owner },
+    Delete { path: Path },
+}
+
+/// The life of a session.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionSpan {
+    /// The entry that opened it.
+    pub(crate) opened: usize,
+    pub(crate) ended: Option<SessionEndRecord>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionEndRecord {
+    /// The entry that ended it.
+    pub(crate) entry: usize,
+    /// When a replica first applied that.
+    pub(crate) at: Duration,
+    pub(crate) reason: SessionEnd,
+}
+
+/// A hold that ran out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpiredHold {
+    /// The call that granted it, or extended it last.
+    pub(crate) call: usize,
+    pub(crate) token: u64,
+    /// When a replica first applied the entry that ended it.
+    pub(crate) at: Duration,
+}
+
+/// What there was, if anything, from which place on.
+type Timeline<T> = Vec<(usize, Option<T>)>;
+
+/// The history of a locks shard. A state "at" a number is that after so many entries.
+#[derive(Default)]
+pub(crate) struct LocksReplay {
+    pub(crate) revisions: Vec<u64>,
+    /// The state of each lock from a number on; none if it was free.
+    views: BTreeMap<(NamespaceRef, Path), Timeline<ObservedLock>>,
+    /// Which incarnation of a name was open from a place on.
+    incarnations: BTreeMap<(AccountId, String), Timeline<Incarnation>>,
+    /// The results of the acquires of a call, and their entries.
+    pub(crate) acquires: BTreeMap<usize, Vec<(usize, CommandOutcome)>>,
+    pub(crate) writes: BTreeMap<(AccountId, String, Write), Vec<(usize, CommandOutcome)>>,
+    /// Places at which an incarnation was open, and no longer open, for the first time.
+    pub(crate) opened: BTreeMap<(AccountId, Incarnation), usize>,
+    pub(crate) purged: BTreeMap<(AccountId, Incarnation), usize>,
+    pub(crate) events: BTreeMap<NamespaceRef, Vec<Event>>,
+    pub(crate) sessions: BTreeMap<String, SessionSpan>,
+    pub(crate) expiries: Vec<ExpiredHold>,
+    pub(crate) cancelled_holds: Vec<CancelledHold>,
+    /// Calls that wait, by their place in the queue.
+    waits: BTreeMap<WaitId, Vec<usize>>,
+    /// Waits that the present entry has ended so far.
+    resolved: Vec<ResolvedWait>,
+}
+
+/// A wait that is over.
+struct ResolvedWait {
+    calls: Vec<usize>,
+    outcome: Result<u64, Reason>,
+    namespace: NamespaceRef,
+    paths: Vec<Path>,
+}
+
+/// The model during the replay: the core, restored copies of it, and the current state.
+struct Replayer {
+    core: ShardState,
+    twins: Vec<Twin>,
+    view: ShardView,
+    steps: usize,
+    highest_token: u64,
+    replayed: LocksReplay,
+}
+
+/// Runs every command, and compares every answer and every state.
+pub(crate) fn replay(
+    (shard, core): (&str, ShardState),
+    entries: &[Entry],
+    restores: Vec<RestoredSnapshot>,
+    twins: Vec<Twin>,
+    findings: &mut Vec<String>,
+) -> LocksReplay {
+    let mut restores: Vec<(RestoredSnapshot, bool)> = restores
+        .into_iter()
+        .map(|restore| {
+            let is_empty = restore.possible_positions.contains(&0);
+            (restore, is_empty)
+        })
+        .collect();
+    let mut watching = Replayer {
+        core,
+        twins,
+        view: ShardView::default(),
+        steps: 0,
+        highest_token: 0,
+        replayed: LocksReplay { revisions: vec![0], ..LocksReplay::default() },
+    };
+    for (at, entry) in entries.iter().enumerate() {
+        let mut find = |what: String| findings.push(format!("{shard}: entry {at}: {what}"));
+        watching.replay_entry((at, entry), &mut find);
+        let state = watching.core.snapshot();
+        watching.twins.iter().for_each(|twin| twin.compare_state(&state, &mut find));
+        let state = digest_of(&state);
+        let restores = restores.iter_mut().filter(|(restore, _)| restore.possible_positions.contains(&(at + 1)));
+        restores.for_each(|(restore, is_right)| *is_right |= restore.state == state);
+        if entry.state.is_some_and(|recorded| recorded != state) {
+            find("[model] left another state than the model has".to_owned());
+        }
+        // What differs once differs on and on.
+        if !findings.is_empty() {
+            return watching.replayed;
+        }
+    }
+    for (restore, _) in restores.iter().filter(|(_, is_right)| !is_right) {
+        let node = restore.node + 1;
+        findings.push(format!("{shard}: [model] node {node} restored a snapshot of a state that the model never had"));
+    }
+    watching.replayed
+}
+
+impl Replayer {
+    fn replay_entry(&mut self, (at, entry): (usize, &Entry), find: &mut dyn FnMut(String)) {
+        let context =
+            EntryContext { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms, rules: Rules(entry.stamp.rules) };
+        let is_due = self.core.next_deadline_ms().is_some_and(|due| due <= context.now_ms);
+        self.core.advance(&context);
+        self.twins.iter_mut().for_each(|twin| twin.advance(&context));
+        self.step((at, entry), if is_due { AffectedNamespaces::Any } else { AffectedNamespaces::Nothing }, None, find);
+        // Of much that is due at once an entry ends a part; the entries after it end the rest.
+        if self.core.next_deadline_ms().is_none_or(|due| due > self.core.clock_ms()) {
+            invariants::no_overdue_wait(&self.view, self.core.clock_ms(), find);
+        }
+        for (bytes, recorded) in entry.commands.iter().zip(&entry.replies) {
+            let Ok(command) = codec::decode::<Command>(bytes) else {
+                find("[model] has a command that can't be read".to_owned());
+                continue;
+            };
+            let reply = self.core.apply(&context, &command);
+            if codec::encode(&reply) != *recorded {
+                find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
+            }
+            self.twins.iter_mut().for_each(|twin| twin.apply(&context, &command, &reply, find));
+            let Command::Locks(command) = command.inner() else {
+                self.step((at, entry), AffectedNamespaces::Any, None, find);
+                continue;
+            };
+            self.replayed.record_command(at, command, &reply);
+            let before = self.step(
+                (at, entry),
+                AffectedNamespaces::of_command(command),
+                invariants::direct_grant(command, &reply),
+                find,
+            );
+            // By the first rules a cancel of the newest call ends the hold of all.
+            if let LocksCommand::Cancel(cancel) | LocksCommand::CancelAttempts(CancelAttempts { cancel, .. }) = command
+                && context.rules >= Rules::TWO
+            {
+                self.replayed.given_back((at, entry), cancel, &before, &self.view);
+            }
+        }
+        self.replayed.revisions.push(self.core.revision());
+        self.replayed.record_resolved_waits(at);
+    }
+
+    /// Compares after every command, and after the clock has advanced: a grant of one command of an entry that the next
+    /// one ends is not visible after both. Returns the view before.
+    fn step(
+        &mut self,
+        (at, entry): (usize, &Entry),
+        touched: AffectedNamespaces<'_>,
+        granted: Option<Grant>,
+        find: &mut dyn FnMut(String),
+    ) -> ShardView {
+        self.steps += 1;
+        // Sometimes everything else is compared too.
+        let touched =
+            if self.steps.is_multiple_of(FULL_CHECK_INTERVAL_STEPS) { AffectedNamespaces::Any } else { touched };
+        let (core, replayed) = (&mut self.core, &mut self.replayed);
+        let effects = core.take_effects();
+        self.twins.iter_mut().for_each(|twin| twin.compare_effects(&effects, find));
+        effects.iter().for_each(|effect| replayed.record_effect(at, entry.applied_at, effect));
+        if touched == AffectedNamespaces::Any {
+            replayed.record_open_incarnations(at + 1, core);
+        }
+        let (before, after) = (&self.view, self.view.next(core, replayed.open_namespaces(), touched));
+        let events = replayed.poll_events(core, touched);
+        let (granted, highest_token) = (granted.as_slice(), self.highest_token);
+        let step = Step { before, after: &after, effects: &effects, granted, events: &events, highest_token };
+        invariants::check(&step, core.clock_ms(), find);
+        self.highest_token = invariants::highest_token(&step);
+        replayed.record_changes(at + 1, before, &after);
+        replayed.record_expired(before, &events, entry.applied_at);
+        std::mem::replace(&mut self.view, after)
+    }
+}
+
+impl LocksReplay {
+    /// Returns the state that a lock must have had at a number.
+    pub(crate) fn view(&self, place: usize, life: &NamespaceRef, path: &Path) -> ObservedLock {
+        let changes = self.views.get(&(life.clone(), path.clone())).map(Vec::as_slice).unwrap_or_default();
+        let last = changes[..changes.partition_point(|(from, _)| *from <= place)].last();
+        last.and_then(|(_, view)| view.clone()).unwrap_or_else(|| self.free_lock(place, path))
+    }
+
+    /// A free lock.
+    fn free_lock(&self, place: usize, path: &Path) -> ObservedLock {
+        let (path, revision) = (path.clone(), self.revisions[place]);
+        ObservedLock { path, state: LockState::Unlocked, revision, holders: Vec::new() }
+    }
+
+    /// The open life of a name at a place.
+    pub(crate) fn open_incarnation(&self, place: usize, account: AccountId, name: &str) -> Option<NamespaceRef> {
+        let (_, life) = self.incarnation_change_before(place, account, name)?;
+        life.map(|incarnation| NamespaceRef { account, name: name.to_owned(), incarnation })
+    }
+
+    /// From which place on the life that a name has at a place is open, or none is.
+    pub(crate) fn incarnation_since(&self, place: usize, account: AccountId, name: &str) -> usize {
+        self.incarnation_change_before(place, account, name).map_or(0, |(from, _)| from)
+    }
+
+    fn incarnation_change_before(
+        &self,
+        place: usize,
+        account: AccountId,
+        name: &str,
+    ) -> Option<(usize, Option<Incarnation>)> {
+        let changes = self.incarnations.get(&(account, name.to_owned()))?;
+        changes[..changes.partition_point(|(from, _)| *from <= place)].last().copied()
+    }
+
+    fn open_namespaces(&self) -> impl Iterator<Item = NamespaceRef> {
+        self.incarnations.iter().filter_map(|((account, name), changes)| {
+            let (_, life) = changes.last()?;
+            Some(NamespaceRef { account: *account, name: name.clone(), incarnation: (*life)? })
+        })
+    }
+
+    fn record_command(&mut self, at: usize, command: &LocksCommand, reply: &Reply) {
+        if let Some((acquire, _)) = command.as_acquire() {
+            let Some(call) = acquire.metadata.get(CALL_KEY).and_then(|id| id.parse().ok()) else { return };
+            if let Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome {
+                self.waits.entry(enqueued.wait).or_default().push(call);
+                return;
+            }
+            self.acquires.entry(call).or_default().push((at, outcome_of_reply(reply)));
+            return;
+        }
+        let (namespace, write) = match command {
+            LocksCommand::Release(Release { namespace, owner, what, .. }) => match what {
+                ReleaseTarget::Paths { paths, fencing_token } if paths.len() == 1 => {
+                    let (owner, path) = (owner.clone(), paths[0].clone());
+                    (namespace, Write::Release { owner, path, token: *fencing_token })
+                }
+                ReleaseTarget::All => (namespace, Write::ReleaseAll { owner: owner.clone() }),
+                _ => return,
+            },
+            LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
+            LocksCommand::Deliver {
+                message: NamespaceMessage::Open { namespace, .. } | NamespaceMessage::Open2 { namespace, .. },
+                ..
+            } => {
+                self.opened.entry((namespace.account, namespace.incarnation)).or_insert(at + 1);
+                self.incarnations.entry((namespace.account, namespace.name.clone())).or_default();
+                return;
+            }
+            LocksCommand::Deliver { message: NamespaceMessage::Purge { namespace }, .. } => {
+                self.purged.entry((namespace.account, namespace.incarnation)).or_insert(at + 1);
+                return;
+            }
+            _ => return,
+        };
+        let key = (namespace.account, namespace.name.clone(), write);
+        self.writes.entry(key).or_default().push((at, outcome_of_reply(reply)));
+    }
+
+    /// Waiting requests are notified after the entry, with the locks as they are then.
+    fn record_resolved_waits(&mut self, at: usize) {
+        for ResolvedWait { calls, outcome, namespace, paths } in std::mem::take(&mut self.resolved) {
+            let is_open =
+                self.open_incarnation(at + 1, namespace.account, &namespace.name).as_ref() == Some(&namespace);
+            let view =
+                |path: &Path| if is_open { self.view(at + 1, &namespace, path) } else { self.free_lock(at + 1, path) };
+            let locks: Vec<ObservedLock> = paths.iter().map(view).collect();
+            for call in calls {
+                let came = CommandOutcome::Acquired { outcome, locks: locks.clone() };
+                self.acquires.entry(call).or_default().push((at, came));
+            }
+        }
+    }
+
+    fn record_effect(&mut self, at: usize, applied_at: Duration, effect: &Effect) {
+        match effect {
+            Effect::WaitResolved { namespace, wait, outcome, locks, .. } => {
+                let paths = locks.iter().map(|lock| lock.path.clone()).collect();
+                let calls = self.waits.remove(wait).unwrap_or_default();
+                self.resolved.push(ResolvedWait {
+                    calls,
+                    outcome: outcome_of(outcome),
+                    namespace: namespace.clone(),
+                    paths,
+                });
+            }
+            Effect::SessionOpened { session_id, .. } => {
+                let life = SessionSpan { opened: at, ended: None };
+                self.sessions.entry(session_id.clone()).or_insert(life);
+            }
+            Effect::SessionEnded { session_id, reason, .. } => {
+                if let Some(life) = self.sessions.get_mut(session_id) {
+                    life.ended = Some(SessionEndRecord { entry: at, at: applied_at, reason: *reason });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes which incarnations are open at a place.
+    fn record_open_incarnations(&mut self, place: usize, core: &ShardState) {
+        for ((account, name), changes) in &mut self.incarnations {
+            let candidates = self.opened.keys().filter(|(of, _)| of == account).map(|(_, life)| *life);
+            let is_open = |incarnation: &Incarnation| {
+                let namespace = NamespaceRef { account: *account, name: name.clone(), incarnation: *incarnation };
+                let query = Query::Usage { namespace };
+                core.query(0, &query).outcome.is_ok()
+            };
+            let last = changes.last().and_then(|(_, life)| *life);
+            let open = match last.filter(is_open) {
+                Some(same) => Some(same),
+                None => candidates.rev().find(is_open),
+            };
+            if changes.is_empty() || last != open {
+                changes.push((place, open));
+            }
+        }
+    }
+
+    fn poll_events(&mut self, core: &ShardState, touched: AffectedNamespaces<'_>) -> Vec<(NamespaceRef, Event)> {
+        let mut all = Vec::new();
+        let open: Vec<NamespaceRef> = self.open_namespaces().filter(|life| touched.contains(life)).collect();
+        for life in open {
+            let known = self.events.entry(life.clone()).or_default();
+            let from_revision = Some(known.last().map_or(1, |event| event.revision + 1));
+            let (namespace, prefix) = (life.clone(), Path::default());
+            let query = Query::Events { namespace, from_revision, prefix, limit: MAX_EVENTS_PER_ENTRY };
+            if let Ok(Response::Events { events, .. }) = core.query(0, &query).outcome {
+                known.extend(events.iter().cloned());
+                all.extend(events.into_iter().map(|event| (life.clone(), event)));
+            }
+        }
+        all
+    }
+
+    /// Holds of an owner that are gone, or weaker, after a call of it was given up.
+    fn given_back(&mut self, (at, entry): (usize, &Entry), cancel: &Cancel, before: &ShardView, after: &ShardView) {
+        let (life, owner) = (&cancel.namespace, &cancel.owner);
+        let is_own = |hold: &Hold<'_>| hold.view.owner == *owner && hold.view.phase == Phase::Held;
+        for hold in before.holds(life).filter(is_own) {
+            let is_kept = |kept: Hold<'_>| kept.path == hold.path && kept.view.mode >= hold.view.mode;
+            if !after.holds(life).filter(is_own).any(is_kept) {
+                self.cancelled_holds.push(CancelledHold {
+                    entry: at,
+                    at: entry.applied_at,
+                    namespace: life.clone(),
+                    owner: owner.clone(),
+                    path: hold.path.clone(),
+                    token: hold.view.fencing_token,
+                    mode: hold.view.mode,
+                });
+            }
+        }
+    }
+
+    fn record_expired(&mut self, before: &ShardView, events: &[(NamespaceRef, Event)], at: Duration) {
+        for (life, event) in events.iter().filter(|(_, event)| event.kind == EventKind::Expired) {
+            let is_meant = |hold: &Hold<'_>| {
+                let has_path = event.claims.iter().any(|claim| claim.path == *hold.path);
+                has_path && Some(hold.view.fencing_token) == event.fencing_token
+            };
+            let call = |hold: Hold<'_>| hold.view.metadata.get(CALL_KEY).and_then(|id| id.parse().ok());
+            let call = before.holds(life).find(is_meant).and_then(call);
+            if let (Some(call), Some(token), Owner::Process(_)) = (call, event.fencing_token, &event.owner) {
+                self.expiries.push(ExpiredHold { call, token, at });
+            }
+        }
+    }
+
+    fn record_changes(&mut self, place: usize, before: &ShardView, after: &ShardView) {
+        for life in after.changed(before) {
+            let paths = before.locks(life).chain(after.locks(life)).map(|(path, _)| path);
+            for path in paths {
+                let (was, is) =
+                    (before.lock(life, path).map(to_observed_lock), after.lock(life, path).map(to_observed_lock));
+                if was != is {
+                    let changes = self.views.entry((life.clone(), path.clone())).or_default();
+                    // An earlier command of the same entry may have changed it already.
+                    changes.pop_if(|(from, _)| *from == place);
+                    changes.push((place, is));
+                }
+            }
+        }
+    }
+}
+
+fn outcome_of(outcome: &AcquireOutcome) -> Result<u64, Reason> {
+    match outcome {
+        AcquireOutcome::Granted { fencing_token } => Ok(*fencing_token),
+        AcquireOutcome::Refused(refused) => Err(refused.reason),
+        AcquireOutcome::Enqueued(enqueued) => Err(enqueued.not_granted.reason),
+    }
+}
+
+fn outcome_of_reply(reply: &Reply) -> CommandOutcome {
+    match &reply.outcome {
+        Ok(Response::Acquired { outcome, locks }) => CommandOutcome::Acquired {
+            outcome: outcome_of(outcome),
+            locks: locks.iter().map(to_observed_lock).collect(),
+        },
+        Ok(Response::Released { released, locks }) => {
+            CommandOutcome::Released { released: *released, locks: locks.iter().map(to_observed_lock).collect() }
+        }
+        Ok(Response::Done) => CommandOutcome::Done,
+        Err(CommandError::NamespaceNotFound) => CommandOutcome::NamespaceNotFound,
+        Err(CommandError::SessionNotFound(_)) => CommandOutcome::SessionNotFound,
+        _ => CommandOutcome::Other,
+    }
+}

@@ -1,0 +1,67 @@
+//! The checks at the end of a run, over everything that was applied and everything that clients saw.
+
+mod calls;
+mod early_expiry;
+mod events;
+mod invariants;
+mod linearization;
+mod locks_replay;
+mod lost_holds;
+mod namespace_model;
+mod namespaces_replay;
+mod shard_view;
+#[cfg(test)]
+mod tests;
+mod twins;
+
+use std::collections::BTreeMap;
+
+use holdfast_cluster::Application;
+use rand::Rng;
+
+use crate::plan::rng_of;
+use crate::world::World;
+use twins::Twin;
+
+/// The most steps after which a copy is restored.
+const MAX_RESTORE_INTERVAL: usize = 12;
+
+/// Replays the applied entries against models, and compares the observations of clients with them.
+pub(crate) fn check_all(world: &World) {
+    let calls = world.history.calls();
+    let mut findings = Vec::new();
+    let mut locks = BTreeMap::new();
+    for shard in world.map.shards(Application::Locks) {
+        let (entries, restores) = (world.ledger.entries(&shard.id), world.ledger.restores(&shard.id));
+        let core = twins::new_shard(&shard.id, world.plan.bounds.clone());
+        let replayed =
+            locks_replay::replay((&shard.id, core), &entries, restores, new_twins(world, &shard.id), &mut findings);
+        early_expiry::check(&shard.id, &replayed, &calls, &mut findings);
+        lost_holds::check(&shard.id, &replayed, &calls, &mut findings);
+        locks.insert(shard.id.clone(), replayed);
+    }
+    let mut names = BTreeMap::new();
+    for shard in world.map.shards(Application::Namespaces) {
+        let replayed = namespaces_replay::replay(&shard.id, &world.ledger.entries(&shard.id), &mut findings);
+        names.insert(shard.id.clone(), replayed);
+    }
+    // A finding above explains those that would follow below.
+    if findings.is_empty() {
+        events::check(world, &locks, &mut findings);
+    }
+    if findings.is_empty() {
+        calls::check(world, &calls, &locks, &names, &mut findings);
+    }
+    for finding in findings {
+        world.record_violation(finding);
+    }
+}
+
+/// One copy that is restored repeatedly, and one that also gets other internal numbers.
+fn new_twins(world: &World, shard: &str) -> Vec<Twin> {
+    let mut rng = rng_of(world.plan.seed, "twins");
+    let bounds = || world.plan.bounds.clone();
+    let restored = Twin::new(shard, bounds(), rng.random_range(1..=MAX_RESTORE_INTERVAL), None);
+    let renumbered = Twin::new(shard, bounds(), rng.random_range(1..=MAX_RESTORE_INTERVAL), Some(rng.random()));
+    vec![restored, renumbered]
+}

@@ -1,0 +1,162 @@
+//! The state of a locks shard after an entry: every hold and every waiting request.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use holdfast_core::shard::ShardState;
+use holdfast_core::{
+    CancelAttempts, Claim, HolderView, LockView, LocksCommand, Mode, NamespaceRef, Path, Query, Reattach, Response,
+    WaitView,
+};
+
+use crate::history::{ObservedHolder, ObservedLock};
+
+/// More than there ever are here.
+const PAGE_LIMIT: u32 = 1_000;
+
+/// All that is held and waited for in a namespace.
+#[derive(Default)]
+pub(crate) struct NamespaceView {
+    pub(crate) locks: BTreeMap<Path, LockView>,
+    pub(crate) waits: Vec<WaitView>,
+}
+
+/// All holds and waiting requests, by namespace. Views share what has not changed.
+#[derive(Default)]
+pub(crate) struct ShardView {
+    pub(crate) namespaces: BTreeMap<NamespaceRef, Rc<NamespaceView>>,
+}
+
+/// Which namespaces a step can have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AffectedNamespaces<'a> {
+    Nothing,
+    One(&'a NamespaceRef),
+    Any,
+}
+
+impl<'a> AffectedNamespaces<'a> {
+    /// By a command.
+    pub(crate) fn of_command(command: &'a LocksCommand) -> Self {
+        match command {
+            LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => {
+                Self::One(&acquire.namespace)
+            }
+            LocksCommand::Release(release) => Self::One(&release.namespace),
+            LocksCommand::Cancel(cancel) | LocksCommand::CancelAttempts(CancelAttempts { cancel, .. }) => {
+                Self::One(&cancel.namespace)
+            }
+            LocksCommand::Delete { namespace, .. } | LocksCommand::CloseSession { namespace, .. } => {
+                Self::One(namespace)
+            }
+            LocksCommand::OpenSession(open) => Self::One(&open.namespace),
+            LocksCommand::LockInfo(info) => Self::One(&info.namespace),
+            _ => Self::Any,
+        }
+    }
+
+    pub(crate) fn contains(self, life: &NamespaceRef) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::One(namespace) => namespace == life,
+            Self::Any => true,
+        }
+    }
+}
+
+/// One hold.
+pub(crate) struct Hold<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) view: &'a HolderView,
+}
+
+impl ShardView {
+    /// Returns the view after a step, which reads only what the step can have changed.
+    pub(crate) fn next(
+        &self,
+        core: &ShardState,
+        open: impl Iterator<Item = NamespaceRef>,
+        touched: AffectedNamespaces<'_>,
+    ) -> Self {
+        let scene = |life: NamespaceRef| match self.namespaces.get(&life).filter(|_| !touched.contains(&life)) {
+            Some(same) => (life, Rc::clone(same)),
+            None => {
+                let scene = Rc::new(NamespaceView::query(core, &life));
+                (life, scene)
+            }
+        };
+        Self { namespaces: open.map(scene).collect() }
+    }
+
+    /// Returns the namespaces that have changed.
+    pub(crate) fn changed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a NamespaceRef> {
+        let is_same = |life: &NamespaceRef| match (before.namespaces.get(life), self.namespaces.get(life)) {
+            (Some(was), Some(is)) => Rc::ptr_eq(was, is),
+            _ => false,
+        };
+        let gone = before.namespaces.keys().filter(|life| !self.namespaces.contains_key(life));
+        gone.chain(self.namespaces.keys()).filter(move |life| !is_same(life))
+    }
+
+    pub(crate) fn locks(&self, life: &NamespaceRef) -> impl Iterator<Item = (&Path, &LockView)> {
+        self.namespaces.get(life).into_iter().flat_map(|scene| &scene.locks)
+    }
+
+    pub(crate) fn lock(&self, life: &NamespaceRef, path: &Path) -> Option<&LockView> {
+        self.namespaces.get(life)?.locks.get(path)
+    }
+
+    pub(crate) fn holds(&self, life: &NamespaceRef) -> impl Iterator<Item = Hold<'_>> {
+        self.locks(life).flat_map(|(path, lock)| {
+            let holders = lock.write_lock_holder.iter().chain(&lock.read_lock_holders);
+            holders.map(move |view| Hold { path, view })
+        })
+    }
+
+    pub(crate) fn waits(&self, life: &NamespaceRef) -> &[WaitView] {
+        self.namespaces.get(life).map(|scene| scene.waits.as_slice()).unwrap_or_default()
+    }
+}
+
+impl NamespaceView {
+    fn query(core: &ShardState, life: &NamespaceRef) -> Self {
+        let query = Query::Locks { namespace: life.clone(), prefix: Path::default(), after: None, limit: PAGE_LIMIT };
+        let locks = match core.query(0, &query).outcome {
+            Ok(Response::Locks { locks, .. }) => locks,
+            _ => Vec::new(),
+        };
+        Self { locks: locks.into_iter().map(|lock| (lock.path.clone(), lock)).collect(), waits: waits(core, life) }
+    }
+}
+
+/// Returns all waiting requests of a namespace, in order of arrival.
+pub(crate) fn waits(core: &ShardState, life: &NamespaceRef) -> Vec<WaitView> {
+    let query = Query::Waits { namespace: life.clone(), after: None, limit: PAGE_LIMIT };
+    match core.query(0, &query).outcome {
+        Ok(Response::Waits { waits, .. }) => waits,
+        _ => Vec::new(),
+    }
+}
+
+/// Whether two claims of different owners conflict; decided here, without the core.
+pub(crate) fn conflict(one: &Claim, other: &Claim) -> bool {
+    let related = one.path.0.starts_with(&other.path.0) || other.path.0.starts_with(&one.path.0);
+    related && (one.mode == Mode::Write || other.mode == Mode::Write)
+}
+
+/// Returns the claim of a hold.
+pub(crate) fn claim_of(hold: &Hold<'_>) -> Claim {
+    Claim { path: hold.path.clone(), mode: hold.view.mode }
+}
+
+/// A lock as clients see it.
+pub(crate) fn to_observed_lock(view: &LockView) -> ObservedLock {
+    let holders = view.write_lock_holder.iter().chain(&view.read_lock_holders);
+    let holders = holders.map(|holder| ObservedHolder {
+        owner: holder.owner.clone(),
+        mode: holder.mode,
+        token: holder.fencing_token,
+        phase: holder.phase,
+    });
+    ObservedLock { path: view.path.clone(), state: view.state, revision: view.revision, holders: holders.collect() }
+}
