@@ -28,7 +28,7 @@ use crate::proposal_queue::ProposalQueue;
 use crate::proposer::{self, HeaderSource, InFlightEntries, Proposer};
 use crate::rules::{GroupState, KnownRules};
 use crate::state_machine::StateMachine;
-use crate::state_machine_adapter::{AdapterHandle, StateMachineAdapter};
+use crate::state_machine_adapter::{AdapterHandle, StateMachineAdapter, TermStart};
 use crate::timing::Timing;
 use crate::types::TypeConfig;
 
@@ -130,7 +130,7 @@ impl Group {
         let may_vote = Arc::new(AtomicBool::new(!holds_back));
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let voted = log.voted();
-        let (state_machine, term_start) =
+        let state_machine =
             StateMachineAdapter::new(Arc::clone(&machine), store.clone(), options.log_limits, known_rules)
                 .map_err(|error| stopped(error.to_string()))?;
         let (adapter, compactor) = (state_machine.handle(), state_machine.compactor());
@@ -149,7 +149,8 @@ impl Group {
         let (relinquished_term, relinquished) = watch::channel(0);
         let floor = ClockFloor { machine: Arc::clone(&machine), observed: observed_clock.clone() };
         let tasks = TaskSet::new(TaskOwner::replica(&options.shard, options.replica));
-        let leads = leadership::watch_leadership(raft.clone(), floor, term_start, relinquished, leadership_sender);
+        let (start, state) = (adapter.term_start.clone(), adapter.group_state.clone());
+        let leads = leadership::watch_leadership(raft.clone(), floor, start, state, relinquished, leadership_sender);
         tasks.spawn_essential("leadership", leads);
         let (lanes, prices) = (Arc::clone(&queue), Arc::downgrade(&machine));
         let proposer = Proposer::new(raft.clone(), lanes, prices, leadership.clone(), header_source, in_flight);
@@ -262,6 +263,11 @@ impl Group {
     /// Returns the replicated group state that this replica has applied.
     pub(crate) fn group_state(&self) -> GroupState {
         *self.inner.adapter.group_state.borrow()
+    }
+
+    /// Subscribes to the start of the latest term with an applied entry.
+    pub(crate) fn subscribe_term_start(&self) -> watch::Receiver<TermStart> {
+        self.inner.adapter.term_start.clone()
     }
 
     /// Subscribes to the replicated group state.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::clock::ShardClock;
 use crate::error::NotLeader;
 use crate::group::Raft;
+use crate::rules::GroupState;
 use crate::state_machine::StateMachine;
 use crate::state_machine_adapter::TermStart;
 
@@ -72,19 +73,20 @@ pub(crate) struct ClockFloor {
 }
 
 impl ClockFloor {
-    fn start(&self, established: TermStart) -> ShardClock {
-        let heard = self.observed.clock_since(established.previous_term).unwrap_or(0);
-        ShardClock::start(self.machine.clock_ms().max(heard))
+    fn start(&self, start: TermStart) -> ShardClock {
+        let observed_ms = self.observed.clock_since(start.previous_term).unwrap_or(0);
+        ShardClock::start(self.machine.clock_ms().max(observed_ms))
     }
 }
 
-/// Publishes leadership once an entry of the own term is applied, and withdraws it when openraft does or when it is
-/// relinquished: terms up to `relinquished_term` are over for this replica.
+/// Publishes leadership once an entry of the own term is applied and the group has rules, and withdraws it when
+/// openraft does or when it is relinquished: terms up to `relinquished_term` are over for this replica.
 pub(crate) async fn watch_leadership(
     raft: Raft,
     base: ClockFloor,
-    mut established: watch::Receiver<TermStart>,
-    mut given_away: watch::Receiver<u64>,
+    mut term_start: watch::Receiver<TermStart>,
+    mut group_state: watch::Receiver<GroupState>,
+    mut relinquished_term: watch::Receiver<u64>,
     leadership: watch::Sender<Option<Leadership>>,
 ) {
     let mut metrics = raft.server_metrics();
@@ -97,15 +99,17 @@ pub(crate) async fn watch_leadership(
             let term = now.vote.leader_id.term;
             (now.state.is_leader() && now.current_leader == Some(now.id)).then_some(term)
         };
-        let applied = *established.borrow_and_update();
-        let given = *given_away.borrow_and_update();
-        let term = leading.filter(|term| *term == applied.term && *term > given);
+        let start = *term_start.borrow_and_update();
+        let has_rules = group_state.borrow_and_update().rules.is_some();
+        let relinquished = *relinquished_term.borrow_and_update();
+        let term = leading.filter(|term| *term == start.term && *term > relinquished && has_rules);
         delay_if_mutated(&published.leadership, term).await;
-        published.set(term, applied);
+        published.set(term, start);
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() { break },
-            changed = established.changed() => if changed.is_err() { break },
-            changed = given_away.changed() => if changed.is_err() { break },
+            changed = term_start.changed() => if changed.is_err() { break },
+            changed = group_state.changed() => if changed.is_err() { break },
+            changed = relinquished_term.changed() => if changed.is_err() { break },
         }
     }
 }
@@ -118,7 +122,7 @@ struct LeadershipPublisher {
 }
 
 impl LeadershipPublisher {
-    fn set(&self, term: Option<u64>, applied: TermStart) {
+    fn set(&self, term: Option<u64>, start: TermStart) {
         let Self { base, leadership } = self;
         leadership.send_if_modified(|current| {
             if current.map(|leads| leads.term) == term {
@@ -128,7 +132,7 @@ impl LeadershipPublisher {
                 base.observed.observe(leads.term, leads.clock.now_ms());
             }
             base.machine.on_leadership_change(term);
-            *current = term.map(|term| Leadership { term, clock: base.start(applied) });
+            *current = term.map(|term| Leadership { term, clock: base.start(start) });
             true
         });
     }

@@ -4,6 +4,10 @@
 //! voter and learner has advertised them, and the cluster config allows them; until then a release can be rolled back.
 //! A new group starts with the latest rules that all its nodes know. A group with a single replica raises its rules by
 //! itself, since there is no other replica to wait for.
+//!
+//! A replica that starts does not know its group's rules before it has applied its snapshot and log. So a leader decides
+//! only once it has applied an entry of its own term: then it has applied all earlier ones, and a group without rules is
+//! new.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -44,7 +48,8 @@ pub(crate) trait Peers {
 pub(crate) async fn run(group: Group, peers: impl Peers, mut allowed: watch::Receiver<Option<u16>>) {
     let mut metrics = group.raft().server_metrics();
     let mut states = group.subscribe_group_state();
-    let mut told = None;
+    let mut term_start = group.subscribe_term_start();
+    let mut reported = None;
     loop {
         let (leads_in, members) = {
             let now = metrics.borrow_and_update();
@@ -52,6 +57,9 @@ pub(crate) async fn run(group: Group, peers: impl Peers, mut allowed: watch::Rec
             let members: BTreeSet<u64> = members.voter_ids().chain(members.learner_ids()).collect();
             (now.state.is_leader().then_some(now.vote.leader_id.term), members)
         };
+        // First the term, then the state: the state is at least that of the term's first entry.
+        let applied_term = term_start.borrow_and_update().term;
+        let leads_in = leads_in.filter(|term| *term == applied_term);
         let active = states.borrow_and_update().rules;
         let allowed_now = *allowed.borrow_and_update();
         let is_alone = members.len() == 1 && group.members().len() == 1;
@@ -61,8 +69,8 @@ pub(crate) async fn run(group: Group, peers: impl Peers, mut allowed: watch::Rec
             let known = member_rules(&group, &peers, &members, active.is_none());
             match highest_common(wanted, &known).filter(|next| Some(*next) > active) {
                 Some(next) => propose(&group, term, active, next, is_alone).await,
-                None if told != Some(wanted) => {
-                    told = Some(wanted);
+                None if reported != Some(wanted) => {
+                    reported = Some(wanted);
                     let shard = group.shard();
                     tracing::warn!(
                         shard,
@@ -78,13 +86,15 @@ pub(crate) async fn run(group: Group, peers: impl Peers, mut allowed: watch::Rec
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() { return },
             changed = states.changed() => if changed.is_err() { return },
+            changed = term_start.changed() => if changed.is_err() { return },
             changed = allowed.changed() => if changed.is_err() { return },
             () = sleep(POLL_INTERVAL), if is_wanted && leads_in.is_some() => {}
         }
     }
 }
 
-/// Returns the rules that a group should use, as far as this node is concerned.
+/// Returns the rules that a group should use, as far as this node is concerned. `active` is definite: `None` only in a
+/// new group.
 fn target_rules(active: Option<u16>, allowed: Option<u16>, is_alone: bool, own: KnownRules) -> Option<u16> {
     let latest = allowed.map_or(own.highest, |allowed| allowed.min(own.highest));
     let goes_by_itself = active.is_none() || is_alone;

@@ -35,6 +35,8 @@ impl fmt::Display for KnownRules {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupState {
     /// The rules from the next entry on. `None` in a new group: its first leader sets them before anything is proposed.
+    /// Also `None` in a replica that has applied neither its snapshot nor an entry since it was started. Only a leader
+    /// that has applied an entry of its own term can tell the two apart.
     pub(crate) rules: Option<u16>,
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct AdapterHandle {
     pub(crate) failed_entry: watch::Receiver<Option<FailedEntry>>,
     /// The replicated group state.
     pub(crate) group_state: watch::Receiver<GroupState>,
+    /// The start of the latest term with an applied entry.
+    pub(crate) term_start: watch::Receiver<TermStart>,
     snapshots: SnapshotStore,
     stopped: CancellationToken,
 }
@@ -85,7 +87,7 @@ pub struct FailedEntry {
 
 /// The highest term with an applied entry, and the term of the entry before the term's first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TermStart {
+pub(crate) struct TermStart {
     pub(crate) term: u64,
     pub(crate) previous_term: u64,
 }
@@ -139,8 +141,7 @@ pub struct SnapshotBuilder {
 }
 
 impl StateMachineAdapter {
-    /// Wraps an empty machine; openraft restores it from the saved snapshot and the log. The receiver gets the highest
-    /// term whose leader's first entry has been applied.
+    /// Wraps an empty machine; openraft restores it from the saved snapshot and the log.
     ///
     /// # Errors
     /// When the saved snapshot's metadata can't be decoded, or this program does not know its rules.
@@ -149,7 +150,7 @@ impl StateMachineAdapter {
         store: ReplicaStore,
         limits: LogLimits,
         known_rules: KnownRules,
-    ) -> Result<(Self, watch::Receiver<TermStart>), io::Error> {
+    ) -> Result<Self, io::Error> {
         let saved = store.snapshot_meta().map_err(to_io)?.map(|bytes| decode_meta(&bytes)).transpose()?;
         if let Some((_, group)) = &saved {
             group.check(known_rules).map_err(invalid)?;
@@ -157,14 +158,13 @@ impl StateMachineAdapter {
         let latest = LatestSnapshot { last: saved.and_then(|(meta, _)| meta.last_log_id), is_over: false };
         let latest = Arc::new(Mutex::new(latest));
         let stopped = CancellationToken::new();
-        let (term_start, receiver) = watch::channel(TermStart::default());
-        let driver = Self {
+        Ok(Self {
             machine,
             snapshots: SnapshotStore { store, latest, age: SnapshotAge::new() },
             applied: None,
             applied_index: AppliedIndex::default(),
             membership: StoredMembership::default(),
-            term_start,
+            term_start: watch::Sender::default(),
             log_bytes: LogBytes::new(limits),
             known_rules,
             group: GroupState::default(),
@@ -172,8 +172,7 @@ impl StateMachineAdapter {
             failed_entry: watch::Sender::new(None),
             _stop_guard: stopped.clone().drop_guard(),
             stopped,
-        };
-        Ok((driver, receiver))
+        })
     }
 
     /// Returns the shared view of the adapter.
@@ -183,6 +182,7 @@ impl StateMachineAdapter {
             snapshot_age: self.snapshots.age.clone(),
             failed_entry: self.failed_entry.subscribe(),
             group_state: self.group_state.subscribe(),
+            term_start: self.term_start.subscribe(),
             snapshots: self.snapshots.clone(),
             stopped: self.stopped.clone(),
         }
@@ -216,11 +216,9 @@ impl StateMachineAdapter {
         self.applied_index.end(id.index);
         self.log_bytes.applied(id.index, bytes);
         let term = id.leader_id.term;
-        // Only ever rises: with each new leader's first entry, or with the entry after it that sets the rules of a new
-        // group.
-        let has_rules = self.group.rules.is_some();
+        // Only ever rises: with each new leader's first entry.
         self.term_start.send_if_modified(|highest| {
-            let rises = term > highest.term && has_rules;
+            let rises = term > highest.term;
             if rises {
                 *highest = TermStart { term, previous_term };
             }

@@ -8,6 +8,7 @@ use holdfast_storage::{Identity, NodeStore};
 use tokio::time::Instant;
 
 use crate::common::journal::LATER;
+use crate::common::proxy::Mode;
 use crate::common::{CLUSTER_ID, Cluster, Setup, command, eventually, node_id, propose_to, replica_id};
 
 const EARLIER: KnownRules = KnownRules { lowest: 1, highest: 2 };
@@ -103,6 +104,50 @@ async fn without_leave_of_the_config_a_group_stays_with_its_rules() {
     replace_program(&mut cluster, 1, EARLIER).await;
     cluster.all_applied().await;
     assert_eq!(cluster.node(1).group.failure(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_starts_as_a_whole_on_a_later_program_stays_with_its_rules() {
+    let mut cluster = bootstrapped_with([EARLIER; 3]).await;
+    cluster.propose(&command("by rules 2")).await.expect("answered");
+    cluster.all_applied().await;
+    for _ in 0..2 {
+        for index in 0..3 {
+            cluster.kill(index).await;
+            cluster.rules.insert(index, LATEST);
+            // So that a leader is elected well before its first entry is committed.
+            cluster.cut_off(index, Mode::Slow);
+        }
+        for index in 0..3 {
+            cluster.start(index).await;
+        }
+        eventually("a leader", || async {
+            // Each change lets the replicas decide once more, whatever they have applied by then.
+            for allowed in [Some(1), None] {
+                cluster.running().for_each(|(_, node)| node.manager.allow_rules(allowed));
+                tokio::task::yield_now().await;
+            }
+            cluster.running().any(|(_, node)| node.group.subscribe_leadership().borrow().is_some()).then_some(())
+        })
+        .await;
+        cluster.propose(&command("still by rules 2")).await.expect("answered");
+        cluster.all_applied().await;
+        all_go_by(&cluster, 2).await;
+    }
+    allow(&cluster, 3);
+    all_go_by(&cluster, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_proposes_no_rules_that_the_group_has_already() {
+    let mut cluster = Cluster::bootstrapped(Setup { nodes: 1, ..Setup::default() }).await;
+    cluster.propose(&command("first")).await.expect("answered");
+    let before = cluster.node(0).group.status().last_log_index;
+    cluster.kill(0).await;
+    cluster.start(0).await;
+    cluster.propose(&command("second")).await.expect("answered");
+    let after = cluster.node(0).group.status().last_log_index;
+    assert_eq!(after - before, 2, "the first entry of the new term, and the command");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -93,9 +93,9 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachineAdapter, Guard> for Engine {
         };
         let log = LogStore::open(store.replica(1)).expect("an empty log opens");
         let (machine, limits) = (Arc::new(Journal::default()), LogLimits::default());
-        let (driver, _) =
-            StateMachineAdapter::new(machine, store.replica(1), limits, RULES).expect("an empty driver opens");
-        Ok((guard, log, driver))
+        let adapter =
+            StateMachineAdapter::new(machine, store.replica(1), limits, RULES).expect("an empty adapter opens");
+        Ok((guard, log, adapter))
     }
 }
 

@@ -137,3 +137,28 @@ fn copy_dir(from: &Path, to: &Path) {
         std::fs::copy(&file, to.join(file.file_name().expect("a file has a name"))).expect("it can be copied");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_starts_as_a_whole_on_the_later_build_keeps_its_rules_until_it_is_finalized() {
+    let Some(later) = other_build() else { return };
+    let mut cluster = Cluster::start(Setup::default()).await;
+    let tenant = cluster.create_tenant("whole", &["orders"]).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    api.acquire("orders", "one", "before").await.unwrap();
+    for node in &mut cluster.nodes {
+        node.terminate().await;
+        node.set_program(Some(&later));
+    }
+    for node in &mut cluster.nodes {
+        node.start();
+    }
+    cluster.wait_ready().await;
+    assert_extra_command_rejected(&cluster).await;
+    api.acquire("orders", "two", "after").await.unwrap();
+    cluster.wait_equal_states().await;
+    assert_eq!(rules_by_node(&cluster).await, [2, 2, 2]);
+
+    // So the release can still be rolled back.
+    restart_with_program(&mut cluster, 1, None).await;
+    cluster.wait_equal_states().await;
+}

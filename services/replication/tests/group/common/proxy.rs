@@ -1,6 +1,7 @@
 //! A TCP proxy that can be cut.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,11 +13,16 @@ use tokio::task::JoinHandle;
 pub(crate) enum Mode {
     /// It is passed on.
     Open,
+    /// It is passed on after [`DELAY`].
+    Slow,
     /// Connections are closed, and new ones are refused.
     Closed,
     /// Nothing is passed on, and nobody is told.
     Silent,
 }
+
+/// One way through a slow proxy.
+const DELAY: Duration = Duration::from_millis(20);
 
 pub(crate) struct Proxy {
     address: SocketAddr,
@@ -107,8 +113,11 @@ async fn copy(
     loop {
         let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
         // What is read after a cut is not passed on, though this task has not been told to end yet.
-        if !modes.wait_for(|mode| *mode != Mode::Silent).await.is_ok_and(|mode| *mode == Mode::Open) {
-            return;
+        let Ok(mode) = modes.wait_for(|mode| *mode != Mode::Silent).await.map(|mode| *mode) else { return };
+        match mode {
+            Mode::Open => {}
+            Mode::Slow => tokio::time::sleep(DELAY).await,
+            Mode::Closed | Mode::Silent => return,
         }
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
