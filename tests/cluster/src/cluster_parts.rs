@@ -11,7 +11,7 @@ use crate::history::LockId;
 /// Starts a router to the shards, as a gateway has one, for loads that are to be measured without a gateway.
 pub fn start_router(cluster: &Cluster, caller: &str) -> Router {
     let (signer, options) = (cluster.secrets.signer(), RoutingOptions::default());
-    Router::start(cluster.map.clone(), signer, caller.to_owned(), Arc::new(TcpDialer), options)
+    Router::start(cluster.map.clone(), signer, caller.to_owned(), Arc::new(TcpDialer), options, None)
 }
 
 /// Returns so many locks in each of these namespaces.

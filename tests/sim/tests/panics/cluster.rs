@@ -87,7 +87,7 @@ impl TestCluster {
         let map = ShardMap::new(config.clone()).expect("it is a config");
         let signer = ServiceSigner::new(&secret, "test");
         let options = RoutingOptions::default();
-        let router = Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options);
+        let router = Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options, None);
         let observers = (0..3).map(|_| PanickingObserver::with_count(0)).collect();
         let disks = (0..3).map(|_| MemoryDisk::new()).collect();
         let (nodes, seen) = ((0..3).map(|_| None).collect(), NotReadyReasons::default());
