@@ -107,3 +107,7 @@ fn failure(id: u64) -> Answer {
     let outcome = Outcome::Unknown("the node failed to handle the call".to_owned());
     Answer { id, outcome: Some(outcome), ..Answer::default() }
 }
+
+#[cfg(test)]
+#[path = "local_call_tests.rs"]
+mod tests;
