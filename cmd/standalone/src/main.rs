@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
-use holdfast_backend::{Gateway, GatewayOptions};
+use holdfast_backend::{Backend, BackendOptions};
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve, serve_beside};
@@ -111,11 +111,11 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let connector: Arc<dyn Dialer> = Arc::new(connector);
     let node = Node::open(&options, Arc::clone(&connector))?;
 
-    let mut gateway = GatewayOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
+    let mut gateway = BackendOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
     gateway.dialer = connector;
     gateway.signing = args.signing.rotation();
-    let service = Gateway::start(gateway)?;
-    let doors = ServerOptions {
+    let service = Backend::start(gateway)?;
+    let server_options = ServerOptions {
         service: service.clone(),
         dlocks_account_metadata: args.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),
@@ -123,7 +123,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let stopped = CancellationToken::new();
-    let serving = serve(listener, doors.clone(), stopped.clone().cancelled_owned());
+    let serving = serve(listener, server_options.clone(), stopped.clone().cancelled_owned());
     let locktopus_address = locktopus.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
     let serving_locktopus = async {
         if let Some((listener, options)) = locktopus {
@@ -141,7 +141,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         if let Some(address) = locktopus_address {
             println!("Locktopus clients connect to {}://{address}/v1?namespace=NAME", scheme.replace("http", "ws"));
         }
-        println!("\n{}", first_start(&secrets, &doors, &format!("{scheme}://{address}")).await?);
+        println!("\n{}", first_start(&secrets, &server_options, &format!("{scheme}://{address}")).await?);
         over.await
     };
     let ending = async {
@@ -167,8 +167,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
 
 /// Runs the first start's calls to the service, like any client. With TLS it uses a separate local port, since the
 /// certificate is for clients on other machines.
-async fn first_start(secrets: &Secrets, doors: &ServerOptions, url: &str) -> Result<String> {
-    if doors.tls.is_none() {
+async fn first_start(secrets: &Secrets, server_options: &ServerOptions, url: &str) -> Result<String> {
+    if server_options.tls.is_none() {
         return Ok(secrets.first_start(url).await?);
     }
     let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
@@ -179,7 +179,7 @@ async fn first_start(secrets: &Secrets, doors: &ServerOptions, url: &str) -> Res
         done.cancel();
         welcome
     };
-    let (welcome, ()) = tokio::join!(calling, serve_beside(listener, doors, done.cancelled()));
+    let (welcome, ()) = tokio::join!(calling, serve_beside(listener, server_options, done.cancelled()));
     Ok(welcome?)
 }
 

@@ -2,7 +2,7 @@
 //! consensus and storage are missing.
 
 use holdfast_auth::{ClusterSecret, OperatorToken};
-use holdfast_backend::{AuthContext, CallContext, Gateway, GatewayOptions, Service};
+use holdfast_backend::{AuthContext, Backend, BackendOptions, CallContext, Service};
 use holdfast_cluster::ClusterConfig;
 use holdfast_proto::internal::node_service_server::NodeServiceServer;
 use tokio::net::TcpListener;
@@ -37,7 +37,7 @@ impl TestCluster {
             .add_service(NodeServiceServer::new(TestNode::new(&config, &secret)))
             .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
         tokio::spawn(server);
-        let service = Gateway::start(GatewayOptions::new(config, secret, &operator, "gateway test")).unwrap();
+        let service = Backend::start(BackendOptions::new(config, secret, &operator, "gateway test")).unwrap();
         Self { service, operator: operator.reveal().expose().to_owned() }
     }
 
