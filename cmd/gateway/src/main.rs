@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Parser;
-use holdfast_backend::{Gateway, GatewayOptions};
+use holdfast_backend::{Backend, BackendOptions};
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve};
 use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
@@ -90,13 +90,13 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let listener = bind(args.listen).await?;
     let address = listener.local_addr()?;
     let locktopus = bind_locktopus(&args, tls.as_ref()).await?;
-    let mut options = GatewayOptions::new(config, cluster_secret, &operator_token, format!("gateway {address}"));
+    let mut options = BackendOptions::new(config, cluster_secret, &operator_token, format!("gateway {address}"));
     options.signing = args.signing.rotation();
     if let Some(tls) = args.cluster_tls.load_client()? {
         options.dialer = Arc::new(TlsDialer::new(tls));
     }
-    let service = Gateway::start(options)?;
-    let doors = ServerOptions {
+    let service = Backend::start(options)?;
+    let server_options = ServerOptions {
         service: service.clone(),
         dlocks_account_metadata: args.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),
@@ -116,7 +116,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         shutdown.await;
         stopped.cancel();
     };
-    let (served, locktopus, ()) = tokio::join!(serve(listener, doors, stopped.cancelled()), locktopus, stopping);
+    let (served, locktopus, ()) =
+        tokio::join!(serve(listener, server_options, stopped.cancelled()), locktopus, stopping);
     served?;
     locktopus?;
     service.shutdown().await;

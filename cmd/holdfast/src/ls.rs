@@ -47,7 +47,7 @@ pub(crate) async fn run(settings: &Settings, args: LsArgs) -> Result<()> {
 fn row(lock: &Lock) -> [String; 5] {
     let by = match render::holders(lock).next() {
         Some(first) if lock.holders_total > 1 => {
-            format!("{} and {} others", render::owner_name(first), lock.holders_total - 1)
+            format!("{} and {}", render::owner_name(first), render::others(lock.holders_total - 1))
         }
         Some(first) => render::owner_name(first),
         None => String::new(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
-use holdfast_backend::{Gateway, GatewayOptions};
+use holdfast_backend::{Backend, BackendOptions};
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve};
@@ -115,11 +115,11 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     // Nothing is dialed: there are no peers, and the gateway calls the node in memory.
     let node = Node::open(&options, Arc::new(TcpDialer))?;
 
-    let mut gateway = GatewayOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
-    gateway.local_node = Some(node.local());
-    gateway.signing = args.signing.rotation();
-    let service = Gateway::start(gateway)?;
-    let doors = ServerOptions {
+    let mut backend = BackendOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
+    backend.local_node = Some(node.local());
+    backend.signing = args.signing.rotation();
+    let service = Backend::start(backend)?;
+    let server_options = ServerOptions {
         service: service.clone(),
         dlocks_account_metadata: args.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),
@@ -127,7 +127,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let stopped = CancellationToken::new();
-    let serving = serve(listener, doors, stopped.clone().cancelled_owned());
+    let serving = serve(listener, server_options, stopped.clone().cancelled_owned());
     let locktopus_address = locktopus.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
     let serving_locktopus = async {
         if let Some((listener, options)) = locktopus {

@@ -10,13 +10,14 @@ use holdfast_routing::{Dialer, LocalNode, Router, RoutingOptions, TcpDialer};
 use tokio_util::sync::CancellationToken;
 
 use crate::Service;
-use crate::directory::{Directory, RateLimits};
+use crate::admission::RateLimits;
+use crate::directory::Directory;
 use crate::events::{EventPoller, WatcherLimiter};
 use crate::ops::TokenIssuer;
 use crate::service::Inner;
 
 /// The options of a gateway.
-pub struct GatewayOptions {
+pub struct BackendOptions {
     /// The locations of the shards.
     pub cluster_config: ClusterConfig,
     /// Proves to nodes that this process belongs to the cluster.
@@ -35,7 +36,7 @@ pub struct GatewayOptions {
     pub local_node: Option<LocalNode>,
 }
 
-impl GatewayOptions {
+impl BackendOptions {
     /// Returns the default options: TCP, and timeouts that fit failovers of about two seconds.
     pub fn new(
         cluster_config: ClusterConfig,
@@ -67,16 +68,16 @@ pub enum StartError {
     Unsigned(#[from] SigningError),
 }
 
-/// Starts gateways.
-pub struct Gateway;
+/// Starts the backend of a gateway.
+pub struct Backend;
 
-impl Gateway {
+impl Backend {
     /// Connects to the nodes and follows the accounts shard in the background, so nodes may start later. Needs a tokio
     /// runtime. [`Service::shutdown`] ends it.
     ///
     /// # Errors
     /// When the cluster config is invalid.
-    pub fn start(options: GatewayOptions) -> Result<Service, StartError> {
+    pub fn start(options: BackendOptions) -> Result<Service, StartError> {
         let map = ShardMap::new(options.cluster_config)?;
         let tokens = TokenIssuer::new(SigningKeys::new(&options.cluster_secret, options.signing)?);
         let signer = ServiceSigner::new(&options.cluster_secret, options.process_name);

@@ -29,7 +29,7 @@ mod view_builder;
 
 pub use self::metrics::describe_metrics;
 pub use auth::{AuthContext, TenantContext};
-pub use config::{Gateway, GatewayOptions, StartError};
+pub use config::{Backend, BackendOptions, StartError};
 pub use context::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
 pub use events::{EventStream, MAX_WATCHERS};
 pub use service::Service;

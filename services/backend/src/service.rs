@@ -7,8 +7,8 @@ use holdfast_auth::{ClusterSecret, OperatorVerifier};
 use holdfast_routing::Router;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::FairQueue;
-use crate::directory::{Directory, RateLimits};
+use crate::admission::{FairQueue, RateLimits};
+use crate::directory::Directory;
 use crate::events::{EventPoller, WatcherLimiter};
 use crate::ops::TokenIssuer;
 

@@ -176,8 +176,8 @@ impl Service {
         let (urgency, deferred) = (ask.priority(), ask.deferred());
         let is_command = !matches!(ask, ShardRequest::Query(_));
         let asked = async {
-            let turn = self.inner.admission.acquire(account, urgency, context.deadline).await?;
-            FairQueue::run(turn, is_command, deferred, self.call(application, key, ask, context)).await
+            let permit = self.inner.admission.acquire(account, urgency, context.deadline).await?;
+            FairQueue::run(permit, is_command, deferred, self.call(application, key, ask, context)).await
         };
         if urgency == Priority::Patient { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
     }

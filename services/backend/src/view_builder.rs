@@ -1,6 +1,6 @@
 //! Converts replies of locks shards to public views: deadlines of the shard clock become time remaining.
 
-use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, LockInfo, ReasonInfo, Timestamp};
+use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, Lock, ReasonInfo, Timestamp};
 use holdfast_core::{AcquireOutcome, Blocker, CycleStep, HolderView, LockView, Owner, Reason, Refused};
 
 /// Converts one reply.
@@ -32,14 +32,14 @@ impl<'a> ViewBuilder<'a> {
         AcquireLocksAnswer { success, fencing_token, reason, signed_grants: None, locks }
     }
 
-    pub(crate) fn locks(&self, locks: Vec<LockView>) -> Vec<LockInfo> {
+    pub(crate) fn locks(&self, locks: Vec<LockView>) -> Vec<Lock> {
         locks.into_iter().map(|lock| self.lock(lock)).collect()
     }
 
-    pub(crate) fn lock(&self, lock: LockView) -> LockInfo {
+    pub(crate) fn lock(&self, lock: LockView) -> Lock {
         let path = lock.path.0;
         let name = if let [name] = path.as_slice() { Some(name.clone()) } else { None };
-        LockInfo {
+        Lock {
             namespace: self.namespace.to_owned(),
             name,
             path,

@@ -116,7 +116,7 @@ impl ShardMap {
                 (0..self.shard_at(*shard).replicas.len())
                     .map(|replica| self.replica_location(ReplicaIndex { shard: *shard, replica }))
             })
-            .filter(|place| place.replica.node_id == node_id)
+            .filter(|location| location.replica.node_id == node_id)
             .collect()
     }
 
@@ -127,7 +127,7 @@ impl ShardMap {
 
     /// Returns the address of the node that hosts a replica.
     pub fn address_of_replica(&self, replica_id: u64) -> Option<&str> {
-        self.replica(replica_id).map(|place| place.node.address.as_str())
+        self.replica(replica_id).map(|location| location.node.address.as_str())
     }
 
     fn shard_at(&self, at: ShardIndex) -> &Shard {
@@ -180,12 +180,12 @@ mod tests {
     fn replicas_are_found_by_node_and_by_id() {
         let map = map();
         for node in &map.config().nodes {
-            let places = map.replicas_of_node(&node.id);
-            assert_eq!(places.len(), 33);
-            for place in places {
-                assert_eq!(place.node, node);
-                assert_eq!(map.replica(place.replica.id), Some(place));
-                assert_eq!(map.address_of_replica(place.replica.id), Some(node.address.as_str()));
+            let locations = map.replicas_of_node(&node.id);
+            assert_eq!(locations.len(), 33);
+            for location in locations {
+                assert_eq!(location.node, node);
+                assert_eq!(map.replica(location.replica.id), Some(location));
+                assert_eq!(map.address_of_replica(location.replica.id), Some(node.address.as_str()));
             }
         }
     }

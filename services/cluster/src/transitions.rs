@@ -49,10 +49,10 @@ impl ClusterConfig {
     ///
     /// # Errors
     /// As [`Self::add_replica`].
-    pub fn add_replicas(&self, places: &[(String, String)]) -> Result<Self, ConfigError> {
+    pub fn add_replicas(&self, locations: &[(String, String)]) -> Result<Self, ConfigError> {
         let mut next = self.next_version()?;
         let mut unused = self.first_unused_replica();
-        for (shard, node) in places {
+        for (shard, node) in locations {
             if self.node(node).is_none() {
                 return Err(self.unknown_node(node));
             }
@@ -77,10 +77,10 @@ impl ClusterConfig {
     ///
     /// # Errors
     /// As [`Self::remove_replica`].
-    pub fn remove_replicas(&self, places: &[(String, String)]) -> Result<Self, ConfigError> {
+    pub fn remove_replicas(&self, locations: &[(String, String)]) -> Result<Self, ConfigError> {
         let mut next = self.next_version()?;
         next.next_replica_id = Some(self.first_unused_replica());
-        for (shard, node) in places {
+        for (shard, node) in locations {
             let found = next.shard_mut(shard)?;
             if found.replica_on(node).is_none() {
                 let problem = format!("shard {shard:?} has no replica on {node:?}");

@@ -46,14 +46,14 @@ pub(crate) fn collect<R, T: Serialize>(
     limit: u32,
     mut show: impl FnMut(R) -> T,
 ) -> (Vec<T>, bool) {
-    let mut room = PageBudget::of(limit);
+    let mut budget = PageBudget::of(limit);
     let mut page = Vec::new();
     for row in rows {
-        if room.is_full() {
+        if budget.is_full() {
             return (page, true);
         }
         let shown = show(row);
-        if !room.try_take(codec::size(&shown)) {
+        if !budget.try_take(codec::size(&shown)) {
             return (page, true);
         }
         page.push(shown);

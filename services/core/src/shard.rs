@@ -323,8 +323,8 @@ impl ShardState {
 
     /// Returns whether work is unfinished, or a deadline is due and not yet handled. Each entry does one more slice of
     /// it. Meanwhile, the leader proposes entries one after the other, without commands if there are none.
-    pub fn has_jobs(&self) -> bool {
-        self.locks().is_some_and(LocksState::has_jobs)
+    pub fn has_backlog(&self) -> bool {
+        self.locks().is_some_and(LocksState::has_backlog)
     }
 
     /// Returns the charges of accounts in a locks shard that changed since the last call.
@@ -346,8 +346,8 @@ impl ShardState {
     }
 
     /// Returns the number of finished sweeps since the process started.
-    pub fn jobs_done(&self) -> u64 {
-        self.locks().map_or(0, LocksState::jobs_done)
+    pub fn sweeps_done(&self) -> u64 {
+        self.locks().map_or(0, LocksState::sweeps_done)
     }
 
     /// Returns the shard clock of the next deadline; that of the last entry while there is unfinished work.

@@ -93,26 +93,26 @@ pub struct ServerOptions {
 /// When the built-in descriptors are unreadable.
 pub async fn serve(
     listener: TcpListener,
-    doors: ServerOptions,
+    options: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DescriptorsError> {
     describe_metrics();
-    let service = doors.service.clone();
+    let service = options.service.clone();
     let (reporter, health) = tonic_health::server::health_reporter();
-    let dlocks = DlocksService::new(doors.service.clone(), doors.dlocks_account_metadata);
-    let grpc = grpc::routes(&doors.service, dlocks, health)?;
-    let rest = rest::with_middleware(rest::routes(doors.service.clone(), probes(&doors)));
+    let dlocks = DlocksService::new(options.service.clone(), options.dlocks_account_metadata);
+    let grpc = grpc::routes(&options.service, dlocks, health)?;
+    let rest = rest::with_middleware(rest::routes(options.service.clone(), probes(&options)));
     let stopping = CancellationToken::new();
     let tasks = TaskTracker::new();
     // Published once before the first call, so that no service is unknown, and none is reported as serving too early.
-    publish_status(&reporter, doors.service.ready().is_ok()).await;
-    let (of_service, until) = (doors.service.clone(), stopping.clone());
+    publish_status(&reporter, options.service.ready().is_ok()).await;
+    let (of_service, until) = (options.service.clone(), stopping.clone());
     let health_tasks = TaskSet::new(TaskOwner::process());
     health_tasks
         .spawn_until_done("health", move || run_health_reporter(reporter.clone(), of_service.clone(), until.clone()));
     serve_mux(
         listener,
-        ProtocolMux { rest, grpc, tls: doors.tls },
+        ProtocolMux { rest, grpc, tls: options.tls },
         &service,
         ServerTasks { tasks, stopping },
         shutdown,
@@ -168,11 +168,11 @@ fn describe_metrics() {
     describe_counter!("holdfast_connections_evicted_total", "Connections that ended to make room for others.");
 }
 
-fn probes(doors: &ServerOptions) -> Probes {
-    let (for_ready, for_metrics) = (doors.service.clone(), doors.service.clone());
+fn probes(options: &ServerOptions) -> Probes {
+    let (for_ready, for_metrics) = (options.service.clone(), options.service.clone());
     Probes {
         ready: Arc::new(move || for_ready.ready()),
-        metrics: Arc::clone(&doors.metrics),
+        metrics: Arc::clone(&options.metrics),
         may_read_metrics: Arc::new(move |bearer| for_metrics.is_operator_token(bearer)),
     }
 }
@@ -336,8 +336,8 @@ struct ProtocolMux {
 
 impl ProtocolMux {
     async fn dispatch(self, request: Request<Incoming>, stay: ActivityGuard) -> Result<Response<Body>, Infallible> {
-        let door = if is_grpc(request.version(), request.headers()) { self.grpc } else { self.rest };
-        let answer = door.oneshot(request.map(Body::new)).await?;
+        let routes = if is_grpc(request.version(), request.headers()) { self.grpc } else { self.rest };
+        let answer = routes.oneshot(request.map(Body::new)).await?;
         // A complete body is as good as sent; a stream keeps its connection busy until it ends.
         let is_whole = answer.body().size_hint().exact().is_some();
         Ok(if is_whole { answer } else { answer.map(|body| Body::new(TrackedBody { body, _guard: stay })) })

@@ -46,9 +46,10 @@ impl TestServer {
             counted.fetch_add(1, Ordering::Relaxed);
             "holdfast_up 1\n".to_owned()
         });
-        let doors = ServerOptions { service: cluster.service.clone(), dlocks_account_metadata, metrics, tls: None };
+        let server_options =
+            ServerOptions { service: cluster.service.clone(), dlocks_account_metadata, metrics, tls: None };
         let (stop, stopped) = oneshot::channel::<()>();
-        let served = tokio::spawn(serve(listener, doors, async move {
+        let served = tokio::spawn(serve(listener, server_options, async move {
             let _ = stopped.await;
         }));
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();

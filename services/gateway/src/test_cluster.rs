@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use holdfast_auth::{ClusterSecret, OperatorToken, ServiceVerifier};
-use holdfast_backend::{AuthContext, CallContext, Gateway, GatewayOptions, Service};
+use holdfast_backend::{AuthContext, Backend, BackendOptions, CallContext, Service};
 use holdfast_cluster::ClusterConfig;
 use holdfast_rpc::Acceptor;
 use holdfast_testkit::fake_node::serve_frames;
@@ -38,7 +38,7 @@ impl TestCluster {
         let acceptor =
             Acceptor::new(Arc::new(ServiceVerifier::new(&secret)), Arc::default()).with(TestNode::new(&config));
         serve_frames(listener, acceptor);
-        let service = Gateway::start(GatewayOptions::new(config, secret, &operator, "gateway test")).unwrap();
+        let service = Backend::start(BackendOptions::new(config, secret, &operator, "gateway test")).unwrap();
         Self { service, operator: operator.reveal().expose().to_owned() }
     }
 

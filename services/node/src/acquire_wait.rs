@@ -73,7 +73,7 @@ impl AcquireWait<'_> {
     async fn wait(&self, acquire: &Acquire, enqueued: &Enqueued) -> Option<Outcome> {
         let wait = enqueued.wait;
         let machine = &self.replica.machine;
-        let told = match machine
+        let resolved = match machine
             .with_leader_state(self.term, |_, table| table.waits.attach(wait, acquire.attempt))
             .flatten()
         {
@@ -85,10 +85,10 @@ impl AcquireWait<'_> {
                 self.caller.defer().await;
                 return Some(not_leader(self.replica));
             }
-            Some(Attachment::Pending(told)) => told,
+            Some(Attachment::Pending(resolved)) => resolved,
         };
         self.caller.defer().await;
-        match self.wait_end(told).await {
+        match self.wait_end(resolved).await {
             WaitEnd::Resolved(reply) => self.deliver(acquire, wait, reply),
             WaitEnd::LeadershipLost => Some(not_leader(self.replica)),
             WaitEnd::PollEnded => {
@@ -108,10 +108,10 @@ impl AcquireWait<'_> {
         }
     }
 
-    async fn wait_end(&self, told: oneshot::Receiver<Bytes>) -> WaitEnd {
+    async fn wait_end(&self, resolved: oneshot::Receiver<Bytes>) -> WaitEnd {
         tokio::select! {
             biased;
-            reply = told => reply.map_or(WaitEnd::LeadershipLost, WaitEnd::Resolved),
+            reply = resolved => reply.map_or(WaitEnd::LeadershipLost, WaitEnd::Resolved),
             () = self.caller.cancelled.cancelled() => WaitEnd::Cancelled,
             () = self.caller.disconnected.cancelled() => WaitEnd::Disconnected,
             () = sleep_until(self.poll_deadline) => WaitEnd::PollEnded,

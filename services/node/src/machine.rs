@@ -41,8 +41,8 @@ pub struct ShardSignals {
     pub outbox_next: u64,
     /// Messages in the outbox.
     pub outbox_len: usize,
-    /// Completed background jobs since the start of the process.
-    pub jobs_done: u64,
+    /// Finished sweeps since the start of the process.
+    pub sweeps_done: u64,
 }
 
 /// Observes what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
@@ -50,7 +50,7 @@ pub trait ApplyObserver: Send + Sync + 'static {
     /// A replica's state was initialized, empty.
     fn initialized(&self, shard: &str, state: &ShardState);
     /// An entry was applied: its commands, one reply for each, and the state after it.
-    fn applied(&self, shard: &str, stamp: EntryHeader, commands: &[Bytes], replies: &[Bytes], state: &ShardState);
+    fn applied(&self, shard: &str, header: EntryHeader, commands: &[Bytes], replies: &[Bytes], state: &ShardState);
     /// The state was replaced by that of a snapshot.
     fn restored(&self, shard: &str, state: &ShardState);
 }
@@ -278,13 +278,12 @@ impl ShardMachine {
 }
 
 fn signals_of(core: &ShardState) -> ShardSignals {
-    let next_deadline_ms = core.next_deadline_ms();
     ShardSignals {
-        next_deadline_ms,
-        has_backlog: next_deadline_ms.is_some_and(|at_ms| at_ms <= core.clock_ms()),
+        next_deadline_ms: core.next_deadline_ms(),
+        has_backlog: core.has_backlog(),
         outbox_next: core.outbox().next_number(),
         outbox_len: core.outbox().messages().len(),
-        jobs_done: core.jobs_done(),
+        sweeps_done: core.sweeps_done(),
     }
 }
 
@@ -314,14 +313,14 @@ fn decode_all(rules: Rules, commands: &[Bytes]) -> Result<Vec<Command>, ApplyFai
 impl StateMachine for ShardMachine {
     fn apply<'a>(
         &'a self,
-        stamp: EntryHeader,
+        header: EntryHeader,
         commands: &'a [Bytes],
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure> {
         // Decodes all commands before it applies the first, so that a replica that stops is unchanged by the entry.
-        let read = decode_all(Rules(stamp.rules), commands)?;
+        let read = decode_all(Rules(header.rules), commands)?;
         let encodes = replies == ReplyMode::Encode || self.observer.is_some();
-        self.apply_next_slice(Entry::new(stamp, commands, read, encodes))
+        self.apply_next_slice(Entry::new(header, commands, read, encodes))
     }
 
     fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {

@@ -93,12 +93,12 @@ impl ShardMemory {
         if changed.is_empty() {
             return;
         }
-        let (mut told, mut kept) = (self.usage.lock(), self.node.0.usage.lock());
+        let (mut usage_of_shard, mut kept) = (self.usage.lock(), self.node.0.usage.lock());
         for charge in changed {
-            let before = told.set(charge.account, charge.bytes, charge.max);
+            let before = usage_of_shard.set(charge.account, charge.bytes, charge.max);
             kept.change(charge, before);
         }
-        self.is_full.store(told.total >= MAX_SHARD_BYTES, Ordering::Relaxed);
+        self.is_full.store(usage_of_shard.total >= MAX_SHARD_BYTES, Ordering::Relaxed);
         let is_tight = kept.beyond > 0 || kept.total >= self.node.high_watermark();
         self.node.0.is_under_pressure.store(is_tight, Ordering::Relaxed);
     }

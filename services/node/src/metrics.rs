@@ -106,7 +106,7 @@ fn describe() {
     let commit = "Time from proposing an entry to its being applied at the leader, durable on a majority.";
     describe_histogram!("holdfast_commit_seconds", Unit::Seconds, commit);
     describe_histogram!("holdfast_apply_seconds", Unit::Seconds, "Time to apply one entry to the state.");
-    let slice = "Time that one slice of an entry keeps the state from everybody else.";
+    let slice = "Time that one apply slice of an entry keeps the state from everybody else.";
     describe_histogram!("holdfast_apply_slice_seconds", Unit::Seconds, slice);
     describe_histogram!("holdfast_entry_commands", "Commands in one log entry.");
     describe_histogram!("holdfast_storage_sync_seconds", Unit::Seconds, "Time of one write with its fsync.");

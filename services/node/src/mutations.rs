@@ -14,9 +14,9 @@ use crate::leader::cancel_all;
 pub(crate) fn command(core: &ShardState, mut command: Command) -> Command {
     if is_enabled(Mutation::LateCancel)
         && let Command::Locks(LocksCommand::Cancel(cancel)) = &command
-        && let Some(lease) = core.waits().find(|lease| matches_wait(cancel, lease))
+        && let Some(record) = core.waits().find(|record| matches_wait(cancel, record))
     {
-        command = cancel_all(cancel.clone(), &lease.attempts);
+        command = cancel_all(cancel.clone(), &record.attempts);
     }
     if is_enabled(Mutation::PurgeMissed)
         && let Command::Locks(LocksCommand::Deliver { message, .. }) = &mut command
@@ -43,8 +43,8 @@ pub(crate) fn snapshot_source(core: &ShardState) -> Cow<'_, ShardState> {
         return Cow::Borrowed(core);
     }
     let mut without = core.clone();
-    let leases: Vec<WaitRecord> = core.waits().collect();
-    for WaitRecord { namespace, wait, .. } in leases {
+    let waits: Vec<WaitRecord> = core.waits().collect();
+    for WaitRecord { namespace, wait, .. } in waits {
         let (owner, request_id, claims, attempt) = (wait.owner, wait.request_id, wait.claims, wait.attempt);
         let cancel = Cancel { namespace, owner, request_id, claims, attempt };
         let context = EntryContext { now_ms: without.clock_ms(), wall_ms: 0, rules: Rules::HIGHEST };
@@ -58,14 +58,14 @@ pub(crate) fn skips_restore() -> bool {
     is_enabled(Mutation::TokensReset)
 }
 
-fn matches_wait(cancel: &Cancel, lease: &WaitRecord) -> bool {
+fn matches_wait(cancel: &Cancel, record: &WaitRecord) -> bool {
     let sorted = |claims: &[Claim]| {
         let mut claims = claims.to_vec();
         claims.sort();
         claims.dedup();
         claims
     };
-    lease.namespace == cancel.namespace
-        && lease.wait.owner == cancel.owner
-        && sorted(&lease.wait.claims) == sorted(&cancel.claims)
+    record.namespace == cancel.namespace
+        && record.wait.owner == cancel.owner
+        && sorted(&record.wait.claims) == sorted(&cancel.claims)
 }

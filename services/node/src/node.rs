@@ -80,6 +80,8 @@ pub(crate) struct NodeInner {
     pub(crate) config_lock: tokio::sync::Mutex<()>,
     /// Memory usage of all replicas.
     pub(crate) memory: NodeMemory,
+    /// True from the first time that the node is ready until it stops.
+    pub(crate) is_serving: Arc<AtomicBool>,
     stopping: AtomicBool,
 }
 
@@ -198,6 +200,7 @@ impl Node {
                 replica_options: OnceLock::new(),
                 config_lock: tokio::sync::Mutex::default(),
                 memory: NodeMemory::new(options.memory_limit),
+                is_serving: Arc::default(),
                 stopping: AtomicBool::new(false),
             }
         });
@@ -231,6 +234,8 @@ impl Node {
             .spawn_restarting("config", move || reconfigure::apply_config_updates(Weak::clone(&weak), later.clone()));
         let weak = Arc::downgrade(shared);
         shared.tasks.spawn_restarting("lock_metrics", move || metrics::run(Weak::clone(&weak)));
+        let weak = Arc::downgrade(shared);
+        shared.tasks.spawn_until_done("readiness", move || status::report_ready(Weak::clone(&weak)));
         Ok(())
     }
 
@@ -298,15 +303,16 @@ impl Node {
     /// the store.
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
+        self.shared.is_serving.store(false, Ordering::Relaxed);
         self.shared.tasks.cancel();
         let replicas = self.shared.replicas();
         let handed = join_all(replicas.iter().map(|replica| replica.group.transfer_leadership(TRANSFER_TIMEOUT))).await;
         let kept = handed.iter().filter(|gone| !**gone).count();
         tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships handed over");
+        self.shared.outbox_sender.shutdown().await;
         self.shared.callers.close::<Calls>();
         self.shared.tasks.shutdown().await;
         self.shared.group_manager.shutdown().await;
-        self.shared.outbox_sender.shutdown().await;
         self.shared.store.close().await;
     }
 }

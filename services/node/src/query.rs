@@ -19,14 +19,14 @@ use crate::replica::Replica;
 pub(crate) async fn execute(replica: &Replica, query: &Query, deadline: Instant) -> Outcome {
     loop {
         // Registered before the evaluation, so that no later outcome is missed.
-        let mut judged = std::pin::pin!(replica.machine.expiry_resolved().notified());
-        judged.as_mut().enable();
+        let mut resolved = std::pin::pin!(replica.machine.expiry_resolved().notified());
+        resolved.as_mut().enable();
         match evaluate(replica, query, deadline).await {
             Ok(Some(reply)) => return Outcome::Reply(Bytes::from(codec::encode(&reply))),
             Err(error) => return not_leader_outcome(error),
             Ok(None) => {
-                if timeout_at(deadline, judged).await.is_err() {
-                    return Outcome::NotProposed("the session is being judged".into());
+                if timeout_at(deadline, resolved).await.is_err() {
+                    return Outcome::NotProposed("the session is expiring".into());
                 }
             }
         }
@@ -42,7 +42,7 @@ pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &Caller,
     let mut query = query.clone();
     let mut is_held = false;
     loop {
-        let Some(mut news) = subscribe(replica, &query) else { return not_leader(replica) };
+        let Some(mut changes) = subscribe(replica, &query) else { return not_leader(replica) };
         let reply = match evaluate(replica, &query, until).await {
             Ok(Some(reply)) => reply,
             Ok(None) => return not_leader(replica),
@@ -62,7 +62,7 @@ pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &Caller,
             is_held = true;
         }
         tokio::select! {
-            changed = news.changed() => {
+            changed = changes.changed() => {
                 if changed.is_err() {
                     return not_leader(replica);
                 }
@@ -106,11 +106,11 @@ fn advance(query: &mut Query, reply: &Reply) -> PollResult {
 
 fn subscribe(replica: &Replica, query: &Query) -> Option<watch::Receiver<()>> {
     let leads = (*replica.group.subscribe_leadership().borrow())?;
-    let news = |table: &mut LeaderState| match query {
+    let receiver = |table: &mut LeaderState| match query {
         Query::Events { namespace, .. } => table.changes.subscribe(namespace),
         _ => table.changes.subscribe_accounts(),
     };
-    replica.machine.with_leader_state(leads.term, |_, table| news(table))
+    replica.machine.with_leader_state(leads.term, |_, table| receiver(table))
 }
 
 /// Evaluates a query on the state; returns `None` while the session is expiring. The lease is checked after the read,

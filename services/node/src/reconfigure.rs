@@ -89,7 +89,8 @@ impl NodeInner {
             let (host, forming) = (self.group_manager.clone(), group.clone());
             group.tasks().spawn_until_done("bootstrap", move || bootstrap(host.clone(), forming.clone()));
         }
-        let started = Replica::start(&place, group, machine, starting.reads, self.outbox_sender.clone());
+        let (sender, is_serving) = (self.outbox_sender.clone(), Arc::clone(&self.is_serving));
+        let started = Replica::start(&place, group, machine, starting.reads, sender, is_serving);
         if self.map().replica(replica).is_none() {
             started.decommission();
         }

@@ -40,9 +40,11 @@ impl Replica {
         group: Group,
         machine: Arc<ShardMachine>,
         reads: ReadMode,
-        delivery: OutboxSender,
+        outbox_sender: OutboxSender,
+        is_serving: Arc<AtomicBool>,
     ) -> Self {
-        group.tasks().spawn_essential("leader_tasks", tasks::run(group.clone(), Arc::clone(&machine), delivery));
+        let leader_tasks = tasks::run(group.clone(), Arc::clone(&machine), outbox_sender, is_serving);
+        group.tasks().spawn_essential("leader_tasks", leader_tasks);
         let (is_decommissioned, restart_failure) = (AtomicBool::new(false), Mutex::default());
         let ReplicaSpec { application, may_bootstrap, .. } = *place;
         Self { application, group, machine, reads, may_bootstrap, is_decommissioned, restart_failure }

@@ -1,10 +1,13 @@
 //! Node status: readiness and every replica.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
 use holdfast_replication::Group;
 use sha2::{Digest, Sha256};
+use tokio::time::sleep;
 
 use crate::node::NodeInner;
 use crate::replica::Replica;
@@ -12,6 +15,9 @@ use crate::replica_supervisor::PoisonedReplica;
 
 /// Attempts to read a state at a stable index before the digest is omitted.
 const MAX_DIGEST_ATTEMPTS: usize = 10;
+
+/// How often a starting node checks whether it is ready.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the reason why the node can't serve, if any.
 pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
@@ -58,6 +64,23 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     }
     let (count, first) = failing(|group| !group.is_member())?;
     Some(format!("{count} of {all} replicas are being rebuilt from their peers, {first} first"))
+}
+
+/// Waits until the node is ready for the first time, and logs that in one line for all shards.
+pub(crate) async fn report_ready(shared: Weak<NodeInner>) {
+    loop {
+        let Some(shared) = shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
+        if not_ready(&shared).is_none() {
+            shared.is_serving.store(true, Ordering::Relaxed);
+            let replicas = shared.replicas();
+            let leading = replicas.iter().filter(|replica| replica.group.subscribe_leadership().borrow().is_some());
+            let (leads, rules) = (leading.clone().count(), leading.map(|replica| replica.group.rules()).min());
+            tracing::info!(replicas = replicas.len(), leads, rules, "the node is ready");
+            return;
+        }
+        drop(shared);
+        sleep(POLL_INTERVAL).await;
+    }
 }
 
 /// Returns the number of failing replicas, and the shard of the first.

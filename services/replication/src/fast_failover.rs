@@ -37,12 +37,12 @@ impl Group {
         if !self.has_observed(&death) {
             return;
         }
-        let turn = self.candidate_rank(gone);
+        let rank = self.candidate_rank(gone);
         let mut lesser = self.rejected_candidates();
         // Even a zero timer would take up to two milliseconds.
-        if turn > 0 {
+        if rank > 0 {
             tokio::select! {
-                () = sleep(STAGGER * turn) => {}
+                () = sleep(STAGGER * rank) => {}
                 // Voters rejected the preceding candidate because its log is shorter: there is no other survivor to
                 // wait for.
                 _ = lesser.wait_for(|term| *term > death.term) => {}
@@ -58,18 +58,18 @@ impl Group {
         let request = TransferLeaderRequest::new(vote, self.replica(), None);
         // It fails only when the replica has stopped.
         let _ = self.raft().handle_transfer_leader(request).await;
-        self.retry_election(turn, lesser).await;
+        self.retry_election(rank, lesser).await;
     }
 
     /// Two survivors that stand in the same term block each other, even if voters rejected one of them for its shorter
     /// log. A replica that is still a candidate therefore stands in a later term, staggered as before, or at once after
     /// it rejects another candidate for its log. These are ordinary elections: the lease of a leader elected meanwhile
     /// stays protected, and candidates have no lease.
-    async fn retry_election(&self, turn: u32, mut lesser: watch::Receiver<u64>) {
+    async fn retry_election(&self, rank: u32, mut lesser: watch::Receiver<u64>) {
         for _ in 0..MAX_RETRIES {
             let Some(term) = self.candidate_term().await else { return };
             tokio::select! {
-                () = sleep(STAGGER * (turn + 1)) => {}
+                () = sleep(STAGGER * (rank + 1)) => {}
                 _ = lesser.wait_for(|other| *other >= term) => {}
             }
             if !self.may_vote() || self.candidate_term().await != Some(term) {
@@ -101,7 +101,7 @@ impl Group {
         let survivors: Vec<u64> = self.members().keys().copied().filter(|replica| *replica != gone).collect();
         let first = self.shard().bytes().map(usize::from).sum::<usize>() % survivors.len().max(1);
         let own = survivors.iter().position(|replica| *replica == self.replica()).unwrap_or(0);
-        let turn = (own + survivors.len() - first) % survivors.len().max(1);
-        u32::try_from(turn).unwrap_or(u32::MAX)
+        let rank = (own + survivors.len() - first) % survivors.len().max(1);
+        u32::try_from(rank).unwrap_or(u32::MAX)
     }
 }

@@ -152,8 +152,8 @@ impl Group {
         let (start, state) = (adapter.term_start.clone(), adapter.group_state.clone());
         let leads = leadership::watch_leadership(raft.clone(), floor, start, state, relinquished, leadership_sender);
         tasks.spawn_essential("leadership", leads);
-        let (lanes, prices) = (Arc::clone(&queue), Arc::downgrade(&machine));
-        let proposer = Proposer::new(raft.clone(), lanes, prices, leadership.clone(), header_source, in_flight);
+        let (proposals, prices) = (Arc::clone(&queue), Arc::downgrade(&machine));
+        let proposer = Proposer::new(raft.clone(), proposals, prices, leadership.clone(), header_source, in_flight);
         tasks.spawn_essential("proposer", proposer.run());
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
         if holds_back {
@@ -306,9 +306,9 @@ impl Group {
             return Err(ProposeError::NotProposed(DISK_IS_FULL));
         }
         let (wall, group) = (self.inner.options.wall_clock.clone(), self.subscribe_group_state());
-        let stamps = HeaderSource { wall, group };
+        let header_source = HeaderSource { wall, group };
         let writing = async {
-            let written = proposer::write(&self.inner.raft, leads, &stamps, &[]).await?;
+            let written = proposer::write(&self.inner.raft, leads, &header_source, &[]).await?;
             proposer::entry_replies(written.await).map(|_| ())
         };
         match timeout_at(deadline, writing).await {

@@ -131,11 +131,11 @@ fn member_rules(group: &Group, peers: &impl Peers, members: &BTreeSet<u64>, begi
 
 async fn propose(group: &Group, term: u64, active: Option<u16>, next: u16, is_alone: bool) {
     let shard = group.shard();
-    tracing::info!(shard, ?active, next, is_alone, "raising the rules of the group");
+    tracing::debug!(shard, ?active, next, is_alone, "raising the rules of the group");
     // The header is irrelevant for a change of the group: it reaches no state machine.
     let data = EntryData::structural(active.unwrap_or(FIRST_RULES), 0, 0, GroupCommand::RaiseRules(next));
     match timeout(ENTRY_TIMEOUT, write(group, term, data)).await {
-        Ok(Ok(())) => tracing::info!(shard, rules = next, "the rules of the group are raised"),
+        Ok(Ok(())) => tracing::debug!(shard, rules = next, "the rules of the group are raised"),
         Ok(Err(error)) => tracing::warn!(shard, %error, "the rules are not raised yet"),
         Err(_) => tracing::warn!(shard, "the rules are not raised yet: it took too long"),
     }

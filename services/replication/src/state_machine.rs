@@ -111,7 +111,7 @@ pub trait StateMachine: Send + Sync + 'static {
     /// it would make the state diverge. The machine is not queried after that and answers nothing.
     fn apply<'a>(
         &'a self,
-        stamp: EntryHeader,
+        header: EntryHeader,
         commands: &'a [Bytes],
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure>;

@@ -248,12 +248,12 @@ impl StateMachineAdapter {
         // ones.
         let group = self.group.raised(block.rules, self.known_rules)?;
         let rules = group.rules.unwrap_or(block.rules);
-        let stamp = EntryHeader { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
+        let header = EntryHeader { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
         if is_enabled(Mutation::DuplicateApply) && replies == ReplyMode::Skip && id.index.is_multiple_of(16) {
-            let _ = apply_slices(&*self.machine, stamp, &commands, replies).await;
+            let _ = apply_slices(&*self.machine, header, &commands, replies).await;
         }
         let began = Instant::now();
-        let replies = apply_slices(&*self.machine, stamp, &commands, replies).await?;
+        let replies = apply_slices(&*self.machine, header, &commands, replies).await?;
         histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
         self.set_group_state(group);
         Ok(replies)
@@ -282,11 +282,11 @@ impl StateMachineAdapter {
 /// Applies an entry's slices; queries and other tasks of the thread run between two slices.
 async fn apply_slices(
     machine: &dyn StateMachine,
-    stamp: EntryHeader,
+    header: EntryHeader,
     commands: &[Bytes],
     replies: ReplyMode,
 ) -> Result<Vec<Bytes>, ApplyFailure> {
-    let mut applied = machine.apply(stamp, commands, replies)?;
+    let mut applied = machine.apply(header, commands, replies)?;
     loop {
         match applied {
             Applied::Done(replies) => return Ok(replies),

@@ -118,8 +118,8 @@ fn block_bytes(entry: &Entry) -> usize {
     }
 }
 
-fn encode_as<T: Serialize>(format: u8, value: &T, room: usize) -> Bytes {
-    let bytes = postcard::to_extend(&(format, value), Vec::with_capacity(room));
+fn encode_as<T: Serialize>(format: u8, value: &T, capacity: usize) -> Bytes {
+    let bytes = postcard::to_extend(&(format, value), Vec::with_capacity(capacity));
     Bytes::from(bytes.expect("Raft's types have known lengths and never fail to encode"))
 }
 

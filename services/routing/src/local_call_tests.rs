@@ -30,7 +30,11 @@ impl CallHandler for Scripted {
             // What takes time goes on without the caller.
             tokio::task::yield_now().await;
             was_withdrawn.store(true, Ordering::Relaxed);
-            Some(Answer { id: call.id, outcome: Some(Outcome::NotProposed("withdrawn".to_owned())), ..Answer::default() })
+            Some(Answer {
+                id: call.id,
+                outcome: Some(Outcome::NotProposed("withdrawn".to_owned())),
+                ..Answer::default()
+            })
         }
         .boxed()
     }

@@ -36,7 +36,7 @@ fn line(path: &Path, standing: &WaitStatus) -> String {
             line += &format!(" since {}", render::instant(since));
         }
         if !others.is_empty() {
-            line += &format!(", with {} others", others.len());
+            line += &format!(", with {}", render::others(others.len() as u64));
         }
     }
     match standing.queue_position {

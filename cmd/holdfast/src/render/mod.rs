@@ -70,6 +70,11 @@ pub(crate) fn owner_name(holder: &Holder) -> String {
     }
 }
 
+/// Returns "1 other", "2 others" and so on.
+pub(crate) fn others(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "other" } else { "others" })
+}
+
 /// Formats a lock with all its holders.
 pub(crate) fn lock(lock: &Lock) -> String {
     let mut lines = vec![format!("{} is {}", path(&lock.path), state(lock))];
@@ -90,7 +95,7 @@ pub(crate) fn lock(lock: &Lock) -> String {
     }
     let shown = holders(lock).count() as u64;
     if lock.holders_total > shown {
-        lines.push(format!("  and {} others", lock.holders_total - shown));
+        lines.push(format!("  and {}", others(lock.holders_total - shown)));
     }
     if lock.waiting > 0 {
         lines.push(format!("  {} waiting", lock.waiting));
@@ -142,6 +147,11 @@ mod tests {
         let at = Timestamp { seconds: 1_700_000_000, nanos: 42_999_999 };
         assert_eq!(timestamp(&at).unwrap(), "2023-11-14T22:13:20.042Z");
         assert_eq!(instant(SystemTime::try_from(at).unwrap()), "2023-11-14T22:13:20Z");
+    }
+
+    #[test]
+    fn one_other_is_singular() {
+        assert_eq!([1, 2].map(others), ["1 other", "2 others"]);
     }
 
     #[test]

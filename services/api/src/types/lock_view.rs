@@ -9,8 +9,7 @@ use crate::Timestamp;
 
 /// The current state of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Lock)]
-pub struct LockInfo {
+pub struct Lock {
     /// The namespace's name.
     pub namespace: String,
     /// The flat name; absent unless the path has exactly one segment.
@@ -31,7 +30,7 @@ pub struct LockInfo {
     pub holders_total: u64,
     /// Waiting requests with a claim on exactly this path.
     pub waiting: u64,
-    /// Revision of its last change.
+    /// The revision of the lock's last change; of an unlocked lock, the shard's current revision.
     pub revision: u64,
 }
 
@@ -130,7 +129,7 @@ pub struct AcquireAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_grant: Option<String>,
     /// The current state of the lock.
-    pub lock: LockInfo,
+    pub lock: Lock,
 }
 
 /// The response of an acquire of a set. JSON omits inapplicable fields, as for one lock.
@@ -148,7 +147,7 @@ pub struct AcquireLocksAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_grants: Option<Vec<String>>,
     /// The current state of the locks, in order of path, each once.
-    pub locks: Vec<LockInfo>,
+    pub locks: Vec<Lock>,
 }
 
 /// The response of a release.
@@ -157,7 +156,7 @@ pub struct ReleaseAnswer {
     /// Whether a hold ended.
     pub released: bool,
     /// The current state of the lock.
-    pub lock: LockInfo,
+    pub lock: Lock,
 }
 
 /// The response of a release of a set.
@@ -166,7 +165,7 @@ pub struct ReleaseLocksAnswer {
     /// Whether a hold or a wait ended.
     pub released: bool,
     /// The current state of the locks, in order of path; at most 64 after a release of everything.
-    pub locks: Vec<LockInfo>,
+    pub locks: Vec<Lock>,
 }
 
 /// The response of a reset.
@@ -184,7 +183,7 @@ pub struct CheckAnswer {
     /// True exactly while the hold of that token is held.
     pub current: bool,
     /// The current state of the lock.
-    pub lock: LockInfo,
+    pub lock: Lock,
 }
 
 /// Returns the public name of a mode.

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use crate::{
     AccountView, AcquireAnswer, AcquireLocksAnswer, ApiError, ApiKeyView, ApiResult, BlockerInfo, CycleStepInfo,
-    Holder, LimitsPatch, LockInfo, NamespaceView, PageRequest, ReasonInfo, SessionInfo, Timestamp,
+    Holder, LimitsPatch, Lock, NamespaceView, PageRequest, ReasonInfo, SessionInfo, Timestamp,
 };
 
 /// Converts an instant of a response.
@@ -127,7 +127,7 @@ pub fn session(session: SessionInfo) -> v1::Session {
 }
 
 /// Converts a lock.
-pub fn lock(info: LockInfo) -> v1::Lock {
+pub fn lock(info: Lock) -> v1::Lock {
     let state = match info.state {
         LockState::Unlocked => v1::lock::State::Unlocked,
         LockState::ReadLocked => v1::lock::State::ReadLocked,

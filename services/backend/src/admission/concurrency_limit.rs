@@ -144,13 +144,13 @@ impl ConcurrencyLimit {
     }
 
     /// Updates the limits from the latencies since the last update.
-    pub(super) fn tick<'a>(&mut self, now: Instant, lanes: impl Iterator<Item = &'a mut AccountLoad>) {
+    pub(super) fn tick<'a>(&mut self, now: Instant, loads: impl Iterator<Item = &'a mut AccountLoad>) {
         self.due_at = Some(now + UPDATE_INTERVAL);
         let (mut any_little, mut most) = (false, 0);
-        for lane in lanes {
-            most = most.max(lane.peak);
-            lane.tick();
-            any_little |= lane.is_light();
+        for load in loads {
+            most = most.max(load.peak);
+            load.tick();
+            any_little |= load.is_light();
         }
         let mean = self.all.take_mean();
         // Calls that wait for a leader say nothing about the others; when no call gets a reply, all are slow.
@@ -207,10 +207,10 @@ mod tests {
     use super::*;
 
     /// Updates after calls that took this long.
-    fn tick(pace: &mut ConcurrencyLimit, lanes: &mut [AccountLoad], millis: u64) {
+    fn tick(pace: &mut ConcurrencyLimit, loads: &mut [AccountLoad], millis: u64) {
         pace.record(Duration::from_millis(millis), true, false);
         let now = pace.due_at.unwrap_or_else(Instant::now);
-        pace.tick(now, lanes.iter_mut());
+        pace.tick(now, loads.iter_mut());
     }
 
     fn with_baseline(millis: u64) -> ConcurrencyLimit {
@@ -261,11 +261,11 @@ mod tests {
     #[test]
     fn beside_one_that_calls_little_the_others_get_less_until_calls_are_fast_again() {
         let mut pace = with_baseline(2);
-        let mut lanes = [AccountLoad::default(), AccountLoad::default()];
+        let mut loads = [AccountLoad::default(), AccountLoad::default()];
         let mut call = |pace: &mut ConcurrencyLimit, millis| {
-            lanes[0].record(1);
-            lanes[1].record(400);
-            tick(pace, &mut lanes, millis);
+            loads[0].record(1);
+            loads[1].record(400);
+            tick(pace, &mut loads, millis);
         };
         call(&mut pace, 9);
         assert_eq!(pace.share(), 300, "a quarter less than is used");
@@ -282,10 +282,10 @@ mod tests {
     #[test]
     fn accounts_that_all_call_much_are_not_held_back() {
         let mut pace = with_baseline(2);
-        let mut lanes = [AccountLoad::default(), AccountLoad::default()];
+        let mut loads = [AccountLoad::default(), AccountLoad::default()];
         for _ in 0..50 {
-            lanes.iter_mut().for_each(|lane| lane.record(400));
-            tick(&mut pace, &mut lanes, 50);
+            loads.iter_mut().for_each(|load| load.record(400));
+            tick(&mut pace, &mut loads, 50);
         }
         assert_eq!((pace.share(), pace.limit()), (MAX_LIMIT, MAX_LIMIT));
     }

@@ -9,6 +9,7 @@
 //! A slow call releases its permit: it waits for something else, such as a leader, that other calls do not need.
 
 mod concurrency_limit;
+mod rate_limit;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
@@ -25,6 +26,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use concurrency_limit::{AccountLoad as Seen, ConcurrencyLimit, MAX_LIGHT_CALLS};
+
+pub(crate) use rate_limit::RateLimits;
 
 /// Queued calls of one account.
 const MAX_QUEUED_CALLS: usize = 4_096;
@@ -94,8 +97,8 @@ enum ReleaseReason {
 
 /// Describes the metrics of admission.
 pub(crate) fn describe_metrics() {
-    describe_gauge!("holdfast_calls_in_flight", "Calls that have a turn at the shards.");
-    describe_gauge!("holdfast_calls_queued", "Calls that wait for a turn at the shards.");
+    describe_gauge!("holdfast_calls_in_flight", "Calls in flight at the shards.");
+    describe_gauge!("holdfast_calls_queued", "Calls that wait for a permit.");
     describe_counter!("holdfast_calls_rejected_total", "Calls that were refused because too many wait.");
 }
 
@@ -115,23 +118,23 @@ impl FairQueue {
             let mut state = self.state.lock();
             state.tick(now);
             let (share, limit) = (state.concurrency.share(), state.concurrency.limit());
-            let lane = state.queues.entry(account).or_default();
-            let nobody_waits = lane.high.is_empty() && lane.normal.is_empty();
-            if nobody_waits && lane.has_capacity(share) && state.in_flight < limit {
+            let account_queue = state.queues.entry(account).or_default();
+            let nobody_waits = account_queue.high.is_empty() && account_queue.normal.is_empty();
+            if nobody_waits && account_queue.has_capacity(share) && state.in_flight < limit {
                 return Ok(state.issue(self, account, now));
             }
             state.enqueue(account, urgency).ok_or_else(overloaded)?
         };
         let until = if urgency == Priority::Normal { deadline.min(now + MAX_WAIT) } else { deadline };
         match timeout_at(until, waiting).await {
-            Ok(Ok(turn)) => Ok(turn),
+            Ok(Ok(permit)) => Ok(permit),
             _ => Err(overloaded()),
         }
     }
 
     /// Runs a call under its permit. Releases the permit early when the call takes long, or when it waits at the shard.
     pub(crate) async fn run<T>(
-        mut turn: Permit,
+        mut permit: Permit,
         is_command: bool,
         deferred: Option<CancellationToken>,
         work: impl Future<Output = ApiResult<T>>,
@@ -146,13 +149,13 @@ impl FairQueue {
         tokio::select! {
             biased;
             answered = &mut work => {
-                turn.is_done = is_command && answered.is_ok();
+                permit.is_done = is_command && answered.is_ok();
                 return answered;
             }
-            () = is_deferred => turn.is_done = true,
-            () = sleep(MAX_PERMIT_TIME) => turn.release_reason = ReleaseReason::Slow,
+            () = is_deferred => permit.is_done = true,
+            () = sleep(MAX_PERMIT_TIME) => permit.release_reason = ReleaseReason::Slow,
         }
-        drop(turn);
+        drop(permit);
         work.await
     }
 }
@@ -163,14 +166,14 @@ fn overloaded() -> ApiError {
 }
 
 impl State {
-    fn issue(&mut self, turns: &Arc<FairQueue>, account: AccountId, now: Instant) -> Permit {
+    fn issue(&mut self, queue: &Arc<FairQueue>, account: AccountId, now: Instant) -> Permit {
         self.in_flight += 1;
-        let lane = self.queues.entry(account).or_default();
-        lane.in_flight += 1;
-        lane.record_load();
+        let account_queue = self.queues.entry(account).or_default();
+        account_queue.in_flight += 1;
+        account_queue.record_load();
         let is_unloaded = self.in_flight <= MAX_LIGHT_CALLS && self.round_robin.is_empty();
         Permit {
-            queue: Arc::clone(turns),
+            queue: Arc::clone(queue),
             account,
             started_at: now,
             is_done: false,
@@ -181,50 +184,50 @@ impl State {
 
     /// Joins the account's own queue, unless that is full.
     fn enqueue(&mut self, account: AccountId, urgency: Priority) -> Option<oneshot::Receiver<Permit>> {
-        let lane = self.queues.entry(account).or_default();
-        let (turn, waiting) = oneshot::channel();
+        let account_queue = self.queues.entry(account).or_default();
+        let (permit, waiting) = oneshot::channel();
         match urgency {
-            Priority::High => lane.high.push_back(turn),
+            Priority::High => account_queue.high.push_back(permit),
             Priority::Normal | Priority::Patient => {
                 let max = if urgency == Priority::Patient { MAX_PATIENT } else { MAX_QUEUED_CALLS };
-                if lane.normal.len() >= max {
+                if account_queue.normal.len() >= max {
                     // Cancelled calls are removed here at the latest.
-                    lane.normal.retain(|waiting| !waiting.is_closed());
+                    account_queue.normal.retain(|waiting| !waiting.is_closed());
                 }
-                if lane.normal.len() >= max {
+                if account_queue.normal.len() >= max {
                     return None;
                 }
-                lane.normal.push_back(turn);
+                account_queue.normal.push_back(permit);
             }
         }
-        lane.record_load();
-        if !lane.is_scheduled {
-            lane.is_scheduled = true;
+        account_queue.record_load();
+        if !account_queue.is_scheduled {
+            account_queue.is_scheduled = true;
             self.round_robin.push_back(account);
         }
         Some(waiting)
     }
 
     /// Gives permits to queued calls, one account after the other.
-    fn dispatch(&mut self, turns: &Arc<FairQueue>, now: Instant) {
+    fn dispatch(&mut self, queue: &Arc<FairQueue>, now: Instant) {
         let mut passed_over = 0;
         while self.in_flight < self.concurrency.limit() && passed_over < self.round_robin.len() {
             let Some(account) = self.round_robin.pop_front() else { return };
             let share = self.concurrency.share();
-            let Some(lane) = self.queues.get_mut(&account) else { continue };
-            if !lane.has_capacity(share) {
+            let Some(account_queue) = self.queues.get_mut(&account) else { continue };
+            if !account_queue.has_capacity(share) {
                 self.round_robin.push_back(account);
                 passed_over += 1;
                 continue;
             }
-            let Some(next) = lane.next() else {
-                lane.is_scheduled = false;
+            let Some(next) = account_queue.next() else {
+                account_queue.is_scheduled = false;
                 continue;
             };
             self.round_robin.push_back(account);
             passed_over = 0;
-            let turn = self.issue(turns, account, now);
-            if let Err(mut unwanted) = next.send(turn) {
+            let permit = self.issue(queue, account, now);
+            if let Err(mut unwanted) = next.send(permit) {
                 // Its caller disconnected just now. It must not release itself: that needs this very state.
                 unwanted.release_reason = ReleaseReason::Undelivered;
                 self.release(account);
@@ -234,8 +237,8 @@ impl State {
 
     fn release(&mut self, account: AccountId) {
         self.in_flight -= 1;
-        if let Some(lane) = self.queues.get_mut(&account) {
-            lane.in_flight -= 1;
+        if let Some(account_queue) = self.queues.get_mut(&account) {
+            account_queue.in_flight -= 1;
         }
     }
 
@@ -244,16 +247,19 @@ impl State {
         if !self.concurrency.is_due(now) {
             return;
         }
-        self.queues.retain(|_, lane| lane.is_scheduled || lane.in_flight > 0 || lane.load.is_recent());
-        self.concurrency.tick(now, self.queues.values_mut().map(|lane| &mut lane.load));
-        for lane in self.queues.values_mut() {
-            lane.record_load();
+        self.queues.retain(|_, account_queue| {
+            account_queue.is_scheduled || account_queue.in_flight > 0 || account_queue.load.is_recent()
+        });
+        self.concurrency.tick(now, self.queues.values_mut().map(|account_queue| &mut account_queue.load));
+        for account_queue in self.queues.values_mut() {
+            account_queue.record_load();
         }
         self.update_gauges();
     }
 
     fn update_gauges(&self) {
-        let waiting: usize = self.queues.values().map(|lane| lane.high.len() + lane.normal.len()).sum();
+        let waiting: usize =
+            self.queues.values().map(|account_queue| account_queue.high.len() + account_queue.normal.len()).sum();
         gauge!("holdfast_calls_in_flight").set(self.in_flight as f64);
         gauge!("holdfast_calls_queued").set(waiting as f64);
     }
@@ -283,15 +289,15 @@ impl Drop for Permit {
             return;
         }
         let now = Instant::now();
-        let turns = Arc::clone(&self.queue);
-        let mut state = turns.state.lock();
+        let queue = Arc::clone(&self.queue);
+        let mut state = queue.state.lock();
         state.release(self.account);
         match self.release_reason {
             ReleaseReason::Slow => state.concurrency.record_slow(),
             _ => state.concurrency.record(now - self.started_at, self.is_done, self.is_unloaded),
         }
         state.tick(now);
-        state.dispatch(&turns, now);
+        state.dispatch(&queue, now);
         if state.in_flight == 0 {
             // Calls may be rare, and the gauges must be right all the same.
             state.update_gauges();

@@ -40,8 +40,8 @@ struct FeedHealth {
 impl AccountFeed {
     pub(super) fn start(tasks: &TaskSet, router: Router, accounts: Arc<Accounts>) -> Self {
         let health = Arc::new(FeedHealth { started_at: Instant::now(), last_answer: Mutex::new(None) });
-        let told = health.clone();
-        tasks.spawn_restarting("account_feed", move || run(router.clone(), accounts.clone(), told.clone()));
+        let shared_health = health.clone();
+        tasks.spawn_restarting("account_feed", move || run(router.clone(), accounts.clone(), shared_health.clone()));
         Self { health }
     }
 

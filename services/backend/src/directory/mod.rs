@@ -10,7 +10,6 @@ mod cache;
 mod change_notifier;
 mod key_usage;
 mod namespaces;
-mod rate_limit;
 mod revocations;
 
 use std::sync::Arc;
@@ -27,7 +26,6 @@ use key_usage::KeyUsageReporter;
 use namespaces::Namespaces;
 
 pub(crate) use change_notifier::ChangeListener;
-pub(crate) use rate_limit::RateLimits;
 
 /// The caches, and the tasks that follow the accounts shard and report key usage to it.
 pub(crate) struct Directory {

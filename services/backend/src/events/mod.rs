@@ -38,11 +38,11 @@ impl Service {
         tenant.check_namespace("namespace", &request.namespace)?;
         let prefix = validate::prefix(&request.prefix, tenant.limits())?;
         self.inner.rates.admit(tenant.account)?;
-        let place = self.inner.watchers.acquire(tenant.account.id)?;
+        let permit = self.inner.watchers.acquire(tenant.account.id)?;
         let standing = AccessWatch::new(self.clone(), caller.clone());
         let from = request.from_revision;
         let pages =
             EventCursor::open(self.clone(), tenant.account.id, &request.namespace, prefix, from, context).await?;
-        Ok(EventStream::start(pages.start(), pages, standing.wait_revoked(), place, self.stopping()))
+        Ok(EventStream::start(pages.start(), pages, standing.wait_revoked(), permit, self.stopping()))
     }
 }

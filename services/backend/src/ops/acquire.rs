@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdfast_api::validate::WaitOptions;
 use holdfast_api::{
-    AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, ApiError, ApiResult, Code, LockInfo, Terms,
-    Timestamp, validate, wall_now,
+    AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, ApiError, ApiResult, Code, Lock, Terms, Timestamp,
+    validate, wall_now,
 };
 use holdfast_core::{Acquire, Claim, Command, LocksCommand, Owner, Query, Response, Scopes};
 use tokio_util::sync::CancellationToken;
@@ -185,7 +185,7 @@ fn as_outcome_unknown(error: ApiError, what: &str) -> ApiError {
 }
 
 /// Returns the one lock of a response about one lock.
-pub(super) fn single_lock(locks: Vec<LockInfo>) -> ApiResult<LockInfo> {
+pub(super) fn single_lock(locks: Vec<Lock>) -> ApiResult<Lock> {
     let mut locks = locks.into_iter();
     match (locks.next(), locks.next()) {
         (Some(lock), None) => Ok(lock),

@@ -55,7 +55,7 @@ impl Service {
         records.sort_unstable_by(|(one, _), (other, _)| other.cmp(one));
         more |= records.len() > limit as usize;
         records.truncate(limit as usize);
-        let last = records.last().map(|(place, _)| *place);
+        let last = records.last().map(|(position, _)| *position);
         let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, &last));
         let principal = caller.principal();
         let is_shown = |record: &AuditRecord| {
@@ -122,15 +122,15 @@ mod tests {
     #[test]
     fn pages_of_all_shards_go_on_after_the_same_record() {
         let cursor = (50, 3, 7);
-        let comes_after = |place: Cursor| {
-            let before = shard_cursor(Some(cursor), place.1).unwrap();
-            AuditCursor { at_ms: place.0, number: place.2 } < before
+        let comes_after = |position: Cursor| {
+            let before = shard_cursor(Some(cursor), position.1).unwrap();
+            AuditCursor { at_ms: position.0, number: position.2 } < before
         };
         for at_ms in 49..=51 {
             for ordinal in 2..=4 {
                 for number in 6..=8 {
-                    let place = (at_ms, ordinal, number);
-                    assert_eq!(comes_after(place), place < cursor, "{place:?}");
+                    let position = (at_ms, ordinal, number);
+                    assert_eq!(comes_after(position), position < cursor, "{position:?}");
                 }
             }
         }

@@ -14,7 +14,7 @@ use holdfast_proto::internal::{Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use parking_lot::Mutex;
 
-use crate::{AuthContext, CallContext, Gateway, GatewayOptions, Service};
+use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
 
 const TERM: u64 = 1;
 /// The wall clock of every entry.
@@ -132,7 +132,7 @@ impl TestGateway {
 }
 
 fn start(config: &ClusterConfig, secret: &ClusterSecret, operator_token: &OperatorToken) -> Service {
-    Gateway::start(GatewayOptions::new(config.clone(), secret.clone(), operator_token, "gateway test")).unwrap()
+    Backend::start(BackendOptions::new(config.clone(), secret.clone(), operator_token, "gateway test")).unwrap()
 }
 
 pub(super) fn context() -> CallContext {

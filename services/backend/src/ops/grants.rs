@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_api::{ApiResult, Holder, LockInfo, Timestamp, mode_name};
+use holdfast_api::{ApiResult, Holder, Lock, Timestamp, mode_name};
 use holdfast_auth::{GrantOwner, UnsignedGrant};
 use holdfast_core::{Owner, Path, Phase, Query, Response};
 
@@ -23,7 +23,7 @@ impl Service {
         tenant: TenantContext<'_>,
         context: &CallContext,
         owner: &Owner,
-        locks: &[LockInfo],
+        locks: &[Lock],
         waited: bool,
     ) -> ApiResult<Vec<String>> {
         let session_end = match owner {
@@ -55,7 +55,7 @@ impl Service {
         &self,
         tenant: TenantContext<'_>,
         context: &CallContext,
-        locks: &[LockInfo],
+        locks: &[Lock],
         session_id: &str,
     ) -> ApiResult<Timestamp> {
         let Some(lock) = locks.first() else { return Ok(Timestamp::now()) };
@@ -82,13 +82,7 @@ impl Service {
         Ok(hold_of(owner, &whole).cloned())
     }
 
-    fn sign_grant(
-        &self,
-        tenant: TenantContext<'_>,
-        lock: &LockInfo,
-        hold: Holder,
-        end: Timestamp,
-    ) -> ApiResult<String> {
+    fn sign_grant(&self, tenant: TenantContext<'_>, lock: &Lock, hold: Holder, end: Timestamp) -> ApiResult<String> {
         let grant = UnsignedGrant {
             account: tenant.account.id,
             namespace: lock.namespace.clone(),
@@ -102,7 +96,7 @@ impl Service {
     }
 }
 
-fn hold_of<'a>(owner: &Owner, lock: &'a LockInfo) -> Option<&'a Holder> {
+fn hold_of<'a>(owner: &Owner, lock: &'a Lock) -> Option<&'a Holder> {
     let mut holds = lock.write_lock_holder.iter().chain(&lock.read_lock_holders);
     holds.find(|hold| hold.phase == Phase::Held && is_held_by(owner, hold))
 }

@@ -1,6 +1,6 @@
 //! Reads and deletes locks.
 
-use holdfast_api::{ApiResult, CheckAnswer, ListLocks, LockInfo, LockName, Page, Timestamp, page_token, validate};
+use holdfast_api::{ApiResult, CheckAnswer, ListLocks, Lock, LockName, Page, Timestamp, page_token, validate};
 use holdfast_core::{Command, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Scopes};
 use holdfast_routing::RetryPolicy;
 
@@ -20,7 +20,7 @@ impl Service {
         context: &CallContext,
         namespace: &str,
         lock: &LockName,
-    ) -> ApiResult<LockInfo> {
+    ) -> ApiResult<Lock> {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         let path = validate::existing_lock(lock, tenant.limits())?;
         let make = |namespace| ShardRequest::from(Query::Lock { namespace, path: path.clone() });
@@ -86,7 +86,7 @@ impl Service {
         caller: &AuthContext,
         context: &CallContext,
         request: ListLocks,
-    ) -> ApiResult<Page<LockInfo>> {
+    ) -> ApiResult<Page<Lock>> {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         let limit = validate::page_size(request.page.page_size)?;
         let prefix = validate::prefix(&request.prefix, tenant.limits())?;

@@ -129,7 +129,7 @@ async fn held_locks_are_listed_page_by_page() {
         prefix: Vec::new(),
         page: PageRequest { page_size: Some(2), page_token },
     };
-    let names = |page: &Page<LockInfo>| page.items.iter().filter_map(|lock| lock.name.clone()).collect::<Vec<_>>();
+    let names = |page: &Page<Lock>| page.items.iter().filter_map(|lock| lock.name.clone()).collect::<Vec<_>>();
     let first = world.service.list_locks(&tenant, &context(), page(None)).await.unwrap();
     assert_eq!(names(&first), ["a", "b"]);
     let second = world.service.list_locks(&tenant, &context(), page(first.next_page_token.clone())).await.unwrap();
@@ -437,7 +437,7 @@ fn instants_are_shown_with_milliseconds_and_read_with_any_fraction() {
 
 #[test]
 fn views_serialize_as_in_the_contract() {
-    let lock = LockInfo {
+    let lock = Lock {
         namespace: "demo".into(),
         name: Some("l".into()),
         path: vec!["l".into()],

@@ -24,16 +24,16 @@ async fn watchers_at_the_same_place_ask_once_and_are_told_the_same() {
     let mut watchers = [watcher(&world, &tenant).await, watcher(&world, &tenant).await];
     world.service.acquire_lock(&tenant, &context(), acquire("l", "p", Mode::Write)).await.unwrap();
     let questions = world.count_event_queries();
-    let mut told = Vec::new();
+    let mut pages = Vec::new();
     for watcher in &mut watchers {
-        told.push(watcher.next().await.unwrap());
+        pages.push(watcher.next().await.unwrap());
     }
     assert_eq!(questions.load(Ordering::SeqCst), 1);
-    assert_eq!(told[0], told[1]);
-    assert_eq!(told[0].events.len(), 1);
+    assert_eq!(pages[0], pages[1]);
+    assert_eq!(pages[0].events.len(), 1);
     // Later events need a new query.
     world.service.acquire_lock(&tenant, &context(), acquire("m", "p", Mode::Write)).await.unwrap();
     for watcher in &mut watchers {
-        assert_eq!(watcher.next().await.unwrap().events[0].revision, told[0].events[0].revision + 1);
+        assert_eq!(watcher.next().await.unwrap().events[0].revision, pages[0].events[0].revision + 1);
     }
 }

@@ -34,14 +34,14 @@ impl Service {
     /// Starts a connection of an authenticated caller. It ends when both ends are dropped, or when [`SessionReceiver`]
     /// reports its end. The session then continues for its time to live, unless it was closed.
     pub fn connect(&self, caller: AuthContext, options: ConnectionOptions) -> (SessionSender, SessionReceiver) {
-        let (door, (incoming, outgoing)) = queues();
+        let (frontend, (incoming, outgoing)) = queues();
         let opening = Handshake { service: self.clone(), caller, options };
         spawn_temporary("session", async move {
             let _counted = ConnectionGauge::start();
             let ending = opening.run(incoming, &outgoing).await;
             outgoing.close(ending);
         });
-        door
+        frontend
     }
 }
 

@@ -39,8 +39,8 @@ fn view(path: &str, holders: Vec<HolderView>, total: u64) -> LockView {
 }
 
 fn client_view(ledger: &RequestTable) -> Vec<(String, Mode, FencingToken)> {
-    let told = ledger.client_view().into_iter();
-    told.map(|hold| (hold.path.0.join("/"), hold.mode, hold.fencing_token)).collect()
+    let holds = ledger.client_view().into_iter();
+    holds.map(|hold| (hold.path.0.join("/"), hold.mode, hold.fencing_token)).collect()
 }
 
 #[test]

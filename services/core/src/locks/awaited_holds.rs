@@ -67,9 +67,9 @@ impl Namespace {
 
     /// Invalidates the cache when a claim of the request at `place` is added or removed. If requests of several other
     /// owners remain in the queues, no hold starts or stops being awaited.
-    pub(super) fn invalidate_awaited(&mut self, node: NodeId, mode: Mode, place: QueuePosition) {
+    pub(super) fn invalidate_awaited(&mut self, node: NodeId, mode: Mode, position: QueuePosition) {
         if self.awaited.0.is_empty()
-            || self.tree.own_queue_keys(node, mode).all(|key| self.has_several_without(key, place))
+            || self.tree.own_queue_keys(node, mode).all(|key| self.has_several_without(key, position))
         {
             return;
         }
@@ -84,10 +84,10 @@ impl Namespace {
     }
 
     /// Returns whether the first and the last entry of a claim queue belong to different owners, ignoring one request.
-    fn has_several_without(&self, key: ClaimQueueKey, place: QueuePosition) -> bool {
+    fn has_several_without(&self, key: ClaimQueueKey, position: QueuePosition) -> bool {
         let Some(line) = self.tree.claim_queue(key) else { return false };
-        let first = line.iter().find(|(at, _)| **at != place);
-        let last = line.iter().rev().find(|(at, _)| **at != place);
+        let first = line.iter().find(|(at, _)| **at != position);
+        let last = line.iter().rev().find(|(at, _)| **at != position);
         first.zip(last).is_some_and(|((_, first), (_, last))| first.owner != last.owner)
     }
 }
@@ -151,8 +151,8 @@ impl AwaitedHolds {
     pub(super) fn blockers_of(&self, namespace: &Namespace, owner: OwnerId) -> BitSet {
         let mut ahead = BitSet::default();
         let mut before = None;
-        for place in namespace.owners.get(owner).queue_positions() {
-            let kind = &namespace.waiting(place).claim_set;
+        for position in namespace.owners.get(owner).queue_positions() {
+            let kind = &namespace.waiting(position).claim_set;
             if before != Some(kind) {
                 self.add_blockers(namespace, kind.iter(), &mut ahead);
             }

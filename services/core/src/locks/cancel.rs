@@ -17,9 +17,9 @@ impl NamespaceTxn<'_> {
         let (mut left_queue, mut grant_released) = (false, false);
         let rules = self.rules;
         match named {
-            Ok(Some(NamedRequest::Waiting(place))) => {
-                if self.ns.waiting_mut(place).attempts.detach(cancel.attempt, left, rules) {
-                    self.end_wait(place, Reason::Ended);
+            Ok(Some(NamedRequest::Waiting(position))) => {
+                if self.ns.waiting_mut(position).attempts.detach(cancel.attempt, left, rules) {
+                    self.end_wait(position, Reason::Ended);
                     left_queue = true;
                 }
             }

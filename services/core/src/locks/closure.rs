@@ -51,18 +51,18 @@ impl Closure {
     }
 
     /// Returns whether the owner of the request at `place` is, or waits for, the owner with that number.
-    pub(super) fn waits_for(&self, namespace: &Namespace, place: QueuePosition, number: usize) -> bool {
-        let (waiting, behind) = (namespace.waiting(place), &self.dependents[number]);
+    pub(super) fn waits_for(&self, namespace: &Namespace, position: QueuePosition, number: usize) -> bool {
+        let (waiting, behind) = (namespace.waiting(position), &self.dependents[number]);
         match self.number(waiting.owner) {
             Some(other) => behind.contains(other),
-            None => self.dependents_start(&waiting.claim_set, number).is_some_and(|cut| cut <= place),
+            None => self.dependents_start(&waiting.claim_set, number).is_some_and(|cut| cut <= position),
         }
     }
 
     /// Returns the position from which on untangled requests with these claims wait for the owner.
     fn dependents_start(&self, kind: &ClaimSet, number: usize) -> Option<QueuePosition> {
         let mut sets = self.untangled.get(kind)?.iter();
-        sets.find(|(_, ahead)| ahead.intersects(&self.dependents[number])).map(|(place, _)| *place)
+        sets.find(|(_, ahead)| ahead.intersects(&self.dependents[number])).map(|(position, _)| *position)
     }
 
     /// Returns the last request in a claim queue before `before` whose owner does not wait for the owner with that
@@ -90,8 +90,8 @@ impl Closure {
         for first in line.first_of_each_set(before) {
             let kind = &namespace.waiting(first).claim_set;
             let end = self.dependents_start(kind, number).map_or(before, |cut| cut.min(before));
-            let places = namespace.by_claim_set[kind].range(..end).copied();
-            found.extend(places.filter(|place| self.is_untangled(namespace, *place)).take(max));
+            let positions = namespace.by_claim_set[kind].range(..end).copied();
+            found.extend(positions.filter(|position| self.is_untangled(namespace, *position)).take(max));
         }
         found.sort_unstable();
         found.truncate(max);
@@ -105,13 +105,13 @@ impl Closure {
         before: QueuePosition,
     ) -> impl DoubleEndedIterator<Item = QueuePosition> {
         let entries = self.queues.get(&key).map_or(&[][..], Vec::as_slice);
-        let entries = &entries[..entries.partition_point(|(place, _)| *place < before)];
+        let entries = &entries[..entries.partition_point(|(position, _)| *position < before)];
         let behind = &self.dependents[number];
-        entries.iter().filter(|(_, other)| !behind.contains(*other)).map(|(place, _)| *place)
+        entries.iter().filter(|(_, other)| !behind.contains(*other)).map(|(position, _)| *position)
     }
 
-    pub(super) fn is_untangled(&self, namespace: &Namespace, place: QueuePosition) -> bool {
-        !self.owners.contains_key(&namespace.waiting(place).owner)
+    pub(super) fn is_untangled(&self, namespace: &Namespace, position: QueuePosition) -> bool {
+        !self.owners.contains_key(&namespace.waiting(position).owner)
     }
 
     /// Returns the first request in a claim queue after `after` whose tangled owner the owner with that number waits
@@ -123,16 +123,16 @@ impl Closure {
         after: QueuePosition,
     ) -> Option<QueuePosition> {
         let entries = self.queues.get(&key)?;
-        let entries = &entries[entries.partition_point(|(place, _)| *place <= after)..];
+        let entries = &entries[entries.partition_point(|(position, _)| *position <= after)..];
         let is_ahead =
             |(_, other): &&(QueuePosition, usize)| *other != number && self.blockers[number].contains(*other);
-        entries.iter().find(is_ahead).map(|(place, _)| *place)
+        entries.iter().find(is_ahead).map(|(position, _)| *position)
     }
 
     /// Returns whether the requests of untangled owners start to wait for more owners at that position, so that
     /// removing the request there changes the closure.
-    pub(super) fn has_boundary_at(&self, kind: &ClaimSet, place: QueuePosition) -> bool {
-        self.untangled.get(kind).is_some_and(|sets| sets.iter().any(|(from, _)| *from == place))
+    pub(super) fn has_boundary_at(&self, kind: &ClaimSet, position: QueuePosition) -> bool {
+        self.untangled.get(kind).is_some_and(|sets| sets.iter().any(|(from, _)| *from == position))
     }
 
     /// Returns the untangled requests that the owner waits for. If it waits for one, it also waits for all earlier ones
@@ -146,21 +146,21 @@ impl Closure {
                 .collect()
         };
         for (owner, other) in self.owners.iter().filter(|(_, other)| self.blockers[number].contains(**other)) {
-            for place in namespace.owners.get(*owner).queue_positions() {
-                for line in lines_of(&namespace.waiting(place).claim_set) {
-                    open.extend(self.last_untangled_before(namespace, line, place, Some(*other)));
+            for position in namespace.owners.get(*owner).queue_positions() {
+                for line in lines_of(&namespace.waiting(position).claim_set) {
+                    open.extend(self.last_untangled_before(namespace, line, position, Some(*other)));
                 }
             }
         }
-        while let Some(place) = open.pop_last() {
-            let kind = &namespace.waiting(place).claim_set;
+        while let Some(position) = open.pop_last() {
+            let kind = &namespace.waiting(position).claim_set;
             namespace.spend(kind.len());
             if ahead.last.contains_key(kind) {
                 continue;
             }
-            ahead.last.insert(Arc::clone(kind), place);
+            ahead.last.insert(Arc::clone(kind), position);
             for line in lines_of(kind) {
-                open.extend(self.last_untangled_before(namespace, line, place, None));
+                open.extend(self.last_untangled_before(namespace, line, position, None));
             }
         }
         ahead
@@ -179,7 +179,11 @@ impl Closure {
             let kind = &namespace.waiting(first).claim_set;
             let cut = number.and_then(|number| self.dependents_start(kind, number));
             let end = cut.map_or(before, |cut| cut.min(before));
-            namespace.by_claim_set[kind].range(..end).rev().copied().find(|place| self.is_untangled(namespace, *place))
+            namespace.by_claim_set[kind]
+                .range(..end)
+                .rev()
+                .copied()
+                .find(|position| self.is_untangled(namespace, *position))
         })
     }
 }
@@ -203,8 +207,8 @@ impl UntangledBlockers {
         let kinds = line.first_of_each_set(QueuePosition::LAST).map(|first| &namespace.waiting(first).claim_set);
         let firsts = kinds.filter_map(|kind| {
             let last = *self.last.get(kind)?;
-            let mut places = namespace.by_claim_set[kind].range(after..).take_while(|place| **place <= last);
-            places.find(|place| closure.is_untangled(namespace, **place)).copied()
+            let mut positions = namespace.by_claim_set[kind].range(after..).take_while(|position| **position <= last);
+            positions.find(|position| closure.is_untangled(namespace, **position)).copied()
         });
         firsts.min()
     }

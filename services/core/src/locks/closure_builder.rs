@@ -69,10 +69,10 @@ impl<'a> ClosureBuilder<'a> {
         let mut pass =
             Self::new(namespace, AwaitedHolds::of(namespace, namespace.tangled.iter().copied().chain(owner)));
         pass.find_queues(asked);
-        while let Some((place, turn)) = pass.due.pop_first() {
+        while let Some((position, turn)) = pass.due.pop_first() {
             match turn {
-                Visit::Owner(number) => pass.visit_owner(place, number),
-                Visit::Untangled(index) => pass.visit_untangled(place, index),
+                Visit::Owner(number) => pass.visit_owner(position, number),
+                Visit::Untangled(index) => pass.visit_untangled(position, index),
             }
         }
         let mut closure = pass.closure;
@@ -104,9 +104,9 @@ impl<'a> ClosureBuilder<'a> {
             let ahead = pass.awaited_holds.blockers_of(namespace, owner);
             pass.add_edges(number, &ahead);
             let places = namespace.owners.get(owner).queue_positions();
-            pass.due.extend(places.map(|place| (place, Visit::Owner(number))));
+            pass.due.extend(places.map(|position| (position, Visit::Owner(number))));
         }
-        pass.end = pass.due.last().map_or(QueuePosition::FIRST, |(place, _)| *place);
+        pass.end = pass.due.last().map_or(QueuePosition::FIRST, |(position, _)| *position);
         pass
     }
 
@@ -136,8 +136,8 @@ impl<'a> ClosureBuilder<'a> {
     /// Finds the claim queues in which tangled owners may be behind other requests, and all requests that matter there.
     fn find_queues(&mut self, asked: Option<&'a Evaluation<'a>>) {
         let (namespace, mut kinds) = (self.namespace, BTreeSet::new());
-        for (place, _) in &self.due {
-            kinds.insert(&namespace.waiting(*place).claim_set);
+        for (position, _) in &self.due {
+            kinds.insert(&namespace.waiting(*position).claim_set);
         }
         if let Some(asked) = asked {
             self.end = QueuePosition::LAST;
@@ -195,7 +195,7 @@ impl<'a> ClosureBuilder<'a> {
                     continue;
                 }
                 let positions = &self.namespace.by_claim_set[claim_set];
-                let is_other = |place: &&QueuePosition| self.closure.is_untangled(self.namespace, **place);
+                let is_other = |position: &&QueuePosition| self.closure.is_untangled(self.namespace, **position);
                 if let Some(next) = positions.range(..self.end).find(is_other).copied() {
                     let (blockers, queue_keys, sets) = (BitSet::default(), Vec::new(), Vec::new());
                     self.untangled.push(UntangledGroup {
@@ -213,9 +213,9 @@ impl<'a> ClosureBuilder<'a> {
     }
 
     /// Adds the edges of a request of a tangled owner.
-    fn visit_owner(&mut self, place: QueuePosition, number: usize) {
+    fn visit_owner(&mut self, position: QueuePosition, number: usize) {
         let (namespace, mut ahead) = (self.namespace, BitSet::default());
-        let kind = &namespace.waiting(place).claim_set;
+        let kind = &namespace.waiting(position).claim_set;
         let is_cut = namespace.bounds.search_falls_back_after.is_some_and(|max| self.closure.visits > max);
         let behind = if is_cut { BitSet::default() } else { self.closure.dependents[number].clone() };
         for (node, mode) in kind.iter() {
@@ -233,15 +233,15 @@ impl<'a> ClosureBuilder<'a> {
             let Some(line) = self.queues.get_mut(&key) else { continue };
             line.owners.insert(number);
             let grew = line.all.insert(number);
-            self.closure.queues.entry(key).or_default().push((place, number));
+            self.closure.queues.entry(key).or_default().push((position, number));
             if grew {
-                self.schedule_readers(key, place);
+                self.schedule_readers(key, position);
             }
         }
     }
 
     /// Adds the edges of an untangled request.
-    fn visit_untangled(&mut self, place: QueuePosition, index: usize) {
+    fn visit_untangled(&mut self, position: QueuePosition, index: usize) {
         let others = &mut self.untangled[index];
         others.is_due = false;
         self.closure.visits += 1 + others.queue_keys.len() as u64;
@@ -251,12 +251,12 @@ impl<'a> ClosureBuilder<'a> {
             }
         }
         let (kind, ahead) = (others.claim_set, others.blockers.clone());
-        others.sets.push((place, ahead.clone()));
+        others.sets.push((position, ahead.clone()));
         for key in own_queue_keys(self.namespace, kind) {
             let Some(line) = self.queues.get_mut(&key) else { continue };
             line.untangled.insert(ahead.clone());
             if line.all.union_with(&ahead) {
-                self.schedule_readers(key, place);
+                self.schedule_readers(key, position);
             }
         }
     }
@@ -272,7 +272,7 @@ impl<'a> ClosureBuilder<'a> {
             }
             if others.next <= after {
                 let mut later = others.positions.range((Bound::Excluded(after), Bound::Unbounded));
-                let next = later.find(|place| self.closure.is_untangled(self.namespace, **place));
+                let next = later.find(|position| self.closure.is_untangled(self.namespace, **position));
                 others.next = next.copied().unwrap_or(QueuePosition::LAST);
             }
             if others.next < self.end {

@@ -115,8 +115,8 @@ impl Namespace {
                     RemainingOwners::Nobody => self.blocked_index.unblock(watch),
                     RemainingOwners::One(owner) if self.blocked_index.is_blocking(watch) => {
                         let own = own.get_or_insert_with(|| self.subtree_blocks_of(owner));
-                        let places = own.get(&watch).into_iter().flatten();
-                        places.for_each(|place| self.blocked_index.schedule(*place));
+                        let positions = own.get(&watch).into_iter().flatten();
+                        positions.for_each(|position| self.blocked_index.schedule(*position));
                     }
                     RemainingOwners::One(_) | RemainingOwners::Several => {}
                 }
@@ -127,10 +127,10 @@ impl Namespace {
     /// Returns the waiting requests of an owner that are blocked on a subtree, by their blocker.
     fn subtree_blocks_of(&self, owner: OwnerId) -> BTreeMap<BlockedOn, Vec<QueuePosition>> {
         let mut watches: BTreeMap<BlockedOn, Vec<QueuePosition>> = BTreeMap::new();
-        for place in self.owners.get(owner).queue_positions() {
-            let watch = self.waiting(place).blocked_on;
+        for position in self.owners.get(owner).queue_positions() {
+            let watch = self.waiting(position).blocked_on;
             if matches!(watch, BlockedOn::Subtree(..)) {
-                watches.entry(watch).or_default().push(place);
+                watches.entry(watch).or_default().push(position);
             }
         }
         watches

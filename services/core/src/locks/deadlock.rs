@@ -151,7 +151,7 @@ impl<'a> CycleSearch<'a> {
             .owners
             .get(waiting)
             .queue_positions()
-            .flat_map(|place| namespace.waiting(place).claim_set.iter().copied())
+            .flat_map(|position| namespace.waiting(position).claim_set.iter().copied())
             .collect();
         let is_in_the_way = |node: &NodeId| {
             let writes = namespace.holds_write(*node, holding);

@@ -72,8 +72,8 @@ impl NamespaceTxn<'_> {
         self.unblock_waiters(node, owner);
         let upgrades = self.upgrades_of(node, owner);
         self.ns.tree.prune(node);
-        for place in upgrades {
-            self.end_wait(place, Reason::Upgrade);
+        for position in upgrades {
+            self.end_wait(position, Reason::Upgrade);
         }
         self.ns.remove_if_idle(owner);
     }
@@ -122,6 +122,6 @@ impl NamespaceTxn<'_> {
     fn upgrades_of(&self, node: NodeId, owner: OwnerId) -> Vec<QueuePosition> {
         let Some(awaits) = self.ns.owners.get(owner).waits.as_deref() else { return Vec::new() };
         let there = awaits.claims.range((node, QueuePosition::FIRST)..(node, QueuePosition::AFTER_UPGRADES));
-        there.map(|(_, place)| *place).collect()
+        there.map(|(_, position)| *position).collect()
     }
 }

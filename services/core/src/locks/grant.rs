@@ -191,14 +191,14 @@ impl NamespaceTxn<'_> {
         for node in nodes {
             let mode = self.ns.hold(*node, owner).map(|hold| hold.mode);
             let there = awaits.claims.range((*node, QueuePosition::AFTER_UPGRADES)..=(*node, QueuePosition::LAST));
-            ended.extend(there.map(|(_, place)| *place).filter(|place| {
-                let waiting = self.ns.waiting(*place);
+            ended.extend(there.map(|(_, position)| *position).filter(|position| {
+                let waiting = self.ns.waiting(*position);
                 let mut claims = waiting.nodes.iter().zip(&waiting.claims);
                 claims.any(|(other, claim)| other == node && Some(claim.mode) != mode)
             }));
         }
         ended.sort_unstable();
         ended.dedup();
-        ended.into_iter().for_each(|place| self.end_wait(place, Reason::Upgrade));
+        ended.into_iter().for_each(|position| self.end_wait(position, Reason::Upgrade));
     }
 }

@@ -27,17 +27,17 @@ impl NamespaceTxn<'_> {
         let (mut is_charged, mut is_fresh, mut has_looked) = (true, false, false);
         loop {
             is_fresh |= self.ns.refresh();
-            let Some(place) = self.ns.blocked_index.first_to_reevaluate() else { break };
+            let Some(position) = self.ns.blocked_index.first_to_reevaluate() else { break };
             if has_looked && self.budget.visits == 0 {
                 break;
             }
             has_looked = true;
             self.budget.visits =
-                self.budget.visits.saturating_sub(EVALUATION_COST * self.ns.waiting(place).claims.len());
+                self.budget.visits.saturating_sub(EVALUATION_COST * self.ns.waiting(position).claims.len());
             self.ns.examined += 1;
             self.ns.spend(1);
-            if let Some(watch) = self.ns.reevaluate(place) {
-                self.ns.set_blocked_on(place, watch);
+            if let Some(watch) = self.ns.reevaluate(position) {
+                self.ns.set_blocked_on(position, watch);
                 continue;
             }
             if grants == 0 {
@@ -51,7 +51,7 @@ impl NamespaceTxn<'_> {
                 }
                 continue;
             }
-            self.resolve_wait(place);
+            self.resolve_wait(position);
             grants -= 1;
             (is_charged, is_fresh) = (false, false);
         }
@@ -71,22 +71,22 @@ impl NamespaceTxn<'_> {
     }
 
     /// Ends or grants a wait whose request is not blocked any more.
-    fn resolve_wait(&mut self, place: QueuePosition) {
-        let swept_with = self.ns.sweep_of_wait(place);
+    fn resolve_wait(&mut self, position: QueuePosition) {
+        let swept_with = self.ns.sweep_of_wait(position);
         if let Some(sweep) = swept_with.and_then(|began| self.ns.sweeps.get_mut(&began)) {
             sweep.ended_waits += 1;
         }
-        if self.ns.ending_session_of(self.ns.waiting(place).owner).is_some() || swept_with.is_some() {
-            self.end_wait(place, Reason::Ended);
-        } else if self.ns.has_timed_out(place) {
-            self.end_wait(place, Reason::TimedOut);
+        if self.ns.ending_session_of(self.ns.waiting(position).owner).is_some() || swept_with.is_some() {
+            self.end_wait(position, Reason::Ended);
+        } else if self.ns.has_timed_out(position) {
+            self.end_wait(position, Reason::TimedOut);
         } else {
-            self.grant_waiting(place);
+            self.grant_waiting(position);
         }
     }
 
-    fn grant_waiting(&mut self, place: QueuePosition) {
-        let waiting = self.leave_queue(place);
+    fn grant_waiting(&mut self, position: QueuePosition) {
+        let waiting = self.leave_queue(position);
         let call = GrantContext {
             attempts: &waiting.attempts,
             abandoned: &[],
@@ -96,7 +96,7 @@ impl NamespaceTxn<'_> {
         let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
         let owner = self.ns.owners.name(waiting.owner).to_owner();
         let settled = ResolvedWait {
-            wait: place.wait(),
+            wait: position.wait(),
             attempt: waiting.attempts.highest(),
             owner,
             request_id: waiting.request_id,
@@ -107,10 +107,10 @@ impl NamespaceTxn<'_> {
     }
 
     /// Ends a wait without a grant. Removes its owner with the owner's last wait or hold.
-    pub(super) fn end_wait(&mut self, place: QueuePosition, reason: Reason) {
-        let waiting = self.leave_queue(place);
+    pub(super) fn end_wait(&mut self, position: QueuePosition, reason: Reason) {
+        let waiting = self.leave_queue(position);
         let settled = ResolvedWait {
-            wait: place.wait(),
+            wait: position.wait(),
             attempt: waiting.attempts.highest(),
             owner: self.ns.owners.name(waiting.owner).to_owner(),
             request_id: waiting.request_id,
@@ -121,10 +121,10 @@ impl NamespaceTxn<'_> {
         self.ns.remove_if_idle(waiting.owner);
     }
 
-    fn leave_queue(&mut self, place: QueuePosition) -> WaitingRequest {
-        let waiting = self.ns.remove_waiting(place);
-        self.remove_wait_end(place, waiting.ends_at_ms);
-        self.ns.blocked_index.unblock(BlockedOn::Request(place));
+    fn leave_queue(&mut self, position: QueuePosition) -> WaitingRequest {
+        let waiting = self.ns.remove_waiting(position);
+        self.remove_wait_end(position, waiting.ends_at_ms);
+        self.ns.blocked_index.unblock(BlockedOn::Request(position));
         waiting
     }
 }

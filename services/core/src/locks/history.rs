@@ -184,11 +184,11 @@ impl History {
         }
         let start = self.blocks.partition_point(|block| block.last() < from);
         let mut part = HistoryRange { segments: vec![], next_revision: from.max(now + 1), more: false };
-        let mut room = PageBudget::new(MAX_EVENTS_EXAMINED, MAX_EVENT_BYTES_EXAMINED);
+        let mut budget = PageBudget::new(MAX_EVENTS_EXAMINED, MAX_EVENT_BYTES_EXAMINED);
         for block in self.blocks.range(start..) {
             // The evicted events of the first block also precede `from`.
             let begin = block.ends.partition_point(|(revision, _)| *revision < from);
-            let fitting = (begin..block.ends.len()).take_while(|index| room.try_take(block.bytes_of(*index).len()));
+            let fitting = (begin..block.ends.len()).take_while(|index| budget.try_take(block.bytes_of(*index).len()));
             let end = begin + fitting.count();
             part.segments.extend((end > begin).then(|| block.share(begin..end)));
             if let Some((revision, _)) = block.ends.get(end) {
@@ -218,14 +218,14 @@ impl HistoryRange {
     /// Returns the events that concern the prefix.
     pub(super) fn page(&self, prefix: &Path, limit: u32) -> EventPage {
         let mut page = EventPage { events: vec![], next_revision: self.next_revision, more: self.more };
-        let mut room = PageBudget::of(limit);
+        let mut budget = PageBudget::of(limit);
         let all = self.segments.iter().flat_map(|(block, range)| range.clone().map(|index| block.bytes_of(index)));
         for bytes in all {
             let event: Event = codec::decode(bytes).expect("events are written by `push` or checked by `restore`");
             if !matches_prefix(&event.claims, prefix) {
                 continue;
             }
-            if !room.try_take(bytes.len()) {
+            if !budget.try_take(bytes.len()) {
                 (page.next_revision, page.more) = (event.revision, true);
                 break;
             }

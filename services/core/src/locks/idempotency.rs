@@ -32,53 +32,59 @@ impl NamespaceTxn<'_> {
             ));
         }
         match named {
-            Some(NamedRequest::Waiting(place)) => Ok(Some(self.repeat_wait(request, place, left, is_new))),
+            Some(NamedRequest::Waiting(position)) => Ok(Some(self.repeat_wait(request, position, left, is_new))),
             Some(NamedRequest::Granted(granted)) => Ok(Some(self.repeat_grant(request, granted, left, is_new))),
             None => Ok(None),
         }
     }
 
     /// Applies the terms and the wait limit of the newest call. A call that does not wait leaves the limit unchanged.
-    fn repeat_wait(&mut self, request: &Acquire, place: QueuePosition, left: &[u64], is_new: bool) -> AcquireOutcome {
+    fn repeat_wait(
+        &mut self,
+        request: &Acquire,
+        position: QueuePosition,
+        left: &[u64],
+        is_new: bool,
+    ) -> AcquireOutcome {
         let (waits, rules) = (!matches!(request.wait, Wait::No | Wait::For(0)), self.rules);
         let ends_at_ms = self.ends_at_ms(request.wait);
-        let is_newest = request.attempt >= self.ns.waiting(place).attempts.highest();
+        let is_newest = request.attempt >= self.ns.waiting(position).attempts.highest();
         if is_new && (!waits || is_newest) {
-            self.update_wait_terms(place, HoldTerms::of(request));
+            self.update_wait_terms(position, HoldTerms::of(request));
         }
-        let waiting = self.ns.waiting_mut(place);
+        let waiting = self.ns.waiting_mut(position);
         if is_new && waits {
             waiting.attempts.attach(&Attempts::of(request.attempt), left, rules);
         }
         if is_new && waits && is_newest {
             let before = std::mem::replace(&mut waiting.ends_at_ms, ends_at_ms);
-            self.remove_wait_end(place, before);
-            self.add_wait_end(place, ends_at_ms);
+            self.remove_wait_end(position, before);
+            self.add_wait_end(position, ends_at_ms);
         }
-        let attempt = self.ns.waiting(place).attempts.highest();
-        let (not_granted, is_free) = self.ns.queue_status(place, self.with_views);
+        let attempt = self.ns.waiting(position).attempts.highest();
+        let (not_granted, is_free) = self.ns.queue_status(position, self.with_views);
         let mut not_granted = truncated(not_granted);
         if is_free {
             // The reply reports the current position; the waiting call receives the grant.
-            self.ns.blocked_index.schedule(place);
+            self.ns.blocked_index.schedule(position);
             self.run_grant_loop();
         }
         if waits {
-            return AcquireOutcome::Enqueued(Box::new(Enqueued { wait: place.wait(), attempt, not_granted }));
+            return AcquireOutcome::Enqueued(Box::new(Enqueued { wait: position.wait(), attempt, not_granted }));
         }
         not_granted.reason = Reason::Queued;
         refused(not_granted)
     }
 
     /// Updates the terms of a waiting request. Without capacity for the new metadata, the old metadata stays.
-    fn update_wait_terms(&mut self, place: QueuePosition, mut terms: HoldTerms) {
-        let waiting = self.ns.waiting(place);
+    fn update_wait_terms(&mut self, position: QueuePosition, mut terms: HoldTerms) {
+        let waiting = self.ns.waiting(position);
         let (bytes, claims) = (terms.metadata.len(), waiting.claims.len() as u64);
         let more = charge::metadata(bytes).saturating_sub(charge::metadata(waiting.terms.metadata.len()));
         if !self.has_capacity(more * claims) {
             terms.metadata = waiting.terms.metadata.clone();
         }
-        let waiting = self.ns.waiting_mut(place);
+        let waiting = self.ns.waiting_mut(position);
         let before = waiting.charge();
         waiting.terms = terms;
         let after = waiting.charge();
@@ -139,8 +145,8 @@ impl Namespace {
         };
         let is_same = match found {
             None => true,
-            Some(NamedRequest::Waiting(place)) => {
-                let waiting = self.waiting(place);
+            Some(NamedRequest::Waiting(position)) => {
+                let waiting = self.waiting(position);
                 waiting.owner == id && same_claims(&waiting.claims, claims)
             }
             Some(NamedRequest::Granted(granted)) => {
@@ -161,8 +167,8 @@ impl Namespace {
     /// Returns why a request waits and at which position. Also returns whether it can be granted and must be scheduled.
     /// That is not expected, because every command grants what it unblocks, but it is no reason to fail the shard. The
     /// blockers are included only if `shows`.
-    pub(super) fn queue_status(&self, place: QueuePosition, shows: bool) -> (Refused, bool) {
-        let asked = self.evaluation_of(place);
+    pub(super) fn queue_status(&self, position: QueuePosition, shows: bool) -> (Refused, bool) {
+        let asked = self.evaluation_of(position);
         let mut waiters = Dependents::default();
         let (index, reason) = match self.evaluate(&asked, &mut waiters, false) {
             Decision::Blocked(index, reason) | Decision::Impossible(index, reason) => (index, reason),

@@ -131,7 +131,8 @@ impl LocksState {
         self.finished.get(began).unwrap_or(JobState::Unknown)
     }
 
-    pub(crate) fn jobs_done(&self) -> u64 {
+    /// Returns the number of finished sweeps since the process started.
+    pub(crate) fn sweeps_done(&self) -> u64 {
         self.finished.count
     }
 }

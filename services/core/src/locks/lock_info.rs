@@ -71,8 +71,8 @@ impl NamespaceTxn<'_> {
             }
         }
         self.budget.ends = self.budget.ends.checked_sub(waits.len() + unlisted.len())?;
-        for place in &waits {
-            self.end_wait(*place, Reason::Ended);
+        for position in &waits {
+            self.end_wait(*position, Reason::Ended);
         }
         for (node, owner) in &unlisted {
             self.end_hold(*node, *owner, EndCause::Released);
@@ -83,14 +83,14 @@ impl NamespaceTxn<'_> {
 
     /// Returns the waits of a session that belong to no pending request.
     fn unlisted_waits(&self, owners: &[OwnerId], pending: &BTreeSet<&str>) -> Vec<QueuePosition> {
-        let places = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions());
-        let is_pending = |place: &QueuePosition| {
-            let request_id = self.ns.waiting(*place).request_id.as_deref();
+        let positions = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions());
+        let is_pending = |position: &QueuePosition| {
+            let request_id = self.ns.waiting(*position).request_id.as_deref();
             request_id.is_some_and(|request_id| pending.contains(request_id))
         };
-        let mut places: Vec<QueuePosition> = places.filter(|place| !is_pending(place)).collect();
-        places.sort_unstable();
-        places
+        let mut positions: Vec<QueuePosition> = positions.filter(|position| !is_pending(position)).collect();
+        positions.sort_unstable();
+        positions
     }
 
     /// Returns whether a pending request claims the hold.

@@ -277,11 +277,11 @@ impl LocksState {
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        if self.has_jobs() { Some(self.common.clock_ms) } else { self.due.first().map(|first| first.at_ms) }
+        if self.has_backlog() { Some(self.common.clock_ms) } else { self.due.first().map(|first| first.at_ms) }
     }
 
     /// Returns whether work is unfinished, or a deadline is due and not yet handled.
-    pub(crate) fn has_jobs(&self) -> bool {
+    pub(crate) fn has_backlog(&self) -> bool {
         !self.jobs.is_empty() || self.due.first().is_some_and(|first| first.at_ms <= self.common.clock_ms)
     }
 

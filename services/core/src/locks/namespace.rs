@@ -226,12 +226,12 @@ impl Namespace {
         hold
     }
 
-    pub(super) fn waiting(&self, place: QueuePosition) -> &WaitingRequest {
-        self.waits.get(&place).expect("places are kept only while somebody waits there")
+    pub(super) fn waiting(&self, position: QueuePosition) -> &WaitingRequest {
+        self.waits.get(&position).expect("places are kept only while somebody waits there")
     }
 
-    pub(super) fn waiting_mut(&mut self, place: QueuePosition) -> &mut WaitingRequest {
-        Arc::make_mut(self.waits.get_mut(&place).expect("places are kept only while somebody waits there"))
+    pub(super) fn waiting_mut(&mut self, position: QueuePosition) -> &mut WaitingRequest {
+        Arc::make_mut(self.waits.get_mut(&position).expect("places are kept only while somebody waits there"))
     }
 
     /// Counts units of work.
@@ -246,16 +246,16 @@ impl Namespace {
     }
 
     /// Adds a request to the queue, without a blocker yet.
-    pub(super) fn add_waiting(&mut self, place: QueuePosition, mut waiting: WaitingRequest) {
+    pub(super) fn add_waiting(&mut self, position: QueuePosition, mut waiting: WaitingRequest) {
         self.owner_changed(waiting.owner);
         // A request at the end changes nothing for the earlier ones.
-        self.closure_is_stale |= self.waits.last_key_value().is_some_and(|(last, _)| *last > place);
+        self.closure_is_stale |= self.waits.last_key_value().is_some_and(|(last, _)| *last > position);
         let session = self.session_mut(waiting.owner);
         // The session stores the request ids of its owners.
         let is_named_there = session.is_some() && waiting.request_id.is_some();
         if let Some(session) = session {
             session.waiting += 1;
-            session.requests.extend(waiting.request_id.clone().map(|name| (name, NamedRequest::Waiting(place))));
+            session.requests.extend(waiting.request_id.clone().map(|name| (name, NamedRequest::Waiting(position))));
         }
         let record = self.owners.get_mut(waiting.owner);
         if record.wait_count() == 0 && record.holds.len() > 0 {
@@ -266,25 +266,25 @@ impl Namespace {
             waiting.claim_set = Arc::clone(kind);
         }
         let awaits = record.waits.get_or_insert_default();
-        awaits.positions.insert(place);
-        awaits.claims.extend(waiting.nodes.iter().map(|node| (*node, place)));
+        awaits.positions.insert(position);
+        awaits.claims.extend(waiting.nodes.iter().map(|node| (*node, position)));
         if !is_named_there {
-            awaits.by_key.insert(waiting.key(), place);
+            awaits.by_key.insert(waiting.key(), position);
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
-            self.invalidate_awaited(*node, claim.mode, place);
-            self.tree.add_claim(*node, claim.mode, place, waiting.owner);
+            self.invalidate_awaited(*node, claim.mode, position);
+            self.tree.add_claim(*node, claim.mode, position, waiting.owner);
         }
-        let places = self.by_claim_set.entry(Arc::clone(&waiting.claim_set)).or_default();
-        let first = places.first().copied();
-        places.insert(place);
-        if first.is_none_or(|first| place < first) {
-            self.mark_first_of_set(&waiting.claim_set, first, Some(place));
+        let positions = self.by_claim_set.entry(Arc::clone(&waiting.claim_set)).or_default();
+        let first = positions.first().copied();
+        positions.insert(position);
+        if first.is_none_or(|first| position < first) {
+            self.mark_first_of_set(&waiting.claim_set, first, Some(position));
         }
         self.claims_waiting += waiting.claims.len() as u64;
         self.charged.waiting += waiting.charge();
-        self.blocked_index.insert(waiting.blocked_on, place);
-        self.waits.insert(place, Arc::new(waiting));
+        self.blocked_index.insert(waiting.blocked_on, position);
+        self.waits.insert(position, Arc::new(waiting));
     }
 
     /// Counts a request that remains in the queue.
@@ -294,12 +294,12 @@ impl Namespace {
     }
 
     /// Removes a request from the queue. Its owner stays until it is pruned.
-    pub(super) fn remove_waiting(&mut self, place: QueuePosition) -> WaitingRequest {
-        let waiting = self.waits.remove(&place).expect("places are kept only while somebody waits there");
-        self.blocked_index.remove(waiting.blocked_on, place);
+    pub(super) fn remove_waiting(&mut self, position: QueuePosition) -> WaitingRequest {
+        let waiting = self.waits.remove(&position).expect("places are kept only while somebody waits there");
+        self.blocked_index.remove(waiting.blocked_on, position);
         self.owner_changed(waiting.owner);
-        self.closure_is_stale |= self.closure.has_boundary_at(&waiting.claim_set, place);
-        self.remove_from_claim_set(&waiting.claim_set, place);
+        self.closure_is_stale |= self.closure.has_boundary_at(&waiting.claim_set, position);
+        self.remove_from_claim_set(&waiting.claim_set, position);
         self.claims_waiting -= waiting.claims.len() as u64;
         self.charged.waiting -= waiting.charge();
         let session = self.session_mut(waiting.owner);
@@ -312,9 +312,9 @@ impl Namespace {
         }
         let record = self.owners.get_mut(waiting.owner);
         let awaits = record.waits.as_mut().expect("an owner knows what it waits for");
-        awaits.positions.remove(&place);
+        awaits.positions.remove(&position);
         for node in &waiting.nodes {
-            awaits.claims.remove(&(*node, place));
+            awaits.claims.remove(&(*node, position));
         }
         if !is_named_there {
             awaits.by_key.remove(&waiting.key());
@@ -327,38 +327,40 @@ impl Namespace {
             }
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
-            self.invalidate_awaited(*node, claim.mode, place);
-            self.tree.remove_claim(*node, claim.mode, place);
+            self.invalidate_awaited(*node, claim.mode, position);
+            self.tree.remove_claim(*node, claim.mode, position);
         }
         Arc::unwrap_or_clone(waiting)
     }
 
-    fn remove_from_claim_set(&mut self, kind: &ClaimSet, place: QueuePosition) {
-        let Some(places) = self.by_claim_set.get_mut(kind) else { return };
-        let was_first = places.first() == Some(&place);
-        places.remove(&place);
-        let next = places.first().copied();
+    fn remove_from_claim_set(&mut self, kind: &ClaimSet, position: QueuePosition) {
+        let Some(positions) = self.by_claim_set.get_mut(kind) else { return };
+        let was_first = positions.first() == Some(&position);
+        positions.remove(&position);
+        let next = positions.first().copied();
         if next.is_none() {
             self.by_claim_set.remove(kind);
         }
         if was_first {
-            self.mark_first_of_set(kind, Some(place), next);
+            self.mark_first_of_set(kind, Some(position), next);
         }
     }
 
     /// Marks another request as the first with this claim set, in each of its queues.
     fn mark_first_of_set(&mut self, kind: &ClaimSet, before: Option<QueuePosition>, after: Option<QueuePosition>) {
         for (node, mode) in kind.iter() {
-            for (place, is_first) in before.map(|place| (place, false)).into_iter().chain(after.map(|it| (it, true))) {
-                self.tree.mark_first_of_set(*node, *mode, place, is_first);
+            for (position, is_first) in
+                before.map(|position| (position, false)).into_iter().chain(after.map(|it| (it, true)))
+            {
+                self.tree.mark_first_of_set(*node, *mode, position, is_first);
             }
         }
     }
 
-    pub(super) fn set_blocked_on(&mut self, place: QueuePosition, watch: BlockedOn) {
-        let before = std::mem::replace(&mut self.waiting_mut(place).blocked_on, watch);
-        self.blocked_index.remove(before, place);
-        self.blocked_index.insert(watch, place);
+    pub(super) fn set_blocked_on(&mut self, position: QueuePosition, watch: BlockedOn) {
+        let before = std::mem::replace(&mut self.waiting_mut(position).blocked_on, watch);
+        self.blocked_index.remove(before, position);
+        self.blocked_index.insert(watch, position);
     }
 
     /// Returns the waiting request that a repeat refers to.

@@ -30,10 +30,10 @@ impl ClosedNamespace {
     /// Returns the next notice to publish; `None` once all are published.
     pub(super) fn next_notice(&mut self) -> Option<BufferedEffect> {
         let id = Arc::clone(&self.0.id);
-        if let Some((place, waiting)) = self.0.waits.pop_first() {
+        if let Some((position, waiting)) = self.0.waits.pop_first() {
             let waiting = Arc::unwrap_or_clone(waiting);
             let settled = ResolvedWait {
-                wait: place.wait(),
+                wait: position.wait(),
                 attempt: waiting.attempts.highest(),
                 owner: self.0.owners.name(waiting.owner).to_owner(),
                 request_id: waiting.request_id,

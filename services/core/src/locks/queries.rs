@@ -134,10 +134,10 @@ impl LocksState {
     pub(crate) fn waits(&self) -> impl Iterator<Item = WaitRecord> {
         self.slots.values().flat_map(|slot| {
             let namespace = self.namespaces.get(*slot);
-            namespace.waits.keys().map(|place| WaitRecord {
+            namespace.waits.keys().map(|position| WaitRecord {
                 namespace: NamespaceRef::clone(&namespace.id),
-                wait: namespace.wait_view(*place),
-                attempts: namespace.waiting(*place).attempts.cancellable().collect(),
+                wait: namespace.wait_view(*position),
+                attempts: namespace.waiting(*position).attempts.cancellable().collect(),
             })
         })
     }
@@ -147,8 +147,8 @@ impl LocksState {
         let namespace = self.find(&acquire.namespace).ok()?;
         let claims = distinct_claims(&acquire.claims);
         match namespace.named_request(&acquire.owner, acquire.request_id.as_deref(), &claims) {
-            Ok(Some(NamedRequest::Waiting(place))) => {
-                Some((place.wait(), namespace.waiting(place).attempts.cancellable().collect()))
+            Ok(Some(NamedRequest::Waiting(position))) => {
+                Some((position.wait(), namespace.waiting(position).attempts.cancellable().collect()))
             }
             _ => None,
         }
@@ -162,10 +162,10 @@ impl Namespace {
 
     /// Returns the status of a queued request, including its current position.
     fn wait_status(&self, wait: WaitId, revision: Revision) -> Result<Response, CommandError> {
-        let mut places = [true, false].into_iter().map(|upgrade| QueuePosition::of(wait, upgrade));
-        let place = places.find(|place| self.waits.contains_key(place)).ok_or(CommandError::NotWaiting)?;
-        let waiting = self.waiting(place);
-        let not_granted = truncated(self.queue_status(place, true).0);
+        let mut positions = [true, false].into_iter().map(|upgrade| QueuePosition::of(wait, upgrade));
+        let position = positions.find(|position| self.waits.contains_key(position)).ok_or(CommandError::NotWaiting)?;
+        let waiting = self.waiting(position);
+        let not_granted = truncated(self.queue_status(position, true).0);
         let attempt = waiting.attempts.highest();
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
         let mut paths: Vec<&Path> = waiting.claims.iter().map(|claim| &claim.path).collect();
@@ -198,22 +198,23 @@ impl Namespace {
     }
 
     fn page_of_waits(&self, after: Option<WaitId>, limit: u32) -> Response {
-        let (waits, more) = page::collect(self.in_order_of_arrival(after), limit, |place| self.wait_view(place));
+        let (waits, more) = page::collect(self.in_order_of_arrival(after), limit, |position| self.wait_view(position));
         Response::Waits { waits, more }
     }
 
     fn page_of_queue(&self, after: Option<WaitId>, limit: u32) -> Response {
-        let (waits, more) = page::collect(self.in_order_of_arrival(after), limit, |place| self.queued_view(place));
+        let (waits, more) =
+            page::collect(self.in_order_of_arrival(after), limit, |position| self.queued_view(position));
         Response::Queue { waits, more }
     }
 
     /// Returns the waiting requests in order of arrival. Upgrades are at the head of the queue, and few.
     fn in_order_of_arrival(&self, after: Option<WaitId>) -> impl Iterator<Item = QueuePosition> {
         let after = after.unwrap_or(WaitId(0));
-        let mut upgrades = self.waits.range(..QueuePosition::AFTER_UPGRADES).map(|(place, _)| *place).peekable();
-        let others = self.waits.range(QueuePosition::of(after, false)..).map(|(place, _)| *place);
-        let mut others = others.filter(move |place| place.wait() > after).peekable();
-        while upgrades.next_if(|place| place.wait() <= after).is_some() {}
+        let mut upgrades = self.waits.range(..QueuePosition::AFTER_UPGRADES).map(|(position, _)| *position).peekable();
+        let others = self.waits.range(QueuePosition::of(after, false)..).map(|(position, _)| *position);
+        let mut others = others.filter(move |position| position.wait() > after).peekable();
+        while upgrades.next_if(|position| position.wait() <= after).is_some() {}
         std::iter::from_fn(move || match (upgrades.peek(), others.peek()) {
             (Some(upgrade), Some(other)) if upgrade.wait() > other.wait() => others.next(),
             (Some(_), _) => upgrades.next(),

@@ -49,8 +49,8 @@ impl ClaimQueue {
     }
 
     /// Returns whether the request is the first of its claim set.
-    pub(super) fn is_first_of_set(&self, place: QueuePosition) -> bool {
-        self.first_of_sets.contains(&place)
+    pub(super) fn is_first_of_set(&self, position: QueuePosition) -> bool {
+        self.first_of_sets.contains(&position)
     }
 }
 
@@ -92,26 +92,26 @@ impl ClaimQueues {
         }
     }
 
-    pub(super) fn add(&mut self, mode: Mode, place: QueuePosition, owner: OwnerId) {
-        self.of_mut(mode).entries.entry(place).or_insert(QueuedClaim { owner, claim_count: 0 }).claim_count += 1;
+    pub(super) fn add(&mut self, mode: Mode, position: QueuePosition, owner: OwnerId) {
+        self.of_mut(mode).entries.entry(position).or_insert(QueuedClaim { owner, claim_count: 0 }).claim_count += 1;
     }
 
-    pub(super) fn remove(&mut self, mode: Mode, place: QueuePosition) {
+    pub(super) fn remove(&mut self, mode: Mode, position: QueuePosition) {
         let line = self.of_mut(mode);
-        let entry = line.entries.get_mut(&place).expect("a waiting claim is in its lines");
+        let entry = line.entries.get_mut(&position).expect("a waiting claim is in its lines");
         entry.claim_count -= 1;
         if entry.claim_count == 0 {
-            line.entries.remove(&place);
+            line.entries.remove(&position);
         }
     }
 
     /// Marks or unmarks the request as the first of its claim set.
-    pub(super) fn mark_first(&mut self, mode: Mode, place: QueuePosition, is_first: bool) {
+    pub(super) fn mark_first(&mut self, mode: Mode, position: QueuePosition, is_first: bool) {
         let kinds = &mut self.of_mut(mode).first_of_sets;
         if is_first {
-            kinds.insert(place)
+            kinds.insert(position)
         } else {
-            kinds.remove(&place)
+            kinds.remove(&position)
         };
     }
 

@@ -22,7 +22,7 @@ impl Namespace {
             Reason::NotHeld => Vec::new(),
             Reason::Upgrade if self.claim_kind(asked, index) == ClaimKind::Changes => {
                 let other = self.conflicting_upgrade(asked, index);
-                other.and_then(|place| self.waiting_blocker(place, claim)).into_iter().collect()
+                other.and_then(|position| self.waiting_blocker(position, claim)).into_iter().collect()
             }
             Reason::Upgrade => {
                 let own = spot.node().and_then(|node| Some(self.holder_view(node, self.hold(node, asked.owner)?)));
@@ -30,8 +30,8 @@ impl Namespace {
                 own.map(|holder| Blocker { path, waiting: false, holder }).into_iter().collect()
             }
             Reason::Queued => {
-                let places = self.blocking_requests(asked, waiters, index);
-                places.into_iter().filter_map(|place| self.waiting_blocker(place, claim)).collect()
+                let positions = self.blocking_requests(asked, waiters, index);
+                positions.into_iter().filter_map(|position| self.waiting_blocker(position, claim)).collect()
             }
             _ => {
                 let holds = self.blocking_holds(asked.owner, claim.mode, spot, self.bounds.max_blockers_in_reply);
@@ -55,7 +55,7 @@ impl Namespace {
             _ => self.first_blocking_requests(asked, waiters, index, max),
         };
         if found.is_empty() {
-            return self.must_yield(asked, waiters).map(|(_, place)| place).into_iter().collect();
+            return self.must_yield(asked, waiters).map(|(_, position)| position).into_iter().collect();
         }
         found.into_iter().collect()
     }
@@ -67,7 +67,7 @@ impl Namespace {
         let max = self.bounds.max_queue_position as usize;
         let before = |line: &super::queue::ClaimQueue| match asked.position {
             QueuePosition::LAST => line.len(),
-            place => line.range(..place).take(max).count(),
+            position => line.range(..position).take(max).count(),
         };
         (before(&queue.own.reads) + before(&queue.own.writes)).min(max) as u64
     }

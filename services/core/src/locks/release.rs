@@ -61,9 +61,9 @@ impl NamespaceTxn<'_> {
         };
         match named {
             None => (false, BTreeSet::new()),
-            Some(NamedRequest::Waiting(place)) => {
-                let paths = self.ns.waiting(place).claims.iter().map(|claim| claim.path.clone()).collect();
-                self.end_wait(place, Reason::Ended);
+            Some(NamedRequest::Waiting(position)) => {
+                let paths = self.ns.waiting(position).claims.iter().map(|claim| claim.path.clone()).collect();
+                self.end_wait(position, Reason::Ended);
                 (true, paths)
             }
             Some(NamedRequest::Granted(granted)) => (true, self.release_granted(granted)),
@@ -135,16 +135,16 @@ impl NamespaceTxn<'_> {
 
     /// Ends all waits of some owners in queue order. Returns their number.
     pub(super) fn end_waits(&mut self, owners: &[OwnerId]) -> u64 {
-        let mut places: Vec<QueuePosition> =
+        let mut positions: Vec<QueuePosition> =
             owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions()).collect();
-        places.sort_unstable();
-        for place in &places {
+        positions.sort_unstable();
+        for position in &positions {
             // The end of another upgrade may have ended this one.
-            if self.ns.waits.contains_key(place) {
-                self.end_wait(*place, Reason::Ended);
+            if self.ns.waits.contains_key(position) {
+                self.end_wait(*position, Reason::Ended);
             }
         }
-        places.len() as u64
+        positions.len() as u64
     }
 
     /// Returns all holds of some owners, in order of path, then of grant.

@@ -55,7 +55,7 @@ impl NamespaceTxn<'_> {
     fn oldest_revision(&self, owner: OwnerId) -> Revision {
         let record = self.ns.owners.get(owner);
         let holds = record.holds.iter().filter_map(|node| Some(self.ns.hold(node, owner)?.token));
-        let waits = record.queue_positions().map(|place| place.wait().0);
+        let waits = record.queue_positions().map(|position| position.wait().0);
         holds.chain(waits).min().unwrap_or(self.common.revision)
     }
 }

@@ -287,8 +287,8 @@ impl Restorer {
             "a request claims nothing, or something twice",
         )?;
         ensure(item.wait <= now && now < 1 << 53, "a request is from the future")?;
-        let place = QueuePosition::of(WaitId(item.wait), item.upgrade);
-        ensure(!namespace.waits.contains_key(&place), "a waiting request comes twice")?;
+        let position = QueuePosition::of(WaitId(item.wait), item.upgrade);
+        ensure(!namespace.waits.contains_key(&position), "a waiting request comes twice")?;
         let is_process = matches!(item.owner, OwnerItem::Process(_));
         ensure(!is_process || item.terms.ttl_ms.is_some(), "a process waits for what would never end")?;
         let owner = owner_of(namespace, item.owner, false)?;
@@ -301,7 +301,7 @@ impl Restorer {
         let is_taken = named.is_some_and(|(request_id, session)| session.requests.contains_key(request_id));
         ensure(!is_taken, "a request comes twice")?;
         namespace.add_waiting(
-            place,
+            position,
             WaitingRequest {
                 owner,
                 claim_set: claim_set_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
@@ -317,9 +317,9 @@ impl Restorer {
         );
         namespace.count_wait();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
-        self.core.txn_in(slot, &RESTORE_CONTEXT).add_wait_end(place, item.ends_at_ms);
-        self.attempts_target = Some(AttemptsTarget::Wait(place));
-        self.blocked_wait = Some(place);
+        self.core.txn_in(slot, &RESTORE_CONTEXT).add_wait_end(position, item.ends_at_ms);
+        self.attempts_target = Some(AttemptsTarget::Wait(position));
+        self.blocked_wait = Some(position);
         Ok(())
     }
 
@@ -329,7 +329,7 @@ impl Restorer {
         let highest = match of {
             AttemptsTarget::Hold(node, owner) => namespace.hold(node, owner).map_or(0, |hold| hold.attempt),
             AttemptsTarget::Granted(request) => namespace.granted_requests.get(request).attempts.highest(),
-            AttemptsTarget::Wait(place) => namespace.waiting(place).attempts.highest(),
+            AttemptsTarget::Wait(position) => namespace.waiting(position).attempts.highest(),
         };
         let damaged = || DecodeError::Snapshot("attempts are out of order");
         let attempts = Attempts::restored(highest, lower).ok_or_else(damaged)?;
@@ -344,8 +344,8 @@ impl Restorer {
                 namespace.granted_requests.get_mut(request).attempts = attempts;
                 Ok(())
             }
-            AttemptsTarget::Wait(place) => {
-                namespace.waiting_mut(place).attempts = attempts;
+            AttemptsTarget::Wait(position) => {
+                namespace.waiting_mut(position).attempts = attempts;
                 Ok(())
             }
         }
@@ -376,9 +376,9 @@ impl Restorer {
         }
         namespace.mark_all_tangled();
         namespace.refresh();
-        for place in namespace.waits.keys().copied().collect::<Vec<QueuePosition>>() {
-            let ending = namespace.ending_session_of(namespace.waiting(place).owner);
-            let is_ahead = ending.is_none_or(|ending| ending.after_wait < Some(place));
+        for position in namespace.waits.keys().copied().collect::<Vec<QueuePosition>>() {
+            let ending = namespace.ending_session_of(namespace.waiting(position).owner);
+            let is_ahead = ending.is_none_or(|ending| ending.after_wait < Some(position));
             ensure(is_ahead, "a wait should have ended")?;
         }
         namespace.repair_blocked_on(true);

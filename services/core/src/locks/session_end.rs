@@ -32,12 +32,12 @@ pub(super) struct EndingSession {
 }
 
 impl LocksState {
-    /// Expires the given sessions, except those opened or resumed after revision `seen`, which the leader knew.
+    /// Expires the given sessions, except those opened or resumed after revision `known_revision`, which the leader knew.
     pub(super) fn expire_sessions(
         &mut self,
         context: &EntryContext,
         ids: &[SessionNumber],
-        seen: Revision,
+        known_revision: Revision,
     ) -> Response {
         let mut ended = Vec::new();
         let (mut slots, mut order) = (BTreeSet::new(), Vec::new());
@@ -45,7 +45,7 @@ impl LocksState {
             let Some((slot, session_id)) = self.sessions.get(number).cloned() else { continue };
             let namespace = self.namespaces.find(slot);
             let session = namespace.and_then(|namespace| namespace.sessions.get(&session_id));
-            if session.is_none_or(|session| session.facts.number != *number || session.facts.epoch > seen) {
+            if session.is_none_or(|session| session.facts.number != *number || session.facts.epoch > known_revision) {
                 continue;
             }
             let mut work = self.txn_in(slot, context);
@@ -122,7 +122,7 @@ impl NamespaceTxn<'_> {
         let is_its = move |ns: &Namespace, owner| ns.owners.name(owner).session().is_some_and(|it| it.number == number);
         if ending.session.waiting > 0 {
             let owners = ending.session.owners_if_few(ending.session.waiting, &self.ns.bounds);
-            let goes = |ns: &Namespace, place| is_its(ns, ns.waiting(place).owner);
+            let goes = |ns: &Namespace, position| is_its(ns, ns.waiting(position).owner);
             let waits = match owners {
                 Some(owners) => self.next_waits_of(&owners, goes),
                 None => self.next_waits(ending.after_wait, None, goes),
@@ -130,7 +130,7 @@ impl NamespaceTxn<'_> {
             if let Some(ending) = self.ns.ending_sessions.get_mut(&number) {
                 ending.after_wait = waits.scanned_to.or(ending.after_wait);
             }
-            waits.found.into_iter().for_each(|place| _ = self.end_wait_if_present(place));
+            waits.found.into_iter().for_each(|position| _ = self.end_wait_if_present(position));
         }
         let Some(ending) = self.ns.ending_sessions.get(&number) else { return };
         let (why, since_ms, after_path) = (ending.reason, ending.since_ms, ending.after_path.clone());

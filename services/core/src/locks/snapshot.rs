@@ -121,7 +121,7 @@ impl Namespace {
                 .collect(),
             sweeps: if is_enabled(Mutation::JobLost) { BTreeMap::new() } else { self.sweeps.clone() },
             granted: self.granted_requests.clone(),
-            waits: self.waits.iter().map(|(place, waiting)| (*place, Arc::clone(waiting))).collect(),
+            waits: self.waits.iter().map(|(position, waiting)| (*position, Arc::clone(waiting))).collect(),
             history: self.history.clone(),
             usage: self.usage,
             has_slices: self.bounds.limits_visits(),
@@ -171,8 +171,8 @@ impl FrozenNamespace {
             writer.push(&if is_ending { Item::GrantedToEnding(number, Box::new(item)) } else { Item::Granted(item) });
             write_attempts(writer, &granted.attempts, &[]);
         }
-        for (place, waiting) in &self.waits {
-            writer.push(&Item::Wait(self.wait_item(*place, waiting)));
+        for (position, waiting) in &self.waits {
+            writer.push(&Item::Wait(self.wait_item(*position, waiting)));
             write_attempts(writer, &waiting.attempts, &[]);
             if let Some(watch) = self.blocked_on_item(waiting).filter(|_| self.has_slices) {
                 writer.push(&Item::BlockedOn(watch));
@@ -185,7 +185,7 @@ impl FrozenNamespace {
             self.write_old_processes(writer, *began, sweep);
         }
         if let Some(woken) = &self.pending_grants {
-            let woken: Vec<_> = woken.iter().map(|place| (place.wait().0, place.is_upgrade())).collect();
+            let woken: Vec<_> = woken.iter().map(|position| (position.wait().0, position.is_upgrade())).collect();
             let pieces = woken.chunks(PENDING_GRANTS_PER_ITEM).map(<[_]>::to_vec);
             // The list may be empty.
             let none = woken.is_empty().then(Vec::new);
@@ -242,7 +242,7 @@ impl FrozenNamespace {
                 let (_, claim) = nodes.find(|(claimed, _)| **claimed == node)?;
                 Some(BlockedOnItem::Subtree { claim, mode })
             }
-            BlockedOn::Request(place) => Some(BlockedOnItem::Request(place.wait().0, place.is_upgrade())),
+            BlockedOn::Request(position) => Some(BlockedOnItem::Request(position.wait().0, position.is_upgrade())),
         }
     }
 
@@ -294,11 +294,11 @@ impl FrozenNamespace {
         }
     }
 
-    fn wait_item<'a>(&'a self, place: QueuePosition, waiting: &'a WaitingRequest) -> WaitItem<&'a str> {
+    fn wait_item<'a>(&'a self, position: QueuePosition, waiting: &'a WaitingRequest) -> WaitItem<&'a str> {
         let claims = waiting.claims.iter().map(|claim| (segments(&claim.path), claim.mode)).collect();
         WaitItem {
-            wait: place.wait().0,
-            upgrade: place.is_upgrade(),
+            wait: position.wait().0,
+            upgrade: position.is_upgrade(),
             owner: self.owner_item(waiting.owner),
             claims,
             terms: waiting.terms.clone(),
@@ -329,7 +329,7 @@ impl FrozenEndingSession {
             session: session_item(&self.session_id, &self.facts),
             reason: self.reason,
             since_ms: self.since_ms,
-            after_wait: self.after_wait.map(|place| (place.wait().0, place.is_upgrade())),
+            after_wait: self.after_wait.map(|position| (position.wait().0, position.is_upgrade())),
             after_path: self.after_path.as_ref().map(segments),
         }
     }

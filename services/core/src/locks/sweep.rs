@@ -88,8 +88,8 @@ impl Sweep {
         self.after_wait.map(|(wait, upgrade)| QueuePosition::of(WaitId(wait), upgrade))
     }
 
-    fn set_progress(&mut self, place: Option<QueuePosition>) {
-        self.after_wait = place.map(|place| (place.wait().0, place.is_upgrade())).or(self.after_wait);
+    fn set_progress(&mut self, position: Option<QueuePosition>) {
+        self.after_wait = position.map(|position| (position.wait().0, position.is_upgrade())).or(self.after_wait);
     }
 
     pub(super) fn finished_state(&self) -> JobState {
@@ -196,8 +196,8 @@ impl NamespaceTxn<'_> {
             }
             false
         };
-        let waits = self.next_waits(sweep.resume_position(), Some(began), |ns, place| {
-            look(ns, ns.waiting(place).owner, place.wait().0)
+        let waits = self.next_waits(sweep.resume_position(), Some(began), |ns, position| {
+            look(ns, ns.waiting(position).owner, position.wait().0)
         });
         let holds = self.next_holds(sweep.after_path.as_ref(), |ns, _, hold| look(ns, hold.owner, hold.token));
         sweep.old_processes = old;
@@ -211,14 +211,14 @@ impl NamespaceTxn<'_> {
     }
 
     fn sweep_waits(&mut self, began: Revision, sweep: &mut Sweep) {
-        let goes = |ns: &Namespace, place| ns.sweep_covers_wait(began, sweep, place);
+        let goes = |ns: &Namespace, position| ns.sweep_covers_wait(began, sweep, position);
         let waits = match self.owners_of_waits(&sweep.target) {
             Some(owners) => self.next_waits_of(&owners, goes),
             None => self.next_waits(sweep.resume_position(), Some(began), goes),
         };
         sweep.set_progress(waits.scanned_to);
-        for place in waits.found {
-            sweep.ended_waits += u64::from(self.end_wait_if_present(place));
+        for position in waits.found {
+            sweep.ended_waits += u64::from(self.end_wait_if_present(position));
         }
     }
 
@@ -292,11 +292,11 @@ impl NamespaceTxn<'_> {
     }
 
     /// Returns whether the wait existed.
-    pub(super) fn end_wait_if_present(&mut self, place: QueuePosition) -> bool {
+    pub(super) fn end_wait_if_present(&mut self, position: QueuePosition) -> bool {
         // The end of another upgrade may have ended this one.
-        let is_there = self.ns.waits.contains_key(&place);
+        let is_there = self.ns.waits.contains_key(&position);
         if is_there {
-            self.end_wait(place, Reason::Ended);
+            self.end_wait(position, Reason::Ended);
         }
         is_there
     }

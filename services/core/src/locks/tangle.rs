@@ -71,15 +71,15 @@ impl Tangle {
 
 impl NamespaceTxn<'_> {
     /// Rejects a request that just joined the queue if it makes the tangle too large.
-    pub(super) fn check_tangle(&mut self, place: QueuePosition) -> Result<(), CommandError> {
+    pub(super) fn check_tangle(&mut self, position: QueuePosition) -> Result<(), CommandError> {
         let max = self.ns.max_tangle();
-        if !self.ns.mark_tangled_by(place) && !place.is_upgrade() {
+        if !self.ns.mark_tangled_by(position) && !position.is_upgrade() {
             return Ok(());
         }
         if !self.ns.tangle_upper_bound().fits(max) {
             let after = self.ns.tangle();
             if !after.fits(max) {
-                after.check(self.ns.tangle_without(place), max)?;
+                after.check(self.ns.tangle_without(position), max)?;
             }
         }
         // Counts the visits of a full rebuild, because an update from this replica's caches may take fewer.
@@ -165,8 +165,8 @@ impl Namespace {
     }
 
     /// Marks the owners that a new queued request tangles. Returns whether there are any.
-    fn mark_tangled_by(&mut self, place: QueuePosition) -> bool {
-        let waiting = self.waiting(place);
+    fn mark_tangled_by(&mut self, position: QueuePosition) -> bool {
+        let waiting = self.waiting(position);
         let mut found: BTreeSet<OwnerId> = BTreeSet::new();
         if self.owners.get(waiting.owner).wait_count() > 1 || self.has_awaited_hold(waiting.owner) {
             found.insert(waiting.owner);
@@ -217,9 +217,11 @@ impl Namespace {
     }
 
     /// Returns the size of the tangle before a request joined the queue.
-    fn tangle_without(&self, place: QueuePosition) -> Tangle {
+    fn tangle_without(&self, position: QueuePosition) -> Tangle {
         let mut tangle = Tangle::default();
-        self.tangled.iter().for_each(|owner| tangle.add(self.tangle_of(*owner, Some(place), TangleDelta::default())));
+        self.tangled
+            .iter()
+            .for_each(|owner| tangle.add(self.tangle_of(*owner, Some(position), TangleDelta::default())));
         tangle
     }
 
@@ -227,10 +229,10 @@ impl Namespace {
     pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<QueuePosition>, more: TangleDelta) -> Tangle {
         let record = self.owners.get(owner);
         self.spend(1);
-        let waits = |place: &QueuePosition| Some(*place) != without;
+        let waits = |position: &QueuePosition| Some(*position) != without;
         let requests = record.queue_positions().filter(waits);
-        let (requests, claims) = requests.fold((0, 0), |(requests, claims), place| {
-            (requests + 1_u64, claims + self.waiting(place).claims.len() as u64)
+        let (requests, claims) = requests.fold((0, 0), |(requests, claims), position| {
+            (requests + 1_u64, claims + self.waiting(position).claims.len() as u64)
         });
         if requests == 0 {
             return Tangle::default();
@@ -253,7 +255,7 @@ impl Namespace {
         let is_awaited = |node: &NodeId| {
             let Some(hold) = self.hold(*node, owner) else { return false };
             let mut lines = self.conflicting_queues_of(*node, hold.mode);
-            lines.any(|(_, line)| line.iter().any(|(place, entry)| entry.owner != owner && waits(place)))
+            lines.any(|(_, line)| line.iter().any(|(position, entry)| entry.owner != owner && waits(position)))
         };
         holds.iter().filter(is_awaited).count() as u64
     }

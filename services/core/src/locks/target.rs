@@ -108,8 +108,11 @@ impl Namespace {
     }
 
     /// Returns the sweep that will end a waiting request, so that the request must not be granted.
-    pub(super) fn sweep_of_wait(&self, place: QueuePosition) -> Option<Revision> {
-        self.sweeps.iter().find(|(began, sweep)| self.sweep_covers_wait(**began, sweep, place)).map(|(began, _)| *began)
+    pub(super) fn sweep_of_wait(&self, position: QueuePosition) -> Option<Revision> {
+        self.sweeps
+            .iter()
+            .find(|(began, sweep)| self.sweep_covers_wait(**began, sweep, position))
+            .map(|(began, _)| *began)
     }
 
     /// Returns since when a hold counts as over because a sweep covers it.
@@ -124,7 +127,7 @@ impl Namespace {
             |node, hold| self.sweeps.iter().any(|(began, sweep)| self.sweep_covers_hold(*began, sweep, node, hold));
         match named {
             _ if self.sweeps.is_empty() => false,
-            NamedRequest::Waiting(place) => self.sweep_of_wait(place).is_some(),
+            NamedRequest::Waiting(position) => self.sweep_of_wait(position).is_some(),
             NamedRequest::Granted(granted) => {
                 let granted = self.granted_requests.get(granted);
                 let mut holds = granted.live.keys().filter_map(|node| Some((*node, self.hold(*node, granted.owner)?)));
@@ -149,8 +152,8 @@ impl Namespace {
         })
     }
 
-    pub(super) fn sweep_covers_wait(&self, began: Revision, sweep: &Sweep, place: QueuePosition) -> bool {
-        let Some(waiting) = self.waits.get(&place).filter(|_| place.wait().0 < began) else { return false };
+    pub(super) fn sweep_covers_wait(&self, began: Revision, sweep: &Sweep, position: QueuePosition) -> bool {
+        let Some(waiting) = self.waits.get(&position).filter(|_| position.wait().0 < began) else { return false };
         if !sweep.covers(self, waiting.owner) {
             return false;
         }

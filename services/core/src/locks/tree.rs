@@ -358,32 +358,32 @@ impl Tree {
         }
     }
 
-    pub(super) fn add_claim(&mut self, node: NodeId, mode: Mode, place: QueuePosition, owner: OwnerId) {
-        self.extra_or_insert(node).queue.own.add(mode, place, owner);
+    pub(super) fn add_claim(&mut self, node: NodeId, mode: Mode, position: QueuePosition, owner: OwnerId) {
+        self.extra_or_insert(node).queue.own.add(mode, position, owner);
         let mut at = node;
         while at != ROOT {
             at = self.get(at).parent;
-            self.extra_mut(at).queue.subtree.add(mode, place, owner);
+            self.extra_mut(at).queue.subtree.add(mode, position, owner);
         }
     }
 
-    pub(super) fn remove_claim(&mut self, node: NodeId, mode: Mode, place: QueuePosition) {
-        self.extra_mut(node).queue.own.remove(mode, place);
+    pub(super) fn remove_claim(&mut self, node: NodeId, mode: Mode, position: QueuePosition) {
+        self.extra_mut(node).queue.own.remove(mode, position);
         let mut at = node;
         while at != ROOT {
             at = self.get(at).parent;
-            self.extra_mut(at).queue.subtree.remove(mode, place);
+            self.extra_mut(at).queue.subtree.remove(mode, position);
         }
         self.prune(node);
     }
 
     /// Records whether a request with that claim is the first of its claim set.
-    pub(super) fn mark_first_of_set(&mut self, node: NodeId, mode: Mode, place: QueuePosition, is_first: bool) {
-        self.extra_mut(node).queue.own.mark_first(mode, place, is_first);
+    pub(super) fn mark_first_of_set(&mut self, node: NodeId, mode: Mode, position: QueuePosition, is_first: bool) {
+        self.extra_mut(node).queue.own.mark_first(mode, position, is_first);
         let mut at = node;
         while at != ROOT {
             at = self.get(at).parent;
-            self.extra_mut(at).queue.subtree.mark_first(mode, place, is_first);
+            self.extra_mut(at).queue.subtree.mark_first(mode, position, is_first);
         }
     }
 

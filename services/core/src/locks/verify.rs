@@ -245,8 +245,8 @@ impl Namespace {
         }
         let holds: usize = self.waiting_holders.iter().map(|owner| self.owners.get(*owner).holds.len()).sum();
         assert_eq!(self.holds_of_waiting, holds as u64);
-        let places: BTreeSet<QueuePosition> = self.by_claim_set.values().flatten().copied().collect();
-        assert!(places.iter().eq(self.waits.keys()), "every request is of a kind");
+        let positions: BTreeSet<QueuePosition> = self.by_claim_set.values().flatten().copied().collect();
+        assert!(positions.iter().eq(self.waits.keys()), "every request is of a kind");
         for (place, waiting) in &self.waits {
             let is_first = self.by_claim_set[&waiting.claim_set].first() == Some(place);
             for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {

@@ -81,8 +81,8 @@ impl Namespace {
     }
 
     /// Returns a waiting request that blocks a claim, with its first conflicting claim.
-    pub(super) fn waiting_blocker(&self, place: QueuePosition, claim: &Claim) -> Option<Blocker> {
-        let waiting = self.waiting(place);
+    pub(super) fn waiting_blocker(&self, position: QueuePosition, claim: &Claim) -> Option<Blocker> {
+        let waiting = self.waiting(position);
         let related = |other: &Path| other.is_prefix_of(&claim.path) || claim.path.is_prefix_of(other);
         let conflicts =
             |other: &&Claim| (other.mode == Mode::Write || claim.mode == Mode::Write) && related(&other.path);
@@ -102,27 +102,27 @@ impl Namespace {
         Some(Blocker { path: in_the_way.path.clone(), waiting: true, holder })
     }
 
-    pub(super) fn wait_view(&self, place: QueuePosition) -> WaitView {
-        let waiting = self.waiting(place);
+    pub(super) fn wait_view(&self, position: QueuePosition) -> WaitView {
+        let waiting = self.waiting(position);
         WaitView {
-            wait: place.wait(),
+            wait: position.wait(),
             owner: self.owners.name(waiting.owner).to_owner(),
             request_id: waiting.request_id.as_deref().map(str::to_owned),
             claims: waiting.claims.clone(),
-            upgrade: place.is_upgrade(),
+            upgrade: position.is_upgrade(),
             attempt: waiting.attempts.highest(),
             ends_at_ms: waiting.ends_at_ms,
         }
     }
 
     /// Returns the view of a waiting request, including its current position.
-    pub(super) fn queued_view(&self, place: QueuePosition) -> QueuedRequestView {
-        let waiting = self.waiting(place);
+    pub(super) fn queued_view(&self, position: QueuePosition) -> QueuedRequestView {
+        let waiting = self.waiting(position);
         QueuedRequestView {
-            wait: self.wait_view(place),
+            wait: self.wait_view(position),
             process_id: self.owners.name(waiting.owner).process_id().to_owned(),
             since_ms: waiting.since_ms,
-            not_granted: self.queue_status(place, true).0,
+            not_granted: self.queue_status(position, true).0,
         }
     }
 }

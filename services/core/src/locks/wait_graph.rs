@@ -120,24 +120,24 @@ impl Namespace {
         let closure = Arc::new(Closure::of(self));
         let before = std::mem::replace(&mut self.closure, closure);
         let owners = before.owners.keys().chain(&self.tangled).filter(|owner| self.owners.contains(**owner));
-        let places = owners.flat_map(|owner| self.owners.get(*owner).queue_positions());
-        let moved = places.filter(|place| match self.waiting(*place).blocked_on {
-            BlockedOn::Request(other) => !self.must_wait_for(*place, other),
+        let positions = owners.flat_map(|owner| self.owners.get(*owner).queue_positions());
+        let moved = positions.filter(|position| match self.waiting(*position).blocked_on {
+            BlockedOn::Request(other) => !self.must_wait_for(*position, other),
             _ => false,
         });
         let moved: Vec<QueuePosition> = moved.collect();
-        moved.into_iter().for_each(|place| self.blocked_index.schedule(place));
+        moved.into_iter().for_each(|position| self.blocked_index.schedule(position));
         true
     }
 
     /// Returns whether a waiting request must let another one go first: an earlier one whose owner does not wait for
     /// this owner, or a later one whose owner this owner waits for.
-    pub(super) fn must_wait_for(&self, place: QueuePosition, other: QueuePosition) -> bool {
-        let number = self.closure.number(self.waiting(place).owner);
+    pub(super) fn must_wait_for(&self, position: QueuePosition, other: QueuePosition) -> bool {
+        let number = self.closure.number(self.waiting(position).owner);
         match (number, self.waits.get(&other)) {
             (_, None) => false,
-            (Some(number), Some(_)) if other < place => !self.closure.waits_for(self, other, number),
-            (None, Some(_)) => other < place,
+            (Some(number), Some(_)) if other < position => !self.closure.waits_for(self, other, number),
+            (None, Some(_)) => other < position,
             (Some(number), Some(waiting)) => {
                 self.closure.number(waiting.owner).is_some_and(|other| self.closure.blockers[number].contains(other))
             }

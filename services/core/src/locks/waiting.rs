@@ -35,8 +35,8 @@ pub(super) struct WaitingRequest {
 
 impl Namespace {
     /// Returns whether its time limit has passed, though the entry that ends it may come later.
-    pub(super) fn has_timed_out(&self, place: QueuePosition) -> bool {
-        self.waiting(place).ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= self.now_ms.get())
+    pub(super) fn has_timed_out(&self, position: QueuePosition) -> bool {
+        self.waiting(position).ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= self.now_ms.get())
     }
 }
 

@@ -119,7 +119,7 @@ pub struct LockView {
     pub holders_total: u64,
     /// Requests that wait with a claim on exactly this path.
     pub waiting: u64,
-    /// Revision of the lock's last change; for an unlocked lock, the shard's current revision.
+    /// The revision of the lock's last change; of an unlocked lock, the shard's current revision.
     pub revision: Revision,
 }
 

@@ -310,7 +310,7 @@ fn cost_once(make: Setup, things: usize) -> Cost {
     let act = make(&mut shard, things);
     let mut cost = Cost { units: 0, took: Duration::ZERO, entries: 0, max_units: 0, longest: Duration::ZERO };
     let mut first = Some(&act);
-    while cost.entries == 0 || shard.core.has_jobs() {
+    while cost.entries == 0 || shard.core.has_backlog() {
         let (units, began) = (shard.core.units(), Instant::now());
         match first.take() {
             Some(act) => act(&mut shard),

@@ -353,7 +353,7 @@ fn a_crowd_that_waits_for_sets_is_let_in_over_several_entries() {
     let began = Instant::now();
     let (_, released) = units(&mut shard, |shard| shard.release_paths("x", &["q"]));
     let (mut let_in, mut entries, mut longest) = (shard.granted_owners().len(), 0, Duration::ZERO);
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         let began = Instant::now();
         let ((), slice) = units(&mut shard, |shard| shard.advance_by(0));
         let_in += shard.granted_owners().len();
@@ -378,7 +378,7 @@ fn many_who_have_to_wait_for_something_else_then_are_looked_at_in_slices() {
     let examined = shard.core.requests_examined();
     shard.release_paths("b", &["h1"]);
     let mut entries = 0;
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         let mut restored = shard.restored();
         shard.advance_by(0);
         restored.advance_by(0);
@@ -389,7 +389,7 @@ fn many_who_have_to_wait_for_something_else_then_are_looked_at_in_slices() {
     assert!((5..20).contains(&entries), "{entries} entries");
     assert_eq!(shard.core.requests_examined() - examined, 500, "each is looked at once");
     shard.release_paths("b", &["h2"]);
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         shard.advance_by(0);
     }
     assert_eq!(shard.holders("h1").len(), 500);

@@ -77,11 +77,11 @@ fn a_session_ends_at_once_and_what_it_has_in_slices() {
     for left in [&NAMES[2..], &NAMES[4..], &NAMES[6..]] {
         next_entry(&mut shard);
         assert_eq!(held(&shard), left, "holds end in order of path");
-        assert!(shard.core.has_jobs() && last_event(&shard) == EventKind::Released);
+        assert!(shard.core.has_backlog() && last_event(&shard) == EventKind::Released);
     }
     next_entry(&mut shard);
     assert_eq!(shard.holders("g"), ["q"], "whoever waits is granted when its turn comes");
-    assert!(!shard.core.has_jobs());
+    assert!(!shard.core.has_backlog());
 }
 
 #[test]
@@ -96,13 +96,13 @@ fn an_expired_session_counts_transitions_from_when_it_ended() {
     };
     assert_eq!(deadlines(&shard), [Some(since_ms + 10_000); 7], "what is shown before its turn");
     shard.advance_by(5_000);
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         next_entry(&mut shard);
     }
     assert_eq!(deadlines(&shard), [Some(since_ms + 10_000); 7], "and after it");
     assert_eq!(last_event(&shard), EventKind::SessionEnded);
     shard.advance_by(5_000);
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         next_entry(&mut shard);
     }
     assert_nothing_is_left(&shard.core);
@@ -124,7 +124,7 @@ fn nothing_is_granted_to_a_session_that_has_ended() {
     shard.run(close).unwrap();
     loop {
         effects.extend(shard.core.take_effects());
-        if !shard.core.has_jobs() {
+        if !shard.core.has_backlog() {
             break;
         }
         next_entry(&mut shard);
@@ -147,7 +147,7 @@ fn a_session_of_the_same_id_is_another_one() {
     let request = session_wait_request("se_1", "a", &[write("g")]);
     assert_eq!(shard.refused(Acquire { wait: Wait::No, ..request.clone() }).reason, Reason::Transition);
     shard.granted(session_wait_request("se_1", "g", &[write("z")]));
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         next_entry(&mut shard);
     }
     assert_eq!(shard.core.footprint().holds, 1);
@@ -167,7 +167,7 @@ fn a_slice_looks_at_no_more_than_it_may() {
     }
     close(&mut shard);
     let mut entries = 0;
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         next_entry(&mut shard);
         entries += 1;
         assert!(entries < 30, "it comes to an end");

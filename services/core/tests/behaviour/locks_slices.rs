@@ -79,7 +79,7 @@ fn what_is_due_counts_as_over_at_once_and_ends_in_its_turn() {
     let before = shard.core.revision() + 1;
     shard.advance_by(1_000);
     assert_eq!(held(&shard, &names), ["c", "d", "e"], "the earliest two have ended");
-    assert!(shard.core.has_jobs());
+    assert!(shard.core.has_backlog());
     assert_eq!(shard.core.next_deadline_ms(), Some(shard.core.clock_ms()));
     for (name, token) in names.iter().zip(&tokens) {
         assert!(!is_current(&shard, name, *token), "{name} is over, ended or not");
@@ -99,7 +99,7 @@ fn what_is_due_counts_as_over_at_once_and_ends_in_its_turn() {
     assert_eq!(held(&shard, &names), ["e"]);
     next_entry(&mut shard);
     assert_eq!(event_paths(&shard, before), names, "they ended in order of time");
-    assert!(!shard.core.has_jobs());
+    assert!(!shard.core.has_backlog());
     assert_nothing_is_left(&shard.core);
 }
 
@@ -150,7 +150,7 @@ fn grants_go_on_in_order_and_before_anybody_who_comes_later() {
     shard.apply(&Command::Locks(delete));
     let first = resolved_waits(&mut shard);
     assert_eq!(first.iter().map(|(wait, _)| *wait).collect::<Vec<_>>(), waits[..2]);
-    assert!(shard.core.has_jobs());
+    assert!(shard.core.has_backlog());
     // A command that comes now is behind those who are left, and does not work for them.
     let late = shard.acquire_now(acquire_of("late", &["e"])).outcome.expect_err("others wait for it");
     assert_eq!(late.reason, Reason::Queued);
@@ -165,7 +165,7 @@ fn grants_go_on_in_order_and_before_anybody_who_comes_later() {
     let tokens = [first, second, third].concat().into_iter().map(|(_, token)| token.expect("it is granted"));
     assert!(tokens.clone().is_sorted(), "tokens rise in the order of the queue");
     assert!(tokens.into_iter().next_back() > Some(free));
-    assert!(!shard.core.has_jobs());
+    assert!(!shard.core.has_backlog());
 }
 
 #[test]

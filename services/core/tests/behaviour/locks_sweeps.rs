@@ -48,7 +48,7 @@ fn next_entry(shard: &mut Shard) {
 /// As many entries as it takes; how many.
 fn finish(shard: &mut Shard) -> usize {
     let mut entries = 0;
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         next_entry(shard);
         entries += 1;
         assert!(entries < 100, "it comes to an end");
@@ -288,6 +288,6 @@ fn what_is_due_of_one_account_does_not_wait_for_that_of_another() {
     shard.advance_by(2_000);
     let locks = shard.query(&Query::Locks { namespace: other, prefix: Path::default(), after: None, limit: 10 });
     assert_eq!(locks, Ok(Response::Locks { locks: vec![], more: false }), "it has ended");
-    assert!(shard.core.has_jobs(), "the other account has not");
+    assert!(shard.core.has_backlog(), "the other account has not");
     assert!(finish(&mut shard) > 2);
 }

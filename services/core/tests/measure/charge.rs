@@ -37,7 +37,7 @@ fn check(what: &str, number: u64, mut shard: Shard, mut add: impl FnMut(&mut Sha
     }
     let reset = Reset { namespace: namespace(), live_owners: vec![], before_revision: None };
     shard.apply(LocksCommand::Reset(reset));
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         shard.advance(1);
     }
     let left = charged(&shard);

@@ -38,7 +38,7 @@ fn close_session(mut shard: Shard) -> (Duration, u32) {
     };
     let close = LocksCommand::CloseSession { namespace: namespace(), session_id: "se_1".into(), message: None };
     step(&mut shard, &|shard| drop(shard.apply(close.clone())));
-    while shard.core.has_jobs() {
+    while shard.core.has_backlog() {
         step(&mut shard, &|shard| shard.advance(0));
     }
     assert_eq!(shard.core.footprint(), Default::default());

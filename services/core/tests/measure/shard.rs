@@ -82,7 +82,7 @@ impl Shard {
 
     /// Goes on until nothing is left to go on with.
     pub(crate) fn finish(&mut self) {
-        while self.core.has_jobs() {
+        while self.core.has_backlog() {
             self.advance(0);
         }
     }

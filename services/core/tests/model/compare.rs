@@ -20,7 +20,7 @@ impl Run {
         self.core.verify();
         assert_eq!(self.core.revision(), model.revision);
         assert_eq!(self.core.next_deadline_ms(), model.next_deadline());
-        assert_eq!(self.core.has_jobs(), model.has_jobs());
+        assert_eq!(self.core.has_backlog(), model.has_backlog());
         for (index, one) in model.holds.iter().enumerate() {
             let excludes =
                 |other: &Hold| one.who != other.who && conflict((&one.path, one.mode), (&other.path, other.mode));

@@ -192,7 +192,7 @@ impl Run {
     fn finish(&mut self) {
         let things = self.core.footprint();
         let mut entries = 1 + things.holds + things.waits + things.sessions;
-        while self.core.has_jobs() {
+        while self.core.has_backlog() {
             self.entry(0, 0, |_| unreachable!("no command is asked for"));
             entries = entries.checked_sub(1).expect("what is begun is finished");
         }

@@ -365,12 +365,12 @@ impl Model {
     }
 
     /// Whether there is something to go on with.
-    pub(crate) fn has_jobs(&self) -> bool {
+    pub(crate) fn has_backlog(&self) -> bool {
         let has_more = self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty();
         has_more || self.first_deadline().is_some_and(|at_ms| at_ms <= self.clock_ms)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        if self.has_jobs() { Some(self.clock_ms) } else { self.first_deadline() }
+        if self.has_backlog() { Some(self.clock_ms) } else { self.first_deadline() }
     }
 }

@@ -1,6 +1,6 @@
 //! Converts views of the service to dlocks messages. All times are Unix nanoseconds.
 
-use holdfast_api::{Holder, LockInfo, NamespaceView, Timestamp};
+use holdfast_api::{Holder, Lock, NamespaceView, Timestamp};
 use holdfast_core::LockState;
 use holdfast_proto::dlocks as d;
 
@@ -13,7 +13,7 @@ pub(super) fn namespace(view: NamespaceView) -> d::Namespace {
     }
 }
 
-pub(super) fn lock(info: LockInfo) -> d::Lock {
+pub(super) fn lock(info: Lock) -> d::Lock {
     let state = match info.state {
         LockState::Unlocked => d::LockState::Unlocked,
         LockState::ReadLocked => d::LockState::ReadLocked,
@@ -60,8 +60,8 @@ mod tests {
         }
     }
 
-    fn info(state: LockState, writer: Option<Holder>) -> LockInfo {
-        LockInfo {
+    fn info(state: LockState, writer: Option<Holder>) -> Lock {
+        Lock {
             namespace: "n".into(),
             name: Some("l".into()),
             path: vec!["l".into()],

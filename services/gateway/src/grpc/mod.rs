@@ -52,12 +52,12 @@ pub(crate) fn routes(
     dlocks: DlocksService,
     health: HealthServer<impl Health>,
 ) -> Result<Router, DescriptorsError> {
-    let door = GrpcServices { service: service.clone() };
+    let services = GrpcServices { service: service.clone() };
     let routes = Routes::default()
-        .add_service(AccountsServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
-        .add_service(NamespacesServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
-        .add_service(LocksServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
-        .add_service(SessionsServiceServer::new(door).max_decoding_message_size(MAX_LOCK_INFO_BYTES))
+        .add_service(AccountsServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(NamespacesServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(LocksServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(SessionsServiceServer::new(services).max_decoding_message_size(MAX_LOCK_INFO_BYTES))
         .add_service(LocksServiceApiServer::new(dlocks).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(reflection().build_v1().map_err(DescriptorsError::new)?)

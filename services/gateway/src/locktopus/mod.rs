@@ -61,8 +61,8 @@ pub async fn serve_locktopus(
     options: LocktopusOptions,
     shutdown: impl Future<Output = ()>,
 ) {
-    let door =
+    let locktopus =
         LocktopusServer { service: service.clone(), account: options.account, cached_account_id: Arc::default() };
     let origins = AllowedOrigins { allowed: options.origins, is_encrypted: tls.is_some() };
-    serve_routes(listener, tls, routes::routes(door, origins), &service, shutdown).await;
+    serve_routes(listener, tls, routes::routes(locktopus, origins), &service, shutdown).await;
 }

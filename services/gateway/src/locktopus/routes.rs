@@ -34,9 +34,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-pub(super) fn routes(door: LocktopusServer, origins: AllowedOrigins) -> Router {
+pub(super) fn routes(locktopus: LocktopusServer, origins: AllowedOrigins) -> Router {
     let routes = Router::new().route("/", get(index)).route("/v1", get(connect)).route("/stats_v1", get(stats));
-    routes.with_state(door).layer(from_fn_with_state(Arc::new(origins), origin::check_origin))
+    routes.with_state(locktopus).layer(from_fn_with_state(Arc::new(origins), origin::check_origin))
 }
 
 /// An error in the form of Locktopus: a status and a text.
@@ -60,11 +60,11 @@ fn context() -> CallContext {
 }
 
 /// Lists the namespaces, for people.
-async fn index(State(door): State<LocktopusServer>) -> Result<String, ErrorResponse> {
+async fn index(State(locktopus): State<LocktopusServer>) -> Result<String, ErrorResponse> {
     let context = context();
-    let caller = door.authenticate(&context).await?;
+    let caller = locktopus.authenticate(&context).await?;
     let page = PageRequest { page_size: Some(MAX_PAGE_SIZE), page_token: None };
-    let page = door.service.list_namespaces(&caller, &context, page).await?;
+    let page = locktopus.service.list_namespaces(&caller, &context, page).await?;
     let mut text = format!(
         "Holdfast, for Locktopus clients\n\nConnect to  /v1?namespace=NAME[&abandon-timeout-ms=N]  (WebSocket; N is \
          {DEFAULT_ABANDON_TIMEOUT_MS} when absent)\nFigures at  /stats_v1?namespace=NAME\n\nNamespaces:\n"

@@ -22,16 +22,16 @@ fn with_changes(mut body: Value, changes: Value) -> Value {
 }
 
 async fn assert_each_rejected(line: &str, good: Value, cases: impl IntoIterator<Item = (Value, &str)>) {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     for (changes, field) in cases {
         let body = with_changes(good.clone(), changes);
-        let got = door.expect_error(line, Some(body.clone()), Code::InvalidArgument).await;
+        let got = api.expect_error(line, Some(body.clone()), Code::InvalidArgument).await;
         assert_eq!(got.body["field"], field, "{body}: {}", got.body);
         assert!(got.body["detail"].as_str().unwrap().starts_with(field), "{}", got.body);
     }
-    let got = door.call("GET /v1/namespaces/ns/locks", None).await;
+    let got = api.call("GET /v1/namespaces/ns/locks", None).await;
     assert_eq!(got.body["locks"], json!([]));
-    let ok = door.call(line, Some(good)).await;
+    let ok = api.call(line, Some(good)).await;
     assert_eq!(ok.status, 200, "{}", ok.body);
 }
 
@@ -119,7 +119,7 @@ async fn of_a_release_of_a_set() {
 
 #[tokio::test]
 async fn of_calls_by_path_and_of_a_reset() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     for (call, body, field) in [
         ("lock-sets/get", json!({}), "path"),
         ("lock-sets/get", json!({"path": "a"}), "path"),
@@ -134,21 +134,21 @@ async fn of_calls_by_path_and_of_a_reset() {
         ("reset", json!({"live_owners": [], "before_revision": "5"}), "before_revision"),
     ] {
         let line = format!("POST /v1/namespaces/ns/{call}");
-        let got = door.expect_error(&line, Some(body.clone()), Code::InvalidArgument).await;
+        let got = api.expect_error(&line, Some(body.clone()), Code::InvalidArgument).await;
         assert_eq!(got.body["field"], field, "{call} {body}: {}", got.body);
     }
 }
 
 #[tokio::test]
 async fn an_unknown_session_takes_awaits_and_releases_nothing() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     for wait_ms in [0, 5_000] {
         let body = json!({"session_id": "se_unknown", "wait_ms": wait_ms});
-        let got = door.expect_error(ACQUIRE, Some(body), Code::SessionNotFound).await;
+        let got = api.expect_error(ACQUIRE, Some(body), Code::SessionNotFound).await;
         assert_eq!(got.body["session_id"], "se_unknown");
     }
     let body = json!({"session_id": "se_unknown"});
-    door.expect_error("POST /v1/namespaces/ns/locks/l/release", Some(body), Code::SessionNotFound).await;
+    api.expect_error("POST /v1/namespaces/ns/locks/l/release", Some(body), Code::SessionNotFound).await;
 }
 
 fn rfc3339_soon() -> String {

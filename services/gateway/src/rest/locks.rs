@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_api::{
-    AcquireAnswer, AcquireLock, ApiResult, CheckAnswer, ListLocks, LockInfo, LockName, OwnerFields, PageRequest,
+    AcquireAnswer, AcquireLock, ApiResult, CheckAnswer, ListLocks, Lock, LockName, OwnerFields, PageRequest,
     ReleaseAnswer, ReleaseLock,
 };
 use holdfast_backend::Service;
@@ -38,12 +38,12 @@ pub(super) struct CheckBody {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct OneLock {
-    pub(super) lock: LockInfo,
+    pub(super) lock: Lock,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Locks {
-    locks: Vec<LockInfo>,
+    locks: Vec<Lock>,
     next_page_token: Option<String>,
 }
 

@@ -54,10 +54,10 @@ impl TestApi {
     pub(super) async fn start() -> Self {
         let cluster = Arc::new(TestCluster::start().await);
         let tenant = cluster.tenant("door@example.com").await;
-        let door = Self { router: with_middleware(routes(cluster.service.clone(), Probes::none())), cluster, tenant };
-        let made = door.call("POST /v1/namespaces", Some(json!({"name": "ns"}))).await;
+        let api = Self { router: with_middleware(routes(cluster.service.clone(), Probes::none())), cluster, tenant };
+        let made = api.call("POST /v1/namespaces", Some(json!({"name": "ns"}))).await;
         assert_eq!(made.status, 201, "{}", made.body);
-        door
+        api
     }
 
     /// Sends a call of the tenant.
@@ -101,7 +101,7 @@ fn acquire_body(process_id: &str) -> Option<Value> {
 
 #[tokio::test]
 async fn a_name_in_a_path_is_one_segment_whatever_it_contains() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     for (path, name) in [
         ("a%2Fb", "a/b"),
         ("..", ".."),
@@ -112,9 +112,9 @@ async fn a_name_in_a_path_is_one_segment_whatever_it_contains() {
         ("acquire", "acquire"),
         ("%252F", "%2F"),
     ] {
-        let got = door.call(&format!("POST /v1/namespaces/ns/locks/{path}/acquire"), acquire_body("p")).await;
+        let got = api.call(&format!("POST /v1/namespaces/ns/locks/{path}/acquire"), acquire_body("p")).await;
         assert_eq!(got.body["lock"]["name"], name, "{}", got.body);
-        let got = door.call(&format!("GET /v1/namespaces/ns/locks/{path}"), None).await;
+        let got = api.call(&format!("GET /v1/namespaces/ns/locks/{path}"), None).await;
         assert_eq!(got.body["lock"]["state"], "WRITE_LOCKED", "{}", got.body);
         assert_eq!(got.body["lock"]["path"], json!([name]));
     }
@@ -122,24 +122,24 @@ async fn a_name_in_a_path_is_one_segment_whatever_it_contains() {
 
 #[tokio::test]
 async fn a_name_that_is_no_name_is_refused() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     let too_long = "x".repeat(129);
     for bad in ["%ff", "%00", "", too_long.as_str()] {
-        door.expect_error(&format!("GET /v1/namespaces/ns/locks/{bad}"), None, Code::InvalidArgument).await;
+        api.expect_error(&format!("GET /v1/namespaces/ns/locks/{bad}"), None, Code::InvalidArgument).await;
         let line = format!("POST /v1/namespaces/ns/locks/{bad}/acquire");
-        door.expect_error(&line, acquire_body("p"), Code::InvalidArgument).await;
-        door.expect_error(&format!("GET /v1/namespaces/{bad}/locks/l"), None, Code::InvalidArgument).await;
+        api.expect_error(&line, acquire_body("p"), Code::InvalidArgument).await;
+        api.expect_error(&format!("GET /v1/namespaces/{bad}/locks/l"), None, Code::InvalidArgument).await;
     }
 }
 
 #[tokio::test]
 async fn a_lock_is_taken_refused_checked_listed_released_and_deleted() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     let lock = "/v1/namespaces/ns/locks/l";
     let body = json!({"process_id": "p", "expires_at": "2099-01-01T00:00:00Z", "metadata": {"k": "v"}});
-    door.expect_error(&format!("POST {lock}/acquire"), Some(body), Code::InvalidArgument).await;
+    api.expect_error(&format!("POST {lock}/acquire"), Some(body), Code::InvalidArgument).await;
     let body = json!({"process_id": "p", "ttl_ms": 60_000, "metadata": {"k": "v"}, "wait_ms": 0, "poll_ms": 5});
-    let got = door.call(&format!("POST {lock}/acquire"), Some(body)).await;
+    let got = api.call(&format!("POST {lock}/acquire"), Some(body)).await;
     assert_eq!((got.status.as_u16(), &got.body["success"]), (200, &json!(true)), "{}", got.body);
     let token = got.body["fencing_token"].as_u64().unwrap();
     let holder = &got.body["lock"]["write_lock_holder"];
@@ -149,96 +149,96 @@ async fn a_lock_is_taken_refused_checked_listed_released_and_deleted() {
         assert!(text.len() == 24 && text.ends_with('Z') && &text[19..20] == ".", "{text}");
     }
 
-    let got = door.call(&format!("POST {lock}/acquire"), acquire_body("q")).await;
+    let got = api.call(&format!("POST {lock}/acquire"), acquire_body("q")).await;
     assert_eq!((got.status.as_u16(), &got.body["success"]), (200, &json!(false)));
     assert_eq!(got.body["reason"]["code"], "HELD");
     assert_eq!(got.body["reason"]["blockers"][0]["process_id"], "p");
     assert!(got.body.get("fencing_token").is_none());
 
-    let got = door.call(&format!("POST {lock}/check"), Some(json!({"fencing_token": token}))).await;
+    let got = api.call(&format!("POST {lock}/check"), Some(json!({"fencing_token": token}))).await;
     assert_eq!(got.body["current"], true);
-    let got = door.call("GET /v1/namespaces/ns/locks?prefix=l&page_size=1", None).await;
+    let got = api.call("GET /v1/namespaces/ns/locks?prefix=l&page_size=1", None).await;
     assert_eq!((&got.body["locks"][0]["name"], &got.body["next_page_token"]), (&json!("l"), &Value::Null));
-    let got = door.call(&format!("POST {lock}/release"), Some(json!({"process_id": "q"}))).await;
+    let got = api.call(&format!("POST {lock}/release"), Some(json!({"process_id": "q"}))).await;
     assert_eq!(got.body["released"], false);
     let body = json!({"process_id": "p", "fencing_token": token});
-    let got = door.call(&format!("POST {lock}/release"), Some(body)).await;
+    let got = api.call(&format!("POST {lock}/release"), Some(body)).await;
     assert_eq!((&got.body["released"], &got.body["lock"]["state"]), (&json!(true), &json!("UNLOCKED")));
-    let got = door.call(&format!("DELETE {lock}"), None).await;
+    let got = api.call(&format!("DELETE {lock}"), None).await;
     assert_eq!((got.status.as_u16(), got.body), (204, Value::Null));
 }
 
 #[tokio::test]
 async fn the_operator_makes_reads_changes_and_deletes_accounts_and_keys() {
-    let door = TestApi::start().await;
-    let operator = &door.cluster.operator;
+    let api = TestApi::start().await;
+    let operator = &api.cluster.operator;
     let body = json!({"email": "New@Example.com ", "full_name": "New"});
-    let got = door.call_as(operator, "POST /v1/accounts", Some(body.clone())).await;
+    let got = api.call_as(operator, "POST /v1/accounts", Some(body.clone())).await;
     assert_eq!((got.status.as_u16(), &got.body["email"]), (201, &json!("new@example.com")), "{}", got.body);
     let account = format!("/v1/accounts/{}", got.body["id"].as_str().unwrap());
-    let got = door.call_as(operator, "POST /v1/accounts", Some(body)).await;
+    let got = api.call_as(operator, "POST /v1/accounts", Some(body)).await;
     assert_eq!(got.code(), "ALREADY_EXISTS");
     let change = json!({"status": "SUSPENDED", "limits": {"max_ttl_ms": 1_000}});
-    let got = door.call_as(operator, &format!("PATCH {account}"), Some(change)).await;
+    let got = api.call_as(operator, &format!("PATCH {account}"), Some(change)).await;
     assert_eq!((&got.body["status"], &got.body["limits"]["max_ttl_ms"]), (&json!("SUSPENDED"), &json!(1_000)));
     assert_eq!(got.body["limits"]["max_claims_per_request"], 64);
-    let got = door.call_as(operator, "GET /v1/accounts?page_size=1", None).await;
+    let got = api.call_as(operator, "GET /v1/accounts?page_size=1", None).await;
     assert_eq!(got.body["accounts"].as_array().unwrap().len(), 1);
     assert!(got.body["next_page_token"].is_string());
 
-    let got = door.call_as(operator, &format!("POST {account}/api-keys"), None).await;
+    let got = api.call_as(operator, &format!("POST {account}/api-keys"), None).await;
     assert_eq!(got.status, 201, "{}", got.body);
     assert!(got.body["api_key"].as_str().unwrap().starts_with("hf_"));
     assert_eq!(got.header("cache-control"), "no-store");
     let key = format!("{account}/api-keys/{}", got.body["key_id"].as_str().unwrap());
-    let got = door.call_as(operator, &format!("GET {account}/api-keys"), None).await;
+    let got = api.call_as(operator, &format!("GET {account}/api-keys"), None).await;
     assert!(got.body["api_keys"][0].get("api_key").is_none());
-    assert_eq!(door.call_as(operator, &format!("DELETE {key}"), None).await.status, 204);
-    assert_eq!(door.call_as(operator, &format!("DELETE {key}"), None).await.code(), "API_KEY_NOT_FOUND");
-    assert_eq!(door.call_as(operator, &format!("DELETE {account}"), None).await.status, 204);
-    assert_eq!(door.call_as(operator, &format!("GET {account}"), None).await.code(), "ACCOUNT_NOT_FOUND");
-    door.expect_error("GET /v1/accounts", None, Code::PermissionDenied).await;
+    assert_eq!(api.call_as(operator, &format!("DELETE {key}"), None).await.status, 204);
+    assert_eq!(api.call_as(operator, &format!("DELETE {key}"), None).await.code(), "API_KEY_NOT_FOUND");
+    assert_eq!(api.call_as(operator, &format!("DELETE {account}"), None).await.status, 204);
+    assert_eq!(api.call_as(operator, &format!("GET {account}"), None).await.code(), "ACCOUNT_NOT_FOUND");
+    api.expect_error("GET /v1/accounts", None, Code::PermissionDenied).await;
 }
 
 #[tokio::test]
 async fn a_tenant_makes_its_own_keys_and_namespaces() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     let body = json!({"description": "reader", "scopes": ["locks:read"], "namespaces": ["ns"]});
-    let got = door.call("POST /v1/api-keys", Some(body)).await;
+    let got = api.call("POST /v1/api-keys", Some(body)).await;
     assert_eq!((got.status.as_u16(), &got.body["scopes"]), (201, &json!(["locks:read"])), "{}", got.body);
     let reader = got.body["api_key"].as_str().unwrap().to_owned();
-    let got = door.call_as(&reader, "POST /v1/namespaces/ns/locks/l/acquire", acquire_body("p")).await;
+    let got = api.call_as(&reader, "POST /v1/namespaces/ns/locks/l/acquire", acquire_body("p")).await;
     assert_eq!(got.code(), "PERMISSION_DENIED");
-    assert_eq!(door.call_as(&reader, "GET /v1/namespaces/ns/locks/l", None).await.status, 200);
+    assert_eq!(api.call_as(&reader, "GET /v1/namespaces/ns/locks/l", None).await.status, 200);
 
-    let got = door.call("PATCH /v1/namespaces/ns", Some(json!({"description": "mine"}))).await;
+    let got = api.call("PATCH /v1/namespaces/ns", Some(json!({"description": "mine"}))).await;
     assert_eq!(got.body["description"], "mine");
     let first = got.body["id"].as_str().unwrap().to_owned();
-    door.expect_error("POST /v1/namespaces", Some(json!({"name": "ns"})), Code::AlreadyExists).await;
-    assert_eq!(door.call("POST /v1/namespaces", Some(json!({"name": "second"}))).await.status, 201);
-    door.expect_error("POST /v1/namespaces", Some(json!({"name": "third"})), Code::QuotaExceeded).await;
+    api.expect_error("POST /v1/namespaces", Some(json!({"name": "ns"})), Code::AlreadyExists).await;
+    assert_eq!(api.call("POST /v1/namespaces", Some(json!({"name": "second"}))).await.status, 201);
+    api.expect_error("POST /v1/namespaces", Some(json!({"name": "third"})), Code::QuotaExceeded).await;
     let line = "DELETE /v1/namespaces/ns?id=0000000000000000";
-    door.expect_error(line, None, Code::NamespaceNotFound).await;
-    assert_eq!(door.call(&format!("DELETE /v1/namespaces/ns?id={first}"), None).await.status, 204);
+    api.expect_error(line, None, Code::NamespaceNotFound).await;
+    assert_eq!(api.call(&format!("DELETE /v1/namespaces/ns?id={first}"), None).await.status, 204);
     let got =
-        door.expect_error("POST /v1/namespaces/ns/locks/l/acquire", acquire_body("p"), Code::NamespaceNotFound).await;
+        api.expect_error("POST /v1/namespaces/ns/locks/l/acquire", acquire_body("p"), Code::NamespaceNotFound).await;
     assert_eq!(got.body["detail"], "namespace not found");
 }
 
 #[tokio::test]
 async fn nobody_is_let_in_without_a_credential() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     for bearer in ["", "nonsense", "hf_abc_def", "hfop_00"] {
-        let got = door.call_as(bearer, "GET /v1/namespaces", None).await;
+        let got = api.call_as(bearer, "GET /v1/namespaces", None).await;
         assert_eq!((got.code(), got.header("www-authenticate")), ("UNAUTHENTICATED", "Bearer realm=\"holdfast\""));
     }
     let request = Request::builder().uri("/v1/namespaces").body(Body::empty()).unwrap();
-    assert_eq!(send(&door.router, request).await.code(), "UNAUTHENTICATED");
+    assert_eq!(send(&api.router, request).await.code(), "UNAUTHENTICATED");
 }
 
 #[tokio::test]
 async fn unknown_routes_and_wrong_methods_are_problems() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     for line in [
         "GET /",
         "GET /v1",
@@ -247,30 +247,30 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
         "POST /v1/namespaces/ns/lock-sets",
         "POST /v1/namespaces/ns/lock-sets/list",
     ] {
-        door.expect_error(line, None, Code::NotFound).await;
+        api.expect_error(line, None, Code::NotFound).await;
     }
-    let got = door.expect_error("PUT /v1/namespaces/ns", None, Code::MethodNotAllowed).await;
+    let got = api.expect_error("PUT /v1/namespaces/ns", None, Code::MethodNotAllowed).await;
     let mut allowed: Vec<&str> = got.header("allow").split(',').collect();
     allowed.sort_unstable();
     assert_eq!(allowed, ["DELETE", "GET", "HEAD", "PATCH"]);
-    door.expect_error("GET /v1/namespaces/ns/locks/l/acquire", None, Code::MethodNotAllowed).await;
-    let got = door.call("OPTIONS /v1/namespaces/ns/locks/l/acquire", None).await;
+    api.expect_error("GET /v1/namespaces/ns/locks/l/acquire", None, Code::MethodNotAllowed).await;
+    let got = api.call("OPTIONS /v1/namespaces/ns/locks/l/acquire", None).await;
     assert_eq!((got.status.as_u16(), got.header("allow")), (204, "POST"));
     assert_eq!(got.header("access-control-allow-origin"), "");
-    let got = door.call("HEAD /v1/namespaces", None).await;
+    let got = api.call("HEAD /v1/namespaces", None).await;
     assert_eq!((got.status.as_u16(), got.body), (200, Value::Null));
 }
 
 #[tokio::test]
 async fn bodies_that_are_too_large_or_not_json_are_refused() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     let send_raw = async |content_type: &str, body: Body| {
-        let authorization = format!("Bearer {}", door.tenant.api_key);
+        let authorization = format!("Bearer {}", api.tenant.api_key);
         let request = Request::post("/v1/namespaces")
             .header("authorization", authorization)
             .header("content-type", content_type)
             .body(body);
-        send(&door.router, request.unwrap()).await
+        send(&api.router, request.unwrap()).await
     };
     let large = format!("{{\"name\":\"{}\"}}", "x".repeat(MAX_BODY_BYTES));
     let chunks = futures::stream::iter([Ok::<_, std::io::Error>(large.clone())]);
@@ -278,29 +278,29 @@ async fn bodies_that_are_too_large_or_not_json_are_refused() {
     assert_eq!(send_raw("application/json", Body::from_stream(chunks)).await.code(), "PAYLOAD_TOO_LARGE");
     assert_eq!(send_raw("text/plain", Body::from("{}")).await.code(), "UNSUPPORTED_MEDIA_TYPE");
     assert_eq!(send_raw("application/json", Body::from("{")).await.code(), "INVALID_ARGUMENT");
-    let got = door.expect_error("GET /v1/namespaces?page_sise=1", None, Code::InvalidArgument).await;
+    let got = api.expect_error("GET /v1/namespaces?page_sise=1", None, Code::InvalidArgument).await;
     assert_eq!(got.body["field"], "page_sise");
 }
 
 #[tokio::test]
 async fn an_answer_carries_the_callers_request_id() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     let request = Request::builder().uri("/v1/none").header("holdfast-request-id", "order-7").body(Body::empty());
-    assert_eq!(send(&door.router, request.unwrap()).await.header("holdfast-request-id"), "order-7");
+    assert_eq!(send(&api.router, request.unwrap()).await.header("holdfast-request-id"), "order-7");
     let request = Request::builder().uri("/v1/none").header("holdfast-request-id", "no spaces").body(Body::empty());
-    assert_eq!(send(&door.router, request.unwrap()).await.header("holdfast-request-id").len(), 32);
+    assert_eq!(send(&api.router, request.unwrap()).await.header("holdfast-request-id").len(), 32);
 }
 
 #[tokio::test]
 async fn a_repeated_creation_with_the_same_idempotency_key_answers_as_the_first_did() {
-    let door = TestApi::start().await;
+    let api = TestApi::start().await;
     let create = async || {
         let request = Request::post("/v1/namespaces")
-            .header("authorization", format!("Bearer {}", door.tenant.api_key))
+            .header("authorization", format!("Bearer {}", api.tenant.api_key))
             .header("content-type", "application/json")
             .header("idempotency-key", "once")
             .body(Body::from(r#"{"name":"twice"}"#));
-        send(&door.router, request.unwrap()).await
+        send(&api.router, request.unwrap()).await
     };
     let (first, second) = (create().await, create().await);
     assert_eq!((first.status.as_u16(), second.status.as_u16()), (201, 201), "{}", second.body);

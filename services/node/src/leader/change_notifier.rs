@@ -24,7 +24,7 @@ impl ChangeNotifier {
     /// Notifies subscribers of a change in a namespace.
     pub(crate) fn notify(&mut self, namespace: &NamespaceRef) {
         let key = NamespaceKey::of(namespace);
-        if self.namespaces.get(&key).is_some_and(|news| news.send(()).is_err()) {
+        if self.namespaces.get(&key).is_some_and(|sender| sender.send(()).is_err()) {
             // No subscriber is left.
             self.namespaces.remove(&key);
         }
@@ -42,7 +42,7 @@ impl ChangeNotifier {
 
     /// Notifies subscribers of an applied command of the accounts shard.
     pub(crate) fn notify_accounts(&mut self) {
-        if self.accounts.as_ref().is_some_and(|news| news.send(()).is_err()) {
+        if self.accounts.as_ref().is_some_and(|sender| sender.send(()).is_err()) {
             // No subscriber is left.
             self.accounts = None;
         }

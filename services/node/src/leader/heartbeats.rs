@@ -77,9 +77,9 @@ impl HeartbeatTable {
 
     /// Removes an ended session.
     pub(crate) fn ended(&mut self, number: SessionNumber) {
-        if let Some(lease) = self.by_number.remove(&number) {
-            self.due.remove(&(lease.due, number));
-            self.numbers.remove(&lease.key);
+        if let Some(deadline) = self.by_number.remove(&number) {
+            self.due.remove(&(deadline.due, number));
+            self.numbers.remove(&deadline.key);
         }
     }
 
@@ -87,20 +87,20 @@ impl HeartbeatTable {
     pub(crate) fn keep_alive(&mut self, key: &SessionKey, now: Instant) -> Option<KeepAlive> {
         let runs = self.advance_running_time(now);
         let number = *self.numbers.get(key)?;
-        let lease = self.by_number.get_mut(&number)?;
-        if lease.is_expiring && !is_enabled(Mutation::KeepAliveWhileExpiring) {
+        let deadline = self.by_number.get_mut(&number)?;
+        if deadline.is_expiring && !is_enabled(Mutation::KeepAliveWhileExpiring) {
             return Some(KeepAlive::Expiring);
         }
-        self.due.remove(&(lease.due, number));
-        lease.due = runs + lease.ttl;
-        self.due.insert((lease.due, number));
-        Some(KeepAlive::Accepted(millis(lease.ttl)))
+        self.due.remove(&(deadline.due, number));
+        deadline.due = runs + deadline.ttl;
+        self.due.insert((deadline.due, number));
+        Some(KeepAlive::Accepted(millis(deadline.ttl)))
     }
 
     /// Returns the time until a session's next keep-alive is due, in milliseconds.
     pub(crate) fn remaining_ms(&self, key: &SessionKey, now: Instant) -> Option<u64> {
-        let lease = self.by_number.get(self.numbers.get(key)?)?;
-        Some(millis(lease.due.saturating_sub(self.running_time_at(now))))
+        let deadline = self.by_number.get(self.numbers.get(key)?)?;
+        Some(millis(deadline.due.saturating_sub(self.running_time_at(now))))
     }
 
     /// Returns true if there are sessions and the reaper has no scheduled wakeup.
@@ -129,8 +129,8 @@ impl HeartbeatTable {
         while silent.len() < at_most {
             let Some((due, number)) = self.due.first().copied().filter(|(due, _)| *due <= runs) else { break };
             self.due.remove(&(due, number));
-            if let Some(lease) = self.by_number.get_mut(&number) {
-                lease.is_expiring = true;
+            if let Some(deadline) = self.by_number.get_mut(&number) {
+                deadline.is_expiring = true;
                 silent.push(number);
             }
         }
@@ -139,10 +139,10 @@ impl HeartbeatTable {
 
     /// Returns the expiring sessions whose outcome no task awaits, because the reaper was restarted.
     pub(crate) fn expiring(&self) -> Vec<SessionNumber> {
-        let judged = self.by_number.iter().filter(|(_, lease)| lease.is_expiring);
-        let mut judged: Vec<SessionNumber> = judged.map(|(number, _)| *number).collect();
-        judged.sort_unstable();
-        judged
+        let numbers = self.by_number.iter().filter(|(_, deadline)| deadline.is_expiring);
+        let mut numbers: Vec<SessionNumber> = numbers.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Records that the outcome for these sessions is known. Sessions still present were resumed, or the expiry had no
@@ -150,11 +150,11 @@ impl HeartbeatTable {
     pub(crate) fn expiry_resolved(&mut self, numbers: &[SessionNumber], now: Instant) {
         let runs = self.advance_running_time(now);
         for number in numbers {
-            if let Some(lease) = self.by_number.get_mut(number)
-                && lease.is_expiring
+            if let Some(deadline) = self.by_number.get_mut(number)
+                && deadline.is_expiring
             {
-                lease.is_expiring = false;
-                lease.due = runs;
+                deadline.is_expiring = false;
+                deadline.due = runs;
                 self.due.insert((runs, *number));
             }
         }

@@ -50,13 +50,13 @@ impl LeaderState {
     pub(crate) fn new(term: u64, rules: Rules, core: &ShardState) -> Self {
         let now = Instant::now();
         let mut heartbeats = HeartbeatTable::new(now);
-        for lease in core.sessions() {
-            let key = SessionKey::of(&lease.namespace, &lease.session_id);
-            heartbeats.opened(key, lease.number, lease.ttl_ms, now);
+        for record in core.sessions() {
+            let key = SessionKey::of(&record.namespace, &record.session_id);
+            heartbeats.opened(key, record.number, record.ttl_ms, now);
         }
         let mut waits = PendingWaits::default();
-        for lease in core.waits().filter(|lease| lease.wait.attempt > 0) {
-            waits.adopt(lease.namespace, lease.wait.wait, &lease.attempts, now);
+        for record in core.waits().filter(|record| record.wait.attempt > 0) {
+            waits.adopt(record.namespace, record.wait.wait, &record.attempts, now);
         }
         let (subscriptions, changes, metrics) =
             (SessionSubscriptions::default(), ChangeNotifier::default(), LockMetrics::new());
@@ -66,9 +66,9 @@ impl LeaderState {
     /// Sets an expiry for every waiting request that has none, because the wait reaper was restarted.
     pub(crate) fn recover_waits(&mut self, core: &ShardState) {
         let now = Instant::now();
-        for lease in core.waits().filter(|lease| lease.wait.attempt > 0) {
-            if !self.waits.contains(lease.wait.wait) {
-                self.waits.adopt(lease.namespace, lease.wait.wait, &lease.attempts, now);
+        for record in core.waits().filter(|record| record.wait.attempt > 0) {
+            if !self.waits.contains(record.wait.wait) {
+                self.waits.adopt(record.namespace, record.wait.wait, &record.attempts, now);
             }
         }
     }

@@ -167,7 +167,7 @@ impl PendingWaits {
 
     /// Takes the requests whose callers did not return in time.
     pub(crate) fn take_orphaned(&mut self, now: Instant, rules: Rules) -> Vec<Orphaned> {
-        let mut forsaken = Vec::new();
+        let mut orphaned = Vec::new();
         while let Some((ends, wait)) = self.expiries.first().copied().filter(|(ends, _)| *ends <= now) {
             self.expiries.remove(&(ends, wait));
             let Some(mut pending) = self.pending.remove(&wait) else { continue };
@@ -180,15 +180,15 @@ impl PendingWaits {
             };
             if !attempts.is_empty() {
                 let (namespace, pending) = (pending.namespace.clone(), Box::new(pending));
-                forsaken.push(Orphaned { namespace, wait, attempts, rollback, pending });
+                orphaned.push(Orphaned { namespace, wait, attempts, rollback, pending });
             }
         }
-        forsaken
+        orphaned
     }
 
     /// Reinserts a request that could not be cancelled yet.
-    pub(crate) fn reinsert(&mut self, forsaken: Orphaned) {
-        let Orphaned { wait, attempts, mut pending, .. } = forsaken;
+    pub(crate) fn reinsert(&mut self, orphaned: Orphaned) {
+        let Orphaned { wait, attempts, mut pending, .. } = orphaned;
         match self.pending.get_mut(&wait) {
             Some(newer) => attempts.into_iter().for_each(|attempt| newer.abandon(attempt)),
             None => {
@@ -279,8 +279,8 @@ mod tests {
 
     /// Returns the attempts that the wait reaper cancels after this time.
     fn cancels(waits: &mut PendingWaits, after: Duration) -> Vec<Vec<u64>> {
-        let forsaken = waits.take_orphaned(Instant::now() + after, Rules::TWO);
-        forsaken.into_iter().map(|forsaken| forsaken.attempts).collect()
+        let orphaned = waits.take_orphaned(Instant::now() + after, Rules::TWO);
+        orphaned.into_iter().map(|orphaned| orphaned.attempts).collect()
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! Applies an entry slice by slice. The state lock is released after each, so that no query waits for a long entry.
-//! Slice boundaries do not affect results: each command runs as a whole, and every reader sees it done or not done. A
+//! Applies an entry in apply slices. The state lock is released after each, so that no query waits for a long entry.
+//! Their boundaries do not affect results: each command runs as a whole, and every reader sees it done or not done. A
 //! batch is as many commands as are in it.
 
 use std::sync::LazyLock;
@@ -20,17 +20,17 @@ use super::{Inner, ShardMachine, signals_of};
 use crate::leader::LeaderState;
 use crate::{failure, mutations};
 
-/// Commands in a slice.
+/// Commands in an apply slice.
 pub(super) const MAX_SLICE_COMMANDS: usize = 128;
-/// Effects passed to the leader state, and items removed from indexes, in a slice: more than its commands produce,
-/// except for the end of a namespace.
+/// Effects passed to the leader state, and items removed from indexes, in an apply slice: more than its commands
+/// produce, except for the end of a namespace.
 const MAX_SLICE_EFFECTS: usize = 1_024;
 /// A slice starts no further command after this time.
 const MAX_SLICE_TIME: Duration = Duration::from_millis(1);
 
 /// An entry and how far it is applied.
 pub(super) struct Entry<'a> {
-    stamp: EntryHeader,
+    header: EntryHeader,
     commands: &'a [Bytes],
     /// The remaining commands.
     remaining: vec::IntoIter<Command>,
@@ -51,7 +51,7 @@ pub(super) struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     pub(super) fn new(
-        stamp: EntryHeader,
+        header: EntryHeader,
         commands: &'a [Bytes],
         remaining: Vec<Command>,
         encode_replies: bool,
@@ -59,7 +59,7 @@ impl<'a> Entry<'a> {
         let replies = Vec::with_capacity(remaining.len());
         let remaining = remaining.into_iter();
         Self {
-            stamp,
+            header,
             commands,
             remaining,
             batch: None,
@@ -173,7 +173,7 @@ impl ShardMachine {
         entry: &mut Entry<'_>,
         began: Instant,
     ) {
-        let EntryHeader { rules, now_ms, wall_ms } = entry.stamp;
+        let EntryHeader { rules, now_ms, wall_ms } = entry.header;
         let context = EntryContext { now_ms, wall_ms, rules: Rules(rules) };
         // Further commands run only after all effects of earlier ones are processed.
         let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };
@@ -213,7 +213,7 @@ impl ShardMachine {
         }
         entry.is_done = !entry.has_commands() && !core.has_effects() && !core.purge_indexes(MAX_SLICE_EFFECTS);
         if let Some(observer) = self.observer.as_ref().filter(|_| entry.is_done) {
-            observer.applied(&self.shard, entry.stamp, entry.commands, &entry.replies, core);
+            observer.applied(&self.shard, entry.header, entry.commands, &entry.replies, core);
         }
         if table.is_some_and(LeaderState::needs_wakeup) {
             self.leader_state_changed.notify_waiters();

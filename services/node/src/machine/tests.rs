@@ -38,7 +38,7 @@ fn part(applied: Applied<'_>) -> Continuation<'_> {
     }
 }
 
-fn stamp(now_ms: u64) -> EntryHeader {
+fn header(now_ms: u64) -> EntryHeader {
     EntryHeader { rules: 1, now_ms, wall_ms: now_ms }
 }
 
@@ -58,16 +58,16 @@ async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
     let observer = Arc::new(PanickingObserver(Mutex::new(0)));
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, Some(observer));
     machine.on_leadership_change(Some(TERM));
-    machine.apply(stamp(1_000), &[deletion()], ReplyMode::Encode).expect("it is sound");
+    machine.apply(header(1_000), &[deletion()], ReplyMode::Encode).expect("it is sound");
     assert!(
         query_waits(&machine).is_some()
             && machine.with_leader_state(TERM, |_, _| ()).is_some()
             && machine.freeze().is_ok()
     );
-    let mut judged = std::pin::pin!(machine.expiry_resolved().notified());
-    judged.as_mut().enable();
+    let mut resolved = std::pin::pin!(machine.expiry_resolved().notified());
+    resolved.as_mut().enable();
 
-    let failure = machine.apply(stamp(2_000), &[deletion(), deletion()], ReplyMode::Encode).err().expect("it breaks");
+    let failure = machine.apply(header(2_000), &[deletion(), deletion()], ReplyMode::Encode).err().expect("it breaks");
     assert_eq!(failure.step, ApplyStep::Command(1));
     assert_eq!(failure.namespace, "orders of account 7, incarnation 1");
     assert!(failure.command.contains("Delete") && failure.message.contains("a bug"), "{failure:?}");
@@ -80,12 +80,12 @@ async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
     );
     assert!(machine.outbox(10).is_empty() && !machine.is_settled(0) && machine.usage() == Footprint::default());
     // Waiters for leader state check again.
-    judged.await;
+    resolved.await;
 
     machine.on_leadership_change(Some(TERM + 1));
     assert!(machine.with_leader_state(TERM + 1, |_, _| ()).is_none());
     assert_eq!(machine.clock_ms(), 2_000);
-    let again = machine.apply(stamp(3_000), &[deletion()], ReplyMode::Encode).err().expect("it is broken");
+    let again = machine.apply(header(3_000), &[deletion()], ReplyMode::Encode).err().expect("it is broken");
     assert_eq!(again.message, "there is no state any more");
 }
 
@@ -98,7 +98,7 @@ async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
     assert!(machine.leader_state_failed().borrow().as_ref().is_some_and(|reason| reason.contains("a bug")));
     assert_eq!(machine.with_leader_state(TERM, |_, _| ()), None, "what is half changed answers nobody");
     assert!(query_waits(&machine).is_some());
-    machine.apply(stamp(1_000), &[deletion()], ReplyMode::Encode).expect("the state is sound");
+    machine.apply(header(1_000), &[deletion()], ReplyMode::Encode).expect("the state is sound");
 }
 
 fn opening() -> Bytes {
@@ -126,13 +126,13 @@ fn held(machine: &ShardMachine, number: usize) -> (usize, bool) {
 async fn whoever_asks_in_the_middle_of_a_long_entry_sees_the_commands_before() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
     machine.on_leadership_change(Some(TERM));
-    done(machine.apply(stamp(1_000), &[opening()], ReplyMode::Encode).expect("it is sound"));
+    done(machine.apply(header(1_000), &[opening()], ReplyMode::Encode).expect("it is sound"));
     let commands: Vec<Bytes> = (0..=2 * MAX_SLICE_COMMANDS).map(acquire).collect();
 
-    let rest = part(machine.apply(stamp(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
+    let rest = part(machine.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
     assert_eq!(held(&machine, MAX_SLICE_COMMANDS - 1), (MAX_SLICE_COMMANDS, true));
     assert_eq!(held(&machine, MAX_SLICE_COMMANDS), (MAX_SLICE_COMMANDS, false));
-    assert!(machine.with_leader_state(TERM, |_, _| ()).is_some(), "duties go on as well");
+    assert!(machine.with_leader_state(TERM, |_, _| ()).is_some(), "leader tasks go on as well");
     let rest = part(rest().expect("it is sound"));
     assert_eq!(held(&machine, MAX_SLICE_COMMANDS), (2 * MAX_SLICE_COMMANDS, true));
     let replies = done(rest().expect("it is sound"));
@@ -152,7 +152,7 @@ async fn a_long_batch_is_applied_in_slices_with_the_reply_and_the_state_of_one_s
     let batch = Command::Locks(LocksCommand::Batch([refused].into_iter().chain(acquires).collect()));
     let commands = [opening(), Bytes::from(codec::encode(&batch)), acquire(0)];
 
-    let rest = part(sliced.apply(stamp(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
+    let rest = part(sliced.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
     assert_eq!(held(&sliced, MAX_SLICE_COMMANDS - 3), (MAX_SLICE_COMMANDS - 2, true));
     let replies = done(rest().expect("it is sound"));
 
@@ -172,7 +172,7 @@ async fn a_long_batch_is_applied_in_slices_with_the_reply_and_the_state_of_one_s
 async fn what_was_done_before_a_leadership_began_in_the_middle_of_an_entry_is_not_told() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
     let commands: Vec<Bytes> = [opening()].into_iter().chain((0..MAX_SLICE_COMMANDS).map(acquire)).collect();
-    let rest = part(machine.apply(stamp(1_000), &commands, ReplyMode::Skip).expect("it is sound"));
+    let rest = part(machine.apply(header(1_000), &commands, ReplyMode::Skip).expect("it is sound"));
     let effects = machine.inner.lock().core.as_mut().expect("it is sound").take_effects();
     assert_eq!(effects, [], "nobody was to be told");
     done(rest().expect("it is sound"));
@@ -183,9 +183,9 @@ async fn a_machine_that_failed_in_a_later_slice_answers_nothing() {
     let observer = Arc::new(PanickingObserver(Mutex::new(0)));
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, Some(observer));
     machine.on_leadership_change(Some(TERM));
-    done(machine.apply(stamp(1_000), &[opening()], ReplyMode::Encode).expect("it is sound"));
+    done(machine.apply(header(1_000), &[opening()], ReplyMode::Encode).expect("it is sound"));
     let commands: Vec<Bytes> = (0..=MAX_SLICE_COMMANDS).map(acquire).collect();
-    let rest = part(machine.apply(stamp(2_000), &commands, ReplyMode::Encode).expect("it is sound"));
+    let rest = part(machine.apply(header(2_000), &commands, ReplyMode::Encode).expect("it is sound"));
     assert!(query_waits(&machine).is_some());
 
     let failure = rest().err().expect("it breaks");
@@ -203,7 +203,7 @@ async fn only_whoever_owes_a_reply_shows_locks() {
     let (follower, leader) = [0, 1].map(|_| ShardMachine::new(Application::Locks, "locks_00", None, None)).into();
     let commands: Vec<Bytes> = [opening()].into_iter().chain((0..50).map(acquire)).collect();
     for (machine, replies) in [(&follower, ReplyMode::Skip), (&leader, ReplyMode::Encode)] {
-        done(machine.apply(stamp(1_000), &commands, replies).expect("it is sound"));
+        done(machine.apply(header(1_000), &commands, replies).expect("it is sound"));
     }
     let shown = |machine: &ShardMachine| machine.inner.lock().core.as_ref().map(ShardState::views_built);
     assert_eq!((shown(&follower), shown(&leader)), (Some(0), Some(50)));

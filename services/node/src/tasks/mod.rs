@@ -8,6 +8,7 @@ mod wait_reaper;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_replication::{Group, Leadership};
@@ -26,7 +27,14 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the leader tasks of each leadership of this replica. Each runs as a separate task and is restarted when it
 /// fails.
-pub(crate) async fn run(group: Group, machine: Arc<ShardMachine>, delivery: OutboxSender) {
+///
+/// While `is_serving`, each change is logged for operators; the start and the stop of a node log one line for all shards.
+pub(crate) async fn run(
+    group: Group,
+    machine: Arc<ShardMachine>,
+    outbox_sender: OutboxSender,
+    is_serving: Arc<AtomicBool>,
+) {
     let (mut leadership, mut table_failed) = (group.subscribe_leadership(), machine.leader_state_failed());
     let mut failures = VecDeque::new();
     loop {
@@ -36,29 +44,38 @@ pub(crate) async fn run(group: Group, machine: Arc<ShardMachine>, delivery: Outb
             }
             continue;
         };
-        tracing::info!(shard = group.shard(), replica = group.replica(), term = leads.term, "leads");
+        log_change(&group, leads, is_serving.load(Ordering::Relaxed), "leads");
         metrics::counter!("holdfast_leader_elections_total").increment(1);
         let leading = LeaderContext {
             group: group.clone(),
             machine: Arc::clone(&machine),
-            outbox_sender: delivery.clone(),
+            outbox_sender: outbox_sender.clone(),
             leads,
         };
-        let duties = start(&leading);
+        let tasks = start(&leading);
         let changed = tokio::select! {
             changed = leadership.changed() => changed,
-            () = transfer_on_failures(&group, duties.failures(), &mut failures) => leadership.changed().await,
+            () = transfer_on_failures(&group, tasks.failures(), &mut failures) => leadership.changed().await,
             reason = wait_for_failure(&mut table_failed) => {
                 // This replica is restarted, and another one leads.
                 group.tasks().fail("leader table", reason);
                 return;
             }
         };
-        duties.shutdown().await;
-        tracing::info!(shard = group.shard(), replica = group.replica(), term = leads.term, "no longer leads");
+        tasks.shutdown().await;
+        log_change(&group, leads, is_serving.load(Ordering::Relaxed), "no longer leads");
         if changed.is_err() {
             return;
         }
+    }
+}
+
+fn log_change(group: &Group, leads: Leadership, is_serving: bool, change: &'static str) {
+    let (shard, replica, term) = (group.shard(), group.replica(), leads.term);
+    if is_serving {
+        tracing::info!(shard, replica, term, "{change}");
+    } else {
+        tracing::debug!(shard, replica, term, "{change}");
     }
 }
 
@@ -73,17 +90,17 @@ struct LeaderContext {
 
 /// Starts a new set of tasks for a leadership.
 fn start(leading: &LeaderContext) -> TaskSet {
-    let duties = leading.group.tasks().child();
-    spawn(&duties, "expiry", leading, expiry::run);
-    spawn(&duties, "outbox_dispatcher", leading, outbox_dispatcher::run);
-    spawn(&duties, "session_reaper", leading, session_reaper::run);
-    spawn(&duties, "wait_reaper", leading, wait_reaper::run);
-    spawn(&duties, "quorum_guard", leading, quorum_guard::run);
-    duties
+    let tasks = leading.group.tasks().child();
+    spawn(&tasks, "expiry", leading, expiry::run);
+    spawn(&tasks, "outbox_dispatcher", leading, outbox_dispatcher::run);
+    spawn(&tasks, "session_reaper", leading, session_reaper::run);
+    spawn(&tasks, "wait_reaper", leading, wait_reaper::run);
+    spawn(&tasks, "quorum_guard", leading, quorum_guard::run);
+    tasks
 }
 
 fn spawn<F>(
-    duties: &TaskSet,
+    tasks: &TaskSet,
     name: &'static str,
     leading: &LeaderContext,
     run: impl Fn(LeaderContext) -> F + Send + 'static,
@@ -91,7 +108,7 @@ fn spawn<F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let leading = leading.clone();
-    duties.spawn_restarting(name, move || run(leading.clone()));
+    tasks.spawn_restarting(name, move || run(leading.clone()));
 }
 
 async fn wait_for_failure(table: &mut watch::Receiver<Option<String>>) -> String {
@@ -117,7 +134,7 @@ async fn transfer_on_failures(group: &Group, mut failures: watch::Receiver<u64>,
             shard = group.shard(),
             replica = group.replica(),
             is_over,
-            "duties fail; another one should lead"
+            "leader tasks fail; another replica should lead"
         );
         if is_over {
             return;

@@ -28,27 +28,27 @@ pub(super) async fn run(leading: LeaderContext) {
             () = sleep_until(next.unwrap_or_else(|| Instant::now() + IDLE_INTERVAL)) => {}
             () = changed => continue,
         }
-        let forsaken = machine.inspect_as_leader(leads.term, |_, table| {
+        let orphaned = machine.inspect_as_leader(leads.term, |_, table| {
             let rules = table.rules();
             table.waits.take_orphaned(Instant::now(), rules)
         });
-        join_all(forsaken.unwrap_or_default().into_iter().map(|one| cancel_orphaned(group, machine, leads, one))).await;
+        join_all(orphaned.unwrap_or_default().into_iter().map(|one| cancel_orphaned(group, machine, leads, one))).await;
     }
 }
 
-async fn cancel_orphaned(group: &Group, machine: &ShardMachine, leads: Leadership, forsaken: Orphaned) {
-    let cancel = match &forsaken.rollback {
+async fn cancel_orphaned(group: &Group, machine: &ShardMachine, leads: Leadership, orphaned: Orphaned) {
+    let cancel = match &orphaned.rollback {
         Some(cancel) => cancel.clone(),
         None => {
-            let Some(view) = find_wait(machine, leads, &forsaken.namespace, forsaken.wait) else { return };
+            let Some(view) = find_wait(machine, leads, &orphaned.namespace, orphaned.wait) else { return };
             // By rules 1 the highest attempt owns the queued request, and another call may have attached during the
             // check.
-            let is_newer = forsaken.attempts.iter().all(|attempt| view.attempt > *attempt);
+            let is_newer = orphaned.attempts.iter().all(|attempt| view.attempt > *attempt);
             if is_newer && machine.inspect_as_leader(leads.term, |_, table| table.rules()) < Some(Rules::TWO) {
                 return;
             }
             Cancel {
-                namespace: forsaken.namespace.clone(),
+                namespace: orphaned.namespace.clone(),
                 owner: view.owner,
                 request_id: view.request_id,
                 claims: view.claims,
@@ -57,8 +57,8 @@ async fn cancel_orphaned(group: &Group, machine: &ShardMachine, leads: Leadershi
         }
     };
     let Ok(_permit) = machine.cancels().acquire().await else { return };
-    if !propose(group, leads, cancel_all(cancel, &forsaken.attempts)).await {
-        machine.with_leader_state(leads.term, |_, table| table.waits.reinsert(forsaken));
+    if !propose(group, leads, cancel_all(cancel, &orphaned.attempts)).await {
+        machine.with_leader_state(leads.term, |_, table| table.waits.reinsert(orphaned));
     }
 }
 
@@ -75,7 +75,7 @@ async fn propose(group: &Group, leads: Leadership, command: Command) -> bool {
     let bytes = Bytes::from(codec::encode(&command));
     let proposed = group.propose_own(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
     if let Err(error) = &proposed {
-        tracing::debug!(shard = group.shard(), %error, "a forsaken request can't be given up yet");
+        tracing::debug!(shard = group.shard(), %error, "an orphaned request can't be cancelled yet");
     }
     proposed.is_ok()
 }

@@ -112,19 +112,19 @@ async fn a_set_that_is_dropped_takes_its_tasks_along() {
 #[tokio::test(start_paused = true)]
 async fn a_child_ends_with_its_parent_and_its_trouble_ends_with_it() {
     let tasks = set();
-    let duties = tasks.child();
+    let children = tasks.child();
     let (alive, mut gone) = mpsc::channel::<()>(1);
-    duties.spawn_restarting("expiry", || async { panic!("again") });
-    duties.spawn_essential("waits for ever", async move {
+    children.spawn_restarting("expiry", || async { panic!("again") });
+    children.spawn_essential("waits for ever", async move {
         let _alive = alive;
         std::future::pending().await
     });
     tokio::task::yield_now().await;
     assert!(tasks.unhealthy_reason().expect("it waits").contains("expiry"));
-    duties.shutdown().await;
+    children.shutdown().await;
     assert_eq!((tasks.unhealthy_reason(), gone.recv().await), (None, None));
-    let (duties, (alive, mut gone)) = (tasks.child(), mpsc::channel::<()>(1));
-    duties.spawn_essential("waits for ever", async move {
+    let (children, (alive, mut gone)) = (tasks.child(), mpsc::channel::<()>(1));
+    children.spawn_essential("waits for ever", async move {
         let _alive = alive;
         std::future::pending().await
     });

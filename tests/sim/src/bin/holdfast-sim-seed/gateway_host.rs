@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use holdfast_api::{ApiResult, Code, CreateAccount, CreateApiKey, LimitsPatch, UpdateAccount};
-use holdfast_backend::{CallContext, Gateway, GatewayOptions, Service};
+use holdfast_backend::{Backend, BackendOptions, CallContext, Service};
 use holdfast_core::{Claim, Mode, Owner, Path};
 use tokio::time::sleep;
 
@@ -29,9 +29,9 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     world.hosts.set(&name, HostState::Up);
     world.record(format!("{name} starts, run {run}"));
     let connector = SimConnector::new(Arc::clone(&world));
-    let mut options = GatewayOptions::new(world.config.clone(), world.secret.clone(), &world.operator, name.clone());
+    let mut options = BackendOptions::new(world.config.clone(), world.secret.clone(), &world.operator, name.clone());
     options.dialer = connector;
-    let service = Gateway::start(options)?;
+    let service = Backend::start(options)?;
     if number == 0 && world.phase() == Phase::Setup {
         create_tenants(&world, &service).await?;
         world.set_phase(Phase::Chaos);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_api::{Code, Holder, LockInfo};
+use holdfast_api::{Code, Holder, Lock};
 use holdfast_core::{AccountId, Claim, LockState, Mode, Owner, Path, Phase, Reason};
 use parking_lot::Mutex;
 
@@ -96,8 +96,8 @@ pub(crate) struct ObservedHolder {
     pub(crate) phase: Phase,
 }
 
-impl From<LockInfo> for ObservedLock {
-    fn from(lock: LockInfo) -> Self {
+impl From<Lock> for ObservedLock {
+    fn from(lock: Lock) -> Self {
         let holders = lock.write_lock_holder.into_iter().chain(lock.read_lock_holders);
         let holders = holders.map(ObservedHolder::from);
         Self { path: Path(lock.path), state: lock.state, revision: lock.revision, holders: holders.collect() }
