@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, AcquireOutcome, Cancel, Command, Enqueued, LocksCommand, NamespaceRef, Query, Reply, Response, WaitId,
-    codec,
+    Acquire, AcquireOutcome, Cancel, Command, CommandError, Enqueued, LocksCommand, NamespaceRef, Query, Reply,
+    Response, WaitId, codec,
 };
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_rpc::Caller;
@@ -64,7 +64,12 @@ impl AcquireWait<'_> {
         };
         let enqueued = match codec::decode::<Reply>(&reply).map(|reply| reply.outcome) {
             Ok(Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. })) => enqueued,
-            Ok(_) => return Some((Outcome::Reply(reply), attempt)),
+            Ok(outcome) => {
+                if self.caller.cancelled.is_cancelled() && is_granted(&outcome) {
+                    self.propose_cancel(&acquire, &[attempt]).await;
+                }
+                return Some((Outcome::Reply(reply), attempt));
+            }
             Err(error) => return Some((Outcome::Unknown(format!("the reply can't be read: {error}")), 0)),
         };
         self.wait(&acquire, &enqueued).await.map(|outcome| (outcome, attempt))
@@ -140,14 +145,20 @@ impl AcquireWait<'_> {
             table.waits.abandon(wait, acquire.attempt, rules)
         });
         let Some(attempts) = leaves.flatten() else { return };
-        let bytes = Bytes::from(codec::encode(&cancel_all(cancel_of(acquire), &attempts)));
-        let Ok(_permit) = machine.cancels().acquire().await else { return };
-        match self.replica.group.propose_own(self.term, bytes, Instant::now() + CANCEL_TIMEOUT).await {
-            Ok(_) => drop(machine.with_leader_state(self.term, |_, table| table.waits.on_cancelled(wait, &attempts))),
-            Err(error) => {
-                tracing::debug!(shard = self.replica.group.shard(), %error, "a place could not be given up yet");
-            }
+        if self.propose_cancel(acquire, &attempts).await {
+            machine.with_leader_state(self.term, |_, table| table.waits.on_cancelled(wait, &attempts));
         }
+    }
+
+    /// Cancels attempts in the state; returns false if that is not known to be done.
+    async fn propose_cancel(&self, acquire: &Acquire, attempts: &[u64]) -> bool {
+        let bytes = Bytes::from(codec::encode(&cancel_all(cancel_of(acquire), attempts)));
+        let Ok(_permit) = self.replica.machine.cancels().acquire().await else { return false };
+        let proposed = self.replica.group.propose_own(self.term, bytes, Instant::now() + CANCEL_TIMEOUT).await;
+        if let Err(error) = &proposed {
+            tracing::debug!(shard = self.replica.group.shard(), %error, "an attempt could not be cancelled yet");
+        }
+        proposed.is_ok()
     }
 
     /// Ends the wait. A caller that disconnected before it received the grant may reconnect and collect it.
@@ -160,6 +171,10 @@ impl AcquireWait<'_> {
         machine.with_leader_state(self.term, |_, table| table.waits.grant_undelivered(wait, attempt, reply, give_back));
         None
     }
+}
+
+fn is_granted(outcome: &Result<Response, CommandError>) -> bool {
+    matches!(outcome, Ok(Response::Acquired { outcome: AcquireOutcome::Granted { .. }, .. }))
 }
 
 fn cancel_of(acquire: &Acquire) -> Cancel {

@@ -77,11 +77,11 @@ impl LocalCall {
                 (self.calling, self.last) = (None, last);
             }
         }
-        match self.replies.poll_recv(context) {
-            Poll::Ready(Some(reply)) => Poll::Ready(Some(reply.answer)),
-            _ if self.calling.is_none() => Poll::Ready(self.last.take()),
-            _ => Poll::Pending,
+        if self.calling.is_none() {
+            // All replies are there.
+            return Poll::Ready(self.replies.try_recv().map_or_else(|_| self.last.take(), |reply| Some(reply.answer)));
         }
+        self.replies.poll_recv(context).map(|reply| reply.map(|reply| reply.answer))
     }
 
     /// Tells the node that the caller has cancelled; the outcome can still be awaited.

@@ -1,6 +1,6 @@
 //! Accepts connections: tells frames from HTTP, and admits processes of the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use holdfast_proto::internal::{Handshake, HandshakeReply};
 use holdfast_supervise::spawn_temporary;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +26,7 @@ use crate::protocol::{PREAMBLE, Protocol, RELEASE, WIRE_VERSION};
 
 /// How long a peer may take until its handshake is complete.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Concurrent handshakes; further peers wait to be accepted.
+/// Concurrent handshakes; a further peer ends the oldest.
 const MAX_HANDSHAKES: usize = 256;
 
 /// Who opened a connection.
@@ -111,16 +110,19 @@ impl Acceptor {
         A: Send + 'static,
         H: Future<Output = ()> + Send + 'static,
     {
-        let (handshakes, dropped) = (Arc::new(Semaphore::new(MAX_HANDSHAKES)), CancellationToken::new());
+        let (mut handshakes, dropped) = (VecDeque::new(), CancellationToken::new());
         let _dropped = dropped.clone().drop_guard();
         let mut connections = pin!(connections);
-        // The semaphore is never closed.
-        while let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await {
-            let Some(Incoming { stream, peer, has_cert }) = connections.next().await else { return };
+        while let Some(Incoming { stream, peer, has_cert }) = connections.next().await {
+            let over = begin_handshake(&mut handshakes);
             let (acceptor, http) = (Arc::clone(&self), http.clone());
             let serving = async move {
-                let accepted = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream, has_cert)).await;
-                drop((permit, acceptor));
+                let accepting = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream, has_cert));
+                let Some(accepted) = over.run_until_cancelled(accepting).await else {
+                    return tracing::debug!("a connection was not accepted: too many others came meanwhile");
+                };
+                over.cancel();
+                drop(acceptor);
                 match accepted {
                     Ok(Ok(Accepted::Http(stream))) => http(stream, peer).await,
                     Ok(Ok(Accepted::Frames(serving))) => serving.await,
@@ -148,15 +150,15 @@ impl Acceptor {
         if first != PREAMBLE {
             return reject(framed, mismatch("another release", "another version")).await;
         }
+        if !has_cert {
+            let reason = "the caller shows no certificate of this cluster; give it --cluster-tls-cert-file";
+            return reject(framed, reason.to_owned()).await;
+        }
         let handshake = match framed.next().await {
             Some(Ok(Some(handshake))) => handshake,
             Some(Err(error)) => return reject(framed, format!("the handshake can't be read: {error}")).await,
             Some(Ok(None)) | None => return Err(io::ErrorKind::UnexpectedEof.into()),
         };
-        if !has_cert {
-            let reason = "the caller shows no certificate of this cluster; give it --cluster-tls-cert-file";
-            return reject(framed, reason.to_owned()).await;
-        }
         if let Err(error) = self.verifier.verify(&handshake.token) {
             return reject(framed, format!("the caller carries no service token of this cluster: {error}")).await;
         }
@@ -170,6 +172,22 @@ impl Acceptor {
             }
         }
     }
+}
+
+/// Notes a handshake; returns the token that ends it, and that is cancelled when it is over.
+fn begin_handshake(handshakes: &mut VecDeque<CancellationToken>) -> CancellationToken {
+    if handshakes.len() >= MAX_HANDSHAKES {
+        handshakes.retain(|handshake| !handshake.is_cancelled());
+    }
+    // Whoever says nothing must not keep out those that do.
+    while handshakes.len() >= MAX_HANDSHAKES
+        && let Some(oldest) = handshakes.pop_front()
+    {
+        oldest.cancel();
+    }
+    let over = CancellationToken::new();
+    handshakes.push_back(over.clone());
+    over
 }
 
 /// Admits a caller that belongs to the cluster, and prepares to serve its connection.
@@ -196,10 +214,15 @@ async fn admit<P: Protocol, S: Server<P>>(
     // From here on, the connection counts as ended whenever it is dropped.
     let ending = ended.clone().drop_guard();
     framed.send(reply(String::new(), ours.encode_to_vec())).await?;
-    let connection = Connection::new(framed.map_codec(|_| FrameCodec::new(P::MAX_FRAME_BYTES)));
+    let connection = Connection::new(framed.map_codec(|_| FrameCodec::new(P::MAX_FRAME_BYTES)), P::STALL_TIMEOUT);
     Ok(Box::pin(async move {
         let _ending = ending;
-        let _ = ended.run_until_cancelled(server.serve(connection, theirs)).await;
+        tokio::select! {
+            biased;
+            // First: nothing more is read of a connection that a newer one replaces.
+            () = ended.cancelled() => {}
+            () = server.serve(connection, theirs) => {}
+        }
     }))
 }
 

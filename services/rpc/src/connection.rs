@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use futures::{Sink, Stream};
 use prost::Message;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::codec::Framed;
 
 use crate::dialer::ByteStream;
@@ -23,8 +24,8 @@ use crate::protocol::Protocol;
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// A peer that sends nothing for this long is unreachable: TCP alone would notice only after minutes.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A peer that takes in nothing of a frame for this long is not waited for.
-const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes read from a peer that is told why its connection ends.
+const MAX_DRAINED_BYTES: u64 = 64 << 20;
 
 /// The end of the process that connected.
 pub type ClientConnection<P> = Connection<<P as Protocol>::Reply, <P as Protocol>::Request>;
@@ -46,21 +47,26 @@ pub struct Connection<In, Out> {
     ticks: Interval,
     received_at: Instant,
     has_sent: bool,
-    /// The bytes that the system had not taken at the last tick, and since when there are so many.
+    /// Whether everything has left this process. An empty buffer does not say so: TLS has one of its own.
+    is_flushed: bool,
+    /// The bytes that had not left this process at the last tick, and since when there are so many.
     stalled: (usize, Instant),
+    stall_timeout: Duration,
 }
 
 impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
-    pub(crate) fn new(framed: Framed<ByteStream, FrameCodec<In, Out>>) -> Self {
+    /// Wraps a stream. A peer that takes in nothing of a frame for `stall_timeout` is not waited for.
+    pub(crate) fn new(framed: Framed<ByteStream, FrameCodec<In, Out>>, stall_timeout: Duration) -> Self {
         let mut ticks = interval(KEEP_ALIVE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let now = Instant::now();
-        Self { framed, ticks, received_at: now, has_sent: false, stalled: (0, now) }
+        let (has_sent, is_flushed, stalled) = (false, true, (0, now));
+        Self { framed, ticks, received_at: now, has_sent, is_flushed, stalled, stall_timeout }
     }
 
     /// Returns true if the system has taken all frames so far. Otherwise, [`Connection::next`] reports when it has.
     pub fn has_room(&self) -> bool {
-        self.framed.write_buffer().is_empty()
+        self.is_flushed
     }
 
     /// Encodes a frame, which [`Connection::next`] writes.
@@ -68,7 +74,9 @@ impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
     /// # Errors
     /// When the frame is too large.
     pub fn send(&mut self, frame: Out) -> io::Result<()> {
-        self.has_sent = true;
+        (self.has_sent, self.is_flushed) = (true, false);
+        // Another frame of the same size is no stall.
+        self.stalled.0 = 0;
         Sink::<Out>::start_send(Pin::new(&mut self.framed), frame)
     }
 
@@ -92,6 +100,21 @@ impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
         Ok(())
     }
 
+    /// Ends the connection after a last frame: what the peer has sent meanwhile is read and dropped, since the system
+    /// would else discard the frame.
+    pub async fn close(mut self, last: Out) {
+        if self.send(last).is_err() || self.flush().await.is_err() {
+            return;
+        }
+        let mut stream = self.framed.into_inner();
+        let drain = async {
+            stream.shutdown().await?;
+            tokio::io::copy(&mut stream.take(MAX_DRAINED_BYTES), &mut tokio::io::sink()).await
+        };
+        // The peer may be gone.
+        let _ = timeout(SILENCE_TIMEOUT, drain).await;
+    }
+
     fn poll_next(&mut self, context: &mut Context<'_>, reads: bool) -> Poll<io::Result<Event<In>>> {
         let mut has_ticked = false;
         while self.ticks.poll_tick(context).is_ready() {
@@ -100,29 +123,35 @@ impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
         if has_ticked {
             self.on_tick()?;
         }
-        let mut has_flushed = false;
-        if !self.has_room() {
-            has_flushed = Sink::<Out>::poll_flush(Pin::new(&mut self.framed), context)?.is_ready();
+        let was_flushed = self.is_flushed;
+        if !was_flushed {
+            self.is_flushed = Sink::<Out>::poll_flush(Pin::new(&mut self.framed), context)?.is_ready();
         }
+        let before = self.framed.read_buffer().len();
         if !reads {
             self.received_at = Instant::now();
         } else if let Poll::Ready(received) = self.poll_received(context) {
             return Poll::Ready(received.map(Event::Received));
+        } else if self.framed.read_buffer().len() != before {
+            // A part of a frame: a large one may take longer than silence may last.
+            self.received_at = Instant::now();
         } else if self.received_at.elapsed() >= SILENCE_TIMEOUT {
             return Poll::Ready(Err(timed_out(format!("it sent nothing for {SILENCE_TIMEOUT:?}"))));
         }
-        if has_flushed { Poll::Ready(Ok(Event::Flushed)) } else { Poll::Pending }
+        if self.is_flushed && !was_flushed { Poll::Ready(Ok(Event::Flushed)) } else { Poll::Pending }
     }
 
     /// Shows that this end is alive, and checks that the peer takes in what is sent.
     fn on_tick(&mut self) -> io::Result<()> {
-        let (unsent, now) = (self.framed.write_buffer().len(), Instant::now());
+        let unsent = if self.is_flushed { 0 } else { self.framed.write_buffer().len().max(1) };
+        let now = Instant::now();
         if unsent == 0 || unsent != self.stalled.0 {
             self.stalled = (unsent, now);
-        } else if now - self.stalled.1 >= STALL_TIMEOUT {
-            return Err(timed_out(format!("it read nothing for {STALL_TIMEOUT:?}")));
+        } else if now - self.stalled.1 >= self.stall_timeout {
+            return Err(timed_out(format!("it read nothing for {:?}", self.stall_timeout)));
         }
         if !std::mem::take(&mut self.has_sent) && unsent == 0 {
+            self.is_flushed = false;
             Sink::<Out>::start_send(Pin::new(&mut self.framed), Out::default())?;
         }
         Ok(())

@@ -102,5 +102,5 @@ pub async fn introduce<P: Protocol>(
     }
     let theirs = P::Handshake::decode(reply.body)
         .map_err(|error| ConnectError::new(format!("its handshake can't be read: {error}")))?;
-    Ok((Connection::new(framed.map_codec(|_| FrameCodec::new(P::MAX_FRAME_BYTES))), theirs))
+    Ok((Connection::new(framed.map_codec(|_| FrameCodec::new(P::MAX_FRAME_BYTES)), P::STALL_TIMEOUT), theirs))
 }

@@ -1,5 +1,7 @@
 //! What a connection carries.
 
+use std::time::Duration;
+
 use holdfast_proto::internal::{AnswerFrame, CallFrame};
 use prost::Message;
 
@@ -20,6 +22,8 @@ pub trait Protocol: Send + Sync + 'static {
     const NAME: &'static str;
     /// Largest frame accepted in either direction, in bytes.
     const MAX_FRAME_BYTES: usize;
+    /// How long a peer may take in nothing of a frame before its connection ends.
+    const STALL_TIMEOUT: Duration = Duration::from_secs(10);
     /// Whether a newer connection of a caller closes its earlier ones.
     const IS_EXCLUSIVE: bool = true;
     /// Sent by the process that connected.

@@ -129,13 +129,14 @@ impl CallsInFlight {
         self.bytes += bytes;
         let is_query = matches!(call.body, Some(Body::Query(_)));
         let calling = self.handler.call(call);
-        let failed = move || failure(id, Outcome::Unknown("the node failed to handle the call".to_owned()));
         self.running.push(match is_query {
             true => {
                 let calling = spawn_temporary("call", calling);
-                async move { (calling.await.unwrap_or_else(|_| failed()), bytes) }.boxed()
+                async move { (calling.await.unwrap_or_else(|_| failed(id)), bytes) }.boxed()
             }
-            false => survive_panic("call", calling).map(move |answer| (answer.unwrap_or_else(failed), bytes)).boxed(),
+            false => {
+                survive_panic("call", calling).map(move |answer| (answer.unwrap_or_else(|| failed(id)), bytes)).boxed()
+            }
         });
     }
 
@@ -152,7 +153,7 @@ impl CallsInFlight {
         let caller = Caller { call: id, replies: replies.clone(), cancelled, disconnected: self.disconnected.clone() };
         let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
         spawn_temporary("call", async move {
-            let answer = calling.await;
+            let answer = survive_panic("call", calling).await.unwrap_or_else(|| Some(failed(id)));
             deferred.lock().remove(&id);
             if let Some(answer) = answer {
                 replies.send(limit_reply(answer)).await;
@@ -192,6 +193,10 @@ fn call_bytes(call: &Call) -> usize {
         Some(Body::Command(bytes) | Body::Query(bytes) | Body::Follow(bytes)) => bytes.len(),
         None => 0,
     }
+}
+
+fn failed(id: u64) -> Answer {
+    failure(id, Outcome::Unknown("the node failed to handle the call".to_owned()))
 }
 
 fn failure(id: u64, outcome: Outcome) -> Answer {

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use holdfast_supervise::spawn_temporary;
+use holdfast_supervise::{spawn_temporary, survive_panic};
 use hyper::rt::Executor;
 use tokio::sync::mpsc;
 
@@ -34,12 +35,11 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallLane {
     fn execute(&self, call: F) {
         let calls = self.0.get_or_init(|| {
             let (calls, queued) = mpsc::channel(MAX_QUEUED);
-            // Panics of calls are caught in them.
             spawn_temporary("calls", run(queued));
             calls
         });
         // A call that is dropped resets its stream.
-        let _ = calls.try_send(Box::pin(call));
+        let _ = calls.try_send(survive_panic("call", call).map(|_| ()).boxed());
     }
 }
 

@@ -12,6 +12,7 @@ mod unary;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_proto::internal::{Hello, RaftMessages, SnapshotAnswer, SnapshotChunk};
 use holdfast_rpc::Protocol;
@@ -46,6 +47,8 @@ pub(crate) struct Snapshots;
 impl Protocol for Snapshots {
     const NAME: &'static str = "snapshot";
     const MAX_FRAME_BYTES: usize = MAX_FRAME_BYTES;
+    /// A snapshot may wait for others to be installed; the sender has a timeout for all of it.
+    const STALL_TIMEOUT: Duration = Duration::MAX;
     const IS_EXCLUSIVE: bool = false;
     type Request = SnapshotChunk;
     type Reply = SnapshotAnswer;

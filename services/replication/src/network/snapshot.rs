@@ -109,9 +109,7 @@ impl Server<Snapshots> for SnapshotServer {
             Err(rejected) => SnapshotAnswer { rejected, ..SnapshotAnswer::default() },
         };
         // The peer may be gone; it then sends the snapshot again.
-        if connection.send(answer).is_ok() {
-            let _ = connection.flush().await;
-        }
+        connection.close(answer).await;
     }
 }
 
