@@ -196,6 +196,6 @@ impl Cluster {
 
     /// A client of a node, by the internal protocol.
     pub fn node_client(&self, node: usize) -> NodeClient {
-        NodeClient::new(self.nodes[node].address(), &self.secrets.signer())
+        NodeClient::of_cluster(self.nodes[node].address(), self.secrets.cluster_secret())
     }
 }
