@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     result
 }
 
-/// Ends, with an error, when the process is told to stop.
+/// Ends with an error when the process gets a signal to stop.
 async fn wait_for_signal() -> Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {

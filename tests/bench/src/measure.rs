@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use procfs::process::Process;
 
-/// What a system says of its own storage. Counters since its start; nothing where it does not tell.
+/// What a system reports about its own storage. Counters since its start; none if it does not report them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Storage {
     /// Syncs of files.
@@ -39,7 +39,7 @@ pub struct Usage {
 }
 
 impl Sample {
-    /// Looks at the processes now.
+    /// Samples the processes now.
     ///
     /// # Errors
     /// When one is gone.

@@ -17,13 +17,13 @@ pub enum WorkloadName {
     ReadersWriters,
     /// One lock that all clients wait for.
     Contended,
-    /// Extension of locks that are held, and signs of life of sessions.
+    /// Extensions of held locks, and keep-alives of sessions.
     Extend,
     /// Linearizable reads of locks that are held.
     Get,
     /// Many holds at once: memory, disk, restart.
     Holds,
-    /// A cluster that nobody calls: CPU, memory.
+    /// A cluster without calls: CPU, memory.
     Idle,
     /// Nodes are killed.
     Failover,
@@ -57,7 +57,7 @@ pub struct Options {
         default_value = "pairs,pairs-one-namespace,contended,readers-writers,extend,get"
     )]
     pub workloads: Vec<WorkloadName>,
-    /// Through which doors of this service: rest, grpc, stream.
+    /// Through which frontends of this service: rest, grpc, stream.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rest,grpc,stream")]
     pub doors: Vec<Target>,
     /// Do the same work on these in the same run: etcd, redis.
@@ -106,7 +106,7 @@ pub struct Options {
     /// Clients of the loud tenant that wait for one lock.
     #[arg(long, default_value_t = 2_000)]
     pub loud_waiting: usize,
-    /// Event streams of the loud tenant that nobody reads.
+    /// Event streams of the loud tenant that are not read.
     #[arg(long, default_value_t = 100)]
     pub slow_readers: usize,
     /// Threads that the load may use.

@@ -170,7 +170,7 @@ async fn start(options: &Options) -> Result<Vec<System>> {
     Ok(systems)
 }
 
-/// Every door with the system that it leads to.
+/// Every target with its system.
 fn targets<'a>(options: &'a Options, systems: &'a [System]) -> impl Iterator<Item = (&'a System, Target)> {
     let doors = options.doors.iter().copied().chain([Target::Etcd, Target::Redis]);
     doors.filter_map(|door| Some((systems.iter().find(|system| system.supports(door))?, door)))

@@ -29,7 +29,7 @@ pub enum System {
 }
 
 impl System {
-    /// Whether a door leads to this system.
+    /// Whether a target belongs to this system.
     pub fn supports(&self, door: Target) -> bool {
         match self {
             Self::Holdfast(..) => door.is_holdfast(),

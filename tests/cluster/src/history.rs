@@ -161,7 +161,7 @@ impl History {
         self.len() == 0
     }
 
-    /// Looks at the records.
+    /// Inspects the records.
     pub fn with_records<T>(&self, look: impl FnOnce(&[Record]) -> T) -> T {
         look(&self.records.lock())
     }

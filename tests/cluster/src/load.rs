@@ -1,5 +1,4 @@
-//! Many clients that take, extend, look at and release locks, each a call after the other, and write down what they
-//! saw.
+//! Many clients that acquire, extend, read and release locks, each one call after the other, and record the answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::lock_calls::call_lock;
 const LONG_TTL_MS: u64 = 3_600_000;
 /// Over before a test is, unless it is extended.
 const SHORT_TTL_MS: u64 = 3_000;
-/// The deadline of callers who have no time to wait for a failover, and are told that it may have been done.
+/// The deadline of clients that can't wait for a failover; their calls then have an unknown outcome.
 const SHORT_DEADLINE: Duration = Duration::from_millis(800);
 /// Locks that one client holds at a time.
 const MAX_HOLDS: usize = 2;
@@ -38,7 +37,7 @@ pub struct LoadPlan {
     pub some_have_short_deadlines: bool,
 }
 
-/// Clients that run.
+/// Running clients.
 pub struct Load {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
@@ -54,7 +53,7 @@ struct Client {
     /// Of a thousand calls while it holds something, how many release.
     release_per_mille: u32,
     holds: Vec<HeldLock>,
-    /// Other gateways, for when its own is not there.
+    /// Other gateways, for calls that its own does not accept.
     fallback_gateways: Vec<RestClient>,
     is_paced: bool,
 }
@@ -111,7 +110,7 @@ impl Load {
         Self { stop, clients }
     }
 
-    /// Tells the clients to stop and waits until each has its last answer. They keep what they hold.
+    /// Stops the clients, and waits until each has its last answer. They keep their holds.
     pub async fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for ended in join_all(self.clients).await {

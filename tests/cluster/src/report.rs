@@ -1,4 +1,4 @@
-//! What a history comes to.
+//! The summary of a history.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::history_file::{minimal_counterexample, save};
 use crate::lock_calls::call_lock;
 use crate::outage::DurationStats;
 
-/// Looks at every lock once more, so that what is missing in the end is missed.
+/// Reads every lock once more, so that the record contains the final state.
 pub async fn read_all_locks(api: &RestClient, locks: &[LockId], history: &History) {
     let looks = locks.iter().map(async |lock| {
         let start = history.now();

@@ -65,7 +65,7 @@ impl Tenant {
         self.client.call(&format!("GET /v1{path}")).await.ok()
     }
 
-    /// Acquires claims in `demo` for five minutes; has to be granted.
+    /// Acquires claims in `demo` for five minutes; they have to be granted.
     pub async fn acquire(&self, owner: &str, resources: Value) -> Value {
         let body = json!({"process_id": owner, "ttl_ms": 300_000, "resources": resources});
         let answer = self.post("/namespaces/demo/lock-sets/acquire", body).await;
@@ -73,13 +73,12 @@ impl Tenant {
         answer
     }
 
-    /// Lets go of everything that an owner has in `demo`.
+    /// Releases everything that an owner holds in `demo`.
     pub async fn release(&self, owner: &str) {
         self.post("/namespaces/demo/lock-sets/release", json!({"process_id": owner, "all": true})).await;
     }
 
-    /// Begins to wait for claims in `demo`, and returns once the request stands in the queue. Whoever takes what comes
-    /// back hears of the grant.
+    /// Requests claims in `demo`, and returns once the request is in the queue. The task returns the grant.
     pub async fn enqueue(&self, owner: &str, resources: Value) -> JoinHandle<Value> {
         let before = self.waiting_count().await;
         let (tenant, owner) = (self.clone(), owner.to_owned());

@@ -14,7 +14,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Written into the page when it is opened: gone when something was loaded anew.
 const SET_PAGE_MARKER: &str = "window.isStillTheSamePage = true; return true";
 
-/// What a page is looked at with.
+/// The screen that shows a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
     /// In CSS pixels.
@@ -101,7 +101,7 @@ impl Page {
         self.script("return window.isStillTheSamePage === true", json!([])).await == json!(true)
     }
 
-    /// Changes what the page is looked at with.
+    /// Changes the screen.
     pub async fn set_screen(&self, screen: Screen) {
         let Screen { width, height, is_dark, is_phone } = screen;
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone});

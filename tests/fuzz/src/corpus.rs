@@ -41,7 +41,7 @@ pub fn encode_line(target: &Target, input: &[u8]) -> String {
 /// Before a line of a text target that is not text.
 const HEX_PREFIX: &str = "hex:";
 
-/// What such a line stands for. Panics when it is no hex where it should be.
+/// Decodes such a line. Panics if it is not hexadecimal.
 pub fn decode_line(target: &Target, line: &str) -> Vec<u8> {
     let in_hex = if target.is_text { line.strip_prefix(HEX_PREFIX) } else { Some(line) };
     match in_hex {

@@ -118,7 +118,7 @@ fn command(bytes: &[u8]) -> bool {
     true
 }
 
-/// What nodes tell gateways, and gateways ask nodes.
+/// Messages between nodes and gateways.
 fn answer(bytes: &[u8]) -> bool {
     let is_reply = codec::decode::<Reply>(bytes).is_ok() | codec::decode::<Vec<Event>>(bytes).is_ok();
     let Ok(query) = codec::decode::<Query>(bytes) else { return is_reply };

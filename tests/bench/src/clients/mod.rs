@@ -1,4 +1,4 @@
-//! Clients: one for each door and each peer, with the same few calls.
+//! Clients: one for each frontend and each peer, with the same few calls.
 
 mod etcd;
 mod etcd_api;
@@ -32,7 +32,7 @@ pub(crate) fn session_count(clients: usize, namespaces: usize) -> usize {
     clients.min(namespaces).max(clients.div_ceil(CLIENTS_PER_CONNECTION))
 }
 
-/// What is measured: the service through one of its doors, or a peer.
+/// What is measured: the service through one of its frontends, or a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
@@ -137,7 +137,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// Tries to take a lock. The token of the hold, or nothing when somebody else has it.
+    /// Tries to acquire a lock. Returns the token, or none if another owner holds it.
     ///
     /// # Errors
     /// When there is no answer, or it is not one.
@@ -195,7 +195,7 @@ impl Client {
         }
     }
 
-    /// Looks who holds a lock, with an answer that is not stale. Whether somebody does.
+    /// Reads a lock, with an answer that is not stale. Returns whether it is held.
     ///
     /// # Errors
     /// As [`Self::acquire`].

@@ -15,7 +15,7 @@ const EXTEND: &str =
 pub struct RedisClient {
     connection: MultiplexedConnection,
     owner: String,
-    /// Tells this client's holds apart.
+    /// Distinguishes the holds of this client.
     last: u64,
     release: Script,
     extend: Script,

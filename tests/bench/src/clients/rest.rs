@@ -124,7 +124,7 @@ async fn connect(gateway: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
     let stream = TcpStream::connect(gateway).await?;
     stream.set_nodelay(true)?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-    // Ends when the sender is dropped; an error reaches whoever waits for an answer.
+    // Ends when the sender is dropped; an error reaches the client that waits for an answer.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }

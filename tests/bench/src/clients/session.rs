@@ -112,7 +112,7 @@ impl Session {
             _ => None,
         };
         if let Some(asked) = asked {
-            // Whoever asked may have given up.
+            // The client may have cancelled.
             let _ = asked.send(told);
         }
     }
@@ -177,7 +177,7 @@ impl SessionClient {
         }
     }
 
-    /// A sign of life for everything that the session holds.
+    /// Sends a keep-alive for all holds of the session.
     pub(crate) async fn keep_alive(&mut self) -> Result<bool> {
         let (tell, told) = oneshot::channel();
         {

@@ -92,7 +92,7 @@ pub async fn run(system: &System, workers: Vec<Worker>, pace: LoadShape, window:
     if !finish(tasks).await && pace == LoadShape::Closed {
         recorder.record_error("operations were cut off: they were not answered");
     }
-    // What nobody had time for waits since it was due.
+    // An operation for which no client was free waits since it was due.
     while let Some(due) = arrivals.as_ref().and_then(|arrivals| arrivals.try_recv().ok()) {
         recorder.unserved(due.elapsed());
     }
@@ -144,7 +144,7 @@ async fn finish(mut tasks: JoinSet<Worker>) -> bool {
     };
     let is_whole = tokio::time::timeout(GRACE, gather).await.is_ok();
     tasks.shutdown().await;
-    // What is left behind bothers nobody: every measurement has locks of its own.
+    // Leftovers do no harm: every measurement has locks of its own.
     let _ = tokio::time::timeout(CLEANUP_TIMEOUT, join_all(workers.iter_mut().map(Worker::finish))).await;
     is_whole
 }

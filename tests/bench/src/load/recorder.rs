@@ -24,7 +24,7 @@ pub struct Recorded {
     pub errors: u64,
     /// What the first of these said.
     pub first_error: Option<String>,
-    /// Operations of an open loop that nobody had time for, or that were not answered in time.
+    /// Operations of an open loop for which no client was free, or that were not answered in time.
     pub unserved: u64,
 }
 

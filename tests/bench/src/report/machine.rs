@@ -22,10 +22,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at this one.
+    /// Detects this machine.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the system does not tell.
     pub fn detect() -> Result<Self> {
         let processors = CpuInfo::current()?;
         let kernel = KernelVersion::current()?;

@@ -332,7 +332,7 @@ fn overload(report: &Report, preset: &str) -> Table {
     align(table, &[])
 }
 
-/// Numbers stand to the right; the columns named hold words.
+/// Numbers are aligned to the right; the named columns contain words.
 fn align(mut table: Table, words: &[usize]) -> Table {
     for (at, column) in table.column_iter_mut().enumerate() {
         let alignment = if words.contains(&at) { CellAlignment::Left } else { CellAlignment::Right };

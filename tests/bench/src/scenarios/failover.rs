@@ -49,7 +49,7 @@ pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
         let locks: Vec<&LockName> = locks.collect();
         let mut clients =
             System::connect_holdfast(&cluster, &tenant, Target::Grpc, locks.len(), &tenant.namespaces).await?;
-        // Connections and caches are warm, as they are for whoever was at work.
+        // Connections and caches are warm, as those of working clients are.
         try_join_all(clients.iter_mut().zip(&locks).map(|(client, lock)| pair(client, lock))).await?;
         let killed = Instant::now();
         cluster.nodes[victim].kill().await;

@@ -21,7 +21,7 @@ use holdfast_testkit::{Cluster, Setup};
 
 const CLIENTS: usize = 256;
 const NAMESPACES: usize = 64;
-/// Before the memory is looked at for the first time, so that what any load takes is not charged to the holds.
+/// Before the memory is measured for the first time, so that the memory of any load is not charged to the holds.
 const WARM_UP: Window = Window { warm_up: Duration::from_millis(100), measured: Duration::from_secs(2) };
 
 /// What came of it. Bytes are of one node, as a mean over the nodes.

@@ -1,4 +1,4 @@
-//! Servers that nobody calls: what it costs to be there.
+//! Servers without calls: the cost of an idle cluster.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::measure::Sample;
 use crate::systems::Etcd;
 use holdfast_testkit::{Cluster, Setup};
 
-/// How long they are left alone before they are looked at, and while.
+/// How long they are idle before and during the measurement.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(20);
 
@@ -53,7 +53,7 @@ pub async fn idle_etcd(data_dir: &Path) -> Result<Idle> {
     measure_idle("etcd", 1, &etcd.pids()).await
 }
 
-/// Looks at processes, the nodes first.
+/// Measures processes, the nodes first.
 async fn measure_idle(system: &str, groups: usize, pids: &[(String, i32)]) -> Result<Idle> {
     wait_for(SETTLE_TIME).await;
     let (began, before) = (Instant::now(), Sample::take(pids)?);

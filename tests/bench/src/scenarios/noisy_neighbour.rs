@@ -37,7 +37,7 @@ pub struct LoadLevel {
     pub rate: u32,
     /// Clients that wait for one lock.
     pub waiting: usize,
-    /// Event streams that nobody reads.
+    /// Event streams that are not read.
     pub slow_readers: usize,
 }
 
@@ -48,7 +48,7 @@ pub struct NoisyNeighbour {
     pub limit: u32,
     /// How many of its clients wait for one lock.
     pub waiting: usize,
-    /// Its event streams that nobody reads.
+    /// Its event streams that are not read.
     pub slow_readers: usize,
     /// Latency of a pair of the quiet tenant, alone.
     pub alone: Quantiles,

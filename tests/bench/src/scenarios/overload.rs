@@ -22,9 +22,9 @@ const CLIENT_COUNTS: [usize; 4] = [16, 64, 128, 256];
 /// Over how many accounts they are spread: no one's rate is what limits them.
 const ACCOUNTS: usize = 4;
 const NAMESPACES: usize = 16;
-/// A pair that takes longer is of no use to whoever asked.
+/// A pair that takes longer is useless to its client.
 const MAX_USEFUL_LATENCY: Duration = Duration::from_secs(1);
-/// What a refusal tells clients to wait.
+/// How long a rejection asks clients to wait.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_secs(2);
 

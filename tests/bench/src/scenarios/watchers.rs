@@ -1,4 +1,4 @@
-//! Watch fan-out: many watchers of one namespace, and how long until the last of them has heard of a change.
+//! Watch fan-out: many watchers of one namespace, and the time until the last of them has received a change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,17 +27,17 @@ const WARM_UP: u64 = 10;
 pub struct Watchers {
     /// How many watch.
     pub watchers: usize,
-    /// How many changes they were told of.
+    /// How many changes they received.
     pub events: u64,
-    /// From the call that makes a change until the last watcher has heard of it.
+    /// From the call that makes a change until the last watcher has received it.
     pub all_heard: Quantiles,
-    /// Events delivered a second, each change made when the one before had been heard by all.
+    /// Events delivered a second; each change is made when all have received the one before.
     pub delivered_per_second: f64,
     /// CPU time of all servers for one event delivered to one watcher, in microseconds.
     pub server_cpu_us: f64,
 }
 
-/// How many events all watchers together have heard, and whether one of them was cut off.
+/// How many events all watchers together have received, and whether one of them was cut off.
 struct Listeners {
     received: AtomicU64,
     changed: watch::Sender<Option<String>>,
@@ -46,7 +46,7 @@ struct Listeners {
 /// Starts a cluster and lets so many watch it.
 ///
 /// # Errors
-/// When a watcher is cut off, or does not hear of a change.
+/// If a watcher is cut off, or does not receive a change.
 pub async fn watchers(setup: &Setup, watchers: usize, length: Duration) -> Result<Watchers> {
     let cluster = Cluster::start(setup.clone()).await;
     let tenant = cluster::create_tenant(&cluster, 1).await?;

@@ -32,7 +32,7 @@ static NEXT_MEASUREMENT: AtomicUsize = AtomicUsize::new(0);
 /// What a worker does in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Takes a lock that nobody else wants, and gives it back.
+    /// Acquires and releases a lock without contention.
     Pairs,
     /// Takes a leaf of a shared tree for reading, or, one time of ten, the node above it for writing, and gives it
     /// back; a refusal is an operation too.
@@ -41,7 +41,7 @@ pub enum Kind {
     Contended,
     /// Holds a lock for longer.
     Extend,
-    /// Gives a sign of life for everything that it holds.
+    /// Sends a keep-alive for all its holds.
     KeepAlive,
     /// Looks who holds a lock.
     Look,
@@ -106,7 +106,7 @@ impl Worker {
         count: usize,
         names: &[String],
     ) -> Result<Vec<Self>> {
-        // Trees are shared through sessions as through the other doors: no more namespaces than there are trees.
+        // Trees are shared through sessions as through the other frontends: no more namespaces than there are trees.
         let names = if kind == Kind::ReadersWriters { &names[..names.len().min(TREES)] } else { names };
         let clients = system.connect(door, count, names).await?;
         let sessions = session_count(count, names.len());

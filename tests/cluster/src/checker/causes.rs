@@ -52,7 +52,7 @@ pub(super) fn check(records: &[&Record], story: &LockTimeline, found: &mut Viola
         for release in
             own.releases.iter().filter(|release| !release.is_attributed && is_confirmed_release(release.record))
         {
-            // It may have ended a hold of an acquire of unknown outcome, which nobody ever saw.
+            // It may have ended a hold of an acquire of unknown outcome, which no client observed.
             if own.remaining_unknown == 0 {
                 found.add(Rule::Answer, format!("{owner} released what it did not hold: {:?}", release.record));
             }

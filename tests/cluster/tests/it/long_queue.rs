@@ -37,7 +37,7 @@ impl Queue {
         routed.expect("the shard answers").reply.outcome.expect("nothing is refused")
     }
 
-    /// Joins the queue as a caller that nobody is attached to.
+    /// Joins the queue without a client that waits.
     async fn enqueue(&self, at: usize) -> AcquireOutcome {
         let acquire = Acquire {
             namespace: self.namespace.clone(),

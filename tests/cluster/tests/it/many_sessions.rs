@@ -19,12 +19,12 @@ const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const KEPT_ALIVE: usize = 100_000;
 const WITHOUT_KEEP_ALIVE: usize = 1_000;
 const TTL: Duration = Duration::from_secs(30);
-/// How often each session shows a sign of life.
+/// How often each session sends a keep-alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(8);
 /// Callers at once.
 const CONCURRENT_CALLERS: usize = 512;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the load goes on after the kill: past the time to live, started anew by the new leaders.
+/// How long the load continues after the kill: longer than the TTL, which new leaders restart.
 const LOAD_AFTER_KILL: Duration = Duration::from_secs(40);
 
 struct Sessions {
@@ -59,7 +59,7 @@ impl Sessions {
         assert!(matches!(outcome, Ok(Response::SessionOpened { .. })), "session {at}: {outcome:?}");
     }
 
-    /// Whether the session is there; `None` when nobody could say.
+    /// Whether the session exists; `None` without an answer.
     async fn keep_alive(&self, at: usize) -> Option<bool> {
         let (key, namespace, session_id) = self.key_of_session(at);
         let query = Query::KeepAlive { namespace, session_id, epoch: None };

@@ -133,7 +133,7 @@ async fn a_namespace_made_again_has_no_old_lock_also_when_a_node_is_killed_half_
     let killing = async {
         for round in 0..KILLS {
             wait_for_rounds(&lives, 2).await;
-            // By turns the node that tells of deletions, and one that is told.
+            // In turns the node that sends deletions, and one that receives them.
             let shard = if round % 2 == 0 { &shards[0] } else { &shards[1 + round % WORKERS] };
             let (node, _, _) = cluster.wait_leader(shard).await;
             cluster.nodes[node].kill().await;

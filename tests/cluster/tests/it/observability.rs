@@ -1,4 +1,4 @@
-//! What an operator sees of a cluster while a node is lost: its view of itself, its figures, its usage and its audit log.
+//! What an operator sees of a cluster while a node is lost: its status, its metrics, its usage and its audit log.
 
 use holdfast_testkit::{Cluster, RestClient, Setup, eventually};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ async fn get(api: &RestClient, path: &str) -> Value {
     api.fetch(&format!("GET {path}"), None).await.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What is told of a cluster, when every shard has a leader on a node that answers, and nobody is behind.
+/// Returns the status of a cluster if every shard has a leader on a node that answers, and no replica is behind.
 async fn healthy_cluster(operator: &RestClient, replicas: usize) -> Result<Value, String> {
     let cluster = get(operator, "/v1/cluster").await;
     for shard in cluster["shards"].as_array().unwrap() {

@@ -103,7 +103,7 @@ async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
     watched.run_admin_command(&["leader", "transfer", "--all"]).await;
     watched.finish_step("every leadership was transferred").await;
 
-    // A node more. It is there before it runs, and a second one of its name is not let in.
+    // An additional node. It belongs to the cluster before it runs, and a second one of its name is rejected.
     let address = watched.cluster.spare_nodes[0].address().to_string();
     watched.run_admin_command(&["node", "add", "--node-id", "nd_4", "--address", &address]).await;
     watched.cluster.spare_nodes[0].start();
@@ -155,7 +155,7 @@ async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_ch
     let unknown = cluster.run_admin_command(&["node", "remove", "--node-id", "nd_9"]).await.unwrap_err();
     assert!(unknown.contains("there is no node \"nd_9\"; there are nd_1"), "{unknown}");
 
-    // A node that starts with the file of before goes on with what it had.
+    // A node that starts with the earlier file continues with its data.
     let new = std::fs::read_to_string(cluster.config_file()).unwrap();
     std::fs::write(cluster.config_file(), &old).unwrap();
     restart(&mut cluster.nodes[0]).await;
@@ -211,7 +211,7 @@ async fn certificates_are_renewed_under_load_and_no_request_fails() {
         renew();
         assert_ne!(std::fs::read(dir.join("server.pem")).unwrap(), before);
         watched.finish_step("certificates were renewed").await;
-        // Whoever has started with the new ones and whoever took them up later connect to one another.
+        // Processes that started with the new certificates and those that reloaded them connect to one another.
         let status = watched.cluster.nodes[node].terminate().await;
         assert!(status.success(), "{status}");
         watched.cluster.nodes[node].start();

@@ -1,5 +1,5 @@
-//! Connected sessions that say several things at once while leaders are killed: each is done once, and nobody is told of
-//! a loss that there was not.
+//! Connected sessions that send several messages at once while leaders are killed: each takes effect once, and no
+//! client learns of a loss that did not happen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Client {
         Self { socket, session_id }
     }
 
-    /// Waits until all these requests are in that state. What is heard on the way may only be of requests.
+    /// Waits until all these requests are in that state. Only messages about requests may arrive meanwhile.
     async fn wait_for_state(&mut self, state: &str, mut requests: Vec<&str>) {
         while !requests.is_empty() {
             let heard = self.socket.receive().await;

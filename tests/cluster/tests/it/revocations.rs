@@ -34,7 +34,7 @@ async fn call_until_rejected(api: RestClient) -> Instant {
     }
 }
 
-/// Waits for a lock that somebody else keeps.
+/// Waits for a lock that another owner keeps.
 async fn wait_until_rejected(api: RestClient, name: String) -> Instant {
     let body = json!({"process_id": name, "ttl_ms": 60_000, "wait_ms": 600_000});
     let answer = api.fetch::<Value>("POST /v1/namespaces/ns/locks/taken/acquire", Some(body)).await;
@@ -61,7 +61,7 @@ async fn hold_session_until_rejected(mut socket: SessionSocket) -> Instant {
     Instant::now()
 }
 
-/// Opens everything at a gateway with a key, and waits until it stands.
+/// Opens an access of every kind at a gateway with a key.
 async fn open_accesses(cluster: &Cluster, gateway: usize, key: &str, name: &str) -> OpenAccesses {
     let api = cluster.rest_client(gateway, key);
     let token: Value = api.fetch("POST /v1/tokens", None).await.expect("a token");

@@ -77,7 +77,7 @@ async fn a_leader_that_was_paused_answers_nothing_stale_and_the_service_goes_on_
                 tokio::spawn(async move { sleeper.query(replica, &query).await })
             })
             .collect();
-        // The other gateway has not been told of the new leader.
+        // The other gateway does not know the new leader.
         let through_other = get_lock(&cluster.rest_client(1, &tenant.key), "orders", &name).await.unwrap();
         assert_eq!(through_other.holds[0].token, token);
         cluster.nodes[node].resume();

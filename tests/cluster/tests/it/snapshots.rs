@@ -41,7 +41,7 @@ async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal
         .await;
     }
 
-    // It comes back under load, which goes on compacting.
+    // It restarts under load, during which logs are compacted.
     cluster.nodes[2].start();
     cluster.wait_ready().await;
     for shard in &shards {

@@ -152,7 +152,7 @@ async fn callers_that_are_gone_leave_the_queue_and_give_back_what_they_were_gran
         if view.holds.is_empty() && waiting == 0 { Ok(()) } else { Err(format!("{view:?}, {waiting} wait")) }
     })
     .await;
-    // Whoever comes next is not kept waiting by ghosts.
+    // The next request does not wait for abandoned ones.
     let next = tokio::time::timeout(Duration::from_secs(5), api.acquire(NAMESPACE, "one", "next")).await;
     next.expect("in time").expect("the lock is free");
 }

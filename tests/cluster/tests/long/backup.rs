@@ -1,4 +1,4 @@
-//! Backups: what they hold, how a new cluster goes on from one, and what is refused.
+//! Backups: their content, a new cluster from one, and the rejected ones.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -26,12 +26,12 @@ fn kill_count_for(part: &str) -> usize {
     if only.is_empty() || only == part { kill_count() } else { 0 }
 }
 
-/// How a leader goes.
+/// How a leader fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FailureMode {
-    /// Its process is gone, and its address says so.
+    /// Its process is dead, and its address refuses connections.
     Killed,
-    /// It says nothing more, as when its host is gone.
+    /// It is silent, as if its host were gone.
     Unreachable,
 }
 
@@ -72,7 +72,7 @@ async fn fail_over(
     took
 }
 
-/// How often each node that runs was told by others that a process is gone, and how many seconds that took altogether.
+/// How often each running node asked a second witness about a dead process, and how many seconds that took altogether.
 async fn witness_totals(cluster: &Cluster) -> Vec<Option<(f64, f64)>> {
     let mut nodes = Vec::new();
     for node in &cluster.nodes {
@@ -84,7 +84,7 @@ async fn witness_totals(cluster: &Cluster) -> Vec<Option<(f64, f64)>> {
     nodes
 }
 
-/// The mean time that a question to the other witnesses took between two looks at the nodes, if any was asked.
+/// The mean time of a question to the second witness between two samples, if there was one.
 fn mean_witness_time(before: &[Option<(f64, f64)>], after: &[Option<(f64, f64)>]) -> Option<Duration> {
     let both = before.iter().zip(after).filter_map(|(before, after)| Some(((*before)?, (*after)?)));
     let (count, seconds) = both.fold((0.0, 0.0), |(count, seconds), (before, after)| {

@@ -75,7 +75,7 @@ async fn with_all_disks_full_writes_are_refused_reads_go_on_and_space_brings_all
     for node in &mut cluster.nodes {
         node.readiness().await.expect("the node still serves");
     }
-    // Leaders can change without room: a new one needs nothing that its followers do not have.
+    // Leaders can change without disk space: a new one needs nothing that its followers do not have.
     let leader = cluster.wait_leader(&cluster.locks_shard(&tenant, NAMESPACES[0])).await.0;
     cluster.nodes[leader].kill().await;
     for namespace in NAMESPACES {

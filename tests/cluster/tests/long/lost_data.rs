@@ -131,7 +131,7 @@ async fn assert_rejected_after_data_loss(
     let view = get_lock(&api, "orders", "two").await.unwrap();
     assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
 
-    // Nobody else is restarted for it.
+    // No other process is restarted for it.
     rebuild_node(cluster, node).await;
     let log = cluster.nodes[leader].log();
     let connections = log.lines().filter(|line| line.contains("connected to peer")).count();

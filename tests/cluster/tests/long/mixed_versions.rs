@@ -65,7 +65,7 @@ async fn a_command_of_a_later_build_is_refused_until_all_know_it_and_then_stops_
     assert_eq!(rules_by_node(&cluster).await, [2, 2, 2]);
     assert_extra_command_rejected(&cluster).await;
 
-    // While the upgrade is under way, whoever leads refuses it: the usual build can't read it, the later one may not.
+    // During the upgrade every leader rejects it: the usual build can't decode it, the later one must not apply it.
     for node in [0, 1] {
         restart_with_program(&mut cluster, node, Some(&later)).await;
     }

@@ -51,7 +51,7 @@ async fn a_wall_clock_that_jumps_ends_no_hold_and_keeps_none() {
         .await;
         println!("{offset} s of {who:?}: {} calls so far", history.len());
     }
-    // Whoever takes a lock now sees the jump, in what is for display only.
+    // A client that acquires a lock now sees the jump, in a field that is for display only.
     let api = cluster.rest_client(0, &tenant.key);
     api.acquire("orders", "new", "p").await.expect("the service is up");
     let path = "/v1/namespaces/orders/locks/new";

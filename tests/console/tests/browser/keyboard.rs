@@ -31,7 +31,7 @@ async fn the_tree_is_walked_with_the_arrow_keys() {
     page.wait_for(".split.closed").await;
     assert_eq!(page.script(FOCUSED, json!([])).await, "x");
 
-    // Locks come and go around it; whoever stood on one that is gone stands on the next.
+    // Locks appear and disappear around it; if the selected one disappears, the next one is selected.
     tenant.acquire("bob", json!([{"path": ["0"]}])).await;
     page.wait_for_texts(".tree [data-key] .cell-name .name", &["0", "a", "x", "y", "b"]).await;
     tenant.release("bob").await;

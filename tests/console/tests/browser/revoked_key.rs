@@ -1,4 +1,4 @@
-//! A key that ends while somebody is signed in with it.
+//! A key that is revoked while a user is signed in with it.
 
 use holdfast_console_tests::{Page, create_tenant};
 use serde_json::json;
@@ -24,7 +24,7 @@ async fn a_revoked_key_signs_out_and_says_why() {
     assert_eq!(page.script(STORED_ITEM_COUNT, json!([])).await, 0);
     assert!(page.was_not_reloaded().await, "nothing was loaded anew");
 
-    // Whoever has another key goes on where they were.
+    // A user with another key continues on the same page.
     page.sign_in(&tenant.key).await;
     page.wait_for_words(".tree [data-key]", &["alice"]).await;
     page.close().await;

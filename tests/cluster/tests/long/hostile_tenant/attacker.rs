@@ -70,8 +70,8 @@ impl Attacker {
     }
 
     /// A session without a connection; its id.
-    pub(crate) async fn create_session(&self, door: &GrpcClient, ttl: Duration) -> Result<String, String> {
-        let made = door.create_session(&self.namespace, ttl).await;
+    pub(crate) async fn create_session(&self, grpc: &GrpcClient, ttl: Duration) -> Result<String, String> {
+        let made = grpc.create_session(&self.namespace, ttl).await;
         made.map_err(|status| format!("a session is refused: {status}"))
     }
 
@@ -109,11 +109,11 @@ impl Attacker {
         name: &str,
         count: usize,
     ) -> Result<Vec<(usize, u64)>, String> {
-        let door = self.connect().await?;
+        let grpc = self.connect().await?;
         let one = |first: usize| {
             let paths = (first..count.min(first + MAX_CLAIMS)).map(|at| vec![format!("{name}{at}")]).collect();
-            let (door, message) = (door.clone(), self.acquire_request(owner, terms, paths));
-            async move { acquire_with_retries(&door, message).await.map(|token| (first, token)) }
+            let (grpc, message) = (grpc.clone(), self.acquire_request(owner, terms, paths));
+            async move { acquire_with_retries(&grpc, message).await.map(|token| (first, token)) }
         };
         let all = stream::iter((0..count).step_by(MAX_CLAIMS)).map(one).buffer_unordered(MAX_CONCURRENT_CALLS);
         Ok(all.filter_map(async |taken| taken).collect().await)
@@ -144,11 +144,11 @@ impl Attacker {
     }
 }
 
-/// Asks again while it is told to come later; the token, unless it is refused for good.
-async fn acquire_with_retries(door: &GrpcClient, message: v1::AcquireLocksRequest) -> Option<u64> {
+/// Repeats the call while the answer is to retry later. Returns the token, unless it is refused for good.
+async fn acquire_with_retries(grpc: &GrpcClient, message: v1::AcquireLocksRequest) -> Option<u64> {
     const MAX_ATTEMPTS: usize = 20;
     for _ in 0..MAX_ATTEMPTS {
-        match door.acquire_set(message.clone()).await {
+        match grpc.acquire_set(message.clone()).await {
             Ok(answer) => return answer.fencing_token,
             Err(status) if is_retryable(&status) => super::pacing::wait_for(Duration::from_millis(50)).await,
             Err(_) => return None,

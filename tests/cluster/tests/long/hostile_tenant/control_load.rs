@@ -13,7 +13,7 @@ use super::pacing::wait_for;
 use super::resource_usage::CpuSample;
 
 const TICK: Duration = Duration::from_millis(10);
-/// How often the rate is looked at.
+/// How often the rate is measured.
 const CONTROL_INTERVAL: Duration = Duration::from_millis(500);
 /// Pairs that are under way at most: one that is not answered is not followed by others without end.
 const MAX_IN_FLIGHT_PAIRS: usize = 64;
@@ -27,12 +27,12 @@ pub(crate) struct ControlLoad {
 
 impl ControlLoad {
     /// Makes `calls` a second, and more until the processors are so busy.
-    pub(crate) fn start(doors: Vec<GrpcClient>, namespace: String, calls: f64, busy: f64) -> Self {
+    pub(crate) fn start(frontends: Vec<GrpcClient>, namespace: String, calls: f64, busy: f64) -> Self {
         // In thousandths of a pair a second.
         let rate = Arc::new(AtomicU64::new((calls.max(2.0) * 500.0) as u64));
         let mut tasks = JoinSet::new();
         tasks.spawn(adjust_rate(Arc::clone(&rate), busy.min(MAX_TARGET_BUSY)));
-        tasks.spawn(generate_load(doors, namespace, rate));
+        tasks.spawn(generate_load(frontends, namespace, rate));
         Self { _tasks: tasks }
     }
 }
@@ -48,7 +48,7 @@ async fn adjust_rate(rate: Arc<AtomicU64>, busy: f64) {
     }
 }
 
-async fn generate_load(doors: Vec<GrpcClient>, namespace: String, rate: Arc<AtomicU64>) {
+async fn generate_load(frontends: Vec<GrpcClient>, namespace: String, rate: Arc<AtomicU64>) {
     let (mut running, mut owed, mut number) = (JoinSet::new(), 0.0, 0);
     let mut tick = tokio::time::interval(TICK);
     loop {
@@ -56,9 +56,9 @@ async fn generate_load(doors: Vec<GrpcClient>, namespace: String, rate: Arc<Atom
         owed += rate.load(Ordering::Relaxed) as f64 / 1_000.0 * TICK.as_secs_f64();
         while running.try_join_next().is_some() {}
         while owed >= 1.0 && running.len() < MAX_IN_FLIGHT_PAIRS {
-            let (door, namespace) = (doors[number % doors.len()].clone(), namespace.clone());
+            let (grpc, namespace) = (frontends[number % frontends.len()].clone(), namespace.clone());
             let owner = format!("polite-{}", number % (MAX_IN_FLIGHT_PAIRS * 2));
-            running.spawn(async move { acquire_and_release(&door, &namespace, &owner).await });
+            running.spawn(async move { acquire_and_release(&grpc, &namespace, &owner).await });
             (owed, number) = (owed - 1.0, number + 1);
         }
         owed = owed.min(MAX_IN_FLIGHT_PAIRS as f64);

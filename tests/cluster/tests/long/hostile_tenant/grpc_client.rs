@@ -88,11 +88,11 @@ impl GrpcClient {
 
     /// A connection to each gateway.
     pub(crate) async fn connect_to_all(gateways: &[SocketAddr], key: &str) -> Result<Vec<Self>, String> {
-        let (mut doors, calls) = (Vec::new(), Arc::<CallStats>::default());
+        let (mut frontends, calls) = (Vec::new(), Arc::<CallStats>::default());
         for gateway in gateways {
-            doors.push(Self::connect(*gateway, key, &calls).await?);
+            frontends.push(Self::connect(*gateway, key, &calls).await?);
         }
-        Ok(doors)
+        Ok(frontends)
     }
 
     /// A request with the key, which counts as made.

@@ -1,4 +1,4 @@
-//! Whether everything that should live lives, and leads what it led.
+//! The health of a cluster: running processes, unchanged leaders, short slices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,29 +13,32 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const TASK_FAILURES_METRIC: &str = "holdfast_task_failures_total";
 const SLICE_METRIC: &str = "holdfast_apply_slice_seconds_bucket";
 
-/// How the service stands.
+/// The health of the service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Health {
-    /// Who leads each shard, and since which term.
+    /// The leader of each shard, and its term.
     pub leaders: BTreeMap<String, String>,
     /// Tasks that have ended or panicked, in all processes.
     pub failures: u64,
-    /// Slices of apply by the upper bound of their bucket in nanoseconds: those that took no longer.
+    /// Slices of apply that took no longer than the upper bound of each bucket, in nanoseconds.
     pub slices: BTreeMap<u64, u64>,
 }
 
-/// What is wrong with the service that was right before.
+/// Faults of the service that it did not have before.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HealthChanges {
     /// Processes that ended, replicas that stopped, tasks that failed.
     pub failures: Vec<String>,
     /// Shards that got another leader.
     pub leader_changes: u64,
-    /// What no slice of apply took longer than, in ms, by the buckets of the histogram.
+    /// The upper bound of the longest slice of apply, in ms, by the buckets of the histogram.
     pub slice_ms: f64,
 }
 
-/// How it stands; fails when somebody does not answer, or a shard has no leader.
+/// Returns the health.
+///
+/// # Errors
+/// If a process does not answer, or a shard has no leader.
 pub(crate) async fn check(cluster: &mut Cluster) -> Result<Health, String> {
     for process in cluster.nodes.iter_mut().chain(&mut cluster.gateways) {
         let name = process.name().to_owned();
@@ -76,7 +79,7 @@ pub(crate) async fn wait_healthy(cluster: &mut Cluster, within: Duration) -> Res
 
 async fn cluster_status(operator: &RestClient) -> Result<Value, String> {
     let asked = operator.fetch("GET /v1/cluster", None).await;
-    asked.map_err(|error| format!("the cluster can't be looked at: {error}"))
+    asked.map_err(|error| format!("the cluster can't be inspected: {error}"))
 }
 
 impl Health {
@@ -100,7 +103,7 @@ impl Health {
     }
 }
 
-/// What has changed since.
+/// Returns the changes since then.
 pub(crate) fn changes(before: &Health, after: &Result<Health, String>) -> HealthChanges {
     let after = match after {
         Ok(after) => after,

@@ -30,7 +30,7 @@ const SHORT_SCALE: Scale = Scale {
     retained_bytes: 192 << 20,
 };
 
-/// Of both services together, when nobody says how long.
+/// The default, for both services together.
 const DEFAULT_MINUTES: u64 = 30;
 /// How much of an attack's time is for the account alone and beside the polite one.
 const BASELINE_DIVISOR: u32 = 4;
@@ -48,7 +48,7 @@ fn selected_attacks() -> Vec<&'static Attack> {
     ALL.iter().filter(|attack| only.split_whitespace().any(|name| name == attack.name)).collect()
 }
 
-/// Runs these attacks, one after the other. A service that did not stand one is replaced.
+/// Runs these attacks, one after the other. A service that did not survive one is replaced.
 async fn run_attacks(
     kind: Deployment,
     scale: Scale,
@@ -63,7 +63,7 @@ async fn run_attacks(
             Some(standing) => standing,
             None => TestBed::start(kind, scale).await.unwrap_or_else(|reason| panic!("nothing is calm: {reason}")),
         };
-        // The long form looks at what is calm now; the short form once.
+        // The long form measures the calm again each time; the short form once.
         if scale.is_full || alone.times.is_empty() {
             match standing.measure_alone().await {
                 Ok(window) => alone = window,

@@ -17,7 +17,7 @@ use super::session::{self, flat_path, write_claim};
 
 const LOCKS: usize = 8;
 const CALLS_PER_SECOND: u32 = 50;
-/// The session is gone after this without a sign of life, and shows one five times as often.
+/// The session expires after this time without a keep-alive, and sends one five times as often.
 const SESSION_TTL: Duration = Duration::from_secs(10);
 const TTL_MS: u64 = 600_000;
 const SESSION_LOCK: &str = "kept";
@@ -67,7 +67,7 @@ pub(crate) struct QuietTenant {
 /// What runs for the account.
 struct Callers {
     seen: Arc<Observed>,
-    door: GrpcClient,
+    grpc: GrpcClient,
     namespaces: Vec<String>,
     session_token: u64,
     _tasks: JoinSet<()>,
@@ -79,8 +79,8 @@ impl QuietTenant {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         let callers = runtime.spawn(async move {
-            let doors = GrpcClient::connect_to_all(&gateways, &key).await?;
-            Callers::start(&doors, namespaces).await
+            let frontends = GrpcClient::connect_to_all(&gateways, &key).await?;
+            Callers::start(&frontends, namespaces).await
         });
         match callers.await.map_err(|error| error.to_string()).and_then(|started| started) {
             Ok(callers) => Ok(Self { callers, runtime: Some(runtime) }),
@@ -112,12 +112,12 @@ impl Drop for QuietTenant {
 }
 
 impl Callers {
-    async fn start(doors: &[GrpcClient], namespaces: Vec<String>) -> Result<Self, String> {
+    async fn start(frontends: &[GrpcClient], namespaces: Vec<String>) -> Result<Self, String> {
         let seen = Arc::new(Observed::default());
         let mut tasks = JoinSet::new();
         let watched = namespaces[0].clone();
         let message = v1::WatchRequest { namespace: watched.clone(), ..v1::WatchRequest::default() };
-        let mut events = doors[0].watch(message).await.map_err(|status| status.to_string())?;
+        let mut events = frontends[0].watch(message).await.map_err(|status| status.to_string())?;
         let seeing = Arc::clone(&seen);
         tasks.spawn(async move {
             while let Ok(Some(event)) = events.message().await {
@@ -125,7 +125,7 @@ impl Callers {
             }
             seeing.lost.lock().push("the stream of events ended".to_owned());
         });
-        let mut session = session::open(&doors[0], &watched, SESSION_TTL, None).await?;
+        let mut session = session::open(&frontends[0], &watched, SESSION_TTL, None).await?;
         session
             .request_locks([session::lock_message("main", SESSION_LOCK, vec![write_claim(flat_path(SESSION_LOCK))])])
             .await?;
@@ -136,9 +136,9 @@ impl Callers {
         });
         let begin = Instant::now();
         for number in 0..LOCKS {
-            let door = doors[number % doors.len()].clone();
+            let grpc = frontends[number % frontends.len()].clone();
             let worker = Worker {
-                door,
+                grpc,
                 namespace: namespaces[number % namespaces.len()].clone(),
                 is_watched: number % namespaces.len() == 0,
                 number,
@@ -147,7 +147,7 @@ impl Callers {
             };
             tasks.spawn(worker.run(begin));
         }
-        Ok(Self { seen, door: doors[0].clone(), namespaces, session_token, _tasks: tasks })
+        Ok(Self { seen, grpc: frontends[0].clone(), namespaces, session_token, _tasks: tasks })
     }
 
     async fn end_window(&self) -> Window {
@@ -176,14 +176,14 @@ impl Callers {
             fencing_token: self.session_token,
             ..v1::CheckLockRequest::default()
         };
-        match self.door.check(message).await {
+        match self.grpc.check(message).await {
             Ok(answer) if answer.current => None,
             Ok(_) => Some("the session's hold".to_owned()),
             Err(status) => Some(format!("the session's hold can't be checked: {}", error_code(&status))),
         }
     }
 
-    /// The watcher is told of everything granted so far.
+    /// Waits until the watcher has received all grants so far.
     async fn lost_events(&self) -> Option<String> {
         let (granted, deadline) = (self.seen.granted.load(Ordering::Relaxed), Instant::now() + SETTLE_TIMEOUT);
         while self.seen.watched.load(Ordering::Relaxed) < granted {
@@ -198,7 +198,7 @@ impl Callers {
 
 /// Who uses one of the locks.
 struct Worker {
-    door: GrpcClient,
+    grpc: GrpcClient,
     namespace: String,
     is_watched: bool,
     number: usize,
@@ -241,7 +241,7 @@ impl Worker {
                 let ttl_ms = Some(TTL_MS);
                 let message =
                     v1::AcquireLockRequest { namespace, path, process_id: owner, ttl_ms, ..Default::default() };
-                let answer = self.door.acquire(message).await.map_err(refused)?;
+                let answer = self.grpc.acquire(message).await.map_err(refused)?;
                 self.token = answer.fencing_token;
                 let token = answer.fencing_token.ok_or_else(|| format!("not granted: {:?}", answer.reason))?;
                 if self.is_watched {
@@ -250,18 +250,18 @@ impl Worker {
             }
             (1, Some(fencing_token)) => {
                 let message = v1::CheckLockRequest { namespace, path, fencing_token, ..Default::default() };
-                let answer = self.door.check(message).await.map_err(refused)?;
+                let answer = self.grpc.check(message).await.map_err(refused)?;
                 if !answer.current {
                     self.seen.lost.lock().push(format!("the hold of lock-{}", self.number));
                 }
             }
             (2, Some(_)) => {
                 let message = v1::GetLockRequest { namespace, path, ..Default::default() };
-                self.door.get(message).await.map_err(refused)?;
+                self.grpc.get(message).await.map_err(refused)?;
             }
             (_, Some(_)) => {
                 let message = v1::ReleaseLockRequest { namespace, path, process_id: owner, ..Default::default() };
-                self.door.release(message).await.map_err(refused)?;
+                self.grpc.release(message).await.map_err(refused)?;
                 self.token = None;
             }
         }

@@ -13,7 +13,7 @@ use super::testbed::Deployment;
 
 /// The longest that a call of the quiet account may take, in ms.
 const MAX_CALL_MS: f64 = 100.0;
-/// On any machine, however busy, a call that takes longer in ms has met something that stands still.
+/// In ms. On any machine, however busy, a longer call means that something was blocked.
 const STALL_MS: f64 = 3_000.0;
 /// How much longer than when it is calm 99 of 100 of its calls may take.
 const MAX_BASELINE_RATIO: f64 = 2.0;

@@ -1,4 +1,4 @@
-//! A session over the gRPC stream, which says many things before it reads what they came to.
+//! A session over the gRPC stream, which sends many messages before it reads their answers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,14 +23,14 @@ const MAX_IN_FLIGHT: usize = 256;
 /// An open session.
 pub(crate) struct Session {
     pub id: String,
-    door: GrpcClient,
+    grpc: GrpcClient,
     outbound: mpsc::Sender<ClientMessage>,
     inbound: Streaming<ServerMessage>,
     seq: u64,
     unanswered: HashSet<String>,
-    /// What was granted last: which token.
+    /// The token of the last grant.
     pub token: u64,
-    /// What it was told of losses and of its end.
+    /// The messages about losses and its end.
     pub lost: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn lock_message(
 
 /// Opens a session in a namespace, or resumes one.
 pub(crate) async fn open(
-    door: &GrpcClient,
+    grpc: &GrpcClient,
     namespace: &str,
     ttl: Duration,
     resumed: Option<&str>,
@@ -73,14 +73,14 @@ pub(crate) async fn open(
         session_id: resumed.map(str::to_owned),
         ..Open::default()
     };
-    let request: Request<_> = door.signed(ReceiverStream::new(outgoing));
+    let request: Request<_> = grpc.signed(ReceiverStream::new(outgoing));
     outbound.send(ClientMessage { seq: 1, message: Some(Says::Open(message)) }).await.expect("the queue is open");
-    let connecting = SessionsServiceClient::new(door.channel.clone());
+    let connecting = SessionsServiceClient::new(grpc.channel.clone());
     let mut connecting = connecting.max_decoding_message_size(64 << 20);
     let answer = timeout(RESPONSE_TIMEOUT, connecting.connect(request)).await.map_err(|_| "no session opens")?;
     let inbound = answer.map_err(|status| format!("a session is refused: {status}"))?.into_inner();
-    let (door, unanswered, lost) = (door.clone(), HashSet::new(), Vec::new());
-    let mut session = Session { id: String::new(), door, outbound, inbound, seq: 1, unanswered, token: 0, lost };
+    let (grpc, unanswered, lost) = (grpc.clone(), HashSet::new(), Vec::new());
+    let mut session = Session { id: String::new(), grpc, outbound, inbound, seq: 1, unanswered, token: 0, lost };
     match session.receive().await? {
         Told::Opened(opened) => session.id = opened.session_id,
         other => return Err(format!("the session was not opened: {other:?}")),
@@ -89,17 +89,18 @@ pub(crate) async fn open(
 }
 
 impl Session {
-    /// Says something that has an answer, or none that is waited for.
+    /// Sends a message without waiting for an answer.
     pub(crate) async fn send(&mut self, says: Says) -> Result<(), String> {
         self.seq += 1;
-        self.door.calls.record_call();
+        self.grpc.calls.record_call();
         let message = ClientMessage { seq: self.seq, message: Some(says) };
-        let sent =
-            timeout(RESPONSE_TIMEOUT, self.outbound.send(message)).await.map_err(|_| "nothing is read any more")?;
+        let sent = timeout(RESPONSE_TIMEOUT, self.outbound.send(message))
+            .await
+            .map_err(|_| "the service reads nothing any more")?;
         sent.map_err(|_| "the connection has ended".to_owned())
     }
 
-    /// The next that it is told.
+    /// Receives the next message.
     pub(crate) async fn receive(&mut self) -> Result<Told, String> {
         let next = timeout(RESPONSE_TIMEOUT, self.inbound.message()).await.map_err(|_| "no answer comes".to_owned())?;
         let message = next.map_err(|status| format!("the connection ended: {status}"))?;
@@ -119,11 +120,11 @@ impl Session {
             Told::Refused(refused) => {
                 self.unanswered.remove(&refused.request_id);
                 if let Some(Why::Fault(fault)) = &refused.why {
-                    self.door.calls.record_error(&fault.code);
+                    self.grpc.calls.record_error(&fault.code);
                 }
             }
             Told::Error(error) => {
-                self.door.calls.record_error(&error.code);
+                self.grpc.calls.record_error(&error.code);
                 match &error.request_id {
                     Some(id) => _ = self.unanswered.remove(id),
                     None => self.unanswered.clear(),
@@ -135,7 +136,7 @@ impl Session {
         }
     }
 
-    /// Says all of it, and waits until everything is answered (one that waits for its grant is).
+    /// Sends all requests, and waits until each is answered; a waiting one is.
     pub(crate) async fn request_locks(&mut self, locks: impl IntoIterator<Item = Lock>) -> Result<(), String> {
         for lock in locks {
             while self.unanswered.len() >= MAX_IN_FLIGHT {
@@ -147,7 +148,7 @@ impl Session {
         self.wait_answered().await
     }
 
-    /// Gives up what these requests have.
+    /// Releases these requests.
     pub(crate) async fn release(&mut self, requests: impl IntoIterator<Item = String>) -> Result<(), String> {
         for request_id in requests {
             while self.unanswered.len() >= MAX_IN_FLIGHT {
@@ -166,7 +167,7 @@ impl Session {
         Ok(())
     }
 
-    /// Says many signs of life, and waits until they are answered.
+    /// Sends many keep-alives, and waits until they are answered.
     pub(crate) async fn keep_alive(&mut self, times: usize) -> Result<(), String> {
         for some in (0..times).step_by(MAX_IN_FLIGHT) {
             let mut owed = MAX_IN_FLIGHT.min(times - some);
@@ -180,15 +181,15 @@ impl Session {
         Ok(())
     }
 
-    /// Says what it holds, as a client does that has resumed its session; waits for the answer to a sign of life behind.
+    /// Reports its holds, as a client with a resumed session does, and waits for the answer to a request behind.
     pub(crate) async fn lock_info(&mut self, held: Vec<v1::client_message::Held>) -> Result<(), String> {
         self.send(Says::LockInfo(LockInfo { held, ..LockInfo::default() })).await?;
-        // Signs of life go beside what is done in order; a request does not.
+        // Keep-alives overtake ordered messages; a request does not.
         let none = lock_message("a", "behind the lock info", vec![write_claim(flat_path("behind the lock info"))]);
         self.request_locks([Lock { r#try: true, ..none }]).await
     }
 
-    /// Gives everything up that was named on this connection.
+    /// Releases everything that was requested on this connection.
     pub(crate) async fn release_all(&mut self) -> Result<(), String> {
         self.send(Says::ReleaseAll(ReleaseAll {})).await?;
         let behind = lock_message("a", "behind the release", vec![write_claim(flat_path("behind the release"))]);
@@ -202,7 +203,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reads what it is told, and shows a sign of life each time that `every` has passed, until it has lost something.
+    /// Reads messages, and sends a keep-alive at each interval, until it has lost something.
     pub(crate) async fn keep_alive_until_lost(&mut self, every: Duration) -> String {
         let mut beat = tokio::time::interval(every);
         loop {

@@ -158,10 +158,10 @@ impl TestBed {
                 api: self.cluster.rest_client(0, &self.hostile.key),
                 next_gateway: Arc::new(AtomicUsize::new(0)),
             };
-            let door = enemy.connect().await?;
-            door.create_namespace(&namespace).await.map_err(|status| format!("no namespace: {status}"))?;
+            let grpc = enemy.connect().await?;
+            grpc.create_namespace(&namespace).await.map_err(|status| format!("no namespace: {status}"))?;
             let done = (attack.run)(enemy).await;
-            door.delete_namespace(&namespace).await.map_err(|status| format!("it can't be deleted: {status}"))?;
+            grpc.delete_namespace(&namespace).await.map_err(|status| format!("it can't be deleted: {status}"))?;
             done?;
             if Instant::now() >= until {
                 return Ok(());
@@ -183,8 +183,8 @@ impl TestBed {
     }
 
     async fn measure_beside_control(&mut self, calls: f64, busy: f64) -> Result<Window, String> {
-        let doors = GrpcClient::connect_to_all(&addresses(&self.cluster), &self.control.key).await?;
-        let _polite = ControlLoad::start(doors, CONTROL_NAMESPACE.to_owned(), calls, busy);
+        let frontends = GrpcClient::connect_to_all(&addresses(&self.cluster), &self.control.key).await?;
+        let _polite = ControlLoad::start(frontends, CONTROL_NAMESPACE.to_owned(), calls, busy);
         // The rate is found first.
         wait_for(self.scale.baseline / 2).await;
         self.measure_alone().await
@@ -207,7 +207,7 @@ impl TestBed {
         }
     }
 
-    /// How it stands at the end: equal states on all nodes.
+    /// Checks at the end that all nodes have equal states.
     pub(crate) async fn finish(mut self) -> Result<Health, String> {
         let health = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await?;
         drop(self.quiet);

@@ -1,8 +1,8 @@
-//! What replicas apply: one list of entries for each shard, and where each replica is in it.
+//! The entries that replicas apply: one list for each shard, and the position of each replica in it.
 //!
-//! Invariant: the first replica to apply an entry decides what stands there; every other one must apply the same bytes
-//! there, give the same replies and come to the same state, also by way of a snapshot and after a restart. An entry
-//! that was applied anywhere can therefore never be lost or replaced without being noticed.
+//! Invariant: the first replica to apply an entry determines it; every other one must apply the same bytes there, give
+//! the same replies and reach the same state, also from a snapshot and after a restart. So no entry that was applied
+//! anywhere can be lost or replaced unnoticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) type StateDigest = [u8; 32];
 /// States are digested whenever the clock shows a multiple of so many milliseconds: on every replica the same ones.
 const DIGEST_INTERVAL_MS: u64 = 8;
 
-/// What tells states apart that differ, except where entries in between changed nothing: cheap, where a digest is dear.
+/// Distinguishes states that differ, except if the entries between them changed nothing; cheaper than a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Checkpoint {
     clock_ms: u64,
@@ -72,10 +72,10 @@ impl Entry {
 #[derive(Default)]
 struct ShardLog {
     entries: Vec<Entry>,
-    /// How many entries lead to a state that looks so.
+    /// The numbers of entries that lead to such a state.
     positions_by_checkpoint: BTreeMap<Checkpoint, BTreeSet<usize>>,
-    /// How many entries each node's replica has applied. A restored state may stand at several places at once, when
-    /// entries in between changed nothing.
+    /// How many entries each node's replica has applied. A restored state may have several positions, if the entries
+    /// between them changed nothing.
     positions: BTreeMap<usize, BTreeSet<usize>>,
     restores: Vec<RestoredSnapshot>,
 }

@@ -1,8 +1,7 @@
-//! What goes wrong, and when: drawn from the seed.
+//! Faults and their times, drawn from the seed.
 //!
-//! Four kinds of fault go on side by side, one of each kind at a time: in the network, in processes, in disks, and in
-//! wall clocks. In some runs there are traps besides, during which there is nothing else; in others
-//! work panics in the midst of it.
+//! There are four kinds of faults, and one of each kind at a time: in the network, in processes, in disks, and in wall
+//! clocks. Some runs also have scenarios, during which there are no other faults; others have injected panics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +37,7 @@ pub(crate) struct Faults {
     clocks: Clocks,
     scenarios: Scenarios,
     panics: Panics,
-    /// When each kind strikes next; never before the chaos begins.
+    /// When each kind is injected next; never before the chaos begins.
     next_due: Option<[Duration; 5]>,
     injected: usize,
 }

@@ -25,7 +25,7 @@ pub(crate) struct AcquireOp {
     pub(crate) allow_upgrade: bool,
 }
 
-/// What was asked.
+/// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Op {
     Acquire(AcquireOp),
@@ -42,7 +42,7 @@ pub(crate) enum Op {
     DeleteNamespace { id: Option<String> },
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Acquired {
@@ -62,7 +62,7 @@ pub(crate) enum Answer {
     Session {
         id: String,
     },
-    /// A session was kept alive; so many milliseconds are left.
+    /// The keep-alive of a session was accepted; so many milliseconds are left.
     KeptAlive {
         remaining_ms: u64,
     },

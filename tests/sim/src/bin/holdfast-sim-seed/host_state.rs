@@ -1,17 +1,17 @@
-//! What a connection to a host meets.
+//! The state of a host, as a connection to it finds it.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// What a connection to a host meets.
+/// The state of a host, as a connection to it finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum HostState {
     /// A process listens.
     Up,
-    /// The host runs, and nobody listens: it refuses.
+    /// The host runs without the process: it refuses connections.
     ConnectionRefused,
-    /// The host itself is off: it keeps silent.
+    /// The host is off: it does not answer.
     #[default]
     Unreachable,
 }

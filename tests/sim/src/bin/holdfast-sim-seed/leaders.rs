@@ -1,10 +1,10 @@
-//! Who leads a shard: in a term one replica, and no other one ever; under a lease one replica at a time.
+//! The leaders of a shard: one replica in a term, and one replica at a time with a lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a process told of its leases holds for less than so long: it tells every 5 ms, and is looked at as often. So what
-/// one that is gone told last is seen once at most.
+/// How long a report about leases is valid: a process reports every 5 ms, and is checked as often. So the last report
+/// of a process that is gone counts once at most.
 const REPORT_VALIDITY: Duration = Duration::from_millis(5);
 
 /// The leaders of all terms that were seen.
@@ -27,13 +27,13 @@ impl LeadersByTerm {
     }
 }
 
-/// Pairs of terms of a shard whose leases were held at one time when that was last looked at. One look may be right
-/// about one of them and late about the other; two are not.
+/// Pairs of terms of a shard whose leases overlapped at the last check. One check may see a current report of one and a
+/// late report of the other; two checks in a row may not.
 #[derive(Default)]
 pub(crate) struct LeaseOverlaps(BTreeSet<(String, u64, u64)>);
 
 impl LeaseOverlaps {
-    /// Takes what each node told of its leases, and when. Answers what must not be.
+    /// Compares the reports of all nodes about their leases. Returns the violations.
     pub(crate) fn find_overlaps(
         &mut self,
         at: Duration,

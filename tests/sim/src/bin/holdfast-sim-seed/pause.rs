@@ -1,9 +1,9 @@
-//! A process that is stopped and goes on later: SIGSTOP and SIGCONT.
+//! A process that is paused and resumed: SIGSTOP and SIGCONT.
 //!
 //! Hosts of the simulation are runtimes of one thread whose tasks run in turn. A runtime runs a certain number of tasks
-//! between two looks at its clock, which is where a step of the simulation ends. So tasks that do nothing, put in front
-//! of all others, take up every step of the pause, while its clock goes on: what falls due meanwhile, and whatever comes
-//! in, waits behind them. When they are used up everything happens at once, as in a process that is let go on.
+//! between two reads of its clock, which is where a step of the simulation ends. So tasks that do nothing, put before
+//! all others, use up every step of the pause while the clock advances: timers and messages wait behind them. After the
+//! last of these tasks everything happens at once, as in a process that is resumed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use tokio::time::{Instant, advance, sleep};
 
 /// One step of the simulation.
 const STEP: Duration = Duration::from_millis(1);
-/// Tasks that a runtime runs between two looks at its clock, unless it is built otherwise.
+/// Tasks that a runtime runs between two reads of its clock, by default.
 const TASKS_PER_STEP: u64 = 61;
 
-/// Stops everything else in this host for so many milliseconds. False when something ran all the same.
+/// Pauses all other tasks of this host for so many milliseconds. Returns false if one ran nevertheless.
 ///
 /// Must be called in a local task of the host: those are outside of the queue that is filled here.
 pub(crate) async fn this_process(millis: u64) -> bool {
@@ -28,7 +28,7 @@ pub(crate) async fn this_process(millis: u64) -> bool {
             has_run.store(true, Ordering::Relaxed);
         }
     });
-    // The probe must be waiting before it can be kept from going on.
+    // The probe must be waiting before the pause begins.
     tokio::task::yield_now().await;
     for _ in 0..millis * TASKS_PER_STEP {
         tokio::spawn(std::future::ready(()));

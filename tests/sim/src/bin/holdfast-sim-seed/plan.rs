@@ -1,4 +1,4 @@
-//! What a seed decides before the run: the shape of the cluster and how hard its life is.
+//! What a seed determines before the run: the shape of the cluster, and the faults.
 
 use std::time::Duration;
 
@@ -39,24 +39,23 @@ pub(crate) struct Plan {
     pub(crate) reads: ReadMode,
     /// Entries after which a replica makes a snapshot.
     pub(crate) snapshot_interval_entries: u64,
-    /// Entries kept behind a snapshot.
+    /// Entries that are kept behind a snapshot.
     pub(crate) retain_entries: u64,
     /// The same in bytes.
     pub(crate) log_limits: LogLimits,
-    /// What the state machines keep, show and do at once at most, when it is not what the rules say.
+    /// The bounds of the state machines, if they are not those of the rules.
     pub(crate) bounds: Option<Bounds>,
     /// How much faster than the others each node's monotonic clock runs, in millionths.
     pub(crate) drift_ppm: Vec<u32>,
     /// Whether there are traps among the faults.
     pub(crate) scenarios: bool,
-    /// Whether nearly all calls are about the same few locks, so that everybody sees soon what anybody did.
+    /// Whether nearly all calls are about the same few locks, so that clients soon observe the effects of others.
     pub(crate) has_hot_paths: bool,
-    /// A gateway whose clients look and keep their sessions alive, and change nothing: it is the last to hear of a new
-    /// leader.
+    /// A gateway whose clients read and send keep-alives, but change nothing: it is the last to learn of a new leader.
     pub(crate) read_only_gateway: Option<usize>,
-    /// Whether tasks and state machines panic in the midst of their work, which only an armed build can do.
+    /// Whether panics are injected into tasks and state machines, which only a build with mutations can do.
     pub(crate) panics: bool,
-    /// Where all of them strike, when that is planted.
+    /// The point of all panics, if a mutation is about that.
     pub(crate) panics_at: Option<&'static str>,
     /// Whether there is a hostile account beside the others.
     pub(crate) hostile: bool,
@@ -88,7 +87,7 @@ impl Plan {
     /// The plan of a seed.
     pub(crate) fn from_seed(seed: u64) -> Self {
         let mut rng = rng_of(seed, "plan");
-        // Traps need one gateway that hears of a new leader at once, and one that does not.
+        // Scenarios need one gateway that learns of a new leader at once, and one that does not.
         let scenarios = rng.random_bool(0.4);
         let gateways = if scenarios { 2 } else { rng.random_range(1..=2) };
         // Traps are made for three.
@@ -123,12 +122,12 @@ impl Plan {
     }
 }
 
-/// So small that nearly each is met in every run. What the checks tell from answers and events is left whole: those that
-/// were forgotten or left out can't be told from those that never were.
+/// So small that nearly every run reaches each of them. Bounds of answers and events, on which the checks depend, stay
+/// large: the checks can't distinguish an event that was dropped from one that never happened.
 fn tiny_bounds() -> Bounds {
     let whole = Bounds::of(Rules::HIGHEST);
     Bounds {
-        // There are six owners, who wait for one another now and then.
+        // There are six owners, which sometimes wait for one another.
         tangled_owners: 1,
         tangled_claims: 4,
         cached_creations: whole.cached_creations,

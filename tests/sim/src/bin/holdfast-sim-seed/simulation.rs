@@ -1,4 +1,4 @@
-//! One run: the stages, and what is looked at on the way.
+//! One run: its phases, and the checks during it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,43 +18,43 @@ use crate::{check, gateway_host, node_host};
 
 /// One step of the simulation.
 const TICK: Duration = Duration::from_millis(1);
-/// How often leaders are looked at, in steps.
+/// How often leaders are checked, in steps.
 const CHECK_INTERVAL_STEPS: u64 = 5;
 /// How long a new cluster may take until it serves.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a repaired cluster may take until every node is ready and every gateway serves every namespace.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long replicas may take to be equal, and holds to end, once nobody calls any more.
+/// How long replicas may take to be equal, and holds to end, after the last call.
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long watchers may take to be told of the last event.
+/// How long the last event may take to reach watchers.
 const EVENT_DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
-/// For how long nobody calls at least.
+/// The shortest time without calls.
 const MIN_QUIET: Duration = Duration::from_secs(2);
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     /// The seed.
     pub(crate) seed: u64,
-    /// What must not be, in the order in which it was noticed.
+    /// The violations, in the order in which they were found.
     pub(crate) violations: Vec<String>,
-    /// What happened, a line each.
+    /// The journal, in lines.
     pub(crate) journal: Vec<String>,
-    /// Over the journal and everything that was applied: two runs with equal digests were the same.
+    /// Of the journal and all applied entries: two runs with equal digests were the same.
     pub(crate) digest: String,
     /// Calls of clients.
     pub(crate) calls: usize,
-    /// Entries that were applied, of all shards.
+    /// Applied entries of all shards.
     pub(crate) entries: usize,
-    /// Events that watchers were told of.
+    /// Events that watchers received.
     pub(crate) events: usize,
-    /// Faults that were injected.
+    /// Injected faults.
     pub(crate) faults: usize,
-    /// Panics that were injected and struck.
+    /// Injected panics that occurred.
     pub(crate) panics: u64,
     /// Attacks of a hostile account.
     pub(crate) attacks: u64,
-    /// For how long clients worked and faults happened.
+    /// How long clients worked and faults happened.
     pub(crate) chaos: Duration,
     /// Simulated time that it took.
     pub(crate) simulated: Duration,
@@ -100,7 +100,7 @@ pub(crate) fn run(plan: Plan) -> Result<Report> {
     })
 }
 
-/// A task that panics ends alone and in silence; here it must not, unless that was planned.
+/// A task that panics ends without a trace; here that is a violation, unless the panic was injected.
 fn install_panic_hook(world: &Arc<World>) {
     let (world, before) = (Arc::clone(world), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |panic| {
@@ -149,10 +149,10 @@ struct Runner {
 }
 
 impl Runner {
-    /// Answers how long the repaired cluster took to serve again, if it came so far.
+    /// Returns how long the repaired cluster took to serve again, if it got that far.
     fn run_phases(&mut self) -> Result<Option<Duration>> {
         let world = Arc::clone(&self.world);
-        if !self.run_until("a new cluster did not come to serve", SETUP_TIMEOUT, || world.phase() == Phase::Chaos)? {
+        if !self.run_until("a new cluster did not serve", SETUP_TIMEOUT, || world.phase() == Phase::Chaos)? {
             return Ok(None);
         }
         self.faults.start(self.sim.elapsed());
@@ -164,7 +164,7 @@ impl Runner {
         world.set_phase(Phase::Healed);
         let gateways = world.plan.gateways;
         let serves = || world.served.lock().len() >= gateways && not_ready(&world).is_none();
-        if !self.run_until("a repaired cluster did not come to serve again", HEAL_TIMEOUT, serves)? {
+        if !self.run_until("a repaired cluster did not serve again", HEAL_TIMEOUT, serves)? {
             return Ok(None);
         }
         let healed_after = self.sim.elapsed() - healed_at;
@@ -178,7 +178,7 @@ impl Runner {
         Ok(Some(healed_after))
     }
 
-    /// Steps for so long. False when something must not be.
+    /// Steps for that time. Returns false after a violation.
     fn run_for(&mut self, time: Duration) -> Result<bool> {
         let until = self.sim.elapsed() + time;
         while self.sim.elapsed() < until {
@@ -189,7 +189,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// Steps until a condition holds. False when it did not in time, or when something must not be.
+    /// Steps until a condition holds. Returns false if that takes too long, or after a violation.
     fn run_until(&mut self, otherwise: &str, within: Duration, holds: impl Fn() -> bool) -> Result<bool> {
         let deadline = self.sim.elapsed() + within;
         loop {
@@ -209,7 +209,7 @@ impl Runner {
         }
     }
 
-    /// False when something must not be.
+    /// Returns false after a violation.
     fn step(&mut self) -> Result<bool> {
         self.sim.step().map_err(|error| anyhow::anyhow!("the simulation failed: {error}"))?;
         self.steps += 1;
@@ -222,7 +222,7 @@ impl Runner {
         Ok(self.world.violations().is_empty())
     }
 
-    /// One lease at a time: what one leader answers from memory another one cannot change meanwhile.
+    /// One lease at a time: no other leader can change what the holder of the lease answers from memory.
     fn check_leases(&mut self, at: Duration) {
         let told = self.world.nodes.iter().map(|slot| slot.leases.lock().clone());
         for what in self.leases.find_overlaps(at, told) {
@@ -248,7 +248,7 @@ impl Runner {
     }
 }
 
-/// Which node can't serve, and why.
+/// Returns a node that can't serve, and why.
 fn not_ready(world: &World) -> Option<String> {
     world.nodes.iter().enumerate().find_map(|(number, slot)| {
         let name = node_name(number);
@@ -260,7 +260,7 @@ fn not_ready(world: &World) -> Option<String> {
     })
 }
 
-/// Where replicas of a shard differ, or are not up to date.
+/// Returns replicas of a shard that differ, or one that is not up to date.
 fn find_divergence(world: &World) -> Option<String> {
     let mut seen: BTreeMap<String, (u64, Vec<u8>)> = BTreeMap::new();
     for (number, slot) in world.nodes.iter().enumerate() {

@@ -25,7 +25,7 @@ struct DigestState {
 }
 
 impl PacketDigest {
-    /// What came together so far, and of how many events.
+    /// The digest so far, and the number of its events.
     pub(crate) fn finish(&self) -> (String, u64) {
         let seen = self.state.lock();
         (hex::encode(seen.hasher.clone().finalize()), seen.events)

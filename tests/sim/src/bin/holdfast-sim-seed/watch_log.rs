@@ -1,18 +1,18 @@
-//! What watchers were told.
+//! The events that watchers received.
 
 use holdfast_api::{EventInfo, EventPage};
 use holdfast_core::AccountId;
 use parking_lot::Mutex;
 
-/// Everything that one watcher was told.
+/// All events of one watcher.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     pub(crate) name: String,
     pub(crate) account: AccountId,
     pub(crate) namespace: &'static str,
-    /// The first revision that it would have been told of.
+    /// The first revision that it would have received.
     pub(crate) from_revision: Option<u64>,
-    /// The first revision that it has not been told of.
+    /// The first revision that it has not received.
     pub(crate) next_revision: u64,
     pub(crate) events: Vec<EventInfo>,
 }
@@ -36,13 +36,13 @@ impl WatchLog {
         watches.len() - 1
     }
 
-    /// From where it goes on, when it has begun.
+    /// The revision at which it resumes, if it has begun.
     pub(crate) fn resume_revision(&self, watch: usize) -> Option<u64> {
         let watch = &self.0.lock()[watch];
         watch.from_revision.map(|_| watch.next_revision)
     }
 
-    /// It is told of everything from that revision on.
+    /// Records that it receives everything from that revision on.
     pub(crate) fn record_start(&self, watch: usize, revision: u64) {
         let watch = &mut self.0.lock()[watch];
         if watch.from_revision.is_none() {
@@ -50,7 +50,7 @@ impl WatchLog {
         }
     }
 
-    /// It was told.
+    /// Records an event.
     pub(crate) fn record_page(&self, watch: usize, page: EventPage) {
         let watch = &mut self.0.lock()[watch];
         watch.events.extend(page.events);

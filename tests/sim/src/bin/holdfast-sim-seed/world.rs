@@ -1,4 +1,4 @@
-//! What the hosts of a simulation share with those who watch them.
+//! What the hosts of a simulation share with the checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub(crate) enum Phase {
     Setup,
     /// Clients work, faults happen.
     Chaos,
-    /// Everything is repaired: each gateway must come to serve every namespace again.
+    /// Everything is repaired: each gateway must serve every namespace again.
     Healed,
     /// Clients have stopped.
     Quiet,
@@ -52,11 +52,11 @@ pub(crate) struct NodeSlot {
     pub(crate) exited: Mutex<Option<String>>,
     /// Asks the process to stop in good order.
     pub(crate) stop: Mutex<bool>,
-    /// Stops the process for so many milliseconds; then it goes on as if nothing had been.
+    /// Pauses the process for so many milliseconds.
     pub(crate) pause_ms: AtomicU64,
     /// How often it was started.
     pub(crate) starts: AtomicU64,
-    /// Shards that its process held the lease of when it last looked, with the term, and when that was.
+    /// Shards whose lease its process held at its last check, with the term, and the time of the check.
     pub(crate) leases: Mutex<(Duration, Vec<(String, u64)>)>,
     /// How far its wall clock is ahead of the others', in milliseconds.
     pub(crate) wall_skew_ms: Arc<AtomicI64>,
@@ -72,21 +72,21 @@ pub(crate) struct World {
     pub(crate) ledger: Arc<ApplyLog>,
     pub(crate) history: History,
     pub(crate) tenants: Mutex<Vec<Tenant>>,
-    /// Who attacks, if anybody does, and how often that was.
+    /// The attacking account, if there is one, and the number of its attacks.
     pub(crate) hostile: Mutex<Option<Tenant>>,
     pub(crate) attacks: AtomicU64,
     /// How often each gateway was started.
     pub(crate) gateway_starts: Vec<AtomicU64>,
-    /// Gateways that have come to serve everything after the repair.
+    /// Gateways that have served everything after the repair.
     pub(crate) served: Mutex<Vec<usize>>,
     pub(crate) hosts: Hosts,
     pub(crate) watched: WatchLog,
-    /// Panics that were planned and struck.
+    /// Injected panics that occurred.
     pub(crate) panics: AtomicU64,
     stage: AtomicU8,
     /// Violations, in the order in which they were noticed.
     violations: Mutex<Vec<String>>,
-    /// What happened, for people.
+    /// The journal, for people.
     journal: Mutex<Vec<String>>,
 }
 
@@ -157,13 +157,13 @@ impl World {
         self.violations.lock().clone()
     }
 
-    /// Something worth knowing when a run is looked at.
+    /// Adds a line to the journal.
     pub(crate) fn record(&self, what: impl AsRef<str>) {
         let at = now().map_or_else(|| "         -".to_owned(), |at| format!("{:10.3}", at.as_secs_f64()));
         self.journal.lock().push(format!("{at} {}", what.as_ref()));
     }
 
-    /// As [`Self::record`], by one who stands outside of all hosts.
+    /// As [`Self::record`], from outside of all hosts.
     pub(crate) fn record_at(&self, at: Duration, what: impl AsRef<str>) {
         self.journal.lock().push(format!("{:10.3} {}", at.as_secs_f64(), what.as_ref()));
     }
@@ -172,7 +172,7 @@ impl World {
         self.journal.lock().clone()
     }
 
-    /// Whether something that is named by its gateway's run is of the run that goes on now.
+    /// Whether a name belongs to the current run of its gateway.
     pub(crate) fn is_current_run(&self, name: &str) -> bool {
         self.gateway_starts
             .iter()

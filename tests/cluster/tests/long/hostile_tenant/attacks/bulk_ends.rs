@@ -16,22 +16,22 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn session(enemy: Attacker) -> AttackResult {
-    let door = enemy.connect().await?;
-    let id = enemy.create_session(&door, TTL).await?;
+    let grpc = enemy.connect().await?;
+    let id = enemy.create_session(&grpc, TTL).await?;
     enemy
         .acquire_many(&Owner::Session(id.clone()), &AcquireOptions::default(), "held-", enemy.scaled(200_000, 5_000))
         .await?;
-    enemy.timed("the end", door.delete_session(&enemy.namespace, &id)).await.map_err(|status| status.to_string())?;
+    enemy.timed("the end", grpc.delete_session(&enemy.namespace, &id)).await.map_err(|status| status.to_string())?;
     wait_nothing_held(&enemy).await
 }
 
 pub(crate) async fn sessions(enemy: Attacker) -> AttackResult {
     let (count, holds) = (enemy.scaled(500, 40), enemy.scaled(200, 20));
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     for ttl in [TTL, Duration::from_secs(3)] {
         let ids = parking_lot::Mutex::new(Vec::new());
         run_concurrently(count, 32, async |number| {
-            let Ok(id) = enemy.create_session(&door, ttl).await else { return };
+            let Ok(id) = enemy.create_session(&grpc, ttl).await else { return };
             let owner = Owner::Session(id.clone());
             // What is refused is counted; the attack is as large as it may be.
             _ = enemy.acquire_many(&owner, &AcquireOptions::default(), &format!("s{number}-"), holds).await;
@@ -41,7 +41,7 @@ pub(crate) async fn sessions(enemy: Attacker) -> AttackResult {
         let ids = ids.into_inner();
         if ttl == TTL {
             run_concurrently(ids.len(), ids.len().max(1), async |at| {
-                _ = door.delete_session(&enemy.namespace, &ids[at]).await;
+                _ = grpc.delete_session(&enemy.namespace, &ids[at]).await;
             })
             .await;
         }
@@ -73,23 +73,23 @@ pub(crate) async fn release_all(enemy: Attacker) -> AttackResult {
         all: true,
         ..Default::default()
     };
-    let door = enemy.connect().await?;
-    enemy.timed("the release", door.release_set(message)).await.map_err(|status| status.to_string())?;
+    let grpc = enemy.connect().await?;
+    enemy.timed("the release", grpc.release_set(message)).await.map_err(|status| status.to_string())?;
     wait_nothing_held(&enemy).await
 }
 
 pub(crate) async fn delete(enemy: Attacker) -> AttackResult {
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     let terms = AcquireOptions { mode: v1::Mode::Read, metadata: kibibyte_of_metadata(), ..AcquireOptions::default() };
     for _ in 0..enemy.scaled(10, 2) {
         run_concurrently(enemy.scaled(1_000, 200), 16, async |number| {
             let owner = Owner::Process(format!("reader-{number}"));
-            _ = door.acquire_set(enemy.acquire_request(&owner, &terms, vec![flat_path("read")])).await;
+            _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, vec![flat_path("read")])).await;
         })
         .await;
         let message =
             v1::DeleteLockRequest { namespace: enemy.namespace.clone(), path: flat_path("read"), ..Default::default() };
-        enemy.timed("the deletion", door.delete(message)).await.map_err(|status| status.to_string())?;
+        enemy.timed("the deletion", grpc.delete(message)).await.map_err(|status| status.to_string())?;
     }
     Ok(())
 }
@@ -101,34 +101,34 @@ pub(crate) async fn reset(enemy: Attacker) -> AttackResult {
         _ = enemy.acquire_many(&owner, &AcquireOptions::default(), &format!("o{number}-"), each).await;
     })
     .await;
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     let message = |living: usize| v1::ResetNamespaceRequest {
         namespace: enemy.namespace.clone(),
         live_owners: Some(v1::Owners { ids: (0..living).map(|number| format!("owner-{number}")).collect() }),
         before_revision: None,
     };
-    // The first finds half of them alive, the others all that live, and the last nobody.
+    // The first reset names half of the owners as live, the next ones all that remain, and the last one none.
     for living in [owners / 2, owners / 2, owners / 2, 0] {
-        enemy.timed("the reset", door.reset(message(living))).await.map_err(|status| status.to_string())?;
+        enemy.timed("the reset", grpc.reset(message(living))).await.map_err(|status| status.to_string())?;
     }
     wait_nothing_held(&enemy).await
 }
 
 pub(crate) async fn purge(enemy: Attacker) -> AttackResult {
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     let inner = Attacker { namespace: enemy.extra_namespaces[0].clone(), ..enemy.clone() };
     for _ in 0..enemy.scaled(3, 1) {
-        door.create_namespace(&inner.namespace).await.map_err(|status| status.to_string())?;
+        grpc.create_namespace(&inner.namespace).await.map_err(|status| status.to_string())?;
         let owner = Owner::Process("owner".to_owned());
         inner.acquire_many(&owner, &AcquireOptions::default(), "held-", enemy.scaled(20_000, 2_000)).await?;
-        let deleted = enemy.timed("the deletion", door.delete_namespace(&inner.namespace)).await;
+        let deleted = enemy.timed("the deletion", grpc.delete_namespace(&inner.namespace)).await;
         deleted.map_err(|status| status.to_string())?;
     }
     run_concurrently(enemy.extra_namespaces.len() * enemy.scaled(20, 2), 8, async |number| {
         let name = &enemy.extra_namespaces[number % enemy.extra_namespaces.len()];
         // Several make and delete the same at once, so that some of it is refused.
-        _ = door.create_namespace(name).await;
-        _ = door.delete_namespace(name).await;
+        _ = grpc.create_namespace(name).await;
+        _ = grpc.delete_namespace(name).await;
     })
     .await;
     Ok(())
@@ -136,11 +136,11 @@ pub(crate) async fn purge(enemy: Attacker) -> AttackResult {
 
 /// Waits until everything has ended.
 async fn wait_nothing_held(enemy: &Attacker) -> AttackResult {
-    let (door, begun) = (enemy.connect().await?, Instant::now());
+    let (grpc, begun) = (enemy.connect().await?, Instant::now());
     let message = v1::ListLocksRequest { namespace: enemy.namespace.clone(), page_size: 1, ..Default::default() };
     let mut last = String::new();
     while begun.elapsed() < END_TIMEOUT {
-        match door.list(message.clone()).await {
+        match grpc.list(message.clone()).await {
             Ok(page) if page.locks.is_empty() => return Ok(()),
             Ok(_) => "something is still held".clone_into(&mut last),
             Err(status) => last = status.to_string(),

@@ -44,8 +44,8 @@ pub(crate) async fn keep_alives(enemy: Attacker) -> AttackResult {
         |at: usize| lock_message(format!("t{at}"), format!("r{at}"), vec![write_claim(flat_path(format!("l{at}")))]);
     session.request_locks((0..enemy.scaled(10_000, 1_000)).map(owner)).await?;
     session.keep_alive(enemy.scaled(10_000, 500)).await?;
-    let (door, id) = (enemy.connect().await?, session.id.clone());
-    run_concurrently(enemy.scaled(10_000, 500), 64, async |_| _ = door.keep_alive(&enemy.namespace, &id).await).await;
+    let (grpc, id) = (enemy.connect().await?, session.id.clone());
+    run_concurrently(enemy.scaled(10_000, 500), 64, async |_| _ = grpc.keep_alive(&enemy.namespace, &id).await).await;
     session.close().await
 }
 
@@ -75,15 +75,15 @@ pub(crate) async fn reconnects(enemy: Attacker) -> AttackResult {
 }
 
 pub(crate) async fn full_rate(enemy: Attacker) -> AttackResult {
-    let mut doors = Vec::new();
+    let mut frontends = Vec::new();
     for _ in 0..8 {
-        doors.push(enemy.connect().await?);
+        frontends.push(enemy.connect().await?);
     }
     let until = Instant::now() + Duration::from_millis(enemy.scaled(10_000, 1_000) as u64);
     run_concurrently(64, 64, async |number| {
-        let (door, owner) = (&doors[number % doors.len()], format!("caller-{number}"));
+        let (grpc, owner) = (&frontends[number % frontends.len()], format!("caller-{number}"));
         while Instant::now() < until {
-            acquire_and_release(door, &enemy.namespace, &owner).await;
+            acquire_and_release(grpc, &enemy.namespace, &owner).await;
         }
     })
     .await;
@@ -91,7 +91,7 @@ pub(crate) async fn full_rate(enemy: Attacker) -> AttackResult {
 }
 
 /// Takes a lock of its own and gives it up.
-pub(crate) async fn acquire_and_release(door: &GrpcClient, namespace: &str, owner: &str) {
+pub(crate) async fn acquire_and_release(grpc: &GrpcClient, namespace: &str, owner: &str) {
     let message = v1::AcquireLockRequest {
         namespace: namespace.to_owned(),
         path: flat_path(owner),
@@ -99,14 +99,14 @@ pub(crate) async fn acquire_and_release(door: &GrpcClient, namespace: &str, owne
         ttl_ms: Some(60_000),
         ..Default::default()
     };
-    _ = door.acquire(message).await;
+    _ = grpc.acquire(message).await;
     let message = v1::ReleaseLockRequest {
         namespace: namespace.to_owned(),
         path: flat_path(owner),
         process_id: Some(owner.to_owned()),
         ..Default::default()
     };
-    _ = door.release(message).await;
+    _ = grpc.release(message).await;
 }
 
 pub(crate) async fn strangers(enemy: Attacker) -> AttackResult {
@@ -117,12 +117,12 @@ pub(crate) async fn strangers(enemy: Attacker) -> AttackResult {
     }
     let calls = Arc::clone(&enemy.calls);
     run_concurrently(enemy.scaled(3_000, 200), 32, async |number| {
-        // As long as a true one, with an id that nobody has.
+        // As long as a valid one, with an unknown id.
         let (own, _) = enemy.key.rsplit_once('_').expect("a key has parts");
         let forged = format!("{}{:06x}_{}", &own[..own.len() - 6], number, "A".repeat(enemy.key.len() - own.len() - 1));
         let gateway = enemy.gateways[number % enemy.gateways.len()];
-        let Ok(door) = GrpcClient::connect(gateway, &forged, &calls).await else { return };
-        _ = door.keep_alive(&enemy.namespace, "se_none").await;
+        let Ok(grpc) = GrpcClient::connect(gateway, &forged, &calls).await else { return };
+        _ = grpc.keep_alive(&enemy.namespace, "se_none").await;
     })
     .await;
     Ok(())

@@ -12,7 +12,7 @@ use crate::hostile_tenant::session::{flat_path, lock_message, write_claim};
 const MAX_METADATA_BYTES: usize = 1_024;
 /// Pairs of metadata that are refused, and those that are not.
 const METADATA_PAIRS: [usize; 2] = [525, 64];
-/// A path whose segments nobody else has, of a request that is just not too large.
+/// A path of unique segments, in a request that is just not too large.
 const PATH_DEPTH: usize = 16;
 const SEGMENT_BYTES: usize = 56;
 
@@ -39,13 +39,13 @@ pub(crate) fn kibibyte_of_metadata() -> HashMap<String, String> {
 }
 
 pub(crate) async fn metadata(enemy: Attacker) -> AttackResult {
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     let names = |request: usize| (0..MAX_CLAIMS).map(|at| flat_path(format!("m{request}-{at}"))).collect::<Vec<_>>();
     for count in METADATA_PAIRS {
         let terms = AcquireOptions { metadata: metadata_of_pairs(count), ..AcquireOptions::default() };
         run_concurrently(enemy.scaled(700, 40), 16, async |request| {
             let owner = Owner::Process(format!("owner-{request}"));
-            _ = door.acquire_set(enemy.acquire_request(&owner, &terms, names(request))).await;
+            _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, names(request))).await;
         })
         .await;
     }
@@ -61,7 +61,7 @@ pub(crate) async fn named(enemy: Attacker) -> AttackResult {
 }
 
 pub(crate) async fn deep(enemy: Attacker) -> AttackResult {
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     let path = |request: usize, at: usize| -> Vec<String> {
         (0..PATH_DEPTH)
             .map(|segment| format!("{request:06}-{at:02}-{segment:02}-{}", "x".repeat(SEGMENT_BYTES - 13)))
@@ -71,7 +71,7 @@ pub(crate) async fn deep(enemy: Attacker) -> AttackResult {
     run_concurrently(enemy.scaled(1_000, 50), 32, async |request| {
         let paths = (0..MAX_CLAIMS).map(|at| path(request, at)).collect();
         let owner = Owner::Process(format!("owner-{request}"));
-        _ = door.acquire_set(enemy.acquire_request(&owner, &terms, paths)).await;
+        _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, paths)).await;
     })
     .await;
     Ok(())
@@ -81,15 +81,15 @@ pub(crate) async fn replies(enemy: Attacker) -> AttackResult {
     const READERS: usize = 16;
     let names = || (0..MAX_CLAIMS).map(|at| flat_path(format!("read-{at}"))).collect::<Vec<_>>();
     let terms = AcquireOptions { mode: v1::Mode::Read, metadata: kibibyte_of_metadata(), ..AcquireOptions::default() };
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     run_concurrently(READERS, READERS, async |number| {
         let owner = Owner::Process(format!("reader-{number}"));
-        _ = door.acquire_set(enemy.acquire_request(&owner, &terms, names())).await;
+        _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, names())).await;
     })
     .await;
     run_concurrently(128 * enemy.scaled(8, 1), 128, async |number| {
         let owner = Owner::Process(format!("another-{}", number % 128));
-        _ = door.acquire_set(enemy.acquire_request(&owner, &terms, names())).await;
+        _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, names())).await;
     })
     .await;
     Ok(())

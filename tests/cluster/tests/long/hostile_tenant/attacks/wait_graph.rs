@@ -78,7 +78,7 @@ pub(crate) async fn behind(enemy: Attacker) -> AttackResult {
         let holder = format!("g{number}");
         messages.push(lock_message(&holder, &holder, claim(&[&format!("f-{number}")])));
     }
-    // A repeat says where it stands.
+    // A repetition returns its position.
     messages.push(lock_message("t", "t waits", claim(&["l"])));
     let mut session = enemy.open_session().await?;
     session.request_locks(messages).await
@@ -160,7 +160,7 @@ pub(crate) async fn hang_ups(enemy: Attacker) -> AttackResult {
     holding.request_locks([lock_message("h", "h", vec![write_claim(flat_path("wanted"))])]).await?;
     let mut callers = JoinSet::new();
     for first in (0..enemy.scaled(10_000, 500)).step_by(CALLERS_PER_CONNECTION) {
-        let door = enemy.connect().await?;
+        let grpc = enemy.connect().await?;
         for number in first..first + CALLERS_PER_CONNECTION {
             let message = v1::AcquireLockRequest {
                 namespace: enemy.namespace.clone(),
@@ -170,15 +170,15 @@ pub(crate) async fn hang_ups(enemy: Attacker) -> AttackResult {
                 wait_ms: WAIT_MS,
                 ..Default::default()
             };
-            let door = door.clone();
-            callers.spawn(async move { _ = door.acquire(message).await });
+            let grpc = grpc.clone();
+            callers.spawn(async move { _ = grpc.acquire(message).await });
         }
     }
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     let wanted =
         || v1::GetLockRequest { namespace: enemy.namespace.clone(), path: flat_path("wanted"), ..Default::default() };
-    let waiting = async || door.get(wanted()).await.ok().and_then(|answer| answer.lock).map_or(0, |lock| lock.waiting);
-    // Whoever is refused does not wait.
+    let waiting = async || grpc.get(wanted()).await.ok().and_then(|answer| answer.lock).map_or(0, |lock| lock.waiting);
+    // A refused request does not wait.
     let all = callers.len() as u64;
     for _ in 0..200 {
         let refused: u64 = enemy.calls.errors().values().sum();
@@ -191,7 +191,7 @@ pub(crate) async fn hang_ups(enemy: Attacker) -> AttackResult {
     while callers.join_next().await.is_some() {}
     for _ in 0..400 {
         if waiting().await == 0 {
-            // Somebody else gets a place as before.
+            // Another request joins the queue as before.
             run_concurrently(4, 4, async |number| {
                 let mut session = enemy.open_session().await.expect("a session opens");
                 _ = session

@@ -13,10 +13,10 @@ const EVENT_PAIRS: [usize; 2] = [4_000, 200];
 
 /// Makes events, from several callers.
 async fn produce_events(enemy: &Attacker) -> AttackResult {
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     let count = enemy.scaled(EVENT_PAIRS[0], EVENT_PAIRS[1]);
     run_concurrently(count, 16, async |number| {
-        acquire_and_release(&door, &enemy.namespace, &format!("caller-{}", number % 64)).await
+        acquire_and_release(&grpc, &enemy.namespace, &format!("caller-{}", number % 64)).await
     })
     .await;
     Ok(())
@@ -28,15 +28,15 @@ async fn open_watches(
     prefix: Vec<String>,
 ) -> Result<Vec<tonic::Streaming<v1::Event>>, String> {
     let mut streams = Vec::new();
-    let mut door = enemy.connect().await?;
+    let mut grpc = enemy.connect().await?;
     for number in 0..count {
         // So many of them share a connection.
         if number % 50 == 49 {
-            door = enemy.connect().await?;
+            grpc = enemy.connect().await?;
         }
         let message =
             v1::WatchRequest { namespace: enemy.namespace.clone(), prefix: prefix.clone(), from_revision: Some(1) };
-        streams.push(door.watch(message).await.map_err(|status| format!("a watcher is refused: {status}"))?);
+        streams.push(grpc.watch(message).await.map_err(|status| format!("a watcher is refused: {status}"))?);
     }
     Ok(streams)
 }
@@ -59,11 +59,11 @@ pub(crate) async fn lists(enemy: Attacker) -> AttackResult {
     let mut holding = enemy.open_session().await?;
     holding.request_locks([lock_message("h", "h", vec![write_claim(flat_path("wanted"))])]).await?;
     let crowd = enemy.spawn_waiters(enemy.scaled(5_000, 500), |_| vec![write_claim(flat_path("wanted"))]).await?;
-    let door = enemy.connect().await?;
+    let grpc = enemy.connect().await?;
     let terms = AcquireOptions { mode: v1::Mode::Read, metadata: kibibyte_of_metadata(), ..AcquireOptions::default() };
     run_concurrently(enemy.scaled(1_000, 200), 16, async |number| {
         let owner = Owner::Process(format!("reader-{number}"));
-        _ = door.acquire_set(enemy.acquire_request(&owner, &terms, vec![flat_path("read")])).await;
+        _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, vec![flat_path("read")])).await;
     })
     .await;
     let path = format!("/v1/namespaces/{}/waits", enemy.namespace);
@@ -77,7 +77,7 @@ pub(crate) async fn lists(enemy: Attacker) -> AttackResult {
                 path: flat_path("read"),
                 ..Default::default()
             };
-            _ = door.get(message).await;
+            _ = grpc.get(message).await;
         }
     })
     .await;

@@ -1,8 +1,8 @@
-//! Every call of every client against what the shards went through.
+//! Every call of every client, against the history of the shards.
 //!
-//! Shards are logs, so the order of everything is known. What remains to be shown of each call is that there is a
-//! place in that order where its answer is right, which comes after everything that had been answered before the call
-//! was made, and before what was applied when it was answered. A call of unknown outcome may have been done or not.
+//! Shards are logs, so the order of all commands is known. For each call there must be a position in that order where
+//! its answer is right, after everything that had been answered before the call was made, and not after what was
+//! applied when it was answered. A call of unknown outcome may have taken effect or not.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ impl CheckContext<'_> {
                 self.check_not_applied(call, self.applied_entries(call, returned))?;
                 match session_id_of(&call.op) {
                     Some(session) => self.check_session(call, returned, session, false),
-                    None => Err("names no session, and is told that there is none".to_owned()),
+                    None => Err("names no session, and the answer says that there is none".to_owned()),
                 }
             }
             Answer::Refused(Code::QuotaExceeded) if self.world.plan.bounds.is_some() => {
@@ -119,12 +119,12 @@ impl CheckContext<'_> {
             *at >= from && matches!(came, CommandOutcome::Acquired { outcome: Ok(_), .. })
         };
         if let Some((at, _)) = acquired.clone().find(granted) {
-            return Err(format!("was told that it has nothing, but entry {at} grants it"));
+            return Err(format!("the answer says that it has nothing, but entry {at} grants it"));
         }
         let created = self.names.values().filter_map(|shard| shard.creates.get(&format!("call {}", call.id))).flatten();
         match created.clone().next() {
             Some((at, Expected::Namespace { .. })) => {
-                Err(format!("was told that nothing was done, but entry {at} has it"))
+                Err(format!("the answer says that nothing was done, but entry {at} has it"))
             }
             _ => Ok(LinearizationPoint::Unordered),
         }
@@ -141,7 +141,7 @@ impl CheckContext<'_> {
             (Op::Acquire(_), Answer::Acquired { outcome, locks }) => {
                 let meant = CommandOutcome::Acquired { outcome: *outcome, locks: locks.clone() };
                 if outcome.is_err() {
-                    // Nobody is granted anything after the wait has ended.
+                    // No request is granted after its wait has ended.
                     self.check_not_applied(call, *window.end())?;
                 }
                 find_write(replayed.acquires.get(&call.id), &window, &meant)
@@ -171,7 +171,7 @@ impl CheckContext<'_> {
         }
     }
 
-    /// A place at which a lock looked like that.
+    /// An entry after which the lock was in that state.
     fn find_view(
         &self,
         call: &Call,
@@ -260,18 +260,18 @@ impl CheckContext<'_> {
         lives.collect::<std::collections::BTreeSet<_>>().len() > 1
     }
 
-    /// A call about a lock may be told that there is no such namespace only while its namespaces shard has none: before
-    /// its locks shard opens it, it is unavailable.
+    /// A call about a lock may find no namespace only while its namespaces shard has none: until the locks shard opens
+    /// the namespace, it is unavailable.
     fn check_namespace_not_found(&self, call: &Call, returned: &CallReturn) -> Result<LinearizationPoint, String> {
         if STABLE_NAMESPACES.contains(&call.namespace.as_str()) {
-            return Err("a namespace that nobody deletes was not found".to_owned());
+            return Err("a namespace that is never deleted was not found".to_owned());
         }
         let (shard, names) = self.names_shard(call);
         let absent = |place: usize| names.states[place].get(call.account, &call.namespace).is_none();
         if self.window(&shard, call, returned).any(absent) {
             return Ok(LinearizationPoint::Unordered);
         }
-        Err("was told that the namespace does not exist while it existed all the time".to_owned())
+        Err("the answer says that the namespace does not exist, though it existed all the time".to_owned())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What must not end before its time, as its owner measures it: also across changes of leaders.
+//! Holds and sessions that must not end before their time, as the owner measures it, also across changes of leaders.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn no_hold_ends_early(shard: &str, replayed: &LocksReplay, calls: &[Call], findi
     }
 }
 
-/// A session lasts for its time to live from when the last sign of life was sent that was acknowledged.
+/// A session lasts for its TTL after the last acknowledged keep-alive was sent.
 fn no_session_ends_early(shard: &str, replayed: &LocksReplay, calls: &[Call], findings: &mut Vec<String>) {
     for call in calls {
         let (session, ttl_ms) = match (&call.op, call.returned.as_ref().map(|returned| &returned.answer)) {
@@ -46,7 +46,7 @@ fn no_session_ends_early(shard: &str, replayed: &LocksReplay, calls: &[Call], fi
         let lasted = ended.at.saturating_sub(call.invoked.at);
         if ended.reason == SessionEnd::Expired && lasted + STEP_TOLERANCE < promised.mul_f64(CLOCK_TOLERANCE) {
             findings.push(format!(
-                "{shard}: [acknowledged keep-alive] session {session} expired {lasted:?} after the sign of life of \
+                "{shard}: [acknowledged keep-alive] session {session} expired {lasted:?} after the keep-alive of \
                  call {} was sent, which was acknowledged, not {promised:?}",
                 call.id
             ));

@@ -1,4 +1,4 @@
-//! What watchers were told against what happened: everything, once, in order.
+//! The events of watchers, against the history: every event, once, in order.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(crate) fn check(world: &World, locks: &BTreeMap<String, LocksReplay>, findin
     }
 }
 
-/// What a watcher was told beside what happened. One whose gateway still runs was told everything up to now.
+/// Compares the events of a watcher with the history. If its gateway still runs, it has received all of them.
 fn compare_events(watch: &Watch, events: &[Event], is_current: bool) -> Vec<String> {
     let (mut findings, name) = (Vec::new(), format!("{} of {}", watch.name, watch.namespace));
     let from = watch.from_revision.unwrap_or_default();
@@ -31,12 +31,12 @@ fn compare_events(watch: &Watch, events: &[Event], is_current: bool) -> Vec<Stri
     let longest = meant.len().max(watch.events.len());
     if let Some(differs) = (0..longest).find(|at| meant.get(*at) != watch.events.get(*at)) {
         let (told, meant) = (watch.events.get(differs), meant.get(differs));
-        findings.push(format!("[events] {name} was told {told:?} where it should have been told {meant:?}"));
+        findings.push(format!("[events] {name} received {told:?}, but should have received {meant:?}"));
     }
     let newest = events.last().map_or(0, |event| event.revision);
     if is_current && watch.next_revision <= newest {
         let until = watch.next_revision;
-        findings.push(format!("[events] {name} was told nothing from revision {until} on, though there is {newest}"));
+        findings.push(format!("[events] {name} received nothing from revision {until} on, though {newest} exists"));
     }
     findings
 }
@@ -59,7 +59,7 @@ mod tests {
         }
     }
 
-    /// Of a watcher that was told of these revisions, where there were 1 to 3.
+    /// Of a watcher that received these revisions of 1 to 3.
     fn count_findings(told: &[u64], next_revision: u64, is_current: bool) -> usize {
         let (account, events) = (AccountId(1), told.iter().map(|revision| event(*revision).into()).collect());
         let watch =

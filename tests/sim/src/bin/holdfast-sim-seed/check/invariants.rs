@@ -1,4 +1,4 @@
-//! What must hold after every entry, told from what the shard shows and by rules of its own: the core is not asked.
+//! Invariants after every entry, checked on the views of the shard by rules of its own, without the core.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ pub(crate) fn direct_grant(command: &LocksCommand, reply: &Reply) -> Option<Gran
     })
 }
 
-/// After the clock has moved, nobody is left whose wait was over by then.
+/// After the clock has advanced, no request remains whose wait is over.
 pub(crate) fn no_overdue_wait(look: &ShardView, clock_ms: u64, find: &mut dyn FnMut(String)) {
     for wait in look.namespaces.values().flat_map(|scene| &scene.waits) {
         if wait.ends_at_ms.is_some_and(|ends| ends <= clock_ms) {
@@ -150,8 +150,8 @@ fn no_early_expiry(
     }
 }
 
-/// Nobody is served before one who came earlier, wants what excludes it, and still waits; except where somebody would
-/// otherwise wait for one who waits for them.
+/// No request is granted before an earlier one that conflicts with it and still waits, unless an owner would otherwise
+/// wait for an owner that waits for it.
 fn fifo_order(step: &Step<'_>, grant: &Grant, find: &mut dyn FnMut(String)) {
     let life = &grant.namespace;
     let waited_before = |wait: &&WaitView| step.before.waits(life).iter().any(|known| known.wait == wait.wait);
@@ -166,7 +166,7 @@ fn fifo_order(step: &Step<'_>, grant: &Grant, find: &mut dyn FnMut(String)) {
         if is_passed_over && !waits_for(step, grant, earlier) {
             find(format!(
                 "[first come first served] {:?} was granted {:?} with token {} before {earlier:?}; all that came of the \
-                 same command: {:?}; who waited before it: {:?}",
+                 same command: {:?}; waiting before it: {:?}",
                 grant.owner,
                 grant.claims,
                 grant.token,
@@ -184,7 +184,7 @@ fn earlier_holds<'a>(step: &'a Step<'_>, grant: &'a Grant) -> impl Iterator<Item
     both.filter(|hold| hold.view.owner != grant.owner || hold.view.fencing_token != grant.token)
 }
 
-/// Claims that the owner has already, and those that only change the mode of what it has.
+/// Claims that the owner holds already, and those that only change the mode of a hold.
 fn is_exempt(step: &Step<'_>, grant: &Grant, claim: &Claim) -> bool {
     let mut own = step.before.holds(&grant.namespace).chain(step.after.holds(&grant.namespace)).filter(|hold| {
         let is_new = hold.view.fencing_token == grant.token

@@ -88,7 +88,7 @@ impl CheckContext<'_> {
         let place = ended.filter(|ended| ended.reason != SessionEnd::NamespaceDeleted).map(|ended| ended.entry + 1);
         match place.filter(|place| place <= self.window(&shard, call, returned).end()) {
             Some(place) => Ok(LinearizationPoint::At(vec![(shard, place)])),
-            None => Err(format!("was told that the session is closed, which {shard} does not know")),
+            None => Err(format!("the answer says that the session is closed, but {shard} does not know that")),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Replays what a locks shard applied through the core, which is the sequential model, and writes down what every
-//! command came to and how everything looked after every entry.
+//! Replays the entries of a locks shard through the core, which is the sequential model, and records the results of
+//! commands and the states after entries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::history::{CALL_KEY, ObservedLock};
 /// Most events that one entry can make here.
 const MAX_EVENTS_PER_ENTRY: u32 = 1_000;
 
-/// Steps after which it is looked at everything, whatever a step can have changed.
+/// Steps after which everything is compared, whatever a step can have changed.
 const FULL_CHECK_INTERVAL_STEPS: usize = 64;
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CommandOutcome {
     Acquired { outcome: Result<u64, Reason>, locks: Vec<ObservedLock> },
@@ -73,15 +73,15 @@ pub(crate) struct ExpiredHold {
 /// What there was, if anything, from which place on.
 type Timeline<T> = Vec<(usize, Option<T>)>;
 
-/// Everything that a locks shard went through. What is "at" a place is so after that many entries.
+/// The history of a locks shard. A state "at" a number is that after so many entries.
 #[derive(Default)]
 pub(crate) struct LocksReplay {
     pub(crate) revisions: Vec<u64>,
-    /// How each lock looked from a place on; nothing when nobody held it.
+    /// The state of each lock from a number on; none if it was free.
     views: BTreeMap<(NamespaceRef, Path), Timeline<ObservedLock>>,
     /// Which incarnation of a name was open from a place on.
     incarnations: BTreeMap<(AccountId, String), Timeline<Incarnation>>,
-    /// What the acquires of a call came to, and in which entry.
+    /// The results of the acquires of a call, and their entries.
     pub(crate) acquires: BTreeMap<usize, Vec<(usize, CommandOutcome)>>,
     pub(crate) writes: BTreeMap<(AccountId, String, Write), Vec<(usize, CommandOutcome)>>,
     /// Places at which an incarnation was open, and no longer open, for the first time.
@@ -105,7 +105,7 @@ struct ResolvedWait {
     paths: Vec<Path>,
 }
 
-/// The model on its way through the log: the core, its twins, and how everything looks.
+/// The model during the replay: the core, restored copies of it, and the current state.
 struct Replayer {
     core: ShardState,
     twins: Vec<Twin>,
@@ -194,7 +194,7 @@ impl Replayer {
                 invariants::direct_grant(command, &reply),
                 find,
             );
-            // By the first rules whoever gives up the newest call ends the hold of all.
+            // By the first rules a cancel of the newest call ends the hold of all.
             if let LocksCommand::Cancel(cancel) | LocksCommand::CancelAttempts(CancelAttempts { cancel, .. }) = command
                 && context.rules >= Rules::TWO
             {
@@ -205,8 +205,8 @@ impl Replayer {
         self.replayed.record_resolved_waits(at);
     }
 
-    /// Looks after every command, and after the clock has moved: what one command of an entry gives and the next one
-    /// takes away is not seen after both. Answers how it looked before.
+    /// Compares after every command, and after the clock has advanced: a grant of one command of an entry that the next
+    /// one ends is not visible after both. Returns the view before.
     fn step(
         &mut self,
         (at, entry): (usize, &Entry),
@@ -215,7 +215,7 @@ impl Replayer {
         find: &mut dyn FnMut(String),
     ) -> ShardView {
         self.steps += 1;
-        // Now and then it is looked whether anything else has changed.
+        // Sometimes everything else is compared too.
         let touched =
             if self.steps.is_multiple_of(FULL_CHECK_INTERVAL_STEPS) { AffectedNamespaces::Any } else { touched };
         let (core, replayed) = (&mut self.core, &mut self.replayed);
@@ -238,14 +238,14 @@ impl Replayer {
 }
 
 impl LocksReplay {
-    /// A lock as it must have looked at a place.
+    /// Returns the state that a lock must have had at a number.
     pub(crate) fn view(&self, place: usize, life: &NamespaceRef, path: &Path) -> ObservedLock {
         let changes = self.views.get(&(life.clone(), path.clone())).map(Vec::as_slice).unwrap_or_default();
         let last = changes[..changes.partition_point(|(from, _)| *from <= place)].last();
         last.and_then(|(_, view)| view.clone()).unwrap_or_else(|| self.free_lock(place, path))
     }
 
-    /// A lock that nobody holds.
+    /// A free lock.
     fn free_lock(&self, place: usize, path: &Path) -> ObservedLock {
         let (path, revision) = (path.clone(), self.revisions[place]);
         ObservedLock { path, state: LockState::Unlocked, revision, holders: Vec::new() }
@@ -317,7 +317,7 @@ impl LocksReplay {
         self.writes.entry(key).or_default().push((at, outcome_of_reply(reply)));
     }
 
-    /// Whoever waited is told after the entry, with the locks as they are then.
+    /// Waiting requests are notified after the entry, with the locks as they are then.
     fn record_resolved_waits(&mut self, at: usize) {
         for ResolvedWait { calls, outcome, namespace, paths } in std::mem::take(&mut self.resolved) {
             let is_open =

@@ -1,5 +1,5 @@
-//! What callers were told they hold: it is theirs until its time, their own release or somebody's delete. In particular
-//! nobody loses it because another call of the same owner is given up, such as a renewal whose caller hangs up.
+//! Holds that clients were granted: they last until their expiry, their release or a delete. In particular no client
+//! loses one because another call of the same owner is cancelled, such as a renewal whose client disconnects.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) fn check(shard: &str, replayed: &LocksReplay, calls: &[Call], finding
     }
 }
 
-/// Whether a call was told of that hold, and its caller may still believe in it.
+/// Whether the answer to a call reports that hold, and its client may still rely on it.
 fn relies_on(call: &Call, given: &CancelledHold) -> bool {
     let Op::Acquire(AcquireOp { owner, claims, ttl_ms, .. }) = &call.op else { return false };
     let Some(Answer::Acquired { outcome: Ok(token), .. }) = call.returned.as_ref().map(|returned| &returned.answer)

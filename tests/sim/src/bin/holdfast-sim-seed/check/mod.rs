@@ -23,10 +23,10 @@ use crate::plan::rng_of;
 use crate::world::World;
 use twins::Twin;
 
-/// Steps after which a twin is restored, at most.
+/// The most steps after which a copy is restored.
 const MAX_RESTORE_INTERVAL: usize = 12;
 
-/// Replays what was applied against models, and compares what clients saw with that.
+/// Replays the applied entries against models, and compares the observations of clients with them.
 pub(crate) fn check_all(world: &World) {
     let calls = world.history.calls();
     let mut findings = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn check_all(world: &World) {
         let replayed = namespaces_replay::replay(&shard.id, &world.ledger.entries(&shard.id), &mut findings);
         names.insert(shard.id.clone(), replayed);
     }
-    // What comes to light above explains what would not fit below.
+    // A finding above explains those that would follow below.
     if findings.is_empty() {
         events::check(world, &locks, &mut findings);
     }
@@ -57,7 +57,7 @@ pub(crate) fn check_all(world: &World) {
     }
 }
 
-/// One that is restored again and again, and one that gets other numbers besides.
+/// One copy that is restored repeatedly, and one that also gets other internal numbers.
 fn new_twins(world: &World, shard: &str) -> Vec<Twin> {
     let mut rng = rng_of(world.plan.seed, "twins");
     let bounds = || world.plan.bounds.clone();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::{AccountId, AccountMessage, Command, Incarnation, NamespacesCommand, RequestId};
 
-/// What a command must be answered.
+/// The answer that a command must get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// A namespace of this account and name, with this incarnation; of a new one it is not known beforehand.
@@ -74,7 +74,7 @@ impl NamespaceModel {
         })
     }
 
-    /// Takes over what a creation came to. False when the incarnation is not a new one.
+    /// Records the result of a creation. Returns false if the incarnation is not new.
     pub(crate) fn record_created(
         &mut self,
         request: RequestId,

@@ -1,4 +1,4 @@
-//! Replays what a namespaces shard applied against the names that are obviously right.
+//! Replays the entries of a namespaces shard against a simple model.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use holdfast_core::{AccountId, Command, CommandError, Incarnation, NamespacesCom
 use super::namespace_model::{Expected, NamespaceModel};
 use crate::apply_log::Entry;
 
-/// A deletion: its entry, which life it names, and what it came to.
+/// A deletion: its entry, its incarnation, and its result.
 type Deletion = (usize, Option<Incarnation>, Expected);
 
 /// Everything that a namespaces shard went through.

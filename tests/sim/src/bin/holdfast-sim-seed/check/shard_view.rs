@@ -1,4 +1,4 @@
-//! A locks shard as it looks after an entry: every hold and every waiting request.
+//! The state of a locks shard after an entry: every hold and every waiting request.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ pub(crate) struct NamespaceView {
     pub(crate) waits: Vec<WaitView>,
 }
 
-/// All that is held and waited for, by namespace. What nothing has happened to is shared from look to look.
+/// All holds and waiting requests, by namespace. Views share what has not changed.
 #[derive(Default)]
 pub(crate) struct ShardView {
     pub(crate) namespaces: BTreeMap<NamespaceRef, Rc<NamespaceView>>,
@@ -71,7 +71,7 @@ pub(crate) struct Hold<'a> {
 }
 
 impl ShardView {
-    /// After a step. Only what it can have changed is looked at anew.
+    /// Returns the view after a step, which reads only what the step can have changed.
     pub(crate) fn next(
         &self,
         core: &ShardState,
@@ -88,7 +88,7 @@ impl ShardView {
         Self { namespaces: open.map(scene).collect() }
     }
 
-    /// The namespaces that do not look as they did.
+    /// Returns the namespaces that have changed.
     pub(crate) fn changed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a NamespaceRef> {
         let is_same = |life: &NamespaceRef| match (before.namespaces.get(life), self.namespaces.get(life)) {
             (Some(was), Some(is)) => Rc::ptr_eq(was, is),
@@ -129,7 +129,7 @@ impl NamespaceView {
     }
 }
 
-/// Everybody who waits in a namespace, in order of arrival.
+/// Returns all waiting requests of a namespace, in order of arrival.
 pub(crate) fn waits(core: &ShardState, life: &NamespaceRef) -> Vec<WaitView> {
     let query = Query::Waits { namespace: life.clone(), after: None, limit: PAGE_LIMIT };
     match core.query(0, &query).outcome {
@@ -138,13 +138,13 @@ pub(crate) fn waits(core: &ShardState, life: &NamespaceRef) -> Vec<WaitView> {
     }
 }
 
-/// Whether two claims of different owners exclude one another: told anew here, and not by the core.
+/// Whether two claims of different owners conflict; decided here, without the core.
 pub(crate) fn conflict(one: &Claim, other: &Claim) -> bool {
     let related = one.path.0.starts_with(&other.path.0) || other.path.0.starts_with(&one.path.0);
     related && (one.mode == Mode::Write || other.mode == Mode::Write)
 }
 
-/// What a hold claims.
+/// Returns the claim of a hold.
 pub(crate) fn claim_of(hold: &Hold<'_>) -> Claim {
     Claim { path: hold.path.clone(), mode: hold.view.mode }
 }

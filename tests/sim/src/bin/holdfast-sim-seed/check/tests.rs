@@ -1,4 +1,4 @@
-//! The rules that hold after every entry are told from states that break them: a check that has never failed is none.
+//! The rules for every entry, against states that break them: a check that has never failed proves nothing.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -109,7 +109,7 @@ fn a_token_that_does_not_rise_is_found() {
     let (nothing, one) = (view(vec![], vec![]), view(vec![hold("p", &["a"], 5)], vec![]));
     assert_eq!(findings(&nothing, &one, &[], &[], 4), Vec::<String>::new());
     assert_eq!(findings(&nothing, &one, &[], &[], 5), ["tokens rise"]);
-    // One that was there before keeps its token.
+    // A hold that existed before keeps its token.
     assert_eq!(findings(&one, &one, &[], &[], 9), Vec::<String>::new());
 }
 
@@ -137,10 +137,10 @@ fn who_is_served_before_one_who_waits_is_found() {
     let after = view(vec![hold("r", &["a", "y"], 1), hold("p", &["a", "x"], 2)], waits());
     let passed = granted("p", &["a", "x"], 2);
     assert_eq!(findings(&before, &after, &[passed], &[], 1), ["first come first served"]);
-    // What the one who waits does not want, anybody may have.
+    // A lock that the waiting owner does not request may be granted to any other.
     let after = view(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], waits());
     assert_eq!(findings(&before, &after, &[granted("p", &["b"], 2)], &[], 1), Vec::<String>::new());
-    // Nor does anybody wait for somebody who waits for them, be it by another request.
+    // No owner waits for an owner that waits for it, even by another request.
     let others = || vec![wait(1, "q", &["a"]), wait(2, "q", &["b"])];
     let before = view(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], others());
     let after = view(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2), hold("p", &["a", "x"], 3)], others());

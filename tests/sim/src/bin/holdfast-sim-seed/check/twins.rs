@@ -1,5 +1,5 @@
-//! The same shard by another way: restored from its own snapshot again and again. Whatever counts and is not in a
-//! snapshot, and whatever depends on how a state came about, comes to light as a difference.
+//! The same shard, restored from its own snapshot repeatedly. State that matters and is missing in a snapshot, and
+//! results that depend on how a state arose, show as a difference.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) fn new_shard(shard: &str, bounds: Option<Bounds>) -> ShardState {
     }
 }
 
-/// A core that is replaced by what its snapshot restores to after every so-manieth step, also in the midst of an entry.
+/// A core that is replaced by the state restored from its snapshot after every few steps, also within an entry.
 pub(crate) struct Twin {
     core: ShardState,
     shard: String,
@@ -66,11 +66,11 @@ impl Twin {
         }
     }
 
-    /// After the clock has moved, and after each command: others must be told the same.
+    /// After the clock has advanced, and after each command: the effects must be the same.
     pub(crate) fn compare_effects(&mut self, meant: &[Effect], find: &mut dyn FnMut(String)) {
         let effects = self.core.take_effects();
         if effects != meant {
-            find(format!("[twin] {self} tells {effects:?}, not {meant:?}"));
+            find(format!("[twin] {self} has the effects {effects:?}, not {meant:?}"));
         }
         self.steps += 1;
         if self.steps.is_multiple_of(self.every) {
@@ -87,7 +87,7 @@ impl Twin {
     /// After each entry: the state must be the same.
     pub(crate) fn compare_state(&self, meant: &[Vec<u8>], find: &mut dyn FnMut(String)) {
         if self.core.snapshot() != meant {
-            find(format!("[twin] {self} comes to another state"));
+            find(format!("[twin] {self} has another state"));
         }
     }
 }

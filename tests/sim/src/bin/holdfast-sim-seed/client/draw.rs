@@ -1,4 +1,4 @@
-//! What a client does next.
+//! Draws the next call of a client.
 
 use holdfast_core::{Claim, Mode, Owner, Path};
 use rand::Rng;
@@ -8,7 +8,7 @@ use crate::history::{AcquireOp, Answer, Op};
 
 /// Made at the beginning and never deleted.
 pub(crate) const STABLE_NAMESPACES: [&str; 2] = ["alpha", "beta"];
-/// Made and deleted again and again.
+/// Created and deleted repeatedly.
 const CHURNED_NAMESPACE: &str = "gamma";
 /// A small tree, so that claims meet above and below one another.
 const PATHS: [&[&str]; 7] = [&["a"], &["a", "x"], &["a", "x", "1"], &["a", "y"], &["b"], &["b", "x"], &[]];
@@ -21,7 +21,7 @@ const TRANSITIONS_MS: [u64; 4] = [0, 0, 0, 400];
 /// The longest wait in a queue.
 pub(super) const MAX_WAIT_MS: u64 = 5_000;
 const WAITS_MS: [u64; 6] = [0, 0, 200, 700, 2_000, MAX_WAIT_MS];
-/// What is held already need not wait.
+/// A lock that the client holds already need not wait.
 const RENEWAL_WAIT_MS: u64 = 100;
 const HOLDERS: [Option<&str>; 3] = [None, Some("h1"), Some("h2")];
 

@@ -1,5 +1,5 @@
 //! A hostile account: it does what costs the service most, cares for no answer, and shares its shards with everybody.
-//! What it calls is not in the history of calls; what its calls do to a shard is checked entry by entry as all else.
+//! Its calls are not in the history; their effect on a shard is checked entry by entry like all others.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const SESSION_TTL_MS: u64 = 1_500;
 /// Of everything that it holds and waits for.
 const TTL_AND_WAIT_MS: u64 = 900;
-/// Those who wait for one another, or hold and wait at a time.
+/// Owners that wait for one another, or that hold and wait at the same time.
 const CONCURRENT_OWNERS: usize = 6;
 const NAMED_REQUESTS: usize = 12;
 const KEEP_ALIVES: usize = 20;
@@ -154,7 +154,7 @@ impl HostileTenant {
         while running.join_next().await.is_some() {}
     }
 
-    /// Everybody has something and waits for two things that somebody else has.
+    /// Every owner holds a lock, and waits for two locks of others.
     async fn tangle(&self) {
         let Some(session) = self.open_session().await else { return };
         self.acquire(
@@ -262,7 +262,7 @@ impl HostileTenant {
         while waiting.join_next().await.is_some() {}
     }
 
-    /// The same holds again and again under other names, and signs of life beside them.
+    /// The same holds repeatedly under other names, with keep-alives beside them.
     async fn repeat_named_requests(&self) {
         let Some(session) = self.open_session().await else { return };
         for number in 0..NAMED_REQUESTS {
@@ -314,7 +314,7 @@ impl HostileTenant {
         self.check_no_internal_error(reset.await);
     }
 
-    /// Namespaces come and go with what is in them, also while their shard can't be reached.
+    /// Creates and deletes namespaces with locks in them, also while their shard can't be reached.
     async fn create_and_delete_namespaces(&self) {
         let make = |number: usize| {
             let own = self.clone();
@@ -341,7 +341,7 @@ impl HostileTenant {
         self.run_concurrently((0..3).map(make)).await;
     }
 
-    /// Watchers that are never told anything, beside events.
+    /// Watchers that never receive an event, beside events.
     async fn open_idle_watches(&self) {
         let mut watching = JoinSet::new();
         for _ in 0..WATCHERS {

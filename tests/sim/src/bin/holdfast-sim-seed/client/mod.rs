@@ -1,4 +1,4 @@
-//! A client: draws calls, makes them through a gateway's service, and writes down what it saw.
+//! A client: draws calls, makes them through the service of a gateway, and records the answers.
 
 mod draw;
 mod hostile;
@@ -27,9 +27,9 @@ pub(crate) use watcher::watch;
 
 const TIMEOUTS: [Duration; 3] = [Duration::from_millis(800), Duration::from_secs(3), Duration::from_secs(10)];
 const MAX_PAUSE_MS: u64 = 150;
-/// Of clients that only look.
+/// Of clients that only read.
 const MAX_READ_ONLY_PAUSE_MS: u64 = 40;
-/// What a door waits beyond the deadline of a call before it answers by itself.
+/// How long a frontend waits beyond the deadline of a call before it answers by itself.
 const RESPONSE_GRACE: Duration = Duration::from_secs(1);
 /// How many in a hundred calls that wait are given up by their client.
 const CANCEL_PERCENT: u32 = 25;
@@ -46,7 +46,7 @@ pub(crate) struct Client {
     service: Service,
     name: String,
     rng: StdRng,
-    /// For what is done twice, so that it changes nothing of what else is drawn.
+    /// For repeated calls, so that they do not change the other draws.
     duplicate_rng: StdRng,
     held: Vec<KnownHold>,
     session: Option<Session>,
@@ -104,7 +104,7 @@ impl Client {
             }
             let answer = self.call(&tenants[tenant], &namespace, op.clone()).await;
             if answer == Answer::Unknown && matches!(&op, Op::Acquire(_)) && self.rng.random_bool(0.5) {
-                // Somebody who gave up comes back: the place in the queue may still be there, or the grant.
+                // A client that cancelled comes back: its position in the queue may still exist, or its grant.
                 let again = self.call(&tenants[tenant], &namespace, op.clone()).await;
                 self.record_holds(tenant, &namespace, op, &again);
                 continue;
@@ -154,7 +154,7 @@ impl Client {
         let asked = now();
         let id = world.history.invoke(&self.name, tenant.account, namespace, op.clone());
         let answer = match timeout(patience, self.perform(tenant, namespace, op, id, limit)).await {
-            // The client went away, or the door answers by itself.
+            // The client disconnected, or the frontend answers by itself.
             Err(_) => Answer::Unknown,
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => match error.code {
@@ -177,7 +177,7 @@ impl Client {
     }
 }
 
-/// Without faults nobody waits longer than this for what can be answered at once, whatever others do.
+/// Without faults no call that can be answered at once takes longer, whatever other clients do.
 const MAX_LATENCY: Duration = Duration::from_secs(1);
 
 impl Client {

@@ -1,4 +1,4 @@
-//! The session of a client: opened, kept alive by a keeper beside it, and closed, or left to expire.
+//! The session of a client: opened, kept alive by a task, and closed, or left to expire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::world::{Phase, Tenant};
 
 const TTLS_MS: [u64; 3] = [1_000, 1_500, 3_000];
 
-/// A session that is kept alive.
+/// A session with keep-alives.
 pub(super) struct Session {
     pub(super) id: String,
     pub(super) tenant: usize,
@@ -72,7 +72,7 @@ impl Client {
         ttl_ms: u64,
         is_left: Arc<AtomicBool>,
     ) {
-        // Some are late again and again: their signs of life come when their end is being judged.
+        // Some are late repeatedly: their keep-alives arrive while their expiry is being decided.
         let slowest = if self.rng.random_bool(0.25) { 1.05 } else { 0.5 };
         let quickest = slowest - 0.2;
         while self.world.phase() == Phase::Chaos && !is_left.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A watcher: follows the events of a namespace, and goes on where it was when its stream ends.
+//! A watcher: reads the events of a namespace, and resumes after the last one if its stream ends.
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ impl Disks {
         Self { world: Arc::clone(world), is_active: false }
     }
 
-    /// Does the one or the other. Answers whether it struck, and how long it stays that way.
+    /// Injects a fault. Returns whether it did, and how long the fault lasts.
     pub(super) fn inject_or_heal(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
         if self.is_active {
             self.heal();
@@ -54,7 +54,7 @@ impl Disks {
         (true, lasts)
     }
 
-    /// Ends whatever is struck.
+    /// Ends all faults.
     pub(super) fn heal(&mut self) {
         self.is_active = false;
         for slot in &self.world.nodes {

@@ -1,4 +1,4 @@
-//! Faults of the network, and processes that are paused: to others that looks the same.
+//! Faults of the network, and paused processes, which look the same to others.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ impl Links {
         Self { hosts: hosts(world), world: Arc::clone(world), is_active: false }
     }
 
-    /// Does the one or the other. Answers whether it struck, and how long it stays that way.
+    /// Injects a fault. Returns whether it did, and how long the fault lasts.
     pub(super) fn inject_or_heal(&mut self, sim: &mut Sim<'_>, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
         if self.is_active {
             self.heal(sim);
@@ -84,7 +84,7 @@ impl Links {
         format!("{kind} between {one} and {from} ({})", far.join(" "))
     }
 
-    /// Stops a process. What is sent to it waits; it arrives shortly before the process goes on.
+    /// Pauses a process. Messages to it wait, and arrive shortly before it resumes.
     fn pause(&self, sim: &mut Sim<'_>, rng: &mut StdRng, lasts: Duration) -> String {
         let number = self.target_node(rng);
         let one = node_name(number);
@@ -106,7 +106,7 @@ impl Links {
         (0..self.world.nodes.len()).max_by_key(leads).unwrap_or_default()
     }
 
-    /// Ends whatever is struck.
+    /// Ends all faults.
     pub(super) fn heal(&mut self, sim: &mut Sim<'_>) {
         self.is_active = false;
         let latency = self.world.plan.max_latency;
@@ -115,7 +115,7 @@ impl Links {
                 let (one, other) = (one.as_str(), other.as_str());
                 sim.set_link_fail_rate(one, other, 0.0);
                 sim.set_link_max_message_latency(one, other, latency);
-                // What waits is let go; what was lost stays lost.
+                // Waiting messages are delivered; lost ones stay lost.
                 sim.release(one, other);
                 sim.repair(one, other);
             }

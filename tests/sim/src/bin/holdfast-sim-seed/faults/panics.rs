@@ -1,6 +1,5 @@
-//! Panics in the midst of work, in runs that have them: of the state machine of a replica, or of a task of a node or a
-//! gateway. One strikes wherever its point is passed next, and once: a panic that comes back on every replica would be
-//! the end of the shard, as it should be.
+//! Injected panics, in runs that have them: in the state machine of a replica, or in a task of a node or gateway. Each
+//! occurs once, where its point is passed next: a panic that every replica repeats ends the shard, as it should.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +14,13 @@ use crate::world::World;
 
 /// Longest time between two.
 const MAX_INTERVAL_MS: u64 = 3_000;
-/// How often a point is passed at most before the panic strikes there.
+/// How often a point is passed at most before the panic occurs there.
 const MAX_PASSES: u64 = 40;
 /// So many in a hundred are in the state machine, which is one point of many.
 const APPLY_PERCENT: u32 = 30;
 const APPLY: &str = "apply";
-/// A replica that breaks twice in a row at the same entry has failed for good, as it should. So it gets so long to get
-/// past it: a second for its new start, and what it takes to apply everything again.
+/// A replica that panics twice in a row at the same entry has failed for good, as it should. So it gets time to pass
+/// the entry: a second until its restart, and the time to apply the log again.
 const MIN_APPLY_PANIC_INTERVAL: Duration = Duration::from_secs(8);
 
 pub(super) struct Panics {
@@ -44,7 +43,7 @@ impl Panics {
         }
     }
 
-    /// Plans the next one when that is due. Answers whether it did.
+    /// Injects the next one if that is due. Returns whether it did.
     pub(super) fn step(&mut self, at: Duration) -> bool {
         if self.next.is_none_or(|next| next > at) {
             return false;
@@ -54,7 +53,7 @@ impl Panics {
         let drawn = if in_apply { APPLY } else { PANIC_POINTS[self.rng.random_range(0..PANIC_POINTS.len())] };
         let point = self.world.plan.panics_at.unwrap_or(drawn);
         if point == APPLY {
-            if pending_panics().iter().any(|armed| armed == APPLY) {
+            if pending_panics().iter().any(|pending| pending == APPLY) {
                 self.last_apply_panic = Some(at);
             }
             if self.last_apply_panic.is_some_and(|planned| at < planned + MIN_APPLY_PANIC_INTERVAL) {
@@ -62,14 +61,14 @@ impl Panics {
             }
             self.last_apply_panic = Some(at);
         }
-        // What is passed now and then only must be met soon, what is passed all the time must not be met at once.
+        // A point that is seldom passed must panic soon, one that is passed all the time must not do so at once.
         let most = self.rng.random_range(0..MAX_PASSES);
         let passed = self.rng.random_range(0..=most);
         self.world.record_at(at, format!("a panic is planned where {point} has been passed {passed} times from now"));
         inject_panic(point, passed)
     }
 
-    /// No more are planned.
+    /// Injects no more.
     pub(super) fn stop(&mut self) {
         self.next = None;
     }

@@ -17,7 +17,7 @@ use crate::world::{World, gateway_name, node_name};
 const MAX_DOWNTIME_MS: u64 = 5_000;
 /// Longest time between two faults.
 const MAX_INTERVAL_MS: u64 = 6_000;
-/// Writes to a disk within which a planned crash strikes.
+/// Writes to a disk within which a planned crash happens.
 const MAX_WRITES_BEFORE_CRASH: u64 = 40;
 
 pub(super) struct Processes {
@@ -34,7 +34,7 @@ impl Processes {
         Self { hosts: hosts(world), world: Arc::clone(world), nodes, gateways }
     }
 
-    /// Takes away what ended by itself, and starts what was away for long enough.
+    /// Removes processes that ended by themselves, and starts those that were down for long enough.
     pub(super) fn step(&mut self, sim: &mut Sim<'_>, at: Duration, rng: &mut StdRng) {
         for number in 0..self.nodes.len() {
             let exited = self.world.nodes[number].exited.lock().take();
@@ -63,7 +63,7 @@ impl Processes {
         }
     }
 
-    /// Strikes. Answers that it did, and how long it is quiet then.
+    /// Injects a fault. Returns true, and the time until the next one.
     pub(super) fn inject(&mut self, sim: &mut Sim<'_>, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
         let number = rng.random_range(0..self.nodes.len());
         let back = at + random_delay(rng, MAX_DOWNTIME_MS);
@@ -104,7 +104,7 @@ impl Processes {
         (true, random_delay(rng, MAX_INTERVAL_MS) * self.world.plan.quiet_factor)
     }
 
-    /// Ends a process. When the host loses power, its peers hear nothing of it.
+    /// Ends a process. If the host loses power, its peers get no message about it.
     fn kill(&mut self, sim: &mut Sim<'_>, number: usize, back: Duration, power_lost: bool) {
         if self.nodes[number].is_some() {
             return;

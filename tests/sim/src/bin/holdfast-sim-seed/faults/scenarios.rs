@@ -18,25 +18,26 @@ const MAX_INTERVAL_MS: u64 = 4_000;
 const SLOW_SYNC: Duration = Duration::from_millis(250);
 /// How long the trap for votes waits for its leader.
 const VOTE_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long a leader is paused at least, beyond the time after which others want to stand.
+/// The shortest pause of a leader, beyond the time after which others start an election.
 const MIN_LEADER_PAUSE: Duration = Duration::from_secs(1);
-/// What waited for a process arrives so long before it goes on.
+/// Waiting messages arrive so long before the process resumes.
 const RELEASE_LEAD_TIME: Duration = Duration::from_millis(15);
 
 #[derive(Debug, Clone, Copy)]
 enum Scenario {
-    /// A leader is cut off from one follower until that one would stand, then from both, while the other follower is
-    /// restarted: it must not forget the lease that it granted.
+    /// A leader is cut off from one follower until that one would start an election, then from both, while the other
+    /// follower is restarted: it must not forget the lease that it granted.
     Lease,
-    /// A follower votes while its disk is slow, loses power, and is asked by another candidate: it must not vote twice.
+    /// A follower votes while its disk is slow, loses power, and gets a request of another candidate: it must not vote
+    /// twice.
     Vote,
-    /// A leader is cut off from its followers and from nobody else, for long: it must notice.
+    /// A leader is cut off from its followers only, for long: it must notice.
     Deposed,
-    /// A leader is paused until others lead, and goes on with what it was asked meanwhile: it must notice first.
+    /// A leader is paused until others lead, and resumes with the calls that arrived meanwhile: it must notice first.
     Paused,
 }
 
-/// What is to be done when.
+/// A step and its time.
 struct Step {
     due: Duration,
     act: Action,
@@ -45,15 +46,15 @@ struct Step {
 enum Action {
     Cut(usize, usize),
     Repair(usize, usize),
-    /// From the gateways whose clients do more than look: they find the next leader at once.
+    /// From the gateways whose clients write: they find the next leader at once.
     CutFromGateways(usize),
-    /// Ends it, with what is not on its disk lost, and starts it again.
+    /// Ends it, loses what is not on its disk, and starts it again.
     Restart(usize),
     SlowDisk(usize),
-    /// Stops its process for that long. What is sent to it waits until it is let through.
+    /// Pauses its process for that time. Messages to it wait until they are delivered.
     Pause(usize, Duration),
     ReleasePackets(usize),
-    /// Goes on as soon as that node leads a shard in a later term than it was in, or the time is over.
+    /// Resumes as soon as that node leads a shard in a later term than before, or the time is over.
     WaitUntilLeads(usize, u64, Duration),
     End,
 }
@@ -137,7 +138,7 @@ impl Scenarios {
         (true, quiet)
     }
 
-    /// Does what is due. True when a trap has come to its end and everything is to be mended.
+    /// Runs the steps that are due. Returns true if a scenario has ended and everything is to be repaired.
     pub(super) fn step(&mut self, sim: &mut Sim<'_>, at: Duration, processes: &mut Processes) -> bool {
         while let Some(Step { due, act }) = self.steps.last_mut() {
             if *due > at {
