@@ -1,4 +1,4 @@
-//! Requests that no door lets through: the shard keeps its own bounds.
+//! Requests that no frontend passes on: the shard enforces its own bounds.
 
 use holdfast_core::{Acquire, AcquireOutcome, Claim, CommandError, LocksCommand, Reason};
 

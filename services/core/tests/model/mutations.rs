@@ -1,24 +1,24 @@
-//! That the tests of this program fail with the faults that they are for. Each runs in a process of its own, with the fault
-//! and without it. Only in a build with mutations: `make mutations`.
+//! Checks that tests of this program fail with their mutation. Each runs in a process of its own, with the mutation and
+//! without it. Only in a build with mutations: `make mutations`.
 
 use std::process::Command;
 
 use holdfast_mutations::{Mutation, enable};
 
-/// Which fault a process of this program is to enable, by its name.
+/// Names the mutation that a process of this program enables.
 const MUTATION_ENV: &str = "HOLDFAST_TEST_MUTATIONS";
 
-/// Plants what this process was started with.
+/// Enables the mutation that this process was started with.
 pub(crate) fn enable_mutation_from_env() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let Ok(name) = std::env::var(MUTATION_ENV) else { return };
-        let fault = Mutation::from_name(&name).unwrap_or_else(|| panic!("there is no fault named {name:?}"));
+        let fault = Mutation::from_name(&name).unwrap_or_else(|| panic!("there is no mutation named {name:?}"));
         assert!(enable(fault), "mutations are off in this build: `make mutations` makes one with them");
     });
 }
 
-/// What the test says when it fails, with this fault.
+/// Returns the output of the test if it fails, with this mutation.
 fn failure(test: &str, fault: Option<Mutation>) -> Option<String> {
     let this = std::env::current_exe().expect("it has a path");
     let mut command = Command::new(this);
@@ -28,17 +28,17 @@ fn failure(test: &str, fault: Option<Mutation>) -> Option<String> {
     let run = command.envs(fault.map(|fault| (MUTATION_ENV, fault.name()))).output().expect("it runs");
     let text = [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(text.contains("running 1 test"), "there is no test {test}");
-    assert!(!text.contains("is not armed"), "{text}");
+    assert!(!text.contains("mutations are off"), "{text}");
     (!run.status.success()).then_some(text)
 }
 
 #[test]
 #[ignore = "only in a build with mutations: make mutations"]
 fn every_mutation_breaks_its_test() {
-    println!("| planted fault | fails | with |\n|---|---|---|");
+    println!("| mutation | fails | with |\n|---|---|---|");
     for fault in Mutation::ALL.iter().copied() {
         let Some(test) = fault.model_test() else { continue };
-        assert_eq!(failure(test, None), None, "{test} fails without a fault too");
+        assert_eq!(failure(test, None), None, "{test} fails without a mutation too");
         let text = failure(test, Some(fault)).unwrap_or_else(|| panic!("{test} does not fail with {}", fault.name()));
         let what = if text.contains(": robbed") { "robbed" } else { "left" };
         println!("| {} | {test} | {what} |", fault.name());

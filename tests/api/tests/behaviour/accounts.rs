@@ -122,8 +122,8 @@ async fn a_suspended_account_is_refused_everywhere_and_its_holds_run_out() {
     }
     world.tenant.update(server(), json!({"status": "ACTIVE"})).await;
     assert_eq!(world.client.get("long").await.unwrap().writer_id(), "p");
-    let door = &world.client;
-    wait_until("the hold ran out", async || door.get("short").await.unwrap().writer.is_none()).await;
+    let client = &world.client;
+    wait_until("the hold ran out", async || client.get("short").await.unwrap().writer.is_none()).await;
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn changed_limits_hold_from_then_on() {
     assert_eq!(world.client.acquire(AcquireRequest::read("a", "q")).await.unwrap_err().code, "QUOTA_EXCEEDED");
     world.client.expect_granted(AcquireRequest::read("b", "p")).await;
     assert_eq!(world.client.acquire(AcquireRequest::read("c", "p")).await.unwrap_err().code, "QUOTA_EXCEEDED");
-    // What exists goes on, and an end makes room.
+    // Existing objects remain, and a deletion makes space.
     world.client.expect_granted(AcquireRequest::read("a", "p")).await;
     world.client.release("a", "p").await.unwrap();
     world.client.expect_granted(AcquireRequest::write("c", "q")).await;

@@ -29,7 +29,7 @@ through! {
 
 const TTL_MS: i64 = 60_000;
 
-/// What every door shows of a new hold. `sent_at` is before the call.
+/// What every frontend shows of a new hold. `sent_at` is before the call.
 fn assert_new_hold(holder: &Holder, process_id: &str, mode: Mode, asked_at: i64) {
     assert_eq!(holder.process_id, process_id);
     let answered_at = now_ms();
@@ -155,18 +155,18 @@ async fn of_many_writers_that_ask_at_once_exactly_one_is_let_in<D: LockClient>(w
 
 async fn no_two_writers_are_ever_inside_together<D: LockClient>(world: TestEnv<D>) {
     let inside = AtomicU32::new(0);
-    let (door, inside) = (&world.client, &inside);
+    let (client, inside) = (&world.client, &inside);
     let work = (0..8).map(async |number| {
         let mut entered = 0;
         while entered < 5 {
             let me = format!("p{number}");
-            if !door.acquire(AcquireRequest::write("l", &me)).await.unwrap().success {
+            if !client.acquire(AcquireRequest::write("l", &me)).await.unwrap().success {
                 continue;
             }
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{me} is not alone");
             tokio::task::yield_now().await;
             inside.fetch_sub(1, Ordering::SeqCst);
-            door.release("l", &me).await.unwrap();
+            client.release("l", &me).await.unwrap();
             entered += 1;
         }
     });

@@ -117,7 +117,7 @@ async fn a_key_for_some_namespaces_is_refused_for_others() {
     rest.call("GET /v1/namespaces/gone").await.expect_error("NAMESPACE_NOT_FOUND");
     let listed = rest.call("GET /v1/namespaces").await.ok();
     assert_eq!((listed["namespaces"].as_array().unwrap().len(), &listed["namespaces"][0]["name"]), (1, &json!("a")));
-    // Nobody gives more than they have.
+    // No key can grant more than its creator has.
     rest.json("POST /v1/api-keys", json!({"namespaces": ["b"]})).await.expect_error("PERMISSION_DENIED");
     let made = rest.call("POST /v1/api-keys").await.ok();
     assert_eq!(made["namespaces"], json!(["a", "gone"]));

@@ -62,7 +62,7 @@ fn parse_operation(path: &str, method: &str, operation: &Value) -> Operation {
     }
 }
 
-/// Nobody gives more than they have: without this most callers would be refused for what they ask for.
+/// No key can grant more than its creator has: without this most calls would be rejected for that reason.
 fn without_scopes(mut body: Value) -> Value {
     if let Some(fields) = body.as_object_mut() {
         fields.remove("scopes");
@@ -70,7 +70,7 @@ fn without_scopes(mut body: Value) -> Value {
     body
 }
 
-/// What a caller is told; nothing when it is let in, whatever comes of the call.
+/// The error that a client gets; none if it is authorized, whatever the result of the call.
 fn expected_error(operation: &Operation, caller: &TestCaller) -> Option<&'static str> {
     let needs = &operation.scopes;
     match caller.kind {

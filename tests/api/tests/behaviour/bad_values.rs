@@ -1,4 +1,4 @@
-//! Times that make no sense, at every door: refused by name, and nothing changed.
+//! Invalid times, at every frontend: rejected with the name of the field, and nothing changes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Callers that hang up at any moment: what one call was told is not taken away because another one left.
+//! Clients that disconnect at any moment: a grant that one call reported does not end because another was cancelled.
 //!
 //! Each test goes through some tries with all delays between nothing and some milliseconds. `HOLDFAST_HANG_UPS=1000` asks
 //! for more of them than usual.

@@ -12,7 +12,7 @@ through! {
 
 const WAIT_MS: u64 = 300_000;
 
-/// Stands in the queue for as long as places are kept.
+/// Stays in the queue for as long as positions are kept.
 fn waiting_request(lock: &str, process_id: &str) -> AcquireRequest {
     AcquireRequest::write(lock, process_id).wait_ms(WAIT_MS).poll_ms(1)
 }

@@ -1,4 +1,4 @@
-//! What watchers of a namespace are told.
+//! The events that watchers of a namespace receive.
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
@@ -172,7 +172,7 @@ async fn a_start_that_is_forgotten_is_refused_with_the_oldest_left_and_a_reader_
     let status = locks.watch(with_key(message, &rest.key)).await.unwrap_err();
     assert_eq!((status.code(), Failure::from_status(status).code.as_str()), (Code::OutOfRange, "REVISION_COMPACTED"));
 
-    // The one who did not read until now is told everything from its beginning, or why not.
+    // A watcher that did not read until now receives everything from its beginning, or the reason why not.
     let event = slow.next().await;
     assert!(event.id == first || event.data["code"] == "REVISION_COMPACTED", "{event:?}");
 }

@@ -34,7 +34,7 @@ struct ObservedExpiry {
     min_remaining_ms: u64,
 }
 
-/// Looks at the list, which neither ends nor extends anything.
+/// Reads the list, which neither ends nor extends anything.
 async fn wait_until_gone(rest: &RestClient, lock: &str) -> ObservedExpiry {
     let (mut last_held, mut min_remaining_ms) = (Instant::now(), u64::MAX);
     loop {
@@ -93,9 +93,11 @@ async fn a_ttl_is_counted_from_the_grant<D: LockClient>(world: TestEnv<D>) {
 
 async fn an_expired_lock_can_be_taken_and_its_old_holder_is_a_stranger<D: LockClient>(world: TestEnv<D>) {
     world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(150)).await;
-    let door = &world.client;
-    wait_until("another takes the lock", async || door.acquire(AcquireRequest::write("l", "q")).await.unwrap().success)
-        .await;
+    let client = &world.client;
+    wait_until("another takes the lock", async || {
+        client.acquire(AcquireRequest::write("l", "q")).await.unwrap().success
+    })
+    .await;
     let released = world.client.release("l", "p").await.unwrap();
     assert_eq!(released.lock.writer_id(), "q");
     world.client.expect_refused(AcquireRequest::write("l", "p")).await;
@@ -104,8 +106,8 @@ async fn an_expired_lock_can_be_taken_and_its_old_holder_is_a_stranger<D: LockCl
 async fn an_expired_reader_leaves_the_others<D: LockClient>(world: TestEnv<D>) {
     world.client.expect_granted(AcquireRequest::read("l", "short").ttl_ms(150)).await;
     world.client.expect_granted(AcquireRequest::read("l", "long")).await;
-    let door = &world.client;
-    wait_until("the short one is gone", async || door.get("l").await.unwrap().reader_ids() == ["long"]).await;
+    let client = &world.client;
+    wait_until("the short one is gone", async || client.get("l").await.unwrap().reader_ids() == ["long"]).await;
 }
 
 async fn an_expired_hold_cannot_be_extended_by_its_token<D: FencingLockClient>(world: TestEnv<D>) {

@@ -19,7 +19,7 @@ const SERVICES: [&str; 4] = [
     "com.evrblk.monstera_example.gatewaypb.LocksServiceApi",
 ];
 
-/// Somebody without a credential.
+/// A client without a credential.
 fn anonymous() -> RestClient {
     RestClient::new(server().address(), "")
 }

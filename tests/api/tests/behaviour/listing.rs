@@ -98,16 +98,16 @@ async fn a_list_of_large_locks_is_answered_in_pages_and_harms_nobody() {
     const READERS: usize = 16;
     let world = TestEnv::<frontends::rest::Client>::open().await;
     world.tenant.update(server(), json!({"limits": {"max_metadata_bytes": 65_536}})).await;
-    let door = &world.client;
+    let client = &world.client;
     let fill = (0..LOCKS * READERS).map(async |number| {
         let mut ask = AcquireRequest::read(&format!("lock-{:02}", number % LOCKS), &format!("p{number}"));
         ask.metadata = [("large".to_owned(), "x".repeat(60_000))].into();
-        door.expect_granted(ask).await;
+        client.expect_granted(ask).await;
     });
     join_all(fill).await;
     let (mut names, mut token) = (Vec::new(), String::new());
     loop {
-        let (page, next) = door.list_locks(&[], 1_000, &token).await.unwrap();
+        let (page, next) = client.list_locks(&[], 1_000, &token).await.unwrap();
         names.extend(page);
         let Some(next) = next else { break };
         token = next;

@@ -1,4 +1,4 @@
-//! Locktopus clients as they are: what they say over WebSocket v1, and what they are told.
+//! Existing Locktopus clients: their messages over WebSocket v1, and the answers.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -22,9 +22,9 @@ static SERVER: OnceLock<(Standalone, SocketAddr)> = OnceLock::new();
 /// A process that lets Locktopus clients in, and where.
 pub(crate) fn locktopus_server() -> &'static (Standalone, SocketAddr) {
     SERVER.get_or_init(|| {
-        let door = ["--locktopus-listen", "127.0.0.1:0", "--locktopus-account", "demo"];
+        let frontend = ["--locktopus-listen", "127.0.0.1:0", "--locktopus-account", "demo"];
         let origins = ["--locktopus-origin", "https://app.example", "--locktopus-origin", "http://localhost:3000"];
-        let flags = [door, origins].concat();
+        let flags = [frontend, origins].concat();
         let server = Standalone::start(&scratch(), &flags);
         let log = server.log();
         let address = log.split_once("ws://").and_then(|(_, rest)| rest.split_once('/')).expect("it says where").0;
@@ -84,7 +84,7 @@ impl Client {
         }
     }
 
-    /// Says what it may not, and is told so; the text.
+    /// Sends a forbidden message. Returns the text of the error.
     async fn expect_close(&mut self, code: u16) -> String {
         let Message::Text(text) = self.receive().await else { panic!("the reason comes first") };
         assert!(serde_json::from_str::<Value>(&text).is_err(), "the reason is for people: {text}");
@@ -230,7 +230,7 @@ async fn an_open_connection_keeps_its_lock_for_longer_than_its_abandon_timeout()
     let rest = demo_client();
     let session = rest.call("GET /v1/namespaces/kept/sessions").await.ok();
     let path = format!("GET /v1/namespaces/kept/sessions/{}", session["sessions"][0]["session_id"].as_str().unwrap());
-    // Its life is seen to run down and to begin anew: the gateway gives signs of life for it.
+    // Its remaining time is seen to shrink and to be restored: the gateway sends keep-alives for it.
     let last = AtomicU64::new(u64::MAX);
     let (rest, path, last) = (&rest, &path, &last);
     wait_until("the session is kept alive", || async move {
@@ -253,7 +253,7 @@ async fn a_client_whose_lock_is_forced_open_is_told_and_cut_off() {
     assert!(text.contains("lost"), "{text}");
 }
 
-/// The status and the text at an address of the door.
+/// The status and the text at an address of the frontend.
 async fn get(path: &str) -> (u16, String) {
     let (_, address) = locktopus_server();
     let answer = RestClient::new(*address, "none").call(&format!("GET {path}")).await;

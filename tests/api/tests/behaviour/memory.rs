@@ -1,4 +1,4 @@
-//! A node whose memory is used up: nothing new comes, and what is there goes on.
+//! A node whose memory is exhausted: it accepts nothing new, and serves what exists.
 
 use holdfast_testkit::{Standalone, scratch};
 use serde_json::json;
@@ -11,7 +11,7 @@ fn acquire_line(lock: u32) -> String {
     ACQUIRE.replace("{}", &format!("l{lock}"))
 }
 
-/// Takes locks until the node has no room for another one; how many there was room for.
+/// Acquires locks until the node has no memory for another one. Returns how many it granted.
 async fn fill_memory(rest: &RestClient) -> u32 {
     for lock in 0..10_000 {
         let answer = rest.json(&acquire_line(lock), json!({"process_id": "p", "ttl_ms": 60_000})).await;

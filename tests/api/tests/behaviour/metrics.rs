@@ -53,7 +53,7 @@ async fn scrape() -> Metrics {
     Metrics::read(server().address()).await.unwrap()
 }
 
-/// Calls of every kind, many of them with names that nobody has seen before.
+/// Calls of every kind, many of them with new names.
 async fn generate_load() {
     let tenant = create_tenant(server()).await;
     tenant.create_namespace("ns").await;

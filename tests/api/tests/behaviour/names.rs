@@ -59,13 +59,13 @@ async fn names_have_at_most_128_bytes<D: LockClient>(world: TestEnv<D>) {
 
 async fn names_without_bytes_and_with_nul_are_refused<D: LockClient>(world: TestEnv<D>) {
     assert_invalid_name(&world, "a\0b", "must not contain NUL").await;
-    let door = &world.client;
-    let refused = door.acquire(AcquireRequest::write("l", "")).await.unwrap_err();
+    let client = &world.client;
+    let refused = client.acquire(AcquireRequest::write("l", "")).await.unwrap_err();
     assert_eq!((refused.code.as_str(), refused.ids["field"].as_str()), ("INVALID_ARGUMENT", "process_id"));
     for refused in [
-        door.acquire(AcquireRequest::write("", "p")).await.unwrap_err(),
-        door.get("").await.unwrap_err(),
-        door.create_namespace("", "").await.unwrap_err(),
+        client.acquire(AcquireRequest::write("", "p")).await.unwrap_err(),
+        client.get("").await.unwrap_err(),
+        client.create_namespace("", "").await.unwrap_err(),
     ] {
         assert_eq!(refused.code, "INVALID_ARGUMENT", "{refused:?}");
         assert!(refused.detail.contains("1 to 128 bytes"), "{}", refused.detail);
@@ -74,17 +74,17 @@ async fn names_without_bytes_and_with_nul_are_refused<D: LockClient>(world: Test
 
 /// Refuses the name wherever one is given, naming the field and what is wrong.
 async fn assert_invalid_name<D: LockClient>(world: &TestEnv<D>, name: &str, why: &str) {
-    let door = &world.client;
+    let client = &world.client;
     for (field, refused) in [
-        ("name", door.acquire(AcquireRequest::write(name, "p")).await.map(drop)),
-        ("name", door.release(name, "p").await.map(drop)),
-        ("name", door.get(name).await.map(drop)),
-        ("name", door.delete(name).await),
-        ("process_id", door.acquire(AcquireRequest::write("l", name)).await.map(drop)),
-        ("process_id", door.release("l", name).await.map(drop)),
-        ("name", door.create_namespace(name, "").await.map(drop)),
-        ("namespace", door.get_namespace(name).await.map(drop)),
-        ("namespace", door.delete_namespace(name).await),
+        ("name", client.acquire(AcquireRequest::write(name, "p")).await.map(drop)),
+        ("name", client.release(name, "p").await.map(drop)),
+        ("name", client.get(name).await.map(drop)),
+        ("name", client.delete(name).await),
+        ("process_id", client.acquire(AcquireRequest::write("l", name)).await.map(drop)),
+        ("process_id", client.release("l", name).await.map(drop)),
+        ("name", client.create_namespace(name, "").await.map(drop)),
+        ("namespace", client.get_namespace(name).await.map(drop)),
+        ("namespace", client.delete_namespace(name).await),
     ] {
         let refused = refused.unwrap_err();
         assert_eq!((refused.code.as_str(), refused.ids["field"].as_str()), ("INVALID_ARGUMENT", field));

@@ -52,15 +52,15 @@ async fn a_namespace_of_a_name_in_use_is_refused<D: LockClient>(world: TestEnv<D
 
 async fn an_unknown_namespace_has_the_text_of_the_contract<D: LockClient>(world: TestEnv<D>) {
     world.client.delete_namespace("ns").await.unwrap();
-    let door = &world.client;
+    let client = &world.client;
     for refused in [
-        door.acquire(AcquireRequest::write("l", "p")).await.map(drop),
-        door.release("l", "p").await.map(drop),
-        door.get("l").await.map(drop),
-        door.delete("l").await,
-        door.get_namespace("ns").await.map(drop),
-        door.update_namespace("ns", "new").await.map(drop),
-        door.delete_namespace("ns").await,
+        client.acquire(AcquireRequest::write("l", "p")).await.map(drop),
+        client.release("l", "p").await.map(drop),
+        client.get("l").await.map(drop),
+        client.delete("l").await,
+        client.get_namespace("ns").await.map(drop),
+        client.update_namespace("ns", "new").await.map(drop),
+        client.delete_namespace("ns").await,
     ] {
         let refused = refused.unwrap_err();
         assert_eq!(refused.code_and_detail(), ("NAMESPACE_NOT_FOUND", "namespace not found"));

@@ -18,7 +18,7 @@ impl ClusterFiles {
     fn new() -> Self {
         let folder = scratch();
         Secrets::create(&folder);
-        // Ports that nobody listens on: no node of these tests comes to listen.
+        // No process listens on these ports: no node of these tests gets that far.
         let nodes = ["nd_1", "nd_2", "nd_3"].map(|id| (id.to_owned(), free_address().to_string()));
         let config = ClusterConfig::generate(nodes.into(), 2, 3).unwrap();
         Self { folder, config: serde_json::from_str(&config.to_json()).unwrap() }

@@ -35,8 +35,8 @@ async fn a_reset_ends_waits_and_never_promotes_who_is_removed() {
         tokio::join!(world.client.expect_refused(AcquireRequest::write("l", "dead too").wait_ms(300_000)), reset);
     assert_eq!(ended.reason.as_deref(), Some("ENDED"));
     assert_eq!(removed, json!({"removed_holds": 1, "removed_waiters": 1}));
-    let door = &world.client;
-    wait_until("the live owner has it", async || door.get("l").await.unwrap().writer_id() == "live").await;
+    let client = &world.client;
+    wait_until("the live owner has it", async || client.get("l").await.unwrap().writer_id() == "live").await;
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::support::{
 
 type Client = frontends::rest::Client;
 
-/// The same account's door in the process that was started again.
+/// A client of the same account, for the restarted process.
 async fn reconnect(server: &Standalone, key: &str) -> Client {
     Client::connect(&RestClient::new(server.address(), key)).await
 }
@@ -31,8 +31,8 @@ async fn a_killed_process_keeps_every_lock_that_it_answered_and_tokens_go_on_ris
     drop((world, server));
     for round in 0..3 {
         let server = Standalone::start(&data_dir, &[]);
-        let door = reconnect(&server, &key).await;
-        let after = door.get("shared").await.unwrap();
+        let client = reconnect(&server, &key).await;
+        let after = client.get("shared").await.unwrap();
         assert_eq!(
             (after.state, after.reader_ids(), after.revision),
             (State::ReadLocked, vec!["p", "q"], before.revision)
@@ -40,14 +40,14 @@ async fn a_killed_process_keeps_every_lock_that_it_answered_and_tokens_go_on_ris
         for (was, is) in before.readers.iter().zip(&after.readers) {
             assert_eq!((was.fencing_token, was.locked_at_ms), (is.fencing_token, is.locked_at_ms));
         }
-        door.get("released").await.unwrap().assert_free();
-        assert!(!door.check("released", gone).await.unwrap());
+        client.get("released").await.unwrap().assert_free();
+        assert!(!client.check("released", gone).await.unwrap());
         let token =
-            door.expect_granted(AcquireRequest::write("released", &format!("p{round}"))).await.fencing_token.unwrap();
+            client.expect_granted(AcquireRequest::write("released", &format!("p{round}"))).await.fencing_token.unwrap();
         assert!(token > last.max(gone), "{token} after {last}");
         last = token;
-        assert_eq!(door.list_locks(&[], 10, "").await.unwrap().0, ["released", "shared"]);
-        door.release("released", &format!("p{round}")).await.unwrap();
+        assert_eq!(client.list_locks(&[], 10, "").await.unwrap().0, ["released", "shared"]);
+        client.release("released", &format!("p{round}")).await.unwrap();
     }
 }
 
@@ -60,10 +60,10 @@ async fn a_hold_whose_time_ran_while_the_process_was_down_ends_after_it() {
     world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(2_000)).await;
     drop((world, server));
     let server = Standalone::start(&data_dir, &[]);
-    let door = reconnect(&server, &key).await;
+    let client = reconnect(&server, &key).await;
     // The shard's clock stood still meanwhile: a lease is stretched and never cut short.
-    wait_until("the hold ended", async || door.get("l").await.unwrap().writer.is_none()).await;
-    door.expect_granted(AcquireRequest::write("l", "q")).await;
+    wait_until("the hold ended", async || client.get("l").await.unwrap().writer.is_none()).await;
+    client.expect_granted(AcquireRequest::write("l", "q")).await;
 }
 
 #[tokio::test]
@@ -103,9 +103,9 @@ async fn a_process_that_stops_in_good_order_answers_what_is_under_way_and_keeps_
     drop(server.take_stdin());
     assert!(server.wait_for_exit());
     let server = Standalone::start(&data_dir, &[]);
-    let door = reconnect(&server, &world.rest.key).await;
-    assert!(door.check("l", token).await.unwrap());
-    let left = Duration::from_millis(door.get("l").await.unwrap().writer.unwrap().remaining_ms.unwrap());
+    let client = reconnect(&server, &world.rest.key).await;
+    assert!(client.check("l", token).await.unwrap());
+    let left = Duration::from_millis(client.get("l").await.unwrap().writer.unwrap().remaining_ms.unwrap());
     assert!(left > Duration::from_secs(500) && left <= Duration::from_secs(600), "{left:?}");
 }
 

@@ -1,4 +1,4 @@
-//! The scenarios of `dev`: each comes out as it is told, and leaves nothing behind.
+//! The scenarios of `dev`: each ends as it says, and leaves nothing behind.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn run_scenario(scenario: &str, flags: &[&str]) -> (bool, String, String) {
     (output.status.success(), told, noted)
 }
 
-/// Plays it, and looks that neither its namespace nor its key is left.
+/// Runs it, and checks that neither its namespace nor its key is left.
 async fn assert_scenario_passes(scenario: &str) {
     let (success, told, noted) = run_scenario(scenario, &[]);
     assert!(success, "{told}{noted}");

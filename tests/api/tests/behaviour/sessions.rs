@@ -1,4 +1,4 @@
-//! Sessions by single calls: made, kept alive, looked at, listed, ended.
+//! Sessions by single calls: created, kept alive, read, listed, closed.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Signed grants: what a resource server that asks nobody learns from them.
+//! Signed grants: what a resource server learns from them without a call.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

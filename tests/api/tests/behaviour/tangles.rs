@@ -1,4 +1,4 @@
-//! One connection that has thousands wait for one another. The shard goes on serving, also after it was killed.
+//! One connection with thousands of requests that wait for one another. The shard serves, also after a kill.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ fn blocked_chain() -> Vec<Value> {
         let holder = format!("g{number}");
         messages.push(lock_message(&holder, &holder, &[&format!("f-{number}")]));
     }
-    // A repeat says where it stands.
+    // A repetition returns its position.
     messages.push(lock_message("t", "t waits", &["l"]));
     messages
 }

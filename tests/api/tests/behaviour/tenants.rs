@@ -16,25 +16,25 @@ through! {
 async fn another_tenants_namespace_looks_exactly_like_an_unknown_one<D: LockClient>(world: TestEnv<D>) {
     world.client.expect_granted(AcquireRequest::write("l", "p")).await;
     let stranger = create_tenant(server()).await;
-    let door = D::connect(&stranger.rest).await;
+    let client = D::connect(&stranger.rest).await;
     // `ns` is another's. Deleting one of their own of the same name makes it unknown for everybody's eyes.
-    let seen = all_failures(&door).await;
+    let seen = all_failures(&client).await;
     stranger.create_namespace("ns").await;
     stranger.rest.call("DELETE /v1/namespaces/ns").await.ok();
-    assert_eq!(all_failures(&door).await, seen);
+    assert_eq!(all_failures(&client).await, seen);
     assert!(seen.iter().all(|refused| refused.code_and_detail() == ("NAMESPACE_NOT_FOUND", "namespace not found")));
     assert_eq!(world.client.get("l").await.unwrap().writer_id(), "p");
 }
 
-async fn all_failures<D: LockClient>(door: &D) -> Vec<crate::support::frontends::Failure> {
+async fn all_failures<D: LockClient>(client: &D) -> Vec<crate::support::frontends::Failure> {
     let outcomes = [
-        door.acquire(AcquireRequest::write("l", "p")).await.map(drop),
-        door.release("l", "p").await.map(drop),
-        door.get("l").await.map(drop),
-        door.delete("l").await,
-        door.get_namespace("ns").await.map(drop),
-        door.update_namespace("ns", "mine").await.map(drop),
-        door.delete_namespace("ns").await,
+        client.acquire(AcquireRequest::write("l", "p")).await.map(drop),
+        client.release("l", "p").await.map(drop),
+        client.get("l").await.map(drop),
+        client.delete("l").await,
+        client.get_namespace("ns").await.map(drop),
+        client.update_namespace("ns", "mine").await.map(drop),
+        client.delete_namespace("ns").await,
     ];
     outcomes.into_iter().map(Result::unwrap_err).collect()
 }

@@ -20,9 +20,9 @@ const TRANSITION_MS: u64 = 60_000;
 async fn hold_in_transition<D: LockClient>(world: &TestEnv<D>, transition_ms: u64) -> u64 {
     let taken =
         world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(100).transition_ms(transition_ms)).await;
-    let door = &world.client;
+    let client = &world.client;
     wait_until("the hold is in transition", async || {
-        door.get("l").await.unwrap().writer.is_some_and(|writer| writer.in_transition == Some(true))
+        client.get("l").await.unwrap().writer.is_some_and(|writer| writer.in_transition == Some(true))
     })
     .await;
     taken.fencing_token.unwrap()

@@ -65,7 +65,7 @@ impl Fixtures {
     }
 }
 
-/// Whoever may call is answered what was asked for. A WebSocket needs more than a plain call, and says so.
+/// A client with permission gets the documented answer. A WebSocket needs more, which its answer says.
 #[track_caller]
 fn assert_authorized(answer: &Response, call: &Operation, who: &str) {
     let is_answered = (200..300).contains(&answer.status);

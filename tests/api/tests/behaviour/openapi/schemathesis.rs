@@ -58,7 +58,7 @@ async fn no_answer_is_unlisted() {
     let (own, server) = (create_tenant(server()).await, server());
     // What is made and filled by the calls must not be ended by them all the time, so names are given.
     own.create_namespace("ns").await;
-    // Nobody waits for long, so that the exploring does not.
+    // No call waits for long, so that the exploration is quick.
     own.update(server, json!({"limits": {"max_wait_ms": 100}})).await;
     let session = json!({"process_id": "p", "ttl_ms": 600_000});
     let session = own.rest.json("POST /v1/namespaces/ns/sessions", session).await.ok();

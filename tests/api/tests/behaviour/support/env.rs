@@ -1,4 +1,4 @@
-//! Where a test takes place: the shared process, an account of its own, and a namespace `ns`.
+//! The environment of a test: the shared process, an account of its own, and a namespace `ns`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,7 +58,7 @@ impl Tenant {
     }
 }
 
-/// A door, and the REST door of the same account to look from.
+/// A client of a frontend, and a REST client of the same account to observe it.
 pub(crate) struct TestEnv<D> {
     pub(crate) client: D,
     pub(crate) rest: RestClient,

@@ -1,4 +1,4 @@
-//! The door for dlocks clients. It has no tokens, no transition and no reasons.
+//! The frontend for dlocks clients. It has no tokens, no transition and no reasons.
 
 use holdfast_proto::dlocks as d;
 use holdfast_proto::dlocks::locks_service_api_client::LocksServiceApiClient;

@@ -1,4 +1,4 @@
-//! The gRPC door.
+//! The gRPC frontend.
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;

@@ -1,4 +1,4 @@
-//! The three doors as one: what each can say, in the same words.
+//! One interface for the three frontends.
 
 pub(crate) mod dlocks;
 pub(crate) mod grpc;
@@ -103,7 +103,7 @@ impl AcquireRequest {
     }
 }
 
-/// One hold. What a door does not say is absent.
+/// One hold. Fields that a frontend does not have are absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) process_id: String,
@@ -134,7 +134,7 @@ impl Lock {
         self.readers.iter().map(|reader| reader.process_id.as_str()).collect()
     }
 
-    /// Who writes; empty when nobody does.
+    /// The owner that writes; empty if there is none.
     pub(crate) fn writer_id(&self) -> &str {
         self.writer.as_ref().map_or("", |writer| writer.process_id.as_str())
     }
@@ -174,7 +174,7 @@ pub(crate) struct Namespace {
     pub(crate) id: Option<String>,
 }
 
-/// An error, as every door tells it.
+/// An error, as every frontend returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// The public code.
@@ -197,7 +197,7 @@ impl Failure {
     }
 }
 
-/// What every door can do.
+/// The operations of every frontend.
 pub(crate) trait LockClient: Sized {
     async fn connect(rest: &RestClient) -> Self;
     async fn acquire(&self, ask: AcquireRequest) -> Result<Acquired, Failure>;
@@ -226,7 +226,7 @@ pub(crate) trait LockClient: Sized {
     }
 }
 
-/// What only the doors with fencing tokens can do.
+/// The operations of frontends with fencing tokens.
 pub(crate) trait FencingLockClient: LockClient {
     async fn release_token(&self, lock: &str, process_id: &str, fencing_token: u64) -> Result<Released, Failure>;
     async fn check(&self, lock: &str, fencing_token: u64) -> Result<bool, Failure>;

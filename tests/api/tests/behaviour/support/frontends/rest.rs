@@ -1,4 +1,4 @@
-//! The REST door.
+//! The REST frontend.
 
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
