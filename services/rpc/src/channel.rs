@@ -137,7 +137,6 @@ impl<'a, P: Protocol, L: Link<P>> Attempt<'a, P, L> {
         let ours = self.link.handshake().map_err(ConnectError::new)?;
         let (connection, theirs) = connect::<P>(options, &ours).await?;
         self.link.admit(&theirs).await.map_err(ConnectError::new)?;
-        tracing::info!(protocol = P::NAME, node = options.node, address = options.address, "connected to the node");
         self.was_connected = true;
         Ok(self.link.serve(connection, theirs).await)
     }

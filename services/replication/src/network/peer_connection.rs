@@ -264,6 +264,7 @@ impl Link<Raft> for PeerState {
         // Published before any request is sent, so that no response counts for the lease of an earlier process.
         self.lease.send_replace(lease_of(&theirs));
         self.connected.send_replace(true);
+        tracing::info!(node = self.node, "connected to peer");
         tokio::select! {
             reason = exchange(&self.node, &self.peer_registry, &self.is_disk_full, &self.queue, connection) => reason,
             () = self.peer_registry.wait_rejected(&theirs.store_id) => "its data is rejected".to_owned(),
