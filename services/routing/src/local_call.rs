@@ -81,7 +81,11 @@ impl LocalCall {
             // All replies are there.
             return Poll::Ready(self.replies.try_recv().map_or_else(|_| self.last.take(), |reply| Some(reply.answer)));
         }
-        self.replies.poll_recv(context).map(|reply| reply.map(|reply| reply.answer))
+        match self.replies.poll_recv(context) {
+            Poll::Ready(Some(reply)) => Poll::Ready(Some(reply.answer)),
+            // Closed for a call with one reply, which is on its way.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
     }
 
     /// Tells the node that the caller has cancelled; the outcome can still be awaited.
