@@ -6,7 +6,7 @@ use holdfast_core::{
     Response, WaitId, codec,
 };
 use holdfast_proto::internal::answer::Outcome;
-use holdfast_rpc::Caller;
+use holdfast_rpc::ReplyHandle;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, sleep_until};
 
@@ -24,7 +24,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct AcquireWait<'a> {
     pub(crate) replica: &'a Replica,
     pub(crate) term: u64,
-    pub(crate) caller: &'a Caller,
+    pub(crate) caller: &'a ReplyHandle,
     /// When the caller's poll ends.
     pub(crate) poll_deadline: Instant,
     pub(crate) deadline: Instant,

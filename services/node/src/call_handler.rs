@@ -11,7 +11,7 @@ use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Call, NotLeader, StatusAnswer};
 use holdfast_replication::ProposeError;
-use holdfast_rpc::{CallHandler, Caller};
+use holdfast_rpc::{CallHandler, ReplyHandle};
 use tokio::time::{Duration, Instant, timeout_at};
 use tracing::{Instrument, Span, info_span};
 
@@ -35,7 +35,7 @@ impl CallHandler for NodeCalls {
         .boxed()
     }
 
-    fn call_deferrable(&self, call: Call, caller: Caller) -> BoxFuture<'static, Option<Answer>> {
+    fn call_deferrable(&self, call: Call, caller: ReplyHandle) -> BoxFuture<'static, Option<Answer>> {
         let (node, received) = (Weak::clone(&self.0), Instant::now());
         async move { handle_on(&node, call, received, Some(&caller)).await }.boxed()
     }
@@ -45,7 +45,12 @@ impl CallHandler for NodeCalls {
     }
 }
 
-async fn handle_on(node: &Weak<NodeInner>, call: Call, received: Instant, caller: Option<&Caller>) -> Option<Answer> {
+async fn handle_on(
+    node: &Weak<NodeInner>,
+    call: Call,
+    received: Instant,
+    caller: Option<&ReplyHandle>,
+) -> Option<Answer> {
     // The node is not kept alive by its calls.
     let replica = node.upgrade().and_then(|node| node.replica(call.replica));
     let span = call_span(&call, replica.as_deref());
@@ -71,7 +76,7 @@ async fn handle_call(
     replica: Option<&Replica>,
     call: Call,
     received: Instant,
-    caller: Option<&Caller>,
+    caller: Option<&ReplyHandle>,
 ) -> Option<Answer> {
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
     let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
@@ -105,7 +110,7 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
     }
 }
 
-async fn handle_subscribe(replica: &Replica, bytes: &[u8], caller: &Caller, deadline: Instant) -> Outcome {
+async fn handle_subscribe(replica: &Replica, bytes: &[u8], caller: &ReplyHandle, deadline: Instant) -> Outcome {
     match codec::decode(bytes) {
         Ok(follow) => subscribe::run(replica, &follow, caller, deadline).await,
         Err(error) => Outcome::NotProposed(format!("the follow can't be read: {error}")),
@@ -191,7 +196,7 @@ fn job_state(replica: &Replica, number: u64) -> JobState {
 async fn handle_query(
     replica: &Replica,
     bytes: &[u8],
-    caller: Option<&Caller>,
+    caller: Option<&ReplyHandle>,
     until: Instant,
     deadline: Instant,
 ) -> Outcome {

@@ -6,7 +6,7 @@ use holdfast_core::{Query, Reply, Response, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
-use holdfast_rpc::Caller;
+use holdfast_rpc::ReplyHandle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -35,7 +35,7 @@ pub(crate) async fn execute(replica: &Replica, query: &Query, deadline: Instant)
 
 /// Answers a query of events or account changes. Without a result, it waits for one, or returns an empty reply at
 /// `until`.
-pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &Caller, until: Instant) -> Outcome {
+pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &ReplyHandle, until: Instant) -> Outcome {
     if !supports_long_poll(query) {
         return execute(replica, query, until).await;
     }

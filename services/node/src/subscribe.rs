@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use holdfast_core::{CommandError, Query, Reply, Response, SubscribeSession, codec};
 use holdfast_proto::internal::answer::Outcome;
-use holdfast_rpc::Caller;
+use holdfast_rpc::ReplyHandle;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -13,7 +13,12 @@ use crate::replica::Replica;
 
 /// Streams updates until the session ends, the replica no longer leads or the caller disconnects. The outcome is the
 /// reason for the end.
-pub(crate) async fn run(replica: &Replica, follow: &SubscribeSession, caller: &Caller, deadline: Instant) -> Outcome {
+pub(crate) async fn run(
+    replica: &Replica,
+    follow: &SubscribeSession,
+    caller: &ReplyHandle,
+    deadline: Instant,
+) -> Outcome {
     let began = replica.group.read(replica.reads, deadline, |permit| start(replica, permit.term, follow));
     let mut notices = match began.await {
         Ok(Some(Ok(notices))) => notices,

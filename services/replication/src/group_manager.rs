@@ -18,7 +18,7 @@ use crate::group::{Group, GroupOptions, NodeContext};
 use crate::handshake::PeerRegistry;
 use crate::membership;
 use crate::network::{
-    PeerConnection, PeerConnectionOptions, PeerConnections, PeerServer, Raft, SnapshotServer, Snapshots,
+    PeerConnection, PeerConnectionOptions, PeerConnections, PeerServer, Raft, SnapshotServer, SnapshotTransfers,
 };
 use crate::proposer::InFlightEntries;
 use crate::raise_rules::{self, AdvertisedRules};
@@ -31,7 +31,7 @@ use crate::timing::Timing;
 const DISK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout for replicas' pending work when all are stopped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Snapshots received concurrently.
+/// SnapshotTransfers received concurrently.
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 /// How long a node's outbound connection may outlive its listening port.
 const FINAL_FRAMES_GRACE: Duration = Duration::from_millis(100);
@@ -254,7 +254,7 @@ impl GroupManager {
         }
         self.inner.closing.cancel();
         self.inner.callers.close::<Raft>();
-        self.inner.callers.close::<Snapshots>();
+        self.inner.callers.close::<SnapshotTransfers>();
         self.inner.tasks.cancel();
         self.inner.peer_connections.end();
     }

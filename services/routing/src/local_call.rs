@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::{Answer, Call};
-use holdfast_rpc::{CallHandler, Caller, QueuedReply, ReplyQueue, may_be_deferred};
+use holdfast_rpc::{CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
 use holdfast_supervise::{spawn_temporary, survive_panic};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ impl LocalCall {
         let cancelled = CancellationToken::new();
         let (id, is_deferrable) = (call.id, may_be_deferred(&call));
         let calling = if is_deferrable {
-            let caller = Caller {
+            let caller = ReplyHandle {
                 call: id,
                 replies: queue,
                 cancelled: cancelled.clone(),

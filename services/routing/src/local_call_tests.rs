@@ -21,7 +21,7 @@ impl CallHandler for Scripted {
         .boxed()
     }
 
-    fn call_deferrable(&self, call: Call, caller: Caller) -> BoxFuture<'static, Option<Answer>> {
+    fn call_deferrable(&self, call: Call, caller: ReplyHandle) -> BoxFuture<'static, Option<Answer>> {
         let was_withdrawn = Arc::clone(&self.was_withdrawn);
         async move {
             caller.defer().await;

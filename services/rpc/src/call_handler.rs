@@ -20,7 +20,7 @@ pub trait CallHandler: Send + Sync + 'static {
 
     /// Handles a call whose reply [may be deferred](may_be_deferred). Returns its last reply, or `None` if the caller
     /// has disconnected.
-    fn call_deferrable(&self, call: Call, caller: Caller) -> BoxFuture<'static, Option<Answer>>;
+    fn call_deferrable(&self, call: Call, caller: ReplyHandle) -> BoxFuture<'static, Option<Answer>>;
 
     /// Returns the status of the node and its replicas.
     fn status(&self) -> StatusAnswer;
@@ -69,7 +69,7 @@ impl ReplyQueue {
 }
 
 /// The caller of one call whose reply may be deferred.
-pub struct Caller {
+pub struct ReplyHandle {
     /// The number of the call.
     pub call: u64,
     /// Where its replies go.
@@ -80,7 +80,7 @@ pub struct Caller {
     pub disconnected: CancellationToken,
 }
 
-impl Caller {
+impl ReplyHandle {
     /// Tells the caller that the reply is deferred.
     pub async fn defer(&self) {
         self.send(Outcome::Held(Held {})).await;

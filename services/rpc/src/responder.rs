@@ -15,7 +15,7 @@ use tokio::task::yield_now;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acceptor::{CallerId, Server};
-use crate::call_handler::{CallHandler, Caller, QueuedReply, ReplyQueue, may_be_deferred, reply_bytes};
+use crate::call_handler::{CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred, reply_bytes};
 use crate::connection::{Event, ServerConnection};
 use crate::protocol::Calls;
 
@@ -150,7 +150,8 @@ impl CallsInFlight {
         let cancelled = CancellationToken::new();
         self.deferred.lock().insert(id, cancelled.clone());
         let replies = self.replies.clone();
-        let caller = Caller { call: id, replies: replies.clone(), cancelled, disconnected: self.disconnected.clone() };
+        let caller =
+            ReplyHandle { call: id, replies: replies.clone(), cancelled, disconnected: self.disconnected.clone() };
         let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
         spawn_temporary("call", async move {
             let answer = survive_panic("call", calling).await.unwrap_or_else(|| Some(failed(id)));

@@ -35,7 +35,7 @@ impl<F: Fn(&Call) -> BoxFuture<'static, Outcome> + Send + Sync + 'static> CallHa
         async move { Answer { id: call.id, outcome: Some(acting.await), ..Answer::default() } }.boxed()
     }
 
-    fn call_deferrable(&self, call: Call, caller: Caller) -> BoxFuture<'static, Option<Answer>> {
+    fn call_deferrable(&self, call: Call, caller: ReplyHandle) -> BoxFuture<'static, Option<Answer>> {
         async move {
             caller.defer().await;
             tokio::select! {

@@ -24,12 +24,12 @@ const MAX_POLLS: u32 = 8;
 /// Calls that the lane has not begun. A peer reaches this only with calls that it resets.
 const MAX_QUEUED: usize = 2 * MAX_STREAMS as usize;
 
-type Call = BoxFuture<'static, ()>;
+type CallFuture = BoxFuture<'static, ()>;
 
 /// Takes the calls of a connection. The task begins with the first call, so an HTTP/1.1 connection has none. It ends once
 /// all clones are dropped and all calls are done.
 #[derive(Clone, Default)]
-pub(super) struct CallLane(Arc<OnceLock<mpsc::Sender<Call>>>);
+pub(super) struct CallLane(Arc<OnceLock<mpsc::Sender<CallFuture>>>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallLane {
     fn execute(&self, call: F) {
@@ -44,12 +44,12 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallLane {
 }
 
 /// A call that yields once the turn of its lane is over.
-struct Turn {
-    call: Call,
+struct LaneCall {
+    call: CallFuture,
     polls_left: Arc<AtomicU32>,
 }
 
-impl Future for Turn {
+impl Future for LaneCall {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -63,7 +63,7 @@ impl Future for Turn {
     }
 }
 
-async fn run(mut queued: mpsc::Receiver<Call>) {
+async fn run(mut queued: mpsc::Receiver<CallFuture>) {
     let mut calls = FuturesUnordered::new();
     let polls_left = Arc::new(AtomicU32::new(0));
     let mut is_open = true;
@@ -71,7 +71,7 @@ async fn run(mut queued: mpsc::Receiver<Call>) {
         polls_left.store(MAX_POLLS, Ordering::Relaxed);
         while is_open && calls.len() < MAX_QUEUED {
             match queued.poll_recv(context) {
-                Poll::Ready(Some(call)) => calls.push(Turn { call, polls_left: Arc::clone(&polls_left) }),
+                Poll::Ready(Some(call)) => calls.push(LaneCall { call, polls_left: Arc::clone(&polls_left) }),
                 Poll::Ready(None) => is_open = false,
                 Poll::Pending => break,
             }

@@ -42,9 +42,9 @@ impl Protocol for Raft {
 
 /// One snapshot, in chunks, over a connection of its own, so that it does not delay other messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Snapshots;
+pub(crate) struct SnapshotTransfers;
 
-impl Protocol for Snapshots {
+impl Protocol for SnapshotTransfers {
     const NAME: &'static str = "snapshot";
     const MAX_FRAME_BYTES: usize = MAX_FRAME_BYTES;
     /// A snapshot may wait for others to be installed; the sender has a timeout for all of it.

@@ -16,7 +16,7 @@ use tokio_stream::wrappers::WatchStream;
 
 use super::exchange::{OutboundRequest, PeerRequest, ResponseSender, exchange};
 use super::send_queue::SendQueue;
-use super::{Raft, Snapshots};
+use super::{Raft, SnapshotTransfers};
 use crate::handshake::{PeerRegistry, lease_of};
 use crate::timing::DEFAULT_PEER_LEASE;
 
@@ -172,11 +172,11 @@ impl PeerConnection {
     }
 
     /// Opens a connection of its own for a snapshot, to the peer that is connected.
-    pub(crate) async fn open_snapshot(&self) -> Result<ClientConnection<Snapshots>, RpcError> {
+    pub(crate) async fn open_snapshot(&self) -> Result<ClientConnection<SnapshotTransfers>, RpcError> {
         let rejected = |reason: String| RpcError::Rejected(self.options.node.clone(), reason);
         let Some(store_id) = self.store_id() else { return Err(RpcError::NotConnected(self.options.node.clone())) };
         let ours = self.state.peer_registry.hello().map_err(rejected)?;
-        let connected = holdfast_rpc::connect::<Snapshots>(&self.options, &ours).await;
+        let connected = holdfast_rpc::connect::<SnapshotTransfers>(&self.options, &ours).await;
         let (connection, theirs) = connected.map_err(|error| rejected(error.to_string()))?;
         if theirs.node_id != self.options.node || theirs.store_id != store_id {
             return Err(rejected("another node answers at its address".to_owned()));

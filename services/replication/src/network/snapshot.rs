@@ -13,7 +13,7 @@ use openraft::raft::SnapshotResponse;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::Snapshots;
+use super::SnapshotTransfers;
 use super::peer_connection::{PeerConnection, RpcError};
 use crate::group::DISK_IS_FULL;
 use crate::group_manager::GroupManager;
@@ -77,13 +77,13 @@ async fn send_chunks(
 /// Receives the snapshots of peers.
 pub(crate) struct SnapshotServer(pub(crate) GroupManager);
 
-impl Server<Snapshots> for SnapshotServer {
+impl Server<SnapshotTransfers> for SnapshotServer {
     async fn admit(&self, _caller: &CallerId, theirs: &Hello) -> Result<Hello, String> {
         self.0.peer_registry().check(theirs, None).await?;
         self.0.peer_registry().hello()
     }
 
-    async fn serve(&self, mut connection: ServerConnection<Snapshots>, theirs: Hello) {
+    async fn serve(&self, mut connection: ServerConnection<SnapshotTransfers>, theirs: Hello) {
         let (chunks, incoming) = mpsc::channel(CHUNKS_AHEAD);
         let mut receiving = pin!(receive(&self.0, &theirs, incoming));
         let mut reads = true;

@@ -104,6 +104,10 @@ async fn forward(
     }
 }
 
+async fn wait_as_a_slow_network_does() {
+    tokio::time::sleep(DELAY).await;
+}
+
 async fn copy(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
@@ -116,7 +120,7 @@ async fn copy(
         let Ok(mode) = modes.wait_for(|mode| *mode != Mode::Silent).await.map(|mode| *mode) else { return };
         match mode {
             Mode::Open => {}
-            Mode::Slow => tokio::time::sleep(DELAY).await,
+            Mode::Slow => wait_as_a_slow_network_does().await,
             Mode::Closed | Mode::Silent => return,
         }
         if to.write_all(&buffer[..length]).await.is_err() {
