@@ -131,7 +131,7 @@ fn write_report(rows: &[Row], before: &[Row], seconds: f64) {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut text = format!(
         "# One hostile account beside a quiet one\n\nMade by `make hostile` in {:.0} minutes on {processors} processors, \
-         which the nodes, the gateways and all callers share. LatencySummary are in ms, from the time at which a call was due; \
+         which the nodes, the gateways and all callers share. Times are in ms, from the time at which a call was due; \
          memory is in MiB, of the process that grew most. Calm is the quiet account alone or, where the attack left less \
          than a third of the processors idle, beside a polite account that keeps them as busy.\n\nThe attacks:\n\n",
         seconds / 60.0
