@@ -197,7 +197,7 @@ async fn processes_with_another_cluster_secret_are_refused() {
     cluster.gateways[0].start();
     eventually("the gateway says why it cannot serve", async || {
         let log = cluster.gateways[0].log();
-        if log.contains("do both have the same secret?") { Ok(()) } else { Err(log) }
+        if log.contains("give all processes the same secret") { Ok(()) } else { Err(log) }
     })
     .await;
     assert!(cluster.gateways[0].readiness().await.is_err());
