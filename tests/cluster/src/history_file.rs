@@ -24,15 +24,19 @@ pub fn minimal_counterexample(records: &[Record]) -> Vec<Record> {
     locks.dedup();
     let of_a_lock = locks.iter().filter_map(|lock| part(&|record| record.lock == *lock));
     let of_a_shard = locks.iter().filter_map(|lock| part(&|record| record.lock.shard == lock.shard));
-    let mut wrong = of_a_lock.chain(of_a_shard).min_by_key(Vec::len).unwrap_or(ordered);
-    // A beginning that is wrong mostly stays so, and where it does not, any wrong one will do.
+    let wrong = of_a_lock.chain(of_a_shard).min_by_key(Vec::len).unwrap_or(ordered);
+    // A beginning that is wrong mostly stays so, and where it does not, any wrong one will do. Calls in flight at its end
+    // belong to it: they may be the cause of what others saw.
+    let beginning = |count: usize| -> Vec<Record> {
+        let end = wrong[count - 1].end;
+        wrong.iter().filter(|record| record.start <= end).cloned().collect()
+    };
     let (mut right, mut bad) = (0, wrong.len());
     while right + 1 < bad {
         let middle = usize::midpoint(right, bad);
-        if check(&wrong[..middle]).is_empty() { right = middle } else { bad = middle }
+        if check(&beginning(middle)).is_empty() { right = middle } else { bad = middle }
     }
-    wrong.truncate(bad);
-    wrong
+    beginning(bad)
 }
 
 /// Writes records to a file of their own, one a line; where, and how to check them again.

@@ -67,8 +67,8 @@ fn is_confirmed_release(record: &Record) -> bool {
 }
 
 fn check_grant(held: &ObservedHold, own: &mut Causes<'_>, found: &mut ViolationSink<'_>) {
-    let answered = own.acquires.iter().any(|record| is_grant_of(record, held));
-    if answered {
+    let is_answered = |record: &Record| is_grant_of(record, held) || outlived_its_first_grant(record, held);
+    if own.acquires.iter().any(|record| is_answered(record)) {
         return;
     }
     let may_have = own.acquires.iter().any(|record| {
@@ -89,6 +89,17 @@ fn is_grant_of(record: &Record, held: &ObservedHold) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether that acquire may have been granted with that hold at first, and answered after its end: a gateway repeats an
+/// acquire whose leader died over it, and if no other leader was found within the time to live, the repetition is
+/// another request.
+fn outlived_its_first_grant(record: &Record, held: &ObservedHold) -> bool {
+    let Call::Acquire { mode, ttl_ms, token: None } = record.call else { return false };
+    mode == held.hold.mode
+        && matches!(record.outcome, Outcome::Answered(_))
+        && record.start <= held.first_known
+        && record.end >= record.start + Duration::from_millis(ttl_ms)
 }
 
 /// Looks for the release that ended the hold: one that was answered so at a revision in question, or else one of
@@ -134,7 +145,8 @@ fn may_have_expired(held: &ObservedHold, gone: ObservedEnd, acquires: &[&Record]
     let last_start = last.map_or(Duration::ZERO, |record| record.start);
     // Later ones, and those of unknown outcome, may or may not have come before the end.
     let may_be_later = acquires.iter().copied().filter(|record| {
-        let is_open = record.outcome == Outcome::Unknown || is_grant_of(record, held);
+        let is_open =
+            record.outcome == Outcome::Unknown || is_grant_of(record, held) || outlived_its_first_grant(record, held);
         is_open && record.end >= last_start && record.start <= gone.known_at
     });
     last.into_iter().chain(may_be_later).any(|record| end_of(record) <= gone.known_at)

@@ -197,6 +197,20 @@ fn an_acquire_of_unknown_outcome_may_have_granted_one_hold() {
 }
 
 #[test]
+fn an_acquire_that_took_longer_than_its_time_to_live_may_have_been_granted_twice() {
+    let (first, second) = (write(1, "a"), write(3, "a"));
+    let story = |took_ms: u64| {
+        let seen = HistoryBuilder::default().observed(1, std::slice::from_ref(&first)).advance(TTL_MS);
+        let mut story = seen.acquired(&second);
+        let answered = story.records.last_mut().expect("there are two");
+        answered.start = answered.end - Duration::from_millis(took_ms);
+        story
+    };
+    story(TTL_MS + 40).assert_valid();
+    story(TTL_MS - 40).assert_violates(Rule::GrantCause);
+}
+
+#[test]
 fn a_hold_that_appears_after_its_token_was_passed_is_found() {
     let a = write(1, "a");
     let late = HistoryBuilder::default().observed(2, &[]);
