@@ -6,21 +6,25 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_supervise::{spawn_temporary, survive_panic};
 use hyper::rt::Executor;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::MAX_STREAMS;
 
-/// Polls of calls in one turn: some tenths of a millisecond, and enough that a turn costs little beside them.
+/// Polls of calls in one turn: enough that a turn costs little beside them.
 const MAX_POLLS: u32 = 8;
+/// A turn polls no further call after this time. A call of another peer waits for a turn of every busy lane, and at each
+/// of its steps once more.
+const MAX_TURN_TIME: Duration = Duration::from_micros(100);
 /// Calls that the lane has not begun. A peer reaches this only with calls that it resets.
 const MAX_QUEUED: usize = 2 * MAX_STREAMS as usize;
 
@@ -43,35 +47,52 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallLane {
     }
 }
 
+/// The current turn of a lane.
+struct Turn {
+    began: Instant,
+    polls_left: u32,
+}
+
+impl Turn {
+    fn start() -> Self {
+        Self { began: Instant::now(), polls_left: MAX_POLLS }
+    }
+
+    /// Takes one of its polls, or returns false if the turn is over. The first poll is always one of them.
+    fn take_poll(&mut self) -> bool {
+        let is_over = self.polls_left == 0 || self.polls_left < MAX_POLLS && self.began.elapsed() >= MAX_TURN_TIME;
+        self.polls_left -= u32::from(!is_over);
+        !is_over
+    }
+}
+
 /// A call that yields once the turn of its lane is over.
 struct LaneCall {
     call: CallFuture,
-    polls_left: Arc<AtomicU32>,
+    turn: Arc<Mutex<Turn>>,
 }
 
 impl Future for LaneCall {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let left = self.polls_left.load(Ordering::Relaxed);
-        if left == 0 {
+        if !self.turn.lock().take_poll() {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.polls_left.store(left - 1, Ordering::Relaxed);
         self.call.as_mut().poll(context)
     }
 }
 
 async fn run(mut queued: mpsc::Receiver<CallFuture>) {
     let mut calls = FuturesUnordered::new();
-    let polls_left = Arc::new(AtomicU32::new(0));
+    let turn = Arc::new(Mutex::new(Turn::start()));
     let mut is_open = true;
     poll_fn(|context| {
-        polls_left.store(MAX_POLLS, Ordering::Relaxed);
+        *turn.lock() = Turn::start();
         while is_open && calls.len() < MAX_QUEUED {
             match queued.poll_recv(context) {
-                Poll::Ready(Some(call)) => calls.push(LaneCall { call, polls_left: Arc::clone(&polls_left) }),
+                Poll::Ready(Some(call)) => calls.push(LaneCall { call, turn: Arc::clone(&turn) }),
                 Poll::Ready(None) => is_open = false,
                 Poll::Pending => break,
             }
@@ -90,7 +111,7 @@ async fn run(mut queued: mpsc::Receiver<CallFuture>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::task::yield_now;
 
@@ -129,6 +150,14 @@ mod tests {
         });
         let turns = other.await.unwrap();
         assert!(turns.iter().all(|turn| *turn <= MAX_POLLS as usize), "{turns:?}");
+    }
+
+    #[test]
+    fn a_turn_has_one_poll_however_long_and_no_further_one_after_its_time() {
+        let mut turn = Turn::start();
+        turn.began -= MAX_TURN_TIME;
+        assert!(turn.take_poll());
+        assert!(!turn.take_poll());
     }
 
     #[tokio::test]
