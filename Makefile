@@ -96,8 +96,9 @@ failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, or ONLY=id
 bench-backup: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
 	cargo test --release --workspace --test long -- --ignored --nocapture backup::
 
-fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
-	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
+fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) or RUNS=n each; SEED=n, ONLY="name ...".
+	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(RUNS),HOLDFAST_FUZZ_RUNS=$(RUNS)) \
+		$(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) HOLDFAST_FUZZ_ONLY="$(ONLY)" \
 		cargo test --release -p holdfast-fuzz-tests -- --nocapture
 
 fuzz-guided: setup ## Let libFuzzer do so, led by coverage, for SECONDS=n (60) each, of all or TARGET="name ...".

@@ -1,5 +1,5 @@
 //! The kept inputs, and mutations of them, are read without a panic and within a bound on memory. `make fuzz SECONDS=n`
-//! takes n seconds for each target and another seed.
+//! takes n seconds for each target and another seed; `make fuzz RUNS=n ONLY="name ..."` mutates n inputs of some targets.
 
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};
@@ -34,10 +34,13 @@ fn run(target: &Target, input: &[u8]) -> bool {
 
 #[test]
 fn kept_inputs_and_their_mutations_are_read_without_a_panic_and_within_a_bound() {
-    let seconds = env_number("HOLDFAST_FUZZ_SECONDS");
-    let seed = env_number("HOLDFAST_FUZZ_SEED").unwrap_or(if seconds.is_some() { rand::random() } else { 1 });
+    let (seconds, max_runs) = (env_number("HOLDFAST_FUZZ_SECONDS"), env_number("HOLDFAST_FUZZ_RUNS"));
+    let is_long = seconds.is_some() || max_runs.is_some();
+    let seed = env_number("HOLDFAST_FUZZ_SEED").unwrap_or(if is_long { rand::random() } else { 1 });
+    let only = std::env::var("HOLDFAST_FUZZ_ONLY").unwrap_or_default();
+    let only: Vec<&str> = only.split_whitespace().collect();
     println!("seed {seed}");
-    for target in &TARGETS {
+    for target in TARGETS.iter().filter(|target| only.is_empty() || only.contains(&target.name)) {
         let mut inputs = corpus::inputs(target);
         let read = inputs.iter().filter(|input| run(target, input)).count();
         assert!(read > 0, "{}: nothing in the corpus is read", target.name);
@@ -46,7 +49,7 @@ fn kept_inputs_and_their_mutations_are_read_without_a_panic_and_within_a_bound()
         let began = Instant::now();
         let limit = Duration::from_millis(seconds.map_or(300, |seconds| seconds * 1_000));
         let (mut runs, mut accepted) = (0, 0);
-        while began.elapsed() < limit {
+        while max_runs.map_or_else(|| began.elapsed() < limit, |most| runs < most) {
             let one = &inputs[random.random_range(0..inputs.len())];
             let other = &inputs[random.random_range(0..inputs.len())];
             let input = mutate(&mut random, one, other);
@@ -59,7 +62,8 @@ fn kept_inputs_and_their_mutations_are_read_without_a_panic_and_within_a_bound()
                 }
             }
         }
-        println!("{:<18} {kept:>3} kept, {runs} mutations, {accepted} of them read", target.name);
+        let took = began.elapsed();
+        println!("{:<18} {kept:>3} kept, {runs} mutations in {took:.1?}, {accepted} of them read", target.name);
     }
 }
 
