@@ -20,6 +20,9 @@ const MAX_CONCURRENT_CALLS: usize = 16;
 /// Threads of one session that wait.
 const OWNERS_PER_SESSION: usize = 5_000;
 const TTL: Duration = Duration::from_secs(600);
+/// Attempts of a call that is refused for want of room.
+const MAX_ATTEMPTS: usize = 20;
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// The hostile account, in one round of an attack.
 #[derive(Clone)]
@@ -64,9 +67,16 @@ impl Attacker {
         GrpcClient::connect(self.gateways[turn % self.gateways.len()], &self.key, &self.calls).await
     }
 
-    /// A session.
+    /// A session. One that the gateway has no room for is tried again: the calls of the attack itself fill it.
     pub(crate) async fn open_session(&self) -> Result<Session, String> {
-        session::open(&self.connect().await?, &self.namespace, TTL, None).await
+        let mut attempts = 1;
+        loop {
+            match session::open(&self.connect().await?, &self.namespace, TTL, None).await {
+                Err(reason) if attempts < MAX_ATTEMPTS && reason.contains("UNAVAILABLE") => attempts += 1,
+                result => return result,
+            }
+            super::pacing::wait_for(RETRY_DELAY).await;
+        }
     }
 
     /// A session without a connection; its id.
@@ -146,11 +156,10 @@ impl Attacker {
 
 /// Repeats the call while the answer is to retry later. Returns the token, unless it is refused for good.
 async fn acquire_with_retries(grpc: &GrpcClient, message: v1::AcquireLocksRequest) -> Option<u64> {
-    const MAX_ATTEMPTS: usize = 20;
     for _ in 0..MAX_ATTEMPTS {
         match grpc.acquire_set(message.clone()).await {
             Ok(answer) => return answer.fencing_token,
-            Err(status) if is_retryable(&status) => super::pacing::wait_for(Duration::from_millis(50)).await,
+            Err(status) if is_retryable(&status) => super::pacing::wait_for(RETRY_DELAY).await,
             Err(_) => return None,
         }
     }
