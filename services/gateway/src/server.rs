@@ -33,14 +33,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
-use crate::dlocks::DlocksService;
 use crate::health::{MetricsRenderer, Probes};
-use crate::{grpc, rest};
+use crate::{dlocks, grpc, rest};
 use call_lane::CallLane;
 use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 
@@ -99,8 +99,8 @@ pub async fn serve(
     describe_metrics();
     let service = options.service.clone();
     let (reporter, health) = tonic_health::server::health_reporter();
-    let dlocks = DlocksService::new(options.service.clone(), options.dlocks_account_metadata);
-    let grpc = grpc::routes(&options.service, dlocks, health)?;
+    let dlocks = dlocks::server(options.service.clone(), options.dlocks_account_metadata);
+    let grpc = grpc::routes(&options.service, Routes::new(dlocks), health)?;
     let rest = rest::with_middleware(rest::routes(options.service.clone(), probes(&options)));
     let stopping = CancellationToken::new();
     let tasks = TaskTracker::new();
