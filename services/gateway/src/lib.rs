@@ -10,11 +10,11 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod connection_limiter;
 mod console;
 mod dlocks;
 mod grpc;
 mod head;
-pub mod health;
 mod locktopus;
 mod rest;
 pub mod server;

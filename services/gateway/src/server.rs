@@ -4,7 +4,6 @@
 //! time until a complete request.
 
 mod call_lane;
-mod connection_limiter;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -39,13 +38,12 @@ use tonic_health::server::HealthReporter;
 use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
-use crate::health::{MetricsRenderer, Probes};
-use crate::{dlocks, grpc, rest};
+use crate::connection_limiter::{ActivityGuard, ConnectionLimiter, ConnectionPermit};
+use crate::rest::health::{MetricsRenderer, Probes};
+use crate::{console, dlocks, grpc, rest};
 use call_lane::CallLane;
-use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 
 pub use crate::grpc::DescriptorsError;
-pub(crate) use connection_limiter::ActivityGuard;
 
 /// Maximum concurrent connections. Beyond that, idle ones are evicted.
 pub const MAX_CONNECTIONS: usize = 10_000;
@@ -101,7 +99,8 @@ pub async fn serve(
     let (reporter, health) = tonic_health::server::health_reporter();
     let dlocks = dlocks::server(options.service.clone(), options.dlocks_account_metadata);
     let grpc = grpc::routes(&options.service, Routes::new(dlocks), health)?;
-    let rest = rest::with_middleware(rest::routes(options.service.clone(), probes(&options)));
+    let rest = rest::routes(options.service.clone(), probes(&options)).merge(console::routes());
+    let rest = rest::with_middleware(rest);
     let stopping = CancellationToken::new();
     let tasks = TaskTracker::new();
     // Published once before the first call, so that no service is unknown, and none is reported as serving too early.

@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::LocktopusServer;
 use super::connection::Connection;
 use super::origin::AllowedOrigins;
-use crate::server::ActivityGuard;
+use crate::connection_limiter::ActivityGuard;
 
 /// How long the locks of a lost connection stay when its client sets no timeout, in milliseconds.
 const DEFAULT_ABANDON_TIMEOUT_MS: u64 = 60_000;
