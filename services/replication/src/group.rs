@@ -13,17 +13,16 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::clock::WallClock;
 use crate::config::raft_config;
 use crate::entry::FIRST_RULES;
 use crate::error::{NotLeader, ProposeError, ReplicationError};
 use crate::leader_death::LeaderRun;
 use crate::leadership::{self, ClockFloor, Leadership, ObservedClock};
 use crate::lease::LeaseTracker;
-use crate::log_compaction::LogLimits;
 use crate::log_store::{LogStore, VotedTerm};
 use crate::membership;
 use crate::network::{MemberLocations, MemberLocationsReceiver, PeerConnections, RaftNetwork};
+use crate::options::GroupOptions;
 use crate::proposal_queue::ProposalQueue;
 use crate::proposer::{self, HeaderSource, InFlightEntries, Proposer};
 use crate::rules::{GroupState, KnownRules};
@@ -45,25 +44,6 @@ const LEADER_CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often a command that awaits its reply checks whether its leader still has a quorum.
 const QUORUM_POLL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Options of a replica.
-#[derive(Debug, Clone)]
-pub struct GroupOptions {
-    /// The shard's id.
-    pub shard: String,
-    /// The replica id.
-    pub replica: u64,
-    /// The initial replicas of the shard with their nodes, including this one.
-    pub members: BTreeMap<u64, String>,
-    /// Entries after which a replica makes a snapshot.
-    pub snapshot_interval_entries: u64,
-    /// Entries kept behind a snapshot for followers that lag a little.
-    pub retain_entries: u64,
-    /// The same limits in bytes; the one reached first applies.
-    pub log_limits: LogLimits,
-    /// Stored with grants for display.
-    pub wall_clock: WallClock,
-}
 
 /// State shared by the replicas of a node.
 pub(crate) struct NodeContext {
@@ -438,11 +418,5 @@ impl Group {
 
     fn stopped(&self, reason: &str) -> ReplicationError {
         self.inner.options.stopped(reason.into())
-    }
-}
-
-impl GroupOptions {
-    fn stopped(&self, reason: String) -> ReplicationError {
-        ReplicationError::Stopped { shard: self.shard.clone(), replica: self.replica, reason }
     }
 }
