@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_client::Error;
 
-use crate::service::Status;
+use crate::status::Status;
 
 /// The error type of this crate.
 ///

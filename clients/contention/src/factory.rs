@@ -16,9 +16,10 @@ use crate::lifecycle::{Lifecycle, StopOnDrop};
 use crate::options::ContendOptions;
 use crate::retrieve::Retrieval;
 use crate::service::{
-    MutexContendService, MutexContendServiceFactory, MutexRetrievalService, MutexRetrievalServiceFactory, Status,
+    MutexContendService, MutexContendServiceFactory, MutexRetrievalService, MutexRetrievalServiceFactory,
 };
 use crate::state::MutexState;
+use crate::status::Status;
 use crate::store::{InProcessStore, MutexStore, ServiceStore};
 
 /// Buffered requests to renew at once; further ones wait.

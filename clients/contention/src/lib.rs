@@ -33,6 +33,7 @@ mod retrieve;
 mod scheduler;
 mod service;
 mod state;
+mod status;
 mod store;
 mod timestamp;
 
@@ -46,8 +47,9 @@ pub use owner::MutexOwner;
 pub use period::ContendPeriod;
 pub use scheduler::{ScheduleConfig, Scheduler, Strategy};
 pub use service::{
-    MutexContendService, MutexContendServiceFactory, MutexRetrievalService, MutexRetrievalServiceFactory, Status,
+    MutexContendService, MutexContendServiceFactory, MutexRetrievalService, MutexRetrievalServiceFactory,
 };
 pub use state::MutexState;
+pub use status::Status;
 pub use store::{AcquireMutex, Acquisition, Holding, InProcessStore, MutexStore, ServiceStore};
 pub use timestamp::Timestamp;

@@ -16,8 +16,8 @@ use crate::contender::MutexRetriever;
 use crate::error::ContentionError;
 use crate::notifier::Notifier;
 use crate::owner::MutexOwner;
-use crate::service::Status;
 use crate::state::MutexState;
+use crate::status::Status;
 use crate::timestamp::Timestamp;
 
 /// How long the end of a service without an ownership waits for its listener.

@@ -1,6 +1,5 @@
 //! Services that can be started and stopped.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -11,44 +10,7 @@ use crate::contender::{MutexContender, MutexRetriever};
 use crate::error::ContentionError;
 use crate::owner::MutexOwner;
 use crate::state::MutexState;
-
-/// The status of a service.
-///
-/// ```
-/// use holdfast_contention::Status;
-///
-/// assert!(Status::Running.is_active() && !Status::Stopping.is_active());
-/// assert_eq!(Status::Initial.to_string(), "INITIAL");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// Not started yet, or stopped for good: it can be started.
-    Initial,
-    /// Starting.
-    Starting,
-    /// Running: it can be stopped.
-    Running,
-    /// Releasing its resources.
-    Stopping,
-}
-
-impl Status {
-    /// Returns true if it runs or is starting.
-    pub fn is_active(self) -> bool {
-        matches!(self, Self::Starting | Self::Running)
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Initial => "INITIAL",
-            Self::Starting => "STARTING",
-            Self::Running => "RUNNING",
-            Self::Stopping => "STOPPING",
-        })
-    }
-}
+use crate::status::Status;
 
 /// Observes the owner of a mutex, and notifies a [`MutexRetriever`]. Its view lags slightly behind the store.
 ///

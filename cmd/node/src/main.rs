@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use holdfast_auth::{OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
@@ -14,8 +14,7 @@ use holdfast_node::{AdminEndpoints, Node, NodeOptions, serve};
 use holdfast_replication::ReadMode;
 use holdfast_routing::{Dialer, TcpDialer, TlsDialer};
 use holdfast_runtime::{
-    ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, block_on, check_listen_address,
-    flush_traces, shutdown_signal,
+    ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, run_server,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -78,12 +77,7 @@ enum ReadsArg {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    block_on(async {
-        let shutdown = shutdown_signal(args.shutdown.clone());
-        let result = run(args, shutdown).await;
-        flush_traces();
-        result
-    })?
+    run_server(args.shutdown.clone(), |shutdown| run(args, shutdown))?
 }
 
 /// Runs the node until `shutdown` completes.
@@ -118,16 +112,12 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         AdminEndpoints { metrics: Arc::new(move || metrics.render()), is_operator: is_operator(&operator_token) };
     let stopped = CancellationToken::new();
     let serving = serve(listener, tls, &node, probes, stopped.clone().cancelled_owned());
-    let mut failure = node.store_failure();
     let running = async {
         node.start_replicas(&options).await?;
         tracing::info!(node = args.node_id, %address, "node runs");
         tokio::select! {
             () = shutdown => Ok(()),
-            failed = failure.wait_for(Option::is_some) => {
-                let reason = failed.ok().and_then(|failed| failed.clone());
-                Err(reason.map_or_else(|| anyhow!("the store is gone"), anyhow::Error::from))
-            }
+            error = node.store_failure() => Err(error.into()),
         }
     };
     let ending = async {

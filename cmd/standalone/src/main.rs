@@ -6,18 +6,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Parser;
 use holdfast_backend::{Backend, BackendOptions};
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve};
-use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
+use holdfast_gateway::{FrontendArgs, LocktopusOptions, serve_locktopus};
 use holdfast_node::{Node, NodeOptions};
 use holdfast_routing::TcpDialer;
 use holdfast_runtime::{
-    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, block_on, check_listen_address, flush_traces,
-    shutdown_signal,
+    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, run_server,
 };
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -46,27 +45,8 @@ struct Args {
     /// Directory of data and secrets; created at the first start.
     #[arg(long, env = "HOLDFAST_DATA_DIR", default_value = "./data", value_name = "DIR")]
     data_dir: PathBuf,
-    /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: every client that
-    /// reaches the port is then trusted.
-    #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
-    dlocks_account_metadata: bool,
-    /// Address to listen on for Locktopus clients; without it there is no Locktopus frontend.
-    #[arg(long, env = "HOLDFAST_LOCKTOPUS_LISTEN", value_name = "HOST:PORT", requires = "locktopus_account")]
-    locktopus_listen: Option<SocketAddr>,
-    /// The account for which every Locktopus client acts, since these clients send no key: an id (16 digits are hex,
-    /// more are decimal), or `demo` for the account of the first start. Every client that reaches the port is trusted.
-    #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
-    locktopus_account: Option<LocktopusAccount>,
-    /// Accept web pages of this origin on the port for Locktopus clients, besides those of its own address; may be
-    /// repeated.
-    #[arg(
-        long,
-        env = "HOLDFAST_LOCKTOPUS_ORIGIN",
-        value_name = "SCHEME://HOST[:PORT]",
-        value_delimiter = ',',
-        requires = "locktopus_listen"
-    )]
-    locktopus_origin: Vec<LocktopusOrigin>,
+    #[command(flatten)]
+    frontends: FrontendArgs,
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
@@ -84,12 +64,7 @@ struct Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    block_on(async {
-        let shutdown = shutdown_signal(args.shutdown.clone());
-        let result = run(args, shutdown).await;
-        flush_traces();
-        result
-    })?
+    run_server(args.shutdown.clone(), |shutdown| run(args, shutdown))?
 }
 
 fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOptions {
@@ -121,7 +96,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let service = Backend::start(backend)?;
     let server_options = ServerOptions {
         service: service.clone(),
-        dlocks_account_metadata: args.dlocks_account_metadata,
+        dlocks_account_metadata: args.frontends.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),
         tls: tls.clone(),
     };
@@ -136,7 +111,12 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let running = async {
         node.start_replicas(&options).await?;
-        let over = wait_stopped(&node, shutdown);
+        let over = async {
+            tokio::select! {
+                () = shutdown => Ok(()),
+                error = node.store_failure() => Err(error.into()),
+            }
+        };
         tokio::pin!(over);
         tokio::select! {
             result = &mut over => return result,
@@ -161,26 +141,10 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     result
 }
 
-/// Waits until the program is asked to stop.
-///
-/// # Errors
-/// When the store fails first.
-async fn wait_stopped(node: &Node, shutdown: impl Future<Output = ()>) -> Result<()> {
-    let mut failure = node.store_failure();
-    tokio::select! {
-        () = shutdown => Ok(()),
-        failed = failure.wait_for(Option::is_some) => {
-            let reason = failed.ok().and_then(|failed| failed.clone());
-            Err(reason.map_or_else(|| anyhow!("the store is gone"), anyhow::Error::from))
-        }
-    }
-}
-
 /// Binds the port for Locktopus clients, if enabled.
 async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusOptions)>> {
-    let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
+    let Some((listen, options)) = args.frontends.locktopus() else { return Ok(None) };
     check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
-    let options = LocktopusOptions { account, origins: args.locktopus_origin.clone() };
     Ok(Some((bind(listen).await?, options)))
 }
 

@@ -10,11 +10,12 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod args;
+mod connection_limiter;
 mod console;
 mod dlocks;
 mod grpc;
 mod head;
-pub mod health;
 mod locktopus;
 mod rest;
 pub mod server;
@@ -28,7 +29,5 @@ pub mod testing {
     pub use crate::rest::fuzz_support::{read_body, read_session_message};
 }
 
-pub use locktopus::{
-    LocktopusAccount, LocktopusOptions, LocktopusOrigin, MalformedLocktopusAccount, MalformedLocktopusOrigin,
-    serve_locktopus,
-};
+pub use args::FrontendArgs;
+pub use locktopus::{LocktopusOptions, serve_locktopus};

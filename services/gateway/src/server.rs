@@ -4,7 +4,6 @@
 //! time until a complete request.
 
 mod call_lane;
-mod connection_limiter;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,19 +32,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
-use crate::dlocks::DlocksService;
-use crate::health::{MetricsRenderer, Probes};
-use crate::{grpc, rest};
+use crate::connection_limiter::{ActivityGuard, ConnectionLimiter, ConnectionPermit};
+use crate::rest::health::{MetricsRenderer, Probes};
+use crate::{console, dlocks, grpc, rest};
 use call_lane::CallLane;
-use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 
 pub use crate::grpc::DescriptorsError;
-pub(crate) use connection_limiter::ActivityGuard;
 
 /// Maximum concurrent connections. Beyond that, idle ones are evicted.
 pub const MAX_CONNECTIONS: usize = 10_000;
@@ -99,9 +97,10 @@ pub async fn serve(
     describe_metrics();
     let service = options.service.clone();
     let (reporter, health) = tonic_health::server::health_reporter();
-    let dlocks = DlocksService::new(options.service.clone(), options.dlocks_account_metadata);
-    let grpc = grpc::routes(&options.service, dlocks, health)?;
-    let rest = rest::with_middleware(rest::routes(options.service.clone(), probes(&options)));
+    let dlocks = dlocks::server(options.service.clone(), options.dlocks_account_metadata);
+    let grpc = grpc::routes(&options.service, Routes::new(dlocks), health)?;
+    let rest = rest::routes(options.service.clone(), probes(&options)).merge(console::routes());
+    let rest = rest::with_middleware(rest);
     let stopping = CancellationToken::new();
     let tasks = TaskTracker::new();
     // Published once before the first call, so that no service is unknown, and none is reported as serving too early.

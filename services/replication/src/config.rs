@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_mutations::{Mutation, is_enabled};
 use openraft::{Config, ConfigError, SnapshotPolicy};
 
-use crate::group::GroupOptions;
+use crate::options::GroupOptions;
 use crate::timing::Timing;
 
 /// Returns the openraft configuration of a replica. `elect` enables elections from the start.

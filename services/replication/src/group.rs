@@ -13,26 +13,20 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::clock::WallClock;
 use crate::config::raft_config;
 use crate::entry::FIRST_RULES;
 use crate::error::{NotLeader, ProposeError, ReplicationError};
-use crate::leader_death::LeaderRun;
-use crate::leadership::{self, ClockFloor, Leadership, ObservedClock};
-use crate::lease::LeaseTracker;
-use crate::log_compaction::LogLimits;
+use crate::leadership::{self, ClockFloor, LeaderRun, Leadership, ObservedClock};
+use crate::lease::{self, LeaseTracker};
 use crate::log_store::{LogStore, VotedTerm};
-use crate::membership;
 use crate::network::{MemberLocations, MemberLocationsReceiver, PeerConnections, RaftNetwork};
+use crate::options::GroupOptions;
 use crate::proposal_queue::ProposalQueue;
 use crate::proposer::{self, HeaderSource, InFlightEntries, Proposer};
 use crate::rules::{GroupState, KnownRules};
 use crate::state_machine::StateMachine;
-use crate::state_machine_adapter::{AdapterHandle, StateMachineAdapter, TermStart};
+use crate::state_machine_adapter::{AdapterHandle, Raft, StateMachineAdapter, TermStart};
 use crate::timing::Timing;
-use crate::types::TypeConfig;
-
-pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachineAdapter>;
 
 /// Largest command, in bytes. An entry with it must fit into a message between nodes, or it could never be replicated.
 const MAX_COMMAND_BYTES: usize = 1024 * 1024;
@@ -45,25 +39,6 @@ const LEADER_CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often a command that awaits its reply checks whether its leader still has a quorum.
 const QUORUM_POLL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Options of a replica.
-#[derive(Debug, Clone)]
-pub struct GroupOptions {
-    /// The shard's id.
-    pub shard: String,
-    /// The replica id.
-    pub replica: u64,
-    /// The initial replicas of the shard with their nodes, including this one.
-    pub members: BTreeMap<u64, String>,
-    /// Entries after which a replica makes a snapshot.
-    pub snapshot_interval_entries: u64,
-    /// Entries kept behind a snapshot for followers that lag a little.
-    pub retain_entries: u64,
-    /// The same limits in bytes; the one reached first applies.
-    pub log_limits: LogLimits,
-    /// Stored with grants for display.
-    pub wall_clock: WallClock,
-}
 
 /// State shared by the replicas of a node.
 pub(crate) struct NodeContext {
@@ -156,6 +131,7 @@ impl Group {
         let proposer = Proposer::new(raft.clone(), proposals, prices, leadership.clone(), header_source, in_flight);
         tasks.spawn_essential("proposer", proposer.run());
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
+        tasks.spawn_essential("voters", lease::track_voters(raft.clone(), Arc::clone(&lease_tracker)));
         if holds_back {
             let (raft, votes) = (raft.clone(), Arc::clone(&may_vote));
             let vote = move || leadership::enable_voting_after(raft.clone(), longest_lease.clone(), Arc::clone(&votes));
@@ -183,9 +159,7 @@ impl Group {
             known_rules,
             machine: Arc::downgrade(&machine),
         };
-        let group = Self { inner: Arc::new(inner) };
-        group.tasks().spawn_essential("voters", membership::track_voters(group.clone()));
-        Ok(group)
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Bootstraps the group. Called on one of its replicas, once in the group's life; later calls change nothing.
@@ -438,11 +412,5 @@ impl Group {
 
     fn stopped(&self, reason: &str) -> ReplicationError {
         self.inner.options.stopped(reason.into())
-    }
-}
-
-impl GroupOptions {
-    fn stopped(&self, reason: String) -> ReplicationError {
-        ReplicationError::Stopped { shard: self.shard.clone(), replica: self.replica, reason }
     }
 }

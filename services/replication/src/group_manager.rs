@@ -14,12 +14,13 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ReplicationError;
-use crate::group::{Group, GroupOptions, NodeContext};
+use crate::group::{Group, NodeContext};
 use crate::handshake::PeerRegistry;
 use crate::membership;
 use crate::network::{
     PeerConnection, PeerConnectionOptions, PeerConnections, PeerServer, Raft, SnapshotServer, SnapshotTransfers,
 };
+use crate::options::{GroupManagerOptions, GroupOptions, PeerConfig};
 use crate::proposer::InFlightEntries;
 use crate::raise_rules::{self, AdvertisedRules};
 use crate::rules::KnownRules;
@@ -35,45 +36,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 /// How long a node's outbound connection may outlive its listening port.
 const FINAL_FRAMES_GRACE: Duration = Duration::from_millis(100);
-
-/// Another node of the cluster.
-#[derive(Debug, Clone)]
-pub struct PeerConfig {
-    /// The node id.
-    pub node: String,
-    /// `host:port`.
-    pub address: String,
-    /// Its replicas in the configuration.
-    pub replicas: Vec<u64>,
-}
-
-/// Options of a group manager.
-pub struct GroupManagerOptions {
-    /// This node's id.
-    pub node: String,
-    /// The cluster id; peers of another cluster are rejected.
-    pub cluster_id: String,
-    /// This node's replicas in the configuration.
-    pub replicas: Vec<u64>,
-    /// The rules that this program knows.
-    pub rules: KnownRules,
-    /// The highest rules that the configuration lets groups be raised to, if set.
-    pub allowed_rules: Option<u16>,
-    /// The backup that this node's data was restored from. Nodes restored from another one are rejected.
-    pub restored_from: Option<String>,
-    /// Every other node.
-    pub peers: Vec<PeerConfig>,
-    /// The node's store.
-    pub store: NodeStore,
-    /// Opens connections.
-    pub dialer: Arc<dyn Dialer>,
-    /// This node to its peers: its id, and a run that is drawn at every start.
-    pub identity: Arc<Identity>,
-    /// The connections of peers to this node.
-    pub callers: Arc<Callers>,
-    /// Heartbeats, elections and leases of all replicas of this node.
-    pub timing: Timing,
-}
 
 /// The replicas of one node. Clones share it.
 #[derive(Clone)]

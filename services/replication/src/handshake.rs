@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use crate::error::ReplicationError;
 use crate::group::Group;
-use crate::group_manager::{GroupManagerOptions, PeerConfig};
 use crate::longest_lease::LongestLease;
+use crate::options::{GroupManagerOptions, PeerConfig};
 use crate::rules::KnownRules;
 use crate::timing::{DEFAULT_PEER_LEASE, MAX_LEASE};
 

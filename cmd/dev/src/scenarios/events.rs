@@ -7,9 +7,11 @@ use anyhow::{Context, Result, bail};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use holdfast_auth::Secret;
+use holdfast_operator::output::Format;
 use serde_json::Value;
 
-use super::runner::{MAX_WAIT, ScenarioRunner};
+use super::MAX_WAIT;
+use super::print::print_message;
 
 /// Maximum time for which a stream is open: longer than any scenario.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(120);
@@ -23,13 +25,14 @@ pub(super) struct Event {
 
 /// An open stream.
 pub(super) struct EventReader {
+    format: Format,
     bytes: BoxStream<'static, reqwest::Result<Vec<u8>>>,
     partial: Vec<u8>,
     lines: VecDeque<String>,
 }
 
 impl EventReader {
-    pub(super) async fn open(url: &str, secret: &Secret, last_event_id: Option<&str>) -> Result<Self> {
+    pub(super) async fn open(format: Format, url: &str, secret: &Secret, last_event_id: Option<&str>) -> Result<Self> {
         let client = reqwest::Client::builder().no_proxy().build().context("no HTTP client can be made")?;
         let mut request = client.get(url).bearer_auth(secret.expose()).timeout(STREAM_TIMEOUT);
         if let Some(id) = last_event_id {
@@ -41,13 +44,13 @@ impl EventReader {
             bail!("the stream of events was refused: {}", response.text().await.unwrap_or_default());
         }
         let bytes = response.bytes_stream().map(|chunk| chunk.map(|bytes| bytes.to_vec())).boxed();
-        Ok(Self { bytes, partial: Vec::new(), lines: VecDeque::new() })
+        Ok(Self { format, bytes, partial: Vec::new(), lines: VecDeque::new() })
     }
 
     /// Reads and prints the next event.
-    pub(super) async fn next(&mut self, stage: &ScenarioRunner) -> Result<Event> {
+    pub(super) async fn next(&mut self) -> Result<Event> {
         let event = tokio::time::timeout(MAX_WAIT, self.read()).await.context("no event came in time")??;
-        stage.print_message(&format!("  event {} {}:", event.id, event.kind), &event.data)?;
+        print_message(self.format, &format!("  event {} {}:", event.id, event.kind), &event.data)?;
         if event.kind == "error" {
             bail!("the stream of events ended: {}", event.data);
         }

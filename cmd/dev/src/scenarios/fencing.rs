@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::runner::{MAX_WAIT, ScenarioRunner};
+use super::MAX_WAIT;
+use super::runner::ScenarioRunner;
 
 /// Time to live of ann's hold.
 const ANN_TTL_MS: u64 = 500;

@@ -7,12 +7,15 @@ mod atomic_sets;
 mod deadlock;
 mod events;
 mod fencing;
+mod print;
 mod queue;
 mod runner;
 mod session_dies;
 mod socket;
 mod tree_locks;
 mod watcher_resumes;
+
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -23,6 +26,8 @@ use serde_json::json;
 
 use runner::ScenarioRunner;
 
+/// Maximum wait for steps that normally take a moment.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// The account that the first start creates.
 const DEMO_EMAIL: &str = "demo@example.com";
 

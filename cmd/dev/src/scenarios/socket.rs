@@ -3,31 +3,33 @@
 use anyhow::{Context, Result, bail};
 use futures::{SinkExt, StreamExt};
 use holdfast_auth::Secret;
+use holdfast_operator::output::Format;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use super::runner::{MAX_WAIT, ScenarioRunner};
+use super::MAX_WAIT;
+use super::print::print_message;
 
 /// A connection. Messages to the service carry ascending numbers.
-pub(super) struct Socket<'a> {
-    runner: &'a ScenarioRunner,
+pub(super) struct Socket {
+    format: Format,
     stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
     seq: u64,
 }
 
-impl<'a> Socket<'a> {
+impl Socket {
     /// Opens a connection; `url` is that of the REST call.
-    pub(super) async fn open(runner: &'a ScenarioRunner, url: &str, secret: &Secret) -> Result<Self> {
+    pub(super) async fn open(format: Format, url: &str, secret: &Secret) -> Result<Self> {
         let mut request =
             url.replacen("http", "ws", 1).into_client_request().context("the address of the WebSocket")?;
         let bearer = format!("Bearer {}", secret.expose()).parse().context("the API key as a header")?;
         request.headers_mut().insert("authorization", bearer);
         let opened = tokio::time::timeout(MAX_WAIT, connect_async(request)).await.context("opening the WebSocket")?;
         match opened {
-            Ok((stream, _)) => Ok(Self { runner, stream, seq: 0 }),
+            Ok((stream, _)) => Ok(Self { format, stream, seq: 0 }),
             Err(Error::Http(refused)) => {
                 let body = refused.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
                 bail!("the WebSocket was refused with status {}: {body}", refused.status())
@@ -41,7 +43,7 @@ impl<'a> Socket<'a> {
         self.seq += 1;
         message["type"] = json!(kind);
         message["seq"] = json!(self.seq);
-        self.runner.print_message("  says:", &message)?;
+        print_message(self.format, "  says:", &message)?;
         self.stream.send(Message::text(message.to_string())).await.context("sending on the WebSocket")
     }
 
@@ -53,7 +55,7 @@ impl<'a> Socket<'a> {
             let frame = frame.context("the WebSocket ended")?.context("the WebSocket broke off")?;
             let Message::Text(text) = frame else { continue };
             let message: Value = serde_json::from_str(&text).context("a frame is JSON")?;
-            self.runner.print_message("  hears:", &message)?;
+            print_message(self.format, "  hears:", &message)?;
             if message["type"] != kind {
                 bail!("not as told: {message} came, and not {kind}");
             }

@@ -19,10 +19,10 @@ pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
     stage.expect_granted(&answer, "nobody watches this one")?;
     stage.release("ann", &["jobs/1"]).await?;
 
-    let acquired = events.next(stage).await?;
+    let acquired = events.next().await?;
     let is_it = acquired.kind == "ACQUIRED" && acquired.data["fencing_token"] == token;
     stage.check(is_it, format_args!("the grant, at revision {}: that is its fencing token", acquired.id))?;
-    let released = events.next(stage).await?;
+    let released = events.next().await?;
     stage.check(released.kind == "RELEASED", format_args!("the release, at revision {}", released.id))?;
 
     stage.print_step(
@@ -43,7 +43,7 @@ pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
     let mut last = released.id.parse().unwrap_or(0);
     let mut kinds = Vec::new();
     for _ in 0..4 {
-        let event = events.next(stage).await?;
+        let event = events.next().await?;
         let revision: u64 = event.id.parse().unwrap_or(0);
         stage.check(revision > last, format_args!("revision {revision} comes after {last}"))?;
         last = revision;
@@ -56,6 +56,6 @@ pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
         "A watcher may also begin at any revision that is still remembered: the last 10,000 events of a namespace",
     )?;
     let mut again = stage.events(&format!("?from_revision={token}"), None).await?;
-    let first = again.next(stage).await?;
+    let first = again.next().await?;
     stage.check(first.data["revision"] == token, format_args!("revision {token} itself comes first"))
 }

@@ -10,9 +10,8 @@ use anyhow::Result;
 use holdfast_client::{Guard, Path};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-use super::guarded::maybe_sleep_until;
 use super::supervisor;
 use crate::output::Format;
 use crate::signals::{Signals, is_sent_by_terminals};
@@ -93,7 +92,7 @@ impl SupervisedChild {
                         stage = if now >= deadline { self.kill() } else { StopPhase::KillAt(now + STOP_TIMEOUT) };
                     }
                 },
-                () = maybe_sleep_until(Some(stop_at)), if stage == StopPhase::Running => {
+                () = sleep_until(stop_at), if stage == StopPhase::Running => {
                     // The deadline may have advanced during the sleep.
                     let left = Instant::from_std(guard.deadline()).saturating_duration_since(Instant::now());
                     if left <= ttl / STOP_MARGIN_DIVISOR {
@@ -127,7 +126,7 @@ impl SupervisedChild {
 
 async fn kill_due(stage: StopPhase) {
     match stage {
-        StopPhase::KillAt(instant) => maybe_sleep_until(Some(instant)).await,
+        StopPhase::KillAt(instant) => sleep_until(instant).await,
         _ => std::future::pending().await,
     }
 }

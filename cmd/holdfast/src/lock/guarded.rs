@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use holdfast_client::{EndReason, Error, Guard, RwLock, Session};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::command::SupervisedChild;
 use super::wait_progress::WaitProgress;
@@ -172,12 +172,4 @@ pub(super) fn signal_exit_code(signal: Signal) -> u8 {
 fn program_name(program: &OsStr) -> String {
     let name = FilePath::new(program).file_name().unwrap_or(program).to_string_lossy();
     name.chars().take(32).collect()
-}
-
-/// Sleeps until the instant, or forever without one.
-pub(super) async fn maybe_sleep_until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
 }

@@ -94,6 +94,11 @@ pub fn slow_client_error() -> ApiError {
     )
 }
 
+/// The error for clients of a stopping process.
+pub(super) fn stopping_error() -> ApiError {
+    ApiError::new(Code::Unavailable, "this gateway stops; connect to another one and resume the session")
+}
+
 /// The session's end of the outbound queue.
 #[derive(Debug)]
 pub(super) struct OutboundQueue(mpsc::Sender<Outbound>);

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use holdfast_api::session_message::{Lock, LockInfo, Pending, RefusalCause, Release, ServerMessage};
-use holdfast_api::{ApiError, ApiResult, validate};
+use holdfast_api::session_message::{Lock, LockInfo, Pending, RefusalCause, ServerMessage};
+use holdfast_api::{ApiResult, validate};
 use holdfast_core::{
     Acquire, Limits, LocksCommand, Metadata, Query, Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold,
     Scopes, Wait,
 };
 
 use super::channel::CloseReason;
+use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
 use super::protocol;
@@ -24,77 +25,6 @@ const MAX_RECONCILED_HOLDS: usize = 1_000;
 const MAX_BATCH_COMMANDS: usize = 32;
 const MAX_BATCH_CLAIMS: usize = 64;
 const MAX_BATCH_BYTES: usize = 64 * 1_024;
-
-/// One command of the client.
-#[derive(Clone, Debug)]
-pub(super) enum ClientCommand {
-    Lock(Arc<Lock>),
-    /// Queries the state of a waiting request at a new leader.
-    Requery(String),
-    Release(Release),
-    ReleaseAll,
-    LockInfo(LockInfo),
-    /// Queries whether these holds still exist, after a change of leader.
-    ReconcileHolds(Vec<ReportedHold>),
-    Close,
-    /// The client broke the protocol.
-    Malformed(ApiError),
-}
-
-/// Client commands that one shard command executes, in their order.
-pub(super) struct InFlightBatch {
-    pub(super) commands: Vec<ClientCommand>,
-    /// How often the batch was sent before and ignored by the shard.
-    pub(super) attempts: u8,
-    pub(super) reply: BoxFuture<'static, ApiResult<Reply>>,
-}
-
-impl InFlightBatch {
-    /// Returns whether it acquires the request.
-    pub(super) fn acquires(&self, request_id: &str) -> bool {
-        self.commands.iter().any(|job| job.acquire_request_id() == Some(request_id))
-    }
-
-    /// Returns whether it may add holds that are not known yet: it acquires some, or lists those from before a resume.
-    pub(super) fn may_add_holds(&self) -> bool {
-        self.commands.iter().any(|job| job.acquire_request_id().is_some() || matches!(job, ClientCommand::LockInfo(_)))
-    }
-
-    /// Returns whether it ends the request.
-    pub(super) fn ends(&self, request_id: &str) -> bool {
-        self.commands.iter().any(|job| job.ends(request_id))
-    }
-}
-
-impl ClientCommand {
-    /// Returns the request that it acquires.
-    pub(super) fn acquire_request_id(&self) -> Option<&str> {
-        match self {
-            Self::Lock(lock) => Some(&lock.request_id),
-            Self::Requery(request_id) => Some(request_id),
-            _ => None,
-        }
-    }
-
-    /// Returns whether it ends the request.
-    pub(super) fn ends(&self, request_id: &str) -> bool {
-        match self {
-            Self::Release(release) => release.request_id == request_id,
-            Self::ReleaseAll | Self::Close => true,
-            _ => false,
-        }
-    }
-
-    /// Returns whether its reply says more than that it was done.
-    pub(super) fn needs_reply(&self) -> bool {
-        !matches!(self, Self::Release(_) | Self::ReleaseAll)
-    }
-
-    /// Returns whether the shard command may contain others like it.
-    fn is_batchable(&self) -> bool {
-        matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::ReleaseAll)
-    }
-}
 
 impl SessionConnection<'_> {
     /// Sends the next command, unless one is in flight. It takes in as many queued client commands as it can: the

@@ -16,10 +16,9 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error};
-use super::commands::{ClientCommand, InFlightBatch};
+use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error, stopping_error};
+use super::client_command::{ClientCommand, InFlightBatch};
 use super::handle::SessionHandle;
-use super::handshake::{ConnectionOptions, stopping_error};
 use super::keep_alive::KeepAliveScheduler;
 use super::protocol::MessageSequence;
 use super::request_table::RequestTable;
@@ -80,7 +79,7 @@ impl<'a> SessionConnection<'a> {
         session: Arc<SessionHandle>,
         access_watch: AccessWatch,
         caller: AuthContext,
-        options: ConnectionOptions,
+        keep_alive: bool,
         sequence: MessageSequence,
         incoming: mpsc::Receiver<Inbound>,
         outgoing: &'a OutboundQueue,
@@ -97,7 +96,7 @@ impl<'a> SessionConnection<'a> {
             requests: RequestTable::new(&session.session_id),
             resumed_requests: BTreeSet::new(),
             deferred_updates: Vec::new(),
-            keep_alive: KeepAliveScheduler::new(Arc::clone(&session), options.keep_alive),
+            keep_alive: KeepAliveScheduler::new(Arc::clone(&session), keep_alive),
             subscription: SessionSubscription::new(Arc::clone(&session)),
             revalidation: None,
             finish_deadline: None,

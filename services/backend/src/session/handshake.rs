@@ -11,7 +11,7 @@ use metrics::gauge;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::channel::{CloseReason, Inbound, OutboundQueue, SessionReceiver, SessionSender, queues};
+use super::channel::{CloseReason, Inbound, OutboundQueue, SessionReceiver, SessionSender, queues, stopping_error};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
 use super::protocol::{MessageSequence, protocol_error};
@@ -94,7 +94,7 @@ impl Handshake {
             Arc::new(place),
             self.access_watch(),
             caller,
-            self.options,
+            self.options.keep_alive,
             order,
             incoming,
             outgoing,
@@ -168,11 +168,6 @@ impl Handshake {
         };
         Ok((place, caller, opened.resumed))
     }
-}
-
-/// The error for clients of a stopping process.
-pub(super) fn stopping_error() -> ApiError {
-    ApiError::new(Code::Unavailable, "this gateway stops; connect to another one and resume the session")
 }
 
 fn open_timeout_error() -> ApiError {

@@ -15,6 +15,7 @@
 //! - A connection that ends without `close` leaves the session to its time to live.
 
 mod channel;
+mod client_command;
 mod commands;
 mod connection;
 mod handle;

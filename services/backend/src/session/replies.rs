@@ -9,7 +9,7 @@ use holdfast_core::{
 };
 
 use super::channel::CloseReason;
-use super::commands::{ClientCommand, InFlightBatch};
+use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::request_table::RequestState;
 use crate::shard_call::unexpected;

@@ -6,17 +6,17 @@
 mod account;
 mod convert;
 
+use holdfast_api::validate::MAX_BODY_BYTES;
 use holdfast_api::{
     AcquireLock, ApiResult, CreateNamespace, LockName, NamespaceView, OwnerFields, PageRequest, ReleaseLock, Terms,
 };
 use holdfast_backend::{AuthContext, CallContext, Service};
 use holdfast_core::Mode;
 use holdfast_proto::dlocks as d;
+use holdfast_proto::dlocks::locks_service_api_server::{LocksServiceApi, LocksServiceApiServer};
 use tonic::{Request, Response, Status};
 
 use crate::grpc::{head, status};
-
-pub(crate) use d::locks_service_api_server::LocksServiceApiServer;
 
 /// Rows per query when a dlocks client gets all of them in one response.
 const PAGE_SIZE: u32 = 1_000;
@@ -30,12 +30,13 @@ pub(crate) struct DlocksService {
 
 type RpcResult<T> = Result<Response<T>, Status>;
 
-impl DlocksService {
-    /// With `account_metadata`, the metadata `account-id` identifies callers without an API key.
-    pub(crate) fn new(service: Service, account_metadata: bool) -> Self {
-        Self { service, account_metadata }
-    }
+/// Returns the frontend. With `account_metadata`, the metadata `account-id` identifies callers without an API key.
+pub(crate) fn server(service: Service, account_metadata: bool) -> LocksServiceApiServer<DlocksService> {
+    let server = LocksServiceApiServer::new(DlocksService { service, account_metadata });
+    server.max_decoding_message_size(MAX_BODY_BYTES)
+}
 
+impl DlocksService {
     async fn check<T>(&self, request: Request<T>) -> Result<(AuthContext, CallContext, T), Status> {
         let (caller, context) = self.identify(&request).await.map_err(status)?;
         Ok((caller, context, request.into_inner()))
@@ -69,7 +70,7 @@ impl DlocksService {
 }
 
 #[tonic::async_trait]
-impl d::locks_service_api_server::LocksServiceApi for DlocksService {
+impl LocksServiceApi for DlocksService {
     async fn create_namespace(
         &self,
         request: Request<d::CreateNamespaceRequest>,

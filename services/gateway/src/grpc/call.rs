@@ -7,8 +7,8 @@ use holdfast_backend::{AuthContext, CallContext, Service};
 use tonic::{Request, Status};
 
 use super::status;
+use crate::connection_limiter::ActivityGuard;
 use crate::head::Head;
-use crate::server::ActivityGuard;
 
 /// A call of a caller whose credential was checked, and its message.
 #[derive(Debug)]

@@ -23,8 +23,6 @@ use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::dlocks::{DlocksService, LocksServiceApiServer};
-
 pub(crate) use call::{AuthenticatedCall, head};
 pub(crate) use methods::Methods;
 pub(crate) use status::status;
@@ -46,19 +44,18 @@ impl DescriptorsError {
     }
 }
 
-/// Returns every gRPC service of the gateway: the public API, the compatible frontends, health and reflection.
+/// Returns every gRPC service of the gateway: the public API, the `compatible` frontends, health and reflection.
 pub(crate) fn routes(
     service: &Service,
-    dlocks: DlocksService,
+    compatible: Routes,
     health: HealthServer<impl Health>,
 ) -> Result<Router, DescriptorsError> {
     let services = GrpcServices { service: service.clone() };
-    let routes = Routes::default()
+    let routes = compatible
         .add_service(AccountsServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(NamespacesServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(LocksServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(SessionsServiceServer::new(services).max_decoding_message_size(MAX_LOCK_INFO_BYTES))
-        .add_service(LocksServiceApiServer::new(dlocks).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(reflection().build_v1().map_err(DescriptorsError::new)?)
         .add_service(reflection().build_v1alpha().map_err(DescriptorsError::new)?);

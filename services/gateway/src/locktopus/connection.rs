@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use holdfast_api::session_message::{ClientMessage, ClientPayload, Lock, Open, RefusalCause, Release, ServerMessage};
-use holdfast_api::{ApiError, Code};
+use holdfast_api::{ApiError, Code, CreateSession};
 use holdfast_backend::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 use holdfast_backend::{CallContext, Service};
 use holdfast_core::{AccountId, Metadata};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
 
-use super::cleanup::SessionCleanup;
+use super::cleanup;
 use super::message::{LockState, Request, decode, encode};
 
 /// The client sent an invalid message.
@@ -26,6 +26,8 @@ const MIN_TTL_MS: u64 = 10_000;
 /// The gateway pings an idle peer, and closes the connection if the peer does not reply.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long ending a session may take before it is left to its time to live.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take for one message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -72,17 +74,34 @@ impl Connection {
         let over = match client.open(&self.namespace, &process_id, self.abandon_ms.max(MIN_TTL_MS)).await {
             Ok(session_id) => {
                 let over = client.run(&mut socket).await;
-                let leaving = SessionCleanup { connection: &self, process_id, session_id };
-                // The requested lock may be granted at any moment: it counts as wanted.
-                let wants =
-                    client.state != LockState::Ready || matches!(client.in_flight, Some(PendingRequest::Lock(_)));
-                let released = matches!(client.in_flight, Some(PendingRequest::Release(_)));
-                tokio::join!(close_socket(socket, over), leaving.run(client, wants && !released));
+                tokio::join!(close_socket(socket, over), self.leave(client, process_id, &session_id));
                 return;
             }
             Err(over) => over,
         };
         close_socket(socket, over).await;
+    }
+
+    /// Ends the session if its client neither holds nor requested the lock, or has no abandon timeout. Otherwise sets
+    /// its time to live to the abandon timeout from now on.
+    async fn leave(&self, client: SessionClient, process_id: String, session_id: &str) {
+        let wants_lock = match client.in_flight {
+            // The requested lock may be granted at any moment: it counts as wanted.
+            Some(PendingRequest::Lock(_)) => true,
+            Some(PendingRequest::Release(_)) => false,
+            None => client.state != LockState::Ready,
+        };
+        if !wants_lock || self.abandon_ms == 0 {
+            return client.close(session_id).await;
+        }
+        drop(client);
+        let session = CreateSession {
+            namespace: self.namespace.clone(),
+            process_id,
+            ttl_ms: self.abandon_ms,
+            metadata: Metadata::new(),
+        };
+        cleanup::shorten_ttl(&self.service, self.account, session_id, &session).await;
     }
 }
 
@@ -115,7 +134,7 @@ enum PendingRequest {
 }
 
 /// The state of a client's session.
-pub(super) struct SessionClient {
+struct SessionClient {
     to_session: SessionSender,
     from_session: SessionReceiver,
     seq: u64,
@@ -145,14 +164,20 @@ impl SessionClient {
     }
 
     /// An ended session accepts no message, and reports its end by itself.
-    pub(super) async fn send(&mut self, payload: ClientPayload) {
+    async fn send(&mut self, payload: ClientPayload) {
         self.seq += 1;
         let _ = self.to_session.send(ClientMessage { seq: self.seq, payload }).await;
     }
 
-    /// Waits for the last message of the session.
-    pub(super) async fn wait_closed(&mut self) {
-        while let Outbound::Message(_) = self.from_session.next().await {}
+    /// Ends the session.
+    async fn close(mut self, session_id: &str) {
+        let closing = async {
+            self.send(ClientPayload::Close).await;
+            while let Outbound::Message(_) = self.from_session.next().await {}
+        };
+        if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
+            tracing::debug!(session = session_id, "a session could not be closed; it ends by itself");
+        }
     }
 
     async fn run(&mut self, socket: &mut WebSocket) -> CloseCause {

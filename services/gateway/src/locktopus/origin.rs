@@ -8,19 +8,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use holdfast_api::{ApiError, ApiResult, Code};
-
-use super::routes::ErrorResponse;
 
 /// The origin of web pages, as browsers write it: `https://console.example` or `http://127.0.0.1:3000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocktopusOrigin {
+pub(crate) struct LocktopusOrigin {
     scheme: String,
     host: Host,
 }
@@ -28,7 +23,7 @@ pub struct LocktopusOrigin {
 /// The text is no origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an origin is SCHEME://HOST[:PORT] without a path, like https://console.example")]
-pub struct MalformedLocktopusOrigin;
+pub(crate) struct MalformedLocktopusOrigin;
 
 /// A name or an address in lower case, and a port unless it is the default port of the scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +82,7 @@ impl AllowedOrigins {
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, with what to do about it.
-    fn check(&self, uri: &Uri, headers: &HeaderMap, peer: SocketAddr) -> ApiResult<()> {
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap, peer: SocketAddr) -> ApiResult<()> {
         let scheme = if self.is_encrypted { "https" } else { "http" };
         let host = self.host(uri, headers, scheme);
         let vouched = host.filter(|host| self.is_trusted_host(host));
@@ -133,23 +128,6 @@ impl AllowedOrigins {
 
 fn denied(detail: &str) -> ApiError {
     ApiError::new(Code::PermissionDenied, detail)
-}
-
-/// Rejects requests of pages from other origins, for every route of the port.
-pub(super) async fn check_origin(
-    State(origins): State<std::sync::Arc<AllowedOrigins>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-    let checked = match peer {
-        Some(peer) => origins.check(request.uri(), request.headers(), peer),
-        None => Err(ApiError::internal("a request came over no connection")),
-    };
-    match checked {
-        Ok(()) => next.run(request).await,
-        Err(error) => ErrorResponse::from(error).into_response(),
-    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::{ConnectInfo, Query, State};
+use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
@@ -23,8 +23,8 @@ use uuid::Uuid;
 
 use super::LocktopusServer;
 use super::connection::Connection;
-use super::origin::{self, AllowedOrigins};
-use crate::server::ActivityGuard;
+use super::origin::AllowedOrigins;
+use crate::connection_limiter::ActivityGuard;
 
 /// How long the locks of a lost connection stay when its client sets no timeout, in milliseconds.
 const DEFAULT_ABANDON_TIMEOUT_MS: u64 = 60_000;
@@ -36,11 +36,11 @@ type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 pub(super) fn routes(locktopus: LocktopusServer, origins: AllowedOrigins) -> Router {
     let routes = Router::new().route("/", get(index)).route("/v1", get(connect)).route("/stats_v1", get(stats));
-    routes.with_state(locktopus).layer(from_fn_with_state(Arc::new(origins), origin::check_origin))
+    routes.with_state(locktopus).layer(from_fn_with_state(Arc::new(origins), check_origin))
 }
 
 /// An error in the form of Locktopus: a status and a text.
-pub(super) struct ErrorResponse(ApiError);
+struct ErrorResponse(ApiError);
 
 impl From<ApiError> for ErrorResponse {
     fn from(error: ApiError) -> Self {
@@ -53,6 +53,17 @@ impl IntoResponse for ErrorResponse {
         let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, self.0.detail).into_response()
     }
+}
+
+/// Rejects requests of pages from other origins, for every route of the port.
+async fn check_origin(
+    State(origins): State<Arc<AllowedOrigins>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ErrorResponse> {
+    origins.check(request.uri(), request.headers(), peer)?;
+    Ok(next.run(request).await)
 }
 
 fn context() -> CallContext {

@@ -5,8 +5,8 @@ use axum::http::request::Parts;
 use holdfast_backend::{AuthContext, CallContext, Service};
 
 use super::Problem;
+use crate::connection_limiter::ActivityGuard;
 use crate::head::Head;
-use crate::server::ActivityGuard;
 
 /// A call of a caller whose credential was checked.
 #[derive(Debug)]

@@ -28,8 +28,8 @@ use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
 use super::query::Query;
 use super::session_messages::{decode, encode};
+use crate::connection_limiter::ActivityGuard;
 use crate::head::Head;
-use crate::server::ActivityGuard;
 
 /// The subprotocol of clients that cannot set headers: the next one that they list is the credential.
 const BEARER_PROTOCOL: &str = "bearer";

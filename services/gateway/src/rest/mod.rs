@@ -11,6 +11,7 @@ mod call;
 mod connect;
 mod events;
 pub(crate) mod fuzz_support;
+pub(crate) mod health;
 mod instrument;
 mod lock_sets;
 mod locks;
@@ -36,18 +37,15 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::console;
-use crate::health::{self, Probes};
+use self::health::Probes;
 
-pub(crate) use openapi::{BaseErrors, LocalErrors, ProbeErrors, Problems};
 pub(crate) use problem::{Problem, handle_panic};
 
 const MAX_ECHOED_PATH_CHARS: usize = 200;
 
 /// Returns every REST route of the service and of the process.
 pub(crate) fn routes(service: Service, probes: Probes) -> Router {
-    let (routes, _) = service_routes().with_state(service).merge(health::routes().with_state(probes)).split_for_parts();
-    routes.merge(console::routes())
+    service_routes().with_state(service).merge(health::routes().with_state(probes)).split_for_parts().0
 }
 
 /// Returns the same routes with their descriptions.

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
-use crate::health::Probes;
 use crate::test_cluster::{TestCluster, TestTenant};
 
 #[derive(Clone)]

@@ -19,7 +19,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::client::{ReplicaClient, RpcResult, unreachable};
-use super::peer_connection::RpcError;
+use super::request::RpcError;
 use crate::types::{AppendEntriesRequest, LogId, TypeConfig, decode};
 
 /// In-flight appends to one follower, and their bytes. A slow follower takes up this much memory on both nodes, and

@@ -19,8 +19,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::append_pipeline::AppendPipeline;
-use super::exchange::PeerRequest;
-use super::peer_connection::{PeerConnection, RpcError};
+use super::peer_connection::PeerConnection;
+use super::request::{PeerRequest, RpcError};
 use super::{MemberLocationsReceiver, PeerConnections, snapshot};
 use crate::leadership::Leadership;
 use crate::lease::LeaseTracker;

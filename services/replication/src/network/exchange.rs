@@ -2,14 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
 use holdfast_proto::internal::{Kind, RaftMessage, RaftMessages};
 use holdfast_rpc::{ClientConnection, Event, InFlight, Reservation, Waiter};
-use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::Raft;
-use super::peer_connection::RpcError;
+use super::request::{OutboundRequest, PeerRequest, ResponseSender, RpcError};
 use super::send_queue::SendQueue;
 use crate::handshake::PeerRegistry;
 
@@ -17,26 +15,6 @@ use crate::handshake::PeerRegistry;
 const MAX_FRAME_MESSAGES: usize = 128;
 /// Bytes after which a frame is sent. Urgent messages wait for the frame that is being sent.
 const FRAME_TARGET_BYTES: usize = 256 * 1024;
-
-/// A request to a replica on the peer node.
-pub(crate) struct PeerRequest {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    pub(crate) kind: Kind,
-    pub(crate) stream: u64,
-    pub(crate) clock_ms: u64,
-    pub(crate) body: Bytes,
-}
-
-pub(crate) type ResponseSender = oneshot::Sender<Result<Bytes, RpcError>>;
-
-/// A request to send, and the byte budget that it holds until it is answered.
-pub(crate) struct OutboundRequest {
-    pub(crate) request: PeerRequest,
-    pub(crate) responder: ResponseSender,
-    /// `None` for heartbeats, votes and transfers, which are small.
-    pub(crate) budget: Option<Reservation>,
-}
 
 struct SentRequest {
     responder: ResponseSender,

@@ -5,6 +5,7 @@ mod append_stream;
 mod client;
 mod exchange;
 mod peer_connection;
+mod request;
 mod send_queue;
 mod server;
 mod snapshot;
@@ -20,8 +21,8 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 pub(crate) use client::RaftNetwork;
-pub(crate) use exchange::PeerRequest;
 pub(crate) use peer_connection::{PeerConnection, PeerConnectionOptions};
+pub(crate) use request::PeerRequest;
 pub(crate) use server::PeerServer;
 pub(crate) use snapshot::SnapshotServer;
 

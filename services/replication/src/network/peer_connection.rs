@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 
-use super::exchange::{OutboundRequest, PeerRequest, ResponseSender, exchange};
+use super::exchange::exchange;
+use super::request::{OutboundRequest, PeerRequest, ResponseSender, RpcError};
 use super::send_queue::SendQueue;
 use super::{Raft, SnapshotTransfers};
 use crate::handshake::{PeerRegistry, lease_of};
@@ -25,19 +26,6 @@ use crate::timing::DEFAULT_PEER_LEASE;
 const MAX_UNANSWERED_BYTES: u32 = 64 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
-
-/// Why a call failed.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum RpcError {
-    #[error("node {0} is not connected")]
-    NotConnected(String),
-    #[error("too many messages wait for node {0}")]
-    QueueFull(String),
-    #[error("the connection to node {0} broke")]
-    ConnectionLost(String),
-    #[error("node {0} refused: {1}")]
-    Rejected(String, String),
-}
 
 pub(crate) struct PeerConnectionOptions {
     /// The peer's node id.

@@ -9,7 +9,7 @@ use holdfast_proto::internal::Kind;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::exchange::OutboundRequest;
+use super::request::OutboundRequest;
 
 /// Queued heartbeats, votes and transfers; further ones fail at once, and openraft retries.
 const MAX_QUEUED_URGENT: usize = 4_096;
@@ -122,7 +122,7 @@ mod tests {
     use futures::FutureExt;
     use tokio::sync::oneshot;
 
-    use super::super::exchange::PeerRequest;
+    use super::super::request::PeerRequest;
     use super::*;
 
     fn request(from: u64, kind: Kind, bytes: usize) -> OutboundRequest {

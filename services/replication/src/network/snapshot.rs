@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::SnapshotTransfers;
-use super::peer_connection::{PeerConnection, RpcError};
+use super::peer_connection::PeerConnection;
+use super::request::RpcError;
 use crate::group::DISK_IS_FULL;
 use crate::group_manager::GroupManager;
 use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote, decode, decode_meta, encode, encode_meta};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::super::health::{self, Probes};
 use super::*;
-use crate::health::Probes;
 
 fn document() -> Value {
     serde_json::from_str(&DOCUMENT).unwrap()
@@ -78,7 +78,7 @@ fn whatever_is_referred_to_is_there() {
 
 #[test]
 fn the_router_has_the_described_routes_and_no_others() {
-    let router = super::super::service_routes().merge(crate::health::routes().with_state(Probes::none()));
+    let router = super::super::service_routes().merge(health::routes().with_state(Probes::none()));
     let (router, _) = router.split_for_parts();
     // The debug output is the only way to see the paths of a router.
     let shown = format!("{router:?}");

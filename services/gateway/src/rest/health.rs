@@ -11,27 +11,28 @@ use holdfast_api::{ApiError, Code};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::Problem;
+use super::openapi::{BaseErrors, LocalErrors, ProbeErrors, Problems};
 use crate::head::Head;
-use crate::rest::{BaseErrors, LocalErrors, ProbeErrors, Problem, Problems};
 
 /// Renders the text of the metrics on request.
-pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
+pub(crate) type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Checks whether the process can serve; the error is the reason, for people.
-pub type ReadinessCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub(crate) type ReadinessCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Checks whether the text after `Bearer ` (absent without a credential) may read the metrics.
-pub type MetricsAuthorizer = Arc<dyn Fn(Option<&str>) -> bool + Send + Sync>;
+pub(crate) type MetricsAuthorizer = Arc<dyn Fn(Option<&str>) -> bool + Send + Sync>;
 
 /// The sources of the responses.
 #[derive(Clone)]
-pub struct Probes {
+pub(crate) struct Probes {
     /// The check behind `/readyz`.
-    pub ready: ReadinessCheck,
+    pub(crate) ready: ReadinessCheck,
     /// Renders the metrics in the Prometheus text format.
-    pub metrics: MetricsRenderer,
+    pub(crate) metrics: MetricsRenderer,
     /// Decides which callers may read the metrics from another machine.
-    pub may_read_metrics: MetricsAuthorizer,
+    pub(crate) may_read_metrics: MetricsAuthorizer,
 }
 
 impl Probes {
