@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use holdfast_core::CommandError;
+use holdfast_types::CommandError;
 
 use crate::Code;
 
@@ -123,7 +123,7 @@ impl From<CommandError> for ApiError {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::AccountId;
+    use holdfast_types::AccountId;
 
     use super::*;
 

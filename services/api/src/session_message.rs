@@ -1,6 +1,6 @@
 //! The messages on the connection of a session, over any transport.
 
-use holdfast_core::{Metadata, ReportedHold, RevokedReason, SessionEnd};
+use holdfast_types::{Metadata, ReportedHold, RevokedReason, SessionEnd};
 
 use crate::{ApiError, BlockerInfo, Holder, ReasonInfo, Resource};
 

@@ -1,6 +1,6 @@
 //! Validates requests. Every error is `INVALID_ARGUMENT` and names the field and the fault.
 
-use holdfast_core::{
+use holdfast_types::{
     AccountId, DEFAULT_PAGE_SIZE, Incarnation, Limits, MAX_EMAIL_BYTES, MAX_FULL_NAME_BYTES, MAX_NAME_BYTES,
     MAX_PAGE_SIZE, Metadata, Path,
 };

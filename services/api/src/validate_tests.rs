@@ -1,4 +1,4 @@
-use holdfast_core::MAX_NAME_BYTES;
+use holdfast_types::MAX_NAME_BYTES;
 use time::macros::datetime;
 
 use super::*;

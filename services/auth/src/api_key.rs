@@ -1,6 +1,6 @@
 //! API keys: `hf_<key id>_<secret>`.
 
-use holdfast_core::AccountId;
+use holdfast_types::AccountId;
 
 use crate::random::{self, RandomError, is_secret_text, secret_text};
 use crate::{ClusterSecret, Secret};

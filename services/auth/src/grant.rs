@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use holdfast_core::AccountId;
+use holdfast_types::AccountId;
 use serde::{Deserialize, Serialize};
 
 use crate::signing_keys::{ISSUER, SigningError, SigningKeys};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_core::{AccountId, ApiKey, Scopes};
+use holdfast_types::{AccountId, ApiKey, Scopes};
 
 use crate::ApiKeySecret;
 

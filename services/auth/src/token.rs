@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use holdfast_core::{AccountId, Scopes};
+use holdfast_types::{AccountId, Scopes};
 use serde::{Deserialize, Serialize};
 
 use crate::signing_keys::{ISSUER, SigningError, SigningKeys};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
-use holdfast_core::AccountId;
+use holdfast_types::AccountId;
 use tokio::time::{Instant, sleep_until};
 
 use crate::directory::ChangeListener;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdfast_api::{ApiError, ApiResult, Timestamp, validate};
 use holdfast_auth::{AccountPrincipal, Credential, CredentialKind, OperatorToken, Principal};
-use holdfast_core::{Account, AccountStatus, Limits, Scopes};
+use holdfast_types::{Account, AccountStatus, Limits, Scopes};
 use tokio::time::Instant;
 
 use crate::{CallContext, Service};
@@ -128,7 +128,7 @@ impl Service {
     pub async fn authenticate_trusted(&self, account_id: &str, context: &CallContext) -> ApiResult<AuthContext> {
         let id = validate::account_id("account-id", account_id)?;
         let account = self.inner.directory.account(id, context.deadline).await?;
-        let account = account.ok_or(holdfast_core::CommandError::AccountNotFound(id))?;
+        let account = account.ok_or(holdfast_types::CommandError::AccountNotFound(id))?;
         let principal = AccountPrincipal {
             account: id,
             key_id: String::new(),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
-use holdfast_core::{
+use holdfast_routing::{RetryPolicy, RoutedReply};
+use holdfast_types::{
     AccountId, Acquire, Command, CommandError, LocksCommand, NamespaceRef, Query, Reply, RequestId, Response,
 };
-use holdfast_routing::{RetryPolicy, RoutedReply};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! Converts replies of locks shards to public views: deadlines of the shard clock become time remaining.
 
 use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, Lock, ReasonInfo, Timestamp};
-use holdfast_core::{AcquireOutcome, Blocker, CycleStep, HolderView, LockView, Owner, Reason, Refused};
+use holdfast_types::{AcquireOutcome, Blocker, CycleStep, HolderView, LockView, Owner, Reason, Refused};
 
 /// Converts one reply.
 pub(crate) struct ViewBuilder<'a> {

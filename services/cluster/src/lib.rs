@@ -21,7 +21,7 @@ mod validate;
 
 pub use config::{ApplicationConfig, ClusterConfig, Node, Replica, Shard};
 pub use error::ConfigError;
-pub use holdfast_core::shard::{Application, UnknownApplication};
-pub use holdfast_core::shard_key;
+pub use holdfast_types::shard_key;
+pub use holdfast_types::{Application, UnknownApplication};
 pub use shard_map::{ReplicaLocation, ShardMap};
 pub use validate::{MAX_ID_BYTES, MAX_REPLICA_ID, MAX_SHARDS_PER_APPLICATION};

@@ -12,10 +12,8 @@
 
 pub mod accounts;
 mod after_restore;
-mod application;
 mod audit;
 mod chunks;
-pub mod codec;
 mod idempotency_cache;
 pub mod locks;
 pub mod namespaces;
@@ -23,9 +21,6 @@ pub mod outbox;
 mod page;
 pub mod shard;
 mod shard_common;
-mod shard_key;
-pub mod types;
 
 pub use after_restore::RESTORE_MARGIN;
-pub use shard_key::shard_key;
-pub use types::*;
+pub use holdfast_types::*;

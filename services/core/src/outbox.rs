@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::shard::Application;
+use crate::Application;
 use crate::{AccountId, Command, CommandError};
 
 /// A message that is not confirmed yet.

@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-pub use crate::application::{Application, UnknownApplication};
-
 use crate::accounts::AccountsState;
 use crate::codec::DecodeError;
 use crate::locks::{Charge, ExaminedEvents, Footprint, FrozenLocks, LocksState, Purged};
@@ -14,8 +12,8 @@ use crate::namespaces::NamespacesState;
 use crate::outbox::Outbox;
 use crate::shard_common::ShardCommon;
 use crate::{
-    AccountsCommand, Acquire, Audited, Bounds, Command, CommandError, Effect, EntryContext, JobState, LocksCommand,
-    NamespacesCommand, Query, Reply, Response, Revision, SessionRecord, WaitId, WaitRecord,
+    AccountsCommand, Acquire, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext, JobState,
+    LocksCommand, NamespacesCommand, Query, Reply, Response, Revision, SessionRecord, WaitId, WaitRecord,
 };
 
 /// The replicated state of one shard.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Application;
 use crate::audit::AuditLog;
 use crate::codec::DecodeError;
 use crate::outbox::{Inbox, Outbox, OutboxMessage};
-use crate::shard::Application;
 use crate::{AuditRecord, Bounds, CommandError, EntryContext, Response, Revision, Rules};
 
 /// The result of a command: a response and the number that it awaits, or an error.

@@ -68,7 +68,7 @@ pub(crate) fn encode_reply(machine: &ShardMachine, outcome: Result<Response, Com
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::shard::Application;
+    use holdfast_core::Application;
     use holdfast_core::{Limits, NamespaceMessage, Path, Rules};
     use holdfast_replication::{EntryHeader, ReplyMode};
 

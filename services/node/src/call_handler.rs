@@ -5,7 +5,7 @@ use std::sync::Weak;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use holdfast_core::shard::Application;
+use holdfast_core::Application;
 use holdfast_core::{Command, JobState, LocksCommand, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;

@@ -5,9 +5,10 @@ mod slices;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use holdfast_core::Application;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::OutboxMessage;
-use holdfast_core::shard::{Application, PendingReply, ShardState};
+use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{
     AccountId, Bounds, Command, CommandError, JobState, LocksCommand, Query, Reply, Revision, Rules, codec,
 };

@@ -165,7 +165,8 @@ fn complete_session(table: &mut LeaderState, query: &Query, mut reply: Reply) ->
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::shard::{Application, ShardState};
+    use holdfast_core::Application;
+    use holdfast_core::shard::ShardState;
     use holdfast_core::{
         Command, EntryContext, Limits, LocksCommand, MAX_EVENTS_EXAMINED, NamespaceMessage, Path, Rules,
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_cluster::Shard;
-use holdfast_core::shard::Application;
+use holdfast_core::Application;
 use holdfast_replication::{Group, ReadMode};
 use parking_lot::Mutex;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
-use holdfast_core::shard::Application;
+use holdfast_core::Application;
 use holdfast_core::{Command, codec};
 use holdfast_replication::{EntryHeader, KnownRules, ReplyMode, StateMachine};
 use holdfast_routing::TcpDialer;

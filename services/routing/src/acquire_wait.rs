@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use holdfast_cluster::Application;
-use holdfast_core::{Acquire, AcquireOutcome, Cancel, Command, LocksCommand, Reply, Response};
 use holdfast_supervise::spawn_temporary;
+use holdfast_types::{Acquire, AcquireOutcome, Cancel, Command, LocksCommand, Reply, Response};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

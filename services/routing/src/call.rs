@@ -6,7 +6,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use holdfast_core::Rules;
+use holdfast_types::Rules;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

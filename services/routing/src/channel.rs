@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_core::Rules;
 use holdfast_proto::internal::{Answer, Call, answer, call};
 use holdfast_rpc::ChannelOptions;
 use holdfast_supervise::{TaskOwner, TaskSet};
+use holdfast_types::Rules;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdfast_cluster::{Application, ShardMap};
-use holdfast_core::{
+use holdfast_proto::internal::{Answer, Call, answer, call};
+use holdfast_testkit::fake_node::{Action, config_of, deferred, not_leader};
+use holdfast_types::{
     AccountId, Acquire, AcquireOutcome, Claim, Command, Effect, Incarnation, LocksCommand, Metadata, Mode,
     NamespaceRef, Owner, Path, Reply, Response as CoreAnswer, SessionEnd, SubscribeSession, Wait, codec,
 };
-use holdfast_proto::internal::{Answer, Call, answer, call};
-use holdfast_testkit::fake_node::{Action, config_of, deferred, not_leader};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

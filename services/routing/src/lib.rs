@@ -27,7 +27,7 @@ mod subscription;
 
 use std::time::Duration;
 
-use holdfast_core::Reply;
+use holdfast_types::Reply;
 
 pub use admin_client::{AdminClient, AdminError};
 pub use holdfast_rpc::{ConnectError, Dialer, TcpDialer, TlsDialer};

@@ -1,6 +1,6 @@
 //! Updates of a session from its leader.
 
-use holdfast_core::{Effect, Reply, Response, codec};
+use holdfast_types::{Effect, Reply, Response, codec};
 use serde::Deserialize;
 
 use crate::channel::{CallReply, PendingCall};

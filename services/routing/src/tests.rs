@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::Application;
-use holdfast_core::{AccountId, AccountsCommand, Command, Query, Reply, Rules, codec};
 use holdfast_testkit::fake_node::{
     Action, FakeNode, ReceivedCall, done, done_reply, leads, not_leader, not_proposed, unknown,
 };
+use holdfast_types::{AccountId, AccountsCommand, Command, Query, Reply, Rules, codec};
 use tokio::time::Instant;
 
 use crate::fake_cluster::{FakeCluster, fast_options, router_to};

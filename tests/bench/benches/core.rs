@@ -3,8 +3,9 @@
 mod common;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use holdfast_core::Application;
 use holdfast_core::Path;
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::shard::ShardState;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::future::join_all;
 use holdfast_auth::{ClusterSecret, ServiceSigner};
-use holdfast_core::shard::Application;
+use holdfast_core::Application;
 use holdfast_core::{Rules, codec};
 use holdfast_node::ShardMachine;
 use holdfast_replication::{

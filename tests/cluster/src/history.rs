@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_core::Mode;
+use holdfast_types::Mode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 

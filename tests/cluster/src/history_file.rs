@@ -78,7 +78,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use holdfast_core::Mode;
+    use holdfast_types::Mode;
 
     use super::*;
     use crate::history::{Answer, Call, Hold, LockId, Outcome, View};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use holdfast_core::Mode;
 use holdfast_testkit::{CallOutcome, RestClient, wait_before_retry};
+use holdfast_types::Mode;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;

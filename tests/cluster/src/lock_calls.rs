@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use holdfast_core::Mode;
 use holdfast_testkit::{CallError, RestClient};
+use holdfast_types::Mode;
 use serde::Deserialize;
 use serde_json::json;
 

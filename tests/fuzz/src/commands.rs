@@ -4,7 +4,8 @@
 //! A replica that applies everything, one that is restored on the way, and one that is restored with other numbers
 //! answer, tell and keep the same; all that is counted agrees; nothing panics.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Acquire, Bounds, Cancel, Claim, Command, EntryContext, Incarnation, Limits, LockInfo, LocksCommand,
     MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, ReleaseTarget,

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use holdfast_auth::{ApiKeySecret, ClusterSecret, Credential, OperatorToken, ServiceSigner, ServiceVerifier};
 use holdfast_cluster::ClusterConfig;
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{AccountId, Command, EntryContext, Event, Query, Reply, Rules, codec};
 use holdfast_gateway::testing::{read_body, read_locktopus_message, read_session_message};
 use holdfast_proto::{internal, v1};

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::stream;
 use holdfast_auth::{ClusterSecret, ServiceVerifier};
 use holdfast_cluster::ClusterConfig;
-use holdfast_core::{Reply, Response as CoreAnswer, codec};
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, Held, NotLeader, answer, call};
 use holdfast_rpc::{Acceptor, CallerId, Calls, Event, Incoming, Server, ServerConnection};
+use holdfast_types::{Reply, Response as CoreAnswer, codec};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 

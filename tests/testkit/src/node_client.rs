@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_auth::{ClusterSecret, ServiceSigner};
-use holdfast_core::{Command, Query, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::node_service_client::NodeServiceClient;
 use holdfast_proto::internal::{Call, CallFrame, ReplicaStatus, StatusAnswer, StatusRequest, call};
 use holdfast_rpc::{Calls, ChannelOptions, Event, Identity, TcpDialer, connect};
+use holdfast_types::{Command, Query, codec};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 

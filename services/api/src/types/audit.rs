@@ -1,6 +1,6 @@
 //! Queries for audit records, and the records.
 
-use holdfast_core::{Actor, AuditAction, AuditRecord};
+use holdfast_types::{Actor, AuditAction, AuditRecord};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 

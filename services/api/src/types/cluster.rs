@@ -1,6 +1,6 @@
 //! The cluster as the operator sees it: nodes, shards, replicas.
 
-use holdfast_core::shard::Application;
+use holdfast_types::Application;
 use serde::Serialize;
 use utoipa::ToSchema;
 

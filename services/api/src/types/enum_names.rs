@@ -39,7 +39,7 @@ named! {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{AccountStatus, AuditAction, EventKind, LockState, Mode, Phase, Reason};
+    use holdfast_types::{AccountStatus, AuditAction, EventKind, LockState, Mode, Phase, Reason};
     use serde_json::json;
     use utoipa::PartialSchema;
 

@@ -1,6 +1,6 @@
 //! Event subscriptions, and events as callers see them.
 
-use holdfast_core::{Event, EventKind, Mode, Owner, Revision};
+use holdfast_types::{Event, EventKind, Mode, Owner, Revision};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
@@ -93,7 +93,7 @@ fn mode_as_name<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::E
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{Claim, Path};
+    use holdfast_types::{Claim, Path};
     use serde_json::json;
 
     use super::*;

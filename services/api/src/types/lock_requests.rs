@@ -1,6 +1,6 @@
 //! Requests of operations on locks, the same for every frontend. Frontends parse, the service validates.
 
-use holdfast_core::{Metadata, Mode};
+use holdfast_types::{Metadata, Mode};
 use time::OffsetDateTime;
 
 use super::PageRequest;

@@ -1,6 +1,6 @@
 //! Responses of operations on locks. Each view serializes as its JSON form in the contract.
 
-use holdfast_core::{LockState, Metadata, Mode, Phase, Reason};
+use holdfast_types::{LockState, Metadata, Mode, Phase, Reason};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 

@@ -1,6 +1,6 @@
 //! Requests of operations, the same for every frontend. Frontends parse, the service validates.
 
-use holdfast_core::{AccountStatus, Limits};
+use holdfast_types::{AccountStatus, Limits};
 use serde::Deserialize;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};

@@ -1,6 +1,6 @@
 //! Requests for sessions, and sessions as callers see them.
 
-use holdfast_core::{Metadata, SessionView};
+use holdfast_types::{Metadata, SessionView};
 use serde::Serialize;
 use utoipa::ToSchema;
 

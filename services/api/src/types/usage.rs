@@ -1,6 +1,6 @@
 //! An account's usage and limits.
 
-use holdfast_core::{Limits, NamespaceUsage, StateBytes, UsageTotals};
+use holdfast_types::{Limits, NamespaceUsage, StateBytes, UsageTotals};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,6 +1,6 @@
 //! Responses of operations on accounts, keys and namespaces. Each view serializes as its JSON form in the contract.
 
-use holdfast_core::{Account, AccountStatus, ApiKey, Limits, Namespace};
+use holdfast_types::{Account, AccountStatus, ApiKey, Limits, Namespace};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 

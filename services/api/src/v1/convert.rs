@@ -1,7 +1,7 @@
 //! Converts views of the service to messages, and values of messages to values of the service.
 
-use holdfast_core::{AccountStatus, Limits, LockState, Mode, Phase, Reason};
 use holdfast_proto::v1;
+use holdfast_types::{AccountStatus, Limits, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
 use crate::{

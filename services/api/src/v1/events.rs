@@ -1,7 +1,7 @@
 //! Converts events to messages.
 
-use holdfast_core::{EventKind, Mode};
 use holdfast_proto::v1;
+use holdfast_types::{EventKind, Mode};
 
 use super::convert;
 use crate::EventInfo;

@@ -1,7 +1,7 @@
 //! Converts messages of `LocksService` to requests of the service.
 
-use holdfast_core::Mode;
 use holdfast_proto::v1;
+use holdfast_types::Mode;
 
 use super::convert;
 use crate::{

@@ -1,9 +1,9 @@
 //! Messages of the session protocol as protocol buffers.
 
-use holdfast_core::{Mode, Path, ReportedHold, RevokedReason, SessionEnd};
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
+use holdfast_types::{Mode, Path, ReportedHold, RevokedReason, SessionEnd};
 
 use super::convert;
 use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};

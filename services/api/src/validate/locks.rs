@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_core::{Claim, Limits, Owner, Path, Wait};
+use holdfast_types::{Claim, Limits, Owner, Path, Wait};
 use time::OffsetDateTime;
 
 use super::{SESSION_PREFIX, name, process_id, range, ttl_ms};

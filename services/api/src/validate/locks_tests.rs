@@ -1,4 +1,4 @@
-use holdfast_core::{MAX_NAME_BYTES, Mode};
+use holdfast_types::{MAX_NAME_BYTES, Mode};
 
 use super::*;
 use crate::validate::tests::{NOW, assert_invalid};

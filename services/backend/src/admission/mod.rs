@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code};
-use holdfast_core::AccountId;
+use holdfast_types::AccountId;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;

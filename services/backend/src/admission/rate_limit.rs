@@ -7,7 +7,7 @@ use std::time::Duration;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use holdfast_api::{ApiError, ApiResult};
-use holdfast_core::{Account, AccountId};
+use holdfast_types::{Account, AccountId};
 use moka::sync::Cache;
 
 /// Maximum accounts with a limiter; an account that is idle for a while starts again with a full burst.
@@ -82,7 +82,7 @@ const BURST_FACTOR: NonZeroU32 = match NonZeroU32::new(2) {
 #[cfg(test)]
 mod tests {
     use holdfast_api::Code;
-    use holdfast_core::{AccountStatus, Limits};
+    use holdfast_types::{AccountStatus, Limits};
 
     use super::*;
 

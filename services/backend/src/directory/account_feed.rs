@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_cluster::Application;
-use holdfast_core::{AccountChange, CommandError, Query, Response, Revision};
 use holdfast_routing::{RouteError, Router};
 use holdfast_supervise::TaskSet;
+use holdfast_types::{AccountChange, CommandError, Query, Response, Revision};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use holdfast_api::{ApiError, ApiResult, Timestamp};
 use holdfast_cluster::Application;
-use holdfast_core::{Account, AccountChange, AccountId, ApiKey, CommandError, Query, Response};
 use holdfast_routing::Router;
+use holdfast_types::{Account, AccountChange, AccountId, ApiKey, CommandError, Query, Response};
 use tokio::time::Instant;
 
 use super::cache::SingleFlightCache;

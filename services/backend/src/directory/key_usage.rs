@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use holdfast_api::Timestamp;
 use holdfast_cluster::Application;
-use holdfast_core::{AccountsCommand, Command};
 use holdfast_routing::{RetryPolicy, Router};
 use holdfast_supervise::TaskSet;
+use holdfast_types::{AccountsCommand, Command};
 use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};

@@ -15,9 +15,9 @@ mod revocations;
 use std::sync::Arc;
 
 use holdfast_api::ApiResult;
-use holdfast_core::{Account, AccountId, ApiKey, Incarnation};
 use holdfast_routing::Router;
 use holdfast_supervise::{TaskOwner, TaskSet};
+use holdfast_types::{Account, AccountId, ApiKey, Incarnation};
 use tokio::time::Instant;
 
 use account_feed::AccountFeed;

@@ -2,8 +2,8 @@
 
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_cluster::{Application, shard_key};
-use holdfast_core::{AccountId, CommandError, Incarnation, Query, Response};
 use holdfast_routing::Router;
+use holdfast_types::{AccountId, CommandError, Incarnation, Query, Response};
 use tokio::time::Instant;
 
 use super::accounts::unexpected_outcome;

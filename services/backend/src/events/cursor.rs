@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, EventPage};
 use holdfast_cluster::Application;
-use holdfast_core::{AccountId, CommandError, NamespaceRef, Path, Query, Reply, Response, Revision};
+use holdfast_types::{AccountId, CommandError, NamespaceRef, Path, Query, Reply, Response, Revision};
 use tokio::time::{Instant, sleep};
 
 use super::stream::PageSource;

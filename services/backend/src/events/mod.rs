@@ -9,7 +9,7 @@ mod stream;
 mod watcher_limiter;
 
 use holdfast_api::{ApiResult, WatchEvents, validate};
-use holdfast_core::Scopes;
+use holdfast_types::Scopes;
 
 use crate::access_watch::AccessWatch;
 use crate::{AuthContext, CallContext, Service};

@@ -120,7 +120,7 @@ mod tests {
     use std::future::pending;
 
     use futures::FutureExt;
-    use holdfast_core::AccountId;
+    use holdfast_types::AccountId;
 
     use super::*;
     use crate::events::WatcherLimiter;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code};
-use holdfast_core::AccountId;
+use holdfast_types::AccountId;
 use parking_lot::Mutex;
 
 use super::MAX_WATCHERS;

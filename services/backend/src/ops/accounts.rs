@@ -4,7 +4,7 @@ use holdfast_api::{
     AccountView, ApiError, ApiResult, CreateAccount, Page, PageRequest, UpdateAccount, page_token, validate,
 };
 use holdfast_cluster::Application;
-use holdfast_core::{
+use holdfast_types::{
     Account, AccountId, AccountsCommand, Command, CommandError, DEFAULT_MAX_NAMESPACES, Limits, MAX_PAGE_SIZE, Query,
     Response,
 };

@@ -7,7 +7,7 @@ use holdfast_api::{
     AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, ApiError, ApiResult, Code, Lock, Terms, Timestamp,
     validate, wall_now,
 };
-use holdfast_core::{Acquire, Claim, Command, LocksCommand, Owner, Query, Response, Scopes};
+use holdfast_types::{Acquire, Claim, Command, LocksCommand, Owner, Query, Response, Scopes};
 use tokio_util::sync::CancellationToken;
 
 use crate::access_watch::AccessWatch;

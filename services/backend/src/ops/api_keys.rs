@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use holdfast_api::{ApiError, ApiKeyView, ApiResult, CreateApiKey, CreatedApiKey, Timestamp, validate, wall_now};
 use holdfast_auth::ApiKeySecret;
-use holdfast_core::{AccountId, AccountsCommand, ApiKey, Command, CommandError, Limits, Query, Response, Scopes};
+use holdfast_types::{AccountId, AccountsCommand, ApiKey, Command, CommandError, Limits, Query, Response, Scopes};
 
 use crate::shard_call::{check_repeat, expect_answer};
 use crate::{AuthContext, CallContext, Service};

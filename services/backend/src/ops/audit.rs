@@ -3,7 +3,9 @@
 use futures::future::try_join_all;
 use holdfast_api::{ApiError, ApiResult, AuditEntry, ListAudit, Page, page_token, validate};
 use holdfast_cluster::Application;
-use holdfast_core::{AccountId, Actor, AuditCursor, AuditRecord, Audited, Command, Query, Response, Scopes, shard_key};
+use holdfast_types::{
+    AccountId, Actor, AuditCursor, AuditRecord, Audited, Command, Query, Response, Scopes, shard_key,
+};
 
 use crate::route_error::route_error;
 use crate::shard_call::expect_answer;

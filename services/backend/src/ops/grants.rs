@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_api::{ApiResult, Holder, Lock, Timestamp, mode_name};
 use holdfast_auth::{GrantOwner, UnsignedGrant};
-use holdfast_core::{Owner, Path, Phase, Query, Response};
+use holdfast_types::{Owner, Path, Phase, Query, Response};
 
 use super::tokens::signing_error;
 use crate::auth::TenantContext;

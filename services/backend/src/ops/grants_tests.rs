@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use holdfast_api::*;
-use holdfast_core::Mode;
+use holdfast_types::Mode;
 use serde_json::Value;
 
 use super::core_node::{TestGateway, context};

@@ -1,8 +1,8 @@
 //! Reads and deletes locks.
 
 use holdfast_api::{ApiResult, CheckAnswer, ListLocks, Lock, LockName, Page, Timestamp, page_token, validate};
-use holdfast_core::{Command, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Scopes};
 use holdfast_routing::RetryPolicy;
+use holdfast_types::{Command, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Scopes};
 
 use crate::auth::TenantContext;
 use crate::shard_call::{ShardRequest, expect_answer};

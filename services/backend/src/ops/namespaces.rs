@@ -3,7 +3,7 @@
 use holdfast_api::{
     ApiError, ApiResult, Code, CreateNamespace, NamespaceView, Page, PageRequest, page_token, validate,
 };
-use holdfast_core::{Command, CommandError, Namespace, NamespacesCommand, Query, Response, Scopes};
+use holdfast_types::{Command, CommandError, Namespace, NamespacesCommand, Query, Response, Scopes};
 
 use crate::auth::TenantContext;
 use crate::shard_call::{check_repeat, expect_answer};

@@ -1,7 +1,7 @@
 //! Namespaces that are created and deleted during calls that use them.
 
 use holdfast_api::*;
-use holdfast_core::{LockState, Mode};
+use holdfast_types::{LockState, Mode};
 
 use super::core_node::{TestGateway, context};
 use super::tests::{acquire, code, demo_tenant, make_namespace};

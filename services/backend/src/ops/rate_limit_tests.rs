@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use holdfast_api::*;
-use holdfast_core::{Mode, Query};
+use holdfast_types::{Mode, Query};
 
 use super::core_node::{TestGateway, context};
 use super::tests::{acquire, code, make_namespace};

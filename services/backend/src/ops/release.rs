@@ -3,7 +3,7 @@
 use holdfast_api::{
     ApiError, ApiResult, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Timestamp, validate,
 };
-use holdfast_core::{Command, LocksCommand, Owner, Release, ReleaseTarget, Response, Scopes};
+use holdfast_types::{Command, LocksCommand, Owner, Release, ReleaseTarget, Response, Scopes};
 
 use super::acquire::single_lock;
 use crate::auth::TenantContext;

@@ -1,8 +1,8 @@
 //! Resets a namespace: ends everything of owners that no longer exist.
 
 use holdfast_api::{ApiResult, ResetAnswer, ResetNamespace, validate};
-use holdfast_core::{Command, LocksCommand, Reset, Response, Scopes};
 use holdfast_routing::RetryPolicy;
+use holdfast_types::{Command, LocksCommand, Reset, Response, Scopes};
 
 use crate::shard_call::{ShardRequest, expect_answer};
 use crate::{AuthContext, CallContext, Service};

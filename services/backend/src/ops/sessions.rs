@@ -2,10 +2,10 @@
 
 use holdfast_api::{ApiError, ApiResult, CreateSession, Page, PageRequest, SessionInfo, page_token, validate};
 use holdfast_cluster::Application;
-use holdfast_core::{
+use holdfast_routing::RoutedReply;
+use holdfast_types::{
     Command, CommandError, LocksCommand, NamespaceRef, OpenSession, Query, Reply, Response, Scopes, SessionView,
 };
-use holdfast_routing::RoutedReply;
 use sha2::{Digest, Sha256};
 
 use crate::auth::TenantContext;

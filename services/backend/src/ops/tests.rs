@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_api::*;
-use holdfast_core::{AccountStatus, LockState, Mode, Phase, Reason};
+use holdfast_types::{AccountStatus, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
 use super::core_node::{TestGateway, WALL_MS, context};

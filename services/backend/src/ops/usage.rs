@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use futures::try_join;
 use holdfast_api::{ApiError, ApiResult, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, UsageInfo, validate};
 use holdfast_cluster::Application;
-use holdfast_core::{Account, Query, Response, Scopes, StateBytes, UsageTotals};
+use holdfast_types::{Account, Query, Response, Scopes, StateBytes, UsageTotals};
 
 use crate::route_error::route_error;
 use crate::shard_call::{ShardRequest, expect_answer};

@@ -1,7 +1,7 @@
 //! Waiting requests and their blockers.
 
 use holdfast_api::{ApiResult, Page, PageRequest, ResourceInfo, Timestamp, WaitInfo, mode_name, page_token, validate};
-use holdfast_core::{Mode, Query, QueuedRequestView, Response, Scopes, WaitId};
+use holdfast_types::{Mode, Query, QueuedRequestView, Response, Scopes, WaitId};
 
 use crate::shard_call::{ShardRequest, expect_answer};
 use crate::view_builder::{ViewBuilder, session_of};

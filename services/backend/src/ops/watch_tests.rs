@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use holdfast_api::WatchEvents;
-use holdfast_core::Mode;
+use holdfast_types::Mode;
 
 use super::core_node::{TestGateway, context};
 use super::tests::{acquire, demo_tenant};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use holdfast_api::session_message::{Lock, LockInfo, Release};
 use holdfast_api::{ApiError, ApiResult};
-use holdfast_core::{Reply, ReportedHold};
+use holdfast_types::{Reply, ReportedHold};
 
 /// One command of the client.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::session_message::{Lock, LockInfo, Pending, RefusalCause, ServerMessage};
 use holdfast_api::{ApiResult, validate};
-use holdfast_core::{
+use holdfast_types::{
     Acquire, Limits, LocksCommand, Metadata, Query, Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold,
     Scopes, Wait,
 };
@@ -223,7 +223,7 @@ impl SessionConnection<'_> {
             Pending::Lock(lock) => lock.request_id.clone(),
             Pending::Release(release) => release.request_id.clone(),
         };
-        LocksCommand::LockInfo(holdfast_core::LockInfo {
+        LocksCommand::LockInfo(holdfast_types::LockInfo {
             namespace: namespace.clone(),
             session_id: session_id.clone(),
             message: self.session.message_seq(self.seq + 1),

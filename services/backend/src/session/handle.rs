@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdfast_api::ApiResult;
 use holdfast_cluster::Application;
-use holdfast_core::{Command, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, SubscribeSession};
 use holdfast_routing::{RetryPolicy, Subscription};
+use holdfast_types::{Command, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, SubscribeSession};
 use tokio::time::Instant;
 
 use crate::Service;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdfast_api::session_message::{ClientPayload, Open, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, CreateSession, validate};
-use holdfast_core::Scopes;
 use holdfast_supervise::spawn_temporary;
+use holdfast_types::Scopes;
 use metrics::gauge;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};

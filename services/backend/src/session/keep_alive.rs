@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::ApiResult;
-use holdfast_core::Reply;
+use holdfast_types::Reply;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::handle::SessionHandle;

@@ -1,5 +1,5 @@
 use holdfast_api::Resource;
-use holdfast_core::{LockState, Metadata, Phase};
+use holdfast_types::{LockState, Metadata, Phase};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use holdfast_api::session_message::{ClientPayload, Lock};
 use holdfast_api::{ApiError, ApiResult, Code, validate};
-use holdfast_core::{Claim, Limits};
+use holdfast_types::{Claim, Limits};
 
 /// The order of a client's messages after `open`.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Cla
 mod tests {
     use holdfast_api::Resource;
     use holdfast_api::session_message::{LockInfo, Release};
-    use holdfast_core::Mode;
+    use holdfast_types::Mode;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdfast_api::session_message::{EndReason, Lock, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
-use holdfast_core::{
+use holdfast_types::{
     AcquireOutcome, CommandError, LockView, LostHold, Reason, Refused, Reply, Response, RevokedReason, SessionEnd,
 };
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_api::session_message::Lock;
-use holdfast_core::{FencingToken, HolderView, LockView, Mode, Owner, Path, ReportedHold, WaitId};
+use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, ReportedHold, WaitId};
 
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

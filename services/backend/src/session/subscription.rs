@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::{ApiError, ApiResult, Code};
-use holdfast_core::CommandError;
 use holdfast_routing::{SessionUpdate, Subscription};
+use holdfast_types::CommandError;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::handle::SessionHandle;

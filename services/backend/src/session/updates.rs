@@ -2,8 +2,8 @@
 
 use holdfast_api::Timestamp;
 use holdfast_api::session_message::{EndReason, ServerMessage};
-use holdfast_core::{AcquireOutcome, CommandError, Effect, LockView, SessionEnd, WaitId};
 use holdfast_routing::SessionUpdate;
+use holdfast_types::{AcquireOutcome, CommandError, Effect, LockView, SessionEnd, WaitId};
 
 use super::channel::CloseReason;
 use super::connection::SessionConnection;

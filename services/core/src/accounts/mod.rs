@@ -15,8 +15,8 @@ mod update;
 
 use std::collections::BTreeMap;
 
+use crate::Application;
 use crate::idempotency_cache::IdempotencyCache;
-use crate::shard::Application;
 use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
     Account, AccountChange, AccountId, AccountMessage, AccountsCommand, ApiKey, Command, CommandError, EntryContext,

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{AccountsState, StoredKey};
+use crate::Application;
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
-use crate::shard::Application;
 use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
 use crate::{Account, AccountChange, ApiKey, RequestId, Revision};
 

@@ -17,9 +17,9 @@ use super::snapshot_items::{EndingSessionItem, GrantedItem, HoldItem, Item, Owne
 use super::tree::NodeId;
 use super::waiting::{BlockedOn, WaitingRequest, claim_set_of};
 use super::{LocksState, NamespaceKey};
+use crate::Application;
 use crate::chunks;
 use crate::codec::DecodeError;
-use crate::shard::Application;
 use crate::shard_common::{HeaderFirst, ShardCommon};
 use crate::{Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 

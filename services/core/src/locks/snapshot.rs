@@ -23,8 +23,8 @@ use super::snapshot_items::{
 use super::sweep::Sweep;
 use super::tree::{Node, NodeId, PathTable};
 use super::waiting::{BlockedOn, WaitingRequest};
+use crate::Application;
 use crate::chunks::ChunkWriter;
-use crate::shard::Application;
 use crate::shard_common::ShardCommon;
 use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, UsageTotals};
 

@@ -9,8 +9,8 @@ use super::hold::HoldTerms;
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
 use super::sweep::Sweep;
+use crate::first_limits;
 use crate::shard_common::CommonItem;
-use crate::types::first_limits;
 use crate::{AccountId, FencingToken, Incarnation, Limits, Mode, Phase, RequestId, Revision, SessionEnd, UsageTotals};
 
 /// A snapshot item; written from references, read as values. Variants are only ever added at the end.

@@ -9,22 +9,6 @@ use crate::{
     Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, QueuedRequestView, Revision, WaitView,
 };
 
-impl LockView {
-    /// Returns the view of a lock without holds and waiters.
-    pub(super) fn unlocked(path: &Path, revision: Revision) -> Self {
-        Self {
-            path: path.clone(),
-            state: LockState::Unlocked,
-            locked_at_ms: None,
-            write_lock_holder: None,
-            read_lock_holders: Vec::new(),
-            holders_total: 0,
-            waiting: 0,
-            revision,
-        }
-    }
-}
-
 impl Namespace {
     /// Returns the view of a lock with at most `max_readers` readers, as far as they fit. `revision` is the shard's.
     pub(super) fn view(&self, path: &Path, max_readers: usize, left: &mut ByteBudget, revision: Revision) -> LockView {

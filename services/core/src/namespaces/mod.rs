@@ -12,9 +12,9 @@ mod update;
 
 use std::collections::BTreeMap;
 
+use crate::Application;
 use crate::RequestId;
 use crate::idempotency_cache::IdempotencyCache;
-use crate::shard::Application;
 use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
     AccountId, Command, CommandError, EntryContext, Limits, LocksCommand, Namespace, NamespaceMessage, NamespaceRef,

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{AccountRecord, NamespacesState};
+use crate::Application;
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
-use crate::shard::Application;
+use crate::first_limits;
 use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
-use crate::types::first_limits;
 use crate::{AccountId, Limits, Namespace, RequestId};
 
 /// A snapshot item. Variants are only ever added at the end.

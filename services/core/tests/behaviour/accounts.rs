@@ -1,6 +1,7 @@
 //! Accounts and API keys.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     Account, AccountChange, AccountId, AccountMessage, AccountStatus, AccountsCommand, ApiKey, Bounds, Command,
     CommandError, EntryContext, Limits, NamespacesCommand, Query, Response, Rules, Scopes, shard_key,

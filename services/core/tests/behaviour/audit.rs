@@ -1,6 +1,7 @@
 //! Who did what is noted in the step that does it, on every replica alike.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Actor, AuditAction, AuditCursor, AuditRecord, Audited, Bounds, Command, LocksCommand, Mode, Path, Query,
     Reset, Response, Rules,

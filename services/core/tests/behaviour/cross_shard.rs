@@ -1,6 +1,7 @@
 //! The three applications together: messages are delivered late, twice, and confirmed late, and nothing comes back.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Acquire, Command, CommandError, LocksCommand, Mode, Namespace, NamespaceRef, NamespacesCommand, Path,
     Query, RESTORE_MARGIN, Reply, Response,

@@ -1,6 +1,7 @@
 //! The bytes of commands and snapshots, so that a change of format is noticed: logs and snapshots on disks have them.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountsCommand, Acquire, Actor, Audited, Bounds, Cancel, CancelAttempts, Claim, Command, Incarnation, Limits,
     LockInfo, LocksCommand, MessageSeq, Mode, NamespacesCommand, OpenSession, Owner, Path, Reattach, Release,

@@ -1,6 +1,7 @@
 //! Limits that came with rules 2: how they travel, and that whatever was written before them stays as it is.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     Account, AccountId, AccountMessage, AccountStatus, AccountsCommand, Command, CommandError, EntryContext, Limits,
     LocksCommand, NamespaceMessage, NamespacesCommand, Query, Response, Rules, codec,

@@ -1,6 +1,7 @@
 //! Namespaces, their incarnations, and what their locks shards are told.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AccountMessage, Command, CommandError, Incarnation, Limits, LocksCommand, Namespace, NamespaceMessage,
     NamespacesCommand, Query, Reply, Response, shard_key,

@@ -1,7 +1,8 @@
 //! A replica that takes a snapshot somewhere on the way ends with the same state and the same bytes as one that applied
 //! everything.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AccountMessage, AccountStatus, AccountsCommand, Acquire, Actor, Audited, Bounds, Claim, Command, Limits,
     LocksCommand, Mode, NamespacesCommand, Path, Release, ReleaseTarget,

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Acquire, AcquireOutcome, Bounds, Claim, Command, CommandError, EntryContext, FencingToken, HolderView,
     Incarnation, Limits, LockView, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, Query,

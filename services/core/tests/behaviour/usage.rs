@@ -1,6 +1,7 @@
 //! What accounts use is counted by what they do, and survives snapshots and the end of namespaces.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{Acquire, Mode, NamespaceUsage, Query, Response, UsageTotals, Wait};
 
 use crate::support::{ACCOUNT, Shard, lock_request, orders, purge};

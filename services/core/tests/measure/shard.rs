@@ -1,6 +1,7 @@
 //! A locks shard with one namespace, and short ways to say commands.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Acquire, AcquireOutcome, Bounds, Claim, Command, EntryContext, Incarnation, Limits, LocksCommand,
     Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, ReleaseTarget, Reply, RequestId,

@@ -2,7 +2,8 @@
 //! own end, and when every caller has left there is nothing. The callers are told apart here, and the engine is not asked
 //! for whom anything is.
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     Acquire, AcquireOutcome, Cancel, CancelAttempts, Claim, Command, Effect, FencingToken, Limits, LocksCommand,
     Metadata, Mode, NamespaceMessage, Owner, Path, Query, Reattach, Release, ReleaseTarget, Response, Rules, Wait,

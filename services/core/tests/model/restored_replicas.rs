@@ -1,8 +1,9 @@
 //! Replicas that are restored from snapshots on the way. They answer, tell and keep what one does that applied
 //! everything: nothing that a shard does may depend on how its state came to be.
 
+use holdfast_core::Application;
 use holdfast_core::codec::DecodeError;
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::shard::ShardState;
 use holdfast_core::{Bounds, Command, Effect, EntryContext, Reply};
 
 use crate::random::SeededRng;

@@ -1,8 +1,8 @@
 //! Converts views of the service to dlocks messages. All times are Unix nanoseconds.
 
 use holdfast_api::{Holder, Lock, NamespaceView, Timestamp};
-use holdfast_core::LockState;
 use holdfast_proto::dlocks as d;
+use holdfast_types::LockState;
 
 pub(super) fn namespace(view: NamespaceView) -> d::Namespace {
     d::Namespace {
@@ -40,7 +40,7 @@ fn holder(holder: Holder) -> d::LockHolder {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{Mode, Phase};
+    use holdfast_types::{Mode, Phase};
 
     use super::*;
 

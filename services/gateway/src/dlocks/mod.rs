@@ -11,9 +11,9 @@ use holdfast_api::{
     AcquireLock, ApiResult, CreateNamespace, LockName, NamespaceView, OwnerFields, PageRequest, ReleaseLock, Terms,
 };
 use holdfast_backend::{AuthContext, CallContext, Service};
-use holdfast_core::Mode;
 use holdfast_proto::dlocks as d;
 use holdfast_proto::dlocks::locks_service_api_server::{LocksServiceApi, LocksServiceApiServer};
+use holdfast_types::Mode;
 use tonic::{Request, Response, Status};
 
 use crate::grpc::{head, status};

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_backend::{AuthContext, CallContext};
-use holdfast_core::AccountId;
+use holdfast_types::AccountId;
 
 use super::LocktopusServer;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_api::{ApiResult, CreateSession};
 use holdfast_backend::{CallContext, Service};
-use holdfast_core::AccountId;
+use holdfast_types::AccountId;
 use tokio::time::{Instant, sleep};
 
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);

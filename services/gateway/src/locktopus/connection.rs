@@ -8,7 +8,7 @@ use holdfast_api::session_message::{ClientMessage, ClientPayload, Lock, Open, Re
 use holdfast_api::{ApiError, Code, CreateSession};
 use holdfast_backend::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 use holdfast_backend::{CallContext, Service};
-use holdfast_core::{AccountId, Metadata};
+use holdfast_types::{AccountId, Metadata};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
 

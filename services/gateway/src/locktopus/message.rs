@@ -1,7 +1,7 @@
 //! The messages of the Locktopus protocol.
 
 use holdfast_api::Resource;
-use holdfast_core::Mode;
+use holdfast_types::Mode;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -18,8 +18,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use holdfast_backend::Service;
-use holdfast_core::AccountId;
 use holdfast_tls::ServerTls;
+use holdfast_types::AccountId;
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 

@@ -16,7 +16,7 @@ use axum::{Extension, Json, Router};
 use holdfast_api::validate::MAX_BODY_BYTES;
 use holdfast_api::{ApiError, ApiResult, Code, CreateNamespace, PageRequest};
 use holdfast_backend::{AuthContext, CallContext, is_not_opened};
-use holdfast_core::{MAX_PAGE_SIZE, Scopes};
+use holdfast_types::{MAX_PAGE_SIZE, Scopes};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;

@@ -1,7 +1,7 @@
 //! The body of an acquire, of one lock and of a set.
 
 use holdfast_api::{ApiError, ApiResult, ModeName, OwnerFields, Resource, Terms, parse_mode};
-use holdfast_core::Mode;
+use holdfast_types::Mode;
 use serde::Deserialize;
 use utoipa::ToSchema;
 

@@ -12,7 +12,7 @@ use axum::response::sse::{Event, Sse};
 use futures::stream;
 use holdfast_api::{ApiError, ApiResult, EventInfo, WatchEvents};
 use holdfast_backend::{EventStream, Service};
-use holdfast_core::Revision;
+use holdfast_types::Revision;
 use tokio::time::{Instant, timeout_at};
 
 use super::Problem;

@@ -2,7 +2,7 @@
 
 use holdfast_api::session_message::{self, ClientMessage, ClientPayload, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, ReasonInfo, Resource, parse_mode};
-use holdfast_core::{Mode, Path, ReportedHold};
+use holdfast_types::{Mode, Path, ReportedHold};
 use serde::{Deserialize, Serialize};
 
 use super::body::{StringMap, parse};

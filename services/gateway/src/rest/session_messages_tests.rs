@@ -1,6 +1,6 @@
 use holdfast_api::Code;
 use holdfast_api::session_message::EndReason;
-use holdfast_core::{RevokedReason, SessionEnd};
+use holdfast_types::{RevokedReason, SessionEnd};
 use serde_json::{Value, json};
 
 use super::*;

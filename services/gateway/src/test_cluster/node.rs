@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_cluster::{ClusterConfig, ShardMap};
+use holdfast_core::Application;
 use holdfast_core::outbox::OutboxMessage;
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     Acquire, AcquireOutcome, Cancel, Command, Effect, EntryContext, LocksCommand, Query, Reply, Response as CoreAnswer,
     Rules, WaitId, codec,

@@ -2,7 +2,8 @@
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::Application;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Acquire, AcquireOutcome, Claim, Command, EntryContext, Incarnation, Limits, LocksCommand, Metadata,
     Mode, NamespaceMessage, NamespaceRef, Owner, Path, Query, Release, ReleaseTarget, Response, Rules, Wait,

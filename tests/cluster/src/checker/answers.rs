@@ -1,6 +1,6 @@
 //! Each answer by itself: does it agree with the lock that it shows?
 
-use holdfast_core::Mode;
+use holdfast_types::Mode;
 
 use super::{Rule, ViolationSink};
 use crate::history::{Answer, Call, Hold, Outcome, Record, View};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::Mode;
+use holdfast_types::Mode;
 
 use super::{Rule, check};
 use crate::history::{Answer, Call, Hold, LockId, Outcome, Record, View};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_core::Mode;
+use holdfast_types::Mode;
 
 use super::{Rule, ViolationSink};
 use crate::history::{Call, Hold, Outcome, Record};

@@ -2,12 +2,12 @@
 
 use holdfast_cluster_tests::history::{Call, Hold, View};
 use holdfast_cluster_tests::{call_lock, get_lock};
-use holdfast_core::{
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_testkit::{Cluster, Setup, Tenant};
+use holdfast_types::{
     Acquire, AcquireOutcome, Claim, Command, LocksCommand, Mode, NamespaceRef, Owner, Path, Reply, Response, Wait,
     codec,
 };
-use holdfast_proto::internal::answer::Outcome;
-use holdfast_testkit::{Cluster, Setup, Tenant};
 
 const TTL_MS: u64 = 3_600_000;
 

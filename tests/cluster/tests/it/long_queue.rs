@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_cluster_tests::{DurationStats, start_router};
-use holdfast_core::{
+use holdfast_routing::{RetryPolicy, Router};
+use holdfast_testkit::{Cluster, Setup};
+use holdfast_types::{
     Acquire, AcquireOutcome, Claim, Command, LocksCommand, Metadata, Mode, NamespaceRef, Owner, Path, Release,
     ReleaseTarget, Response, Wait,
 };
-use holdfast_routing::{RetryPolicy, Router};
-use holdfast_testkit::{Cluster, Setup};
 use tokio::time::Instant;
 
 const NAMESPACE: &str = "orders";

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use holdfast_cluster::{Application, shard_key};
-use holdfast_core::{
-    Command, CommandError, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, RequestId, Response,
-};
 use holdfast_routing::{RetryPolicy, Router};
 use holdfast_testkit::{Cluster, Setup, Tenant, eventually_within, wait_before_retry};
+use holdfast_types::{
+    Command, CommandError, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, RequestId, Response,
+};
 use tokio::time::Instant;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];

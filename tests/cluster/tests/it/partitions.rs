@@ -9,8 +9,8 @@ use holdfast_cluster_tests::{
     Load, LoadPlan, Outages, assert_no_violations, call_lock, get_lock, lock_ids, print_summary, read_all_locks,
     shards_of,
 };
-use holdfast_core::Mode;
 use holdfast_testkit::{Cluster, Setup, eventually, eventually_within, skip_without_net_ns};
+use holdfast_types::Mode;
 
 /// Within which the side with a majority serves again. A leader that is cut off one way only is heard for a while: what
 /// it sends gets through until too much of it is without an answer.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History, LockId, Outcome, Record};
 use holdfast_cluster_tests::{DurationStats, assert_no_violations, call_lock, lock_ids, print_summary, read_all_locks};
-use holdfast_core::Mode;
 use holdfast_testkit::{CallOutcome, Cluster, RestClient, Setup, eventually};
+use holdfast_types::Mode;
 
 /// Within which a minority answers.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -8,9 +8,9 @@ use holdfast_cluster_tests::{
     DurationStats, Load, LoadPlan, Outages, assert_no_violations, call_lock, get_lock, lock_ids, print_summary,
     read_all_locks, shards_of,
 };
-use holdfast_core::{Path, Query, Reply, Response, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_testkit::{Cluster, Setup, eventually, eventually_within};
+use holdfast_types::{Path, Query, Reply, Response, codec};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(3);

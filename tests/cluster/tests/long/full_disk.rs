@@ -9,8 +9,8 @@ use holdfast_cluster_tests::history::{Call, History};
 use holdfast_cluster_tests::{
     Load, LoadPlan, assert_no_violations, call_lock, get_lock, lock_ids, print_summary, read_all_locks, shards_of,
 };
-use holdfast_core::Mode;
 use holdfast_testkit::{Cluster, DiskKind, RestClient, Setup, eventually, eventually_within, skip_without_net_ns};
+use holdfast_types::Mode;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const MIB: u64 = 1024 * 1024;

@@ -1,7 +1,7 @@
 //! Accounts and their namespaces.
 
 use holdfast_cluster::Application;
-use holdfast_core::{AccountId, NamespaceRef};
+use holdfast_types::{AccountId, NamespaceRef};
 use serde_json::{Value, json};
 
 use super::Cluster;

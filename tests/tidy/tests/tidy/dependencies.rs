@@ -6,9 +6,10 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 21] = [
-    ("core", &["mutations"]),
-    ("cluster", &["core"]),
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 22] = [
+    ("types", &[]),
+    ("core", &["types", "mutations"]),
+    ("cluster", &["types"]),
     ("backup", &[]),
     ("storage", &[]),
     ("telemetry", &["supervise"]),
@@ -17,12 +18,12 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 21] = [
     ("mutations", &[]),
     ("fair_queue", &[]),
     ("supervise", &["mutations"]),
-    ("auth", &["core"]),
+    ("auth", &["types"]),
     ("runtime", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
     ("operator", &["auth", "supervise"]),
     ("rpc", &["proto", "auth", "tls", "supervise"]),
-    ("routing", &["rpc", "core", "proto", "cluster", "auth", "telemetry", "supervise"]),
+    ("routing", &["rpc", "types", "proto", "cluster", "auth", "telemetry", "supervise"]),
     ("replication", &["rpc", "storage", "proto", "mutations", "supervise", "fair_queue"]),
     (
         "node",
@@ -42,9 +43,9 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 21] = [
             "supervise",
         ],
     ),
-    ("api", &["core", "proto"]),
-    ("backend", &["api", "core", "proto", "cluster", "auth", "routing", "supervise"]),
-    ("gateway", &["backend", "api", "core", "proto", "routing", "tls", "telemetry", "supervise"]),
+    ("api", &["types", "proto"]),
+    ("backend", &["api", "types", "proto", "cluster", "auth", "routing", "supervise"]),
+    ("gateway", &["backend", "api", "types", "proto", "routing", "tls", "telemetry", "supervise"]),
 ];
 
 fn workspace() -> Workspace {
@@ -77,8 +78,10 @@ fn the_core_is_pure() {
     let workspace = workspace();
     let services = workspace.packages_in("services");
     // Of mutations nothing is left in what is built for use.
-    let siblings =
-        services.iter().filter(|(folder, _)| *folder != "mutations").map(|(_, package)| package.name.as_str());
+    let siblings = services
+        .iter()
+        .filter(|(folder, _)| !["mutations", "types"].contains(&folder.as_str()))
+        .map(|(_, package)| package.name.as_str());
     let impure = ["tokio", "openraft", "rocksdb", "tonic", "hyper", "axum", "rand", "getrandom"];
     let forbidden: BTreeSet<&str> = siblings.chain(impure).collect();
     let reached = workspace.transitive_dependencies(services["core"]);
@@ -88,10 +91,11 @@ fn the_core_is_pure() {
 }
 
 #[test]
-fn the_gateway_knows_nothing_of_raft_and_storage() {
+fn the_gateway_knows_nothing_of_raft_storage_and_the_state_machines() {
     let workspace = workspace();
     let reached = workspace.transitive_dependencies(workspace.packages_in("services")["gateway"]);
-    let forbidden = ["holdfast-node", "holdfast-replication", "holdfast-storage", "openraft", "rocksdb"];
+    let forbidden =
+        ["holdfast-core", "holdfast-node", "holdfast-replication", "holdfast-storage", "openraft", "rocksdb"];
     assert_none(
         &forbidden
             .iter()

@@ -15,7 +15,7 @@ const MUTATED_BUILD: &str = "--workspace $(SIM_PROGRAMS) --features holdfast-sim
 const EXTRA_COMMAND_FEATURE: &str = "extra-command";
 /// The one place that builds it: the program is copied aside, and built again without.
 const EXTRA_COMMAND_BUILD: &str = "--bin holdfast-node --features holdfast-node-program/extra-command";
-const EXTRA_COMMAND_PACKAGES: [&str; 3] = ["holdfast-core", "holdfast-node", "holdfast-node-program"];
+const EXTRA_COMMAND_PACKAGES: [&str; 4] = ["holdfast-types", "holdfast-core", "holdfast-node", "holdfast-node-program"];
 
 #[test]
 fn no_build_has_mutations_that_does_not_ask_for_them() {

@@ -3,8 +3,9 @@
 
 use std::fmt;
 
+use holdfast_core::Application;
 use holdfast_core::codec::DecodeError;
-use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::shard::ShardState;
 use holdfast_core::{Bounds, Command, Effect, EntryContext, Reply};
 
 /// A locks shard before its first entry.

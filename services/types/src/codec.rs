@@ -36,7 +36,7 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 }
 
 /// Returns the encoded size of a value in bytes, without the version byte.
-pub(crate) fn size<T: Serialize>(value: &T) -> usize {
+pub fn size<T: Serialize>(value: &T) -> usize {
     let size = postcard::serialize_with_flavor(value, postcard::ser_flavors::Size::default());
     size.expect("types of the wire have known lengths and never fail to encode")
 }

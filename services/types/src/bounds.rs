@@ -110,7 +110,7 @@ impl Bounds {
     }
 
     /// Returns the bounds of the rules, allocated once, because every entry needs them.
-    pub(crate) fn shared(rules: Rules) -> &'static Arc<Self> {
+    pub fn shared(rules: Rules) -> &'static Arc<Self> {
         static OF_ONE: LazyLock<Arc<Bounds>> = LazyLock::new(|| Arc::new(Bounds::of(Rules::ONE)));
         static OF_LATER: LazyLock<Arc<Bounds>> = LazyLock::new(|| Arc::new(Bounds::of(Rules::HIGHEST)));
         if rules == Rules::ONE { &OF_ONE } else { &OF_LATER }
@@ -148,12 +148,12 @@ impl Bounds {
     }
 
     /// Returns whether evaluations of waiting requests are limited.
-    pub(crate) const fn limits_visits(&self) -> bool {
+    pub const fn limits_visits(&self) -> bool {
         self.visits_per_slice < usize::MAX
     }
 
     /// Returns whether these are the bounds of rules that this build can apply.
-    pub(crate) fn are_of_rules(&self) -> bool {
+    pub fn are_of_rules(&self) -> bool {
         (Rules::LOWEST.0..=Rules::HIGHEST.0).any(|rules| *self == Self::of(Rules(rules)))
     }
 }

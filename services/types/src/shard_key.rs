@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::shard::Application;
+use crate::Application;
 
 /// Returns the shard key: the first 4 bytes, big-endian, of SHA-256 over the account id as 8 big-endian bytes, followed
 /// for `Locks` by the namespace's name. All accounts share key 0, so that e-mails can be unique among them.

@@ -123,6 +123,22 @@ pub struct LockView {
     pub revision: Revision,
 }
 
+impl LockView {
+    /// Returns the view of a lock without holds and waiters.
+    pub fn unlocked(path: &Path, revision: Revision) -> Self {
+        Self {
+            path: path.clone(),
+            state: LockState::Unlocked,
+            locked_at_ms: None,
+            write_lock_holder: None,
+            read_lock_holders: Vec::new(),
+            holders_total: 0,
+            waiting: 0,
+            revision,
+        }
+    }
+}
+
 /// Why a request was not granted. If several claims fail, the first in request order decides. Exception: a request that
 /// would wait but can never be granted because of another claim (`Upgrade`) is refused for that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

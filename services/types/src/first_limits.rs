@@ -56,35 +56,37 @@ first_limits! {
 impl Limits {
     /// Returns the first limits, with defaults for the later ones.
     #[must_use]
-    pub(crate) fn first(&self) -> Self {
+    pub fn first(&self) -> Self {
         self.with_later_of(&Self::default())
     }
 
     /// Returns whether the first limits suffice, because the later ones have their defaults.
-    pub(crate) fn are_first(&self) -> bool {
+    pub fn are_first(&self) -> bool {
         self.first() == *self
     }
 }
 
 /// For a field that stores only the first limits.
-pub(crate) fn serialize<S: Serializer>(limits: &Limits, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize<S: Serializer>(limits: &Limits, serializer: S) -> Result<S::Ok, S::Error> {
     FirstLimits::from(limits).serialize(serializer)
 }
 
 /// For a field that stores only the first limits.
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Limits, D::Error> {
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Limits, D::Error> {
     FirstLimits::deserialize(deserializer).map(Limits::from)
 }
 
 /// For an optional field.
-pub(crate) mod option {
+pub mod option {
     use super::{Deserialize, Deserializer, FirstLimits, Limits, Serialize, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(limits: &Option<Limits>, serializer: S) -> Result<S::Ok, S::Error> {
+    /// As [`super::serialize`].
+    pub fn serialize<S: Serializer>(limits: &Option<Limits>, serializer: S) -> Result<S::Ok, S::Error> {
         limits.as_ref().map(FirstLimits::from).serialize(serializer)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Limits>, D::Error> {
+    /// As [`super::deserialize`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Limits>, D::Error> {
         Ok(Option::<FirstLimits>::deserialize(deserializer)?.map(Limits::from))
     }
 }

@@ -1,0 +1,53 @@
+//! What shards are told and what they reply: commands, queries, effects and limits, and how they are encoded.
+//!
+//! Purpose: the common language of those who call a shard and of the state machines in `holdfast-core`.
+//!
+//! Invariant: plain data. Types of the log and the wire change only by appending (see [`codec`]).
+//!
+//! Deliberately unknown here: what a command does, and how it gets to its shard.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod account;
+mod application;
+mod audit;
+mod bounds;
+pub mod codec;
+mod command;
+mod effect;
+mod error;
+mod event;
+pub mod first_limits;
+mod flat;
+mod ids;
+mod limits;
+mod lock;
+mod lock_command;
+mod namespace;
+mod query;
+mod response;
+mod rules;
+mod scheduling;
+mod session;
+mod shard_key;
+mod usage;
+
+pub use account::*;
+pub use application::{Application, UnknownApplication};
+pub use audit::*;
+pub use bounds::*;
+pub use command::*;
+pub use effect::*;
+pub use error::*;
+pub use event::*;
+pub use ids::*;
+pub use limits::*;
+pub use lock::*;
+pub use lock_command::*;
+pub use namespace::*;
+pub use query::*;
+pub use response::*;
+pub use rules::*;
+pub use session::*;
+pub use shard_key::shard_key;
+pub use usage::*;
