@@ -47,14 +47,14 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallLane {
     }
 }
 
-/// The current turn of a lane.
-struct Turn {
+/// What is left of the current turn of a lane.
+struct PollBudget {
     began: Instant,
     polls_left: u32,
 }
 
-impl Turn {
-    fn start() -> Self {
+impl PollBudget {
+    fn new() -> Self {
         Self { began: Instant::now(), polls_left: MAX_POLLS }
     }
 
@@ -69,14 +69,14 @@ impl Turn {
 /// A call that yields once the turn of its lane is over.
 struct LaneCall {
     call: CallFuture,
-    turn: Arc<Mutex<Turn>>,
+    budget: Arc<Mutex<PollBudget>>,
 }
 
 impl Future for LaneCall {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if !self.turn.lock().take_poll() {
+        if !self.budget.lock().take_poll() {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -86,13 +86,13 @@ impl Future for LaneCall {
 
 async fn run(mut queued: mpsc::Receiver<CallFuture>) {
     let mut calls = FuturesUnordered::new();
-    let turn = Arc::new(Mutex::new(Turn::start()));
+    let budget = Arc::new(Mutex::new(PollBudget::new()));
     let mut is_open = true;
     poll_fn(|context| {
-        *turn.lock() = Turn::start();
+        *budget.lock() = PollBudget::new();
         while is_open && calls.len() < MAX_QUEUED {
             match queued.poll_recv(context) {
-                Poll::Ready(Some(call)) => calls.push(LaneCall { call, turn: Arc::clone(&turn) }),
+                Poll::Ready(Some(call)) => calls.push(LaneCall { call, budget: Arc::clone(&budget) }),
                 Poll::Ready(None) => is_open = false,
                 Poll::Pending => break,
             }
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn a_turn_has_one_poll_however_long_and_no_further_one_after_its_time() {
-        let mut turn = Turn::start();
-        turn.began -= MAX_TURN_TIME;
-        assert!(turn.take_poll());
-        assert!(!turn.take_poll());
+        let mut budget = PollBudget::new();
+        budget.began -= MAX_TURN_TIME;
+        assert!(budget.take_poll());
+        assert!(!budget.take_poll());
     }
 
     #[tokio::test]
