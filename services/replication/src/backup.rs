@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::entry::FIRST_RULES;
 use crate::error::NotLeader;
 use crate::group::Group;
-use crate::lease::ReadMode;
+use crate::read::ReadMode;
 use crate::types::SnapshotData;
 
 /// Timeout of making a snapshot.

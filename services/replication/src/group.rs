@@ -16,22 +16,17 @@ use tokio::time::{Instant, timeout_at};
 use crate::config::raft_config;
 use crate::entry::FIRST_RULES;
 use crate::error::{NotLeader, ProposeError, ReplicationError};
-use crate::leader_death::LeaderRun;
-use crate::leadership::{self, ClockFloor, Leadership, ObservedClock};
-use crate::lease::LeaseTracker;
+use crate::leadership::{self, ClockFloor, LeaderRun, Leadership, ObservedClock};
+use crate::lease::{self, LeaseTracker};
 use crate::log_store::{LogStore, VotedTerm};
-use crate::membership;
 use crate::network::{MemberLocations, MemberLocationsReceiver, PeerConnections, RaftNetwork};
 use crate::options::GroupOptions;
 use crate::proposal_queue::ProposalQueue;
 use crate::proposer::{self, HeaderSource, InFlightEntries, Proposer};
 use crate::rules::{GroupState, KnownRules};
 use crate::state_machine::StateMachine;
-use crate::state_machine_adapter::{AdapterHandle, StateMachineAdapter, TermStart};
+use crate::state_machine_adapter::{AdapterHandle, Raft, StateMachineAdapter, TermStart};
 use crate::timing::Timing;
-use crate::types::TypeConfig;
-
-pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachineAdapter>;
 
 /// Largest command, in bytes. An entry with it must fit into a message between nodes, or it could never be replicated.
 const MAX_COMMAND_BYTES: usize = 1024 * 1024;
@@ -136,6 +131,7 @@ impl Group {
         let proposer = Proposer::new(raft.clone(), proposals, prices, leadership.clone(), header_source, in_flight);
         tasks.spawn_essential("proposer", proposer.run());
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
+        tasks.spawn_essential("voters", lease::track_voters(raft.clone(), Arc::clone(&lease_tracker)));
         if holds_back {
             let (raft, votes) = (raft.clone(), Arc::clone(&may_vote));
             let vote = move || leadership::enable_voting_after(raft.clone(), longest_lease.clone(), Arc::clone(&votes));
@@ -163,9 +159,7 @@ impl Group {
             known_rules,
             machine: Arc::downgrade(&machine),
         };
-        let group = Self { inner: Arc::new(inner) };
-        group.tasks().spawn_essential("voters", membership::track_voters(group.clone()));
-        Ok(group)
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Bootstraps the group. Called on one of its replicas, once in the group's life; later calls change nothing.

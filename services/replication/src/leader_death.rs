@@ -13,7 +13,6 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::Kind;
 use openraft::async_runtime::watch::WatchReceiver;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
@@ -31,25 +30,6 @@ pub(crate) struct LeaderDeath {
     pub(crate) leader: u64,
     pub(crate) term: u64,
     pub(crate) run: u64,
-}
-
-/// The process whose connection carried the latest term's appends: the leader's run. A restarted replica does not know
-/// it until its leader appends again, and never if the leader's release does not name its run.
-#[derive(Default)]
-pub(crate) struct LeaderRun(Mutex<(u64, u64)>);
-
-impl LeaderRun {
-    /// Records that an append of this term from this run was accepted.
-    pub(crate) fn observe(&self, term: u64, run: u64) {
-        let mut latest = self.0.lock();
-        if term >= latest.0 {
-            *latest = (term, run);
-        }
-    }
-
-    fn leads(&self, term: u64, run: u64) -> bool {
-        run != 0 && *self.0.lock() == (term, run)
-    }
 }
 
 impl Group {
@@ -127,17 +107,6 @@ fn is_majority(some: &BTreeSet<u64>, voters: &[BTreeSet<u64>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_run_of_the_latest_term_leads_and_of_no_other() {
-        let latest = LeaderRun::default();
-        assert!(!latest.leads(0, 0), "nothing is known of it");
-        latest.observe(3, 7);
-        latest.observe(2, 9);
-        assert!(latest.leads(3, 7) && !latest.leads(2, 9) && !latest.leads(3, 9));
-        latest.observe(4, 0);
-        assert!(!latest.leads(3, 7) && !latest.leads(4, 0), "its leader's release does not say");
-    }
 
     #[test]
     fn as_many_witnesses_are_needed_as_votes() {

@@ -12,10 +12,9 @@ use tokio::time::Instant;
 
 use crate::clock::ShardClock;
 use crate::error::NotLeader;
-use crate::group::Raft;
 use crate::rules::GroupState;
 use crate::state_machine::StateMachine;
-use crate::state_machine_adapter::TermStart;
+use crate::state_machine_adapter::{Raft, TermStart};
 
 /// Leadership of this replica: its term and its clock. Exists only once an entry of the term is applied.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +62,26 @@ impl ObservedClock {
     fn clock_since(&self, last_entry_term: u64) -> Option<u64> {
         let (term, clock_ms) = self.0.lock().latest;
         (term >= last_entry_term).then_some(clock_ms)
+    }
+}
+
+/// The process whose connection carried the latest term's appends: the leader's run. A restarted replica does not know
+/// it until its leader appends again, and never if the leader's release does not name its run.
+#[derive(Default)]
+pub(crate) struct LeaderRun(Mutex<(u64, u64)>);
+
+impl LeaderRun {
+    /// Records that an append of this term from this run was accepted.
+    pub(crate) fn observe(&self, term: u64, run: u64) {
+        let mut latest = self.0.lock();
+        if term >= latest.0 {
+            *latest = (term, run);
+        }
+    }
+
+    /// Returns true if this run is known to lead in this term.
+    pub(crate) fn leads(&self, term: u64, run: u64) -> bool {
+        run != 0 && *self.0.lock() == (term, run)
     }
 }
 
@@ -204,5 +223,16 @@ mod tests {
         heard.observe(4, 9_000);
         assert_eq!(heard.clock_since(4), Some(9_000));
         assert_eq!(heard.clock_since(5), None);
+    }
+
+    #[test]
+    fn the_run_of_the_latest_term_leads_and_of_no_other() {
+        let latest = LeaderRun::default();
+        assert!(!latest.leads(0, 0), "nothing is known of it");
+        latest.observe(3, 7);
+        latest.observe(2, 9);
+        assert!(latest.leads(3, 7) && !latest.leads(2, 9) && !latest.leads(3, 9));
+        latest.observe(4, 0);
+        assert!(!latest.leads(3, 7) && !latest.leads(4, 0), "its leader's release does not say");
     }
 }

@@ -6,11 +6,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::group::Raft;
+use crate::types::TypeConfig;
 
 /// Maximum bytes between two marks in the log.
 const MARK_BYTES: u64 = 1024 * 1024;
@@ -131,7 +133,7 @@ impl LogBytes {
 
 impl LogCompactor {
     /// Limits the log's size until the replica stops.
-    pub(crate) async fn run(mut self, raft: Raft) {
+    pub(crate) async fn run<M: RaftStateMachine<TypeConfig>>(mut self, raft: Raft<TypeConfig, M>) {
         let mut metrics = raft.metrics();
         while self.changed.changed().await.is_ok() {
             let (is_due, saved) = {

@@ -21,23 +21,6 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a leader that leaves the group may take to find a transfer target.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Updates the voters whose acknowledgements count, until the replica stops.
-pub(crate) async fn track_voters(group: Group) {
-    let mut metrics = group.raft().server_metrics();
-    loop {
-        {
-            let now = metrics.borrow_and_update();
-            let configs = now.membership_config.get_joint_config();
-            if !configs.is_empty() {
-                group.lease_tracker().set_voters(configs.clone());
-            }
-        }
-        if metrics.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
 /// Liveness of replicas.
 pub(crate) trait ReplicaLiveness {
     /// Returns true if the node is connected, has the replica and knows these rules.

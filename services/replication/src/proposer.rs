@@ -19,11 +19,11 @@ use tokio::time::Instant;
 use crate::clock::WallClock;
 use crate::entry::{EntryData, FIRST_RULES};
 use crate::error::{NotLeader, ProposeError};
-use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
 use crate::proposal_queue::{Proposal, ProposalQueue, ProposalResult};
 use crate::rules::GroupState;
 use crate::state_machine::StateMachine;
+use crate::state_machine_adapter::Raft;
 use crate::types::TypeConfig;
 
 /// In-flight entries of a shard while other shards of the node have some too. With one in flight, commands that arrive

@@ -32,6 +32,8 @@ use crate::types::{
     Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, decode_meta, encode_meta,
 };
 
+pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachineAdapter>;
+
 /// Applies committed entries; makes and installs snapshots.
 pub struct StateMachineAdapter {
     machine: Arc<dyn StateMachine>,
