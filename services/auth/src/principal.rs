@@ -77,12 +77,6 @@ impl Principal {
         }
     }
 
-    /// Returns whether the caller has every one of these scopes. The operator has none: scopes are permissions inside
-    /// an account, and the operator has no account.
-    pub fn allows(&self, scopes: Scopes) -> bool {
-        self.account().is_some_and(|principal| principal.scopes.contains(scopes))
-    }
-
     /// Returns whether the caller may use the namespace of that name in its own account.
     pub fn allows_namespace(&self, name: &str) -> bool {
         self.account().is_some_and(|principal| principal.allows_namespace(name))
@@ -150,18 +144,18 @@ mod tests {
     #[test]
     fn a_key_allows_its_scopes_and_namespaces_only() {
         let principal = principal();
-        assert!(principal.allows(Scopes::LOCKS_READ));
-        assert!(!principal.allows(Scopes::LOCKS_FORCE));
-        assert!(!principal.allows(Scopes::LOCKS_READ.union(Scopes::ACCOUNT_ADMIN)));
+        let account = principal.account().unwrap();
+        assert!(account.scopes.contains(Scopes::LOCKS_READ));
+        assert!(!account.scopes.contains(Scopes::LOCKS_FORCE));
+        assert!(!account.scopes.contains(Scopes::LOCKS_READ.union(Scopes::ACCOUNT_ADMIN)));
         assert!(principal.allows_namespace("a"));
         assert!(!principal.allows_namespace("c"));
-        assert_eq!(principal.account().unwrap().account, AccountId(7));
+        assert_eq!(account.account, AccountId(7));
     }
 
     #[test]
     fn the_operator_has_nothing_inside_an_account() {
         assert!(Principal::Operator.is_operator());
-        assert!(!Principal::Operator.allows(Scopes::LOCKS_READ));
         assert!(!Principal::Operator.allows_namespace("a"));
         assert_eq!(Principal::Operator.account(), None);
     }

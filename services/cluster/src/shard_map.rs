@@ -93,11 +93,6 @@ impl ShardMap {
         self.shards.get(shard_id).map(|at| self.shard_at(*at))
     }
 
-    /// Returns the application of the shard with this id.
-    pub fn application_of(&self, shard_id: &str) -> Option<Application> {
-        self.shards.get(shard_id).map(|at| self.config.applications[at.application].name)
-    }
-
     /// Returns the shards of an application in order of their bounds.
     pub fn shards(&self, application: Application) -> impl ExactSizeIterator<Item = &Shard> {
         self.ranges[&application].iter().map(|at| self.shard_at(*at))
@@ -123,11 +118,6 @@ impl ShardMap {
     /// Returns the node with this id.
     pub fn node(&self, node_id: &str) -> Option<&Node> {
         self.nodes.get(node_id).map(|index| &self.config.nodes[*index])
-    }
-
-    /// Returns the address of the node that hosts a replica.
-    pub fn address_of_replica(&self, replica_id: u64) -> Option<&str> {
-        self.replica(replica_id).map(|location| location.node.address.as_str())
     }
 
     fn shard_at(&self, at: ShardIndex) -> &Shard {
@@ -171,7 +161,6 @@ mod tests {
                 assert_eq!(map.shard_for(application, shard.lower_bound), shard);
                 assert_eq!(map.shard_for(application, shard.upper_bound), shard);
                 assert_eq!(map.shard(&shard.id), Some(shard));
-                assert_eq!(map.application_of(&shard.id), Some(application));
             }
         }
     }
@@ -185,7 +174,6 @@ mod tests {
             for location in locations {
                 assert_eq!(location.node, node);
                 assert_eq!(map.replica(location.replica.id), Some(location));
-                assert_eq!(map.address_of_replica(location.replica.id), Some(node.address.as_str()));
             }
         }
     }
@@ -194,9 +182,7 @@ mod tests {
     fn unknown_ids_are_not_found() {
         let map = map();
         assert_eq!(map.shard("locks_99"), None);
-        assert_eq!(map.application_of("locks_99"), None);
         assert_eq!(map.replica(100), None);
-        assert_eq!(map.address_of_replica(100), None);
         assert_eq!(map.node("nd_9"), None);
         assert!(map.replicas_of_node("nd_9").is_empty());
     }

@@ -27,11 +27,6 @@ impl Rules {
     /// beside them.
     #[cfg(feature = "extra-command")]
     pub const HIGHEST: Self = Self(3);
-
-    /// Returns whether this build can apply entries of these rules.
-    pub fn are_supported(self) -> bool {
-        (Self::LOWEST..=Self::HIGHEST).contains(&self)
-    }
 }
 
 impl fmt::Display for Rules {
