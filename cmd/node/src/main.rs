@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use holdfast_auth::{OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
@@ -118,16 +118,12 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         AdminEndpoints { metrics: Arc::new(move || metrics.render()), is_operator: is_operator(&operator_token) };
     let stopped = CancellationToken::new();
     let serving = serve(listener, tls, &node, probes, stopped.clone().cancelled_owned());
-    let mut failure = node.store_failure();
     let running = async {
         node.start_replicas(&options).await?;
         tracing::info!(node = args.node_id, %address, "node runs");
         tokio::select! {
             () = shutdown => Ok(()),
-            failed = failure.wait_for(Option::is_some) => {
-                let reason = failed.ok().and_then(|failed| failed.clone());
-                Err(reason.map_or_else(|| anyhow!("the store is gone"), anyhow::Error::from))
-            }
+            error = node.store_failure() => Err(error.into()),
         }
     };
     let ending = async {

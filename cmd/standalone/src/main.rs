@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Parser;
 use holdfast_backend::{Backend, BackendOptions};
 use holdfast_bootstrap::Secrets;
@@ -136,7 +136,12 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let running = async {
         node.start_replicas(&options).await?;
-        let over = wait_stopped(&node, shutdown);
+        let over = async {
+            tokio::select! {
+                () = shutdown => Ok(()),
+                error = node.store_failure() => Err(error.into()),
+            }
+        };
         tokio::pin!(over);
         tokio::select! {
             result = &mut over => return result,
@@ -159,21 +164,6 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     service.shutdown().await;
     node.stop().await;
     result
-}
-
-/// Waits until the program is asked to stop.
-///
-/// # Errors
-/// When the store fails first.
-async fn wait_stopped(node: &Node, shutdown: impl Future<Output = ()>) -> Result<()> {
-    let mut failure = node.store_failure();
-    tokio::select! {
-        () = shutdown => Ok(()),
-        failed = failure.wait_for(Option::is_some) => {
-            let reason = failed.ok().and_then(|failed| failed.clone());
-            Err(reason.map_or_else(|| anyhow!("the store is gone"), anyhow::Error::from))
-        }
-    }
 }
 
 /// Binds the port for Locktopus clients, if enabled.

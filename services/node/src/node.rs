@@ -294,9 +294,14 @@ impl Node {
         self.shared.replicas().into_iter().filter_map(move |replica| term(&replica).map(|term| (replica, term)))
     }
 
-    /// Becomes `Some` when the store has failed for good and the node must stop.
-    pub fn store_failure(&self) -> watch::Receiver<Option<StorageError>> {
-        self.shared.store.failed()
+    /// Completes when the store has failed for good and the node must stop.
+    pub async fn store_failure(&self) -> StorageError {
+        let mut failure = self.shared.store.failed();
+        match failure.wait_for(Option::is_some).await.map(|failure| failure.clone()) {
+            Ok(Some(error)) => error,
+            // The store lives as long as this node, and fails at most once.
+            _ => std::future::pending().await,
+        }
     }
 
     /// Stops the node: transfers leaderships first to limit the disruption for callers, then ends everything and closes

@@ -60,7 +60,6 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     let served = Arc::clone(&node);
     let serving = tokio::spawn(async move { serve_connections(&served, connections).await });
     *slot.node.lock() = Some(Arc::clone(&node));
-    let mut failure = node.store_failure();
     let asked = async {
         while !std::mem::take(&mut *slot.stop.lock()) {
             sleep(POLL_INTERVAL).await;
@@ -70,10 +69,7 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
         Err(error) => format!("replicas can't start: {error}"),
         Ok(()) => tokio::select! {
             () = asked => "was asked to stop".to_owned(),
-            failed = failure.wait_for(Option::is_some) => match failed {
-                Ok(failed) => format!("{:?}", failed.as_ref().map(ToString::to_string)),
-                Err(_) => "the store is gone".to_owned(),
-            },
+            error = node.store_failure() => error.to_string(),
         },
     };
     node.stop().await;
