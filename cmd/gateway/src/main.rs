@@ -12,8 +12,8 @@ use holdfast_gateway::server::{ServerOptions, serve};
 use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_routing::TlsDialer;
 use holdfast_runtime::{
-    ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, block_on,
-    check_listen_address, flush_traces, shutdown_signal,
+    ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
+    run_server,
 };
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -72,12 +72,7 @@ struct Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    block_on(async {
-        let shutdown = shutdown_signal(args.shutdown.clone());
-        let result = run(args, shutdown).await;
-        flush_traces();
-        result
-    })?
+    run_server(args.shutdown.clone(), |shutdown| run(args, shutdown))?
 }
 
 /// Runs the gateway until `shutdown` completes.

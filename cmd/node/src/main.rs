@@ -14,8 +14,7 @@ use holdfast_node::{AdminEndpoints, Node, NodeOptions, serve};
 use holdfast_replication::ReadMode;
 use holdfast_routing::{Dialer, TcpDialer, TlsDialer};
 use holdfast_runtime::{
-    ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, block_on, check_listen_address,
-    flush_traces, shutdown_signal,
+    ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, run_server,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -78,12 +77,7 @@ enum ReadsArg {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    block_on(async {
-        let shutdown = shutdown_signal(args.shutdown.clone());
-        let result = run(args, shutdown).await;
-        flush_traces();
-        result
-    })?
+    run_server(args.shutdown.clone(), |shutdown| run(args, shutdown))?
 }
 
 /// Runs the node until `shutdown` completes.

@@ -16,8 +16,7 @@ use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serv
 use holdfast_node::{Node, NodeOptions};
 use holdfast_routing::TcpDialer;
 use holdfast_runtime::{
-    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, block_on, check_listen_address, flush_traces,
-    shutdown_signal,
+    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, run_server,
 };
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -84,12 +83,7 @@ struct Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    block_on(async {
-        let shutdown = shutdown_signal(args.shutdown.clone());
-        let result = run(args, shutdown).await;
-        flush_traces();
-        result
-    })?
+    run_server(args.shutdown.clone(), |shutdown| run(args, shutdown))?
 }
 
 fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOptions {

@@ -18,12 +18,11 @@ mod signing;
 mod telemetry;
 mod tls;
 
-pub use executor::block_on;
-pub use holdfast_telemetry::flush_traces;
+pub use executor::run_server;
 pub use listen::{ListenError, bind, check_listen_address};
 pub use memory::MemoryArgs;
 pub use secrets::{SecretsArgs, SecretsError};
-pub use shutdown::{ShutdownArgs, shutdown_signal};
+pub use shutdown::ShutdownArgs;
 pub use signing::SigningArgs;
 pub use telemetry::{TelemetryArgs, TelemetryError};
 pub use tls::{ClusterTlsArgs, TlsArgs};

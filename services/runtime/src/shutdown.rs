@@ -15,7 +15,7 @@ pub struct ShutdownArgs {
 }
 
 /// Completes when the process is asked to stop: by SIGTERM, SIGINT (Ctrl-C), or the end of its parent.
-pub async fn shutdown_signal(args: ShutdownArgs) {
+pub(crate) async fn shutdown_signal(args: ShutdownArgs) {
     let reason = tokio::select! {
         () = wait_for_signal(SignalKind::terminate()) => "SIGTERM",
         () = wait_for_signal(SignalKind::interrupt()) => "SIGINT",
