@@ -9,7 +9,7 @@ use clap::Parser;
 use holdfast_backend::{Backend, BackendOptions};
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve};
-use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
+use holdfast_gateway::{FrontendArgs, LocktopusOptions, serve_locktopus};
 use holdfast_routing::TlsDialer;
 use holdfast_runtime::{
     ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
@@ -34,27 +34,8 @@ struct Args {
     cluster_config: PathBuf,
     #[command(flatten)]
     secrets: SecretsArgs,
-    /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: every client that
-    /// reaches the port is then trusted.
-    #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
-    dlocks_account_metadata: bool,
-    /// Address to listen on for Locktopus clients; without it there is no Locktopus frontend.
-    #[arg(long, env = "HOLDFAST_LOCKTOPUS_LISTEN", value_name = "HOST:PORT", requires = "locktopus_account")]
-    locktopus_listen: Option<SocketAddr>,
-    /// The account for which every Locktopus client acts, since these clients send no key: an id (16 digits are hex,
-    /// more are decimal), or `demo` for the account of the first start. Every client that reaches the port is trusted.
-    #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
-    locktopus_account: Option<LocktopusAccount>,
-    /// Accept web pages of this origin on the port for Locktopus clients, besides those of its own address; may be
-    /// repeated.
-    #[arg(
-        long,
-        env = "HOLDFAST_LOCKTOPUS_ORIGIN",
-        value_name = "SCHEME://HOST[:PORT]",
-        value_delimiter = ',',
-        requires = "locktopus_listen"
-    )]
-    locktopus_origin: Vec<LocktopusOrigin>,
+    #[command(flatten)]
+    frontends: FrontendArgs,
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
@@ -93,7 +74,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let service = Backend::start(options)?;
     let server_options = ServerOptions {
         service: service.clone(),
-        dlocks_account_metadata: args.dlocks_account_metadata,
+        dlocks_account_metadata: args.frontends.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),
         tls: tls.clone(),
     };
@@ -121,8 +102,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
 
 /// Binds the port for Locktopus clients, if enabled.
 async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusOptions)>> {
-    let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
+    let Some((listen, options)) = args.frontends.locktopus() else { return Ok(None) };
     check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
-    let options = LocktopusOptions { account, origins: args.locktopus_origin.clone() };
     Ok(Some((bind(listen).await?, options)))
 }

@@ -10,6 +10,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod args;
 mod connection_limiter;
 mod console;
 mod dlocks;
@@ -28,7 +29,5 @@ pub mod testing {
     pub use crate::rest::fuzz_support::{read_body, read_session_message};
 }
 
-pub use locktopus::{
-    LocktopusAccount, LocktopusOptions, LocktopusOrigin, MalformedLocktopusAccount, MalformedLocktopusOrigin,
-    serve_locktopus,
-};
+pub use args::FrontendArgs;
+pub use locktopus::{LocktopusOptions, serve_locktopus};

@@ -15,7 +15,7 @@ const HEX_DIGITS: usize = 16;
 
 /// An account as the flag of a process names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LocktopusAccount {
+pub(crate) enum LocktopusAccount {
     /// By its id.
     Id(AccountId),
     /// The account that a first start creates, by its e-mail.
@@ -25,7 +25,7 @@ pub enum LocktopusAccount {
 /// The text names no account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an account is `demo`, an id of 16 hex digits, or an id of more than 16 decimal digits")]
-pub struct MalformedLocktopusAccount;
+pub(crate) struct MalformedLocktopusAccount;
 
 impl FromStr for LocktopusAccount {
     type Err = MalformedLocktopusAccount;

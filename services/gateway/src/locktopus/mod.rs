@@ -26,16 +26,16 @@ use tokio::sync::OnceCell;
 use self::origin::AllowedOrigins;
 use crate::server::serve_routes;
 
-pub use account::{LocktopusAccount, MalformedLocktopusAccount};
-pub use origin::{LocktopusOrigin, MalformedLocktopusOrigin};
+pub(crate) use account::LocktopusAccount;
+pub(crate) use origin::LocktopusOrigin;
 
 /// Options of the frontend for Locktopus clients.
 #[derive(Clone, Debug)]
 pub struct LocktopusOptions {
     /// The account of every client.
-    pub account: LocktopusAccount,
+    pub(crate) account: LocktopusAccount,
     /// Origins of admitted web pages, besides those of the listener's own address.
-    pub origins: Vec<LocktopusOrigin>,
+    pub(crate) origins: Vec<LocktopusOrigin>,
 }
 
 /// Returns whether the bytes are a valid message of a client, for tests with damaged messages.

@@ -15,7 +15,7 @@ use holdfast_api::{ApiError, ApiResult, Code};
 
 /// The origin of web pages, as browsers write it: `https://console.example` or `http://127.0.0.1:3000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocktopusOrigin {
+pub(crate) struct LocktopusOrigin {
     scheme: String,
     host: Host,
 }
@@ -23,7 +23,7 @@ pub struct LocktopusOrigin {
 /// The text is no origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an origin is SCHEME://HOST[:PORT] without a path, like https://console.example")]
-pub struct MalformedLocktopusOrigin;
+pub(crate) struct MalformedLocktopusOrigin;
 
 /// A name or an address in lower case, and a port unless it is the default port of the scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]

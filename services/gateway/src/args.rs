@@ -1,0 +1,41 @@
+//! Flags of the compatible frontends.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+
+use crate::locktopus::{LocktopusAccount, LocktopusOptions, LocktopusOrigin};
+
+/// Flags of the frontends for dlocks and Locktopus clients.
+#[derive(Debug, Clone, Args)]
+pub struct FrontendArgs {
+    /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: every client that
+    /// reaches the port is then trusted.
+    #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
+    pub dlocks_account_metadata: bool,
+    /// Address to listen on for Locktopus clients; without it there is no Locktopus frontend.
+    #[arg(long, env = "HOLDFAST_LOCKTOPUS_LISTEN", value_name = "HOST:PORT", requires = "locktopus_account")]
+    locktopus_listen: Option<SocketAddr>,
+    /// The account for which every Locktopus client acts, since these clients send no key: an id (16 digits are hex,
+    /// more are decimal), or `demo` for the account of the first start. Every client that reaches the port is trusted.
+    #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
+    locktopus_account: Option<LocktopusAccount>,
+    /// Accept web pages of this origin on the port for Locktopus clients, besides those of its own address; may be
+    /// repeated.
+    #[arg(
+        long,
+        env = "HOLDFAST_LOCKTOPUS_ORIGIN",
+        value_name = "SCHEME://HOST[:PORT]",
+        value_delimiter = ',',
+        requires = "locktopus_listen"
+    )]
+    locktopus_origin: Vec<LocktopusOrigin>,
+}
+
+impl FrontendArgs {
+    /// Returns where Locktopus clients connect, and the options of their frontend, if it is enabled.
+    pub fn locktopus(&self) -> Option<(SocketAddr, LocktopusOptions)> {
+        let options = LocktopusOptions { account: self.locktopus_account?, origins: self.locktopus_origin.clone() };
+        Some((self.locktopus_listen?, options))
+    }
+}
