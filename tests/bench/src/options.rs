@@ -63,6 +63,9 @@ pub struct Options {
     /// Do the same work on these in the same run: etcd, redis.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub compare: Vec<Peer>,
+    /// Measure one process with everything in it, where a workload starts no cluster of its own.
+    #[arg(long)]
+    pub standalone: bool,
     /// How many clients take and release locks at a time.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1000")]
     pub clients: Vec<usize>,

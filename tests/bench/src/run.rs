@@ -157,7 +157,8 @@ async fn start(options: &Options) -> Result<Vec<System>> {
     let mut systems = Vec::new();
     if !options.doors.is_empty() {
         let setup = cluster::setup(options.shards, &options.data_dir);
-        let cluster = Cluster::start(setup.clone()).await;
+        let cluster =
+            if options.standalone { Cluster::start_standalone().await } else { Cluster::start(setup.clone()).await };
         let tenant = cluster::create_tenant(&cluster, options.namespaces).await?;
         systems.push(System::Holdfast(Box::new(cluster), tenant));
     }
