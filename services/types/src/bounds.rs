@@ -54,7 +54,8 @@ pub struct Bounds {
     pub retained_events: usize,
     /// Bytes of events, as charged, that a namespace retains even if the account has no capacity for new state.
     pub min_event_bytes: u64,
-    /// Maximum number of readers in the response to an acquire or a release; a get returns all.
+    /// Maximum number of readers of a lock in every response but that of a query for one lock, which has at most 1,000.
+    /// [`super::LockView::holders_total`] counts all.
     pub max_readers_in_reply: usize,
     /// Maximum number of blockers in a refusal.
     pub max_blockers_in_reply: usize,

@@ -52,7 +52,7 @@ pub enum LocksCommand {
     /// Ends sessions that were without keep-alives for too long; their holds with a transition time enter the
     /// transition first. Returns `SessionsExpired`.
     ExpireSessions {
-        /// The sessions.
+        /// The numbers of the sessions, not their public ids.
         ids: Vec<SessionNumber>,
         /// The shard revision that the leader knew when it found them expired: sessions that were opened or resumed
         /// later stay.

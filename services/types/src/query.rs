@@ -50,7 +50,7 @@ pub enum Query {
         /// Maximum number of rows.
         limit: u32,
     },
-    /// Returns `Lock`, with all its readers.
+    /// Returns `Lock`, with at most 1,000 readers.
     Lock {
         /// The namespace.
         namespace: NamespaceRef,

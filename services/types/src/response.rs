@@ -89,7 +89,7 @@ pub enum Response {
     SessionOpened {
         /// The session.
         session: SessionView,
-        /// Whether it existed before.
+        /// Whether the command asked to resume a session. False for a new session, and for a repeat of its opening.
         resumed: bool,
     },
     /// The sessions that expired; the others were resumed in time or had ended before.
