@@ -5,6 +5,7 @@ mod audit;
 mod cost_table;
 mod cross_shard;
 mod golden;
+mod golden_replies;
 mod later_limits;
 mod locks_acquire;
 mod locks_attempts;
