@@ -68,7 +68,7 @@ pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &ReplyHa
                 }
             }
             () = tokio::time::sleep_until(until) => {}
-            () = caller.cancelled.cancelled() => return not_leader(replica),
+            () = caller.control.cancelled.cancelled() => return not_leader(replica),
             () = caller.disconnected.cancelled() => return not_leader(replica),
         }
     }
@@ -107,15 +107,15 @@ fn advance(query: &mut Query, reply: &Reply) -> PollResult {
 fn subscribe(replica: &Replica, query: &Query) -> Option<watch::Receiver<()>> {
     let leads = (*replica.group.subscribe_leadership().borrow())?;
     let receiver = |table: &mut LeaderState| match query {
-        Query::Events { namespace, .. } => table.changes.subscribe(namespace),
-        _ => table.changes.subscribe_accounts(),
+        Query::Events { namespace, .. } => table.subscriptions.subscribe(Some(namespace)),
+        _ => table.subscriptions.subscribe(None),
     };
     replica.machine.with_leader_state(leads.term, |_, table| receiver(table))
 }
 
 /// Evaluates a query on the state; returns `None` while the session is expiring. The lease is checked after the read,
 /// so that a node that was paused in between returns no stale reply.
-async fn evaluate(replica: &Replica, query: &Query, deadline: Instant) -> Result<Option<Reply>, NotLeader> {
+pub(crate) async fn evaluate(replica: &Replica, query: &Query, deadline: Instant) -> Result<Option<Reply>, NotLeader> {
     let look = |term, clock_ms| -> Result<Option<PendingReply>, NotLeader> {
         let of_table = replica.machine.with_leader_state(term, |core, table| {
             let pending = mutations::query(core, clock_ms, query);

@@ -9,9 +9,10 @@ use holdfast_api::{CreateAccount, CreateApiKey};
 use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::shard::{Application, ShardState};
-use holdfast_core::{Command, EntryContext, Query, Reply, Rules, codec};
+use holdfast_core::{Command, EntryContext, Page, Query, Reply, Rules, Subscribe, codec};
 use holdfast_proto::internal::{Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
+use holdfast_testkit::subscriptions::rejected;
 use parking_lot::Mutex;
 
 use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
@@ -39,8 +40,9 @@ impl TestGateway {
         let config = config_of(std::slice::from_ref(&node));
         let clock_ms = Arc::new(AtomicU64::new(1_000));
         let shards = Arc::new(Mutex::new(Shards::new(ShardMap::new(config.clone()).unwrap(), clock_ms.clone())));
-        let running = shards.clone();
+        let (running, publishing) = (shards.clone(), shards.clone());
         node.on_call(move |call| running.lock().serve(call));
+        node.on_page(move |replica, subscribe| publishing.lock().page(replica, subscribe));
         let service = start(&config, &secret, &operator_token);
         Self { service, node, operator_token, secret, config, shards, clock_ms }
     }
@@ -170,9 +172,15 @@ impl Shards {
                 let now_ms = self.clock_ms.load(Ordering::SeqCst);
                 self.states[&shard].query(now_ms, &codec::decode::<Query>(bytes).unwrap())
             }
-            call::Body::Follow(_) => panic!("sessions are not followed in these tests"),
+            call::Body::Subscribe(_) => return Action::Publish,
         };
         Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+    }
+
+    fn page(&self, replica: u64, subscribe: &Subscribe) -> Result<Page, answer::Outcome> {
+        let shard = &self.map.replica(replica).unwrap().shard.id;
+        let query = subscribe.topic.query(subscribe.from).unwrap();
+        Page::of_reply(&self.states[shard].query(self.clock_ms.load(Ordering::SeqCst), &query)).map_err(rejected)
     }
 
     fn apply(&mut self, shard: &str, command: &Command) -> Reply {

@@ -19,6 +19,7 @@ mod response;
 mod rules;
 mod scheduling;
 mod session;
+mod subscription;
 mod usage;
 
 pub use account::*;
@@ -37,4 +38,5 @@ pub use query::*;
 pub use response::*;
 pub use rules::*;
 pub use session::*;
+pub use subscription::*;
 pub use usage::*;
