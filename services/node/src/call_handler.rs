@@ -99,9 +99,7 @@ async fn handle_call(
             let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
             return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
-        (Some(replica), Some(Body::Query(bytes)), caller) => {
-            handle_query(replica, &bytes, caller, until, deadline).await
-        }
+        (Some(replica), Some(Body::Query(bytes)), _) => handle_query(replica, &bytes, deadline).await,
         (Some(_), Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
     };
     tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
@@ -192,17 +190,10 @@ fn job_state(replica: &Replica, number: u64) -> JobState {
     }
 }
 
-async fn handle_query(
-    replica: &Replica,
-    bytes: &[u8],
-    caller: Option<&ReplyHandle>,
-    until: Instant,
-    deadline: Instant,
-) -> Outcome {
-    match (codec::decode(bytes), caller) {
-        (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
-        (Ok(query), None) => query::execute(replica, &query, deadline).await,
-        (Ok(query), Some(caller)) => query::long_poll(replica, &query, caller, until).await,
+async fn handle_query(replica: &Replica, bytes: &[u8], deadline: Instant) -> Outcome {
+    match codec::decode(bytes) {
+        Err(error) => Outcome::NotProposed(format!("the query can't be read: {error}")),
+        Ok(query) => query::execute(replica, &query, deadline).await,
     }
 }
 

@@ -32,8 +32,6 @@ pub(super) enum CallBody {
     Query(Bytes),
     /// An encoded acquire, and how long its reply may be deferred.
     Acquire(Bytes, Duration),
-    /// An encoded query of events, and how long its reply may be deferred.
-    LongPoll(Bytes, Duration),
     /// An encoded subscription.
     Subscribe(Bytes),
 }
@@ -53,7 +51,6 @@ impl CallBody {
     pub(super) fn to_immediate(&self) -> Self {
         match self {
             Self::Acquire(bytes, _) => Self::Command(bytes.clone()),
-            Self::LongPoll(bytes, _) => Self::Query(bytes.clone()),
             other => other.clone(),
         }
     }
@@ -64,7 +61,6 @@ impl CallBody {
             Self::Command(bytes) => (call::Body::Command(bytes), Duration::ZERO),
             Self::Query(bytes) => (call::Body::Query(bytes), Duration::ZERO),
             Self::Acquire(bytes, hold) => (call::Body::Command(bytes), hold),
-            Self::LongPoll(bytes, hold) => (call::Body::Query(bytes), hold),
             Self::Subscribe(bytes) => (call::Body::Subscribe(bytes), Duration::ZERO),
         };
         Call {

@@ -181,24 +181,6 @@ impl Router {
         course.reply().await
     }
 
-    /// As [`Router::query`], for events and account changes: without a result the reply is deferred for at most `hold`,
-    /// and is then empty. A node that does not support deferral replies at once.
-    ///
-    /// # Errors
-    /// [`RouteError::Unavailable`] when there is no reply in time.
-    pub async fn long_poll(
-        &self,
-        application: Application,
-        key: u32,
-        query: &Query,
-        hold: Duration,
-        deadline: Instant,
-    ) -> Result<Reply, RouteError> {
-        let body = CallBody::LongPoll(Bytes::from(codec::encode(query)), hold);
-        let route = self.route(application, key);
-        RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline).reply().await
-    }
-
     /// Subscribes to a topic of the shard that owns the key, from a revision or from now on. `T` is the type of the
     /// topic's items. The subscription fails after `max_wait` without a leader.
     pub fn subscribe<T: DeserializeOwned>(

@@ -9,10 +9,10 @@ use holdfast_api::{CreateAccount, CreateApiKey};
 use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::shard::{Application, ShardState};
-use holdfast_core::{Command, EntryContext, Page, Query, Reply, Rules, Subscribe, codec};
+use holdfast_core::{Command, EntryContext, Page, Query, Reply, Rules, Subscribe, Topic, codec};
 use holdfast_proto::internal::{Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
-use holdfast_testkit::subscriptions::rejected;
+use holdfast_testkit::subscriptions::{rejected, subscription_of};
 use parking_lot::Mutex;
 
 use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
@@ -89,19 +89,25 @@ impl TestGateway {
         });
     }
 
-    /// Counts event queries from now on.
-    pub(super) fn count_event_queries(&self) -> Arc<AtomicU64> {
-        self.count_queries(|query| matches!(query, Query::Events { .. }))
-    }
-
     /// Counts the matching queries from now on.
     pub(super) fn count_queries(&self, counts: impl Fn(&Query) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
+        self.count_calls(move |call| match &call.body {
+            Some(call::Body::Query(bytes)) => codec::decode(bytes).is_ok_and(|query| counts(&query)),
+            _ => false,
+        })
+    }
+
+    /// Counts subscriptions to events from now on.
+    pub(super) fn count_event_subscriptions(&self) -> Arc<AtomicU64> {
+        let is_one = |subscribe: Subscribe| matches!(subscribe.topic, Topic::Events { .. });
+        self.count_calls(move |call| subscription_of(call).is_some_and(is_one))
+    }
+
+    fn count_calls(&self, counts: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
         let counting = count.clone();
         self.node.on_call(move |call| {
-            if let Some(call::Body::Query(bytes)) = &call.body
-                && codec::decode(bytes).is_ok_and(|query| counts(&query))
-            {
+            if counts(call) {
                 counting.fetch_add(1, Ordering::SeqCst);
             }
             running.lock().serve(call)
