@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Service;
 use crate::admission::RateLimits;
 use crate::directory::Directory;
-use crate::events::{EventPoller, WatcherLimiter};
+use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
 use crate::service::Inner;
 
@@ -95,7 +95,7 @@ impl Backend {
             tokens,
             cluster_secret: options.cluster_secret,
             watchers: WatcherLimiter::default(),
-            event_poller: EventPoller::default(),
+            event_feeds: EventFeeds::default(),
             stopping: CancellationToken::new(),
         }))
     }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{FairQueue, RateLimits};
 use crate::directory::Directory;
-use crate::events::{EventPoller, WatcherLimiter};
+use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
 
 /// The operations. Clones are cheap and share connections and caches.
@@ -34,7 +34,7 @@ pub(crate) struct Inner {
     pub(crate) tokens: TokenIssuer,
     pub(crate) cluster_secret: ClusterSecret,
     pub(crate) watchers: WatcherLimiter,
-    pub(crate) event_poller: EventPoller,
+    pub(crate) event_feeds: EventFeeds,
     /// Cancelled when the process begins to stop: streams end then, calls continue.
     pub(crate) stopping: CancellationToken,
 }

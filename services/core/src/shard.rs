@@ -60,14 +60,6 @@ enum Pending {
 }
 
 impl PendingReply {
-    /// Returns the number of events to examine: at most [`crate::MAX_EVENTS_EXAMINED`].
-    pub fn events_examined(&self) -> usize {
-        match &self.0 {
-            Pending::Done(_) => 0,
-            Pending::Events(_, events) => events.len(),
-        }
-    }
-
     /// Completes the reply.
     pub fn finish(self) -> Reply {
         match self.0 {

@@ -65,7 +65,7 @@ impl AcquireWait<'_> {
         let enqueued = match codec::decode::<Reply>(&reply).map(|reply| reply.outcome) {
             Ok(Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. })) => enqueued,
             Ok(outcome) => {
-                if self.caller.cancelled.is_cancelled() && is_granted(&outcome) {
+                if self.caller.control.cancelled.is_cancelled() && is_granted(&outcome) {
                     self.propose_cancel(&acquire, &[attempt]).await;
                 }
                 return Some((Outcome::Reply(reply), attempt));
@@ -117,7 +117,7 @@ impl AcquireWait<'_> {
         tokio::select! {
             biased;
             reply = resolved => reply.map_or(WaitEnd::LeadershipLost, WaitEnd::Resolved),
-            () = self.caller.cancelled.cancelled() => WaitEnd::Cancelled,
+            () = self.caller.control.cancelled.cancelled() => WaitEnd::Cancelled,
             () = self.caller.disconnected.cancelled() => WaitEnd::Disconnected,
             () = sleep_until(self.poll_deadline) => WaitEnd::PollEnded,
         }

@@ -1,4 +1,4 @@
-//! The operators' gRPC service of a node; it also publishes the cluster config to other processes.
+//! The operators' gRPC service of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,14 @@ use holdfast_proto::internal::{
 use holdfast_replication::BackupError;
 use holdfast_supervise::spawn_temporary;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::node::NodeInner;
 use crate::replica::Replica;
 
-/// Largest cluster config accepted, in bytes.
-const MAX_CONFIG_BYTES: usize = 16 * 1024 * 1024;
-/// Longest time for which a reply is deferred.
-const MAX_LONG_POLL: Duration = Duration::from_secs(60);
+/// Largest cluster config accepted, in bytes: ten thousand shards. As one update, it is below the limit of a reply.
+const MAX_CONFIG_BYTES: usize = 4 * 1024 * 1024;
 /// Timeout of a leadership transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Parts of a backup buffered ahead of the transport.
@@ -54,15 +51,7 @@ impl OperationsService for AdminServer {
 
     async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<ConfigAnswer>, Status> {
         self.shared.authorize(&request)?;
-        let GetConfigRequest { known_version, hold_ms } = request.into_inner();
-        let hold = Duration::from_millis(hold_ms.into()).min(MAX_LONG_POLL);
-        let mut map = self.shared.map.subscribe();
-        let is_later = timeout(hold, map.wait_for(|map| map.config().version > known_version)).await;
-        if matches!(is_later, Ok(Ok(_))) {
-            return Ok(Response::new(self.config()));
-        }
-        let version = self.shared.map().config().version;
-        Ok(Response::new(ConfigAnswer { version, config: String::new() }))
+        Ok(Response::new(self.config()))
     }
 
     async fn set_config(&self, request: Request<SetConfigRequest>) -> Result<Response<ConfigAnswer>, Status> {

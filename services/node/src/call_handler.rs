@@ -19,7 +19,8 @@ use crate::acquire_wait::AcquireWait;
 use crate::admission::{Admission, admit, merge_rejected};
 use crate::node::NodeInner;
 use crate::replica::Replica;
-use crate::{query, status, subscribe};
+use crate::subscribe::Subscription;
+use crate::{query, status};
 
 /// Handles the calls to a node for as long as it exists.
 pub(crate) struct NodeCalls(pub(crate) Weak<NodeInner>);
@@ -52,8 +53,16 @@ async fn handle_on(
     caller: Option<&ReplyHandle>,
 ) -> Option<Answer> {
     // The node is not kept alive by its calls.
-    let replica = node.upgrade().and_then(|node| node.replica(call.replica));
+    let node = node.upgrade();
+    let replica = node.as_ref().and_then(|node| node.replica(call.replica));
     let span = call_span(&call, replica.as_deref());
+    if let (Some(Body::Subscribe(bytes)), Some(caller)) = (&call.body, caller) {
+        let configs = node.map(|node| node.map.subscribe());
+        let subscription = Subscription { replica: replica.as_deref(), configs, caller };
+        let outcome = subscription.run(bytes).instrument(span).await;
+        return Some(Answer { id: call.id, outcome: Some(outcome), ..Answer::default() });
+    }
+    drop(node);
     handle_call(replica.as_deref(), call, received, caller).instrument(span).await
 }
 
@@ -90,13 +99,8 @@ async fn handle_call(
             let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
             return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
-        (Some(replica), Some(Body::Query(bytes)), caller) => {
-            handle_query(replica, &bytes, caller, until, deadline).await
-        }
-        (Some(replica), Some(Body::Follow(bytes)), Some(caller)) => {
-            handle_subscribe(replica, &bytes, caller, deadline).await
-        }
-        (Some(_), Some(Body::Follow(_)), None) => Outcome::NotProposed("a follow has no caller".into()),
+        (Some(replica), Some(Body::Query(bytes)), _) => handle_query(replica, &bytes, deadline).await,
+        (Some(_), Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
     };
     tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
     Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules })
@@ -107,13 +111,6 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
     match codec::decode(&bytes) {
         Ok(Command::Locks(LocksCommand::Acquire(acquire))) => waiting.acquire(acquire).await,
         _ => Some((handle_command(waiting.replica, waiting.term, bytes, waiting.deadline).await, 0)),
-    }
-}
-
-async fn handle_subscribe(replica: &Replica, bytes: &[u8], caller: &ReplyHandle, deadline: Instant) -> Outcome {
-    match codec::decode(bytes) {
-        Ok(follow) => subscribe::run(replica, &follow, caller, deadline).await,
-        Err(error) => Outcome::NotProposed(format!("the follow can't be read: {error}")),
     }
 }
 
@@ -193,17 +190,10 @@ fn job_state(replica: &Replica, number: u64) -> JobState {
     }
 }
 
-async fn handle_query(
-    replica: &Replica,
-    bytes: &[u8],
-    caller: Option<&ReplyHandle>,
-    until: Instant,
-    deadline: Instant,
-) -> Outcome {
-    match (codec::decode(bytes), caller) {
-        (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
-        (Ok(query), None) => query::execute(replica, &query, deadline).await,
-        (Ok(query), Some(caller)) => query::long_poll(replica, &query, caller, until).await,
+async fn handle_query(replica: &Replica, bytes: &[u8], deadline: Instant) -> Outcome {
+    match codec::decode(bytes) {
+        Err(error) => Outcome::NotProposed(format!("the query can't be read: {error}")),
+        Ok(query) => query::execute(replica, &query, deadline).await,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Queries: answered under the leader lease; some are deferred until there is a result.
+//! Queries: answered under the leader lease.
 
 use bytes::Bytes;
 use holdfast_core::shard::PendingReply;
@@ -6,11 +6,9 @@ use holdfast_core::{Query, Reply, Response, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
-use holdfast_rpc::ReplyHandle;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::call_handler::{not_leader, not_leader_outcome};
+use crate::call_handler::not_leader_outcome;
 use crate::leader::{KeepAlive, LeaderState, SessionKey};
 use crate::mutations;
 use crate::replica::Replica;
@@ -33,89 +31,9 @@ pub(crate) async fn execute(replica: &Replica, query: &Query, deadline: Instant)
     }
 }
 
-/// Answers a query of events or account changes. Without a result, it waits for one, or returns an empty reply at
-/// `until`.
-pub(crate) async fn long_poll(replica: &Replica, query: &Query, caller: &ReplyHandle, until: Instant) -> Outcome {
-    if !supports_long_poll(query) {
-        return execute(replica, query, until).await;
-    }
-    let mut query = query.clone();
-    let mut is_held = false;
-    loop {
-        let Some(mut changes) = subscribe(replica, &query) else { return not_leader(replica) };
-        let reply = match evaluate(replica, &query, until).await {
-            Ok(Some(reply)) => reply,
-            Ok(None) => return not_leader(replica),
-            Err(error) => return not_leader_outcome(error),
-        };
-        let found = advance(&mut query, &reply);
-        if found == PollResult::Ready || Instant::now() >= until {
-            return Outcome::Reply(Bytes::from(codec::encode(&reply)));
-        }
-        if found == PollResult::Incomplete {
-            // Many evaluations may follow; other tasks go first.
-            tokio::task::yield_now().await;
-            continue;
-        }
-        if !is_held {
-            caller.defer().await;
-            is_held = true;
-        }
-        tokio::select! {
-            changed = changes.changed() => {
-                if changed.is_err() {
-                    return not_leader(replica);
-                }
-            }
-            () = tokio::time::sleep_until(until) => {}
-            () = caller.cancelled.cancelled() => return not_leader(replica),
-            () = caller.disconnected.cancelled() => return not_leader(replica),
-        }
-    }
-}
-
-/// Returns true if the query may be deferred. A query of the current revision is answered at once.
-fn supports_long_poll(query: &Query) -> bool {
-    matches!(query, Query::Events { from_revision: Some(_), .. } | Query::AccountChanges { .. })
-}
-
-/// Result of evaluating a deferred query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PollResult {
-    /// The reply is ready.
-    Ready,
-    /// No match in the examined part; more remains to be examined.
-    Incomplete,
-    /// No match, and nothing remains to be examined.
-    Empty,
-}
-
-/// Advances the query past the examined events, so that later evaluations do not examine them again.
-fn advance(query: &mut Query, reply: &Reply) -> PollResult {
-    match (&reply.outcome, query) {
-        (Ok(Response::Events { events, next_revision, more }), Query::Events { from_revision, .. })
-            if events.is_empty() =>
-        {
-            *from_revision = Some(*next_revision);
-            if *more { PollResult::Incomplete } else { PollResult::Empty }
-        }
-        (Ok(Response::AccountChanges { changes, .. }), _) if changes.is_empty() => PollResult::Empty,
-        _ => PollResult::Ready,
-    }
-}
-
-fn subscribe(replica: &Replica, query: &Query) -> Option<watch::Receiver<()>> {
-    let leads = (*replica.group.subscribe_leadership().borrow())?;
-    let receiver = |table: &mut LeaderState| match query {
-        Query::Events { namespace, .. } => table.changes.subscribe(namespace),
-        _ => table.changes.subscribe_accounts(),
-    };
-    replica.machine.with_leader_state(leads.term, |_, table| receiver(table))
-}
-
 /// Evaluates a query on the state; returns `None` while the session is expiring. The lease is checked after the read,
 /// so that a node that was paused in between returns no stale reply.
-async fn evaluate(replica: &Replica, query: &Query, deadline: Instant) -> Result<Option<Reply>, NotLeader> {
+pub(crate) async fn evaluate(replica: &Replica, query: &Query, deadline: Instant) -> Result<Option<Reply>, NotLeader> {
     let look = |term, clock_ms| -> Result<Option<PendingReply>, NotLeader> {
         let of_table = replica.machine.with_leader_state(term, |core, table| {
             let pending = mutations::query(core, clock_ms, query);
@@ -161,71 +79,4 @@ fn complete_session(table: &mut LeaderState, query: &Query, mut reply: Reply) ->
         session.remaining_ms = remaining_ms;
     }
     Some(reply)
-}
-
-#[cfg(test)]
-mod tests {
-    use holdfast_core::Application;
-    use holdfast_core::shard::ShardState;
-    use holdfast_core::{
-        Command, EntryContext, Limits, LocksCommand, MAX_EVENTS_EXAMINED, NamespaceMessage, Path, Rules,
-    };
-
-    use super::*;
-    use crate::testing::{acquire, namespace};
-
-    struct Shard(ShardState);
-
-    impl Shard {
-        fn new() -> Self {
-            let mut shard = Self(ShardState::new(Application::Locks, "locks_00"));
-            let message = NamespaceMessage::Open { namespace: namespace(), limits: Limits::default() };
-            shard.apply(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
-            shard
-        }
-
-        fn apply(&mut self, command: LocksCommand) {
-            let context = EntryContext { now_ms: 1_000, wall_ms: 1_000, rules: Rules::ONE };
-            self.0.advance(&context);
-            assert!(self.0.apply(&context, &Command::Locks(command)).outcome.is_ok());
-        }
-
-        /// Applies an event of this path.
-        fn event(&mut self, path: &str) {
-            self.apply(acquire(path));
-        }
-
-        /// Evaluates until there is a reply or nothing remains to be examined, as a deferred query does. Returns the
-        /// result and the number of events examined by each evaluation.
-        fn poll(&self, query: &mut Query) -> (PollResult, Vec<usize>) {
-            let mut looks = Vec::new();
-            loop {
-                let pending = self.0.begin_query(0, query);
-                looks.push(pending.events_examined());
-                match advance(query, &pending.finish()) {
-                    PollResult::Incomplete => {}
-                    found => return (found, looks),
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_held_question_looks_at_each_event_once() {
-        let mut shard = Shard::new();
-        let behind = 2 * MAX_EVENTS_EXAMINED + 500;
-        (0..behind).for_each(|number| shard.event(&format!("l{number}")));
-        let (prefix, from_revision) = (Path::flat("mine"), Some(1));
-        let mut query = Query::Events { namespace: namespace(), from_revision, prefix, limit: 100 };
-        let (found, looks) = shard.poll(&mut query);
-        assert_eq!((found, looks.iter().sum::<usize>()), (PollResult::Empty, behind));
-        assert!(looks.iter().all(|examined| *examined <= MAX_EVENTS_EXAMINED), "{looks:?}");
-        // The cost of the next event does not depend on the number of earlier ones.
-        for number in 0..200 {
-            shard.event(&format!("m{number}"));
-            assert_eq!(shard.poll(&mut query), (PollResult::Empty, vec![1]));
-        }
-        shard.event("mine");
-        assert_eq!(shard.poll(&mut query), (PollResult::Ready, vec![1]));
-    }
 }

@@ -1,65 +1,283 @@
-//! Streams the updates of a session to its connection.
+//! Serves subscriptions until the subscriber leaves or the publisher ends. The outcome is the last answer.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use holdfast_core::{CommandError, Query, Reply, Response, SubscribeSession, codec};
+use holdfast_cluster::ShardMap;
+use holdfast_core::{CommandError, NamespaceRef, Page, Query, Reply, Response, Revision, Subscribe, Topic, codec};
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_proto::internal::{Lagged, Update};
 use holdfast_rpc::ReplyHandle;
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::call_handler::{not_leader, not_leader_outcome};
 use crate::leader::SessionKey;
+use crate::query;
 use crate::replica::Replica;
 
-/// Streams updates until the session ends, the replica no longer leads or the caller disconnects. The outcome is the
-/// reason for the end.
-pub(crate) async fn run(
-    replica: &Replica,
-    follow: &SubscribeSession,
+/// Timeout of reading one page.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A subscription, and what can serve it on this node.
+pub(crate) struct Subscription<'a> {
+    pub(crate) replica: Option<&'a Replica>,
+    /// `None` if the node is stopping.
+    pub(crate) configs: Option<watch::Receiver<Arc<ShardMap>>>,
+    pub(crate) caller: &'a ReplyHandle,
+}
+
+impl Subscription<'_> {
+    /// Serves an encoded [`Subscribe`].
+    pub(crate) async fn run(self, bytes: &[u8]) -> Outcome {
+        let Self { replica, configs, caller } = self;
+        let Subscribe { topic, from } = match codec::decode(bytes) {
+            Ok(subscribe) => subscribe,
+            Err(error) => return Outcome::NotProposed(format!("the subscription can't be read: {error}")),
+        };
+        let history = match (&topic, configs, replica) {
+            (Topic::ClusterConfig, Some(configs), _) => History::Configs(configs),
+            (Topic::ClusterConfig, None, _) => return Outcome::NotProposed("the node is stopping".into()),
+            (_, _, None) => return Outcome::NotProposed("the replica is not on this node".into()),
+            (Topic::Session { namespace, session_id, epoch }, _, Some(replica)) => {
+                return send_session_updates(replica, namespace, session_id, *epoch, caller).await;
+            }
+            (Topic::Events { .. } | Topic::AccountChanges, _, Some(replica)) => History::Shard(replica, &topic, None),
+        };
+        tokio::select! {
+            outcome = send_pages(history, &topic, from, caller) => outcome,
+            () = caller.left() => Outcome::NotProposed("the subscriber left".into()),
+        }
+    }
+}
+
+/// The history of a topic.
+enum History<'a> {
+    Configs(watch::Receiver<Arc<ShardMap>>),
+    /// Of a shard, and the changes since the last page was read.
+    Shard(&'a Replica, &'a Topic, Option<watch::Receiver<()>>),
+}
+
+impl History<'_> {
+    /// Reads the page that begins at a revision.
+    async fn page(&mut self, from: Option<Revision>) -> Result<Page, Outcome> {
+        let (replica, topic, changes) = match self {
+            Self::Configs(configs) => return Ok(config_page(&configs.borrow_and_update(), from)),
+            Self::Shard(replica, topic, changes) => (*replica, *topic, changes),
+        };
+        // Before the page is read, so that no change is missed.
+        *changes = Some(subscribe(replica, topic).ok_or_else(|| not_leader(replica))?);
+        let Some(query) = topic.query(from) else { return Err(Outcome::NotProposed("the topic has no pages".into())) };
+        match query::evaluate(replica, &query, Instant::now() + READ_TIMEOUT).await {
+            Ok(Some(reply)) => Page::of_reply(&reply).map_err(|error| rejection(&reply, error)),
+            Ok(None) => Err(not_leader(replica)),
+            Err(error) => Err(not_leader_outcome(error)),
+        }
+    }
+
+    /// Waits until there may be more than in the last page.
+    async fn changed(&mut self) -> Result<(), Outcome> {
+        match self {
+            Self::Configs(configs) => {
+                configs.changed().await.map_err(|_| Outcome::NotProposed("the node is stopping".into()))
+            }
+            Self::Shard(_, _, None) => Ok(()),
+            Self::Shard(replica, _, Some(changes)) => changes.changed().await.map_err(|_| not_leader(replica)),
+        }
+    }
+}
+
+/// Sends the first page at once, and a further page for each credit. A page without items waits for changes until the
+/// heartbeat is due. It is read after the wait, so that it proves that the node still leads.
+async fn send_pages(
+    mut history: History<'_>,
+    topic: &Topic,
+    mut from: Option<Revision>,
     caller: &ReplyHandle,
-    deadline: Instant,
 ) -> Outcome {
-    let began = replica.group.read(replica.reads, deadline, |permit| start(replica, permit.term, follow));
-    let mut notices = match began.await {
-        Ok(Some(Ok(notices))) => notices,
-        Ok(Some(Err(reply))) => return Outcome::Reply(Bytes::from(codec::encode(&*reply))),
+    let mut due_at = Instant::now();
+    loop {
+        let page = match history.page(from).await {
+            Ok(page) => page,
+            Err(outcome) => return outcome,
+        };
+        from = Some(page.next_revision);
+        if page.is_empty && Instant::now() < due_at {
+            tokio::select! {
+                changed = history.changed() => if let Err(outcome) = changed { return outcome },
+                () = sleep_until(due_at) => {}
+            }
+            continue;
+        }
+        if !caller.send_update(Update { next_revision: page.next_revision, items: page.items.into() }).await {
+            return Outcome::NotProposed("the subscriber left".into());
+        }
+        caller.control.credit.notified().await;
+        due_at = Instant::now() + topic.heartbeat().unwrap_or_default();
+    }
+}
+
+fn subscribe(replica: &Replica, topic: &Topic) -> Option<watch::Receiver<()>> {
+    let namespace = match topic {
+        Topic::Events { namespace } => Some(namespace),
+        _ => None,
+    };
+    let leads = (*replica.group.subscribe_leadership().borrow())?;
+    replica.machine.with_leader_state(leads.term, |_, table| table.subscriptions.subscribe(namespace))
+}
+
+fn config_page(map: &ShardMap, from: Option<Revision>) -> Page {
+    let (config, from) = (map.config(), from.unwrap_or(0));
+    if config.version < from {
+        return Page::new::<String>(&[], from);
+    }
+    Page::new(&[config.to_json()], config.version + 1)
+}
+
+fn rejection(reply: &Reply, error: CommandError) -> Outcome {
+    let reply = Reply { outcome: Err(error), clock_ms: reply.clock_ms, awaits: None };
+    Outcome::Reply(Bytes::from(codec::encode(&reply)))
+}
+
+/// Sends each update at once. The first one has no items, and says that the subscription began.
+async fn send_session_updates(
+    replica: &Replica,
+    namespace: &NamespaceRef,
+    session_id: &str,
+    epoch: u64,
+    caller: &ReplyHandle,
+) -> Outcome {
+    let (key, deadline) = (SessionKey::of(namespace, session_id), Instant::now() + READ_TIMEOUT);
+    let query = Query::Session { namespace: namespace.clone(), session_id: session_id.to_owned() };
+    let start = |term| start_session(replica, term, &query, &key, epoch).map(|started| (term, started));
+    let (term, mut updates) = match replica.group.read(replica.reads, deadline, |permit| start(permit.term)).await {
+        Ok(Some((term, Ok(updates)))) => (term, updates),
+        Ok(Some((_, Err(rejected)))) => return *rejected,
         Ok(None) => return not_leader(replica),
         Err(error) => return not_leader_outcome(error),
     };
-    caller.defer().await;
-    loop {
-        let notice = tokio::select! {
-            notice = notices.recv() => notice,
-            () = caller.cancelled.cancelled() => None,
-            () = caller.disconnected.cancelled() => None,
-        };
-        let Some(notice) = notice else { break };
-        if !caller.send_update(notice).await {
+    let mut items = Some(Bytes::from(Page::new::<()>(&[], 0).items));
+    while let Some(update) = items.take() {
+        if !caller.send_update(Update { next_revision: 0, items: update }).await {
             break;
         }
+        items = tokio::select! {
+            update = updates.recv() => update,
+            () = caller.left() => None,
+        };
     }
-    drop(notices);
-    if let Some(leads) = *replica.group.subscribe_leadership().borrow() {
-        let key = SessionKey::of(&follow.namespace, &follow.session_id);
-        replica.machine.with_leader_state(leads.term, |_, table| table.subscriptions.remove_closed(&key));
+    drop(updates);
+    match replica.machine.with_leader_state(term, |_, table| table.subscriptions.remove_closed(&key)) {
+        Some(()) => Outcome::Lagged(Lagged {}),
+        None => not_leader(replica),
     }
-    not_leader(replica)
 }
 
 /// Reads the session and subscribes in one step, so that no update is missed in between.
-fn start(replica: &Replica, term: u64, follow: &SubscribeSession) -> Option<Result<mpsc::Receiver<Bytes>, Box<Reply>>> {
+fn start_session(
+    replica: &Replica,
+    term: u64,
+    query: &Query,
+    key: &SessionKey,
+    epoch: u64,
+) -> Option<Result<mpsc::Receiver<Bytes>, Box<Outcome>>> {
     replica.machine.with_leader_state(term, |core, table| {
-        let SubscribeSession { namespace, session_id, epoch } = follow;
-        let query = Query::Session { namespace: namespace.clone(), session_id: session_id.clone() };
-        let reply = core.query(core.clock_ms(), &query);
-        match &reply.outcome {
-            Ok(Response::Session(session)) if session.epoch == *epoch => {
-                Ok(table.subscriptions.subscribe(SessionKey::of(namespace, session_id), *epoch))
+        let reply = core.query(core.clock_ms(), query);
+        let error = match &reply.outcome {
+            Ok(Response::Session(session)) if session.epoch == epoch => {
+                return Ok(table.subscriptions.subscribe_session(key.clone(), epoch));
             }
-            Ok(Response::Session(session)) => {
-                Err(Box::new(Reply { outcome: Err(CommandError::Superseded { epoch: session.epoch }), ..reply }))
-            }
-            _ => Err(Box::new(reply)),
-        }
+            Ok(Response::Session(session)) => CommandError::Superseded { epoch: session.epoch },
+            Ok(_) => CommandError::Malformed("the reply has no session".to_owned()),
+            Err(error) => error.clone(),
+        };
+        Err(Box::new(rejection(&reply, error)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_cluster::ClusterConfig;
+    use holdfast_proto::internal::Answer;
+    use holdfast_rpc::{CallControl, QueuedReply, ReplyQueue};
+    use tokio::task::JoinHandle;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// The subscriber of a node's config.
+    struct Subscriber {
+        control: CallControl,
+        answers: mpsc::Receiver<QueuedReply>,
+        serving: JoinHandle<Outcome>,
+    }
+
+    impl Subscriber {
+        fn new(configs: watch::Receiver<Arc<ShardMap>>, from: u64) -> Self {
+            let (replies, answers) = ReplyQueue::new(16);
+            let control = CallControl::default();
+            let caller =
+                ReplyHandle { call: 1, replies, control: control.clone(), disconnected: CancellationToken::new() };
+            let subscribe = codec::encode(&Subscribe { topic: Topic::ClusterConfig, from: Some(from) });
+            let serving = tokio::spawn(async move {
+                Subscription { replica: None, configs: Some(configs), caller: &caller }.run(&subscribe).await
+            });
+            Self { control, answers, serving }
+        }
+
+        async fn next(&mut self) -> (Vec<String>, u64) {
+            let Answer { outcome, .. } = self.answers.recv().await.unwrap().answer;
+            let Some(Outcome::Update(Update { next_revision, items })) = outcome else { panic!("{outcome:?}") };
+            (codec::decode(&items).unwrap(), next_revision)
+        }
+
+        async fn end(self) -> String {
+            match self.serving.await.unwrap() {
+                Outcome::NotProposed(reason) => reason,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn map(version: u64) -> Arc<ShardMap> {
+        let config = ClusterConfig::generate(vec![("nd_1".to_owned(), "127.0.0.1:7000".to_owned())], 1, 1).unwrap();
+        Arc::new(ShardMap::new(ClusterConfig { version, ..config }).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_is_read_after_its_credit_and_a_heartbeat_has_none() {
+        let configs = watch::Sender::new(map(1));
+        let mut subscriber = Subscriber::new(configs.subscribe(), 2);
+        assert_eq!(subscriber.next().await, (vec![], 2), "the first page comes at once");
+        configs.send_replace(map(2));
+        configs.send_replace(map(3));
+        tokio::time::advance(2 * Topic::ClusterConfig.heartbeat().unwrap()).await;
+        assert!(subscriber.answers.try_recv().is_err(), "it was not asked for");
+        subscriber.control.credit.notify_one();
+        assert_eq!(subscriber.next().await, (vec![map(3).config().to_json()], 4));
+
+        let asked_at = Instant::now();
+        subscriber.control.credit.notify_one();
+        assert_eq!(subscriber.next().await, (vec![], 4));
+        assert!(asked_at.elapsed() >= Topic::ClusterConfig.heartbeat().unwrap());
+        subscriber.control.credit.notify_one();
+        configs.send_replace(map(4));
+        assert_eq!(subscriber.next().await.1, 5);
+    }
+
+    #[tokio::test]
+    async fn a_subscription_ends_with_its_subscriber_and_with_the_node() {
+        let configs = watch::Sender::new(map(1));
+        let mut subscriber = Subscriber::new(configs.subscribe(), 1);
+        assert_eq!(subscriber.next().await.1, 2);
+        subscriber.control.cancelled.cancel();
+        assert_eq!(subscriber.end().await, "the subscriber left");
+        assert_eq!(configs.receiver_count(), 0);
+
+        let mut subscriber = Subscriber::new(configs.subscribe(), 1);
+        subscriber.next().await;
+        subscriber.control.credit.notify_one();
+        drop(configs);
+        assert_eq!(subscriber.end().await, "the node is stopping");
+    }
 }

@@ -60,7 +60,7 @@ impl AdminClient {
     /// # Errors
     /// When the node is not reached, or its response is invalid.
     pub async fn config(&self, node: &Node) -> Result<ClusterConfig, AdminError> {
-        let request = GetConfigRequest { known_version: 0, hold_ms: 0 };
+        let request = GetConfigRequest {};
         let answer = self
             .call(node, request, CALL_TIMEOUT, async |mut client, request| client.get_config(request).await)
             .await?;

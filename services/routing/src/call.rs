@@ -6,6 +6,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use holdfast_proto::internal::Update;
 use holdfast_types::Rules;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -50,8 +51,8 @@ pub(super) struct RoutedCall<'a> {
 pub(super) enum CallOutcome {
     /// An encoded reply, and the attempt that it answers.
     Reply(Bytes, u64),
-    /// The session's updates follow.
-    Subscribed(PendingCall),
+    /// The first update of a subscription, and the call whose replies are the others.
+    Subscribed(Update, PendingCall),
 }
 
 /// What to do after a step.
@@ -188,11 +189,10 @@ impl<'a> RoutedCall<'a> {
         let to = Leader { term, ..leader };
         let mut attempt = place.channel.send(to, self.body.clone(), &self.route.rules, self.deadline);
         let mut outcome = self.await_reply(&mut attempt, leader).await;
-        if outcome == CallReply::Deferred {
-            if matches!(self.body, CallBody::Subscribe(_)) {
-                return NextStep::Finish(CallOutcome::Subscribed(attempt));
-            }
-            outcome = self.await_deferred(attempt).await;
+        match outcome {
+            CallReply::Update(update) => return NextStep::Finish(CallOutcome::Subscribed(update, attempt)),
+            CallReply::Deferred => outcome = self.await_deferred(attempt).await,
+            _ => {}
         }
         self.next_step(leader, outcome)
     }
@@ -219,7 +219,7 @@ impl<'a> RoutedCall<'a> {
     fn next_step(&mut self, leader: Leader, outcome: CallReply) -> NextStep {
         let reason = match &outcome {
             CallReply::Reply(..) => "reply",
-            CallReply::Deferred | CallReply::Update(_) => "notice",
+            CallReply::Deferred | CallReply::Update(_) | CallReply::Lagged => "notice",
             CallReply::NotLeader(_) => "not_leader",
             CallReply::NotProposed(_) => "not_proposed",
             CallReply::NotSent(_) => "not_sent",
@@ -228,7 +228,7 @@ impl<'a> RoutedCall<'a> {
         metrics::counter!("holdfast_routing_route_attempts_total", "outcome" => reason).increment(1);
         match outcome {
             CallReply::Reply(bytes, attempt) => NextStep::Finish(CallOutcome::Reply(bytes, attempt)),
-            CallReply::Deferred | CallReply::Update(_) => NextStep::RetryLater,
+            CallReply::Deferred | CallReply::Update(_) | CallReply::Lagged => NextStep::RetryLater,
             CallReply::NotLeader(hint) => self.on_redirect(leader, hint),
             CallReply::NotProposed(reason) => {
                 self.reason = reason;
@@ -385,6 +385,10 @@ impl<'a> RoutedCall<'a> {
                 CallReply::Reply(bytes, _) => {
                     self.route.learn(Leader { replica, term: 0 });
                     return Some(bytes);
+                }
+                CallReply::Update(_) => {
+                    self.route.learn(Leader { replica, term: 0 });
+                    return None;
                 }
                 CallReply::NotLeader(Some(hint)) => {
                     self.route.learn(hint);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_proto::internal::{Answer, Call, answer, call};
+use holdfast_proto::internal::{Answer, Call, Update, answer, call};
 use holdfast_rpc::ChannelOptions;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_types::Rules;
@@ -32,8 +32,6 @@ pub(super) enum CallBody {
     Query(Bytes),
     /// An encoded acquire, and how long its reply may be deferred.
     Acquire(Bytes, Duration),
-    /// An encoded query of events, and how long its reply may be deferred.
-    LongPoll(Bytes, Duration),
     /// An encoded subscription.
     Subscribe(Bytes),
 }
@@ -53,7 +51,6 @@ impl CallBody {
     pub(super) fn to_immediate(&self) -> Self {
         match self {
             Self::Acquire(bytes, _) => Self::Command(bytes.clone()),
-            Self::LongPoll(bytes, _) => Self::Query(bytes.clone()),
             other => other.clone(),
         }
     }
@@ -64,8 +61,7 @@ impl CallBody {
             Self::Command(bytes) => (call::Body::Command(bytes), Duration::ZERO),
             Self::Query(bytes) => (call::Body::Query(bytes), Duration::ZERO),
             Self::Acquire(bytes, hold) => (call::Body::Command(bytes), hold),
-            Self::LongPoll(bytes, hold) => (call::Body::Query(bytes), hold),
-            Self::Subscribe(bytes) => (call::Body::Follow(bytes), Duration::ZERO),
+            Self::Subscribe(bytes) => (call::Body::Subscribe(bytes), Duration::ZERO),
         };
         Call {
             id: 0,
@@ -102,8 +98,10 @@ pub(super) enum CallReply {
     Reply(Bytes, u64),
     /// The node leads and defers the reply.
     Deferred,
-    /// An encoded effect on the subscribed session.
-    Update(Bytes),
+    /// A page of the subscribed topic.
+    Update(Update),
+    /// The subscription has ended, and updates may be missing.
+    Lagged,
     /// Nothing was done; names the leader if known.
     NotLeader(Option<Leader>),
     /// Nothing was done, by the node's report.
@@ -119,7 +117,8 @@ impl From<Answer> for CallReply {
         match answer.outcome {
             Some(answer::Outcome::Reply(bytes)) => Self::Reply(bytes, answer.attempt),
             Some(answer::Outcome::Held(_)) => Self::Deferred,
-            Some(answer::Outcome::Notice(bytes)) => Self::Update(bytes),
+            Some(answer::Outcome::Update(update)) => Self::Update(update),
+            Some(answer::Outcome::Lagged(_)) => Self::Lagged,
             Some(answer::Outcome::NotLeader(hint)) => {
                 metrics::counter!("holdfast_routing_not_leader_total").increment(1);
                 let leader = Leader { replica: hint.leader, term: hint.term };
@@ -342,12 +341,21 @@ impl PendingCall {
             }),
         };
         let Some(outcome) = outcome else { return self.cancel("the call was dropped") };
-        if outcome == CallReply::Deferred && !self.is_deferred {
+        self.is_over = outcome.is_last();
+        if !self.is_over && !self.is_deferred {
             self.is_deferred = true;
             self.load().inspect(|load| load.defer());
         }
-        self.is_over = outcome.is_last();
         outcome
+    }
+
+    /// Asks the node for the next page of a subscription.
+    pub(super) fn request_page(&self) {
+        match &self.replies {
+            Replies::NotSent(_) | Replies::Once(..) => {}
+            Replies::Many(call, _) => call.shared.notify_credit(call.id),
+            Replies::Local(call, ..) => call.request_page(),
+        }
     }
 
     /// Notifies the node that the caller has cancelled; the outcome can still be awaited.

@@ -1,74 +1,43 @@
-//! Distributes cluster config changes: every process connected to a node long-polls it for a later config. Gateways and
-//! nodes do so alike, so a change sent to any node soon reaches all.
+//! Distributes cluster config changes: every process subscribes to the config of each node that it is connected to.
+//! Gateways and nodes do so alike, so a change sent to any node soon reaches all.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdfast_cluster::ClusterConfig;
-use holdfast_proto::internal::operations_service_client::OperationsServiceClient;
-use holdfast_proto::internal::{ConfigAnswer, GetConfigRequest};
-use tokio::time::{sleep, timeout};
-use tonic::transport::Channel;
-use tonic::{Code, Status};
+use holdfast_types::Topic;
+use tokio::time::sleep;
 
 use crate::channel::NodeChannel;
-use crate::http::HttpCaller;
 use crate::router::Inner;
+use crate::subscription::{Publisher, Subscription};
 
-/// How long a node defers its reply.
-const LONG_POLL: Duration = Duration::from_secs(20);
-/// Timeout of the reply.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(25);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Delay between attempts while the node is not reached.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Delay for a node of an earlier release, which does not know the call.
-const LONG_RETRY_DELAY: Duration = Duration::from_secs(10);
+/// Delay before a config that can't follow the current one is fetched again.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Polls the node as long as its channel exists. A node of this process is told of changes by other ways.
-pub(super) fn start(inner: &Arc<Inner>, address: &str, link: &NodeChannel) {
-    let Some(tasks) = link.tasks() else { return };
-    let (weak, caller, address) = (Arc::downgrade(inner), Arc::clone(inner.caller()), address.to_owned());
-    tasks.spawn_restarting("config_watch", move || run(Weak::clone(&weak), Arc::clone(&caller), address.clone()));
+/// Follows the node's config as long as its channel exists. A node of this process is told of changes by other ways.
+pub(super) fn start(inner: &Arc<Inner>, node: &str, channel: &Arc<NodeChannel>) {
+    let Some(tasks) = channel.tasks() else { return };
+    let (weak, channel, node) = (Arc::downgrade(inner), Arc::downgrade(channel), node.to_owned());
+    tasks.spawn_restarting("config_watch", move || run(Weak::clone(&weak), Weak::clone(&channel), node.clone()));
 }
 
-async fn run(inner: Weak<Inner>, caller: Arc<HttpCaller>, address: String) {
-    let mut channel = None;
+async fn run(inner: Weak<Inner>, channel: Weak<NodeChannel>, node: String) {
+    let after_known = || inner.upgrade().map(|inner| inner.known_version() + 1);
+    let publisher = Publisher::Node(channel, node);
+    let mut configs: Subscription<String> =
+        Subscription::new(publisher, Topic::ClusterConfig, after_known(), Duration::MAX);
     loop {
-        let Some(known) = inner.upgrade().map(|inner| inner.known_version()) else { return };
-        if channel.is_none() {
-            channel = timeout(CONNECT_TIMEOUT, caller.connect(&address)).await.ok().and_then(Result::ok);
-        }
-        let Some(connected) = channel.clone() else {
-            sleep(RETRY_DELAY).await;
-            continue;
-        };
-        match poll(&caller, connected, known).await {
-            Ok(answer) if answer.config.is_empty() => {}
-            Ok(answer) => {
-                let Some(inner) = inner.upgrade() else { return };
-                if !check_and_offer(&inner, &answer.config) {
-                    sleep(LONG_RETRY_DELAY).await;
-                }
-            }
-            Err(status) => {
-                channel = None;
-                sleep(if status.code() == Code::Unimplemented { LONG_RETRY_DELAY } else { RETRY_DELAY }).await;
+        // The subscription backs off by itself.
+        let Ok(update) = configs.next().await else { continue };
+        for config in update.items {
+            let Some(inner) = inner.upgrade() else { return };
+            if !check_and_offer(&inner, &config) {
+                sleep(RETRY_DELAY).await;
+                configs.restart(after_known());
             }
         }
     }
-}
-
-async fn poll(caller: &HttpCaller, channel: Channel, known_version: u64) -> Result<ConfigAnswer, Status> {
-    let hold_ms = u32::try_from(LONG_POLL.as_millis()).unwrap_or(u32::MAX);
-    let request = caller.request(GetConfigRequest { known_version, hold_ms });
-    let request = request.map_err(|error| Status::unauthenticated(error.to_string()))?;
-    let mut client =
-        OperationsServiceClient::new(channel).max_decoding_message_size(super::admin_client::MAX_CONFIG_BYTES);
-    let asking = client.get_config(request);
-    let answered =
-        timeout(RESPONSE_TIMEOUT, asking).await.map_err(|_| Status::deadline_exceeded("no answer in time"))?;
-    answered.map(tonic::Response::into_inner)
 }
 
 /// Checks that the config can follow the current one, and offers it.

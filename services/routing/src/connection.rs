@@ -86,6 +86,8 @@ struct SendQueue {
     bytes: usize,
     /// Calls of which the node must learn that they were cancelled.
     cancelled: Vec<u64>,
+    /// Subscriptions of which the node must send the next page.
+    credits: Vec<u64>,
     /// Why the node can't be reached; `None` while connected, and at first.
     down: Option<String>,
 }
@@ -143,6 +145,15 @@ impl ChannelState {
         }
     }
 
+    /// Asks the node for the next page of a subscription.
+    pub(super) fn notify_credit(&self, id: u64) {
+        let mut queue = self.queue.lock();
+        if queue.down.is_none() {
+            queue.credits.push(id);
+            self.filled.notify_one();
+        }
+    }
+
     /// Fails queued calls, further ones, and those in flight: no reply can arrive.
     pub(super) fn fail_all(&self, reason: &str) {
         metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(0.0);
@@ -162,7 +173,7 @@ impl ChannelState {
     async fn wait_filled(&self) {
         let is_empty = || {
             let queue = self.queue.lock();
-            queue.calls.is_empty() && queue.cancelled.is_empty()
+            queue.calls.is_empty() && queue.cancelled.is_empty() && queue.credits.is_empty()
         };
         while is_empty() {
             self.filled.notified().await;
@@ -172,7 +183,7 @@ impl ChannelState {
     /// Takes the next frame.
     fn take_frame(&self) -> CallFrame {
         let mut queue = self.queue.lock();
-        let given_up = std::mem::take(&mut queue.cancelled);
+        let (given_up, credits) = (std::mem::take(&mut queue.cancelled), std::mem::take(&mut queue.credits));
         let (mut calls, mut bytes) = (Vec::new(), 0);
         while calls.len() < MAX_FRAME_CALLS && bytes < FULL_FRAME_BYTES {
             let Some(queued) = queue.calls.pop_front() else { break };
@@ -183,7 +194,7 @@ impl ChannelState {
                 calls.push(call);
             }
         }
-        CallFrame { calls, given_up }
+        CallFrame { calls, given_up, credits }
     }
 
     /// Moves a queued call to in flight; returns `None` if its caller cancelled or its deadline passed.
@@ -271,7 +282,7 @@ impl Link<Calls> for ChannelState {
 
 fn body_len(call: &Call) -> usize {
     match &call.body {
-        Some(call::Body::Command(bytes) | call::Body::Query(bytes) | call::Body::Follow(bytes)) => bytes.len(),
+        Some(call::Body::Command(bytes) | call::Body::Query(bytes) | call::Body::Subscribe(bytes)) => bytes.len(),
         None => 0,
     }
 }

@@ -1,6 +1,5 @@
 //! Deferred replies, with nodes on real sockets.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -8,8 +7,8 @@ use holdfast_cluster::{Application, ShardMap};
 use holdfast_proto::internal::{Answer, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, config_of, deferred, not_leader};
 use holdfast_types::{
-    AccountId, Acquire, AcquireOutcome, Claim, Command, Effect, Incarnation, LocksCommand, Metadata, Mode,
-    NamespaceRef, Owner, Path, Reply, Response as CoreAnswer, SessionEnd, SubscribeSession, Wait, codec,
+    AccountId, Acquire, AcquireOutcome, Claim, Command, Incarnation, LocksCommand, Metadata, Mode, NamespaceRef, Owner,
+    Path, Reply, Response as CoreAnswer, Wait, codec,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -136,26 +135,4 @@ async fn what_is_granted_to_a_caller_that_has_gone_is_given_back_by_its_attempt(
     assert_eq!(told.recv().await, Some(id));
     let cancel = cancelled.recv().await.unwrap();
     assert_eq!((cancel.attempt, cancel.owner, cancel.claims), (42, acquire().owner, acquire().claims));
-}
-
-#[tokio::test]
-async fn notices_of_a_session_are_passed_on_until_the_leader_is_gone() {
-    let cluster = FakeCluster::start(fast_options()).await;
-    let effect = Effect::SessionEnded {
-        namespace: namespace(),
-        number: 3,
-        session_id: "se_1".into(),
-        reason: SessionEnd::Closed,
-    };
-    let notice = answer::Outcome::Notice(codec::encode(&(11_u64, &effect)).into());
-    let told = Arc::new(notice);
-    elect(&cluster, move |_| {
-        Action::Sequence(vec![deferred(), (*told).clone(), answer::Outcome::NotProposed("over".into())], 0)
-    });
-    let follow = SubscribeSession { namespace: namespace(), session_id: "se_1".into(), epoch: 3 };
-    let mut following = cluster.router.subscribe(0, &follow, soon()).await.unwrap();
-    assert_eq!(following.reply.outcome, Ok(CoreAnswer::Done));
-    let heard = following.next().await.unwrap();
-    assert_eq!((heard.clock_ms, heard.effect), (11, effect));
-    assert_eq!(following.next().await, None);
 }

@@ -34,7 +34,7 @@ pub use holdfast_rpc::{ConnectError, Dialer, TcpDialer, TlsDialer};
 pub use local_call::LocalNode;
 pub use request_context::with_request_id;
 pub use router::Router;
-pub use subscription::{SessionUpdate, Subscription};
+pub use subscription::{Subscription, SubscriptionError, Update};
 
 /// Whether a command may be retried when an attempt may have been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,5 +123,7 @@ impl Default for RoutingOptions {
 mod deferred_tests;
 #[cfg(test)]
 mod fake_cluster;
+#[cfg(test)]
+mod subscription_tests;
 #[cfg(test)]
 mod tests;

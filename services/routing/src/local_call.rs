@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::{Answer, Call};
-use holdfast_rpc::{CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
+use holdfast_rpc::{CallControl, CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
 use holdfast_supervise::{spawn_temporary, survive_panic};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,7 @@ pub(super) struct LocalCall {
     /// Replies before the last one.
     replies: mpsc::Receiver<QueuedReply>,
     last: Option<Answer>,
-    cancelled: CancellationToken,
+    control: CallControl,
     /// Whether the node may have begun what it has to withdraw if the call is cancelled.
     leaves_traces: bool,
     is_deferrable: bool,
@@ -48,13 +48,13 @@ pub(super) struct LocalCall {
 impl LocalCall {
     pub(super) fn new(node: &LocalNode, call: Call) -> Self {
         let (queue, replies) = ReplyQueue::new(MAX_QUEUED_REPLIES);
-        let cancelled = CancellationToken::new();
+        let control = CallControl::default();
         let (id, is_deferrable) = (call.id, may_be_deferred(&call));
         let calling = if is_deferrable {
             let caller = ReplyHandle {
                 call: id,
                 replies: queue,
-                cancelled: cancelled.clone(),
+                control: control.clone(),
                 disconnected: CancellationToken::new(),
             };
             node.handler.call_deferrable(call, caller)
@@ -62,7 +62,7 @@ impl LocalCall {
             node.handler.call(call).map(Some).boxed()
         };
         let calling = survive_panic("call", calling).map(move |answer| answer.unwrap_or_else(|| Some(failure(id))));
-        Self { calling: Some(calling.boxed()), replies, last: None, cancelled, leaves_traces: false, is_deferrable }
+        Self { calling: Some(calling.boxed()), replies, last: None, control, leaves_traces: false, is_deferrable }
     }
 
     /// Waits for the next reply; `None` after the last one. Cancellation-safe.
@@ -90,14 +90,19 @@ impl LocalCall {
 
     /// Tells the node that the caller has cancelled; the outcome can still be awaited.
     pub(super) fn cancel(&self) {
-        self.cancelled.cancel();
+        self.control.cancelled.cancel();
+    }
+
+    /// Asks the node for the next page of a subscription.
+    pub(super) fn request_page(&self) {
+        self.control.credit.notify_one();
     }
 }
 
 /// A node withdraws what a cancelled call has begun.
 impl Drop for LocalCall {
     fn drop(&mut self) {
-        self.cancelled.cancel();
+        self.control.cancelled.cancel();
         self.replies.close();
         if let Some(calling) = self.calling.take().filter(|_| self.leaves_traces)
             && tokio::runtime::Handle::try_current().is_ok()

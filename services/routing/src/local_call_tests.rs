@@ -2,11 +2,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use holdfast_proto::internal::call::Body;
-use holdfast_proto::internal::{Held, StatusAnswer};
+use holdfast_proto::internal::{Held, StatusAnswer, Update};
 
 use super::*;
 
-/// Answers commands with their own bytes. A deferrable call is deferred, gets an update, and waits to be cancelled.
+fn update() -> Update {
+    Update { next_revision: 3, items: Bytes::from_static(b"items") }
+}
+
+/// Answers commands with their own bytes. A deferrable call is deferred, gets an update for a credit, and waits to be
+/// cancelled.
 #[derive(Default)]
 struct Scripted {
     was_withdrawn: Arc<AtomicBool>,
@@ -25,8 +30,13 @@ impl CallHandler for Scripted {
         let was_withdrawn = Arc::clone(&self.was_withdrawn);
         async move {
             caller.defer().await;
-            caller.send_update(Bytes::from_static(b"update")).await;
-            caller.cancelled.cancelled().await;
+            tokio::select! {
+                () = caller.control.cancelled.cancelled() => {}
+                () = caller.control.credit.notified() => {
+                    caller.send_update(update()).await;
+                    caller.control.cancelled.cancelled().await;
+                }
+            }
             // What takes time goes on without the caller.
             tokio::task::yield_now().await;
             was_withdrawn.store(true, Ordering::Relaxed);
@@ -78,7 +88,9 @@ async fn a_handler_that_panics_leaves_the_outcome_unknown() {
 async fn replies_come_in_order_and_a_cancelled_call_has_a_last_one() {
     let mut calling = LocalCall::new(&node(Scripted::default()), waiting());
     assert_eq!(outcome(&mut calling).await, Some(Outcome::Held(Held {})));
-    assert_eq!(outcome(&mut calling).await, Some(Outcome::Notice(Bytes::from_static(b"update"))));
+    assert!(calling.next_reply().now_or_never().is_none(), "an update needs a credit");
+    calling.request_page();
+    assert_eq!(outcome(&mut calling).await, Some(Outcome::Update(update())));
     assert!(calling.next_reply().now_or_never().is_none(), "it waits");
     calling.cancel();
     assert_eq!(outcome(&mut calling).await, Some(Outcome::NotProposed("withdrawn".to_owned())));

@@ -6,21 +6,23 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{Application, ClusterConfig, Node, ShardMap};
+use holdfast_proto::internal::Update;
 use holdfast_rpc::Identity;
 use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
-use holdfast_types::{Acquire, Command, LocksCommand, Query, Reply, Rules, SubscribeSession, codec};
+use holdfast_types::{Acquire, Command, CommandError, LocksCommand, Query, Reply, Revision, Rules, Topic, codec};
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{CallOutcome, RoutedCall};
-use crate::channel::{CallBody, NodeChannel};
+use crate::channel::{CallBody, NodeChannel, PendingCall};
 use crate::http::HttpCaller;
 use crate::leader_cache::ShardRoute;
 use crate::local_call::LocalNode;
-use crate::subscription::Subscription;
+use crate::subscription::{Publisher, Subscription};
 use crate::{Dialer, RetryPolicy, RouteError, RoutedReply, RoutingOptions, acquire_wait, config_watch};
 
 /// Sends commands and queries to the shards that own their keys. Cheap to clone.
@@ -72,9 +74,7 @@ impl Router {
         let tasks = TaskSet::new(TaskOwner::process());
         let inner = Arc::new(Inner { tasks, map, routes, channels, options, caller, local, newer_config });
         for (node, link) in inner.channels.read().iter() {
-            if let Some(node) = inner.map().node(node) {
-                config_watch::start(&inner, &node.address, link);
-            }
+            config_watch::start(&inner, node, link);
         }
         Self { inner }
     }
@@ -107,7 +107,7 @@ impl Router {
                 None => {
                     let Inner { caller, options, local, .. } = &**inner;
                     let link = Arc::new(NodeChannel::start(&node.id, &node.address, caller, options, local.as_ref()));
-                    config_watch::start(inner, &node.address, &link);
+                    config_watch::start(inner, &node.id, &link);
                     links.push((node.id.clone(), link));
                 }
             }
@@ -181,40 +181,35 @@ impl Router {
         course.reply().await
     }
 
-    /// As [`Router::query`], for events and account changes: without a result the reply is deferred for at most `hold`,
-    /// and is then empty. A node that does not support deferral replies at once.
-    ///
-    /// # Errors
-    /// [`RouteError::Unavailable`] when there is no reply in time.
-    pub async fn long_poll(
+    /// Subscribes to a topic of the shard that owns the key, from a revision or from now on. `T` is the type of the
+    /// topic's items. The subscription fails after `max_wait` without a leader.
+    pub fn subscribe<T: DeserializeOwned>(
         &self,
         application: Application,
         key: u32,
-        query: &Query,
-        hold: Duration,
-        deadline: Instant,
-    ) -> Result<Reply, RouteError> {
-        let body = CallBody::LongPoll(Bytes::from(codec::encode(query)), hold);
-        let route = self.route(application, key);
-        RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline).reply().await
+        topic: Topic,
+        from: Option<Revision>,
+        max_wait: Duration,
+    ) -> Subscription<T> {
+        Subscription::new(Publisher::Shard(self.clone(), application, key), topic, from, max_wait)
     }
 
-    /// Subscribes to the updates of a session from now on.
-    ///
-    /// # Errors
-    /// [`RouteError::Unavailable`] when no leader responds in time.
-    pub async fn subscribe(
+    /// Sends a subscription to the shard that owns the key. Returns its first update.
+    pub(super) async fn start_subscription(
         &self,
+        application: Application,
         key: u32,
-        follow: &SubscribeSession,
+        body: CallBody,
         deadline: Instant,
-    ) -> Result<Subscription, RouteError> {
-        let body = CallBody::Subscribe(Bytes::from(codec::encode(follow)));
-        let route = self.route(Application::Locks, key);
+    ) -> Result<Result<(Update, PendingCall), CommandError>, RouteError> {
+        let route = self.route(application, key);
         let mut course = RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline);
         match course.run().await? {
-            CallOutcome::Subscribed(attempt) => Ok(Subscription::new(attempt)),
-            CallOutcome::Reply(bytes, _) => Ok(Subscription::rejected(decode_reply(course.shard_id(), &bytes)?)),
+            CallOutcome::Subscribed(update, attempt) => Ok(Ok((update, attempt))),
+            CallOutcome::Reply(bytes, _) => match decode_reply(course.shard_id(), &bytes)?.outcome {
+                Err(rejected) => Ok(Err(rejected)),
+                Ok(_) => Err(unexpected_reply(course.shard_id())),
+            },
         }
     }
 
@@ -253,7 +248,7 @@ impl Router {
         let mut course = course.telling_when_deferred(wait.deferred.clone());
         match course.run().await? {
             CallOutcome::Reply(bytes, attempt) => Ok((decode_reply(course.shard_id(), &bytes)?, attempt)),
-            CallOutcome::Subscribed(_) => Err(unexpected_reply(course.shard_id())),
+            CallOutcome::Subscribed(..) => Err(unexpected_reply(course.shard_id())),
         }
     }
 
@@ -301,10 +296,6 @@ impl Inner {
         self.map.read().clone()
     }
 
-    pub(super) fn caller(&self) -> &Arc<HttpCaller> {
-        &self.caller
-    }
-
     /// Returns the current version, or a later one that was received.
     pub(super) fn known_version(&self) -> u64 {
         let later = self.newer_config.borrow().as_ref().map_or(0, |later| later.version);
@@ -329,7 +320,7 @@ impl RoutedCall<'_> {
     async fn reply(&mut self) -> Result<Reply, RouteError> {
         match self.run().await? {
             CallOutcome::Reply(bytes, _) => decode_reply(self.shard_id(), &bytes),
-            CallOutcome::Subscribed(_) => Err(unexpected_reply(self.shard_id())),
+            CallOutcome::Subscribed(..) => Err(unexpected_reply(self.shard_id())),
         }
     }
 }

@@ -1,51 +1,236 @@
-//! Updates of a session from its leader.
+//! A subscription that survives its leaders: it finds the leader, and continues at the next one.
 
-use holdfast_types::{Effect, Reply, Response, codec};
-use serde::Deserialize;
+use std::marker::PhantomData;
+use std::sync::Weak;
+use std::time::Duration;
 
-use crate::channel::{CallReply, PendingCall};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use holdfast_cluster::Application;
+use holdfast_proto::internal::Update as EncodedUpdate;
+use holdfast_types::{CommandError, Revision, Subscribe, Topic, codec};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// An update of a session.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct SessionUpdate {
-    /// The shard clock of the update, in milliseconds.
-    pub clock_ms: u64,
-    /// The effect: `Settled`, `Revoked`, `SessionOpened` (another client resumed the session) or `SessionEnded`.
-    pub effect: Effect,
+use crate::RouteError;
+use crate::channel::{CallBody, CallReply, NodeChannel, ObservedRules, PendingCall};
+use crate::leader_cache::Leader;
+use crate::router::Router;
+
+/// How long a publisher may take for the first update, and beyond the heartbeat for a further one.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Shortest and longest delay before the publisher is called again.
+const BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// An update of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update<T> {
+    /// The revision to continue from.
+    pub next_revision: Revision,
+    /// What changed, in order. For a topic without a history, an update without items says that this is another leader:
+    /// earlier changes may be missing and need a query.
+    pub items: Vec<T>,
+    /// When the update was requested. It includes every change before.
+    pub requested_at: Instant,
 }
 
-/// The updates of one session, from one leader. Dropping it ends the subscription.
-pub struct Subscription {
-    /// `Done`, or why the subscription failed: `SessionNotFound`, `Superseded`, `NamespaceNotFound`.
-    pub reply: Reply,
-    attempt: Option<PendingCall>,
+/// Why there is no update.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubscriptionError {
+    /// The shard rejected the subscription, for example because its history begins after the revision.
+    #[error(transparent)]
+    Rejected(CommandError),
+    /// No leader was reached for too long.
+    #[error(transparent)]
+    Unreachable(RouteError),
 }
 
-impl Subscription {
-    pub(super) fn new(attempt: PendingCall) -> Self {
-        let reply = Reply { outcome: Ok(Response::Done), clock_ms: 0, awaits: None };
-        Self { reply, attempt: Some(attempt) }
+/// What publishes a topic.
+pub(super) enum Publisher {
+    /// The leader of the shard that owns the key.
+    Shard(Router, Application, u32),
+    /// A node, whichever shards it leads.
+    Node(Weak<NodeChannel>, String),
+}
+
+/// Receives the updates of a topic. Dropping it ends the subscription.
+pub struct Subscription<T> {
+    publisher: Publisher,
+    topic: Topic,
+    from: Option<Revision>,
+    max_wait: Duration,
+    phase: Phase,
+    /// Since when there is no publisher, or since when there is this one.
+    since: Instant,
+    backoff: ExponentialBackoff,
+    items: PhantomData<fn() -> T>,
+}
+
+type Started = Result<Result<(EncodedUpdate, PendingCall), CommandError>, RouteError>;
+
+enum Phase {
+    Idle { until: Instant },
+    Starting(Instant, BoxFuture<'static, Started>),
+    // The instant at which the next page was requested, if it was.
+    Started(PendingCall, Option<Instant>),
+}
+
+impl<T: DeserializeOwned> Subscription<T> {
+    pub(super) fn new(publisher: Publisher, topic: Topic, from: Option<Revision>, max_wait: Duration) -> Self {
+        let now = Instant::now();
+        let (phase, backoff) = (Phase::Idle { until: now }, backoff());
+        Self { publisher, topic, from, max_wait, phase, since: now, backoff, items: PhantomData }
     }
 
-    pub(super) fn rejected(reply: Reply) -> Self {
-        Self { reply, attempt: None }
-    }
-
-    /// Returns the next update. `None` when the leader is gone, or the reader was too slow: subscribe again, and check
-    /// what changed meanwhile.
-    pub async fn next(&mut self) -> Option<SessionUpdate> {
-        let attempt = self.attempt.as_mut()?;
-        let CallReply::Update(bytes) = attempt.next_reply().await else {
-            self.attempt = None;
-            return None;
-        };
-        match codec::decode(&bytes) {
-            Ok(notice) => Some(notice),
-            Err(error) => {
-                tracing::error!(%error, "a notice of a session cannot be read");
-                self.attempt = None;
-                None
+    /// Returns the next update: the first one at once, a further one when something changed, or after the topic's
+    /// heartbeat. Cancel-safe. After an error, the next call subscribes again.
+    ///
+    /// # Errors
+    /// When the shard rejects the subscription, or no leader was reached for too long.
+    pub async fn next(&mut self) -> Result<Update<T>, SubscriptionError> {
+        loop {
+            let (requested_at, update) = match &mut self.phase {
+                Phase::Idle { until } => {
+                    sleep_until(*until).await;
+                    self.phase = Phase::Starting(Instant::now(), self.start());
+                    continue;
+                }
+                Phase::Starting(requested_at, starting) => {
+                    let (requested_at, started) = (*requested_at, starting.await);
+                    (requested_at, self.on_started(started)?)
+                }
+                Phase::Started(call, requested_at) => {
+                    let is_pull = self.topic.heartbeat().is_some();
+                    let requested_at = *requested_at.get_or_insert_with(|| {
+                        let now = Instant::now();
+                        if is_pull {
+                            call.request_page();
+                        }
+                        now
+                    });
+                    let silent_at = self.topic.heartbeat().map(|after| requested_at + after + RESPONSE_TIMEOUT);
+                    let reply = next_reply(call, silent_at).await;
+                    (requested_at, self.on_reply(reply)?)
+                }
+            };
+            if let Some(EncodedUpdate { next_revision, items }) = update {
+                match codec::decode(&items) {
+                    Ok(items) => {
+                        self.from = self.topic.heartbeat().map(|_| next_revision);
+                        return Ok(Update { next_revision, items, requested_at });
+                    }
+                    Err(error) => {
+                        tracing::error!(topic = ?self.topic, %error, "an update can't be read");
+                        self.disconnect();
+                    }
+                }
             }
         }
+    }
+
+    /// Subscribes again, from another revision.
+    pub fn restart(&mut self, from: Option<Revision>) {
+        self.from = from;
+        match self.phase {
+            Phase::Started(..) => self.disconnect(),
+            Phase::Idle { .. } | Phase::Starting(..) => self.back_off(),
+        }
+    }
+
+    fn start(&self) -> BoxFuture<'static, Started> {
+        let subscribe = Subscribe { topic: self.topic.clone(), from: self.from };
+        let body = CallBody::Subscribe(Bytes::from(codec::encode(&subscribe)));
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
+        match &self.publisher {
+            Publisher::Shard(router, application, key) => {
+                let (router, application, key) = (router.clone(), *application, *key);
+                async move { router.start_subscription(application, key, body, deadline).await }.boxed()
+            }
+            Publisher::Node(channel, node) => start_at_node(Weak::clone(channel), node.clone(), body, deadline).boxed(),
+        }
+    }
+
+    fn on_started(&mut self, started: Started) -> Result<Option<EncodedUpdate>, SubscriptionError> {
+        match started {
+            Ok(Ok((update, call))) => {
+                self.phase = Phase::Started(call, None);
+                self.since = Instant::now();
+                Ok(Some(update))
+            }
+            Ok(Err(rejected)) => Err(self.reject(rejected)),
+            Err(error) => {
+                tracing::debug!(topic = ?self.topic, %error, "no subscription");
+                self.back_off();
+                if self.since.elapsed() < self.max_wait {
+                    return Ok(None);
+                }
+                self.since = Instant::now();
+                Err(SubscriptionError::Unreachable(error))
+            }
+        }
+    }
+
+    fn on_reply(&mut self, reply: CallReply) -> Result<Option<EncodedUpdate>, SubscriptionError> {
+        if let CallReply::Update(update) = reply {
+            if let Phase::Started(_, requested_at) = &mut self.phase {
+                *requested_at = None;
+            }
+            return Ok(Some(update));
+        }
+        tracing::debug!(topic = ?self.topic, ?reply, "a subscription ended");
+        self.disconnect();
+        if let CallReply::Reply(bytes, _) = reply
+            && let Ok(holdfast_types::Reply { outcome: Err(rejected), .. }) = codec::decode(&bytes)
+        {
+            return Err(self.reject(rejected));
+        }
+        Ok(None)
+    }
+
+    fn reject(&mut self, rejected: CommandError) -> SubscriptionError {
+        self.phase = Phase::Idle { until: Instant::now() + BACKOFF_RANGE.1 };
+        SubscriptionError::Rejected(rejected)
+    }
+
+    /// Ends the subscription at this publisher.
+    fn disconnect(&mut self) {
+        if self.since.elapsed() >= BACKOFF_RANGE.1 {
+            self.backoff = backoff();
+        }
+        self.since = Instant::now();
+        self.back_off();
+    }
+
+    fn back_off(&mut self) {
+        // The delays are endless; if they ended, the longest one would apply.
+        let delay = self.backoff.next().unwrap_or(BACKOFF_RANGE.1);
+        self.phase = Phase::Idle { until: Instant::now() + delay };
+    }
+}
+
+fn backoff() -> ExponentialBackoff {
+    let delays = ExponentialBuilder::default().with_min_delay(BACKOFF_RANGE.0).with_max_delay(BACKOFF_RANGE.1);
+    delays.with_factor(2.0).with_jitter().without_max_times().build()
+}
+
+/// Waits for the next reply; a publisher that is silent for too long counts as gone.
+async fn next_reply(call: &mut PendingCall, silent_at: Option<Instant>) -> CallReply {
+    match silent_at {
+        None => call.next_reply().await,
+        Some(at) => timeout_at(at, call.next_reply()).await.unwrap_or_else(|_| call.cancel("in time")),
+    }
+}
+
+async fn start_at_node(channel: Weak<NodeChannel>, node: String, body: CallBody, deadline: Instant) -> Started {
+    let unavailable = |reason| RouteError::Unavailable { shard: format!("of node {node}"), reason };
+    let channel = channel.upgrade().ok_or_else(|| unavailable("it is no longer in the cluster".to_owned()))?;
+    let to = Leader { replica: 0, term: 0 };
+    let mut call = channel.send(to, body, &ObservedRules::default(), deadline);
+    drop(channel);
+    match next_reply(&mut call, Some(deadline)).await {
+        CallReply::Update(update) => Ok(Ok((update, call))),
+        other => Err(unavailable(format!("{other:?}"))),
     }
 }

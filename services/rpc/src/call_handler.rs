@@ -1,17 +1,20 @@
 //! What a node does with calls, whether they come over a connection or from its own process.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
-use holdfast_proto::internal::{Answer, Call, Held, StatusAnswer};
-use tokio::sync::mpsc;
+use holdfast_proto::internal::{Answer, Call, Held, StatusAnswer, Update};
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::budget::{ByteBudget, Reservation};
 
 /// Bytes of replies that wait for one connection, besides those of calls with one reply.
 const MAX_QUEUED_BYTES: u32 = 64 << 20;
+/// Bytes of one reply; a full frame with one more is below the frame limit.
+const MAX_REPLY_BYTES: usize = 8 << 20;
 
 /// Handles calls to the replicas of a node.
 pub trait CallHandler: Send + Sync + 'static {
@@ -28,16 +31,28 @@ pub trait CallHandler: Send + Sync + 'static {
 
 /// Returns true if other replies may precede the last one.
 pub fn may_be_deferred(call: &Call) -> bool {
-    call.hold_ms > 0 || matches!(call.body, Some(Body::Follow(_)))
+    call.hold_ms > 0 || matches!(call.body, Some(Body::Subscribe(_)))
 }
 
 /// Returns the bytes of a reply's content.
 pub(crate) fn reply_bytes(answer: &Answer) -> usize {
     match &answer.outcome {
-        Some(Outcome::Reply(bytes) | Outcome::Notice(bytes)) => bytes.len(),
+        Some(Outcome::Reply(bytes)) => bytes.len(),
+        Some(Outcome::Update(update)) => update.items.len(),
         Some(Outcome::NotProposed(reason) | Outcome::Unknown(reason)) => reason.len(),
         _ => 0,
     }
+}
+
+/// Replaces a reply that exceeds the limit with an error. It must not end the connection, which carries the calls of
+/// every tenant.
+pub(crate) fn limit_reply(answer: Answer) -> Answer {
+    let bytes = reply_bytes(&answer);
+    if bytes <= MAX_REPLY_BYTES {
+        return answer;
+    }
+    let reason = format!("the reply has {bytes} bytes and may have {MAX_REPLY_BYTES}; ask for less");
+    Answer { outcome: Some(Outcome::Unknown(reason)), ..answer }
 }
 
 /// A reply, and its share of the memory for replies that wait to be read.
@@ -63,9 +78,19 @@ impl ReplyQueue {
 
     /// Queues a reply once there is room. Returns false if nobody reads any more.
     pub async fn send(&self, answer: Answer) -> bool {
+        let answer = limit_reply(answer);
         let Some(bytes) = self.budget.reserve(reply_bytes(&answer)).await else { return false };
         self.replies.send(QueuedReply { answer, _bytes: bytes }).await.is_ok()
     }
+}
+
+/// What the caller of a deferred call tells its handler. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct CallControl {
+    /// Cancelled when the caller cancels the call.
+    pub cancelled: CancellationToken,
+    /// Notified when a subscriber asks for the next page.
+    pub credit: Arc<Notify>,
 }
 
 /// The caller of one call whose reply may be deferred.
@@ -74,8 +99,8 @@ pub struct ReplyHandle {
     pub call: u64,
     /// Where its replies go.
     pub replies: ReplyQueue,
-    /// Cancelled when the caller cancels the call.
-    pub cancelled: CancellationToken,
+    /// What the caller tells about it.
+    pub control: CallControl,
     /// Cancelled when the connection ends; the caller may return over another one.
     pub disconnected: CancellationToken,
 }
@@ -86,9 +111,17 @@ impl ReplyHandle {
         self.send(Outcome::Held(Held {})).await;
     }
 
-    /// Sends an update of the subscribed session. Returns false if the connection has ended.
-    pub async fn send_update(&self, update: Bytes) -> bool {
-        self.send(Outcome::Notice(update)).await
+    /// Sends an update of a subscription. Returns false if the connection has ended.
+    pub async fn send_update(&self, update: Update) -> bool {
+        self.send(Outcome::Update(update)).await
+    }
+
+    /// Waits until the caller has cancelled the call or disconnected.
+    pub async fn left(&self) {
+        tokio::select! {
+            () = self.control.cancelled.cancelled() => {}
+            () = self.disconnected.cancelled() => {}
+        }
     }
 
     /// Returns true if the connection has ended.

@@ -27,7 +27,7 @@ mod responder;
 
 pub use acceptor::{Acceptor, CallerId, Incoming, Server};
 pub use budget::{ByteBudget, Reservation};
-pub use call_handler::{CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
+pub use call_handler::{CallControl, CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
 pub use callers::Callers;
 pub use channel::{ChannelOptions, Link, connect, run};
 pub use connection::{ClientConnection, Connection, Event, ServerConnection};

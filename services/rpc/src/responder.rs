@@ -15,7 +15,9 @@ use tokio::task::yield_now;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acceptor::{CallerId, Server};
-use crate::call_handler::{CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred, reply_bytes};
+use crate::call_handler::{
+    CallControl, CallHandler, QueuedReply, ReplyHandle, ReplyQueue, limit_reply, may_be_deferred, reply_bytes,
+};
 use crate::connection::{Event, ServerConnection};
 use crate::protocol::Calls;
 
@@ -31,8 +33,6 @@ const MAX_QUEUED_REPLIES: usize = 16_384;
 const MAX_FRAME_ANSWERS: usize = 256;
 /// Bytes of replies after which a frame is full.
 const FULL_FRAME_BYTES: usize = 1 << 20;
-/// Bytes of one reply; a full frame with one more is below the frame limit.
-const MAX_REPLY_BYTES: usize = 8 << 20;
 
 /// Passes the calls of all connections to one handler.
 pub struct Responder(Arc<dyn CallHandler>);
@@ -90,7 +90,7 @@ struct CallsInFlight {
     handler: Arc<dyn CallHandler>,
     running: FuturesUnordered<futures::future::BoxFuture<'static, Done>>,
     bytes: usize,
-    deferred: Arc<Mutex<HashMap<u64, CancellationToken>>>,
+    deferred: Arc<Mutex<HashMap<u64, CallControl>>>,
     replies: ReplyQueue,
     disconnected: CancellationToken,
     _ends: DropGuard,
@@ -118,8 +118,14 @@ impl CallsInFlight {
             }
         }
         for call in frame.given_up {
-            if let Some(cancelled) = self.deferred.lock().remove(&call) {
-                cancelled.cancel();
+            if let Some(control) = self.deferred.lock().remove(&call) {
+                control.cancelled.cancel();
+            }
+        }
+        for call in frame.credits {
+            if let Some(control) = self.deferred.lock().get(&call) {
+                // A second credit before the first one is used has no effect.
+                control.credit.notify_one();
             }
         }
     }
@@ -147,17 +153,17 @@ impl CallsInFlight {
             self.running.push(futures::future::ready((failure(id, outcome), 0)).boxed());
             return;
         }
-        let cancelled = CancellationToken::new();
-        self.deferred.lock().insert(id, cancelled.clone());
+        let control = CallControl::default();
+        self.deferred.lock().insert(id, control.clone());
         let replies = self.replies.clone();
         let caller =
-            ReplyHandle { call: id, replies: replies.clone(), cancelled, disconnected: self.disconnected.clone() };
+            ReplyHandle { call: id, replies: replies.clone(), control, disconnected: self.disconnected.clone() };
         let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
         spawn_temporary("call", async move {
             let answer = survive_panic("call", calling).await.unwrap_or_else(|| Some(failed(id)));
             deferred.lock().remove(&id);
             if let Some(answer) = answer {
-                replies.send(limit_reply(answer)).await;
+                replies.send(answer).await;
             }
         });
     }
@@ -191,7 +197,7 @@ async fn fill_frame(first: Answer, calls: &mut CallsInFlight, queued: &mut mpsc:
 
 fn call_bytes(call: &Call) -> usize {
     match &call.body {
-        Some(Body::Command(bytes) | Body::Query(bytes) | Body::Follow(bytes)) => bytes.len(),
+        Some(Body::Command(bytes) | Body::Query(bytes) | Body::Subscribe(bytes)) => bytes.len(),
         None => 0,
     }
 }
@@ -202,15 +208,4 @@ fn failed(id: u64) -> Answer {
 
 fn failure(id: u64, outcome: Outcome) -> Answer {
     Answer { id, outcome: Some(outcome), ..Answer::default() }
-}
-
-/// Replaces a reply that exceeds the limit with an error. It must not end the connection, which carries the calls of
-/// every tenant.
-fn limit_reply(answer: Answer) -> Answer {
-    let bytes = reply_bytes(&answer);
-    if bytes <= MAX_REPLY_BYTES {
-        return answer;
-    }
-    let reason = format!("the reply has {bytes} bytes and may have {MAX_REPLY_BYTES}; ask for less");
-    Answer { outcome: Some(Outcome::Unknown(reason)), ..answer }
 }

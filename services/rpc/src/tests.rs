@@ -40,7 +40,7 @@ impl<F: Fn(&Call) -> BoxFuture<'static, Outcome> + Send + Sync + 'static> CallHa
         async move {
             caller.defer().await;
             tokio::select! {
-                () = caller.cancelled.cancelled() => {}
+                () = caller.control.cancelled.cancelled() => {}
                 () = caller.disconnected.cancelled() => return None,
             }
             let outcome = Some(Outcome::NotProposed("the caller gave up".to_owned()));
@@ -130,7 +130,7 @@ fn command(id: u64, bytes: usize) -> Call {
 }
 
 fn frame(calls: Vec<Call>) -> CallFrame {
-    CallFrame { calls, given_up: Vec::new() }
+    CallFrame { calls, ..CallFrame::default() }
 }
 
 /// Receives the next frame's answers.
@@ -394,7 +394,7 @@ async fn a_deferred_call_can_be_cancelled_and_ends_with_its_connection() {
     connection.send(frame(vec![Call { hold_ms: 60_000, ..command(5, 1) }])).unwrap();
     let first = answers(&mut connection).await.unwrap();
     assert!(matches!(first[..], [Answer { id: 5, outcome: Some(Outcome::Held(_)), .. }]), "{first:?}");
-    connection.send(CallFrame { calls: Vec::new(), given_up: vec![5] }).unwrap();
+    connection.send(CallFrame { given_up: vec![5], ..CallFrame::default() }).unwrap();
     let last = answers(&mut connection).await.unwrap();
     assert!(matches!(last[..], [Answer { id: 5, outcome: Some(Outcome::NotProposed(_)), .. }]), "{last:?}");
 }

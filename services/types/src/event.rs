@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, FencingToken, Owner, Revision};
+use super::{Claim, FencingToken, Owner, Path, Revision};
 
 /// An event of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,14 @@ pub struct Event {
     pub fencing_token: Option<FencingToken>,
     /// All claims of the grant, or the one hold that ended; empty for sessions.
     pub claims: Vec<Claim>,
+}
+
+impl Event {
+    /// Returns whether a claim is at, below or above the prefix. The empty prefix matches every event.
+    pub fn concerns(&self, prefix: &Path) -> bool {
+        let is_on = |claim: &Claim| prefix.is_prefix_of(&claim.path) || claim.path.is_prefix_of(prefix);
+        prefix.0.is_empty() || self.claims.iter().any(is_on)
+    }
 }
 
 /// The kind of an event.

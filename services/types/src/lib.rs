@@ -30,6 +30,7 @@ mod rules;
 mod scheduling;
 mod session;
 mod shard_key;
+mod subscription;
 mod usage;
 
 pub use account::*;
@@ -50,4 +51,5 @@ pub use response::*;
 pub use rules::*;
 pub use session::*;
 pub use shard_key::shard_key;
+pub use subscription::*;
 pub use usage::*;

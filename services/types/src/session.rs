@@ -36,17 +36,6 @@ pub struct SessionView {
     pub waiting: u64,
 }
 
-/// Subscribes to a leader's updates of a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SubscribeSession {
-    /// The namespace.
-    pub namespace: NamespaceRef,
-    /// The session.
-    pub session_id: String,
-    /// The epoch of the subscribing connection: a connection with a lower epoch than the session's is superseded.
-    pub epoch: u64,
-}
-
 /// A view of a waiting request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitView {

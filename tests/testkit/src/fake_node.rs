@@ -2,16 +2,18 @@
 #![allow(missing_docs, clippy::disallowed_methods, reason = "a test peer")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use futures::stream;
 use holdfast_auth::{ClusterSecret, ServiceVerifier};
 use holdfast_cluster::ClusterConfig;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, Held, NotLeader, answer, call};
 use holdfast_rpc::{Acceptor, CallerId, Calls, Event, Incoming, Server, ServerConnection};
-use holdfast_types::{Reply, Response as CoreAnswer, codec};
+use holdfast_types::{Page, Reply, Response as CoreAnswer, Subscribe, codec};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
+
+use crate::subscriptions::{self, Subscriptions, is_about_config, subscription_of};
 
 /// What a node does with a call.
 pub enum Action {
@@ -24,9 +26,12 @@ pub enum Action {
     Sequence(Vec<answer::Outcome>, u64),
     /// Says that it holds the answer back, and ends the connection.
     DeferAndHangUp,
+    /// Serves the subscription with the pages of `on_page`.
+    Publish,
 }
 
 type Script = Arc<dyn Fn(&Call) -> Action + Send + Sync>;
+type OnPage = Arc<dyn Fn(u64, &Subscribe) -> Result<Page, answer::Outcome> + Send + Sync>;
 type OnCancelled = Arc<dyn Fn(u64) -> Option<Answer> + Send + Sync>;
 
 /// A call as it arrived.
@@ -42,6 +47,7 @@ pub struct FakeNode {
     pub address: String,
     script: Arc<Mutex<Script>>,
     on_cancelled: Arc<Mutex<OnCancelled>>,
+    on_page: Arc<Mutex<OnPage>>,
     received: Arc<Mutex<Vec<ReceivedCall>>>,
     /// How many calls came in each frame.
     pub frames: Arc<Mutex<Vec<usize>>>,
@@ -49,6 +55,8 @@ pub struct FakeNode {
     pub connections: Arc<Mutex<Vec<(String, u64)>>>,
     /// The rules by which it says that its replicas go.
     pub rules: Arc<AtomicU32>,
+    /// How many further pages its subscribers asked for.
+    pub credits: Arc<AtomicUsize>,
 }
 
 impl FakeNode {
@@ -62,10 +70,14 @@ impl FakeNode {
                 .to_string(),
             script: Arc::new(Mutex::new(Arc::new(|_: &Call| Action::Silent))),
             on_cancelled: Arc::new(Mutex::new(Arc::new(|_| None))),
+            on_page: Arc::new(Mutex::new(Arc::new(|_, subscribe| {
+                Ok(Page::new::<()>(&[], subscribe.from.unwrap_or(1)))
+            }))),
             received: Arc::default(),
             frames: Arc::default(),
             connections: Arc::default(),
             rules: Arc::new(AtomicU32::new(1)),
+            credits: Arc::default(),
         };
         let acceptor = Acceptor::new(Arc::new(ServiceVerifier::new(secret)), Arc::default()).with(node.clone());
         serve_frames(listener, acceptor);
@@ -73,7 +85,7 @@ impl FakeNode {
     }
 
     /// What it says to a call, with that number of the attempt, and whether the connection goes on.
-    fn act(&self, call: &Call) -> (Vec<answer::Outcome>, u64, bool) {
+    fn act(&self, call: &Call, subscriptions: &mut Subscriptions) -> (Vec<answer::Outcome>, u64, bool) {
         let is_command = matches!(call.body, Some(call::Body::Command(_)));
         self.received.lock().push(ReceivedCall { replica: call.replica, term: call.term, is_command });
         let script = self.script.lock().clone();
@@ -83,6 +95,10 @@ impl FakeNode {
             Action::Answer(outcome) => (vec![outcome], 0, true),
             Action::Sequence(outcomes, attempt) => (outcomes, attempt, true),
             Action::DeferAndHangUp => (vec![deferred()], 0, false),
+            Action::Publish => {
+                subscriptions.open(call, subscription_of(call).expect("only a subscription is served with pages"));
+                (Vec::new(), 0, true)
+            }
         }
     }
 
@@ -93,6 +109,11 @@ impl FakeNode {
     /// What it answers when a caller gives a call up.
     pub fn on_cancelled(&self, script: impl Fn(u64) -> Option<Answer> + Send + Sync + 'static) {
         *self.on_cancelled.lock() = Arc::new(script);
+    }
+
+    /// What is in the page of a replica that a subscriber asks for, or the last answer to the subscriber.
+    pub fn on_page(&self, script: impl Fn(u64, &Subscribe) -> Result<Page, answer::Outcome> + Send + Sync + 'static) {
+        *self.on_page.lock() = Arc::new(script);
     }
 
     /// Calls that were addressed to a term, without the questions who leads.
@@ -112,11 +133,33 @@ impl Server<Calls> for FakeNode {
     }
 
     async fn serve(&self, mut connection: ServerConnection<Calls>, (): ()) {
-        while let Ok(event) = connection.next(true).await {
-            let Event::Received(frame) = event else { continue };
-            self.frames.lock().push(frame.calls.len());
-            for call in frame.calls {
-                let (outcomes, attempt, goes_on) = self.act(&call);
+        let mut subscriptions = Subscriptions::default();
+        let mut ticks = tokio::time::interval(subscriptions::TICK);
+        loop {
+            let event = tokio::select! {
+                event = connection.next(true) => event,
+                _ = ticks.tick() => {
+                    let on_page = self.on_page.lock().clone();
+                    for answer in subscriptions.answers(|replica, subscribe| on_page(replica, subscribe)) {
+                        send(&mut connection, answer).await;
+                    }
+                    continue;
+                }
+            };
+            let frame = match event {
+                Ok(Event::Received(frame)) => frame,
+                Ok(Event::Flushed) => continue,
+                Err(_) => return,
+            };
+            let (about_config, calls): (Vec<Call>, Vec<Call>) = frame.calls.into_iter().partition(is_about_config);
+            for call in about_config {
+                subscriptions.open(&call, subscription_of(&call).expect("it is one"));
+            }
+            if !calls.is_empty() {
+                self.frames.lock().push(calls.len());
+            }
+            for call in calls {
+                let (outcomes, attempt, goes_on) = self.act(&call, &mut subscriptions);
                 for outcome in outcomes {
                     let rules = self.rules.load(Ordering::Relaxed);
                     let answer = Answer { id: call.id, outcome: Some(outcome), attempt, rules };
@@ -126,6 +169,11 @@ impl Server<Calls> for FakeNode {
                     return;
                 }
             }
+            for id in frame.credits {
+                let counts = subscriptions.credit(id);
+                self.credits.fetch_add(counts.into(), Ordering::SeqCst);
+            }
+            frame.given_up.iter().for_each(|id| subscriptions.close(*id));
             let on_given_up = self.on_cancelled.lock().clone();
             for answer in frame.given_up.into_iter().filter_map(|id| on_given_up(id)) {
                 send(&mut connection, answer).await;

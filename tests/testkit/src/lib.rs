@@ -26,6 +26,7 @@ mod rest_error;
 mod scratch;
 mod session_socket;
 mod standalone;
+pub mod subscriptions;
 
 pub use cluster::{Cluster, Secrets, Setup, Tenant};
 pub use disk::{Disk, DiskKind};

@@ -86,7 +86,7 @@ impl NodeClient {
         let connected = connect::<Calls>(&self.frames, &()).await;
         let (mut connection, ()) = connected.map_err(|error| Status::failed_precondition(error.to_string()))?;
         let answering = async {
-            connection.send(CallFrame { calls: vec![call], given_up: vec![] })?;
+            connection.send(CallFrame { calls: vec![call], ..CallFrame::default() })?;
             loop {
                 if let Event::Received(frame) = connection.next(true).await? {
                     return std::io::Result::Ok(frame.answers.into_iter().next());

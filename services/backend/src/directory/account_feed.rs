@@ -5,33 +5,27 @@ use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_cluster::Application;
-use holdfast_routing::{RouteError, Router};
+use holdfast_routing::{Router, SubscriptionError, Update};
 use holdfast_supervise::TaskSet;
-use holdfast_types::{AccountChange, CommandError, Query, Response, Revision};
+use holdfast_types::{CommandError, Topic};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::accounts::{Accounts, SHARD_KEY};
 
-/// How long the shard defers the query for changes until there is one.
-const LONG_POLL: Duration = Duration::from_millis(500);
-/// Delay before the next query when the shard has no changes and does not defer, or is unreachable.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay between two queries when there are many changes.
-const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Delay before the next update is requested when there are many changes.
+const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(5);
 /// After this long without contact, nothing is served from memory.
 const MAX_STALENESS: Duration = Duration::from_secs(30);
 /// After this long without contact, the process reports that it is not ready.
 const NOT_READY_AFTER: Duration = Duration::from_secs(5);
-/// How long one query may take.
-const POLL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The polling task, and its health.
+/// The task that follows the shard, and its health.
 pub(super) struct AccountFeed {
     health: Arc<FeedHealth>,
 }
 
-/// When the shard last replied: the instant at which the query was sent, since the reply is at least that recent.
+/// When the shard last replied: the instant at which the update was requested, since it is at least that recent.
 struct FeedHealth {
     started_at: Instant,
     last_answer: Mutex<Option<Instant>>,
@@ -65,63 +59,26 @@ impl AccountFeed {
     }
 }
 
-async fn run(router: Router, accounts: Arc<Accounts>, contact: Arc<FeedHealth>) {
-    let mut after: Revision = 0;
-    // The first reply must come immediately, whatever it contains.
-    let mut hold = Duration::ZERO;
+async fn run(router: Router, accounts: Arc<Accounts>, health: Arc<FeedHealth>) {
+    let topic = Topic::AccountChanges;
+    let mut subscription = router.subscribe(Application::Accounts, SHARD_KEY, topic, Some(1), Duration::MAX);
     loop {
-        let asked_at = Instant::now();
-        match poll(&router, after, hold).await {
-            Ok(Some(FeedUpdate::Changes(changes, now))) => {
-                let is_news = !changes.is_empty();
-                changes.into_iter().for_each(|change| accounts.invalidate(change));
+        match subscription.next().await {
+            Ok(Update { items, requested_at, .. }) => {
+                let is_news = !items.is_empty();
+                items.into_iter().for_each(|change| accounts.invalidate(change));
                 accounts.start_tracking();
-                after = now;
-                *contact.last_answer.lock() = Some(asked_at);
+                *health.last_answer.lock() = Some(requested_at);
                 if is_news {
-                    sleep(MIN_POLL_INTERVAL).await;
-                } else {
-                    sleep_until(asked_at + POLL_INTERVAL.min(hold)).await;
+                    sleep(MIN_REQUEST_INTERVAL).await;
                 }
-                hold = LONG_POLL;
             }
-            Ok(Some(FeedUpdate::Compacted(now))) => {
+            // The first update after it follows at once.
+            Err(SubscriptionError::Rejected(CommandError::ChangesCompacted { now, .. })) => {
                 accounts.invalidate_all();
-                after = now;
-                *contact.last_answer.lock() = Some(asked_at);
-                sleep(MIN_POLL_INTERVAL).await;
+                subscription.restart(Some(now + 1));
             }
-            Ok(None) => sleep(POLL_INTERVAL).await,
-            Err(error) => {
-                tracing::warn!(%error, "the accounts shard cannot be followed");
-                sleep(POLL_INTERVAL).await;
-            }
+            Err(error) => tracing::warn!(%error, "the accounts shard does not tell its changes"),
         }
     }
-}
-
-/// The changes of a reply, and the revision of the next query.
-enum FeedUpdate {
-    Changes(Vec<AccountChange>, Revision),
-    /// The shard no longer has all changes since then.
-    Compacted(Revision),
-}
-
-/// Returns none if the reply is malformed.
-async fn poll(router: &Router, after: Revision, hold: Duration) -> Result<Option<FeedUpdate>, RouteError> {
-    let query = Query::AccountChanges { after };
-    let deadline = Instant::now() + hold + POLL_TIMEOUT;
-    let reply = if hold.is_zero() {
-        router.query(Application::Accounts, SHARD_KEY, &query, deadline).await?
-    } else {
-        router.long_poll(Application::Accounts, SHARD_KEY, &query, hold, deadline).await?
-    };
-    Ok(match reply.outcome {
-        Ok(Response::AccountChanges { changes, now }) => Some(FeedUpdate::Changes(changes, now)),
-        Err(CommandError::ChangesCompacted { now, .. }) => Some(FeedUpdate::Compacted(now)),
-        other => {
-            tracing::error!(outcome = ?other, "the accounts shard does not tell its changes");
-            None
-        }
-    })
 }

@@ -1,8 +1,8 @@
 //! The gateway's cache of the accounts and namespaces shards, so that a call costs one round trip to a locks shard.
 //!
-//! Accounts and API keys stay until the accounts shard reports a change of them; it defers the query for changes until
-//! there is one. After 30 s without a reply nothing is served from memory any more. Namespaces stay as long as their
-//! locks shard accepts the incarnation.
+//! Accounts and API keys stay until the accounts shard reports a change of them; this gateway subscribes to its changes.
+//! After 30 s without an update nothing is served from memory any more. Namespaces stay as long as their locks shard
+//! accepts the incarnation.
 
 mod account_feed;
 mod accounts;

@@ -1,12 +1,14 @@
-//! Fetches the events of a namespace from its shard, page after page.
+//! The position of one watcher in the events of a namespace.
 
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, EventPage};
 use holdfast_cluster::Application;
 use holdfast_types::{AccountId, CommandError, NamespaceRef, Path, Query, Reply, Response, Revision};
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
 
+use super::feed::LatestEvents;
 use super::stream::PageSource;
 use crate::route_error::route_error;
 use crate::service::Inner;
@@ -16,11 +18,16 @@ use crate::{CallContext, Service};
 /// Events in a page.
 const PAGE_SIZE: u32 = 256;
 /// How long the shard may fail to reply before the stream ends: longer than any failover should take.
-const MAX_WAIT: Duration = Duration::from_secs(30);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Delay between two attempts while the shard is unreachable.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// How long one query may take.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// After this time a watcher without events learns how far the stream has advanced.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// A position in the history of a namespace that advances with each page.
+/// A position in the history of a namespace that advances with each page. It reads the feed that all watchers share,
+/// and behind that it queries the history.
 pub(super) struct EventCursor {
     service: Service,
     key: u32,
@@ -30,6 +37,7 @@ pub(super) struct EventCursor {
     start: Revision,
     /// The page of the first reply.
     first_page: Option<EventPage>,
+    latest: watch::Receiver<LatestEvents>,
 }
 
 /// The first reply of a locks shard, and the shard that sent it.
@@ -68,12 +76,31 @@ impl EventCursor {
         let first = parse_page(&reply, name)?;
         let next_revision = first.next_revision;
         let start = from_revision.unwrap_or(next_revision);
-        Ok(Self { service, key, namespace, prefix, next_revision, start, first_page: Some(first) })
+        let latest = service.inner.event_feeds.watch(router, key, &namespace);
+        Ok(Self { service, key, namespace, prefix, next_revision, start, first_page: Some(first), latest })
     }
 
     /// Returns the revision from which to continue if the reader took none of the coming events.
     pub(super) fn start(&self) -> Revision {
         self.start
+    }
+
+    /// Queries the events that the feed no longer has.
+    async fn query(&self) -> ApiResult<EventPage> {
+        let Inner { router, .. } = &*self.service.inner;
+        let query = events_query(&self.namespace, &self.prefix, Some(self.next_revision));
+        let give_up_at = Instant::now() + MAX_WAIT;
+        loop {
+            match router.query(Application::Locks, self.key, &query, Instant::now() + QUERY_TIMEOUT).await {
+                Ok(reply) => return parse_page(&reply, &self.namespace.name),
+                // Most likely another replica is about to lead; no events are lost meanwhile.
+                Err(error) if Instant::now() < give_up_at => {
+                    tracing::debug!(%error, "a watcher queries again");
+                    sleep(RETRY_DELAY).await;
+                }
+                Err(error) => return Err(route_error(error)),
+            }
+        }
     }
 }
 
@@ -84,22 +111,27 @@ impl PageSource for EventCursor {
         if let Some(first) = self.first_page.take() {
             return Ok(first);
         }
-        let give_up_at = Instant::now() + MAX_WAIT;
+        let heartbeat_at = Instant::now() + HEARTBEAT;
         loop {
-            let query = events_query(&self.namespace, &self.prefix, Some(self.next_revision));
-            let Inner { router, event_poller, .. } = &*self.service.inner;
-            match event_poller.poll(router, self.key, query).await {
-                Ok(reply) => {
-                    let page = parse_page(&reply, &self.namespace.name)?;
-                    self.next_revision = page.next_revision;
-                    return Ok(page);
+            let latest = self.latest.borrow_and_update().page(self.next_revision, &self.prefix, PAGE_SIZE as usize)?;
+            let is_behind = latest.is_none();
+            let page = match latest {
+                Some((events, next_revision)) => {
+                    EventPage { events: events.into_iter().map(Into::into).collect(), next_revision }
                 }
-                // Most likely another replica is about to lead; no events are lost meanwhile.
-                Err(error) if Instant::now() < give_up_at => {
-                    tracing::debug!(%error, "a watcher asks again");
-                    sleep(RETRY_DELAY).await;
-                }
-                Err(error) => return Err(route_error(error)),
+                None => self.query().await?,
+            };
+            self.next_revision = page.next_revision;
+            if !page.events.is_empty() || Instant::now() >= heartbeat_at {
+                return Ok(page);
+            }
+            if is_behind {
+                // Many queries may follow; other tasks go first.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            if let Ok(Err(_)) = timeout_at(heartbeat_at, self.latest.changed()).await {
+                return Err(ApiError::internal("the stream ended by a fault of the service"));
             }
         }
     }

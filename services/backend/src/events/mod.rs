@@ -1,10 +1,11 @@
 //! The live events of a namespace.
 //!
-//! A watcher fetches one page after another from the shard, and the shard defers the query until there are events.
-//! Nothing is buffered for a slow reader: the next fetch begins once the reader has taken the last page.
+//! One subscription per namespace receives the latest events, and all its watchers read them, each from its own position.
+//! A watcher that is behind them queries the history, page after page. Nothing is buffered for a slow reader: it gets the
+//! next page once it has taken the last one.
 
 mod cursor;
-mod event_poller;
+mod feed;
 mod stream;
 mod watcher_limiter;
 
@@ -15,7 +16,7 @@ use crate::access_watch::AccessWatch;
 use crate::{AuthContext, CallContext, Service};
 use cursor::EventCursor;
 
-pub(crate) use event_poller::EventPoller;
+pub(crate) use feed::EventFeeds;
 pub use stream::EventStream;
 pub(crate) use watcher_limiter::WatcherLimiter;
 

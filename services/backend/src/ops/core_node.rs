@@ -10,9 +10,10 @@ use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Command, EntryContext, Query, Reply, Rules, codec};
+use holdfast_core::{Command, EntryContext, Page, Query, Reply, Rules, Subscribe, Topic, codec};
 use holdfast_proto::internal::{Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
+use holdfast_testkit::subscriptions::{rejected, subscription_of};
 use parking_lot::Mutex;
 
 use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
@@ -40,8 +41,9 @@ impl TestGateway {
         let config = config_of(std::slice::from_ref(&node));
         let clock_ms = Arc::new(AtomicU64::new(1_000));
         let shards = Arc::new(Mutex::new(Shards::new(ShardMap::new(config.clone()).unwrap(), clock_ms.clone())));
-        let running = shards.clone();
+        let (running, publishing) = (shards.clone(), shards.clone());
         node.on_call(move |call| running.lock().serve(call));
+        node.on_page(move |replica, subscribe| publishing.lock().page(replica, subscribe));
         let service = start(&config, &secret, &operator_token);
         Self { service, node, operator_token, secret, config, shards, clock_ms }
     }
@@ -88,19 +90,25 @@ impl TestGateway {
         });
     }
 
-    /// Counts event queries from now on.
-    pub(super) fn count_event_queries(&self) -> Arc<AtomicU64> {
-        self.count_queries(|query| matches!(query, Query::Events { .. }))
-    }
-
     /// Counts the matching queries from now on.
     pub(super) fn count_queries(&self, counts: impl Fn(&Query) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
+        self.count_calls(move |call| match &call.body {
+            Some(call::Body::Query(bytes)) => codec::decode(bytes).is_ok_and(|query| counts(&query)),
+            _ => false,
+        })
+    }
+
+    /// Counts subscriptions to events from now on.
+    pub(super) fn count_event_subscriptions(&self) -> Arc<AtomicU64> {
+        let is_one = |subscribe: Subscribe| matches!(subscribe.topic, Topic::Events { .. });
+        self.count_calls(move |call| subscription_of(call).is_some_and(is_one))
+    }
+
+    fn count_calls(&self, counts: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
         let counting = count.clone();
         self.node.on_call(move |call| {
-            if let Some(call::Body::Query(bytes)) = &call.body
-                && codec::decode(bytes).is_ok_and(|query| counts(&query))
-            {
+            if counts(call) {
                 counting.fetch_add(1, Ordering::SeqCst);
             }
             running.lock().serve(call)
@@ -171,9 +179,15 @@ impl Shards {
                 let now_ms = self.clock_ms.load(Ordering::SeqCst);
                 self.states[&shard].query(now_ms, &codec::decode::<Query>(bytes).unwrap())
             }
-            call::Body::Follow(_) => panic!("sessions are not followed in these tests"),
+            call::Body::Subscribe(_) => return Action::Publish,
         };
         Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+    }
+
+    fn page(&self, replica: u64, subscribe: &Subscribe) -> Result<Page, answer::Outcome> {
+        let shard = &self.map.replica(replica).unwrap().shard.id;
+        let query = subscribe.topic.query(subscribe.from).unwrap();
+        Page::of_reply(&self.states[shard].query(self.clock_ms.load(Ordering::SeqCst), &query)).map_err(rejected)
     }
 
     fn apply(&mut self, shard: &str, command: &Command) -> Reply {

@@ -9,8 +9,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::ApiResult;
 use holdfast_api::session_message::{ClientPayload, EndReason, ServerMessage};
-use holdfast_routing::SessionUpdate;
-use holdfast_types::{Reply, SessionEnd};
+use holdfast_routing::{Subscription, SubscriptionError, Update};
+use holdfast_types::{Reply, SessionEnd, SessionUpdate};
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
@@ -22,7 +22,6 @@ use super::handle::SessionHandle;
 use super::keep_alive::KeepAliveScheduler;
 use super::protocol::MessageSequence;
 use super::request_table::RequestTable;
-use super::subscription::{SessionSubscription, SubscriptionEvent};
 use crate::AuthContext;
 use crate::access_watch::{AccessWatch, is_final};
 
@@ -51,7 +50,7 @@ pub(super) struct SessionConnection<'a> {
     /// Updates about the running request that arrived before its reply.
     pub(super) deferred_updates: Vec<SessionUpdate>,
     keep_alive: KeepAliveScheduler,
-    pub(super) subscription: SessionSubscription,
+    pub(super) subscription: Subscription<SessionUpdate>,
     revalidation: Option<BoxFuture<'static, ApiResult<AuthContext>>>,
     /// Set when the client has disconnected: its messages are processed until then.
     finish_deadline: Option<Instant>,
@@ -63,7 +62,7 @@ pub(super) struct SessionConnection<'a> {
 /// The next event of the connection.
 enum ConnectionEvent {
     Stop,
-    Subscription(SubscriptionEvent),
+    Subscription(Result<Update<SessionUpdate>, SubscriptionError>),
     Reply(ApiResult<Reply>),
     KeepAlive(usize, ApiResult<Reply>),
     Revalidated(ApiResult<AuthContext>),
@@ -97,7 +96,7 @@ impl<'a> SessionConnection<'a> {
             resumed_requests: BTreeSet::new(),
             deferred_updates: Vec::new(),
             keep_alive: KeepAliveScheduler::new(Arc::clone(&session), keep_alive),
-            subscription: SessionSubscription::new(Arc::clone(&session)),
+            subscription: session.subscribe(),
             revalidation: None,
             finish_deadline: None,
             end_reason_deadline: None,
@@ -131,7 +130,7 @@ impl<'a> SessionConnection<'a> {
         tokio::select! {
             biased;
             () = self.stopping.cancelled() => ConnectionEvent::Stop,
-            heard = self.subscription.next() => ConnectionEvent::Subscription(heard),
+            update = self.subscription.next() => ConnectionEvent::Subscription(update),
             reply = await_reply(&mut self.in_flight) => ConnectionEvent::Reply(reply),
             (owed, reply) = self.keep_alive.next() => ConnectionEvent::KeepAlive(owed, reply),
             looked = await_revalidation(&mut self.revalidation) => ConnectionEvent::Revalidated(looked),
@@ -146,7 +145,8 @@ impl<'a> SessionConnection<'a> {
     async fn on_event(&mut self, next: ConnectionEvent) -> Result<(), CloseReason> {
         match next {
             ConnectionEvent::Stop => Err(CloseReason::Failed(stopping_error())),
-            ConnectionEvent::Subscription(heard) => self.on_subscription_event(heard).await,
+            ConnectionEvent::Subscription(Ok(update)) => self.on_subscription_update(update).await,
+            ConnectionEvent::Subscription(Err(error)) => self.on_subscription_error(error).await,
             ConnectionEvent::Reply(reply) => self.on_reply(reply).await,
             ConnectionEvent::KeepAlive(owed, reply) => self.on_keep_alive_reply(owed, reply).await,
             ConnectionEvent::Revalidated(looked) => {

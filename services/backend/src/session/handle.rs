@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_api::ApiResult;
 use holdfast_cluster::Application;
 use holdfast_routing::{RetryPolicy, Subscription};
-use holdfast_types::{Command, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, SubscribeSession};
+use holdfast_types::{Command, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, SessionUpdate, Topic};
 use tokio::time::Instant;
 
 use crate::Service;
@@ -14,6 +14,8 @@ use crate::route_error::route_error;
 
 /// How long one command or query may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long beyond its time to live a session may be without a subscription to a leader.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The location of a session, and the epoch of this connection.
 #[derive(Clone, Debug)]
@@ -56,14 +58,11 @@ impl SessionHandle {
         self.query(Query::KeepAlive { namespace, session_id, epoch }).await
     }
 
-    /// Subscribes to the leader's updates about the session.
-    pub(super) async fn subscribe(self: Arc<Self>) -> ApiResult<Subscription> {
-        let follow = SubscribeSession {
-            namespace: self.namespace.clone(),
-            session_id: self.session_id.clone(),
-            epoch: self.epoch,
-        };
-        let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
-        router.subscribe(self.key, &follow, deadline).await.map_err(route_error)
+    /// Subscribes to the leaders' updates of the session.
+    pub(super) fn subscribe(&self) -> Subscription<SessionUpdate> {
+        let (namespace, session_id) = (self.namespace.clone(), self.session_id.clone());
+        let topic = Topic::Session { namespace, session_id, epoch: self.epoch };
+        let max_wait = MAX_WAIT + Duration::from_millis(self.ttl_ms);
+        self.service.inner.router.subscribe(Application::Locks, self.key, topic, None, max_wait)
     }
 }

@@ -24,7 +24,6 @@ mod keep_alive;
 mod protocol;
 mod replies;
 mod request_table;
-mod subscription;
 mod updates;
 
 pub use channel::{CloseReason, Closed, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender, slow_client_error};

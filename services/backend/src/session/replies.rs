@@ -220,7 +220,7 @@ impl SessionConnection<'_> {
             ClientCommand::Release(release) => Some(release.request_id.clone()),
             // The next subscription to a leader queries all of it again.
             ClientCommand::Requery(_) | ClientCommand::ReconcileHolds(_) => {
-                self.subscription.resubscribe();
+                self.subscription.restart(None);
                 return Ok(());
             }
             // The client's view is unknown, so it must resume again.

@@ -2,33 +2,42 @@
 
 use holdfast_api::Timestamp;
 use holdfast_api::session_message::{EndReason, ServerMessage};
-use holdfast_routing::SessionUpdate;
-use holdfast_types::{AcquireOutcome, CommandError, Effect, LockView, SessionEnd, WaitId};
+use holdfast_api::{ApiError, Code};
+use holdfast_routing::{SubscriptionError, Update};
+use holdfast_types::{AcquireOutcome, CommandError, Effect, LockView, SessionEnd, SessionUpdate, WaitId};
 
 use super::channel::CloseReason;
 use super::connection::SessionConnection;
 use super::request_table::RequestState;
-use super::subscription::SubscriptionEvent;
 use crate::view_builder::ViewBuilder;
 
 impl SessionConnection<'_> {
-    pub(super) async fn on_subscription_event(&mut self, heard: SubscriptionEvent) -> Result<(), CloseReason> {
-        match heard {
-            SubscriptionEvent::Started => {
-                self.queue_reconciliation();
-                Ok(())
+    pub(super) async fn on_subscription_update(&mut self, update: Update<SessionUpdate>) -> Result<(), CloseReason> {
+        if update.items.is_empty() {
+            // A leader that begins to send updates: earlier ones may be missing.
+            self.queue_reconciliation();
+        }
+        for notice in update.items {
+            if self.must_follow_reply(&notice.effect) {
+                self.deferred_updates.push(notice);
+            } else {
+                self.on_update(notice).await?;
             }
-            SubscriptionEvent::Update(notice) if self.must_follow_reply(&notice.effect) => {
-                self.deferred_updates.push(*notice);
-                Ok(())
-            }
-            SubscriptionEvent::Update(notice) => self.on_update(*notice).await,
+        }
+        Ok(())
+    }
+
+    pub(super) async fn on_subscription_error(&mut self, error: SubscriptionError) -> Result<(), CloseReason> {
+        match error {
             // No node is left that knows how it ended.
-            SubscriptionEvent::Rejected(CommandError::SessionNotFound(_)) => {
+            SubscriptionError::Rejected(CommandError::SessionNotFound(_)) => {
                 self.end_with(EndReason::Ended(SessionEnd::Expired)).await
             }
-            SubscriptionEvent::Rejected(refusal) => self.on_session_rejected(refusal).await,
-            SubscriptionEvent::Failed(error) => Err(CloseReason::Failed(error)),
+            SubscriptionError::Rejected(rejected) => self.on_session_rejected(rejected).await,
+            SubscriptionError::Unreachable(error) => {
+                let detail = format!("the session cannot be followed any more: {error}");
+                Err(CloseReason::Failed(ApiError::new(Code::Unavailable, detail)))
+            }
         }
     }
 

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::charge;
 use crate::page::PageBudget;
 use crate::{
-    Claim, CommandError, Event, EventKind, FencingToken, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Owner,
-    Path, Revision, codec,
+    CommandError, Event, EventKind, FencingToken, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Owner, Path,
+    Revision, codec,
 };
 
 /// An event to encode: it has the same encoding as [`Event`] and borrows its content.
@@ -210,11 +210,6 @@ pub(super) struct HistoryRange {
 }
 
 impl HistoryRange {
-    /// Returns the number of events.
-    pub(super) fn len(&self) -> usize {
-        self.segments.iter().map(|(_, range)| range.len()).sum()
-    }
-
     /// Returns the events that concern the prefix.
     pub(super) fn page(&self, prefix: &Path, limit: u32) -> EventPage {
         let mut page = EventPage { events: vec![], next_revision: self.next_revision, more: self.more };
@@ -222,7 +217,7 @@ impl HistoryRange {
         let all = self.segments.iter().flat_map(|(block, range)| range.clone().map(|index| block.bytes_of(index)));
         for bytes in all {
             let event: Event = codec::decode(bytes).expect("events are written by `push` or checked by `restore`");
-            if !matches_prefix(&event.claims, prefix) {
+            if !event.concerns(prefix) {
                 continue;
             }
             if !budget.try_take(bytes.len()) {
@@ -235,15 +230,10 @@ impl HistoryRange {
     }
 }
 
-/// Returns whether a claim is at, below or above the prefix. The empty prefix matches every event.
-fn matches_prefix(claims: &[Claim], prefix: &Path) -> bool {
-    prefix.0.is_empty()
-        || claims.iter().any(|claim| prefix.is_prefix_of(&claim.path) || claim.path.is_prefix_of(prefix))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Claim;
 
     const MAX: usize = 1_000;
 
@@ -328,7 +318,7 @@ mod tests {
             let part = history.range(Some(from), now).map_err(|_| "it is all there").unwrap();
             let page = part.page(&Path::flat("nobody"), 100);
             assert!(page.events.is_empty() && page.next_revision > from);
-            examined.push(part.len());
+            examined.push(part.segments.iter().map(|(_, range)| range.len()).sum());
             from = page.next_revision;
             if !page.more {
                 assert_eq!(from, now + 1);

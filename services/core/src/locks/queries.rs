@@ -24,11 +24,6 @@ pub(crate) struct ExaminedEvents {
 }
 
 impl ExaminedEvents {
-    /// Returns the number of events to examine.
-    pub(crate) fn len(&self) -> usize {
-        self.range.len()
-    }
-
     pub(crate) fn response(&self) -> Response {
         let EventPage { events, next_revision, more } = self.range.page(&self.prefix, self.limit);
         Response::Events { events, next_revision, more }

@@ -10,11 +10,12 @@ use holdfast_core::Application;
 use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Acquire, AcquireOutcome, Cancel, Command, Effect, EntryContext, LocksCommand, Query, Reply, Response as CoreAnswer,
-    Rules, WaitId, codec,
+    Acquire, AcquireOutcome, Cancel, Command, Effect, EntryContext, LocksCommand, Page, Query, Reply,
+    Response as CoreAnswer, Rules, Subscribe, WaitId, codec,
 };
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, Held, NotLeader, answer::Outcome, call::Body};
 use holdfast_rpc::{CallerId, Calls, Event, Server, ServerConnection};
+use holdfast_testkit::subscriptions::{self, Subscriptions, rejected, subscription_of};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
@@ -96,6 +97,12 @@ impl TestNode {
             other => panic!("not asked in these tests: {other:?}"),
         };
         from.answer(Outcome::Reply(codec::encode(&reply).into()), 0);
+    }
+
+    fn page(&self, replica: u64, subscribe: &Subscribe) -> Result<Page, Outcome> {
+        let (state, application) = (self.state.lock(), self.map.replica(replica).unwrap().application);
+        let query = subscribe.topic.query(subscribe.from).unwrap();
+        Page::of_reply(&state.shards[&application].query(state.context().now_ms, &query)).map_err(rejected)
     }
 }
 
@@ -201,8 +208,17 @@ impl Server<Calls> for TestNode {
     async fn serve(&self, mut wire: ServerConnection<Calls>, (): ()) {
         let (answers, mut answered) = mpsc::unbounded_channel();
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        let mut subscriptions = Subscriptions::default();
+        let mut ticks = tokio::time::interval(subscriptions::TICK);
         loop {
             let event = tokio::select! {
+                _ = ticks.tick(), if wire.has_room() => {
+                    let pages = subscriptions.answers(|replica, subscribe| self.page(replica, subscribe));
+                    if !pages.is_empty() {
+                        wire.send(AnswerFrame { answers: pages }).unwrap();
+                    }
+                    continue;
+                }
                 Some(answer) = answered.recv(), if wire.has_room() => {
                     wire.send(AnswerFrame { answers: vec![answer] }).unwrap();
                     continue;
@@ -212,9 +228,19 @@ impl Server<Calls> for TestNode {
             match event {
                 Ok(Event::Received(frame)) => {
                     for call in &frame.calls {
-                        self.serve_call(call, ReplyHandle { connection, id: call.id, answers: answers.clone() });
+                        match subscription_of(call) {
+                            Some(subscribe) => subscriptions.open(call, subscribe),
+                            None => {
+                                let reply_to = ReplyHandle { connection, id: call.id, answers: answers.clone() };
+                                self.serve_call(call, reply_to);
+                            }
+                        }
+                    }
+                    for id in frame.credits {
+                        subscriptions.credit(id);
                     }
                     for id in frame.given_up {
+                        subscriptions.close(id);
                         self.state.lock().cancel(connection, id);
                     }
                 }

@@ -3,7 +3,6 @@
 //! A [`LeaderState`] exists only while its replica leads; the next leader rebuilds it from the replicated state, so
 //! nothing depends on its contents. It changes only under the state lock, so it is always in step with the state.
 
-mod change_notifier;
 mod heartbeats;
 mod lock_metrics;
 mod pending_wait;
@@ -18,11 +17,10 @@ use holdfast_core::{
 };
 use tokio::time::Instant;
 
-pub(crate) use change_notifier::ChangeNotifier;
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive, SessionKey};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
-pub(crate) use subscriptions::SessionSubscriptions;
+pub(crate) use subscriptions::Subscriptions;
 
 /// Bits of an attempt number that count within its term: a hundred thousand calls per second for four months, and
 /// sixteen million terms. Holds store the number, so its size matters.
@@ -38,8 +36,7 @@ pub(crate) struct LeaderState {
     rules: Rules,
     pub(crate) waits: PendingWaits,
     pub(crate) heartbeats: HeartbeatTable,
-    pub(crate) subscriptions: SessionSubscriptions,
-    pub(crate) changes: ChangeNotifier,
+    pub(crate) subscriptions: Subscriptions,
     metrics: LockMetrics,
     /// True if the quorum guard is already running for the callers.
     has_quorum_guard: bool,
@@ -58,9 +55,8 @@ impl LeaderState {
         for record in core.waits().filter(|record| record.wait.attempt > 0) {
             waits.adopt(record.namespace, record.wait.wait, &record.attempts, now);
         }
-        let (subscriptions, changes, metrics) =
-            (SessionSubscriptions::default(), ChangeNotifier::default(), LockMetrics::new());
-        Self { term, attempts: 0, rules, waits, heartbeats, subscriptions, changes, metrics, has_quorum_guard: false }
+        let (subscriptions, metrics) = (Subscriptions::default(), LockMetrics::new());
+        Self { term, attempts: 0, rules, waits, heartbeats, subscriptions, metrics, has_quorum_guard: false }
     }
 
     /// Sets an expiry for every waiting request that has none, because the wait reaper was restarted.
@@ -120,7 +116,7 @@ impl LeaderState {
     /// Processes an applied command.
     pub(crate) fn on_reply(&mut self, command: &Command, reply: &Reply) {
         if matches!(command.inner(), Command::Accounts(_)) && reply.outcome.is_ok() {
-            self.changes.notify_accounts();
+            self.subscriptions.notify(None);
         }
         let Command::Locks(command) = command else { return };
         let Some((acquire, left)) = command.as_acquire() else { return };
@@ -144,37 +140,39 @@ impl LeaderState {
                 self.waits.resolve(wait, effect, clock_ms, self.rules);
             }
             Effect::WaitResolved { namespace, owner: Owner::Session { session_id, .. }, .. } => {
-                self.subscriptions.notify(&SessionKey::of(namespace, session_id), &encode_update(clock_ms, &effect));
+                let update = encode_update(clock_ms, &effect);
+                self.subscriptions.update_session(&SessionKey::of(namespace, session_id), &update);
             }
             // A process's wait has no subscriber, and no caller is attached.
             Effect::WaitResolved { .. } => {}
             Effect::Revoked { namespace, session_id, .. } => {
-                self.subscriptions.notify(&SessionKey::of(namespace, session_id), &encode_update(clock_ms, &effect));
+                let update = encode_update(clock_ms, &effect);
+                self.subscriptions.update_session(&SessionKey::of(namespace, session_id), &update);
             }
             Effect::SessionOpened { namespace, number, session_id, epoch, ttl_ms } => {
                 let key = SessionKey::of(namespace, session_id);
-                self.subscriptions.superseded(&key, *epoch, &encode_update(clock_ms, &effect));
+                self.subscriptions.session_superseded(&key, *epoch, &encode_update(clock_ms, &effect));
                 self.heartbeats.opened(key, *number, *ttl_ms, Instant::now());
             }
             Effect::SessionEnded { namespace, number, session_id, .. } => {
-                self.subscriptions.ended(&SessionKey::of(namespace, session_id), &encode_update(clock_ms, &effect));
+                let update = encode_update(clock_ms, &effect);
+                self.subscriptions.session_ended(&SessionKey::of(namespace, session_id), &update);
                 self.heartbeats.ended(*number);
             }
-            Effect::Events { namespace, .. } => self.changes.notify(namespace),
-            Effect::NamespaceClosed { namespace } => self.changes.remove(namespace),
+            Effect::Events { namespace, .. } => self.subscriptions.notify(Some(namespace)),
+            Effect::NamespaceClosed { namespace } => self.subscriptions.remove(namespace),
         }
     }
 
     /// Returns true if a caller waits for a notification.
     fn has_callers(&self) -> bool {
-        self.waits.has_callers() || !self.subscriptions.is_empty() || !self.changes.is_empty()
+        self.waits.has_callers() || !self.subscriptions.is_empty()
     }
 
     /// Redirects all waiting callers, so that they find a leader that is not cut off.
     pub(crate) fn redirect_callers(&mut self) {
         self.waits.redirect_callers(Instant::now());
-        self.subscriptions = SessionSubscriptions::default();
-        self.changes = ChangeNotifier::default();
+        self.subscriptions = Subscriptions::default();
     }
 }
 
@@ -196,8 +194,9 @@ pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> Command {
     })
 }
 
+/// Returns the encoded list with one [`holdfast_core::SessionUpdate`].
 fn encode_update(clock_ms: u64, effect: &Effect) -> Bytes {
-    Bytes::from(codec::encode(&(clock_ms, effect)))
+    Bytes::from(codec::encode(&[(clock_ms, effect)].as_slice()))
 }
 
 /// Identifies an incarnation of a namespace within a shard.

@@ -1,19 +1,22 @@
-//! Connections subscribed to sessions.
+//! Subscribers of the shard's topics.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use holdfast_core::NamespaceRef;
+use tokio::sync::{mpsc, watch};
 
-use super::SessionKey;
+use super::{NamespaceKey, SessionKey};
 
-/// Buffered updates per connection; a slower subscriber is disconnected and resubscribes.
+/// Buffered updates of a session per subscriber; a slower one is cut off and subscribes again.
 const MAX_BUFFERED_UPDATES: usize = 1_024;
 
-/// Subscribers per session.
+/// Subscribers of sessions, which receive each update, and of histories, which read what changed at their own pace.
 #[derive(Default)]
-pub(crate) struct SessionSubscriptions {
-    subscribers: HashMap<SessionKey, Vec<Subscriber>>,
+pub(crate) struct Subscriptions {
+    sessions: HashMap<SessionKey, Vec<Subscriber>>,
+    /// Events by namespace; account changes have no key.
+    histories: HashMap<Option<NamespaceKey>, watch::Sender<()>>,
 }
 
 struct Subscriber {
@@ -21,53 +24,138 @@ struct Subscriber {
     updates: mpsc::Sender<Bytes>,
 }
 
-impl SessionSubscriptions {
-    /// Subscribes to a session in an epoch. The receiver ends with the leadership, with the session, or when it is too
-    /// slow.
-    pub(crate) fn subscribe(&mut self, key: SessionKey, epoch: u64) -> mpsc::Receiver<Bytes> {
-        let (updates, receiver) = mpsc::channel(MAX_BUFFERED_UPDATES);
-        let followers = self.subscribers.entry(key).or_default();
-        followers.retain(|follower| !follower.updates.is_closed());
-        followers.push(Subscriber { epoch, updates });
-        receiver
+impl Subscriptions {
+    /// Subscribes to future changes of a namespace's events, or of accounts. The receiver ends with the leadership, and
+    /// with the namespace.
+    pub(crate) fn subscribe(&mut self, namespace: Option<&NamespaceRef>) -> watch::Receiver<()> {
+        let changes = self.histories.entry(namespace.map(NamespaceKey::of));
+        changes.or_insert_with(|| watch::channel(()).0).subscribe()
     }
 
-    /// Notifies all subscribers of a session.
-    pub(crate) fn notify(&mut self, key: &SessionKey, notice: &Bytes) {
-        self.notify_matching(key, notice, |_| true);
-    }
-
-    /// Notifies subscribers of earlier epochs that the session was opened in this epoch, and ends their subscriptions.
-    pub(crate) fn superseded(&mut self, key: &SessionKey, epoch: u64, notice: &Bytes) {
-        self.notify_matching(key, notice, |follower| follower.epoch < epoch);
-        if let Some(followers) = self.subscribers.get_mut(key) {
-            followers.retain(|follower| follower.epoch >= epoch);
+    /// Notifies subscribers of a change.
+    pub(crate) fn notify(&mut self, namespace: Option<&NamespaceRef>) {
+        let key = namespace.map(NamespaceKey::of);
+        if self.histories.get(&key).is_some_and(|changes| changes.send(()).is_err()) {
+            // No subscriber is left.
+            self.histories.remove(&key);
         }
     }
 
-    /// Notifies subscribers that a session ended, and removes them.
-    pub(crate) fn ended(&mut self, key: &SessionKey, notice: &Bytes) {
-        self.notify(key, notice);
-        self.subscribers.remove(key);
+    /// Removes a deleted namespace.
+    pub(crate) fn remove(&mut self, namespace: &NamespaceRef) {
+        self.histories.remove(&Some(NamespaceKey::of(namespace)));
+    }
+
+    /// Subscribes to a session in an epoch. The receiver ends with the leadership, with the session, or when it is too
+    /// slow.
+    pub(crate) fn subscribe_session(&mut self, key: SessionKey, epoch: u64) -> mpsc::Receiver<Bytes> {
+        let (updates, receiver) = mpsc::channel(MAX_BUFFERED_UPDATES);
+        let subscribers = self.sessions.entry(key).or_default();
+        subscribers.retain(|subscriber| !subscriber.updates.is_closed());
+        subscribers.push(Subscriber { epoch, updates });
+        receiver
+    }
+
+    /// Sends an update to all subscribers of a session.
+    pub(crate) fn update_session(&mut self, key: &SessionKey, update: &Bytes) {
+        self.send_to(key, update, |_| true);
+    }
+
+    /// Tells subscribers of earlier epochs that the session was opened in this epoch, and ends their subscriptions.
+    pub(crate) fn session_superseded(&mut self, key: &SessionKey, epoch: u64, update: &Bytes) {
+        self.send_to(key, update, |subscriber| subscriber.epoch < epoch);
+        if let Some(subscribers) = self.sessions.get_mut(key) {
+            subscribers.retain(|subscriber| subscriber.epoch >= epoch);
+        }
+    }
+
+    /// Tells subscribers that a session ended, and removes them.
+    pub(crate) fn session_ended(&mut self, key: &SessionKey, update: &Bytes) {
+        self.update_session(key, update);
+        self.sessions.remove(key);
     }
 
     /// Removes closed subscriptions of a session.
     pub(crate) fn remove_closed(&mut self, key: &SessionKey) {
-        if let Some(followers) = self.subscribers.get_mut(key) {
-            followers.retain(|follower| !follower.updates.is_closed());
-            if followers.is_empty() {
-                self.subscribers.remove(key);
+        if let Some(subscribers) = self.sessions.get_mut(key) {
+            subscribers.retain(|subscriber| !subscriber.updates.is_closed());
+            if subscribers.is_empty() {
+                self.sessions.remove(key);
             }
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.subscribers.is_empty()
+        self.sessions.is_empty() && self.histories.is_empty()
     }
 
-    fn notify_matching(&mut self, key: &SessionKey, notice: &Bytes, whom: impl Fn(&Subscriber) -> bool) {
-        if let Some(followers) = self.subscribers.get_mut(key) {
-            followers.retain(|follower| !whom(follower) || follower.updates.try_send(notice.clone()).is_ok());
+    fn send_to(&mut self, key: &SessionKey, update: &Bytes, selects: impl Fn(&Subscriber) -> bool) {
+        if let Some(subscribers) = self.sessions.get_mut(key) {
+            subscribers
+                .retain(|subscriber| !selects(subscriber) || subscriber.updates.try_send(update.clone()).is_ok());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::Incarnation;
+
+    use super::*;
+    use crate::testing::namespace;
+
+    fn session() -> SessionKey {
+        SessionKey::of(&namespace(), "se_1")
+    }
+
+    fn received(updates: &mut mpsc::Receiver<Bytes>) -> Vec<Bytes> {
+        std::iter::from_fn(|| updates.try_recv().ok()).collect()
+    }
+
+    #[test]
+    fn a_slow_subscriber_of_a_session_is_cut_off_and_delays_no_other() {
+        let mut subscriptions = Subscriptions::default();
+        let (mut slow, mut fast) =
+            (subscriptions.subscribe_session(session(), 1), subscriptions.subscribe_session(session(), 1));
+        let update = Bytes::from_static(b"update");
+        for _ in 0..=MAX_BUFFERED_UPDATES {
+            subscriptions.update_session(&session(), &update);
+            assert_eq!(received(&mut fast).len(), 1);
+        }
+        assert_eq!(received(&mut slow).len(), MAX_BUFFERED_UPDATES);
+        assert!(slow.is_closed() && !fast.is_closed());
+    }
+
+    #[test]
+    fn only_connections_of_earlier_epochs_are_superseded() {
+        let mut subscriptions = Subscriptions::default();
+        let (mut early, mut late) =
+            (subscriptions.subscribe_session(session(), 1), subscriptions.subscribe_session(session(), 2));
+        let update = Bytes::from_static(b"superseded");
+        subscriptions.session_superseded(&session(), 2, &update);
+        assert_eq!((received(&mut early), received(&mut late)), (vec![update.clone()], vec![]));
+        assert!(early.is_closed() && !late.is_closed());
+        subscriptions.session_ended(&session(), &update);
+        assert_eq!(received(&mut late), [update]);
+        assert!(late.is_closed() && subscriptions.is_empty());
+    }
+
+    #[test]
+    fn a_change_wakes_the_subscribers_of_its_history_only() {
+        let mut subscriptions = Subscriptions::default();
+        let other = NamespaceRef { incarnation: Incarnation(2), ..namespace() };
+        let accounts = subscriptions.subscribe(None);
+        let (events, others) = (subscriptions.subscribe(Some(&namespace())), subscriptions.subscribe(Some(&other)));
+        subscriptions.notify(Some(&namespace()));
+        let changed = |changes: &watch::Receiver<()>| changes.has_changed().ok();
+        assert_eq!([&events, &others, &accounts].map(changed), [Some(true), Some(false), Some(false)]);
+        subscriptions.notify(None);
+        assert_eq!([&others, &accounts].map(changed), [Some(false), Some(true)]);
+        subscriptions.remove(&other);
+        assert_eq!(changed(&others), None, "the namespace is gone");
+        drop((events, accounts));
+        subscriptions.notify(None);
+        subscriptions.notify(Some(&namespace()));
+        assert!(subscriptions.is_empty());
     }
 }
