@@ -44,6 +44,8 @@ impl Subscription<'_> {
             }
             (Topic::Events { .. } | Topic::AccountChanges, _, Some(replica)) => History::Shard(replica, &topic, None),
         };
+        // Dropped after the history, with its place among the subscribers.
+        let _registration = replica.map(|replica| Registration { replica, topic: &topic });
         tokio::select! {
             outcome = send_pages(history, &topic, from, caller) => outcome,
             () = caller.left() => Outcome::NotProposed("the subscriber left".into()),
@@ -117,13 +119,31 @@ async fn send_pages(
     }
 }
 
-fn subscribe(replica: &Replica, topic: &Topic) -> Option<watch::Receiver<()>> {
-    let namespace = match topic {
+/// Returns the namespace whose history the topic is; account changes have none.
+fn namespace_of(topic: &Topic) -> Option<&NamespaceRef> {
+    match topic {
         Topic::Events { namespace } => Some(namespace),
         _ => None,
-    };
+    }
+}
+
+fn subscribe(replica: &Replica, topic: &Topic) -> Option<watch::Receiver<()>> {
     let leads = (*replica.group.subscribe_leadership().borrow())?;
-    replica.machine.with_leader_state(leads.term, |_, table| table.subscriptions.subscribe(namespace))
+    replica.machine.with_leader_state(leads.term, |_, table| table.subscriptions.subscribe(namespace_of(topic)))
+}
+
+/// Removes the last subscriber of a history, since a deleted or idle namespace has no change that would.
+struct Registration<'a> {
+    replica: &'a Replica,
+    topic: &'a Topic,
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        let Some(leads) = *self.replica.group.subscribe_leadership().borrow() else { return };
+        let namespace = namespace_of(self.topic);
+        self.replica.machine.with_leader_state(leads.term, |_, table| table.subscriptions.remove_unwatched(namespace));
+    }
 }
 
 fn config_page(map: &ShardMap, from: Option<Revision>) -> Page {

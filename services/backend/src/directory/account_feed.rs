@@ -61,7 +61,7 @@ impl AccountFeed {
 
 async fn run(router: Router, accounts: Arc<Accounts>, health: Arc<FeedHealth>) {
     let topic = Topic::AccountChanges;
-    let mut subscription = router.subscribe(Application::Accounts, SHARD_KEY, topic, Some(1), Duration::MAX);
+    let mut subscription = router.subscribe(Application::Accounts, SHARD_KEY, topic, Some(1), NOT_READY_AFTER);
     loop {
         match subscription.next().await {
             Ok(Update { items, requested_at, .. }) => {

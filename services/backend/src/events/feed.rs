@@ -17,12 +17,18 @@ use tokio::time::{Instant, sleep_until};
 use super::cursor::MAX_WAIT;
 use crate::route_error::route_error;
 
-/// Approximate bytes of the events of one namespace, besides its latest page.
-const MAX_BYTES: usize = 1 << 20;
+/// Approximate bytes of the events of one namespace, besides its latest page: tens of thousands of small ones, such as
+/// the end of many holds at once. Watchers that are further behind query the shard, each for itself.
+const MAX_BYTES: usize = 8 << 20;
 /// Approximate bytes of all events, after which only latest pages remain.
-const MAX_TOTAL_BYTES: usize = 16 << 20;
+const MAX_TOTAL_BYTES: usize = 32 << 20;
+/// Approximate bytes of the events in a watcher's page, once it has one.
+const MAX_PAGE_BYTES: usize = 256 << 10;
 /// Between two pages where events come without end: each page wakes all watchers.
 const PAGE_INTERVAL: Duration = Duration::from_millis(50);
+/// A page of at least so many approximate bytes is worth a wake-up. It is not delayed, so that the feed is never slower
+/// than the history that follows it.
+const MIN_UNPACED_BYTES: usize = 64 << 10;
 /// Pages that may follow one another without delay after a calm time.
 const MAX_BURST: u32 = 200;
 
@@ -87,8 +93,14 @@ impl LatestEvents {
             return Ok(None);
         }
         let first = self.events.partition_point(|event| event.revision < from);
-        let mut matching = self.events.range(first..).filter(|event| event.concerns(prefix));
-        let events: Vec<Event> = matching.by_ref().take(limit).cloned().collect();
+        let mut matching = self.events.range(first..).filter(|event| event.concerns(prefix)).peekable();
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        while events.len() < limit
+            && let Some(event) = matching.next_if(|event| bytes == 0 || bytes + event_bytes(event) <= MAX_PAGE_BYTES)
+        {
+            bytes += event_bytes(event);
+            events.push(event.clone());
+        }
         let next_revision = matching.next().map_or(self.next_revision.max(from), |event| event.revision);
         Ok(Some((events, next_revision)))
     }
@@ -155,9 +167,10 @@ impl Feed {
             };
             match update {
                 Ok(update) => {
-                    let is_empty = update.items.is_empty();
+                    let is_paced =
+                        (1..MIN_UNPACED_BYTES).contains(&update.items.iter().map(event_bytes).sum::<usize>());
                     self.latest.send_modify(|latest| latest.push(update));
-                    if !is_empty {
+                    if is_paced {
                         paced_at = paced_at.max(Instant::now()) + PAGE_INTERVAL;
                         if let Some(next_at) = paced_at.checked_sub(MAX_BURST * PAGE_INTERVAL) {
                             sleep_until(next_at).await;
@@ -192,7 +205,10 @@ impl Feed {
             SubscriptionError::Rejected(rejected) => rejected.into(),
             SubscriptionError::Unreachable(error) => route_error(error),
         };
-        self.latest.send_modify(|latest| latest.end = Some(error));
+        self.latest.send_modify(|latest| {
+            latest.reset();
+            latest.end = Some(error);
+        });
     }
 }
 

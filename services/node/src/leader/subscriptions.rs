@@ -41,6 +41,14 @@ impl Subscriptions {
         }
     }
 
+    /// Removes what no subscriber is left of: no change may come that would.
+    pub(crate) fn remove_unwatched(&mut self, namespace: Option<&NamespaceRef>) {
+        let key = namespace.map(NamespaceKey::of);
+        if self.histories.get(&key).is_some_and(|changes| changes.receiver_count() == 0) {
+            self.histories.remove(&key);
+        }
+    }
+
     /// Removes a deleted namespace.
     pub(crate) fn remove(&mut self, namespace: &NamespaceRef) {
         self.histories.remove(&Some(NamespaceKey::of(namespace)));
@@ -153,8 +161,11 @@ mod tests {
         assert_eq!([&others, &accounts].map(changed), [Some(false), Some(true)]);
         subscriptions.remove(&other);
         assert_eq!(changed(&others), None, "the namespace is gone");
-        drop((events, accounts));
+        subscriptions.remove_unwatched(None);
         subscriptions.notify(None);
+        assert_eq!(changed(&accounts), Some(true), "it has a subscriber");
+        drop((events, accounts));
+        subscriptions.remove_unwatched(None);
         subscriptions.notify(Some(&namespace()));
         assert!(subscriptions.is_empty());
     }
