@@ -93,24 +93,25 @@ impl LatestEvents {
             return Ok(None);
         }
         let first = self.events.partition_point(|event| event.revision < from);
-        let mut matching = self.events.range(first..).filter(|event| event.concerns(prefix)).peekable();
         let (mut events, mut bytes) = (Vec::new(), 0);
-        while events.len() < limit
-            && let Some(event) = matching.next_if(|event| bytes == 0 || bytes + event_bytes(event) <= MAX_PAGE_BYTES)
-        {
+        for event in self.events.range(first..).filter(|event| event.concerns(prefix)) {
             bytes += event_bytes(event);
+            if events.len() == limit || !events.is_empty() && bytes > MAX_PAGE_BYTES {
+                return Ok(Some((events, event.revision)));
+            }
             events.push(event.clone());
         }
-        let next_revision = matching.next().map_or(self.next_revision.max(from), |event| event.revision);
-        Ok(Some((events, next_revision)))
+        Ok(Some((events, self.next_revision.max(from))))
     }
 
-    fn push(&mut self, update: Update<Event>) {
+    /// Adds a page, and makes room for it. Returns the approximate bytes of its events.
+    fn push(&mut self, update: Update<Event>) -> usize {
         let Update { items, next_revision, .. } = update;
         let latest = items.len();
         self.start.get_or_insert(items.first().map_or(next_revision, |event| event.revision));
         self.next_revision = next_revision;
-        self.resize(items.iter().map(event_bytes).sum(), 0);
+        let added = items.iter().map(event_bytes).sum();
+        self.resize(added, 0);
         self.events.extend(items);
         // All that keep up have read the earlier events by the time of a heartbeat.
         let is_heartbeat = latest == 0;
@@ -121,6 +122,7 @@ impl LatestEvents {
             self.resize(0, event_bytes(&event));
             self.start = Some(event.revision + 1);
         }
+        added
     }
 
     /// Forgets everything; the next update is a new beginning.
@@ -167,10 +169,9 @@ impl Feed {
             };
             match update {
                 Ok(update) => {
-                    let is_paced =
-                        (1..MIN_UNPACED_BYTES).contains(&update.items.iter().map(event_bytes).sum::<usize>());
-                    self.latest.send_modify(|latest| latest.push(update));
-                    if is_paced {
+                    let mut added = 0;
+                    self.latest.send_modify(|latest| added = latest.push(update));
+                    if (1..MIN_UNPACED_BYTES).contains(&added) {
                         paced_at = paced_at.max(Instant::now()) + PAGE_INTERVAL;
                         if let Some(next_at) = paced_at.checked_sub(MAX_BURST * PAGE_INTERVAL) {
                             sleep_until(next_at).await;
