@@ -50,6 +50,14 @@ fn page(from: Option<Revision>, last: Revision) -> Page {
     Page::new(&changes, from.max(last + 1))
 }
 
+/// Lets the first replica publish the changes up to the revision in the counter.
+fn publish_changes(cluster: &FakeCluster) -> Arc<AtomicUsize> {
+    let last = Arc::new(AtomicUsize::new(0));
+    let published = last.clone();
+    cluster.nodes[0].on_page(move |_, subscribe| Ok(page(subscribe.from, published.load(Ordering::SeqCst) as u64)));
+    last
+}
+
 fn revisions(changes: &[AccountChange]) -> Vec<u64> {
     let revision = |change: &AccountChange| match change {
         AccountChange::Account(AccountId(revision)) => *revision,
@@ -86,9 +94,7 @@ async fn a_subscription_continues_at_the_next_leader_after_the_last_page() {
 async fn a_page_is_sent_for_a_credit_only_and_covers_what_changed_before_it() {
     let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
-    let last = Arc::new(AtomicUsize::new(0));
-    let published = last.clone();
-    cluster.nodes[0].on_page(move |_, subscribe| Ok(page(subscribe.from, published.load(Ordering::SeqCst) as u64)));
+    let last = publish_changes(&cluster);
     let mut changes = accounts(&cluster, MAX_WAIT);
     let first = changes.next().await.unwrap();
     assert_eq!((first.items.len(), first.next_revision), (0, 1), "the first page comes at once");
@@ -111,9 +117,7 @@ async fn a_page_is_sent_for_a_credit_only_and_covers_what_changed_before_it() {
 async fn a_call_for_the_next_update_that_is_dropped_loses_nothing() {
     let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
-    let last = Arc::new(AtomicUsize::new(0));
-    let published = last.clone();
-    cluster.nodes[0].on_page(move |_, subscribe| Ok(page(subscribe.from, published.load(Ordering::SeqCst) as u64)));
+    let last = publish_changes(&cluster);
     let mut changes = accounts(&cluster, MAX_WAIT);
     changes.next().await.unwrap();
     for change in 1..=20 {
