@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::Application;
+use holdfast_testkit::eventually;
 use holdfast_testkit::fake_node::{
     Action, FakeNode, ReceivedCall, done, done_reply, leads, not_leader, not_proposed, unknown,
 };
@@ -320,6 +321,12 @@ async fn calls_of_tasks_that_are_ready_together_go_in_one_frame() {
     let cluster = Arc::new(FakeCluster::start(fast_options()).await);
     elect(&cluster, 1, 1);
     send(&cluster).await.unwrap();
+    // The credit for the next config shares the connection, and may take some of the calls with it.
+    eventually("the config was read", async || match cluster.nodes[0].config_credits.load(Ordering::SeqCst) {
+        0 => Err("its next page was not asked for".to_owned()),
+        _ => Ok(()),
+    })
+    .await;
     cluster.nodes[0].frames.lock().clear();
 
     let callers = Arc::clone(&cluster);

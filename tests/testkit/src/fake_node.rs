@@ -57,6 +57,8 @@ pub struct FakeNode {
     pub rules: Arc<AtomicU32>,
     /// How many further pages its subscribers asked for.
     pub credits: Arc<AtomicUsize>,
+    /// The same for the cluster config, which the gateway subscribes to by itself.
+    pub config_credits: Arc<AtomicUsize>,
 }
 
 impl FakeNode {
@@ -78,6 +80,7 @@ impl FakeNode {
             connections: Arc::default(),
             rules: Arc::new(AtomicU32::new(1)),
             credits: Arc::default(),
+            config_credits: Arc::default(),
         };
         let acceptor = Acceptor::new(Arc::new(ServiceVerifier::new(secret)), Arc::default()).with(node.clone());
         serve_frames(listener, acceptor);
@@ -170,8 +173,8 @@ impl Server<Calls> for FakeNode {
                 }
             }
             for id in frame.credits {
-                let counts = subscriptions.credit(id);
-                self.credits.fetch_add(counts.into(), Ordering::SeqCst);
+                let credits = if subscriptions.credit(id) { &self.credits } else { &self.config_credits };
+                credits.fetch_add(1, Ordering::SeqCst);
             }
             frame.given_up.iter().for_each(|id| subscriptions.close(*id));
             let on_given_up = self.on_cancelled.lock().clone();
