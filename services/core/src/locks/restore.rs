@@ -381,9 +381,10 @@ impl Restorer {
             let is_ahead = ending.is_none_or(|ending| ending.after_wait < Some(position));
             ensure(is_ahead, "a wait should have ended")?;
         }
+        // Before the blockers: a hold that a sweep covers counts as over.
+        namespace.sweeps.values_mut().for_each(|sweep| sweep.find_node(&namespace.tree));
         namespace.repair_blocked_on(true);
         namespace.has_pending_grants |= namespace.blocked_index.first_to_reevaluate().is_some();
-        namespace.sweeps.values_mut().for_each(|sweep| sweep.find_node(&namespace.tree));
         self.core.txn_in(slot, &RESTORE_CONTEXT).update_jobs();
         self.core.update_charges();
         // No command ran: events are evicted only in namespaces that a command changed.

@@ -39,6 +39,7 @@ fn release_all(owner: &str) -> LocksCommand {
 /// Another entry without commands; a replica that was restored right before it does the same.
 fn next_entry(shard: &mut Shard) {
     let mut restored = shard.restored();
+    assert_eq!(restored.core.snapshot(), shard.core.snapshot(), "restoring a replica changes nothing");
     shard.advance_by(0);
     restored.advance_by(0);
     assert_eq!(restored.core.snapshot(), shard.core.snapshot(), "a restored replica goes on where it was");
@@ -109,6 +110,21 @@ fn a_lock_of_many_readers_is_deleted_in_slices_and_nobody_comes_in_between() {
     finish(&mut shard);
     assert_eq!(shard.core.job_state(began), JobState::Done { ended_holds: 5, ended_waits: 0 });
     assert_eq!(shard.holders("l"), ["w"]);
+}
+
+/// The hold counts as over, so that a restored replica must not schedule the upgrade of a sole reader.
+#[test]
+fn an_upgrade_of_a_hold_that_is_being_deleted_stays_blocked_in_a_restored_replica() {
+    let mut shard = shard();
+    for owner in ["q", "r", "p"] {
+        shard.granted(try_request(owner, &[read("l")]));
+    }
+    shard.enqueued(Acquire { allow_upgrade: true, ..wait_request("p", &[write("l")]) });
+    apply_checked(&mut shard, LocksCommand::Delete { namespace: orders(), path: Path::flat("l") });
+    next_entry(&mut shard);
+    assert_eq!(shard.holders("l"), ["p"], "its hold is the last one");
+    finish(&mut shard);
+    assert_eq!(shard.resolved_waits(), [("p".into(), Err(Reason::Upgrade))]);
 }
 
 #[test]
