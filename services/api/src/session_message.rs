@@ -54,6 +54,35 @@ pub struct LockInfo {
     pub held: Vec<ReportedHold>,
     /// Its messages without a reply.
     pub pending: Vec<Pending>,
+    /// Which part of the list this is.
+    pub part: Part,
+}
+
+/// One of the messages that a list comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// From 1 on.
+    pub number: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Part {
+    /// The part with this number of so many. A list that names neither comes in one.
+    pub fn new(number: Option<u32>, count: Option<u32>) -> Self {
+        Self { number: number.unwrap_or(1), count: count.unwrap_or(1) }
+    }
+
+    /// Returns whether no further part follows.
+    pub fn is_last(self) -> bool {
+        self.number == self.count
+    }
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { number: 1, count: 1 }
+    }
 }
 
 /// A message without a reply.

@@ -70,7 +70,7 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::Cancel(cancel) => Some(&cancel.namespace),
         LocksCommand::Reset(reset) => Some(&reset.namespace),
         LocksCommand::OpenSession(open) => Some(&open.namespace),
-        LocksCommand::LockInfo(info) => Some(&info.namespace),
+        LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => Some(&info.namespace),
         LocksCommand::Batch(commands) => commands.iter().find_map(namespace_of),
         LocksCommand::Reattach(reattach) => Some(&reattach.acquire.namespace),
         LocksCommand::CancelAttempts(several) => Some(&several.cancel.namespace),

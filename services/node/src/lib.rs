@@ -18,6 +18,7 @@ mod cost_estimates;
 mod error;
 mod failure;
 mod leader;
+mod lock_info;
 mod machine;
 mod memory;
 mod metrics;

@@ -58,8 +58,8 @@ pub enum LocksCommand {
         /// later stay.
         known_revision: Revision,
     },
-    /// The state that a client reports after a resume. Returns `Reconciled`, or `Ignored`. Errors: `SessionNotFound`,
-    /// `Superseded`.
+    /// The state that a client reports after a resume, or its last part. Returns `Reconciled`, or `Ignored`. Errors:
+    /// `SessionNotFound`, `Superseded`, `Busy`.
     LockInfo(LockInfo),
     /// Several commands, applied like single commands one after the other with nothing in between. A busy connection
     /// uses it to send several messages together. Returns `Batch`. Errors: `Malformed` if one of them is a batch
@@ -70,6 +70,10 @@ pub enum LocksCommand {
     Reattach(Reattach),
     /// The inner cancel, for several callers. Known from rules 2 on; before, it is rejected with `Malformed`.
     CancelAttempts(CancelAttempts),
+    /// Another part of such a report; its pending requests come in the parts before its holds. Nothing ends before the
+    /// last part. Returns `Reconciled`, or `Ignored`. Errors: `SessionNotFound`, `Superseded`. Known from rules 2 on;
+    /// before, it is rejected with `Malformed`.
+    LockInfoPart(LockInfo),
 }
 
 impl LocksCommand {
@@ -77,7 +81,7 @@ impl LocksCommand {
     pub fn min_rules(&self) -> Rules {
         let is_later = |command: &Self| {
             let opens = matches!(command, Self::Deliver { message: NamespaceMessage::Open2 { .. }, .. });
-            opens || matches!(command, Self::Reattach(_) | Self::CancelAttempts(_))
+            opens || matches!(command, Self::Reattach(_) | Self::CancelAttempts(_) | Self::LockInfoPart(_))
         };
         let any_later = match self {
             Self::Batch(commands) => commands.iter().any(is_later),

@@ -52,7 +52,7 @@ impl LocksCommand {
             Self::CancelAttempts(cancel) => &cancel.cancel.namespace,
             Self::Reset(reset) => &reset.namespace,
             Self::OpenSession(open) => &open.namespace,
-            Self::LockInfo(info) => &info.namespace,
+            Self::LockInfo(info) | Self::LockInfoPart(info) => &info.namespace,
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
             // All commands of a batch belong to one connection.
             Self::Batch(commands) => return commands.first().and_then(Self::account),
@@ -72,7 +72,7 @@ impl LocksCommand {
             Self::CancelAttempts(cancel) => claims(&cancel.cancel.claims),
             Self::Delete { path, .. } => path.0.len() as u64 + 1,
             Self::Reset(reset) => reset.live_owners.len() as u64,
-            Self::LockInfo(info) => (info.held.len() + info.pending.len()) as u64,
+            Self::LockInfo(info) | Self::LockInfoPart(info) => (info.held.len() + info.pending.len()) as u64,
             Self::ExpireSessions { ids, .. } => ids.len() as u64,
             Self::Batch(commands) => return commands.iter().map(Self::min_units).sum(),
             Self::Deliver { .. } | Self::OpenSession(_) | Self::CloseSession { .. } => 0,

@@ -233,7 +233,12 @@ impl Input<'_> {
                 let held = ReportedHold { path: self.path(), mode: self.mode(), fencing_token: u64::from(self.byte()) };
                 let pending = self.request_id().into_iter().collect();
                 let session_id = self.session();
-                LocksCommand::LockInfo(LockInfo { namespace, session_id, message: None, held: vec![held], pending })
+                let info = LockInfo { namespace, session_id, message: None, held: vec![held], pending };
+                if self.byte().is_multiple_of(2) {
+                    LocksCommand::LockInfo(info)
+                } else {
+                    LocksCommand::LockInfoPart(info)
+                }
             }
         }
     }

@@ -145,7 +145,7 @@ impl SessionInner {
         self.state.lock().table.has_retries()
     }
 
-    pub(super) fn lock_info(&self) -> LockInfo {
+    pub(super) fn lock_info(&self) -> Vec<LockInfo> {
         self.state.lock().table.lock_info()
     }
 

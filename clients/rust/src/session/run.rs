@@ -234,10 +234,11 @@ impl SessionDriver {
                 let attempt = Connection::open(&self.client, self.gateway, self.open.clone(), within).await;
                 match attempt {
                     Ok((mut connection, ..)) => {
-                        connection.seq += 1;
-                        let info = Said::LockInfo(self.inner.lock_info());
-                        // A new connection has capacity.
-                        connection.outbound.try_send(message(connection.seq, info)).ok();
+                        for part in self.inner.lock_info() {
+                            connection.seq += 1;
+                            // A new connection has capacity: the table's limit of bytes allows few parts.
+                            connection.outbound.try_send(message(connection.seq, Said::LockInfo(part))).ok();
+                        }
                         return Ok(connection);
                     }
                     Err(failed) => {

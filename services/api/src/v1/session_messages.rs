@@ -23,7 +23,9 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::LockInfo(info)) => {
             let held = info.held.into_iter().map(held).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(pending).collect::<ApiResult<_>>()?;
-            ClientPayload::LockInfo(session_message::LockInfo { held, pending })
+            let given = |number: u32| Some(number).filter(|number| *number > 0);
+            let part = session_message::Part::new(given(info.part), given(info.parts));
+            ClientPayload::LockInfo(session_message::LockInfo { held, pending, part })
         }
         Some(Said::Lock(message)) => ClientPayload::Lock(lock(message)?),
         Some(Said::Release(message)) => ClientPayload::Release(release(message)),
@@ -172,8 +174,8 @@ mod tests {
         let nothing = decode(v1::ClientMessage { seq: 1, message: None }).unwrap_err();
         assert_eq!(nothing.code, Code::InvalidArgument);
         let held = vec![client::Held { path: vec!["x".into()], mode: 9, fencing_token: 1 }];
-        assert!(decoded(Said::LockInfo(client::LockInfo { held, pending: Vec::new() })).is_err());
+        assert!(decoded(Said::LockInfo(client::LockInfo { held, ..Default::default() })).is_err());
         let pending = vec![client::Pending { message: None }];
-        assert!(decoded(Said::LockInfo(client::LockInfo { held: Vec::new(), pending })).is_err());
+        assert!(decoded(Said::LockInfo(client::LockInfo { pending, ..Default::default() })).is_err());
     }
 }

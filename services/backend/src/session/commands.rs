@@ -122,7 +122,11 @@ impl SessionConnection<'_> {
                 self.release_command(ReleaseTarget::Request { request_id: release.request_id.clone() })
             }
             ClientCommand::ReleaseAll => self.release_command(ReleaseTarget::All),
-            ClientCommand::LockInfo(info) => self.lock_info_command(info),
+            ClientCommand::LockInfo(info) => {
+                let checked = self.tenant().and_then(|tenant| protocol::check_lock_info(info, tenant.limits()));
+                checked.map_err(CloseReason::Malformed)?;
+                self.lock_info_command(info)
+            }
             ClientCommand::Close => {
                 let (namespace, session_id) = (self.session.namespace.clone(), self.session.session_id.clone());
                 LocksCommand::CloseSession { namespace, session_id, message: self.session.message_seq(self.seq + 1) }
@@ -154,16 +158,17 @@ impl SessionConnection<'_> {
     }
 
     /// Queues the messages for which a resumed client has no reply, before all its new ones.
-    pub(super) fn queue_pending(&mut self, pending: &[Pending]) {
+    pub(super) fn queue_pending(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
         let locks = pending.iter().filter_map(|message| match message {
             Pending::Lock(lock) => Some(lock.request_id.clone()),
             Pending::Release(_) => None,
         });
         self.resumed_requests = locks.collect();
-        for message in pending.iter().rev() {
+        for message in pending.into_iter().rev() {
             self.queue.push_front(match message {
-                Pending::Lock(lock) => ClientCommand::Lock(Arc::new(lock.clone())),
-                Pending::Release(release) => ClientCommand::Release(release.clone()),
+                Pending::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
+                Pending::Release(release) => ClientCommand::Release(release),
             });
         }
     }
@@ -223,12 +228,13 @@ impl SessionConnection<'_> {
             Pending::Lock(lock) => lock.request_id.clone(),
             Pending::Release(release) => release.request_id.clone(),
         };
-        LocksCommand::LockInfo(holdfast_types::LockInfo {
+        let command = holdfast_types::LockInfo {
             namespace: namespace.clone(),
             session_id: session_id.clone(),
             message: self.session.message_seq(self.seq + 1),
             held: info.held.clone(),
             pending: info.pending.iter().map(request_id).collect(),
-        })
+        };
+        if info.part.is_last() { LocksCommand::LockInfo(command) } else { LocksCommand::LockInfoPart(command) }
     }
 }

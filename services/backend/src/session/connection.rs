@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::ApiResult;
-use holdfast_api::session_message::{ClientPayload, EndReason, ServerMessage};
+use holdfast_api::session_message::{ClientPayload, EndReason, Pending, ServerMessage};
 use holdfast_routing::{Subscription, SubscriptionError, Update};
 use holdfast_types::{Reply, SessionEnd, SessionUpdate};
 use tokio::sync::mpsc;
@@ -45,6 +45,8 @@ pub(super) struct SessionConnection<'a> {
     /// The number of the last command of this epoch.
     pub(super) seq: u64,
     pub(super) requests: RequestTable,
+    /// The messages of the client, in the parts of `lock_info` so far, that have no response.
+    pub(super) pending: Vec<Pending>,
     /// The requests for which a resumed client has no response.
     pub(super) resumed_requests: BTreeSet<String>,
     /// Updates about the running request that arrived before its reply.
@@ -93,6 +95,7 @@ impl<'a> SessionConnection<'a> {
             in_flight: None,
             seq: 0,
             requests: RequestTable::new(&session.session_id),
+            pending: Vec::new(),
             resumed_requests: BTreeSet::new(),
             deferred_updates: Vec::new(),
             keep_alive: KeepAliveScheduler::new(Arc::clone(&session), keep_alive),
@@ -126,7 +129,7 @@ impl<'a> SessionConnection<'a> {
     }
 
     async fn next_event(&mut self) -> ConnectionEvent {
-        let has_room = self.queue.len() < MAX_QUEUED_COMMANDS;
+        let has_room = self.has_room();
         tokio::select! {
             biased;
             () = self.stopping.cancelled() => ConnectionEvent::Stop,
@@ -214,6 +217,11 @@ impl<'a> SessionConnection<'a> {
         Ok(())
     }
 
+    /// Returns whether to read from the client. A `lock_info` is large, so at most one is queued.
+    fn has_room(&self) -> bool {
+        self.queue.len() < MAX_QUEUED_COMMANDS && !matches!(self.queue.back(), Some(ClientCommand::LockInfo(_)))
+    }
+
     /// Takes further messages of the client that have already arrived into the same command. For example, one thread
     /// releases and another requests after one notification: two commands would take two rounds, one after the other.
     async fn drain_ready(&mut self) -> Result<(), CloseReason> {
@@ -221,7 +229,7 @@ impl<'a> SessionConnection<'a> {
             return Ok(());
         }
         yield_now().await;
-        while self.queue.len() < MAX_QUEUED_COMMANDS
+        while self.has_room()
             && let Some(Some(incoming)) = receive(&mut self.incoming).now_or_never()
         {
             self.on_client_message(incoming)?;

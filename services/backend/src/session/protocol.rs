@@ -1,14 +1,19 @@
 //! Validates client messages: their order, and the content of requests.
 
-use holdfast_api::session_message::{ClientPayload, Lock};
+use holdfast_api::session_message::{ClientPayload, Lock, LockInfo, Part};
 use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_types::{Claim, Limits};
+
+/// Maximum parts of a `lock_info`.
+const MAX_PARTS: u32 = 1_000;
 
 /// The order of a client's messages after `open`.
 #[derive(Debug)]
 pub(super) struct MessageSequence {
     last_seq: u64,
     resumed: bool,
+    /// The last part of `lock_info`.
+    part: Option<Part>,
     /// Whether a message other than a keep-alive has arrived since.
     started: bool,
 }
@@ -16,7 +21,7 @@ pub(super) struct MessageSequence {
 impl MessageSequence {
     /// Starts the sequence after an `open` with this number.
     pub(super) fn after_open(seq: u64, resumed: bool) -> Self {
-        Self { last_seq: seq, resumed, started: false }
+        Self { last_seq: seq, resumed, part: None, started: false }
     }
 
     /// Returns whether the message counts; a message that does not raise the number is ignored.
@@ -35,6 +40,11 @@ impl MessageSequence {
             ClientPayload::LockInfo(_) if !is_first => {
                 return Err(protocol_error("lock_info: only comes first after a resume"));
             }
+            ClientPayload::LockInfo(info) => {
+                self.check_part(info.part)?;
+                self.started = info.part.is_last();
+                return Ok(());
+            }
             ClientPayload::Lock(_) | ClientPayload::Release(_) | ClientPayload::ReleaseAll
                 if is_first && self.resumed =>
             {
@@ -45,6 +55,32 @@ impl MessageSequence {
         self.started = true;
         Ok(())
     }
+
+    /// Checks that the parts of a list come in order and agree on how many there are.
+    fn check_part(&mut self, part: Part) -> ApiResult<()> {
+        let wanted = self.part.map_or(1, |last| last.number + 1);
+        let count = self.part.map_or(part.count, |last| last.count);
+        if part.count > MAX_PARTS {
+            return Err(ApiError::invalid("parts", format!("lock_info: parts must be at most {MAX_PARTS}")));
+        }
+        if part.number != wanted || part.count != count || wanted > count {
+            let detail =
+                format!("lock_info: part {wanted} of {count} must come now, not {} of {}", part.number, part.count);
+            return Err(ApiError::invalid("part", detail));
+        }
+        self.part = Some(part);
+        Ok(())
+    }
+}
+
+/// Rejects a part of `lock_info` with too many entries.
+pub(super) fn check_lock_info(info: &LockInfo, limits: &Limits) -> ApiResult<()> {
+    let (entries, max) = ((info.held.len() + info.pending.len()) as u64, limits.max_lock_info);
+    if entries <= max {
+        return Ok(());
+    }
+    let detail = format!("lock_info: has {entries} entries, of at most {max}; send it in parts");
+    Err(ApiError::new(Code::PayloadTooLarge, detail).with("limit", "max_lock_info").with("max", max.to_string()))
 }
 
 /// The error for a message that breaks the protocol.
@@ -68,7 +104,7 @@ pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Cla
 #[cfg(test)]
 mod tests {
     use holdfast_api::Resource;
-    use holdfast_api::session_message::{LockInfo, Release};
+    use holdfast_api::session_message::{Pending, Release};
     use holdfast_types::Mode;
 
     use super::*;
@@ -101,6 +137,37 @@ mod tests {
             fresh.check(&early).unwrap();
             assert!(fresh.check(&lock_info()).is_err());
         }
+    }
+
+    #[test]
+    fn the_parts_of_lock_info_come_in_order_and_before_anything_else() {
+        let part =
+            |number, count| ClientPayload::LockInfo(LockInfo { part: Part { number, count }, ..LockInfo::default() });
+        let check = |parts: &[(u32, u32)]| {
+            let mut order = MessageSequence::after_open(0, true);
+            let checked = parts.iter().map(|(number, count)| order.check(&part(*number, *count)).is_ok());
+            let checked: Vec<bool> = checked.collect();
+            (checked, order.check(&ClientPayload::ReleaseAll).is_ok())
+        };
+        assert_eq!(check(&[(1, 3), (2, 3), (3, 3)]), (vec![true; 3], true));
+        assert_eq!(check(&[(1, 2)]), (vec![true], false), "a part is missing");
+        for wrong in [(0, 1), (2, 2), (1, 0), (1, 1_001)] {
+            assert_eq!(check(&[wrong]).0, [false], "{wrong:?}");
+        }
+        for wrong in [(1, 3), (3, 3), (2, 2), (2, u32::MAX)] {
+            assert_eq!(check(&[(1, 3), wrong]).0, [true, false], "{wrong:?}");
+        }
+        assert_eq!(check(&[(1, 1), (2, 2)]).0, [true, false], "the list was complete");
+    }
+
+    #[test]
+    fn a_message_lists_at_most_as_much_as_the_limit_says() {
+        let limits = Limits { max_lock_info: 2, ..Limits::default() };
+        let release = |id: &str| Pending::Release(Release { request_id: id.to_owned() });
+        let info = |pending| LockInfo { pending, ..LockInfo::default() };
+        check_lock_info(&info(vec![release("a"), release("b")]), &limits).unwrap();
+        let error = check_lock_info(&info(vec![release("a"), release("b"), release("c")]), &limits).unwrap_err();
+        assert_eq!((error.code, &error.ids[0].1[..]), (Code::PayloadTooLarge, "max_lock_info"));
     }
 
     #[test]

@@ -98,7 +98,10 @@ impl SessionConnection<'_> {
             (ClientCommand::LockInfo(info), Response::Reconciled { lost, .. }) => {
                 info.held.iter().for_each(|held| self.requests.add_reported(held.clone()));
                 self.on_holds_lost(lost, clock_ms).await?;
-                self.queue_pending(&info.pending);
+                self.pending.extend_from_slice(&info.pending);
+                if info.part.is_last() {
+                    self.queue_pending();
+                }
                 Ok(())
             }
             (ClientCommand::ReconcileHolds(_), Response::Reconciled { lost, .. }) => {

@@ -94,6 +94,9 @@ impl NamespaceTxn<'_> {
             metadata_fits: true,
         };
         let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
+        if let Some(request_id) = &waiting.request_id {
+            self.ns.claim_reported(waiting.owner, request_id);
+        }
         let owner = self.ns.owners.name(waiting.owner).to_owner();
         let settled = ResolvedWait {
             wait: position.wait(),

@@ -1,72 +1,121 @@
 //! Reconciles the state of a session with the state that its client reports.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::end::EndCause;
-use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
+use super::reply_size::ByteBudget;
+use super::report::Report;
 use super::sessions::{NamedRequest, Session};
 use super::target::Target;
-use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::{
-    CommandError, FencingToken, LockInfo, LostHold, Mode, Path, Reason, ReportedHold, Response, SessionNumber,
-};
+use crate::{CommandError, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber};
 
 impl NamespaceTxn<'_> {
-    /// Ends holds that the client does not list, unless a pending request claims them, and waits that are not pending.
-    /// Reports the listed holds that the session does not have. If the work exceeds the slice, the response has to wait
-    /// for it and does not count it.
-    pub(super) fn lock_info(&mut self, info: &LockInfo) -> Result<Response, CommandError> {
-        if !self.check_sequence(&info.session_id, info.message)? {
-            let number = self.ns.sessions.get(info.session_id.as_str()).map(|session| session.facts.number);
-            let target = number.map(|number| Target::unlisted(number, info));
-            self.await_sweep(|there| target.as_ref() == Some(there));
+    /// Adds a part of a report that has more parts. Nothing ends yet. Reports the listed holds that the session does
+    /// not have. Does not count as the message with its number, which the last part has too.
+    pub(super) fn lock_info_part(&mut self, info: &LockInfo) -> Result<Response, CommandError> {
+        if !self.session_for(&info.session_id)?.is_next(info.message)? {
             return Ok(Response::Ignored);
         }
-        self.ns.spend(2 * info.held.len());
+        let (report, lost) = self.extended_report(info);
+        self.set_report(&info.session_id, Some(report));
+        let lost = self.lost_views(lost);
+        Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
+    }
+
+    /// Adds the last part of a report. Ends holds that it does not list, unless a pending request claims them, and
+    /// waits that are not pending. Reports the holds listed in this part that the session does not have. If the work
+    /// exceeds the slice, the response has to wait for it and does not count it.
+    pub(super) fn lock_info(&mut self, info: &LockInfo) -> Result<Response, CommandError> {
+        let is_next = self.check_sequence(&info.session_id, info.message)?;
         let session = &self.ns.sessions[info.session_id.as_str()];
         let (number, things) = (session.facts.number, session.holds.saturating_add(session.waiting));
-        let lost = self.lost_holds(number, info);
-        let is_small = things <= self.budget.visits as u64;
-        let (ended_holds, ended_waits) = match is_small.then(|| self.try_end_unlisted(info)).flatten() {
-            Some(ended) => ended,
-            None => {
-                self.begin_sweep(Target::unlisted(number, info))?;
-                (0, 0)
-            }
-        };
-        let lost = lost.into_iter().map(|hold| self.ns.lost_hold(hold)).collect();
+        let is_going_on = self.await_sweep(|there| *there == Target::Unlisted(number));
+        if !is_next {
+            return Ok(Response::Ignored);
+        }
+        let (report, lost) = self.extended_report(info);
+        let is_small = things <= self.budget.visits as u64 && !is_going_on;
+        let ended = if is_small { self.try_end_unlisted(&info.session_id, &report) } else { None };
+        if ended.is_none() {
+            self.begin_sweep(Target::Unlisted(number))?;
+            self.set_report(&info.session_id, Some(report));
+        }
+        let lost = self.lost_views(lost);
+        let (ended_holds, ended_waits) = ended.unwrap_or_default();
         Ok(Response::Reconciled { lost, ended_holds, ended_waits })
     }
 
-    /// Returns the lost holds. The response to a pending request reports a hold that it changed, so such holds are left
-    /// out.
-    fn lost_holds<'a>(&self, number: SessionNumber, info: &'a LockInfo) -> Vec<&'a ReportedHold> {
-        let requests = self.session_numbered(number).map(|session| &session.requests);
-        let granted = info.pending.iter().filter_map(|request_id| match requests?.get(request_id.as_str())? {
-            NamedRequest::Granted(granted) => Some(self.ns.granted_requests.get(*granted)),
-            NamedRequest::Waiting(_) => None,
+    /// Ends the comparison with the report of an earlier connection. What it has not ended yet stays.
+    pub(super) fn discard_report(&mut self, session_id: &str) {
+        let session = self.ns.sessions.get_mut(session_id).filter(|session| session.report.is_some());
+        let Some(session) = session else { return };
+        session.report = None;
+        let target = Target::Unlisted(session.facts.number);
+        let began = self.ns.sweeps.iter().find(|(_, sweep)| sweep.target == target).map(|(began, _)| *began);
+        if let Some((began, sweep)) = began.and_then(|began| self.ns.sweeps.remove_entry(&began)) {
+            self.finished.push(began, sweep.finished_state());
+            self.update_jobs();
+        }
+    }
+
+    /// The session has nothing but what its client reported.
+    pub(super) fn end_report(&mut self, number: SessionNumber) {
+        let session_id = self.sessions.get(&number).filter(|(slot, _)| *slot == self.slot);
+        if let Some((_, session_id)) = session_id.cloned() {
+            self.set_report(&session_id, None);
+        }
+    }
+
+    fn set_report(&mut self, session_id: &str, report: Option<Arc<Report>>) {
+        if let Some(session) = self.ns.sessions.get_mut(session_id) {
+            session.report = report;
+        }
+    }
+
+    /// Takes the report of the session and adds a part. Also returns the listed holds that the session does not have.
+    /// The response to a pending request reports a hold that it changed, so such holds are left out.
+    fn extended_report<'a>(&mut self, info: &'a LockInfo) -> (Arc<Report>, Vec<&'a ReportedHold>) {
+        let session = self.ns.sessions.get_mut(info.session_id.as_str()).and_then(|session| session.report.take());
+        let mut kept = session.unwrap_or_default();
+        let report = Arc::make_mut(&mut kept);
+        let session = &self.ns.sessions[info.session_id.as_str()];
+        for request_id in &info.pending {
+            let Some(named) = session.requests.get(request_id.as_str()) else { continue };
+            report.add_pending(request_id);
+            if let NamedRequest::Granted(granted) = named {
+                self.ns.add_claims(report, *granted);
+            }
+        }
+        self.ns.spend(2 * info.held.len());
+        let lost = info.held.iter().filter(|listed| {
+            let node = self.ns.tree.find(&listed.path);
+            match node.filter(|_| self.ns.has_hold(session.facts.number, listed)) {
+                Some(node) => report.list(node, listed.fencing_token),
+                None => return !node.is_some_and(|node| report.is_claimed(self.ns, node)),
+            }
+            false
         });
-        let claimed: BTreeSet<NodeId> = granted.flat_map(|granted| granted.live.keys().copied()).collect();
-        let lost = info.held.iter().filter(|hold| !self.ns.has_hold(number, hold));
-        lost.filter(|hold| !self.ns.tree.find(&hold.path).is_some_and(|node| claimed.contains(&node))).collect()
+        let lost = lost.collect();
+        (kept, lost)
+    }
+
+    /// Returns nothing if no caller receives the response.
+    fn lost_views(&self, lost: Vec<&ReportedHold>) -> Vec<LostHold> {
+        if self.with_views { self.ns.lost_views(lost) } else { Vec::new() }
     }
 
     /// Ends unlisted holds and waits. Returns `None` if that exceeds the slice.
-    fn try_end_unlisted(&mut self, info: &LockInfo) -> Option<(u64, u64)> {
-        let pending: BTreeSet<&str> = info.pending.iter().map(String::as_str).collect();
-        let listed: BTreeSet<(FencingToken, Mode, &Path)> =
-            info.held.iter().map(|hold| (hold.fencing_token, hold.mode, &hold.path)).collect();
-        let session = &self.ns.sessions[info.session_id.as_str()];
+    fn try_end_unlisted(&mut self, session_id: &str, report: &Report) -> Option<(u64, u64)> {
+        let session = &self.ns.sessions[session_id];
         let owners = session.owners.iter().copied().collect::<Vec<OwnerId>>();
-        let waits = self.unlisted_waits(&owners, &pending);
+        let waits = self.unlisted_waits(&owners, report);
         let mut unlisted = Vec::new();
-        for (path, node, owner) in self.holds_of(&owners) {
-            let Some(hold) = self.ns.hold(node, owner) else { continue };
-            if !self.is_pending(hold, &pending) && !listed.contains(&(hold.token, hold.mode, &path)) {
+        for (_, node, owner) in self.holds_of(&owners) {
+            if self.ns.hold(node, owner).is_some_and(|hold| report.hold(node, hold.token).is_none()) {
                 unlisted.push((node, owner));
             }
         }
@@ -82,29 +131,30 @@ impl NamespaceTxn<'_> {
     }
 
     /// Returns the waits of a session that belong to no pending request.
-    fn unlisted_waits(&self, owners: &[OwnerId], pending: &BTreeSet<&str>) -> Vec<QueuePosition> {
+    fn unlisted_waits(&self, owners: &[OwnerId], report: &Report) -> Vec<QueuePosition> {
         let positions = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions());
-        let is_pending = |position: &QueuePosition| {
-            let request_id = self.ns.waiting(*position).request_id.as_deref();
-            request_id.is_some_and(|request_id| pending.contains(request_id))
-        };
+        let is_pending = |position: &QueuePosition| report.is_pending(self.ns.waiting(*position).request_id.as_deref());
         let mut positions: Vec<QueuePosition> = positions.filter(|position| !is_pending(position)).collect();
         positions.sort_unstable();
         positions
-    }
-
-    /// Returns whether a pending request claims the hold.
-    fn is_pending(&self, hold: &Hold, pending: &BTreeSet<&str>) -> bool {
-        let mut requests = hold.requests().iter();
-        requests.any(|request| pending.contains(&*self.ns.granted_requests.get(*request).request_id))
     }
 }
 
 impl Namespace {
     /// Returns the reported holds that the session lost.
     pub(super) fn lost_holds_of(&self, session: &Session, held: &[ReportedHold]) -> Vec<LostHold> {
-        let lost = held.iter().filter(|hold| !self.has_hold(session.facts.number, hold));
-        lost.map(|hold| self.lost_hold(hold)).collect()
+        self.lost_views(held.iter().filter(|hold| !self.has_hold(session.facts.number, hold)))
+    }
+
+    /// Shows lost holds, with as many of their current owners as fit into a response.
+    fn lost_views<'a>(&self, lost: impl IntoIterator<Item = &'a ReportedHold>) -> Vec<LostHold> {
+        let mut left = ByteBudget::for_owners();
+        let views = lost.into_iter().map(|believed| LostHold {
+            path: believed.path.clone(),
+            fencing_token: believed.fencing_token,
+            current_owner: self.current_owner(&believed.path).filter(|owner| left.try_take(owner)),
+        });
+        views.collect()
     }
 
     /// Returns whether the session has the reported hold.
@@ -115,13 +165,5 @@ impl Namespace {
             let session = self.owners.name(hold.owner).session();
             hold.mode == believed.mode && session.is_some_and(|session| session.number == number)
         })
-    }
-
-    fn lost_hold(&self, believed: &ReportedHold) -> LostHold {
-        LostHold {
-            path: believed.path.clone(),
-            fencing_token: believed.fencing_token,
-            current_owner: self.current_owner(&believed.path),
-        }
     }
 }

@@ -45,6 +45,7 @@ mod quota;
 mod refusal;
 mod release;
 mod reply_size;
+mod report;
 mod reset;
 mod restore;
 mod restore_jobs;
@@ -250,6 +251,7 @@ impl LocksState {
             }
             LocksCommand::ExpireSessions { ids, known_revision } => self.expire_sessions(context, ids, *known_revision),
             LocksCommand::LockInfo(info) => self.txn(&info.namespace, context)?.lock_info(info)?,
+            LocksCommand::LockInfoPart(info) => self.txn(&info.namespace, context)?.lock_info_part(info)?,
             LocksCommand::Batch(commands) => self.apply_batch(context, commands)?,
             LocksCommand::Reattach(Reattach { acquire, abandoned }) => {
                 self.txn(&acquire.namespace, context)?.acquire(acquire, abandoned)?

@@ -36,6 +36,11 @@ impl ByteBudget {
         Self(MAX_GET_BYTES)
     }
 
+    /// Returns the budget of the owners in a response that lists lost holds.
+    pub(super) fn for_owners() -> Self {
+        Self(MAX_REPLY_BYTES)
+    }
+
     /// Takes the encoded size of an item from the budget. Returns whether it fits.
     pub(super) fn try_take(&mut self, shown: &impl Serialize) -> bool {
         let left = self.0.checked_sub(codec::size(shown));

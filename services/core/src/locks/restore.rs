@@ -72,13 +72,13 @@ impl LocksState {
 
 pub(super) struct Restorer {
     pub(super) core: LocksState,
-    slot: Option<u32>,
+    pub(super) slot: Option<u32>,
     /// The lock of the holds that follow.
     lock: Option<(NodeId, Revision)>,
     /// The seed for numbering.
     seed: Option<u64>,
     /// The item that attempts belong to, if they follow next.
-    attempts_target: Option<AttemptsTarget>,
+    pub(super) attempts_target: Option<AttemptsTarget>,
     /// The wait whose blocker may follow.
     pub(super) blocked_wait: Option<QueuePosition>,
     job_cursors: Option<JobCursors>,
@@ -88,7 +88,7 @@ pub(super) struct Restorer {
 
 /// An item with attempts.
 #[derive(Clone, Copy)]
-enum AttemptsTarget {
+pub(super) enum AttemptsTarget {
     Hold(NodeId, OwnerId),
     Granted(u32),
     Wait(QueuePosition),
@@ -96,7 +96,7 @@ enum AttemptsTarget {
 
 impl Restorer {
     fn restore_item(&mut self, item: Item<String>) -> RestoreResult {
-        if !matches!(item, Item::Attempts { .. } | Item::BlockedOn(_)) {
+        if !matches!(item, Item::Attempts { .. } | Item::BlockedOn(_) | Item::Reported(_)) {
             self.attempts_target = None;
         }
         self.blocked_wait = self.blocked_wait.filter(|_| matches!(item, Item::Attempts { .. } | Item::BlockedOn(_)));
@@ -132,6 +132,8 @@ impl Restorer {
             Item::Sweep(began, sweep) => self.sweep(began, *sweep),
             Item::OldProcesses(began, processes) => self.old_processes(began, &processes),
             Item::BlockedOn(item) => self.blocked_on(item),
+            Item::Report(number, pending) => self.report(number, &pending),
+            Item::Reported(is_claimed) => self.reported(is_claimed),
             Item::PendingGrants(woken) => self.pending_grants(&woken),
             Item::Wait(wait) => self.wait(wait),
             Item::Event { revision, bytes } => {

@@ -1,14 +1,17 @@
 //! Restores unfinished work: sweeps that span several entries, and the requests to evaluate.
 
+use std::sync::Arc;
+
 use super::bit_set::BitSet;
 use super::owner::OwnerKey;
 use super::queue::QueuePosition;
-use super::restore::{RestoreResult, Restorer, ensure};
+use super::restore::{AttemptsTarget, RestoreResult, Restorer, ensure};
+use super::sessions::Session;
 use super::snapshot_items::BlockedOnItem;
 use super::sweep::{MAX_SWEEPS, Sweep};
 use super::waiting::BlockedOn;
 use crate::codec::DecodeError;
-use crate::{Revision, WaitId};
+use crate::{Revision, SessionNumber, WaitId};
 
 impl Restorer {
     pub(super) fn sweep(&mut self, began: Revision, sweep: Sweep) -> RestoreResult {
@@ -18,6 +21,37 @@ impl Restorer {
         ensure(!sweep.target.is_reset() || !namespace.is_frozen(), "a namespace is reset twice at once")?;
         let is_new = namespace.sweeps.insert(began, sweep).is_none();
         ensure(is_new && namespace.sweeps.len() <= MAX_SWEEPS, "something began twice, or too much at once")
+    }
+
+    pub(super) fn report(&mut self, number: SessionNumber, pending: &[String]) -> RestoreResult {
+        let report = Arc::make_mut(self.session_numbered(number)?.report.get_or_insert_default());
+        pending.iter().for_each(|request_id| report.add_pending(request_id));
+        Ok(())
+    }
+
+    pub(super) fn reported(&mut self, is_claimed: bool) -> RestoreResult {
+        let Some(AttemptsTarget::Hold(node, owner)) = self.attempts_target else {
+            return Err(DecodeError::Snapshot("nothing is reported"));
+        };
+        let namespace = self.namespace()?;
+        let token = namespace.hold(node, owner).map(|hold| hold.token);
+        let report = namespace.session_mut(owner).and_then(|session| session.report.as_mut());
+        let (token, report) = token.zip(report).ok_or(DecodeError::Snapshot("a session reports nothing"))?;
+        let report = Arc::make_mut(report);
+        if is_claimed {
+            report.claim(node, token)
+        } else {
+            report.list(node, token)
+        }
+        Ok(())
+    }
+
+    fn session_numbered(&mut self, number: SessionNumber) -> Result<&mut Session, DecodeError> {
+        let slot = self.slot;
+        let session_id = self.core.sessions.get(&number).filter(|(there, _)| Some(*there) == slot);
+        let session_id = session_id.map(|(_, session_id)| Arc::clone(session_id));
+        let session = session_id.and_then(|id| self.namespace().ok()?.sessions.get_mut(&id));
+        session.ok_or(DecodeError::Snapshot("a report has no session"))
     }
 
     pub(super) fn pending_grants(&mut self, woken: &[(u64, bool)]) -> RestoreResult {

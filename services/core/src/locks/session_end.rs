@@ -105,7 +105,8 @@ impl NamespaceTxn<'_> {
 
     /// Removes the session immediately; its holds and waits end later.
     fn begin_session_end(&mut self, session_id: &str, reason: SessionEnd) {
-        let Some((session_id, session)) = self.ns.sessions.remove_entry(session_id) else { return };
+        let Some((session_id, mut session)) = self.ns.sessions.remove_entry(session_id) else { return };
+        session.report = None;
         let number = session.facts.number;
         self.common.next_revision();
         self.sessions.remove(&number);

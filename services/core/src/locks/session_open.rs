@@ -55,6 +55,7 @@ impl NamespaceTxn<'_> {
     }
 
     fn resume_session(&mut self, open: &OpenSession) {
+        self.discard_report(&open.session_id);
         let epoch = self.common.next_revision();
         let Some((session_id, _)) = self.ns.sessions.get_key_value(open.session_id.as_str()) else { return };
         let session_id = Arc::clone(session_id);

@@ -8,8 +8,9 @@ use super::attempts::Attempts;
 use super::metadata::EncodedMetadata;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
+use super::report::Report;
 use super::tree::NodeId;
-use crate::{Bounds, CommandError, FencingToken, Mode, RequestId, SessionNumber, SessionView};
+use crate::{Bounds, CommandError, FencingToken, MessageSeq, Mode, RequestId, SessionNumber, SessionView};
 
 /// A session of a namespace.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(super) struct Session {
     pub(super) waiting: u64,
     /// Its unreleased requests by id.
     pub(super) requests: BTreeMap<Box<str>, NamedRequest>,
+    /// What its client reports after a resume, until everything else has ended. Shared with snapshots in progress.
+    pub(super) report: Option<Arc<Report>>,
 }
 
 /// The properties of a session, without its state.
@@ -51,7 +54,7 @@ impl Session {
 
     pub(super) fn new(facts: SessionFacts) -> Self {
         let (owners, requests) = (BTreeSet::new(), BTreeMap::new());
-        Self { facts: Arc::new(facts), owners, holds: 0, waiting: 0, requests }
+        Self { facts: Arc::new(facts), owners, holds: 0, waiting: 0, requests, report: None }
     }
 
     pub(super) fn view(&self, session_id: &str) -> SessionView {
@@ -67,6 +70,13 @@ impl Session {
             holds: self.holds,
             waiting: self.waiting,
         }
+    }
+
+    /// Returns whether the message is newer than the last one. A call without a message number is.
+    pub(super) fn is_next(&self, message: Option<MessageSeq>) -> Result<bool, CommandError> {
+        let Some(message) = message else { return Ok(true) };
+        self.check_epoch(message.epoch)?;
+        Ok(message.seq > self.facts.seq)
     }
 
     /// Rejects messages of a connection that another one superseded.

@@ -14,6 +14,7 @@ use super::jobs::JobCursors;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
 use super::queue::QueuePosition;
+use super::report::Report;
 use super::session_end::EndingSession;
 use super::sessions::{GrantedRequest, SessionFacts};
 use super::slab::Slab;
@@ -26,12 +27,12 @@ use super::waiting::{BlockedOn, WaitingRequest};
 use crate::Application;
 use crate::chunks::ChunkWriter;
 use crate::shard_common::ShardCommon;
-use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, UsageTotals};
+use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals};
 
 /// Number of process ids in one item.
 const OLD_PROCESSES_PER_ITEM: usize = 256;
-/// Number of waits in one item.
-const PENDING_GRANTS_PER_ITEM: usize = 4_096;
+/// Number of waits or requests in one item.
+const WAITS_PER_ITEM: usize = 4_096;
 
 /// The state at one entry, unaffected by later changes: large parts are shared in pages that the shard copies when it
 /// changes them. Freezing costs one reference count for each page of 64 paths, owners or events, each session and each
@@ -51,6 +52,8 @@ struct FrozenNamespace {
     paths: PathTable,
     owners: Slab<OwnerName>,
     sessions: Vec<(Arc<str>, Arc<SessionFacts>)>,
+    /// By the number of the session.
+    reports: BTreeMap<SessionNumber, Arc<Report>>,
     ending_sessions: Vec<FrozenEndingSession>,
     sweeps: BTreeMap<Revision, Sweep>,
     granted: Slab<GrantedRequest>,
@@ -107,12 +110,14 @@ impl FrozenLocks {
 impl Namespace {
     fn freeze(&self) -> FrozenNamespace {
         let sessions = self.sessions.iter().map(|(id, session)| (Arc::clone(id), Arc::clone(&session.facts)));
+        let reports = self.sessions.values().filter_map(|it| Some((it.facts.number, Arc::clone(it.report.as_ref()?))));
         FrozenNamespace {
             id: Arc::clone(&self.id),
             limits: self.limits.clone(),
             paths: self.tree.paths().clone(),
             owners: self.owners.names().clone(),
             sessions: sessions.collect(),
+            reports: reports.collect(),
             ending_sessions: self
                 .ending_sessions
                 .values()
@@ -147,6 +152,10 @@ impl FrozenNamespace {
         for (session_id, facts) in &self.sessions {
             writer.push(&Item::Session(session_item(session_id, facts)));
         }
+        for (number, report) in &self.reports {
+            let pending: Vec<&str> = report.pending().collect();
+            write_pieces(&pending, |pending| writer.push(&Item::Report(*number, pending)));
+        }
         for ending in &self.ending_sessions {
             writer.push(&Item::EndingSession(Box::new(ending.item())));
         }
@@ -158,6 +167,9 @@ impl FrozenNamespace {
             writer.push(&Item::Lock { path: self.paths.segments(node), revision: lock.revision });
             for hold in lock.holds.as_slice() {
                 writer.push(&Item::Hold(self.hold_item(hold)));
+                if let Some(is_claimed) = self.reported(node, hold) {
+                    writer.push(&Item::Reported(is_claimed));
+                }
                 write_attempts(writer, &hold.attempts(), hold.reader_attempts());
             }
         }
@@ -186,10 +198,7 @@ impl FrozenNamespace {
         }
         if let Some(woken) = &self.pending_grants {
             let woken: Vec<_> = woken.iter().map(|position| (position.wait().0, position.is_upgrade())).collect();
-            let pieces = woken.chunks(PENDING_GRANTS_PER_ITEM).map(<[_]>::to_vec);
-            // The list may be empty.
-            let none = woken.is_empty().then(Vec::new);
-            pieces.chain(none).for_each(|woken| writer.push(&Item::PendingGrants(woken)));
+            write_pieces(&woken, |woken| writer.push(&Item::PendingGrants(woken)));
         }
         // Last, because restoring the preceding items counts them again.
         if self.usage != UsageTotals::default() {
@@ -218,6 +227,15 @@ impl FrozenNamespace {
             token.cmp(other_token).then_with(by_path)
         });
         held.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// Returns whether the report of its session lists the hold, and whether a pending request claims it.
+    fn reported(&self, node: NodeId, hold: &Hold) -> Option<bool> {
+        if self.reports.is_empty() {
+            return None;
+        }
+        let session = self.owners.get(hold.owner.0).session()?;
+        self.reports.get(&session.number)?.hold(node, hold.token)
     }
 
     fn session_number_of(&self, granted: &GrantedRequest) -> u64 {
@@ -333,6 +351,12 @@ impl FrozenEndingSession {
             after_path: self.after_path.as_ref().map(segments),
         }
     }
+}
+
+/// Writes a list that may be long in several items, and an empty one in one item.
+fn write_pieces<T: Clone>(things: &[T], mut write: impl FnMut(Vec<T>)) {
+    let none = things.is_empty().then(Vec::new);
+    things.chunks(WAITS_PER_ITEM).map(<[T]>::to_vec).chain(none).for_each(&mut write);
 }
 
 fn write_attempts(writer: &mut ChunkWriter<Item<&str>>, attempts: &Attempts, as_reader: &[u64]) {

@@ -70,6 +70,11 @@ pub(super) enum Item<S> {
     PendingGrants(Vec<(u64, bool)>),
     /// The blocker of the preceding wait. From rules 2 on.
     BlockedOn(BlockedOnItem),
+    /// Pending requests in the report of the session with that number. From rules 2 on.
+    Report(u64, Vec<S>),
+    /// The report of its session lists the preceding hold; the flag tells whether a pending request claims it. From
+    /// rules 2 on.
+    Reported(bool),
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ

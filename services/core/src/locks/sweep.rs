@@ -1,5 +1,5 @@
 //! Sweeps: commands that end much state at once. A sweep ends everything of an owner or a session, all holds of a path,
-//! everything of owners that are not alive, or everything that a client does not list.
+//! everything of owners that are not alive, or everything that a client does not report.
 //!
 //! If the work exceeds a slice, a command begins it, and each following entry continues it: first waits in queue order,
 //! then holds in path order, then sessions. A sweep ends only state that existed when it began. Until it is finished:
@@ -154,7 +154,7 @@ impl NamespaceTxn<'_> {
                 })
             }
             // These targets get no new state meanwhile.
-            Target::Owner(..) | Target::Session(_) | Target::Unlisted { .. } => false,
+            Target::Owner(..) | Target::Session(_) | Target::Unlisted(_) => false,
         }
     }
 
@@ -175,6 +175,9 @@ impl NamespaceTxn<'_> {
         }
         if self.budget.ends > 0 && self.budget.visits > 0 {
             self.finished.push(began, sweep.finished_state());
+            if let Target::Unlisted(number) = sweep.target {
+                self.end_report(number);
+            }
             // Requests that the freeze blocked can be granted now.
             self.ns.has_pending_grants &= !sweep.target.is_reset();
         } else {
@@ -264,12 +267,10 @@ impl NamespaceTxn<'_> {
         match target {
             Target::Path(_) => Some(Vec::new()),
             Target::Owner(owner, number) => Some(self.ns.owner_of(owner, *number).into_iter().collect()),
-            Target::Session(number) | Target::Unlisted { session: number, .. } => {
-                match self.session_numbered(*number) {
-                    Some(session) => session.owners_if_few(session.waiting, &self.ns.bounds),
-                    None => Some(Vec::new()),
-                }
-            }
+            Target::Session(number) | Target::Unlisted(number) => match self.session_numbered(*number) {
+                Some(session) => session.owners_if_few(session.waiting, &self.ns.bounds),
+                None => Some(Vec::new()),
+            },
             Target::Reset { .. } => None,
         }
     }
@@ -283,7 +284,7 @@ impl NamespaceTxn<'_> {
                 let few = self.ns.bounds.ends_per_slice.saturating_mul(2);
                 (holds <= few).then(|| owner.into_iter().collect())
             }
-            Target::Session(number) | Target::Unlisted { session: number, .. } => {
+            Target::Session(number) | Target::Unlisted(number) => {
                 let session = self.session_numbered(*number)?;
                 session.owners_if_few(session.holds, &self.ns.bounds)
             }

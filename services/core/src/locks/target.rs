@@ -12,7 +12,7 @@ use super::queue::QueuePosition;
 use super::sessions::NamedRequest;
 use super::sweep::Sweep;
 use super::tree::NodeId;
-use crate::{Acquire, FencingToken, LockInfo, Mode, Owner, Path, Reset, Revision, SessionNumber};
+use crate::{Acquire, Owner, Path, Reset, Revision, SessionNumber};
 
 /// What a sweep ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,18 +25,13 @@ pub(super) enum Target {
     Path(Path),
     /// Everything of owners that are not in the list and, given a revision, are older than it.
     Reset { live: BTreeSet<String>, before: Option<Revision> },
-    /// Everything of a session that is neither listed nor pending.
-    Unlisted { session: SessionNumber, listed: BTreeSet<(FencingToken, Mode, Path)>, pending: BTreeSet<String> },
+    /// Everything of a session that is not in its report.
+    Unlisted(SessionNumber),
 }
 
 impl Target {
     pub(super) fn reset(reset: &Reset) -> Self {
         Self::Reset { live: reset.live_owners.iter().cloned().collect(), before: reset.before_revision }
-    }
-
-    pub(super) fn unlisted(session: SessionNumber, info: &LockInfo) -> Self {
-        let listed = info.held.iter().map(|hold| (hold.fencing_token, hold.mode, hold.path.clone()));
-        Self::Unlisted { session, listed: listed.collect(), pending: info.pending.iter().cloned().collect() }
     }
 
     pub(super) fn is_reset(&self) -> bool {
@@ -48,7 +43,7 @@ impl Target {
         match self {
             Self::Path(_) => EndCause::Deleted,
             Self::Reset { .. } => EndCause::Reset,
-            Self::Owner(..) | Self::Session(_) | Self::Unlisted { .. } => EndCause::Released,
+            Self::Owner(..) | Self::Session(_) | Self::Unlisted(_) => EndCause::Released,
         }
     }
 
@@ -68,9 +63,7 @@ impl Target {
             (Self::Owner(Owner::Session { holder, .. }, number), OwnerName::Session(owner)) => {
                 owner.number == *number && owner.holder.as_deref() == holder.as_deref()
             }
-            (Self::Session(number) | Self::Unlisted { session: number, .. }, _) => {
-                session.is_some_and(|owner| owner.number == *number)
-            }
+            (Self::Session(number) | Self::Unlisted(number), _) => session.is_some_and(|owner| owner.number == *number),
             (Self::Reset { live, .. }, OwnerName::Process(id)) => !live.contains(&**id),
             (Self::Reset { .. }, OwnerName::Session(owner)) => self.covers_session(&owner.session_id, owner.number),
             (Self::Owner(..) | Self::Path(_), _) => false,
@@ -139,17 +132,18 @@ impl Namespace {
     /// Returns whether a new request must be retried later, because a sweep is ending state of its owner or on its
     /// paths.
     pub(super) fn conflicts_with_sweep(&self, request: &Acquire) -> bool {
-        self.sweeps.values().any(|sweep| match &sweep.target {
+        let session_id = match &request.owner {
+            Owner::Process(_) => None,
+            Owner::Session { session_id, .. } => Some(session_id.as_str()),
+        };
+        let number = || Some(self.sessions.get(session_id?)?.facts.number);
+        let has_sweep = self.sweeps.values().any(|sweep| match &sweep.target {
             Target::Owner(owner, _) => *owner == request.owner,
-            Target::Session(session) | Target::Unlisted { session, .. } => match &request.owner {
-                Owner::Process(_) => false,
-                Owner::Session { session_id, .. } => {
-                    self.sessions.get(session_id.as_str()).is_some_and(|there| there.facts.number == *session)
-                }
-            },
+            Target::Session(session) => number() == Some(*session),
             Target::Path(path) => request.claims.iter().any(|claim| claim.path == *path),
-            Target::Reset { .. } => false,
-        })
+            Target::Reset { .. } | Target::Unlisted(_) => false,
+        });
+        has_sweep || session_id.is_some_and(|session_id| self.has_report(session_id))
     }
 
     pub(super) fn sweep_covers_wait(&self, began: Revision, sweep: &Sweep, position: QueuePosition) -> bool {
@@ -158,7 +152,10 @@ impl Namespace {
             return false;
         }
         match &sweep.target {
-            Target::Unlisted { pending, .. } => !waiting.request_id.as_deref().is_some_and(|id| pending.contains(id)),
+            Target::Unlisted(_) => {
+                let report = self.report_of(waiting.owner);
+                report.is_some_and(|report| !report.is_pending(waiting.request_id.as_deref()))
+            }
             _ => true,
         }
     }
@@ -169,13 +166,9 @@ impl Namespace {
         }
         match &sweep.target {
             Target::Path(_) => sweep.node == Some(node),
-            Target::Unlisted { listed, pending, .. } => {
-                sweep.covers(self, hold.owner)
-                    && !hold
-                        .requests()
-                        .iter()
-                        .any(|request| pending.contains(&*self.granted_requests.get(*request).request_id))
-                    && !listed.contains(&(hold.token, hold.mode, self.tree.path_of(node)))
+            Target::Unlisted(_) => {
+                let report = self.report_of(hold.owner).filter(|_| sweep.covers(self, hold.owner));
+                report.is_some_and(|report| report.hold(node, hold.token).is_none())
             }
             _ => sweep.covers(self, hold.owner),
         }

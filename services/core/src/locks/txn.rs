@@ -11,6 +11,7 @@ use super::jobs::JobQueue;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
+use super::sessions::Session;
 use super::sweep::FinishedSweeps;
 use super::tree::NodeId;
 use crate::shard_common::ShardCommon;
@@ -180,14 +181,17 @@ impl NamespaceTxn<'_> {
         session_id: &str,
         message: Option<MessageSeq>,
     ) -> Result<bool, CommandError> {
-        let session = self.ns.sessions.get_mut(session_id);
-        let session = session.ok_or_else(|| CommandError::SessionNotFound(session_id.to_owned()))?;
-        let Some(message) = message else { return Ok(true) };
-        session.check_epoch(message.epoch)?;
-        if message.seq <= session.facts.seq {
-            return Ok(false);
+        let session = self.session_for(session_id)?;
+        let is_next = session.is_next(message)?;
+        if let Some(message) = message.filter(|_| is_next) {
+            Arc::make_mut(&mut session.facts).seq = message.seq;
         }
-        Arc::make_mut(&mut session.facts).seq = message.seq;
-        Ok(true)
+        Ok(is_next)
+    }
+
+    /// Returns an open session.
+    pub(super) fn session_for(&mut self, session_id: &str) -> Result<&mut Session, CommandError> {
+        let session = self.ns.sessions.get_mut(session_id);
+        session.ok_or_else(|| CommandError::SessionNotFound(session_id.to_owned()))
     }
 }

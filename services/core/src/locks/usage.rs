@@ -13,7 +13,7 @@ impl LocksState {
             LocksCommand::Delete { namespace, .. } | LocksCommand::CloseSession { namespace, .. } => namespace,
             LocksCommand::Reset(reset) => &reset.namespace,
             LocksCommand::OpenSession(open) => &open.namespace,
-            LocksCommand::LockInfo(info) => &info.namespace,
+            LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => &info.namespace,
             // These commands come from nodes and not from callers, or were counted one by one.
             LocksCommand::Deliver { .. }
             | LocksCommand::Cancel(_)

@@ -163,10 +163,10 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
     bytes(LocksCommand::ExpireSessions { ids: vec![1, 300], known_revision: 301 }, "0102080201ac02ad02");
     let held = vec![ReportedHold { path: Path::flat("l"), mode: Mode::Write, fencing_token: 300 }];
     let pending = vec!["r".to_owned()];
-    bytes(
-        LocksCommand::LockInfo(LockInfo { namespace: orders(), session_id, message, held, pending }),
-        "01020907066f7264657273010473655f3101ac02020101016c01ac02010172",
-    );
+    let info = LockInfo { namespace: orders(), session_id, message, held, pending };
+    let hex = "07066f7264657273010473655f3101ac02020101016c01ac02010172";
+    bytes(LocksCommand::LockInfo(info.clone()), &format!("010209{hex}"));
+    bytes(LocksCommand::LockInfoPart(info), &format!("01020d{hex}"));
 }
 
 fn assert_snapshot(core: &ShardState, hex: &[&str]) {

@@ -173,6 +173,89 @@ fn what_a_client_does_not_list_ends_in_slices_and_the_session_waits_for_it() {
     shard.granted(session_wait_request("se_1", "new", &[write("new")]));
 }
 
+/// A report of a session: holds by path and token, and pending requests.
+fn report(message: Option<MessageSeq>, held: &[(&str, Mode, FencingToken)], pending: &[&str]) -> LockInfo {
+    let hold = |(path, mode, fencing_token): &(&str, Mode, FencingToken)| ReportedHold {
+        path: Path::flat(*path),
+        mode: *mode,
+        fencing_token: *fencing_token,
+    };
+    let pending = pending.iter().map(|id| (*id).to_owned()).collect();
+    let held = held.iter().map(hold).collect();
+    LockInfo { namespace: orders(), session_id: "se_1".into(), message, held, pending }
+}
+
+fn lost_in(reply: Reply) -> Vec<FencingToken> {
+    let Ok(Response::Reconciled { lost, .. }) = reply.outcome else { panic!("{:?}", reply.outcome) };
+    lost.into_iter().map(|hold| hold.fencing_token).collect()
+}
+
+#[test]
+fn a_report_in_parts_counts_when_the_last_is_there() {
+    let mut shard = shard();
+    let epoch = shard.open_session("se_1").epoch;
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let tokens = names.map(|path| shard.granted(session_wait_request("se_1", path, &[write(path)])));
+    let message = Some(MessageSeq { epoch, seq: 1 });
+    let listed = |index: usize| (names[index], Mode::Write, tokens[index]);
+    let part = LocksCommand::LockInfoPart(report(message, &[listed(0), ("gone", Mode::Write, 1)], &["b"]));
+    assert_eq!(lost_in(apply_checked(&mut shard, part.clone())), [1]);
+    assert_eq!(lost_in(apply_checked(&mut shard, part)), [1], "a copy of a part changes nothing");
+    assert_busy(&mut shard, session_wait_request("se_1", "new", &[write("new")]));
+    next_entry(&mut shard);
+    assert_eq!(names.map(|path| shard.holders(path).len()), [1; 6], "nothing has ended");
+    let other = LocksCommand::LockInfoPart(report(message, &[listed(2)], &[]));
+    assert!(lost_in(apply_checked(&mut shard, other.clone())).is_empty());
+    let last = LocksCommand::LockInfo(report(message, &[listed(3)], &[]));
+    let began = apply_checked(&mut shard, last.clone()).awaits;
+    finish(&mut shard);
+    assert_eq!(names.map(|path| shard.holders(path).len()), [1, 1, 1, 1, 0, 0]);
+    assert_eq!(began, None, "what was not listed fitted into the slice");
+    for late in [other, last] {
+        assert_eq!(apply_checked(&mut shard, late).outcome, Ok(Response::Ignored));
+    }
+    shard.granted(session_wait_request("se_1", "new", &[write("new")]));
+}
+
+#[test]
+fn a_new_connection_begins_its_report_anew() {
+    let mut shard = shard();
+    shard.open_session("se_1");
+    let names = ["a", "b", "c", "d", "e"];
+    let tokens = names.map(|path| shard.granted(session_wait_request("se_1", path, &[write(path)])));
+    let listed = |index: usize| (names[index], Mode::Write, tokens[index]);
+    apply_checked(&mut shard, LocksCommand::LockInfoPart(report(None, &[listed(0)], &[])));
+    let began = apply_checked(&mut shard, LocksCommand::LockInfo(report(None, &[listed(1)], &[]))).awaits;
+    let began = began.expect("it takes more than a slice");
+    shard.open_session_as("se_1", true, 7).unwrap();
+    assert!(matches!(shard.core.job_state(began), JobState::Done { .. }));
+    next_entry(&mut shard);
+    let left = names.iter().filter(|path| !shard.holders(path).is_empty()).count();
+    assert!(left >= 3, "what had not ended stays: {left}");
+    apply_checked(&mut shard, LocksCommand::LockInfo(report(None, &[listed(4)], &[])));
+    finish(&mut shard);
+    assert_eq!(names.map(|path| shard.holders(path).len()), [0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn a_hold_that_a_pending_request_changed_meanwhile_is_not_lost() {
+    let mut shard = shard();
+    shard.open_session("se_1");
+    let token = shard.granted(session_wait_request("se_1", "r1", &[read("l")]));
+    shard.granted(try_request("p", &[read("l")]));
+    let upgrade = Acquire { allow_upgrade: true, ..session_wait_request("se_1", "r2", &[write("l")]) };
+    shard.enqueued(upgrade);
+    assert!(lost_in(apply_checked(&mut shard, LocksCommand::LockInfoPart(report(None, &[], &["r2"])))).is_empty());
+    apply_checked(&mut shard, release_all("p"));
+    assert!(!is_current(&shard, "l", token), "the upgrade was granted");
+    let mut restored = shard.restored();
+    for shard in [&mut shard, &mut restored] {
+        let last = LocksCommand::LockInfo(report(None, &[("l", Mode::Read, token)], &[]));
+        assert!(lost_in(apply_checked(shard, last)).is_empty());
+        assert_eq!(shard.holders("l"), ["se_1"]);
+    }
+}
+
 #[test]
 fn what_comes_while_sixteen_go_on_has_to_come_again() {
     let mut shard = shard();

@@ -13,6 +13,7 @@ mod ledger;
 mod mutations;
 mod quota;
 mod random;
+mod report;
 mod restored_replicas;
 mod run;
 mod sessions;
@@ -148,6 +149,7 @@ impl Run {
             LocksCommand::CloseSession { session_id, message, .. } => model.close(session_id, *message),
             LocksCommand::ExpireSessions { ids, known_revision } => Ok(model.expire(ids, *known_revision)),
             LocksCommand::LockInfo(info) => model.lock_info(info),
+            LocksCommand::LockInfoPart(info) => model.lock_info_part(info),
             LocksCommand::Deliver { .. } => unreachable!("the namespace stays open"),
             LocksCommand::Batch(_) => unreachable!("a list does what its commands do one by one"),
         }

@@ -304,6 +304,7 @@ impl Workload {
                 let ids = open.collect();
                 LocksCommand::ExpireSessions { ids, known_revision: model.revision.saturating_sub(dice.below(12)) }
             }
+            _ if dice.one_in(2) => LocksCommand::LockInfoPart(self.lock_info(dice, model)),
             _ => LocksCommand::LockInfo(self.lock_info(dice, model)),
         })
     }

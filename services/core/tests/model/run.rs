@@ -52,6 +52,7 @@ impl Model {
                 metadata_fits: true,
             };
             let fencing_token = self.grant(&wait.who, &wait.claims, &wait.terms, call);
+            self.claim_reported(&wait.who, wait.request_id.as_ref());
             self.wait_resolved(&wait, AcquireOutcome::Granted { fencing_token });
         }
         left

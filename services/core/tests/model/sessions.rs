@@ -1,14 +1,12 @@
 //! What the model answers to what comes of sessions.
 
 use holdfast_core::{
-    CommandError, Effect, EventKind, LockInfo, LostHold, MessageSeq, OpenSession, Owner, Path, Reason, ReportedHold,
-    Response, SessionEnd, SessionView,
+    CommandError, Effect, EventKind, MessageSeq, OpenSession, Owner, Response, SessionEnd, SessionView,
 };
 
 use crate::acquire::CommandResult;
 use crate::quota::quota_error;
-use crate::state::{Granted, Hold, Model, OwnerKey, Session, Wait as Waiting};
-use crate::sweeps::Target;
+use crate::state::{Model, OwnerKey, Session};
 
 impl Model {
     pub(crate) fn check_sequence(&mut self, id: &str, message: Option<MessageSeq>) -> Result<bool, CommandError> {
@@ -32,6 +30,7 @@ impl Model {
             (Some(false), false) => return Err(CommandError::IdTaken),
             (None, true) => return Err(CommandError::SessionNotFound(id.clone())),
             (Some(false), true) => {
+                self.discard_report(id);
                 let epoch = self.next_revision();
                 let mut after = self.clone();
                 after.session_mut(id).expect("it is open").metadata = open.metadata.clone();
@@ -63,6 +62,7 @@ impl Model {
                     metadata: open.metadata.clone(),
                     opened_at_ms: self.wall_ms,
                     is_open: true,
+                    report: None,
                 });
                 let owner = Owner::Session { session_id: id.clone(), holder: None };
                 self.event(EventKind::SessionOpened, &OwnerKey { owner, number }, None, vec![]);
@@ -115,83 +115,5 @@ impl Model {
         }
         self.run_grant_loop();
         Response::SessionsExpired { ended }
-    }
-
-    pub(crate) fn lock_info(&mut self, info: &LockInfo) -> CommandResult {
-        if !self.check_sequence(&info.session_id, info.message)? {
-            let number = self.session(&info.session_id).expect("it is open").number;
-            self.await_sweep(&Target::Unlisted(number, info.clone()));
-            return Ok(Response::Ignored);
-        }
-        let number = self.session(&info.session_id).expect("it is open").number;
-        let pending = |id: Option<&String>| id.is_some_and(|id| info.pending.contains(id));
-        let of_pending = |model: &Self, who: &OwnerKey, path: &Path| {
-            let mut granted = model.granted.iter();
-            granted.any(|granted| granted.who == *who && granted.live.contains(path) && pending(Some(&granted.id)))
-        };
-        let mut unlisted: Vec<(Path, u64, OwnerKey)> = self
-            .holds
-            .iter()
-            .filter(|hold| hold.who.number == number && !of_pending(self, &hold.who, &hold.path))
-            .filter(|hold| {
-                let is_it =
-                    |it: &&ReportedHold| (&it.path, it.mode, it.fencing_token) == (&hold.path, hold.mode, hold.token);
-                !info.held.iter().any(|it| is_it(&it))
-            })
-            .map(|hold| (hold.path.clone(), hold.token, hold.who.clone()))
-            .collect();
-        unlisted.sort();
-        let goes = |wait: &Waiting| wait.who.number == number && !pending(wait.request_id.as_ref());
-        let things = unlisted.len() + self.waits.iter().filter(|wait| goes(wait)).count();
-        let Some(left) = self.ends_left.checked_sub(things) else {
-            self.begin_sweep(Target::Unlisted(number, info.clone()))?;
-            let lost = self.lost_holds_of(number, info, &self.clone());
-            return Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 });
-        };
-        self.ends_left = left;
-        let mut ended_waits = 0;
-        while let Some(index) = self.waits.iter().position(goes) {
-            self.end_wait(index, Reason::Ended);
-            ended_waits += 1;
-        }
-        let ended_holds = unlisted.len() as u64;
-        unlisted.iter().for_each(|(path, _, who)| self.release_hold(who, path));
-        let before = self.clone();
-        self.run_grant_loop();
-        Ok(Response::Reconciled { lost: self.lost_holds_of(number, info, &before), ended_holds, ended_waits })
-    }
-
-    /// What the client did not have before somebody else was let in.
-    fn lost_holds_of(&self, number: u64, info: &LockInfo, before: &Self) -> Vec<LostHold> {
-        let of_pending = |hold: &Hold| {
-            let is_its = |granted: &&Granted| granted.who == hold.who && granted.live.contains(&hold.path);
-            before.granted.iter().filter(is_its).any(|granted| info.pending.contains(&granted.id))
-        };
-        let is_known = |it: &&ReportedHold| {
-            before.holds.iter().any(|hold| {
-                let is_it = (hold.mode, hold.token) == (it.mode, it.fencing_token);
-                hold.who.number == number && hold.path == it.path && (is_it || of_pending(hold))
-            })
-        };
-        let lost = info.held.iter().filter(|it| !is_known(it)).map(|it| LostHold {
-            path: it.path.clone(),
-            fencing_token: it.fencing_token,
-            current_owner: self.holds.iter().find(|hold| hold.path == it.path).map(|hold| self.holder_view(hold)),
-        });
-        lost.collect()
-    }
-
-    /// What a session lost of what its client believes to hold.
-    pub(crate) fn lost_holds(&self, number: u64, held: &[ReportedHold]) -> Vec<LostHold> {
-        let has = |it: &&ReportedHold| {
-            let is_it = |hold: &Hold| (&hold.path, hold.mode, hold.token) == (&it.path, it.mode, it.fencing_token);
-            self.holds.iter().any(|hold| hold.who.number == number && is_it(hold))
-        };
-        let lost = held.iter().filter(|it| !has(it)).map(|it| LostHold {
-            path: it.path.clone(),
-            fencing_token: it.fencing_token,
-            current_owner: self.holds.iter().find(|hold| hold.path == it.path).map(|hold| self.holder_view(hold)),
-        });
-        lost.collect()
     }
 }

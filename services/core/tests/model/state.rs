@@ -7,6 +7,7 @@ use holdfast_core::{
 };
 
 use crate::attempts::Attempts;
+use crate::report::Report;
 use crate::sweeps::Sweep;
 
 /// An owner; `number` tells a session from an ended one of the same id. 0 for a process.
@@ -67,6 +68,7 @@ pub(crate) struct Session {
     pub(crate) metadata: Metadata,
     pub(crate) opened_at_ms: u64,
     pub(crate) is_open: bool,
+    pub(crate) report: Option<Report>,
 }
 
 /// A session that has ended and had more than a slice ends.

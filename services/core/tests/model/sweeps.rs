@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::{
-    Acquire, CommandError, EventKind, JobState, LockInfo, Owner, Path, Reason, ReportedHold, Reset, SessionEnd,
-};
+use holdfast_core::{Acquire, CommandError, EventKind, JobState, Owner, Path, Reason, Reset, SessionEnd};
 
 use crate::acquire::NamedRequest;
+use crate::report::Report;
 use crate::state::{Hold, Model, OwnerKey, Wait as Waiting};
 
 /// What goes.
@@ -16,24 +15,24 @@ pub(crate) enum Target {
     Session(u64),
     Path(Path),
     Reset(Reset, BTreeSet<String>),
-    Unlisted(u64, LockInfo),
+    Unlisted(u64),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sweep {
     pub(crate) began: u64,
     since_ms: u64,
-    target: Target,
+    pub(crate) target: Target,
     /// Holds before that path, or at it too, were looked at.
     after: Option<(Path, bool)>,
-    ended_holds: u64,
+    pub(crate) ended_holds: u64,
     pub(crate) ended_waits: u64,
     /// Whether it is known which processes go.
     old_processes_known: bool,
 }
 
 impl Target {
-    fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Owner(one), Self::Owner(other)) => one == other,
             (Self::Session(one), Self::Session(other)) => one == other,
@@ -42,13 +41,7 @@ impl Target {
                 let live = |reset: &Reset| reset.live_owners.iter().cloned().collect::<BTreeSet<String>>();
                 live(one) == live(other) && one.before_revision == other.before_revision
             }
-            (Self::Unlisted(one, info), Self::Unlisted(other, other_info)) => {
-                let held = |info: &LockInfo| -> BTreeSet<_> {
-                    info.held.iter().map(|it| (it.fencing_token, it.mode, it.path.clone())).collect()
-                };
-                let pending = |info: &LockInfo| info.pending.iter().cloned().collect::<BTreeSet<String>>();
-                one == other && held(info) == held(other_info) && pending(info) == pending(other_info)
-            }
+            (Self::Unlisted(one), Self::Unlisted(other)) => one == other,
             _ => false,
         }
     }
@@ -56,7 +49,7 @@ impl Target {
     pub(crate) fn covers(&self, who: &OwnerKey) -> bool {
         match (self, &who.owner) {
             (Self::Owner(owner), _) => owner == who,
-            (Self::Session(number) | Self::Unlisted(number, _), _) => who.number == *number,
+            (Self::Session(number) | Self::Unlisted(number), _) => who.number == *number,
             (Self::Path(_), _) => false,
             (Self::Reset(reset, old), Owner::Process(id)) => !reset.live_owners.contains(id) && old.contains(id),
             (Self::Reset(..), Owner::Session { session_id, .. }) => self.covers_session(session_id, who.number),
@@ -131,24 +124,30 @@ impl Model {
         self.sweeps.iter().any(|sweep| matches!(sweep.target, Target::Reset(..)))
     }
 
-    fn covers_hold(&self, target: &Target, hold: &Hold) -> bool {
+    /// The report of a session.
+    fn report(&self, number: u64) -> Option<&Report> {
+        let mut sessions = self.sessions.iter().filter(|session| session.is_open && session.number == number);
+        sessions.next()?.report.as_ref()
+    }
+
+    pub(crate) fn covers_hold(&self, target: &Target, hold: &Hold) -> bool {
         match target {
             Target::Path(path) => hold.path == *path,
-            Target::Unlisted(_, info) => {
-                let is_it =
-                    |it: &ReportedHold| (&it.path, it.mode, it.fencing_token) == (&hold.path, hold.mode, hold.token);
-                let is_pending = self.granted.iter().any(|granted| {
-                    granted.who == hold.who && granted.live.contains(&hold.path) && info.pending.contains(&granted.id)
-                });
-                target.covers(&hold.who) && !is_pending && !info.held.iter().any(is_it)
+            Target::Unlisted(number) => {
+                target.covers(&hold.who) && self.report(*number).is_some_and(|report| !report.has_hold(hold))
             }
             _ => target.covers(&hold.who),
         }
     }
 
-    fn covers_wait(&self, target: &Target, wait: &Waiting) -> bool {
-        let is_pending = |info: &LockInfo| wait.request_id.as_ref().is_some_and(|id| info.pending.contains(id));
-        target.covers(&wait.who) && !matches!(target, Target::Unlisted(_, info) if is_pending(info))
+    pub(crate) fn covers_wait(&self, target: &Target, wait: &Waiting) -> bool {
+        let is_listed = match target {
+            Target::Unlisted(number) => {
+                self.report(*number).is_none_or(|report| report.is_pending(wait.request_id.as_ref()))
+            }
+            _ => false,
+        };
+        target.covers(&wait.who) && !is_listed
     }
 
     /// Whether nothing is granted to a request since it is to leave.
@@ -170,12 +169,13 @@ impl Model {
 
     /// Whether a new request has to come again.
     pub(crate) fn conflicts_with_sweep(&self, request: &Acquire, who: &OwnerKey) -> bool {
-        self.sweeps.iter().any(|sweep| match &sweep.target {
+        let has_sweep = self.sweeps.iter().any(|sweep| match &sweep.target {
             Target::Owner(owner) => owner.owner == request.owner,
-            Target::Session(number) | Target::Unlisted(number, _) => who.number == *number,
+            Target::Session(number) => who.number == *number,
             Target::Path(path) => request.claims.iter().any(|claim| claim.path == *path),
-            Target::Reset(..) => false,
-        })
+            Target::Reset(..) | Target::Unlisted(_) => false,
+        });
+        has_sweep || self.report(who.number).is_some()
     }
 
     /// Whether a repeat has to come again: its place in the queue, or what it got, is to go.
@@ -228,6 +228,11 @@ impl Model {
             let (ended_holds, ended_waits) = (sweep.ended_holds, sweep.ended_waits);
             self.has_pending_grants &= !matches!(sweep.target, Target::Reset(..));
             self.finished.push((sweep.began, JobState::Done { ended_holds, ended_waits }));
+            if let Target::Unlisted(number) = sweep.target
+                && let Some(session) = self.sessions.iter_mut().find(|session| session.number == number)
+            {
+                session.report = None;
+            }
         } else {
             self.sweeps.insert(0, sweep);
         }
@@ -235,7 +240,7 @@ impl Model {
 
     fn sweep_holds(&mut self, sweep: &mut Sweep) {
         let has_few = match &sweep.target {
-            Target::Unlisted(number, _) => {
+            Target::Unlisted(number) => {
                 let holds = self.holds.iter().filter(|hold| hold.who.number == *number).count();
                 self.sessions.iter().any(|session| session.is_open && session.number == *number)
                     && holds <= self.bounds.ends_per_slice.saturating_mul(2)

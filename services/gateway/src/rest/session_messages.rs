@@ -35,6 +35,8 @@ struct LockInfo {
     seq: u64,
     held: Vec<Held>,
     pending: Vec<Pending>,
+    part: Option<u32>,
+    parts: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -101,7 +103,8 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         ClientJson::LockInfo(info) => {
             let held = info.held.into_iter().map(Held::read).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(Pending::read).collect::<ApiResult<_>>()?;
-            (info.seq, ClientPayload::LockInfo(session_message::LockInfo { held, pending }))
+            let part = session_message::Part::new(info.part, info.parts);
+            (info.seq, ClientPayload::LockInfo(session_message::LockInfo { held, pending, part }))
         }
         ClientJson::Lock(lock) => (require_seq(lock.seq)?, ClientPayload::Lock(lock.read()?)),
         ClientJson::Release(release) => (require_seq(release.seq)?, ClientPayload::Release(release.read())),

@@ -57,6 +57,51 @@ async fn what_is_not_listed_ends_and_what_is_believed_in_vain_is_revoked() {
 }
 
 #[tokio::test]
+async fn a_long_list_comes_in_parts() {
+    let (rest, mut first) = connect_new_tenant().await;
+    let session_id = first.open_session(TTL_MS).await;
+    let (one, other) = (first.acquire("a", "one").await, first.acquire("b", "other").await);
+    first.acquire("c", "unlisted").await;
+    drop(first);
+    let mut second = SessionSocket::connect(&rest).await;
+    second.resume_session(&session_id, TTL_MS).await;
+    let part = |number: u32, held: Value, pending: &[Value]| {
+        let info = lock_info_message(&[held], pending);
+        json!({"type": "lock_info", "held": info["held"], "pending": info["pending"], "part": number, "parts": 3})
+    };
+    second.send(part(1, held_entry("one", one), &[lock_message("new", "new")])).await;
+    second.send(part(2, held_entry("lost", 1), &[])).await;
+    let revoked = second.receive().await;
+    assert_eq!((&revoked["type"], &revoked["path"]), (&json!("revoked"), &json!(["lost"])));
+    assert_eq!(lock_state(&rest, "unlisted").await["state"], "WRITE_LOCKED", "the list is not complete");
+    second.send(part(3, held_entry("other", other), &[])).await;
+    second.expect_acquired("new").await;
+    let states = [("one", "WRITE_LOCKED"), ("other", "WRITE_LOCKED"), ("unlisted", "UNLOCKED")];
+    for (name, state) in states {
+        assert_eq!(lock_state(&rest, name).await["state"], state, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_in_the_wrong_order_or_with_too_many_entries_is_refused() {
+    let (rest, mut first) = connect_new_tenant().await;
+    let session_id = first.open_session(TTL_MS).await;
+    let token = first.acquire("a", "x").await;
+    let release = json!({"type": "release", "request_id": "r"});
+    let many = vec![release; 10_001];
+    let second_part = json!({"type": "lock_info", "held": [], "pending": [], "part": 2, "parts": 2});
+    for (message, code) in [(lock_info_message(&[], &many), "PAYLOAD_TOO_LARGE"), (second_part, "INVALID_ARGUMENT")] {
+        let mut next = SessionSocket::connect(&rest).await;
+        next.resume_session(&session_id, TTL_MS).await;
+        next.send(message).await;
+        let error = next.receive().await;
+        assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!(code)), "{error}");
+        next.expect_close().await;
+    }
+    assert_eq!(lock_state(&rest, "x").await["write_lock_holder"]["fencing_token"], token, "it changed nothing");
+}
+
+#[tokio::test]
 async fn pending_requests_are_taken_up_where_they_stand() {
     let (rest, mut holder) = connect_new_tenant().await;
     holder.open_session(TTL_MS).await;

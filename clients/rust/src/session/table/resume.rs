@@ -8,10 +8,13 @@ use super::{Effect, Event, RequestTable, format_request_id};
 use crate::error::{EndReason, Error, LossReason};
 use crate::locks::LockStatus;
 
+/// Maximum requests and holds in one message: the service's default of `max_lock_info`.
+const MAX_ENTRIES: usize = 10_000;
+
 impl RequestTable {
-    /// Returns all requests and holds of the session, to be sent first on a new connection. No other message is then
-    /// left to send.
-    pub(crate) fn lock_info(&mut self) -> client::LockInfo {
+    /// Returns all requests and holds of the session, to be sent first on a new connection, in as many messages as it
+    /// takes. No other message is then left to send.
+    pub(crate) fn lock_info(&mut self) -> Vec<client::LockInfo> {
         self.to_say.clear();
         self.to_repeat.clear();
         let held = self.held.iter().map(|((_, path), held)| client::Held {
@@ -19,7 +22,7 @@ impl RequestTable {
             mode: v1::Mode::from(held.mode).into(),
             fencing_token: held.token,
         });
-        let held = held.collect();
+        let held: Vec<client::Held> = held.collect();
         let mut pending = Vec::new();
         for (no, entry) in &mut self.entries {
             let message = match entry.phase {
@@ -30,7 +33,7 @@ impl RequestTable {
             entry.was_said = true;
             pending.push(client::Pending { message: Some(message) });
         }
-        client::LockInfo { held, pending }
+        split(held, pending)
     }
 
     /// Ends all requests and holds.
@@ -66,5 +69,38 @@ impl RequestTable {
             effects.extend(entry.releasers.into_iter().map(Effect::Released));
         }
         effects
+    }
+}
+
+/// Splits a list into messages, pending ones first.
+fn split(held: Vec<client::Held>, pending: Vec<client::Pending>) -> Vec<client::LockInfo> {
+    let (mut held, mut pending) = (held.into_iter(), pending.into_iter());
+    let mut parts = Vec::new();
+    while parts.is_empty() || held.len() + pending.len() > 0 {
+        let pending: Vec<client::Pending> = pending.by_ref().take(MAX_ENTRIES).collect();
+        let held = held.by_ref().take(MAX_ENTRIES - pending.len()).collect();
+        parts.push(client::LockInfo { held, pending, part: 0, parts: 0 });
+    }
+    let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+    if count > 1 {
+        (1..).zip(&mut parts).for_each(|(number, part)| (part.part, part.parts) = (number, count));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_split_and_pending_messages_come_first() {
+        let shape = |held: usize, pending: usize| {
+            let parts = split(vec![client::Held::default(); held], vec![client::Pending::default(); pending]);
+            let shape = parts.iter().map(|it| (it.pending.len(), it.held.len(), it.part, it.parts));
+            shape.collect::<Vec<_>>()
+        };
+        assert_eq!(shape(0, 0), [(0, 0, 0, 0)]);
+        assert_eq!(shape(9_999, 1), [(1, 9_999, 0, 0)]);
+        assert_eq!(shape(15_000, 10_001), [(10_000, 0, 1, 3), (1, 9_999, 2, 3), (0, 5_001, 3, 3)]);
     }
 }

@@ -19,6 +19,8 @@ use super::grpc_client::{GrpcClient, RESPONSE_TIMEOUT};
 
 /// Messages that are sent before their answers are read.
 const MAX_IN_FLIGHT: usize = 256;
+/// Maximum entries of one `lock_info`.
+const MAX_LOCK_INFO: usize = 10_000;
 
 /// An open session.
 pub(crate) struct Session {
@@ -181,9 +183,14 @@ impl Session {
         Ok(())
     }
 
-    /// Reports its holds, as a client with a resumed session does, and waits for the answer to a request behind.
-    pub(crate) async fn lock_info(&mut self, held: Vec<v1::client_message::Held>) -> Result<(), String> {
-        self.send(Says::LockInfo(LockInfo { held, ..LockInfo::default() })).await?;
+    /// Reports its holds, as a client with a resumed session does, in as few messages as it may. Waits for the answer to
+    /// a request behind.
+    pub(crate) async fn lock_info(&mut self, held: &[v1::client_message::Held]) -> Result<(), String> {
+        let pieces = held.chunks(MAX_LOCK_INFO);
+        let parts = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        for (part, held) in (1..).zip(pieces) {
+            self.send(Says::LockInfo(LockInfo { held: held.to_vec(), part, parts, ..LockInfo::default() })).await?;
+        }
         // Keep-alives overtake ordered messages; a request does not.
         let none = lock_message("a", "behind the lock info", vec![write_claim(flat_path("behind the lock info"))]);
         self.request_locks([Lock { r#try: true, ..none }]).await

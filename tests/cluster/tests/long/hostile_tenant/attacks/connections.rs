@@ -30,11 +30,22 @@ pub(crate) async fn lock_info(enemy: Attacker) -> AttackResult {
     let held: Vec<Held> = tokens.iter().flat_map(held).collect();
     for _ in 0..enemy.scaled(10, 3) {
         let mut session = session::open(&enemy.connect().await?, &enemy.namespace, TTL, Some(&id)).await?;
-        enemy.timed("a lock info", session.lock_info(held.clone())).await?;
+        enemy.timed("a lock info", session.lock_info(&held)).await?;
         if let Some(lost) = session.lost.first() {
             return Err(format!("the session lost something: {lost}"));
         }
     }
+    // Then many sessions at once, with holds that are not theirs.
+    run_concurrently(enemy.scaled(60, 6), 20, async |_| {
+        let in_vain = async {
+            let id = enemy.open_session().await?.id.clone();
+            let mut session = session::open(&enemy.connect().await?, &enemy.namespace, TTL, Some(&id)).await?;
+            session.lock_info(&held[..held.len().min(9_990)]).await?;
+            session.close().await
+        };
+        enemy.timed("a lock info in vain", in_vain).await.ok();
+    })
+    .await;
     Ok(())
 }
 

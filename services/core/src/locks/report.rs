@@ -1,0 +1,97 @@
+//! The report of a resumed session's client, from its first part until everything else of the session has ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::namespace::Namespace;
+use super::owner::OwnerId;
+use super::sessions::NamedRequest;
+use super::tree::NodeId;
+use crate::FencingToken;
+
+/// What stays of a session. Names only state that existed when the report named it, so its size is proportional to the
+/// state of the session, and it is not charged to the account.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Report {
+    /// The holds that stay, and whether a pending request claims them. No later hold of the same node has the same
+    /// token, so the entry of a hold that has ended has no effect.
+    holds: BTreeMap<(NodeId, FencingToken), bool>,
+    /// The ids of the pending requests.
+    pending: BTreeSet<Box<str>>,
+}
+
+impl Report {
+    /// Adds a hold that the client lists.
+    pub(super) fn list(&mut self, node: NodeId, token: FencingToken) {
+        self.holds.entry((node, token)).or_default();
+    }
+
+    /// Adds a hold that a pending request claims.
+    pub(super) fn claim(&mut self, node: NodeId, token: FencingToken) {
+        self.holds.insert((node, token), true);
+    }
+
+    /// Adds a pending request.
+    pub(super) fn add_pending(&mut self, request_id: &str) {
+        self.pending.insert(request_id.into());
+    }
+
+    pub(super) fn pending(&self) -> impl Iterator<Item = &str> {
+        self.pending.iter().map(|request_id| &**request_id)
+    }
+
+    pub(super) fn is_pending(&self, request_id: Option<&str>) -> bool {
+        request_id.is_some_and(|request_id| self.pending.contains(request_id))
+    }
+
+    /// Returns the entry of a hold that stays: whether a pending request claims it.
+    pub(super) fn hold(&self, node: NodeId, token: FencingToken) -> Option<bool> {
+        self.holds.get(&(node, token)).copied()
+    }
+
+    /// Returns whether a pending request claims a hold of this path.
+    pub(super) fn is_claimed(&self, namespace: &Namespace, node: NodeId) -> bool {
+        let there = self.holds.range((node, FencingToken::MIN)..=(node, FencingToken::MAX));
+        let mut claimed = there.filter(|(_, is_claimed)| **is_claimed);
+        claimed.any(|((_, token), _)| namespace.tree.get(node).holds.of_token(*token).is_some())
+    }
+}
+
+impl Namespace {
+    /// Returns the report of the session that the owner belongs to.
+    pub(super) fn report_of(&self, owner: OwnerId) -> Option<&Report> {
+        let name = self.owners.name(owner).session()?;
+        let session = self.sessions.get(&name.session_id).filter(|session| session.facts.number == name.number);
+        session?.report.as_deref()
+    }
+
+    /// If a report names this request as pending, which was granted since, adds its holds.
+    pub(super) fn claim_reported(&mut self, owner: OwnerId, request_id: &str) {
+        let Some(session) = self.session_mut(owner) else { return };
+        let Some(mut report) = session.report.take() else { return };
+        if let Some(NamedRequest::Granted(granted)) = session.requests.get(request_id).copied()
+            && report.is_pending(Some(request_id))
+        {
+            self.add_claims(Arc::make_mut(&mut report), granted);
+        }
+        if let Some(session) = self.session_mut(owner) {
+            session.report = Some(report);
+        }
+    }
+
+    /// Adds the holds of a granted request that is pending.
+    pub(super) fn add_claims(&self, report: &mut Report, request: u32) {
+        let granted = self.granted_requests.get(request);
+        self.spend(1 + granted.live.len());
+        for node in granted.live.keys() {
+            if let Some(hold) = self.hold(*node, granted.owner) {
+                report.claim(*node, hold.token);
+            }
+        }
+    }
+
+    /// Returns whether a session is being compared with a report. It is granted nothing new meanwhile.
+    pub(super) fn has_report(&self, session_id: &str) -> bool {
+        self.sessions.get(session_id).is_some_and(|session| session.report.is_some())
+    }
+}

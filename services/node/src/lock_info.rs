@@ -1,0 +1,135 @@
+//! Proposes the report of a resumed session's client in parts, so that the commands of others come in between.
+
+use bytes::Bytes;
+use holdfast_core::{Command, LockInfo, LocksCommand, LostHold, Reply, Response, Rules, codec};
+use holdfast_proto::internal::answer::Outcome;
+use tokio::time::Instant;
+
+use crate::call_handler::handle_command;
+use crate::replica::Replica;
+
+/// Maximum units of a part. A listed hold is one unit.
+const MAX_PART_UNITS: usize = 512;
+/// Units of a pending request, because it may claim many holds.
+const PENDING_UNITS: usize = 8;
+
+/// A report, or one of the parts that a client sent.
+pub(crate) struct Report {
+    pub(crate) info: LockInfo,
+    /// Whether it ends what no part lists.
+    pub(crate) is_last: bool,
+}
+
+impl Report {
+    /// Proposes one part after the other. Returns the reply to the last one, with the lost holds of all.
+    pub(crate) async fn handle(self, replica: &Replica, term: u64, deadline: Instant) -> Outcome {
+        let splits = Rules(replica.group.rules()) >= Rules::TWO;
+        let mut parts = if splits { split(self.info) } else { vec![self.info] };
+        let Some(last) = parts.pop() else { return Outcome::NotProposed("a report has no parts".into()) };
+        let mut lost = Vec::new();
+        for part in parts {
+            let outcome = handle_command(replica, term, encode(LocksCommand::LockInfoPart(part)), deadline).await;
+            match response(&outcome) {
+                Some(Response::Reconciled { lost: more, .. }) => lost.extend(more),
+                // The report came before: the reply to the last part waits for what it began.
+                Some(Response::Ignored) => break,
+                _ => return outcome,
+            }
+        }
+        let last = if self.is_last { LocksCommand::LockInfo(last) } else { LocksCommand::LockInfoPart(last) };
+        with_lost(handle_command(replica, term, encode(last), deadline).await, lost)
+    }
+}
+
+/// Splits a report into parts, those with its pending requests first. There is at least one.
+fn split(info: LockInfo) -> Vec<LockInfo> {
+    let LockInfo { namespace, session_id, message, held, pending } = info;
+    let empty = || LockInfo {
+        namespace: namespace.clone(),
+        session_id: session_id.clone(),
+        message,
+        held: Vec::new(),
+        pending: Vec::new(),
+    };
+    let (mut parts, mut part, mut units) = (Vec::new(), empty(), 0);
+    let mut make_room = |part: &mut LockInfo, more: usize| {
+        if units + more > MAX_PART_UNITS {
+            parts.push(std::mem::replace(part, empty()));
+            units = 0;
+        }
+        units += more;
+    };
+    for request_id in pending {
+        make_room(&mut part, PENDING_UNITS);
+        part.pending.push(request_id);
+    }
+    for hold in held {
+        make_room(&mut part, 1);
+        part.held.push(hold);
+    }
+    parts.push(part);
+    parts
+}
+
+fn encode(command: LocksCommand) -> Bytes {
+    codec::encode(&Command::Locks(command)).into()
+}
+
+/// Returns the response of a successful command.
+fn response(outcome: &Outcome) -> Option<Response> {
+    let Outcome::Reply(bytes) = outcome else { return None };
+    codec::decode::<Reply>(bytes).ok()?.outcome.ok()
+}
+
+/// Adds the lost holds of earlier parts, in front.
+fn with_lost(outcome: Outcome, mut earlier: Vec<LostHold>) -> Outcome {
+    let Outcome::Reply(bytes) = &outcome else { return outcome };
+    if earlier.is_empty() {
+        return outcome;
+    }
+    let Ok(mut reply) = codec::decode::<Reply>(bytes) else { return outcome };
+    if let Ok(Response::Reconciled { lost, .. }) = &mut reply.outcome {
+        earlier.append(lost);
+        *lost = earlier;
+    }
+    Outcome::Reply(codec::encode(&reply).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{Mode, Path, ReportedHold};
+
+    use super::*;
+    use crate::testing::namespace;
+
+    fn report(pending: usize, held: u64) -> LockInfo {
+        let hold = |token| ReportedHold { path: Path::flat("l"), mode: Mode::Read, fencing_token: token };
+        LockInfo {
+            namespace: namespace(),
+            session_id: "se_1".into(),
+            message: None,
+            held: (0..held).map(hold).collect(),
+            pending: (0..pending).map(|number| format!("r{number}")).collect(),
+        }
+    }
+
+    #[test]
+    fn a_report_is_split_into_parts_of_a_slice_and_keeps_its_order() {
+        let whole = report(100, 2_000);
+        let parts = split(whole.clone());
+        assert_eq!(parts.len(), 6);
+        let units = |part: &LockInfo| part.held.len() + part.pending.len() * PENDING_UNITS;
+        assert!(parts.iter().all(|part| units(part) <= MAX_PART_UNITS));
+        assert_eq!(parts.iter().flat_map(|part| part.held.clone()).collect::<Vec<_>>(), whole.held);
+        assert_eq!(parts.iter().flat_map(|part| part.pending.clone()).collect::<Vec<_>>(), whole.pending);
+        let first_held = parts.iter().position(|part| !part.held.is_empty());
+        assert!(parts.iter().rposition(|part| !part.pending.is_empty()) <= first_held, "pending requests come first");
+    }
+
+    #[test]
+    fn a_small_report_stays_whole() {
+        for whole in [report(0, 0), report(0, 512), report(64, 0), report(1, 504)] {
+            assert_eq!(split(whole.clone()), [whole]);
+        }
+    }
+}
