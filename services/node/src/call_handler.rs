@@ -97,7 +97,7 @@ async fn handle_call(
         (Some(replica), Some(Body::Command(bytes)), None) => handle_command(replica, call.term, bytes, deadline).await,
         (Some(replica), Some(Body::Command(bytes)), Some(caller)) => {
             let waiting = AcquireWait { replica, term: call.term, caller, poll_deadline: until, deadline };
-            let (outcome, attempt) = handle_deferrable(waiting, bytes).await?;
+            let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
             return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
         (Some(replica), Some(Body::Query(bytes)), _) => handle_query(replica, &bytes, deadline).await,
@@ -107,19 +107,31 @@ async fn handle_call(
     Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules })
 }
 
-/// Handles a command whose reply may be deferred. Commands other than an acquire of a locks shard never wait.
-async fn handle_deferrable(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
-    let (replica, term, deadline) = (waiting.replica, waiting.term, waiting.deadline);
-    let report = match codec::decode(&bytes) {
-        Ok(Command::Locks(LocksCommand::Acquire(acquire))) => return waiting.acquire(acquire).await,
-        Ok(Command::Locks(LocksCommand::LockInfo(info))) => Report { info, is_last: true },
-        Ok(Command::Locks(LocksCommand::LockInfoPart(info))) => Report { info, is_last: false },
-        _ => return Some((handle_command(replica, term, bytes, deadline).await, 0)),
-    };
-    Some((report.handle(replica, term, deadline).await, 0))
+/// Handles an acquire. Commands other than an acquire of a locks shard never wait.
+async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
+    match codec::decode(&bytes) {
+        Ok(Command::Locks(LocksCommand::Acquire(acquire))) => waiting.acquire(acquire).await,
+        _ => Some((handle_command(waiting.replica, waiting.term, bytes, waiting.deadline).await, 0)),
+    }
 }
 
-pub(crate) async fn handle_command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
+async fn handle_command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
+    if !LocksCommand::is_report(&bytes) {
+        return propose_command(replica, term, bytes, deadline).await;
+    }
+    match codec::decode(&bytes) {
+        Ok(Command::Locks(LocksCommand::LockInfo(info))) => {
+            Report { info, is_last: true }.propose(replica, term, deadline).await
+        }
+        Ok(Command::Locks(LocksCommand::LockInfoPart(info))) => {
+            Report { info, is_last: false }.propose(replica, term, deadline).await
+        }
+        _ => propose_command(replica, term, bytes, deadline).await,
+    }
+}
+
+/// Proposes a command and waits until it is done.
+pub(crate) async fn propose_command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
     let (bytes, left_out) = match admit(&replica.machine, term, bytes) {
         Admission::Admitted(bytes) => (bytes, Vec::new()),
         Admission::Partial(bytes, left_out) => (bytes, left_out),

@@ -90,6 +90,12 @@ impl LocksCommand {
         if any_later { Rules::TWO } else { Rules::ONE }
     }
 
+    /// Returns whether an encoded [`Command`](crate::Command) is a report or a part of one, without decoding it.
+    pub fn is_report(encoded: &[u8]) -> bool {
+        // The version of the encoding, `Command::Locks`, and the variant.
+        matches!(encoded, [_, 2, 9 | 13, ..])
+    }
+
     /// Returns the account whose state may grow by this command, if any. For a batch, check each command.
     pub fn growing_account(&self) -> Option<AccountId> {
         match self {

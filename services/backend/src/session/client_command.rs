@@ -39,7 +39,12 @@ impl InFlightBatch {
 
     /// Returns whether it may add holds that are not known yet: it acquires some, or lists those from before a resume.
     pub(super) fn may_add_holds(&self) -> bool {
-        self.commands.iter().any(|job| job.acquire_request_id().is_some() || matches!(job, ClientCommand::LockInfo(_)))
+        self.lists_holds() || self.commands.iter().any(|job| job.acquire_request_id().is_some())
+    }
+
+    /// Returns whether it lists holds from before a resume.
+    pub(super) fn lists_holds(&self) -> bool {
+        self.commands.iter().any(|job| matches!(job, ClientCommand::LockInfo(_)))
     }
 
     /// Returns whether it ends the request.
@@ -65,6 +70,11 @@ impl ClientCommand {
             Self::ReleaseAll | Self::Close => true,
             _ => false,
         }
+    }
+
+    /// Returns whether it is a part of a `lock_info` that has others.
+    pub(super) fn is_one_of_several_parts(&self) -> bool {
+        matches!(self, Self::LockInfo(info) if info.part.count > 1)
     }
 
     /// Returns whether its reply says more than that it was done.

@@ -123,8 +123,8 @@ impl SessionConnection<'_> {
             }
             ClientCommand::ReleaseAll => self.release_command(ReleaseTarget::All),
             ClientCommand::LockInfo(info) => {
-                let checked = self.tenant().and_then(|tenant| protocol::check_lock_info(info, tenant.limits()));
-                checked.map_err(CloseReason::Malformed)?;
+                let tenant = self.tenant().map_err(CloseReason::Failed)?;
+                protocol::check_lock_info(info, &self.pending, tenant.limits()).map_err(CloseReason::Malformed)?;
                 self.lock_info_command(info)
             }
             ClientCommand::Close => {

@@ -49,6 +49,8 @@ pub(super) struct SessionConnection<'a> {
     pub(super) pending: Vec<Pending>,
     /// The requests for which a resumed client has no response.
     pub(super) resumed_requests: BTreeSet<String>,
+    /// Whether updates may be missing about holds in the list that is being compared.
+    pub(super) missed_updates: bool,
     /// Updates about the running request that arrived before its reply.
     pub(super) deferred_updates: Vec<SessionUpdate>,
     keep_alive: KeepAliveScheduler,
@@ -97,6 +99,7 @@ impl<'a> SessionConnection<'a> {
             requests: RequestTable::new(&session.session_id),
             pending: Vec::new(),
             resumed_requests: BTreeSet::new(),
+            missed_updates: false,
             deferred_updates: Vec::new(),
             keep_alive: KeepAliveScheduler::new(Arc::clone(&session), keep_alive),
             subscription: session.subscribe(),

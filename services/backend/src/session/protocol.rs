@@ -1,11 +1,16 @@
 //! Validates client messages: their order, and the content of requests.
 
-use holdfast_api::session_message::{ClientPayload, Lock, LockInfo, Part};
+use holdfast_api::session_message::{ClientPayload, Lock, LockInfo, Part, Pending};
 use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_types::{Claim, Limits};
 
 /// Maximum parts of a `lock_info`.
 const MAX_PARTS: u32 = 1_000;
+/// Maximum bytes in memory of the pending messages in all parts. A single message of the largest size takes fewer.
+const MAX_PENDING_BYTES: usize = 16 * 1_024 * 1_024;
+/// Bytes of a pending message without its texts, and of a path segment without its text.
+const PENDING_BYTES: usize = 128;
+const PATH_SEGMENT_BYTES: usize = 32;
 
 /// The order of a client's messages after `open`.
 #[derive(Debug)]
@@ -73,14 +78,32 @@ impl MessageSequence {
     }
 }
 
-/// Rejects a part of `lock_info` with too many entries.
-pub(super) fn check_lock_info(info: &LockInfo, limits: &Limits) -> ApiResult<()> {
+/// Rejects a part of `lock_info` with too many entries, and one with which the pending messages, given those of the
+/// earlier parts, become too many.
+pub(super) fn check_lock_info(info: &LockInfo, earlier: &[Pending], limits: &Limits) -> ApiResult<()> {
     let (entries, max) = ((info.held.len() + info.pending.len()) as u64, limits.max_lock_info);
-    if entries <= max {
-        return Ok(());
+    if entries > max {
+        let detail = format!("lock_info: has {entries} entries, of at most {max}; send it in parts");
+        let error = ApiError::new(Code::PayloadTooLarge, detail);
+        return Err(error.with("limit", "max_lock_info").with("max", max.to_string()));
     }
-    let detail = format!("lock_info: has {entries} entries, of at most {max}; send it in parts");
-    Err(ApiError::new(Code::PayloadTooLarge, detail).with("limit", "max_lock_info").with("max", max.to_string()))
+    let bytes: usize = earlier.iter().chain(&info.pending).map(pending_bytes).sum();
+    if bytes > MAX_PENDING_BYTES {
+        let detail = format!("lock_info: its pending messages take {bytes} bytes, of at most {MAX_PENDING_BYTES}");
+        return Err(ApiError::new(Code::PayloadTooLarge, detail));
+    }
+    Ok(())
+}
+
+/// Returns roughly how much memory a pending message takes.
+fn pending_bytes(pending: &Pending) -> usize {
+    let lock = match pending {
+        Pending::Release(release) => return PENDING_BYTES + release.request_id.len(),
+        Pending::Lock(lock) => lock,
+    };
+    let segments = lock.resources.iter().flat_map(|resource| &resource.path);
+    let path: usize = segments.map(|segment| PATH_SEGMENT_BYTES + segment.len()).sum();
+    PENDING_BYTES + lock.request_id.len() + path
 }
 
 /// The error for a message that breaks the protocol.
@@ -104,7 +127,7 @@ pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Cla
 #[cfg(test)]
 mod tests {
     use holdfast_api::Resource;
-    use holdfast_api::session_message::{Pending, Release};
+    use holdfast_api::session_message::Release;
     use holdfast_types::Mode;
 
     use super::*;
@@ -165,9 +188,13 @@ mod tests {
         let limits = Limits { max_lock_info: 2, ..Limits::default() };
         let release = |id: &str| Pending::Release(Release { request_id: id.to_owned() });
         let info = |pending| LockInfo { pending, ..LockInfo::default() };
-        check_lock_info(&info(vec![release("a"), release("b")]), &limits).unwrap();
-        let error = check_lock_info(&info(vec![release("a"), release("b"), release("c")]), &limits).unwrap_err();
+        check_lock_info(&info(vec![release("a"), release("b")]), &[], &limits).unwrap();
+        let error = check_lock_info(&info(vec![release("a"), release("b"), release("c")]), &[], &limits).unwrap_err();
         assert_eq!((error.code, &error.ids[0].1[..]), (Code::PayloadTooLarge, "max_lock_info"));
+        let many = vec![release("a"); MAX_PENDING_BYTES / PENDING_BYTES];
+        let error = check_lock_info(&info(vec![release("a")]), &many, &limits).unwrap_err();
+        assert!(error.detail.contains("pending messages"), "{error:?}");
+        check_lock_info(&info(vec![release("a")]), &many[..many.len() / 2], &limits).unwrap();
     }
 
     #[test]

@@ -64,6 +64,10 @@ impl SessionConnection<'_> {
                 }
                 (Some(_), _) => {}
                 (None, Err(refusal)) => self.on_command_rejected(job, refusal).await?,
+                // Repeated alone, the last part would end what the others list. The client has to resume again.
+                (None, Ok(Response::Ignored)) if job.is_one_of_several_parts() => {
+                    return Err(CloseReason::Failed(unknown_outcome()));
+                }
                 (None, Ok(Response::Ignored)) if job.needs_reply() => again.push(job.clone()),
                 (None, Ok(answer)) => self.on_answer(job, answer, clock_ms).await?,
             }
@@ -98,6 +102,9 @@ impl SessionConnection<'_> {
             (ClientCommand::LockInfo(info), Response::Reconciled { lost, .. }) => {
                 info.held.iter().for_each(|held| self.requests.add_reported(held.clone()));
                 self.on_holds_lost(lost, clock_ms).await?;
+                if std::mem::take(&mut self.missed_updates) {
+                    self.queue_reconciliation();
+                }
                 self.pending.extend_from_slice(&info.pending);
                 if info.part.is_last() {
                     self.queue_pending();

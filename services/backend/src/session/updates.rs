@@ -7,6 +7,7 @@ use holdfast_routing::{SubscriptionError, Update};
 use holdfast_types::{AcquireOutcome, CommandError, Effect, LockView, SessionEnd, SessionUpdate, WaitId};
 
 use super::channel::CloseReason;
+use super::client_command::InFlightBatch;
 use super::connection::SessionConnection;
 use super::request_table::RequestState;
 use crate::view_builder::ViewBuilder;
@@ -16,6 +17,8 @@ impl SessionConnection<'_> {
         if update.items.is_empty() {
             // A leader that begins to send updates: earlier ones may be missing.
             self.queue_reconciliation();
+            // Holds in the list that is being compared are queried once it is known.
+            self.missed_updates = self.in_flight.as_ref().is_some_and(InFlightBatch::lists_holds);
         }
         for notice in update.items {
             if self.must_follow_reply(&notice.effect) {

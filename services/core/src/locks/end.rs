@@ -92,7 +92,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Notifies a session that it lost a hold.
-    fn record_revoked(&mut self, node: NodeId, owner: OwnerId, reason: RevokedReason) {
+    pub(super) fn record_revoked(&mut self, node: NodeId, owner: OwnerId, reason: RevokedReason) {
         let Some(session) = self.ns.owners.name(owner).session() else { return };
         // A session that ended was already notified of its end.
         if self.ns.ending_sessions.contains_key(&session.number) {

@@ -93,6 +93,7 @@ impl NamespaceTxn<'_> {
             request_id: waiting.request_id.as_deref(),
             metadata_fits: true,
         };
+        self.revoke_listed(position, &waiting);
         let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
         if let Some(request_id) = &waiting.request_id {
             self.ns.claim_reported(waiting.owner, request_id);

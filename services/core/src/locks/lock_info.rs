@@ -95,7 +95,7 @@ impl NamespaceTxn<'_> {
             let node = self.ns.tree.find(&listed.path);
             match node.filter(|_| self.ns.has_hold(session.facts.number, listed)) {
                 Some(node) => report.list(node, listed.fencing_token),
-                None => return !node.is_some_and(|node| report.is_claimed(self.ns, node)),
+                None => return !node.is_some_and(|node| report.claims_path(self.ns, node)),
             }
             false
         });
@@ -115,7 +115,7 @@ impl NamespaceTxn<'_> {
         let waits = self.unlisted_waits(&owners, report);
         let mut unlisted = Vec::new();
         for (_, node, owner) in self.holds_of(&owners) {
-            if self.ns.hold(node, owner).is_some_and(|hold| report.hold(node, hold.token).is_none()) {
+            if self.ns.hold(node, owner).is_some_and(|hold| !report.keeps(node, hold.token)) {
                 unlisted.push((node, owner));
             }
         }
@@ -148,11 +148,18 @@ impl Namespace {
 
     /// Shows lost holds, with as many of their current owners as fit into a response.
     fn lost_views<'a>(&self, lost: impl IntoIterator<Item = &'a ReportedHold>) -> Vec<LostHold> {
-        let mut left = ByteBudget::for_owners();
+        let (mut left, mut is_full) = (ByteBudget::for_owners(), false);
+        let mut owner_of = |path| {
+            let owner = if is_full { None } else { self.current_owner(path) };
+            owner.filter(|owner| {
+                is_full = !left.try_take(owner);
+                !is_full
+            })
+        };
         let views = lost.into_iter().map(|believed| LostHold {
             path: believed.path.clone(),
             fencing_token: believed.fencing_token,
-            current_owner: self.current_owner(&believed.path).filter(|owner| left.try_take(owner)),
+            current_owner: owner_of(&believed.path),
         });
         views.collect()
     }

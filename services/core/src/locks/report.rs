@@ -1,21 +1,26 @@
 //! The report of a resumed session's client, from its first part until everything else of the session has ended.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::namespace::Namespace;
 use super::owner::OwnerId;
+use super::queue::QueuePosition;
 use super::sessions::NamedRequest;
 use super::tree::NodeId;
-use crate::FencingToken;
+use super::txn::NamespaceTxn;
+use super::waiting::WaitingRequest;
+use crate::{FencingToken, RevokedReason};
 
 /// What stays of a session. Names only state that existed when the report named it, so its size is proportional to the
 /// state of the session, and it is not charged to the account.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Report {
-    /// The holds that stay, and whether a pending request claims them. No later hold of the same node has the same
-    /// token, so the entry of a hold that has ended has no effect.
-    holds: BTreeMap<(NodeId, FencingToken), bool>,
+    /// The listed holds. No later hold of the same node has the same token, so the entry of a hold that has ended has
+    /// no effect.
+    listed: BTreeSet<(NodeId, FencingToken)>,
+    /// The holds that pending requests claim.
+    claimed: BTreeSet<(NodeId, FencingToken)>,
     /// The ids of the pending requests.
     pending: BTreeSet<Box<str>>,
 }
@@ -23,12 +28,12 @@ pub(super) struct Report {
 impl Report {
     /// Adds a hold that the client lists.
     pub(super) fn list(&mut self, node: NodeId, token: FencingToken) {
-        self.holds.entry((node, token)).or_default();
+        self.listed.insert((node, token));
     }
 
     /// Adds a hold that a pending request claims.
     pub(super) fn claim(&mut self, node: NodeId, token: FencingToken) {
-        self.holds.insert((node, token), true);
+        self.claimed.insert((node, token));
     }
 
     /// Adds a pending request.
@@ -44,16 +49,40 @@ impl Report {
         request_id.is_some_and(|request_id| self.pending.contains(request_id))
     }
 
-    /// Returns the entry of a hold that stays: whether a pending request claims it.
-    pub(super) fn hold(&self, node: NodeId, token: FencingToken) -> Option<bool> {
-        self.holds.get(&(node, token)).copied()
+    /// Returns whether the client lists the hold.
+    pub(super) fn lists(&self, node: NodeId, token: FencingToken) -> bool {
+        self.listed.contains(&(node, token))
+    }
+
+    /// Returns whether a pending request claims the hold.
+    pub(super) fn claims(&self, node: NodeId, token: FencingToken) -> bool {
+        self.claimed.contains(&(node, token))
+    }
+
+    /// Returns whether the hold stays.
+    pub(super) fn keeps(&self, node: NodeId, token: FencingToken) -> bool {
+        self.lists(node, token) || self.claims(node, token)
     }
 
     /// Returns whether a pending request claims a hold of this path.
-    pub(super) fn is_claimed(&self, namespace: &Namespace, node: NodeId) -> bool {
-        let there = self.holds.range((node, FencingToken::MIN)..=(node, FencingToken::MAX));
-        let mut claimed = there.filter(|(_, is_claimed)| **is_claimed);
-        claimed.any(|((_, token), _)| namespace.tree.get(node).holds.of_token(*token).is_some())
+    pub(super) fn claims_path(&self, namespace: &Namespace, node: NodeId) -> bool {
+        let mut there = self.claimed.range((node, FencingToken::MIN)..=(node, FencingToken::MAX));
+        there.any(|(_, token)| namespace.tree.get(node).holds.of_token(*token).is_some())
+    }
+}
+
+impl NamespaceTxn<'_> {
+    /// Notifies the session of a hold that its client has listed, if a request that it does not list upgrades it: the
+    /// upgraded hold will end.
+    pub(super) fn revoke_listed(&mut self, position: QueuePosition, waiting: &WaitingRequest) {
+        let Some(node) = waiting.nodes.first().copied().filter(|_| position.is_upgrade()) else { return };
+        let hold = self.ns.hold(node, waiting.owner);
+        let is_lost = self.ns.report_of(waiting.owner).zip(hold).is_some_and(|(report, hold)| {
+            report.lists(node, hold.token) && !report.is_pending(waiting.request_id.as_deref())
+        });
+        if is_lost {
+            self.record_revoked(node, waiting.owner, RevokedReason::Duplicate);
+        }
     }
 }
 

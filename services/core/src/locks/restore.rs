@@ -96,7 +96,7 @@ pub(super) enum AttemptsTarget {
 
 impl Restorer {
     fn restore_item(&mut self, item: Item<String>) -> RestoreResult {
-        if !matches!(item, Item::Attempts { .. } | Item::BlockedOn(_) | Item::Reported(_)) {
+        if !matches!(item, Item::Attempts { .. } | Item::BlockedOn(_) | Item::Reported { .. }) {
             self.attempts_target = None;
         }
         self.blocked_wait = self.blocked_wait.filter(|_| matches!(item, Item::Attempts { .. } | Item::BlockedOn(_)));
@@ -133,7 +133,7 @@ impl Restorer {
             Item::OldProcesses(began, processes) => self.old_processes(began, &processes),
             Item::BlockedOn(item) => self.blocked_on(item),
             Item::Report(number, pending) => self.report(number, &pending),
-            Item::Reported(is_claimed) => self.reported(is_claimed),
+            Item::Reported { is_listed, is_claimed } => self.reported(is_listed, is_claimed),
             Item::PendingGrants(woken) => self.pending_grants(&woken),
             Item::Wait(wait) => self.wait(wait),
             Item::Event { revision, bytes } => {

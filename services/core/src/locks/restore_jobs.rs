@@ -29,7 +29,7 @@ impl Restorer {
         Ok(())
     }
 
-    pub(super) fn reported(&mut self, is_claimed: bool) -> RestoreResult {
+    pub(super) fn reported(&mut self, is_listed: bool, is_claimed: bool) -> RestoreResult {
         let Some(AttemptsTarget::Hold(node, owner)) = self.attempts_target else {
             return Err(DecodeError::Snapshot("nothing is reported"));
         };
@@ -38,10 +38,11 @@ impl Restorer {
         let report = namespace.session_mut(owner).and_then(|session| session.report.as_mut());
         let (token, report) = token.zip(report).ok_or(DecodeError::Snapshot("a session reports nothing"))?;
         let report = Arc::make_mut(report);
+        if is_listed {
+            report.list(node, token);
+        }
         if is_claimed {
-            report.claim(node, token)
-        } else {
-            report.list(node, token)
+            report.claim(node, token);
         }
         Ok(())
     }

@@ -167,8 +167,9 @@ impl FrozenNamespace {
             writer.push(&Item::Lock { path: self.paths.segments(node), revision: lock.revision });
             for hold in lock.holds.as_slice() {
                 writer.push(&Item::Hold(self.hold_item(hold)));
-                if let Some(is_claimed) = self.reported(node, hold) {
-                    writer.push(&Item::Reported(is_claimed));
+                let (is_listed, is_claimed) = self.reported(node, hold);
+                if is_listed || is_claimed {
+                    writer.push(&Item::Reported { is_listed, is_claimed });
                 }
                 write_attempts(writer, &hold.attempts(), hold.reader_attempts());
             }
@@ -230,12 +231,13 @@ impl FrozenNamespace {
     }
 
     /// Returns whether the report of its session lists the hold, and whether a pending request claims it.
-    fn reported(&self, node: NodeId, hold: &Hold) -> Option<bool> {
+    fn reported(&self, node: NodeId, hold: &Hold) -> (bool, bool) {
         if self.reports.is_empty() {
-            return None;
+            return (false, false);
         }
-        let session = self.owners.get(hold.owner.0).session()?;
-        self.reports.get(&session.number)?.hold(node, hold.token)
+        let session = self.owners.get(hold.owner.0).session();
+        let report = session.and_then(|session| self.reports.get(&session.number));
+        report.map_or((false, false), |report| (report.lists(node, hold.token), report.claims(node, hold.token)))
     }
 
     fn session_number_of(&self, granted: &GrantedRequest) -> u64 {

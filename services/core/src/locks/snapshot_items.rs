@@ -72,9 +72,12 @@ pub(super) enum Item<S> {
     BlockedOn(BlockedOnItem),
     /// Pending requests in the report of the session with that number. From rules 2 on.
     Report(u64, Vec<S>),
-    /// The report of its session lists the preceding hold; the flag tells whether a pending request claims it. From
-    /// rules 2 on.
-    Reported(bool),
+    /// The report of its session names the preceding hold. From rules 2 on.
+    Reported {
+        is_listed: bool,
+        /// Whether a pending request claims it.
+        is_claimed: bool,
+    },
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ

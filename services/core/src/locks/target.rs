@@ -168,7 +168,7 @@ impl Namespace {
             Target::Path(_) => sweep.node == Some(node),
             Target::Unlisted(_) => {
                 let report = self.report_of(hold.owner).filter(|_| sweep.covers(self, hold.owner));
-                report.is_some_and(|report| report.hold(node, hold.token).is_none())
+                report.is_some_and(|report| !report.keeps(node, hold.token))
             }
             _ => sweep.covers(self, hold.owner),
         }

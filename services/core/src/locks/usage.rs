@@ -13,12 +13,13 @@ impl LocksState {
             LocksCommand::Delete { namespace, .. } | LocksCommand::CloseSession { namespace, .. } => namespace,
             LocksCommand::Reset(reset) => &reset.namespace,
             LocksCommand::OpenSession(open) => &open.namespace,
-            LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => &info.namespace,
+            LocksCommand::LockInfo(info) => &info.namespace,
             // These commands come from nodes and not from callers, or were counted one by one.
             LocksCommand::Deliver { .. }
             | LocksCommand::Cancel(_)
             | LocksCommand::CancelAttempts(_)
             | LocksCommand::ExpireSessions { .. }
+            | LocksCommand::LockInfoPart(_)
             | LocksCommand::Batch(_) => return,
         };
         if let Ok(slot) = self.slot(namespace) {

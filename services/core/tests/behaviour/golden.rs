@@ -166,7 +166,14 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
     let info = LockInfo { namespace: orders(), session_id, message, held, pending };
     let hex = "07066f7264657273010473655f3101ac02020101016c01ac02010172";
     bytes(LocksCommand::LockInfo(info.clone()), &format!("010209{hex}"));
-    bytes(LocksCommand::LockInfoPart(info), &format!("01020d{hex}"));
+    bytes(LocksCommand::LockInfoPart(info.clone()), &format!("01020d{hex}"));
+    for (command, is_report) in [
+        (LocksCommand::LockInfo(info.clone()), true),
+        (LocksCommand::LockInfoPart(info), true),
+        (LocksCommand::ExpireSessions { ids: vec![], known_revision: 9 }, false),
+    ] {
+        assert_eq!(LocksCommand::is_report(&codec::encode(&Command::Locks(command))), is_report);
+    }
 }
 
 fn assert_snapshot(core: &ShardState, hex: &[&str]) {

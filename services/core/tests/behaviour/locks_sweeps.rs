@@ -1,7 +1,7 @@
 //! Ends of more than a slice that were asked for, and what others see of them meanwhile.
 
 use holdfast_core::{
-    AccountId, Acquire, Bounds, Command, CommandError, FencingToken, JobState, Limits, LockInfo, LocksCommand,
+    AccountId, Acquire, Bounds, Command, CommandError, Effect, FencingToken, JobState, Limits, LockInfo, LocksCommand,
     MessageSeq, Mode, NamespaceRef, Path, Phase, Query, Reason, Release, ReleaseTarget, Reply, ReportedHold, Reset,
     Response, Rules,
 };
@@ -254,6 +254,25 @@ fn a_hold_that_a_pending_request_changed_meanwhile_is_not_lost() {
         assert!(lost_in(apply_checked(shard, last)).is_empty());
         assert_eq!(shard.holders("l"), ["se_1"]);
     }
+}
+
+#[test]
+fn a_listed_hold_that_an_unlisted_request_upgrades_is_revoked() {
+    let mut shard = shard();
+    shard.open_session("se_1");
+    let token = shard.granted(session_wait_request("se_1", "r1", &[read("l")]));
+    shard.granted(try_request("p", &[read("l")]));
+    shard.enqueued(Acquire { allow_upgrade: true, ..session_wait_request("se_1", "r2", &[write("l")]) });
+    let part = LocksCommand::LockInfoPart(report(None, &[("l", Mode::Read, token)], &[]));
+    assert!(lost_in(apply_checked(&mut shard, part)).is_empty());
+    apply_checked(&mut shard, release_all("p"));
+    let revoked = shard.core.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::Revoked { fencing_token, .. } => Some(fencing_token),
+        _ => None,
+    });
+    assert_eq!(revoked, Some(token), "its client relies on it");
+    assert!(lost_in(apply_checked(&mut shard, LocksCommand::LockInfo(report(None, &[], &[])))).is_empty());
+    assert!(shard.holders("l").is_empty());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Everything that can be seen of the engine and of the model is equal.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, Claim, CommandError, CycleStep, Enqueued, Event, Path, Query, Reason, ReportedHold,
+    Acquire, AcquireOutcome, Claim, CommandError, CycleStep, Enqueued, Event, Owner, Path, Query, Reason, ReportedHold,
     Response, WaitId,
 };
 
@@ -186,6 +186,13 @@ impl Run {
     }
 }
 
+/// A session that has ended has its owners until all of it has ended; another may have its name meanwhile.
+fn owners_named(model: &Model, owner: &Owner) -> Vec<OwnerKey> {
+    let its = model.holds.iter().map(|hold| &hold.who).chain(model.waits.iter().map(|wait| &wait.who));
+    let ending = its.filter(|who| who.owner == *owner && model.ending_session_of(who).is_some()).cloned();
+    std::iter::once(model.owner_key(owner)).chain(ending).collect()
+}
+
 /// Every step of a cycle is so, and it comes back to whoever asked. Which cycle it is, if there are several, is open.
 pub(crate) fn check_cycle(before: &Model, request: &Acquire, outcome: &mut AcquireOutcome) {
     let AcquireOutcome::Refused(not_granted) = outcome else { return };
@@ -195,9 +202,8 @@ pub(crate) fn check_cycle(before: &Model, request: &Acquire, outcome: &mut Acqui
         return;
     }
     let asking = before.owner_key(&request.owner);
-    let mut at = asking.clone();
+    let (mut at, mut owners) = (asking.clone(), Vec::new());
     for (index, step) in cycle.iter().enumerate() {
-        let to = before.owner_key(&step.owner);
         let wanted: Vec<Claim> = if index == 0 {
             request.claims.clone()
         } else {
@@ -206,18 +212,21 @@ pub(crate) fn check_cycle(before: &Model, request: &Acquire, outcome: &mut Acqui
         let in_the_way = |path: &Path, mode| {
             *path == step.path && wanted.iter().any(|claim| conflict((path, mode), (&claim.path, claim.mode)))
         };
-        let is_so = if step.waiting {
-            let claims = before.waits.iter().filter(|wait| wait.who == to).flat_map(|wait| &wait.claims);
-            claims.into_iter().any(|claim| in_the_way(&claim.path, claim.mode))
-        } else {
-            before.holds.iter().filter(|hold| hold.who == to).any(|hold| in_the_way(&hold.path, hold.mode))
+        let is_so = |to: &OwnerKey| {
+            let mut waits = before.waits.iter().filter(|wait| wait.who == *to).flat_map(|wait| &wait.claims);
+            let mut holds = before.holds.iter().filter(|hold| hold.who == *to);
+            if step.waiting {
+                waits.any(|claim| in_the_way(&claim.path, claim.mode))
+            } else {
+                holds.any(|hold| in_the_way(&hold.path, hold.mode))
+            }
         };
-        assert!(is_so, "{at:?} does not wait for {step:?}");
-        at = to;
+        let to = owners_named(before, &step.owner).into_iter().find(is_so);
+        at = to.unwrap_or_else(|| panic!("{at:?} does not wait for {step:?}"));
+        owners.push(at.clone());
     }
     // One that is cut does not come back.
     assert!(at == asking || cycle.len() == before.bounds.max_cycle_in_reply);
-    let mut owners: Vec<OwnerKey> = cycle.iter().map(|step| before.owner_key(&step.owner)).collect();
     owners.sort();
     owners.dedup();
     assert_eq!(owners.len(), cycle.len(), "nobody comes twice");

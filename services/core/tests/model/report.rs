@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::{CommandError, JobState, LockInfo, LostHold, MessageSeq, Path, Reason, ReportedHold, Response};
+use holdfast_core::{
+    CommandError, JobState, LockInfo, LostHold, MessageSeq, Path, Reason, ReportedHold, Response, RevokedReason,
+};
 
 use crate::acquire::CommandResult;
-use crate::state::{Hold, Model, OwnerKey};
+use crate::state::{Hold, Model, OwnerKey, Wait as Waiting};
 use crate::sweeps::Target;
 
 /// What stays of a session: holds by path and token, and requests.
@@ -134,6 +136,19 @@ impl Model {
         let report = sessions.next().and_then(|session| session.report.as_mut());
         if let Some(report) = report.filter(|report| report.is_pending(request_id)) {
             report.claimed.extend(claims);
+        }
+    }
+
+    /// That a hold which is listed is upgraded by a request that is not, and will end.
+    pub(crate) fn revoke_listed(&mut self, wait: &Waiting) {
+        let mut sessions = self.sessions.iter().filter(|session| session.is_open && session.number == wait.who.number);
+        let Some(report) = sessions.next().and_then(|session| session.report.as_ref()) else { return };
+        let Some(hold) = self.hold_of(&wait.who, &wait.claims[0].path).cloned().filter(|_| wait.upgrade) else {
+            return;
+        };
+        let is_listed = report.listed.contains(&(hold.path.clone(), hold.token));
+        if is_listed && !report.is_pending(wait.request_id.as_ref()) {
+            self.revoked(&hold, RevokedReason::Duplicate);
         }
     }
 

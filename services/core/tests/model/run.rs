@@ -51,6 +51,7 @@ impl Model {
                 request_id: wait.request_id.as_deref(),
                 metadata_fits: true,
             };
+            self.revoke_listed(&wait);
             let fencing_token = self.grant(&wait.who, &wait.claims, &wait.terms, call);
             self.claim_reported(&wait.who, wait.request_id.as_ref());
             self.wait_resolved(&wait, AcquireOutcome::Granted { fencing_token });

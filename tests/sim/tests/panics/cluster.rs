@@ -10,7 +10,7 @@ use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Acquire, AcquireOutcome, Claim, Command, Incarnation, Limits, LocksCommand, Metadata, Mode,
-    NamespaceMessage, NamespaceRef, Owner, Path, Response, Wait,
+    NamespaceMessage, NamespaceRef, Owner, Path, Response, Rules, Wait, codec,
 };
 use holdfast_node::{AdminEndpoints, ApplyObserver, Node, NodeOptions, serve};
 use holdfast_proto::internal::{ReplicaStatus, StatusAnswer};
@@ -33,20 +33,29 @@ pub(crate) const POISON: &str = "poison";
 pub(crate) type NotReadyReasons = Arc<Mutex<BTreeSet<String>>>;
 
 /// Panics in the middle of an entry with a command that names [`POISON`], so often at most.
-pub(crate) struct PanickingObserver(pub(crate) Mutex<usize>);
-
-impl PanickingObserver {
-    pub(crate) fn with_count(times: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(times)))
-    }
+#[derive(Default)]
+pub(crate) struct PanickingObserver {
+    pub(crate) panics_left: Mutex<usize>,
+    /// The rules of the last entry.
+    pub(crate) rules: Mutex<u16>,
+    /// How many holds each applied report lists.
+    pub(crate) reports: Mutex<Vec<usize>>,
 }
 
 impl ApplyObserver for PanickingObserver {
     fn initialized(&self, _: &str, _: &ShardState) {}
 
-    fn applied(&self, _: &str, _: EntryHeader, commands: &[Bytes], _: &[Bytes], _: &ShardState) {
+    fn applied(&self, _: &str, header: EntryHeader, commands: &[Bytes], _: &[Bytes], _: &ShardState) {
+        *self.rules.lock() = header.rules;
+        for command in commands {
+            if let Ok(Command::Locks(LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info))) =
+                codec::decode(command)
+            {
+                self.reports.lock().push(info.held.len());
+            }
+        }
         let names = |bytes: &Bytes| bytes.windows(POISON.len()).any(|part| part == POISON.as_bytes());
-        let mut left = self.0.lock();
+        let mut left = self.panics_left.lock();
         if *left > 0 && commands.iter().any(names) {
             *left -= 1;
             drop(left);
@@ -83,12 +92,13 @@ impl TestCluster {
             addresses.push((format!("nd_{number}"), listener.local_addr().expect("it has an address").to_string()));
         }
         let config = ClusterConfig::generate(addresses, SHARDS, 3).expect("it is a config");
+        let config = ClusterConfig { rules: Some(Rules::HIGHEST.0), ..config };
         let secret = ClusterSecret::generate().expect("there are random numbers");
         let map = ShardMap::new(config.clone()).expect("it is a config");
         let signer = ServiceSigner::new(&secret, "test");
         let options = RoutingOptions::default();
         let router = Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options, None);
-        let observers = (0..3).map(|_| PanickingObserver::with_count(0)).collect();
+        let observers = (0..3).map(|_| Arc::default()).collect();
         let disks = (0..3).map(|_| MemoryDisk::new()).collect();
         let (nodes, seen) = ((0..3).map(|_| None).collect(), NotReadyReasons::default());
         let mut world = Self { config, router, seen, observers, secret, disks, nodes };
@@ -203,7 +213,12 @@ impl TestCluster {
         locks.shards[shard as usize].id.clone()
     }
 
-    async fn send(&self, shard: u32, command: LocksCommand, within: Duration) -> Result<Response, RouteError> {
+    pub(crate) async fn send(
+        &self,
+        shard: u32,
+        command: LocksCommand,
+        within: Duration,
+    ) -> Result<Response, RouteError> {
         let (command, key) = (Command::Locks(command), self.key(shard));
         let deadline = Instant::now() + within;
         let routed = self.router.command(Application::Locks, key, &command, RetryPolicy::LaterTerm, deadline).await?;
@@ -231,7 +246,7 @@ impl TestCluster {
     }
 }
 
-fn namespace() -> NamespaceRef {
+pub(crate) fn namespace() -> NamespaceRef {
     NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
 }
 

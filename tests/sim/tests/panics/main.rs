@@ -2,6 +2,7 @@
 //! stopped, and nothing else stops. Panics of tasks need a build with mutations; `make mutations` makes one.
 
 mod cluster;
+mod reports;
 mod state_machine;
 #[cfg(feature = "mutations")]
 mod tasks;

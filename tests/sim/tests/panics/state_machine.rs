@@ -49,7 +49,7 @@ async fn a_panic_that_does_not_come_again_costs_a_restart_of_the_replica() {
     let _alone = crate::EXCLUSIVE.lock().await;
     let world = TestCluster::start().await;
     let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
-    *world.observers[leader].0.lock() = 1;
+    *world.observers[leader].panics_left.lock() = 1;
     world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
     world.wait_ready().await;
     world.assert_serves("after").await;
@@ -67,7 +67,7 @@ async fn a_replica_that_fails_twice_at_an_entry_is_left_out_and_nothing_else_is(
     let _alone = crate::EXCLUSIVE.lock().await;
     let mut world = TestCluster::start().await;
     let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
-    *world.observers[leader].0.lock() = usize::MAX;
+    *world.observers[leader].panics_left.lock() = usize::MAX;
     world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
     assert_replica_stopped(&world, leader).await;
     assert_other_replicas_serve(&world, leader, "meanwhile").await;
@@ -78,7 +78,7 @@ async fn a_replica_that_fails_twice_at_an_entry_is_left_out_and_nothing_else_is(
     assert_replica_stopped(&world, leader).await;
     assert_other_replicas_serve(&world, leader, "started again").await;
     // Another one tries again, and has what the others did meanwhile.
-    *world.observers[leader].0.lock() = 0;
+    *world.observers[leader].panics_left.lock() = 0;
     world.stop_node(leader).await;
     world.start_node(leader, "2").await;
     world.wait_ready().await;
@@ -95,7 +95,7 @@ async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_els
     let _alone = crate::EXCLUSIVE.lock().await;
     let world = TestCluster::start().await;
     for observer in &world.observers {
-        *observer.0.lock() = usize::MAX;
+        *observer.panics_left.lock() = usize::MAX;
     }
     let lost = world.acquire(POISONED_SHARD, POISON, MAX_WAIT).await.expect_err("nobody can apply it");
     println!("its caller is told: {lost}");
