@@ -83,6 +83,7 @@ impl Backend {
         let signer = ServiceSigner::new(&options.cluster_secret, options.process_name);
         // A new id at every start, so that nodes do not confuse this process with its predecessor.
         let caller_id = uuid::Uuid::new_v4().to_string();
+        let local_node = options.local_node.clone();
         let router = Router::start(map, signer, caller_id, options.dialer, options.routing, options.local_node);
         router.follow_config_updates();
         let directory = Directory::start(router.clone());
@@ -96,6 +97,7 @@ impl Backend {
             cluster_secret: options.cluster_secret,
             watchers: WatcherLimiter::default(),
             event_feeds: EventFeeds::default(),
+            local_node,
             stopping: CancellationToken::new(),
         }))
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
-use holdfast_routing::Router;
+use holdfast_routing::{LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{FairQueue, RateLimits};
@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) cluster_secret: ClusterSecret,
     pub(crate) watchers: WatcherLimiter,
     pub(crate) event_feeds: EventFeeds,
+    /// The node of this process, if there is one.
+    pub(crate) local_node: Option<LocalNode>,
     /// Cancelled when the process begins to stop: streams end then, calls continue.
     pub(crate) stopping: CancellationToken,
 }
@@ -44,12 +46,17 @@ impl Service {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Checks whether calls can be served: no caller can be authenticated without a recent reply of the accounts shard.
+    /// Checks whether calls can be served: no caller can be authenticated without a recent reply of the accounts shard,
+    /// and the node of this process, if there is one, must serve all its shards.
     ///
     /// # Errors
     /// The reason, for people.
     pub fn ready(&self) -> Result<(), String> {
-        self.inner.directory.check_fresh()
+        let lacks = self.inner.local_node.as_ref().map(|node| node.handler.status().not_ready);
+        match lacks.filter(|lacks| !lacks.is_empty()) {
+            Some(lacks) => Err(lacks),
+            None => self.inner.directory.check_fresh(),
+        }
     }
 
     /// Cancelled when the process begins to stop. Work without an end of its own ends then.

@@ -51,6 +51,10 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     if let Some((count, first)) = failing(|group| group.status().leader.is_none()) {
         return Some(format!("{count} of {all} shards have no leader, {first} first"));
     }
+    let takes_over = |group: &Group| group.elected_term().is_some() && group.subscribe_leadership().borrow().is_none();
+    if let Some((count, first)) = failing(takes_over) {
+        return Some(format!("{count} of {all} shards still apply the entries of earlier leaders, {first} first"));
+    }
     if let Some((count, first)) = failing(|group| !group.is_in_contact()) {
         return Some(format!(
             "replicas of {count} of {all} shards hear nothing of their leader or, where they lead, of the others, \
