@@ -32,6 +32,8 @@ run: setup ## Build and start one process with everything in it; flags in ARGS="
 cluster: build ## Build and start three nodes and a gateway; flags in ARGS="...".
 	@exec bin/dev cluster up $(ARGS)
 
+# Most tests wait for clusters rather than compute: more of them than processors run at once.
+test: export RUST_TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n > 4 ? n : 4)))
 test: build ## Run all tests.
 	cargo test --release --workspace
 
