@@ -120,7 +120,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         tokio::pin!(over);
         tokio::select! {
             result = &mut over => return result,
-            () = wait_ready(|| service.ready()) => {}
+            () = wait_ready(|| service.ready(), |reason| tracing::warn!(reason, "not ready yet, and waiting on")) => {}
         }
         if let Some(address) = locktopus_address {
             println!("Locktopus clients connect to {}://{address}/v1?namespace=NAME", scheme.replace("http", "ws"));
@@ -150,11 +150,11 @@ async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(
 
 /// Waits until the service is ready. That takes as long as the shards need to reapply their entries, so it never times
 /// out: a process that exited here would start from the beginning again.
-async fn wait_ready(look: impl Fn() -> Result<(), String>) {
+async fn wait_ready(look: impl Fn() -> Result<(), String>, warn: impl Fn(&str)) {
     let mut say_at = Instant::now() + READY_WARNING_INTERVAL;
     while let Err(reason) = look() {
         if Instant::now() >= say_at {
-            tracing::warn!(%reason, "not ready yet, and waiting on");
+            warn(&reason);
             say_at += READY_WARNING_INTERVAL;
         }
         sleep(POLL_INTERVAL).await;
@@ -169,7 +169,11 @@ mod tests {
     async fn shards_may_take_longer_than_usual_to_come_up() {
         let (began, replay) = (Instant::now(), READY_WARNING_INTERVAL * 5);
         let lacks = || Err("1 of 33 shards still apply the entries of earlier leaders".to_owned());
-        wait_ready(|| if began.elapsed() < replay { lacks() } else { Ok(()) }).await;
+        let warned = std::cell::Cell::new(0);
+        let look = || if began.elapsed() < replay { lacks() } else { Ok(()) };
+        wait_ready(look, |_| warned.set(warned.get() + 1)).await;
         assert!(began.elapsed() >= replay);
+        // The log reports once a minute what is missing.
+        assert_eq!(warned.get(), 4);
     }
 }

@@ -52,8 +52,7 @@ impl Service {
     /// # Errors
     /// The reason, for people.
     pub fn ready(&self) -> Result<(), String> {
-        let lacks = self.inner.local_node.as_ref().map(|node| node.handler.status().not_ready);
-        match lacks.filter(|lacks| !lacks.is_empty()) {
+        match self.inner.local_node.as_ref().and_then(|node| node.handler.not_ready()) {
             Some(lacks) => Err(lacks),
             None => self.inner.directory.check_fresh(),
         }

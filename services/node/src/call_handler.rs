@@ -45,6 +45,10 @@ impl CallHandler for NodeCalls {
     fn status(&self) -> StatusAnswer {
         self.0.upgrade().map(|node| status::collect(&node, false)).unwrap_or_default()
     }
+
+    fn not_ready(&self) -> Option<String> {
+        self.0.upgrade().and_then(|node| status::not_ready(&node))
+    }
 }
 
 async fn handle_on(

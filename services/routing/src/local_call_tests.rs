@@ -52,6 +52,10 @@ impl CallHandler for Scripted {
     fn status(&self) -> StatusAnswer {
         StatusAnswer::default()
     }
+
+    fn not_ready(&self) -> Option<String> {
+        None
+    }
 }
 
 fn node(handler: Scripted) -> LocalNode {

@@ -27,6 +27,9 @@ pub trait CallHandler: Send + Sync + 'static {
 
     /// Returns the status of the node and its replicas.
     fn status(&self) -> StatusAnswer;
+
+    /// Returns the reason why the node can't serve, if any.
+    fn not_ready(&self) -> Option<String>;
 }
 
 /// Returns true if other replies may precede the last one.

@@ -52,6 +52,10 @@ impl<F: Fn(&Call) -> BoxFuture<'static, Outcome> + Send + Sync + 'static> CallHa
     fn status(&self) -> StatusAnswer {
         StatusAnswer::default()
     }
+
+    fn not_ready(&self) -> Option<String> {
+        None
+    }
 }
 
 fn reply(bytes: usize) -> Outcome {
