@@ -81,7 +81,7 @@ impl Part {
 
 impl Default for Part {
     fn default() -> Self {
-        Self { number: 1, count: 1 }
+        Self::new(None, None)
     }
 }
 

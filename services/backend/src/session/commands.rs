@@ -124,7 +124,7 @@ impl SessionConnection<'_> {
             ClientCommand::ReleaseAll => self.release_command(ReleaseTarget::All),
             ClientCommand::LockInfo(info) => {
                 let tenant = self.tenant().map_err(CloseReason::Failed)?;
-                protocol::check_lock_info(info, &self.pending, tenant.limits()).map_err(CloseReason::Malformed)?;
+                protocol::check_lock_info(info, tenant.limits()).map_err(CloseReason::Malformed)?;
                 self.lock_info_command(info)
             }
             ClientCommand::Close => {

@@ -19,6 +19,8 @@ pub(super) struct MessageSequence {
     resumed: bool,
     /// The last part of `lock_info`.
     part: Option<Part>,
+    /// The bytes of the pending messages in the parts so far.
+    pending_bytes: usize,
     /// Whether a message other than a keep-alive has arrived since.
     started: bool,
 }
@@ -26,7 +28,7 @@ pub(super) struct MessageSequence {
 impl MessageSequence {
     /// Starts the sequence after an `open` with this number.
     pub(super) fn after_open(seq: u64, resumed: bool) -> Self {
-        Self { last_seq: seq, resumed, part: None, started: false }
+        Self { last_seq: seq, resumed, part: None, pending_bytes: 0, started: false }
     }
 
     /// Returns whether the message counts; a message that does not raise the number is ignored.
@@ -47,6 +49,7 @@ impl MessageSequence {
             }
             ClientPayload::LockInfo(info) => {
                 self.check_part(info.part)?;
+                self.check_pending(&info.pending)?;
                 self.started = info.part.is_last();
                 return Ok(());
             }
@@ -76,23 +79,27 @@ impl MessageSequence {
         self.part = Some(part);
         Ok(())
     }
+
+    /// Rejects pending messages that take too much memory together with those of the earlier parts.
+    fn check_pending(&mut self, pending: &[Pending]) -> ApiResult<()> {
+        self.pending_bytes += pending.iter().map(pending_bytes).sum::<usize>();
+        if self.pending_bytes <= MAX_PENDING_BYTES {
+            return Ok(());
+        }
+        let bytes = self.pending_bytes;
+        let detail = format!("lock_info: its pending messages take {bytes} bytes, of at most {MAX_PENDING_BYTES}");
+        Err(ApiError::new(Code::PayloadTooLarge, detail))
+    }
 }
 
-/// Rejects a part of `lock_info` with too many entries, and one with which the pending messages, given those of the
-/// earlier parts, become too many.
-pub(super) fn check_lock_info(info: &LockInfo, earlier: &[Pending], limits: &Limits) -> ApiResult<()> {
+/// Rejects a part of `lock_info` with too many entries.
+pub(super) fn check_lock_info(info: &LockInfo, limits: &Limits) -> ApiResult<()> {
     let (entries, max) = ((info.held.len() + info.pending.len()) as u64, limits.max_lock_info);
-    if entries > max {
-        let detail = format!("lock_info: has {entries} entries, of at most {max}; send it in parts");
-        let error = ApiError::new(Code::PayloadTooLarge, detail);
-        return Err(error.with("limit", "max_lock_info").with("max", max.to_string()));
+    if entries <= max {
+        return Ok(());
     }
-    let bytes: usize = earlier.iter().chain(&info.pending).map(pending_bytes).sum();
-    if bytes > MAX_PENDING_BYTES {
-        let detail = format!("lock_info: its pending messages take {bytes} bytes, of at most {MAX_PENDING_BYTES}");
-        return Err(ApiError::new(Code::PayloadTooLarge, detail));
-    }
-    Ok(())
+    let detail = format!("lock_info: has {entries} entries, of at most {max}; send it in parts");
+    Err(ApiError::new(Code::PayloadTooLarge, detail).with("limit", "max_lock_info").with("max", max.to_string()))
 }
 
 /// Returns roughly how much memory a pending message takes.
@@ -188,13 +195,15 @@ mod tests {
         let limits = Limits { max_lock_info: 2, ..Limits::default() };
         let release = |id: &str| Pending::Release(Release { request_id: id.to_owned() });
         let info = |pending| LockInfo { pending, ..LockInfo::default() };
-        check_lock_info(&info(vec![release("a"), release("b")]), &[], &limits).unwrap();
-        let error = check_lock_info(&info(vec![release("a"), release("b"), release("c")]), &[], &limits).unwrap_err();
+        check_lock_info(&info(vec![release("a"), release("b")]), &limits).unwrap();
+        let error = check_lock_info(&info(vec![release("a"), release("b"), release("c")]), &limits).unwrap_err();
         assert_eq!((error.code, &error.ids[0].1[..]), (Code::PayloadTooLarge, "max_lock_info"));
-        let many = vec![release("a"); MAX_PENDING_BYTES / PENDING_BYTES];
-        let error = check_lock_info(&info(vec![release("a")]), &many, &limits).unwrap_err();
-        assert!(error.detail.contains("pending messages"), "{error:?}");
-        check_lock_info(&info(vec![release("a")]), &many[..many.len() / 2], &limits).unwrap();
+        let many = vec![release("a"); MAX_PENDING_BYTES / PENDING_BYTES / 2];
+        let part = |number| LockInfo { part: Part { number, count: 9 }, ..info(many.clone()) };
+        let mut order = MessageSequence::after_open(0, true);
+        order.check(&ClientPayload::LockInfo(part(1))).unwrap();
+        let error = order.check(&ClientPayload::LockInfo(part(2))).unwrap_err();
+        assert!(error.code == Code::PayloadTooLarge && error.detail.contains("pending messages"), "{error:?}");
     }
 
     #[test]
