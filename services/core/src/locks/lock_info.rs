@@ -10,6 +10,7 @@ use super::reply_size::ByteBudget;
 use super::report::Report;
 use super::sessions::{NamedRequest, Session};
 use super::target::Target;
+use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use crate::{CommandError, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber};
 
@@ -65,8 +66,8 @@ impl NamespaceTxn<'_> {
     /// The session has nothing but what its client reported.
     pub(super) fn end_report(&mut self, number: SessionNumber) {
         let session_id = self.sessions.get(&number).filter(|(slot, _)| *slot == self.slot);
-        if let Some((_, session_id)) = session_id.cloned() {
-            self.set_report(&session_id, None);
+        if let Some(session) = session_id.and_then(|(_, session_id)| self.ns.sessions.get_mut(session_id)) {
+            session.report = None;
         }
     }
 
@@ -93,7 +94,7 @@ impl NamespaceTxn<'_> {
         self.ns.spend(2 * info.held.len());
         let lost = info.held.iter().filter(|listed| {
             let node = self.ns.tree.find(&listed.path);
-            match node.filter(|_| self.ns.has_hold(session.facts.number, listed)) {
+            match node.filter(|node| self.ns.has_hold_at(*node, session.facts.number, listed)) {
                 Some(node) => report.list(node, listed.fencing_token),
                 None => return !node.is_some_and(|node| report.claims_path(self.ns, node)),
             }
@@ -166,8 +167,12 @@ impl Namespace {
 
     /// Returns whether the session has the reported hold.
     fn has_hold(&self, number: SessionNumber, believed: &ReportedHold) -> bool {
-        let node = self.tree.find(&believed.path);
-        let hold = node.and_then(|node| self.tree.get(node).holds.of_token(believed.fencing_token));
+        self.tree.find(&believed.path).is_some_and(|node| self.has_hold_at(node, number, believed))
+    }
+
+    /// As above, given the node of its path.
+    fn has_hold_at(&self, node: NodeId, number: SessionNumber, believed: &ReportedHold) -> bool {
+        let hold = self.tree.get(node).holds.of_token(believed.fencing_token);
         hold.is_some_and(|hold| {
             let session = self.owners.name(hold.owner).session();
             hold.mode == believed.mode && session.is_some_and(|session| session.number == number)

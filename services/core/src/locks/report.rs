@@ -96,11 +96,12 @@ impl Namespace {
 
     /// If a report names this request as pending, which was granted since, adds its holds.
     pub(super) fn claim_reported(&mut self, owner: OwnerId, request_id: &str) {
+        if !self.report_of(owner).is_some_and(|report| report.is_pending(Some(request_id))) {
+            return;
+        }
         let Some(session) = self.session_mut(owner) else { return };
         let Some(mut report) = session.report.take() else { return };
-        if let Some(NamedRequest::Granted(granted)) = session.requests.get(request_id).copied()
-            && report.is_pending(Some(request_id))
-        {
+        if let Some(NamedRequest::Granted(granted)) = session.requests.get(request_id).copied() {
             self.add_claims(Arc::make_mut(&mut report), granted);
         }
         if let Some(session) = self.session_mut(owner) {

@@ -161,9 +161,7 @@ fn what_a_client_does_not_list_ends_in_slices_and_the_session_waits_for_it() {
     shard.open_session("se_1");
     let names = ["a", "b", "c", "d", "e"];
     let tokens = names.map(|path| shard.granted(session_wait_request("se_1", path, &[write(path)])));
-    let held = vec![ReportedHold { path: Path::flat("c"), mode: Mode::Write, fencing_token: tokens[2] }];
-    let info =
-        LockInfo { namespace: orders(), session_id: "se_1".into(), message: None, held, pending: vec!["d".into()] };
+    let info = report(None, &[("c", Mode::Write, tokens[2])], &["d"]);
     let began = apply_checked(&mut shard, LocksCommand::LockInfo(info)).awaits.expect("it takes more than a slice");
     assert_busy(&mut shard, session_wait_request("se_1", "new", &[write("new")]));
     finish(&mut shard);
