@@ -153,14 +153,23 @@ fn open_error(path: &Path, place: &str, action: &'static str, error: &rocksdb::E
     }
 }
 
-/// Returns the description of the damage. If it names no file, adds the files that every open begins with.
+/// Maximum tables that a description of damage names.
+const MAX_NAMED_TABLES: usize = 32;
+
+/// Returns the description of the damage. If it names no file that has data, adds the files that every open reads:
+/// RocksDB blames the manifest for what is wrong with a table.
 fn with_startup_files(path: &Path, what: &str) -> String {
     if what.contains(".sst") || what.contains(".log") {
         return what.to_owned();
     }
     let manifest = std::fs::read(path.join("CURRENT")).unwrap_or_default();
     let manifest = String::from_utf8_lossy(&manifest).trim().to_owned();
-    format!("{what} (in CURRENT or in the manifest that it names, {manifest:?})")
+    let files = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    let mut tables: Vec<String> = names.filter(|name| name.ends_with(".sst")).take(MAX_NAMED_TABLES).collect();
+    tables.sort();
+    let tables = tables.join(", ");
+    format!("{what} (in CURRENT, in the manifest that it names, {manifest:?}, or in a table: {tables})")
 }
 
 fn storage_error(place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
