@@ -1,4 +1,4 @@
-//! `holdfast-admin backup`: writes a snapshot of each shard, from its leader, to a new directory.
+//! `holdfast-admin backup`: writes a snapshot of each shard, from the leader of its group, to a new directory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct BackupArgs {
     out: PathBuf,
 }
 
-/// The state of a shard, and its last log entry.
+/// The state of a shard, and the last entry of its group's log that it contains.
 struct ShardSnapshot {
     term: u64,
     index: u64,
@@ -87,14 +87,14 @@ fn backup_order(cluster: &Cluster) -> Vec<Shard> {
 }
 
 impl Cluster {
-    /// Fetches the snapshot from the current leader, and retries if the leader changes.
+    /// Fetches the snapshot from the current leader of the shard's group, and retries if the leader changes.
     async fn snapshot_of(&self, shard: &Shard) -> Result<ShardSnapshot> {
         let deadline = Instant::now() + SHARD_TIMEOUT;
         loop {
             let leaders = self.leaders().await;
-            let leader = leaders.into_iter().find(|(one, _)| one.id == shard.id).and_then(|(_, leader)| leader);
+            let leader = leaders.into_iter().find(|(group, _)| group.id == shard.group).and_then(|(_, leader)| leader);
             let problem = match leader {
-                None => "it has no leader".to_owned(),
+                None => format!("its group {} has no leader", shard.group),
                 Some(leader) => match self.fetch_snapshot(&leader.node, leader.replica, shard).await {
                     Ok(state) => return Ok(state),
                     Err(error) => format!("{error:#}"),
@@ -108,7 +108,7 @@ impl Cluster {
     }
 
     async fn fetch_snapshot(&self, node: &str, replica: u64, shard: &Shard) -> Result<ShardSnapshot> {
-        let mut parts = self.operations.back_up(self.node(node)?, replica).await?;
+        let mut parts = self.operations.back_up(self.node(node)?, replica, &shard.id).await?;
         let first = parts.message().await?.and_then(|part| part.head);
         let head =
             first.filter(|head| head.shard == shard.id).context("the node sent the snapshot of another shard")?;

@@ -178,7 +178,7 @@ impl MaxByVersion for Option<ClusterConfig> {
     }
 }
 
-/// Returns a config for tests: nodes `nd_1` and so on, three replicas of each shard.
+/// Returns a config for tests: nodes `nd_1` and so on, three replicas of each group.
 #[cfg(test)]
 pub(crate) fn config_of(nodes: u16) -> ClusterConfig {
     let node = |number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use holdfast_cluster::ClusterConfig;
 use holdfast_operator::output;
@@ -14,6 +14,9 @@ use crate::cluster::ClusterArgs;
 pub(crate) struct ShowConfigArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// Print the form without groups. Only a cluster that is as `dev seed-cluster-config` made it has one.
+    #[arg(long, env = "HOLDFAST_SEED_FORM")]
+    seed_form: bool,
 }
 
 /// Flags of `holdfast-admin config apply`.
@@ -36,7 +39,13 @@ pub(crate) async fn print_config(args: &ShowConfigArgs) -> Result<()> {
             Err(error) => output::info(error),
         }
     }
-    output::print(cluster.config.to_json().trim_end())
+    let text = if args.seed_form {
+        let seed = cluster.config.to_seed_json();
+        seed.context("this cluster is not as it was made any more, so its config needs groups: leave out --seed-form")?
+    } else {
+        cluster.config.to_json()
+    };
+    output::print(text.trim_end())
 }
 
 /// Sends a config to the running nodes. Resending their current config changes nothing.

@@ -1,10 +1,10 @@
-//! `holdfast-admin leader transfer`: moves leaderships to other replicas.
+//! `holdfast-admin leader transfer`: moves leaderships of groups to other replicas.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use holdfast_cluster::Shard;
+use holdfast_cluster::{ClusterConfig, GroupConfig};
 use holdfast_operator::output;
 
 use crate::cluster::{Cluster, ClusterArgs};
@@ -15,22 +15,26 @@ use crate::wait::{Leader, Wait};
 pub(crate) struct TransferLeadersArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Only shards whose id has this prefix, like locks or locks_03.
+    /// Only groups whose id has this prefix, like g3.
+    #[arg(long, env = "HOLDFAST_GROUP", default_value = "", value_name = "PREFIX")]
+    group: String,
+    /// Only groups with a shard whose id has this prefix, like locks or locks_03. The other shards of such a group move
+    /// with it.
     #[arg(long, env = "HOLDFAST_SHARD", default_value = "", value_name = "PREFIX")]
     shard: String,
-    /// Only shards that this node leads. Without --from and --to, the first replica of each shard in the config becomes
+    /// Only groups that this node leads. Without --from and --to, the first replica of each group in the config becomes
     /// its leader, which spreads leaders evenly.
     #[arg(long, env = "HOLDFAST_FROM", value_name = "NODE")]
     from: Option<String>,
     /// The new leader; when absent, the leaderships of --from go to the replicas with the longest logs.
     #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
     to: Option<String>,
-    /// Transfer each leadership to the next replica of its shard, in the order of the config.
+    /// Transfer each leadership to the next replica of its group, in the order of the config.
     #[arg(long, env = "HOLDFAST_ALL", conflicts_with_all = ["from", "to"])]
     all: bool,
 }
 
-/// The replica that will lead a shard.
+/// The replica that will lead a group.
 #[derive(Clone, Copy)]
 enum TransferTarget<'a> {
     Preferred,
@@ -53,23 +57,30 @@ pub(crate) async fn transfer(args: &TransferLeadersArgs) -> Result<()> {
     };
     let (mut moved, mut problems) = (0, Vec::new());
     let leaders = cluster.leaders().await;
-    let wanted: Vec<_> = leaders.iter().filter(|(shard, _)| shard.id.starts_with(&args.shard)).collect();
-    ensure!(!wanted.is_empty(), "no shard's id begins with {:?}; `holdfast-admin status` lists them", args.shard);
-    for (shard, leader) in &wanted {
+    let wanted = leaders.iter().filter(|(group, _)| args.selects(&cluster.config, group));
+    let wanted: Vec<_> = wanted.collect();
+    ensure!(
+        !wanted.is_empty(),
+        "no group's id begins with {:?} that holds a shard whose id begins with {:?}; `holdfast-admin status` lists \
+         both",
+        args.group,
+        args.shard
+    );
+    for (group, leader) in &wanted {
         let Some(leader) = leader else {
-            problems.push(format!("{} has no leader", shard.id));
+            problems.push(format!("{} has no leader", group.id));
             continue;
         };
         if args.from.as_ref().is_some_and(|from| leader.node != *from) {
             continue;
         }
-        match cluster.transfer(shard, leader, successor).await {
+        match cluster.transfer(group, leader, successor).await {
             Ok(false) => {}
             Ok(true) => {
                 moved += 1;
-                output::info(format_args!("{} handed over by {}; {moved} so far", shard.id, leader.node));
+                output::info(format_args!("{} handed over by {}; {moved} so far", group.id, leader.node));
             }
-            Err(error) => problems.push(format!("{}: {error:#}", shard.id)),
+            Err(error) => problems.push(format!("{}: {error:#}", group.id)),
         }
     }
     ensure!(
@@ -80,15 +91,24 @@ pub(crate) async fn transfer(args: &TransferLeadersArgs) -> Result<()> {
     output::print(format_args!("{moved} leaderships moved"))
 }
 
+impl TransferLeadersArgs {
+    /// Whether the flags about ids select a group.
+    fn selects(&self, config: &ClusterConfig, group: &GroupConfig) -> bool {
+        let mut shards = config.shards().filter(|shard| shard.group == group.id);
+        group.id.starts_with(&self.group)
+            && (self.shard.is_empty() || shards.any(|shard| shard.id.starts_with(&self.shard)))
+    }
+}
+
 impl Cluster {
-    /// Transfers the leadership of a shard. Returns false if the target already leads.
-    async fn transfer(&self, shard: &Shard, leader: &Leader, successor: TransferTarget<'_>) -> Result<bool> {
-        let replicas = &shard.replicas;
+    /// Transfers the leadership of a group. Returns false if the target already leads.
+    async fn transfer(&self, group: &GroupConfig, leader: &Leader, successor: TransferTarget<'_>) -> Result<bool> {
+        let replicas = &group.replicas;
         let target = match successor {
             TransferTarget::Any => None,
             TransferTarget::Preferred => replicas.first(),
             TransferTarget::Node(node) => {
-                Some(shard.replica_on(node).with_context(|| format!("it has no replica on {node}"))?)
+                Some(group.replica_on(node).with_context(|| format!("it has no replica on {node}"))?)
             }
             TransferTarget::Next => {
                 let at = replicas.iter().position(|replica| replica.id == leader.replica).unwrap_or(0);
@@ -103,20 +123,20 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Moves the leaderships of these shards from a node to another one, and waits until that is done. If the target
-    /// cannot lead a shard, any other replica may: availability matters more than the choice of the leader.
-    pub(crate) async fn transfer_away(&self, shards: &[String], node: &str, to: &str, within: Duration) -> Result<()> {
+    /// Moves the leaderships of these groups from a node to another one, and waits until that is done. If the target
+    /// cannot lead a group, any other replica may: availability matters more than the choice of the leader.
+    pub(crate) async fn transfer_away(&self, groups: &[String], node: &str, to: &str, within: Duration) -> Result<()> {
         let mut successor = TransferTarget::Node(to);
         let mut wait = Wait::start(within);
         loop {
             wait.tick().await;
             let mut open = Vec::new();
-            for (shard, leader) in self.leaders().await.into_iter().filter(|(shard, _)| shards.contains(&shard.id)) {
+            for (group, leader) in self.leaders().await.into_iter().filter(|(group, _)| groups.contains(&group.id)) {
                 match leader {
-                    None => open.push(format!("{}: it has no leader", shard.id)),
+                    None => open.push(format!("{}: it has no leader", group.id)),
                     Some(leader) if leader.node == node => {
-                        if let Err(error) = self.transfer(&shard, &leader, successor).await {
-                            open.push(format!("{}: {error:#}", shard.id));
+                        if let Err(error) = self.transfer(&group, &leader, successor).await {
+                            open.push(format!("{}: {error:#}", group.id));
                         }
                     }
                     Some(_) => {}
@@ -128,5 +148,35 @@ impl Cluster {
             wait.report_pending(format!("not every leadership has left {node} yet: {}", open.join("; ")))?;
             successor = TransferTarget::Any;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cluster::config_of;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: TransferLeadersArgs,
+    }
+
+    /// Returns the groups that flags select: of three, of which g1 has the accounts.
+    fn selected(flags: &[&str]) -> Vec<String> {
+        let args = Flags::parse_from([&["transfer"][..], flags].concat()).args;
+        let config = config_of(3);
+        let groups = config.groups.iter().filter(|group| args.selects(&config, group));
+        groups.map(|group| group.id.clone()).collect()
+    }
+
+    #[test]
+    fn a_group_is_selected_by_its_id_or_by_a_shard_that_it_holds() {
+        assert_eq!(selected(&[]), ["g1", "g2", "g3"]);
+        assert_eq!(selected(&["--group", "g2"]), ["g2"]);
+        assert_eq!(selected(&["--shard", "accounts"]), ["g1"]);
+        assert_eq!(selected(&["--shard", "accounts", "--group", "g2"]), [""; 0]);
     }
 }

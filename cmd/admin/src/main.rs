@@ -36,7 +36,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show nodes, shards, leaders, failed replicas, and how far replicas are behind.
+    /// Show nodes, groups, shards, leaders, failed replicas, and how far replicas are behind.
     Status(status::StatusArgs),
     /// Show or replace the cluster config of the running nodes.
     #[command(subcommand)]
@@ -85,13 +85,13 @@ enum NodeCommand {
 
 #[derive(Debug, Subcommand)]
 enum ReplicaCommand {
-    /// Move replicas of shards from one node to another. To undo a move, swap the nodes.
+    /// Move replicas of groups from one node to another. To undo a move, swap the nodes.
     Move(moves::MoveReplicaArgs),
 }
 
 #[derive(Debug, Subcommand)]
 enum LeaderCommand {
-    /// Transfer leaderships to other replicas.
+    /// Transfer leaderships of groups to other replicas.
     Transfer(leaders::TransferLeadersArgs),
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use holdfast_cluster::{ClusterConfig, Shard};
+use holdfast_cluster::{ClusterConfig, GroupConfig};
 use holdfast_operator::output;
 use holdfast_proto::internal::ReplicaStatus;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 /// How often the program polls the nodes.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// The leader of a shard, as its node reports it.
+/// The leader of a group, as its node reports it.
 #[derive(Clone, Debug)]
 pub(crate) struct Leader {
     pub(crate) replica: u64,
@@ -21,13 +21,29 @@ pub(crate) struct Leader {
     voters: Vec<u64>,
     learners: Vec<u64>,
     followers: Vec<(u64, u64)>,
+    /// The lowest rules of any shard of the group.
     rules: u32,
 }
 
 impl Leader {
-    /// Returns true if its group has exactly the configured replicas of the shard.
-    fn is_as_configured(&self, shard: &Shard) -> bool {
-        let mut configured: Vec<u64> = shard.replicas.iter().map(|replica| replica.id).collect();
+    /// Returns the leader of a group according to the rows of all nodes, of which each shard has its own.
+    fn of_group(group: &GroupConfig, said: &[(String, ReplicaStatus)]) -> Option<Self> {
+        let leading = said.iter().filter(|(_, one)| one.group == group.id && one.leader == one.replica);
+        let (node, latest) = leading.clone().max_by_key(|(_, one)| one.term)?;
+        let of_leader = leading.filter(|(_, one)| one.replica == latest.replica);
+        Some(Self {
+            replica: latest.replica,
+            node: node.clone(),
+            voters: latest.voters.clone(),
+            learners: latest.learners.clone(),
+            rules: of_leader.map(|(_, one)| one.rules).min().unwrap_or(latest.rules),
+            followers: latest.followers.iter().map(|other| (other.replica, other.entries_behind)).collect(),
+        })
+    }
+
+    /// Returns true if the group has exactly the configured replicas.
+    fn is_as_configured(&self, group: &GroupConfig) -> bool {
+        let mut configured: Vec<u64> = group.replicas.iter().map(|replica| replica.id).collect();
         let mut voters = self.voters.clone();
         configured.sort_unstable();
         voters.sort_unstable();
@@ -36,13 +52,13 @@ impl Leader {
 }
 
 impl Cluster {
-    /// Returns the shards in the order of the config, each with its leader if it has one.
-    pub(crate) async fn leaders(&self) -> Vec<(Shard, Option<Leader>)> {
+    /// Returns the groups in the order of the config, each with its leader if it has one.
+    pub(crate) async fn leaders(&self) -> Vec<(GroupConfig, Option<Leader>)> {
         self.inspect().await.0
     }
 
     /// Returns the leaders, and the ids of the nodes that do not respond.
-    async fn inspect(&self) -> (Vec<(Shard, Option<Leader>)>, Vec<String>) {
+    async fn inspect(&self) -> (Vec<(GroupConfig, Option<Leader>)>, Vec<String>) {
         let statuses = self.operations.statuses(&self.config).await;
         let silent = statuses.iter().filter(|(_, said)| said.is_err()).map(|(node, _)| node.id.clone()).collect();
         let said: Vec<(String, ReplicaStatus)> = statuses
@@ -50,57 +66,47 @@ impl Cluster {
             .filter_map(|(node, said)| Some((node.id, said.ok()?)))
             .flat_map(|(node, said)| said.replicas.into_iter().map(move |replica| (node.clone(), replica)))
             .collect();
-        let leader_of = |shard: &Shard| {
-            let leading = said.iter().filter(|(_, one)| one.shard == shard.id && one.leader == one.replica);
-            leading.max_by_key(|(_, one)| one.term).map(|(node, one)| Leader {
-                replica: one.replica,
-                node: node.clone(),
-                voters: one.voters.clone(),
-                learners: one.learners.clone(),
-                rules: one.rules,
-                followers: one.followers.iter().map(|other| (other.replica, other.entries_behind)).collect(),
-            })
-        };
-        (self.config.shards().map(|shard| (shard.clone(), leader_of(shard))).collect(), silent)
+        let with_leader = |group: &GroupConfig| (group.clone(), Leader::of_group(group, &said));
+        (self.config.groups.iter().map(with_leader).collect(), silent)
     }
 
-    /// Waits until the groups of these shards have exactly the configured replicas.
-    pub(crate) async fn wait_until_configured(&self, shards: &[String], within: Duration) -> Result<()> {
-        self.wait_for(shards, within, Leader::is_as_configured).await
+    /// Waits until these groups have exactly the configured replicas.
+    pub(crate) async fn wait_until_configured(&self, groups: &[String], within: Duration) -> Result<()> {
+        self.wait_for(groups, within, Leader::is_as_configured).await
     }
 
-    /// Waits until these shards no longer need their replicas on that node: all others are up-to-date voters.
-    pub(crate) async fn wait_until_removable(&self, shards: &[String], node: &str, within: Duration) -> Result<()> {
-        self.wait_for(shards, within, |leader, shard| {
-            let mut others = shard.replicas.iter().filter(|replica| replica.node_id != node);
+    /// Waits until these groups no longer need their replicas on that node: all others are up-to-date voters.
+    pub(crate) async fn wait_until_removable(&self, groups: &[String], node: &str, within: Duration) -> Result<()> {
+        self.wait_for(groups, within, |leader, group| {
+            let mut others = group.replicas.iter().filter(|replica| replica.node_id != node);
             others.all(|replica| leader.voters.contains(&replica.id))
         })
         .await
     }
 
-    /// Waits until all shards use these rules, or later ones.
+    /// Waits until all groups use these rules, or later ones.
     pub(crate) async fn wait_until_rules(&self, rules: u16, within: Duration) -> Result<()> {
         let mut wait = Wait::start(within);
         loop {
             wait.tick().await;
-            let open = self.leaders().await.into_iter().filter_map(|(shard, leader)| match leader {
-                None => Some(format!("{} has no leader", shard.id)),
+            let open = self.leaders().await.into_iter().filter_map(|(group, leader)| match leader {
+                None => Some(format!("{} has no leader", group.id)),
                 Some(leader) if leader.rules >= rules.into() => None,
-                Some(leader) => Some(format!("{} uses rules {}", shard.id, leader.rules)),
+                Some(leader) => Some(format!("{} uses rules {}", group.id, leader.rules)),
             });
             let open: Vec<String> = open.collect();
             if open.is_empty() {
                 return Ok(());
             }
-            wait.report_pending(format!("{} shards to go: {}", open.len(), open.join("; ")))?;
+            wait.report_pending(format!("{} groups to go: {}", open.len(), open.join("; ")))?;
         }
     }
 
     async fn wait_for(
         &self,
-        shards: &[String],
+        groups: &[String],
         within: Duration,
-        is_so: impl Fn(&Leader, &Shard) -> bool,
+        is_so: impl Fn(&Leader, &GroupConfig) -> bool,
     ) -> Result<()> {
         let mut wait = Wait::start(within);
         loop {
@@ -108,14 +114,14 @@ impl Cluster {
             let (leaders, silent) = self.inspect().await;
             let open: Vec<String> = leaders
                 .iter()
-                .filter(|(shard, _)| shards.contains(&shard.id))
-                .filter(|(shard, leader)| !leader.as_ref().is_some_and(|leader| is_so(leader, shard)))
-                .map(|(shard, leader)| describe(&self.config, shard, leader.as_ref(), &silent))
+                .filter(|(group, _)| groups.contains(&group.id))
+                .filter(|(group, leader)| !leader.as_ref().is_some_and(|leader| is_so(leader, group)))
+                .map(|(group, leader)| describe(&self.config, group, leader.as_ref(), &silent))
                 .collect();
             if open.is_empty() {
                 return Ok(());
             }
-            wait.report_pending(format!("{} of {} shards to go: {}", open.len(), shards.len(), open.join("; ")))?;
+            wait.report_pending(format!("{} of {} groups to go: {}", open.len(), groups.len(), open.join("; ")))?;
         }
     }
 }
@@ -160,13 +166,13 @@ impl Wait {
     }
 }
 
-fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>, silent: &[String]) -> String {
-    let Some(leader) = leader else { return format!("{} has no leader", shard.id) };
+fn describe(config: &ClusterConfig, group: &GroupConfig, leader: Option<&Leader>, silent: &[String]) -> String {
+    let Some(leader) = leader else { return format!("{} has no leader", group.id) };
     let node_of = |id: u64| {
-        let place = shard.replicas.iter().find(|replica| replica.id == id);
+        let place = group.replicas.iter().find(|replica| replica.id == id);
         place.map_or("a node that it leaves", |replica| replica.node_id.as_str())
     };
-    let joining = shard.replicas.iter().filter(|replica| !leader.voters.contains(&replica.id));
+    let joining = group.replicas.iter().filter(|replica| !leader.voters.contains(&replica.id));
     let joining: Vec<String> = joining
         .map(|replica| match leader.followers.iter().find(|(id, _)| *id == replica.id) {
             _ if silent.contains(&replica.node_id) => format!("{} does not answer; is it started?", replica.node_id),
@@ -174,12 +180,12 @@ fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>, sile
             None => format!("{} is not taken in yet", replica.node_id),
         })
         .collect();
-    let leaving = leader.voters.iter().filter(|id| shard.replicas.iter().all(|replica| replica.id != **id)).count();
+    let leaving = leader.voters.iter().filter(|id| group.replicas.iter().all(|replica| replica.id != **id)).count();
     let led = if config.node(&leader.node).is_some() { node_of(leader.replica) } else { "a node that is gone" };
     match (joining.is_empty(), leaving) {
-        (false, _) => format!("{}: {}", shard.id, joining.join(", ")),
-        (true, 0) => format!("{}: its members are changing", shard.id),
-        (true, _) => format!("{}: a replica is leaving, led by {led}", shard.id),
+        (false, _) => format!("{}: {}", group.id, joining.join(", ")),
+        (true, 0) => format!("{}: its members are changing", group.id),
+        (true, _) => format!("{}: a replica is leaving, led by {led}", group.id),
     }
 }
 
@@ -190,14 +196,29 @@ mod tests {
 
     #[test]
     fn a_replica_that_is_not_there_is_told_from_one_on_a_node_that_does_not_answer() {
-        let config = config_of(4);
-        let config = config.add_replica("accounts_00", "nd_4").unwrap();
-        let shard = config.shards().find(|shard| shard.id == "accounts_00").unwrap();
-        let voters: Vec<u64> = shard.replicas[..3].iter().map(|replica| replica.id).collect();
+        let config = config_of(4).add_replica("g1", "nd_4").unwrap();
+        let group = config.group("g1").unwrap();
+        let voters: Vec<u64> = group.replicas[..3].iter().map(|replica| replica.id).collect();
         let (learners, followers) = (Vec::new(), Vec::new());
         let leader = Leader { replica: voters[0], node: "nd_1".to_owned(), voters, learners, followers, rules: 1 };
-        let said = |silent: &[String]| describe(&config, shard, Some(&leader), silent);
-        assert_eq!(said(&[]), "accounts_00: nd_4 is not taken in yet");
-        assert_eq!(said(&["nd_4".to_owned()]), "accounts_00: nd_4 does not answer; is it started?");
+        let said = |silent: &[String]| describe(&config, group, Some(&leader), silent);
+        assert_eq!(said(&[]), "g1: nd_4 is not taken in yet");
+        assert_eq!(said(&["nd_4".to_owned()]), "g1: nd_4 does not answer; is it started?");
+    }
+
+    #[test]
+    fn the_leader_of_a_group_is_that_of_the_latest_term_with_the_lowest_rules_of_its_shards() {
+        let config = config_of(3);
+        let row = |node: &str, replica, term, rules| {
+            let group = "g1".to_owned();
+            (
+                node.to_owned(),
+                ReplicaStatus { group, replica, leader: replica, term, rules, ..ReplicaStatus::default() },
+            )
+        };
+        let said = [row("nd_1", 1, 2, 1), row("nd_2", 2, 3, 3), row("nd_2", 2, 3, 2)];
+        let leader = Leader::of_group(config.group("g1").unwrap(), &said).unwrap();
+        assert_eq!((leader.node.as_str(), leader.replica, leader.rules), ("nd_2", 2, 2));
+        assert!(Leader::of_group(config.group("g2").unwrap(), &said).is_none());
     }
 }

@@ -36,7 +36,8 @@ fn a_node_that_lost_its_data_gets_new_replica_ids_and_its_operator_is_told_what_
     assert!(output.status.success() && said.contains("Move the data directory of nd_2 away"), "{said}");
     let next: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(next["version"], 2);
-    let replicas = next["applications"][0]["shards"][0]["replicas"].as_array().unwrap();
+    assert_eq!(next["groups"][0]["id"], "g1");
+    let replicas = next["groups"][0]["replicas"].as_array().unwrap();
     let of = |node: &str| replicas.iter().find(|replica| replica["node_id"] == node).map(|replica| &replica["id"]);
     assert_eq!((of("nd_1"), of("nd_2"), of("nd_3")), (Some(&1.into()), Some(&16.into()), Some(&3.into())));
 
@@ -99,7 +100,7 @@ fn a_node_does_not_take_its_own_place() {
     let directory = tempfile::tempdir().unwrap();
     let replacing = error_of(directory.path(), &["node", "replace", "--node-id", "nd_1", "--with", "nd_1"]);
     assert!(replacing.contains("--node-id and --with are the same node"), "{replacing}");
-    let moving = ["replica", "move", "--shard", "locks_03", "--from", "nd_1", "--to", "nd_1"];
+    let moving = ["replica", "move", "--group", "g1", "--from", "nd_1", "--to", "nd_1"];
     let moving = error_of(directory.path(), &moving);
     assert!(moving.contains("--from and --to are the same node"), "{moving}");
 }

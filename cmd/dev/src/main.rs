@@ -73,7 +73,7 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Create certificates for TLS experiments, signed by their own authority.
     Certs(certs::CertsArgs),
-    /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
+    /// Print a cluster config with equal shards, in groups spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
     ShardKey(shard_key::ShardKeyArgs),

@@ -47,7 +47,8 @@ pub(crate) fn run(format: Format, args: &ShardKeyArgs) -> Result<()> {
         match format {
             Format::Text => output::print(format_args!("{name:<12}key {key:08x}  shard {}", shard.id))?,
             Format::Json => {
-                let nodes: Vec<&str> = shard.replicas.iter().map(|replica| replica.node_id.as_str()).collect();
+                let replicas = &map.group_of(shard).replicas;
+                let nodes: Vec<&str> = replicas.iter().map(|replica| replica.node_id.as_str()).collect();
                 output::print(json!({
                     "application": name,
                     "account_id": args.account.to_string(),

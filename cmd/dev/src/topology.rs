@@ -5,28 +5,49 @@ use holdfast_cluster::ClusterConfig;
 
 /// Default number of shards of `Namespaces` and of `Locks`.
 pub(crate) const DEFAULT_SHARDS: u32 = 16;
-/// Default number of replicas of a shard, if there are as many nodes.
+/// Default number of replicas of a group, if there are as many nodes.
 const DEFAULT_REPLICATION_FACTOR: u32 = 3;
 /// A limit far above what is useful on one machine.
 pub(crate) const MAX_NODES: u16 = 100;
 
-/// Creates a config with `nodes` nodes nd_1 and following, which listen on 127.0.0.1 from `base_port` on.
+/// Creates a config with `nodes` nodes nd_1 and following, which listen on 127.0.0.1 from `base_port` on. The replicas
+/// of its shards determine its groups.
 pub(crate) fn generate(
     nodes: u16,
     base_port: u16,
     shards: u32,
     replication_factor: Option<u32>,
 ) -> Result<ClusterConfig> {
+    let replication_factor = replication_factor_of(replication_factor, nodes);
+    ClusterConfig::generate(nodes_and_addresses(nodes, base_port)?, shards, replication_factor)
+        .context("no cluster config can be made")
+}
+
+/// The same with `groups` groups.
+pub(crate) fn generate_with_groups(
+    nodes: u16,
+    base_port: u16,
+    shards: u32,
+    replication_factor: Option<u32>,
+    groups: u32,
+) -> Result<ClusterConfig> {
+    let replication_factor = replication_factor_of(replication_factor, nodes);
+    ClusterConfig::generate_with_groups(nodes_and_addresses(nodes, base_port)?, shards, replication_factor, groups)
+        .context("no cluster config can be made")
+}
+
+fn nodes_and_addresses(nodes: u16, base_port: u16) -> Result<Vec<(String, String)>> {
     let last_port = u32::from(base_port) + u32::from(nodes.saturating_sub(1));
     ensure!(
         last_port <= u32::from(u16::MAX),
         "--base-port: {nodes} nodes from port {base_port} on need ports up to {last_port}, beyond {}",
         u16::MAX
     );
-    let nodes_and_addresses =
-        (0..nodes).map(|index| (format!("nd_{}", index + 1), format!("127.0.0.1:{}", base_port + index))).collect();
-    let replication_factor = replication_factor.unwrap_or(DEFAULT_REPLICATION_FACTOR.min(nodes.into()));
-    ClusterConfig::generate(nodes_and_addresses, shards, replication_factor).context("no cluster config can be made")
+    Ok((0..nodes).map(|index| (format!("nd_{}", index + 1), format!("127.0.0.1:{}", base_port + index))).collect())
+}
+
+fn replication_factor_of(wanted: Option<u32>, nodes: u16) -> u32 {
+    wanted.unwrap_or(DEFAULT_REPLICATION_FACTOR.min(nodes.into()))
 }
 
 #[cfg(test)]
@@ -36,7 +57,16 @@ mod tests {
     #[test]
     fn the_default_is_the_config_that_ships() {
         let config = generate(3, 7_000, DEFAULT_SHARDS, None).unwrap();
-        assert_eq!(config.to_json(), include_str!("../../../cluster_config.json"));
+        assert_eq!(config.to_seed_json().unwrap(), include_str!("../../../cluster_config.json"));
+    }
+
+    #[test]
+    fn a_given_number_of_groups_replaces_those_of_the_seed() {
+        let config = generate_with_groups(3, 7_000, DEFAULT_SHARDS, None, 6).unwrap();
+        assert_eq!(config.groups.len(), 6);
+        assert!(config.groups.iter().all(|group| group.replicas.len() == 3));
+        let error = generate_with_groups(3, 7_000, DEFAULT_SHARDS, None, 0).unwrap_err();
+        assert!(format!("{error:#}").contains("groups: there are 0"), "{error:#}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::restore::RestoreArgs;
 
-/// Hosts replicas of shard groups. Listens on the address that the cluster config assigns to the node.
+/// Hosts replicas of groups, each of which holds many shards. Listens on the address that the cluster config assigns to the node.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast-node", version)]
 struct Args {
@@ -38,15 +38,15 @@ struct Args {
     /// How reads are made linearizable: lease (assumes that clock rates differ by at most 0.1 %) or quorum.
     #[arg(long, env = "HOLDFAST_READS", value_enum, default_value_t = ReadsArg::Lease)]
     reads: ReadsArg,
-    /// Log entries of a shard after which its replica makes a snapshot.
-    #[arg(long, env = "HOLDFAST_SNAPSHOT_AFTER", default_value_t = 10_000, value_name = "ENTRIES")]
+    /// Log entries of a group after which its replica makes a snapshot.
+    #[arg(long, env = "HOLDFAST_SNAPSHOT_AFTER", default_value_t = 50_000, value_name = "ENTRIES")]
     snapshot_after: u64,
     /// Log entries kept behind a snapshot for replicas that lag a little.
     #[arg(
         long,
         alias = "keep-entries",
         env = "HOLDFAST_RETAIN_ENTRIES",
-        default_value_t = 2_000,
+        default_value_t = 10_000,
         value_name = "ENTRIES"
     )]
     retain_entries: u64,

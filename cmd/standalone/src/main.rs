@@ -1,4 +1,4 @@
-//! `holdfast-standalone`: everything in one process, one replica of each shard, on an embedded store.
+//! `holdfast-standalone`: everything in one process, one group with one replica, on an embedded store.
 
 mod first_start;
 
@@ -30,7 +30,7 @@ const SHARDS: u32 = 16;
 /// The flag that enables TLS, for the error about an unencrypted listen address.
 const TLS_FLAG: &str = "--tls-cert-file";
 const NODE: &str = "nd_1";
-/// The usual maximum time for the replicas to load and elect themselves; after it, and again after each such interval,
+/// The usual maximum time for the replica to load and elect itself; after it, and again after each such interval,
 /// the program reports what it waits for.
 const READY_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -1,11 +1,16 @@
-//! Generates a config: equal ranges, replicas spread evenly over the nodes.
+//! Generates a config: equal ranges, and groups whose replicas spread evenly over the nodes.
 
-use crate::{Application, ApplicationConfig, ClusterConfig, ConfigError, Node, Replica, Shard};
+use crate::config_file::{ApplicationInFile, ConfigFile, ShardInFile};
+use crate::{
+    Application, ApplicationConfig, ClusterConfig, ConfigError, GroupConfig, MAX_GROUPS, Node, Replica, Shard, config,
+    validate,
+};
 
 impl ClusterConfig {
     /// Generates a config of version 1 from nodes given as (id, address). `Accounts` gets one shard, the other
     /// applications `shards_per_application` each, of equal ranges. The replicas of neighbouring shards start at
-    /// neighbouring nodes, so that each node is first in about as many shards as any other.
+    /// neighbouring nodes; the groups are derived from them. Each node therefore leads as many groups by preference as
+    /// any other, and the groups have about as many shards each.
     ///
     /// # Errors
     /// When the parameters yield no valid config, e.g. fewer nodes than the replication factor or no shards.
@@ -14,36 +19,105 @@ impl ClusterConfig {
         shards_per_application: u32,
         replication_factor: u32,
     ) -> Result<Self, ConfigError> {
-        let mut config = Self {
+        seed(listed(nodes), shards_per_application, replication_factor)?.into_config()
+    }
+
+    /// The same with a given number of groups. The preferred leaders of the groups are the nodes in turn, and the other
+    /// replicas are on the nodes after the leader. The shards get the groups in turn, application by application.
+    ///
+    /// # Errors
+    /// As [`Self::generate`], and when there are no groups or more than [`MAX_GROUPS`].
+    pub fn generate_with_groups(
+        nodes: Vec<(String, String)>,
+        shards_per_application: u32,
+        replication_factor: u32,
+        groups: u32,
+    ) -> Result<Self, ConfigError> {
+        let nodes = listed(nodes);
+        validate::check_size(&nodes, shards_per_application, replication_factor)?;
+        if groups == 0 || groups as usize > MAX_GROUPS {
+            let problem = format!("there are {groups}");
+            return Err(ConfigError::invalid("groups", problem, format!("use 1 to {MAX_GROUPS}")));
+        }
+        let mut replica_ids = 1..;
+        let groups: Vec<GroupConfig> = (0..groups as usize)
+            .map(|index| GroupConfig {
+                id: format!("g{}", index + 1),
+                replicas: ring(&nodes, index, replication_factor, &mut replica_ids),
+            })
+            .collect();
+        let mut turns = groups.iter().cycle();
+        let mut next_group = || turns.next().map_or(String::new(), |group| group.id.clone());
+        let applications = Application::ALL.map(|name| ApplicationConfig {
+            name,
+            replication_factor,
+            shards: ranges(name, shards_per_application)
+                .map(|(id, lower_bound, upper_bound)| Shard { id, lower_bound, upper_bound, group: next_group() })
+                .collect(),
+        });
+        let config = Self {
             version: 1,
-            nodes: nodes.into_iter().map(|(id, address)| Node { id, address }).collect(),
-            applications: Vec::new(),
-            next_replica_id: None,
+            nodes,
+            groups,
+            applications: applications.into(),
+            next_replica_id: replica_ids.next(),
             rules: None,
         };
-        crate::validate::check_size(&config.nodes, shards_per_application, replication_factor)?;
-
-        let mut shards_made = 0;
-        let mut next_replica_id = 1;
-        for name in Application::ALL {
-            let count = if name == Application::Accounts { 1 } else { shards_per_application };
-            let mut shards = Vec::new();
-            for index in 0..count {
-                let (lower_bound, upper_bound) = range(index, count);
-                let mut replicas = Vec::new();
-                for offset in 0..replication_factor as usize {
-                    let node = &config.nodes[(shards_made + offset) % config.nodes.len()];
-                    replicas.push(Replica { id: next_replica_id, node_id: node.id.clone() });
-                    next_replica_id += 1;
-                }
-                shards.push(Shard { id: shard_id(name, index), lower_bound, upper_bound, replicas });
-                shards_made += 1;
-            }
-            config.applications.push(ApplicationConfig { name, replication_factor, shards });
-        }
         config.validate()?;
         Ok(config)
     }
+
+    /// Encodes the config without groups and with the replicas of each shard, if it is one that [`Self::generate`]
+    /// makes. Reading the text yields this config again. Any other config has no such form: `None`.
+    pub fn to_seed_json(&self) -> Option<String> {
+        let locks = self.application(Application::Locks)?;
+        let shards = u32::try_from(locks.shards.len()).ok()?;
+        let seed = seed(self.nodes.clone(), shards, locks.replication_factor).ok()?;
+        let is_equal = seed.clone().into_config().is_ok_and(|generated| generated == *self);
+        is_equal.then(|| config::encode(&seed))
+    }
+}
+
+/// Generates the seed form of a config.
+fn seed(nodes: Vec<Node>, shards_per_application: u32, replication_factor: u32) -> Result<ConfigFile, ConfigError> {
+    validate::check_size(&nodes, shards_per_application, replication_factor)?;
+    let mut replica_ids = 1..;
+    let mut first_nodes = 0..;
+    let applications = Application::ALL.map(|name| ApplicationInFile {
+        name,
+        replication_factor,
+        shards: ranges(name, shards_per_application)
+            .zip(&mut first_nodes)
+            .map(|((id, lower_bound, upper_bound), first)| ShardInFile {
+                id,
+                lower_bound,
+                upper_bound,
+                group: None,
+                replicas: Some(ring(&nodes, first, replication_factor, &mut replica_ids)),
+            })
+            .collect(),
+    });
+    let applications = applications.into();
+    Ok(ConfigFile { version: 1, nodes, groups: None, applications, next_replica_id: None, rules: None })
+}
+
+fn listed(nodes: Vec<(String, String)>) -> Vec<Node> {
+    nodes.into_iter().map(|(id, address)| Node { id, address }).collect()
+}
+
+/// Returns replicas on `count` neighbouring nodes, from the node with index `first` modulo the number of nodes.
+fn ring(nodes: &[Node], first: usize, count: u32, ids: &mut impl Iterator<Item = u64>) -> Vec<Replica> {
+    let neighbours = nodes.iter().cycle().skip(first % nodes.len());
+    neighbours.zip(ids).take(count as usize).map(|(node, id)| Replica { id, node_id: node.id.clone() }).collect()
+}
+
+/// Returns id, lower and upper bound of each shard of an application.
+fn ranges(name: Application, shards_per_application: u32) -> impl Iterator<Item = (String, u32, u32)> {
+    let count = if name == Application::Accounts { 1 } else { shards_per_application };
+    (0..count).map(move |index| {
+        let (lower_bound, upper_bound) = range(index, count);
+        (shard_id(name, index), lower_bound, upper_bound)
+    })
 }
 
 /// Returns the bounds of range `index` of `count` equal ones, both inclusive.
@@ -70,7 +144,7 @@ mod tests {
     #[test]
     fn the_config_that_ships_is_what_generate_makes() {
         let config = ClusterConfig::generate(nodes(3), 16, 3).unwrap();
-        assert_eq!(include_str!("../../../cluster_config.json"), config.to_json());
+        assert_eq!(include_str!("../../../cluster_config.json"), config.to_seed_json().unwrap());
     }
 
     #[test]
@@ -79,18 +153,60 @@ mod tests {
         let locks = config.application(Application::Locks).unwrap();
         assert_eq!(locks.shards[3].id, "locks_03");
         assert_eq!((locks.shards[3].lower_bound, locks.shards[3].upper_bound), (0x3000_0000, 0x3fff_ffff));
-        assert_eq!(locks.shards[15].replicas[2].id, 99);
+        assert_eq!(locks.shards[15].group, "g3");
+        assert_eq!((config.groups[2].replicas[2].id, config.next_replica_id), (9, Some(100)));
         assert_eq!(config.application(Application::Accounts).unwrap().shards[0].id, "accounts_00");
     }
 
     #[test]
-    fn every_node_is_first_in_about_as_many_shards_as_any_other() {
+    fn every_node_is_preferred_by_about_as_many_shards_as_any_other() {
         let config = ClusterConfig::generate(nodes(5), 16, 3).unwrap();
         let mut firsts = BTreeMap::new();
-        for shard in config.applications.iter().flat_map(|application| &application.shards) {
-            *firsts.entry(shard.replicas[0].node_id.clone()).or_insert(0) += 1;
+        for shard in config.shards() {
+            let group = config.group(&shard.group).unwrap();
+            *firsts.entry(group.replicas[0].node_id.clone()).or_insert(0) += 1;
         }
+        assert_eq!(firsts.len(), 5);
         assert!(firsts.values().all(|count| (6..=7).contains(count)), "{firsts:?}");
+    }
+
+    #[test]
+    fn as_many_groups_as_nodes_are_those_of_the_seed() {
+        let derived = ClusterConfig::generate(nodes(5), 16, 3).unwrap();
+        let explicit = ClusterConfig::generate_with_groups(nodes(5), 16, 3, 5).unwrap();
+        assert_eq!(explicit.next_replica_id, Some(16));
+        assert_eq!(ClusterConfig { next_replica_id: derived.next_replica_id, ..explicit }, derived);
+    }
+
+    #[test]
+    fn groups_take_turns_in_the_ring_of_nodes() {
+        let config = ClusterConfig::generate_with_groups(nodes(3), 16, 2, 4).unwrap();
+        let places = |group: &GroupConfig| group.replicas.iter().map(|one| one.node_id.clone()).collect::<Vec<_>>();
+        let expected = [["nd_1", "nd_2"], ["nd_2", "nd_3"], ["nd_3", "nd_1"], ["nd_1", "nd_2"]];
+        assert_eq!(config.groups.iter().map(places).collect::<Vec<_>>(), expected);
+        let dealt = config.shards().take(6).map(|shard| shard.group.as_str()).collect::<Vec<_>>();
+        assert_eq!(dealt, ["g1", "g2", "g3", "g4", "g1", "g2"]);
+        let one = ClusterConfig::generate_with_groups(nodes(3), 16, 3, 1).unwrap();
+        assert!(one.shards().all(|shard| shard.group == "g1"));
+        let refused = |groups| ClusterConfig::generate_with_groups(nodes(3), 16, 3, groups).unwrap_err().to_string();
+        for groups in [0, 1_025] {
+            assert!(refused(groups).starts_with("groups: "), "{}", refused(groups));
+        }
+    }
+
+    #[test]
+    fn only_a_config_that_still_equals_its_seed_has_a_seed_form() {
+        let config = ClusterConfig::generate(nodes(4), 4, 3).unwrap();
+        assert_eq!(ClusterConfig::from_json(&config.to_seed_json().unwrap()).unwrap(), config);
+        for changed in [
+            config.add_node("nd_5", "127.0.0.1:7100").unwrap(),
+            config.add_replica("g1", "nd_4").unwrap(),
+            config.allow_rules(2).unwrap(),
+            ClusterConfig::generate_with_groups(nodes(4), 4, 3, 2).unwrap(),
+        ] {
+            assert_eq!(changed.to_seed_json(), None);
+            assert_eq!(ClusterConfig::from_json(&changed.to_json()).unwrap(), changed);
+        }
     }
 
     #[test]
@@ -113,6 +229,18 @@ mod tests {
                 proptest::prop_assert!(factor as usize <= count);
             } else {
                 proptest::prop_assert!(factor as usize > count);
+            }
+        }
+
+        #[test]
+        fn whatever_is_generated_reads_back_in_each_form(
+            count in 1_usize..8, shards in 1_u32..50, factor in 1_u32..8, groups in 1_u32..20
+        ) {
+            if let Ok(config) = ClusterConfig::generate(nodes(count), shards, factor) {
+                proptest::prop_assert_eq!(&ClusterConfig::from_json(&config.to_json()).unwrap(), &config);
+                proptest::prop_assert_eq!(&ClusterConfig::from_json(&config.to_seed_json().unwrap()).unwrap(), &config);
+                let config = ClusterConfig::generate_with_groups(nodes(count), shards, factor, groups).unwrap();
+                proptest::prop_assert_eq!(&ClusterConfig::from_json(&config.to_json()).unwrap(), &config);
             }
         }
     }

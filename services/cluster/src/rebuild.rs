@@ -7,24 +7,22 @@ impl ClusterConfig {
     /// directory, the node receives them all from its peers.
     ///
     /// # Errors
-    /// When there is no such node, it has no replicas, or a shard has no other replica to copy from.
+    /// When there is no such node, it has no replicas, or a group has no other replica to copy from.
     pub fn rebuild_node(&self, node: &str) -> Result<Self, ConfigError> {
         if self.node(node).is_none() {
             return Err(self.unknown_node(node));
         }
         let mut next = self.next_version()?;
         let mut unused = self.first_unused_replica();
-        for (outer, application) in next.applications.iter_mut().enumerate() {
-            for (inner, shard) in application.shards.iter_mut().enumerate() {
-                let place = format!("applications[{outer}].shards[{inner}]");
-                let is_alone = shard.replicas.iter().all(|replica| replica.node_id == node);
-                for replica in shard.replicas.iter_mut().filter(|replica| replica.node_id == node) {
-                    if is_alone {
-                        let problem = format!("shard {:?} has its only replica on {node:?}", shard.id);
-                        return Err(ConfigError::invalid(place, problem, "its data is nowhere else: restore a backup"));
-                    }
-                    (replica.id, unused) = (unused, unused + 1);
+        for (index, group) in next.groups.iter_mut().enumerate() {
+            let is_alone = group.replicas.iter().all(|replica| replica.node_id == node);
+            for replica in group.replicas.iter_mut().filter(|replica| replica.node_id == node) {
+                if is_alone {
+                    let problem = format!("group {:?} has its only replica on {node:?}", group.id);
+                    let remedy = "its data is nowhere else: restore a backup";
+                    return Err(ConfigError::invalid(format!("groups[{index}]"), problem, remedy));
                 }
+                (replica.id, unused) = (unused, unused + 1);
             }
         }
         next.next_replica_id = Some(unused);
@@ -43,8 +41,7 @@ mod tests {
     }
 
     fn replicas(config: &ClusterConfig, node: &str) -> Vec<u64> {
-        let shards = config.applications.iter().flat_map(|application| &application.shards);
-        shards.flat_map(|shard| &shard.replicas).filter(|replica| replica.node_id == node).map(|one| one.id).collect()
+        config.groups.iter().filter_map(|group| group.replica_on(node)).map(|replica| replica.id).collect()
     }
 
     #[test]
@@ -52,12 +49,12 @@ mod tests {
         let first = config(3, 3);
         let next = first.rebuild_node("nd_2").unwrap();
         assert_eq!(next.version, 2);
-        assert_eq!(replicas(&next, "nd_2"), (28..=36).collect::<Vec<u64>>());
+        assert_eq!(replicas(&next, "nd_2"), (28..=30).collect::<Vec<u64>>());
         for other in ["nd_1", "nd_3"] {
             assert_eq!(replicas(&next, other), replicas(&first, other));
         }
         // After a second rebuild, earlier ids are not reused.
-        assert_eq!(replicas(&next.rebuild_node("nd_2").unwrap(), "nd_2"), (37..=45).collect::<Vec<u64>>());
+        assert_eq!(replicas(&next.rebuild_node("nd_2").unwrap(), "nd_2"), (31..=33).collect::<Vec<u64>>());
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Finds shards by key and by id, and replicas by node and by id.
+//! Finds shards by key and by id, groups by id, and replicas by node and by id.
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::{Application, ClusterConfig, ConfigError, Node, Replica, Shard, shard_key};
+use crate::{Application, ClusterConfig, ConfigError, GroupConfig, Node, Replica, Shard, shard_key};
 
 /// A valid, indexed config. A look-up by key costs a binary search, any other a hash.
 #[derive(Clone, Debug)]
@@ -11,6 +11,9 @@ pub struct ShardMap {
     /// The shards of each application, in order of their bounds.
     ranges: BTreeMap<Application, Vec<ShardIndex>>,
     shards: HashMap<String, ShardIndex>,
+    groups: HashMap<String, usize>,
+    /// The shards of each group of the config, in order of their ids.
+    group_shards: Vec<Vec<ShardIndex>>,
     replicas: HashMap<u64, ReplicaIndex>,
     nodes: HashMap<String, usize>,
 }
@@ -25,21 +28,33 @@ struct ShardIndex {
 /// The index of a replica in the config.
 #[derive(Clone, Copy, Debug)]
 struct ReplicaIndex {
-    shard: ShardIndex,
+    group: usize,
     replica: usize,
 }
 
-/// A replica with its shard and node.
+/// A replica with its group and node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaLocation<'a> {
-    /// The application of its shard.
-    pub application: Application,
-    /// Its shard.
-    pub shard: &'a Shard,
+    /// Its group.
+    pub group: &'a GroupConfig,
     /// The replica itself.
     pub replica: &'a Replica,
     /// The node that hosts it.
     pub node: &'a Node,
+}
+
+/// A shard with its number in the log of its group.
+///
+/// The number is the index of the shard among the shards of the group, in order of their ids. It depends on nothing
+/// else, so the order of listing in a file does not matter. It never changes, because a group keeps its set of shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupShard<'a> {
+    /// The shard's number.
+    pub number: u32,
+    /// The application of the shard.
+    pub application: Application,
+    /// The shard itself.
+    pub shard: &'a Shard,
 }
 
 impl ShardMap {
@@ -49,9 +64,17 @@ impl ShardMap {
     /// When the config fails [`ClusterConfig::validate`].
     pub fn new(config: ClusterConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        let groups: HashMap<String, usize> =
+            config.groups.iter().enumerate().map(|(index, group)| (group.id.clone(), index)).collect();
+        let mut replicas = HashMap::new();
+        for (group, listed) in config.groups.iter().enumerate() {
+            for (index, replica) in listed.replicas.iter().enumerate() {
+                replicas.insert(replica.id, ReplicaIndex { group, replica: index });
+            }
+        }
         let mut ranges = BTreeMap::new();
         let mut shards = HashMap::new();
-        let mut replicas = HashMap::new();
+        let mut group_shards = vec![Vec::new(); config.groups.len()];
         for (application, listed) in config.applications.iter().enumerate() {
             let mut sorted: Vec<ShardIndex> =
                 (0..listed.shards.len()).map(|shard| ShardIndex { application, shard }).collect();
@@ -59,14 +82,16 @@ impl ShardMap {
             for &at in &sorted {
                 let shard = &listed.shards[at.shard];
                 shards.insert(shard.id.clone(), at);
-                for (index, replica) in shard.replicas.iter().enumerate() {
-                    replicas.insert(replica.id, ReplicaIndex { shard: at, replica: index });
-                }
+                // The config is valid: every shard names a known group.
+                group_shards[groups[&shard.group]].push(at);
             }
             ranges.insert(listed.name, sorted);
         }
+        for listed in &mut group_shards {
+            listed.sort_by_key(|at| &config.applications[at.application].shards[at.shard].id);
+        }
         let nodes = config.nodes.iter().enumerate().map(|(index, node)| (node.id.clone(), index)).collect();
-        Ok(Self { config, ranges, shards, replicas, nodes })
+        Ok(Self { config, ranges, shards, groups, group_shards, replicas, nodes })
     }
 
     /// Returns the config as given.
@@ -98,20 +123,45 @@ impl ShardMap {
         self.ranges[&application].iter().map(|at| self.shard_at(*at))
     }
 
-    /// Returns the replica with this id.
-    pub fn replica(&self, replica_id: u64) -> Option<ReplicaLocation<'_>> {
-        self.replicas.get(&replica_id).map(|at| self.replica_location(*at))
+    /// Returns the group with this id.
+    pub fn group(&self, id: &str) -> Option<&GroupConfig> {
+        self.groups.get(id).map(|index| &self.config.groups[*index])
     }
 
-    /// Returns all replicas on a node, in order of applications and bounds; none for an unknown node.
-    pub fn replicas_of_node(&self, node_id: &str) -> Vec<ReplicaLocation<'_>> {
-        let shards = self.ranges.values().flatten();
-        shards
-            .flat_map(|shard| {
-                (0..self.shard_at(*shard).replicas.len())
-                    .map(|replica| self.replica_location(ReplicaIndex { shard: *shard, replica }))
+    /// Returns the group of a shard.
+    ///
+    /// # Panics
+    /// When the shard is of another config and its group is not in this one.
+    pub fn group_of(&self, shard: &Shard) -> &GroupConfig {
+        &self.config.groups[self.groups[&shard.group]]
+    }
+
+    /// Returns the shards of a group in order of their ids, i.e. of their numbers; none for an unknown group.
+    pub fn shards_of_group(&self, id: &str) -> Vec<GroupShard<'_>> {
+        let Some(group) = self.groups.get(id) else { return Vec::new() };
+        let numbered = (0..).zip(&self.group_shards[*group]);
+        numbered
+            .map(|(number, at)| GroupShard {
+                number,
+                application: self.config.applications[at.application].name,
+                shard: self.shard_at(*at),
             })
-            .filter(|location| location.replica.node_id == node_id)
+            .collect()
+    }
+
+    /// Returns the replica with this id.
+    pub fn replica(&self, replica_id: u64) -> Option<ReplicaLocation<'_>> {
+        self.replicas.get(&replica_id).map(|at| {
+            let group = &self.config.groups[at.group];
+            self.replica_location(group, &group.replicas[at.replica])
+        })
+    }
+
+    /// Returns all replicas on a node, in the order of the groups in the config; none for an unknown node.
+    pub fn replicas_of_node(&self, node_id: &str) -> Vec<ReplicaLocation<'_>> {
+        let groups = self.config.groups.iter();
+        groups
+            .filter_map(|group| group.replica_on(node_id).map(|replica| self.replica_location(group, replica)))
             .collect()
     }
 
@@ -124,12 +174,10 @@ impl ShardMap {
         &self.config.applications[at.application].shards[at.shard]
     }
 
-    fn replica_location(&self, at: ReplicaIndex) -> ReplicaLocation<'_> {
-        let shard = self.shard_at(at.shard);
-        let replica = &shard.replicas[at.replica];
+    fn replica_location<'a>(&'a self, group: &'a GroupConfig, replica: &'a Replica) -> ReplicaLocation<'a> {
         // The config is valid: every replica names a known node.
         let node = &self.config.nodes[self.nodes[&replica.node_id]];
-        ReplicaLocation { application: self.config.applications[at.shard.application].name, shard, replica, node }
+        ReplicaLocation { group, replica, node }
     }
 }
 
@@ -170,7 +218,8 @@ mod tests {
         let map = map();
         for node in &map.config().nodes {
             let locations = map.replicas_of_node(&node.id);
-            assert_eq!(locations.len(), 33);
+            let groups: Vec<&str> = locations.iter().map(|location| location.group.id.as_str()).collect();
+            assert_eq!(groups, ["g1", "g2", "g3"]);
             for location in locations {
                 assert_eq!(location.node, node);
                 assert_eq!(map.replica(location.replica.id), Some(location));
@@ -179,10 +228,38 @@ mod tests {
     }
 
     #[test]
+    fn shards_of_a_group_are_numbered_by_their_ids_in_any_order_of_listing() {
+        let numbers = |map: &ShardMap, group: &str| {
+            let shards = map.shards_of_group(group);
+            for shard in &shards {
+                assert_eq!(map.group_of(shard.shard), map.group(group).unwrap());
+                assert_eq!(map.shard_for(shard.application, shard.shard.lower_bound), shard.shard);
+            }
+            shards.iter().map(|shard| (shard.number, shard.shard.id.clone())).collect::<Vec<_>>()
+        };
+        let map = map();
+        let first = numbers(&map, "g1");
+        assert_eq!(first.len(), 11);
+        assert_eq!((&first[0], &first[1]), (&(0, "accounts_00".to_owned()), &(1, "locks_01".to_owned())));
+        assert_eq!(first[10], (10, "namespaces_14".to_owned()));
+
+        let mut config = map.config().clone();
+        config.applications[2].shards.reverse();
+        config.applications.swap(0, 2);
+        config.groups.rotate_left(1);
+        let reordered = ShardMap::new(config).unwrap();
+        for group in ["g1", "g2", "g3"] {
+            assert_eq!(numbers(&reordered, group), numbers(&map, group));
+        }
+    }
+
+    #[test]
     fn unknown_ids_are_not_found() {
         let map = map();
         assert_eq!(map.shard("locks_99"), None);
-        assert_eq!(map.replica(100), None);
+        assert_eq!(map.replica(10), None);
+        assert_eq!(map.group("g4"), None);
+        assert!(map.shards_of_group("g4").is_empty());
         assert_eq!(map.node("nd_9"), None);
         assert!(map.replicas_of_node("nd_9").is_empty());
     }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Application, ClusterConfig, ConfigError, Shard};
+use crate::{Application, ClusterConfig, ConfigError, Replica, Shard};
 
 impl ClusterConfig {
     /// Checks that `next` may follow this config: it is valid, its version is higher, no replica id is reused for
-    /// another shard or node, and the rules do not decrease. Every shard must keep its application and its keys:
-    /// nothing moves keys between shards, so a changed bound would lose the data stored under them.
+    /// another group or node, and the rules do not decrease. Every shard must keep its group, its application and its
+    /// keys: nothing moves shards between groups or keys between shards, so a change would lose the data stored there.
+    /// A file that derives its groups may therefore follow only if it derives the same ones.
     ///
     /// Locations in errors are those of `next`, or of this config for items missing there.
     ///
@@ -23,6 +24,7 @@ impl ClusterConfig {
             ));
         }
         self.check_rules(next)?;
+        self.check_groups_kept(next)?;
         self.check_shards_unchanged(next)?;
         self.check_replicas_unchanged(next)?;
         self.check_new_replicas(next)
@@ -30,7 +32,7 @@ impl ClusterConfig {
 
     /// Returns the lowest replica id that was never used, according to this config.
     pub fn first_unused_replica(&self) -> u64 {
-        let highest = located_shards(self).flat_map(|placed| &placed.shard.replicas).map(|replica| replica.id).max();
+        let highest = replica_ids(self).max();
         self.next_replica_id.unwrap_or(0).max(highest.unwrap_or(0) + 1)
     }
 
@@ -43,23 +45,20 @@ impl ClusterConfig {
                 format!("set it to {unused}"),
             ));
         }
-        let before: BTreeSet<u64> =
-            located_shards(self).flat_map(|placed| &placed.shard.replicas).map(|one| one.id).collect();
-        for placed in located_shards(next) {
-            for (index, replica) in placed.shard.replicas.iter().enumerate() {
-                if replica.id < unused && !before.contains(&replica.id) {
-                    return Err(ConfigError::invalid(
-                        format!("{}.replicas[{index}].id", placed.place),
-                        format!("{} may have been the id of a replica that is gone", replica.id),
-                        format!("give the new replica an id that was never used: {unused} or more"),
-                    ));
-                }
+        let before: BTreeSet<u64> = replica_ids(self).collect();
+        for (place, _, replica) in located_replicas(next) {
+            if replica.id < unused && !before.contains(&replica.id) {
+                return Err(ConfigError::invalid(
+                    format!("{place}.id"),
+                    format!("{} may have been the id of a replica that is gone", replica.id),
+                    format!("give the new replica an id that was never used: {unused} or more"),
+                ));
             }
         }
         Ok(())
     }
 
-    /// Shards may already use the allowed rules, and rules never decrease.
+    /// Groups may already use the allowed rules, and rules never decrease.
     fn check_rules(&self, next: &Self) -> Result<(), ConfigError> {
         if next.rules >= self.rules {
             return Ok(());
@@ -70,6 +69,24 @@ impl ClusterConfig {
             format!("is {}, and was {}", shown(next.rules), shown(self.rules)),
             format!("set it to {} or more: rules never go back", shown(self.rules)),
         ))
+    }
+
+    /// A group may go once it has no shards.
+    fn check_groups_kept(&self, next: &Self) -> Result<(), ConfigError> {
+        let after: BTreeSet<&str> = next.groups.iter().map(|group| group.id.as_str()).collect();
+        for (index, group) in self.groups.iter().enumerate() {
+            if after.contains(group.id.as_str()) {
+                continue;
+            }
+            if let Some(shard) = self.shards().find(|shard| shard.group == group.id) {
+                return Err(ConfigError::invalid(
+                    format!("groups[{index}]"),
+                    format!("group {:?} is missing in the next config, and shard {:?} is in it", group.id, shard.id),
+                    "keep it: nothing moves its shards to another group",
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn check_shards_unchanged(&self, next: &Self) -> Result<(), ConfigError> {
@@ -90,30 +107,31 @@ impl ClusterConfig {
                     "keep its application and bounds: nothing moves keys between shards",
                 ));
             }
+            if now.shard.group != before.shard.group {
+                return Err(ConfigError::invalid(
+                    format!("{}.group", now.place),
+                    format!("shard {id:?} was in group {:?} and would be in {:?}", before.shard.group, now.shard.group),
+                    "keep its group; a file without `groups` must list the shards and their nodes in the order of the \
+                     first file, so that it derives the same groups",
+                ));
+            }
         }
         Ok(())
     }
 
     fn check_replicas_unchanged(&self, next: &Self) -> Result<(), ConfigError> {
-        let mut known = BTreeMap::new();
-        for placed in located_shards(self) {
-            for replica in &placed.shard.replicas {
-                known.insert(replica.id, (placed.shard.id.as_str(), replica.node_id.as_str()));
-            }
-        }
-        for placed in located_shards(next) {
-            for (index, replica) in placed.shard.replicas.iter().enumerate() {
-                let now = (placed.shard.id.as_str(), replica.node_id.as_str());
-                match known.get(&replica.id) {
-                    Some(before) if *before != now => {
-                        return Err(ConfigError::invalid(
-                            format!("{}.replicas[{index}].id", placed.place),
-                            format!("{} was the replica of shard {:?} on node {:?}", replica.id, before.0, before.1),
-                            "give the new replica an id that was never used",
-                        ));
-                    }
-                    _ => {}
+        let known: BTreeMap<u64, (&str, &str)> =
+            located_replicas(self).map(|(_, group, replica)| (replica.id, (group, replica.node_id.as_str()))).collect();
+        for (place, group, replica) in located_replicas(next) {
+            match known.get(&replica.id) {
+                Some(before) if *before != (group, replica.node_id.as_str()) => {
+                    return Err(ConfigError::invalid(
+                        format!("{place}.id"),
+                        format!("{} was the replica of group {:?} on node {:?}", replica.id, before.0, before.1),
+                        "give the new replica an id that was never used",
+                    ));
                 }
+                _ => {}
             }
         }
         Ok(())
@@ -147,9 +165,22 @@ fn located_shards(config: &ClusterConfig) -> impl Iterator<Item = LocatedShard<'
     })
 }
 
+/// Returns each replica with its location and the id of its group.
+fn located_replicas(config: &ClusterConfig) -> impl Iterator<Item = (String, &str, &Replica)> {
+    config.groups.iter().enumerate().flat_map(|(outer, group)| {
+        let replicas = group.replicas.iter().enumerate();
+        replicas.map(move |(inner, replica)| (format!("groups[{outer}].replicas[{inner}]"), group.id.as_str(), replica))
+    })
+}
+
+fn replica_ids(config: &ClusterConfig) -> impl Iterator<Item = u64> {
+    config.groups.iter().flat_map(|group| &group.replicas).map(|replica| replica.id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::GroupConfig;
 
     fn first() -> ClusterConfig {
         let nodes = (1..=4).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number))).collect();
@@ -175,27 +206,27 @@ mod tests {
 
     #[test]
     fn a_replica_may_move_only_under_a_new_id() {
-        // Replicas 1 to 3 of the Accounts shard are on nd_1 to nd_3.
+        // Replicas 1 to 3 of g1 are on nd_1 to nd_3.
         assert_eq!(
-            invalid_field(|next| next.applications[0].shards[0].replicas[0].node_id = "nd_4".to_owned()),
-            "applications[0].shards[0].replicas[0].id"
+            invalid_field(|next| next.groups[0].replicas[0].node_id = "nd_4".to_owned()),
+            "groups[0].replicas[0].id"
         );
         next(|next| {
-            next.applications[0].shards[0].replicas[0].id = 100;
-            next.applications[0].shards[0].replicas[0].node_id = "nd_4".to_owned();
+            next.next_replica_id = Some(101);
+            next.groups[0].replicas[0].id = 100;
+            next.groups[0].replicas[0].node_id = "nd_4".to_owned();
         })
         .unwrap();
     }
 
     #[test]
-    fn a_replica_id_may_not_come_back_for_another_shard() {
+    fn a_replica_id_may_not_come_back_for_another_group() {
         let swap = |next: &mut ClusterConfig| {
-            let shards = &mut next.applications[2].shards;
-            let (left, right) = shards.split_at_mut(1);
+            let (left, right) = next.groups.split_at_mut(1);
             std::mem::swap(&mut left[0].replicas, &mut right[0].replicas);
         };
         let message = next(swap).unwrap_err().to_string();
-        assert!(message.starts_with("applications[2].shards[0].replicas[0].id: "), "{message}");
+        assert!(message.starts_with("groups[0].replicas[0].id: "), "{message}");
         assert!(message.contains("never used"), "{message}");
     }
 
@@ -211,14 +242,55 @@ mod tests {
     }
 
     #[test]
+    fn a_shard_keeps_its_group_and_a_group_with_shards_stays() {
+        let message = next(|next| next.applications[2].shards[0].group = "g1".to_owned()).unwrap_err().to_string();
+        assert!(message.starts_with("applications[2].shards[0].group: "), "{message}");
+        assert!(message.contains("was in group \"g4\" and would be in \"g1\""), "{message}");
+        let merge = |next: &mut ClusterConfig| {
+            next.groups.remove(1);
+            for shard in next.applications.iter_mut().flat_map(|application| &mut application.shards) {
+                if shard.group == "g2" {
+                    shard.group = "g1".to_owned();
+                }
+            }
+        };
+        let message = next(merge).unwrap_err().to_string();
+        assert!(message.starts_with("groups[1]: group \"g2\" is missing"), "{message}");
+        assert!(message.contains("shard \"namespaces_00\" is in it"), "{message}");
+    }
+
+    #[test]
+    fn a_group_without_shards_comes_with_new_replica_ids_and_goes() {
+        let with_group = |id: u64| {
+            let mut next = first();
+            next.version = 2;
+            next.next_replica_id = Some(101);
+            let replicas = vec![Replica { id, node_id: "nd_4".to_owned() }];
+            next.groups.push(GroupConfig { id: "g9".to_owned(), replicas });
+            next
+        };
+        let reused = first().check_transition(&with_group(14)).unwrap_err();
+        assert_eq!(reused.field_path(), Some("groups[4].replicas[0].id"));
+        let more = with_group(100);
+        first().check_transition(&more).unwrap();
+        let mut fewer = more.clone();
+        fewer.version = 3;
+        fewer.groups.pop();
+        more.check_transition(&fewer).unwrap();
+        // The id of its replica counts as used.
+        fewer.next_replica_id = None;
+        assert_eq!(more.check_transition(&fewer).unwrap_err().field_path(), Some("next_replica_id"));
+    }
+
+    #[test]
     fn the_id_of_a_replica_that_is_gone_does_not_come_back() {
-        let moved = first().add_replica("accounts_00", "nd_4").unwrap();
-        let id = moved.applications[0].shards[0].replicas[3].id;
-        let undone = moved.remove_replica("accounts_00", "nd_4").unwrap();
+        let moved = first().add_replica("g1", "nd_4").unwrap();
+        let id = moved.groups[0].replicas[3].id;
+        let undone = moved.remove_replica("g1", "nd_4").unwrap();
         assert_eq!(undone.first_unused_replica(), id + 1);
-        let mut again = undone.add_replica("accounts_00", "nd_4").unwrap();
-        assert_eq!(again.applications[0].shards[0].replicas[3].id, id + 1);
-        again.applications[0].shards[0].replicas[3].id = id;
+        let mut again = undone.add_replica("g1", "nd_4").unwrap();
+        assert_eq!(again.groups[0].replicas[3].id, id + 1);
+        again.groups[0].replicas[3].id = id;
         let message = undone.check_transition(&again).unwrap_err().to_string();
         assert!(message.contains("never used"), "{message}");
         let mut forgetful = undone.clone();

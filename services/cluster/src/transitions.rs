@@ -1,10 +1,10 @@
 //! The steps of changing a running cluster: each creates the next version of its config.
 //!
-//! A replica moves in two steps. First its shard gets an additional replica on the new node; once that is a voter with
-//! all data, the replica on the old node is removed. No step therefore leaves a shard with fewer copies than before,
+//! A replica moves in two steps. First its group gets an additional replica on the new node; once that is a voter with
+//! all data, the replica on the old node is removed. No step therefore leaves a group with fewer copies than before,
 //! and each can be repeated, or undone by removing the other replica.
 
-use crate::{ClusterConfig, ConfigError, Node, Replica, Shard};
+use crate::{ClusterConfig, ConfigError, GroupConfig, Node, Replica};
 
 impl ClusterConfig {
     /// Returns the next version, with an additional, empty node.
@@ -23,9 +23,9 @@ impl ClusterConfig {
     /// # Errors
     /// When there is no such node, or it still hosts replicas.
     pub fn remove_node(&self, id: &str) -> Result<Self, ConfigError> {
-        let kept = self.shards().filter(|shard| shard.replica_on(id).is_some()).count();
+        let kept = self.groups.iter().filter(|group| group.replica_on(id).is_some()).count();
         if kept > 0 {
-            let problem = format!("{id:?} still keeps replicas of {kept} shards");
+            let problem = format!("{id:?} still keeps replicas of {kept} groups");
             return Err(ConfigError::invalid("nodes", problem, "move them to other nodes first"));
         }
         if self.node(id).is_none() {
@@ -37,26 +37,26 @@ impl ClusterConfig {
         Ok(next)
     }
 
-    /// Returns the next version, in which a shard has an additional replica on this node.
+    /// Returns the next version, in which a group has an additional replica on this node.
     ///
     /// # Errors
-    /// When there is no such shard or node, the node has a replica of it, or the shard already has an additional one.
-    pub fn add_replica(&self, shard: &str, node: &str) -> Result<Self, ConfigError> {
-        self.add_replicas(&[(shard.to_owned(), node.to_owned())])
+    /// When there is no such group or node, the node has a replica of it, or the group already has an additional one.
+    pub fn add_replica(&self, group: &str, node: &str) -> Result<Self, ConfigError> {
+        self.add_replicas(&[(group.to_owned(), node.to_owned())])
     }
 
-    /// The same for several shards in one version.
+    /// The same for several groups in one version, given as (group, node).
     ///
     /// # Errors
     /// As [`Self::add_replica`].
     pub fn add_replicas(&self, locations: &[(String, String)]) -> Result<Self, ConfigError> {
         let mut next = self.next_version()?;
         let mut unused = self.first_unused_replica();
-        for (shard, node) in locations {
+        for (group, node) in locations {
             if self.node(node).is_none() {
                 return Err(self.unknown_node(node));
             }
-            let found = next.shard_mut(shard)?;
+            let found = next.group_mut(group)?;
             found.replicas.push(Replica { id: unused, node_id: node.clone() });
             unused += 1;
         }
@@ -65,26 +65,26 @@ impl ClusterConfig {
         Ok(next)
     }
 
-    /// Returns the next version, in which a shard has no replica on this node.
+    /// Returns the next version, in which a group has no replica on this node.
     ///
     /// # Errors
-    /// When there is none, or the shard would have too few.
-    pub fn remove_replica(&self, shard: &str, node: &str) -> Result<Self, ConfigError> {
-        self.remove_replicas(&[(shard.to_owned(), node.to_owned())])
+    /// When there is none, or the group would have too few.
+    pub fn remove_replica(&self, group: &str, node: &str) -> Result<Self, ConfigError> {
+        self.remove_replicas(&[(group.to_owned(), node.to_owned())])
     }
 
-    /// The same for several shards in one version.
+    /// The same for several groups in one version, given as (group, node).
     ///
     /// # Errors
     /// As [`Self::remove_replica`].
     pub fn remove_replicas(&self, locations: &[(String, String)]) -> Result<Self, ConfigError> {
         let mut next = self.next_version()?;
         next.next_replica_id = Some(self.first_unused_replica());
-        for (shard, node) in locations {
-            let found = next.shard_mut(shard)?;
+        for (group, node) in locations {
+            let found = next.group_mut(group)?;
             if found.replica_on(node).is_none() {
-                let problem = format!("shard {shard:?} has no replica on {node:?}");
-                return Err(ConfigError::invalid("applications", problem, "name a node that keeps one"));
+                let problem = format!("group {group:?} has no replica on {node:?}");
+                return Err(ConfigError::invalid("groups", problem, "name a node that keeps one"));
             }
             found.replicas.retain(|replica| replica.node_id != *node);
         }
@@ -92,7 +92,7 @@ impl ClusterConfig {
         Ok(next)
     }
 
-    /// Returns the next version, in which shards may be raised to these rules.
+    /// Returns the next version, in which groups may be raised to these rules.
     ///
     /// # Errors
     /// When higher ones were already allowed.
@@ -100,11 +100,6 @@ impl ClusterConfig {
         let next = Self { rules: Some(rules), ..self.next_version()? };
         self.check_transition(&next)?;
         Ok(next)
-    }
-
-    /// Returns every shard, application by application.
-    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
-        self.applications.iter().flat_map(|application| &application.shards)
     }
 
     pub(crate) fn next_version(&self) -> Result<Self, ConfigError> {
@@ -118,20 +113,12 @@ impl ClusterConfig {
         ConfigError::invalid("nodes", format!("there is no node {node:?}"), known)
     }
 
-    fn shard_mut(&mut self, id: &str) -> Result<&mut Shard, ConfigError> {
-        let shards = self.applications.iter_mut().flat_map(|application| &mut application.shards);
+    fn group_mut(&mut self, id: &str) -> Result<&mut GroupConfig, ConfigError> {
         let unknown = || {
-            let problem = format!("there is no shard {id:?}");
-            ConfigError::invalid("applications", problem, "`holdfast-admin status` lists the shards")
+            let problem = format!("there is no group {id:?}");
+            ConfigError::invalid("groups", problem, "`holdfast-admin config show` lists the groups")
         };
-        shards.into_iter().find(|shard| shard.id == id).ok_or_else(unknown)
-    }
-}
-
-impl Shard {
-    /// Returns its replica on this node.
-    pub fn replica_on(&self, node: &str) -> Option<&Replica> {
-        self.replicas.iter().find(|replica| replica.node_id == node)
+        self.groups.iter_mut().find(|group| group.id == id).ok_or_else(unknown)
     }
 }
 
@@ -144,20 +131,19 @@ mod tests {
         ClusterConfig::generate(nodes.collect(), 4, 3).unwrap()
     }
 
-    fn nodes_of(config: &ClusterConfig, shard: &str) -> Vec<String> {
-        let shard = config.shards().find(|found| found.id == shard).unwrap();
-        shard.replicas.iter().map(|replica| replica.node_id.clone()).collect()
+    fn nodes_of(config: &ClusterConfig, group: &str) -> Vec<String> {
+        config.group(group).unwrap().replicas.iter().map(|replica| replica.node_id.clone()).collect()
     }
 
     #[test]
     fn a_replica_moves_in_two_versions_and_either_way_back_is_one() {
         let first = config();
-        let wider = first.add_replica("accounts_00", "nd_4").unwrap();
-        assert_eq!(nodes_of(&wider, "accounts_00"), ["nd_1", "nd_2", "nd_3", "nd_4"]);
-        let moved = wider.remove_replica("accounts_00", "nd_1").unwrap();
-        assert_eq!(nodes_of(&moved, "accounts_00"), ["nd_2", "nd_3", "nd_4"]);
-        let undone = wider.remove_replica("accounts_00", "nd_4").unwrap();
-        assert_eq!(nodes_of(&undone, "accounts_00"), nodes_of(&first, "accounts_00"));
+        let wider = first.add_replica("g1", "nd_4").unwrap();
+        assert_eq!(nodes_of(&wider, "g1"), ["nd_1", "nd_2", "nd_3", "nd_4"]);
+        let moved = wider.remove_replica("g1", "nd_1").unwrap();
+        assert_eq!(nodes_of(&moved, "g1"), ["nd_2", "nd_3", "nd_4"]);
+        let undone = wider.remove_replica("g1", "nd_4").unwrap();
+        assert_eq!(nodes_of(&undone, "g1"), nodes_of(&first, "g1"));
         assert_eq!([wider.version, moved.version, undone.version], [2, 3, 3]);
     }
 
@@ -165,15 +151,15 @@ mod tests {
     fn what_would_leave_too_few_or_too_many_is_refused_with_what_to_do() {
         let first = config();
         let refusal = |result: Result<ClusterConfig, ConfigError>| result.unwrap_err().to_string();
-        let few = refusal(first.remove_replica("accounts_00", "nd_1"));
+        let few = refusal(first.remove_replica("g1", "nd_1"));
         assert!(few.contains("there are 2, but replication_factor is 3"), "{few}");
-        let taken = refusal(first.add_replica("accounts_00", "nd_1"));
+        let taken = refusal(first.add_replica("g1", "nd_1"));
         assert!(taken.contains("already keeps"), "{taken}");
         let kept = refusal(first.remove_node("nd_1"));
         assert!(kept.contains("still keeps replicas of") && kept.contains("move them"), "{kept}");
         let twice = refusal(first.add_node("nd_1", "127.0.0.1:9999"));
         assert!(twice.contains("nd_1"), "{twice}");
-        assert!(refusal(first.add_replica("locks_99", "nd_4")).contains("locks_99"));
+        assert!(refusal(first.add_replica("g99", "nd_4")).contains("g99"));
     }
 
     #[test]

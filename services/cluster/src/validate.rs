@@ -1,58 +1,176 @@
 //! Rejects unusable configs, with the location of the first problem.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use crate::{Application, ApplicationConfig, ClusterConfig, ConfigError, Node, Shard};
+use crate::{Application, ApplicationConfig, ClusterConfig, ConfigError, MAX_GROUPS, Node, Replica, Shard};
 
-/// Longest node or shard id, in bytes.
+/// Longest id of a node, a group or a shard, in bytes.
 pub const MAX_ID_BYTES: usize = 64;
 /// The greatest replica id and version: both are exact as JSON numbers everywhere.
 pub const MAX_REPLICA_ID: u64 = (1 << 53) - 1;
 /// Maximum shards of one application.
 pub const MAX_SHARDS_PER_APPLICATION: usize = 4_096;
 
-/// The first location of each id that must be unique.
-#[derive(Default)]
-struct SeenIds<'a> {
-    shards: BTreeMap<&'a str, String>,
-    replicas: BTreeMap<u64, String>,
+/// Each replica id with its first location.
+pub(crate) type ReplicaIds = BTreeMap<u64, String>;
+
+/// The replicas of a group, or those of a shard of a seed.
+pub(crate) struct ReplicaList<'a> {
+    /// The location of the group or shard.
+    pub(crate) place: &'a str,
+    /// "group" or "shard".
+    pub(crate) owner: &'a str,
+    pub(crate) replicas: &'a [Replica],
 }
 
 impl ClusterConfig {
-    /// Checks that every key of every application has exactly one shard, and every shard its replicas on different
-    /// known nodes. Also checks that no id repeats, and that addresses are dialable.
+    /// Checks that every key of every application has exactly one shard, every shard a known group, and every group its
+    /// replicas on different known nodes, as many as the applications that it serves ask for. Also checks that no id
+    /// repeats, and that addresses are dialable.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for the first problem, with its location and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.version == 0 || self.version > MAX_REPLICA_ID {
-            return Err(ConfigError::invalid(
-                "version",
-                format!("is {}", self.version),
-                "start at 1 and raise it with each change",
-            ));
+        check_header(self)?;
+        let mut ids = ReplicaIds::default();
+        check_groups(self, &mut ids)?;
+        // The applications that each group serves.
+        let mut served: BTreeSet<(usize, Application)> = BTreeSet::new();
+        let groups: BTreeMap<&str, usize> =
+            self.groups.iter().enumerate().map(|(index, group)| (group.id.as_str(), index)).collect();
+        check_shards(self, |place, application, shard| {
+            let Some(index) = groups.get(shard.group.as_str()) else {
+                let problem = format!("there is no group {:?}", shard.group);
+                let remedy = "name one of groups, or add it there";
+                return Err(ConfigError::invalid(format!("{place}.group"), problem, remedy));
+            };
+            served.insert((*index, application.name));
+            Ok(())
+        })?;
+        for (index, name) in served {
+            let Some(application) = self.application(name) else { continue };
+            let count = self.groups[index].replicas.len();
+            check_replica_count(&format!("groups[{index}]"), count, application, &format!(" for {name}"))?;
         }
-        if self.rules == Some(0) {
-            return Err(ConfigError::invalid("rules", "is 0", "the first rules are 1; leave it out to change nothing"));
-        }
-        check_nodes(&self.nodes)?;
-        check_applications(&self.applications)?;
-        let mut seen = SeenIds::default();
-        for (index, application) in self.applications.iter().enumerate() {
-            let place = format!("applications[{index}]");
-            check_size_at(&place, &self.nodes, application.shards.len(), application.replication_factor)?;
-            for (index, shard) in application.shards.iter().enumerate() {
-                check_shard(&format!("{place}.shards[{index}]"), self, application, shard, &mut seen)?;
-            }
-            check_ranges(&place, &application.shards)?;
-        }
-        check_next_replica_id(self.next_replica_id, &seen)
+        check_next_replica_id(self.next_replica_id, &ids)
     }
 }
 
-fn check_next_replica_id(next: Option<u64>, seen: &SeenIds<'_>) -> Result<(), ConfigError> {
-    let (Some(next), Some((highest, place))) = (next, seen.replicas.last_key_value()) else { return Ok(()) };
+/// Checks all but groups, shards and replicas.
+pub(crate) fn check_header(config: &ClusterConfig) -> Result<(), ConfigError> {
+    if config.version == 0 || config.version > MAX_REPLICA_ID {
+        return Err(ConfigError::invalid(
+            "version",
+            format!("is {}", config.version),
+            "start at 1 and raise it with each change",
+        ));
+    }
+    if config.rules == Some(0) {
+        return Err(ConfigError::invalid("rules", "is 0", "the first rules are 1; leave it out to change nothing"));
+    }
+    check_nodes(&config.nodes)?;
+    check_applications(&config.applications)
+}
+
+/// Checks the ids and the bounds of all shards. Calls `check` with the location of each, in the order of
+/// [`ClusterConfig::shards`].
+pub(crate) fn check_shards<'a>(
+    config: &'a ClusterConfig,
+    mut check: impl FnMut(&str, &'a ApplicationConfig, &'a Shard) -> Result<(), ConfigError>,
+) -> Result<(), ConfigError> {
+    let mut ids = BTreeMap::new();
+    for (index, application) in config.applications.iter().enumerate() {
+        let place = format!("applications[{index}]");
+        check_size_at(&place, &config.nodes, application.shards.len(), application.replication_factor)?;
+        for (index, shard) in application.shards.iter().enumerate() {
+            let place = format!("{place}.shards[{index}]");
+            check_unique_id(&format!("{place}.id"), &shard.id, &mut ids)?;
+            check(&place, application, shard)?;
+        }
+        check_ranges(&place, &application.shards)?;
+    }
+    Ok(())
+}
+
+fn check_groups(config: &ClusterConfig, ids: &mut ReplicaIds) -> Result<(), ConfigError> {
+    if config.groups.len() > MAX_GROUPS {
+        let problem = format!("there are {}", config.groups.len());
+        return Err(ConfigError::invalid("groups", problem, format!("use at most {MAX_GROUPS}")));
+    }
+    let mut seen = BTreeMap::new();
+    for (index, group) in config.groups.iter().enumerate() {
+        let place = format!("groups[{index}]");
+        check_unique_id(&format!("{place}.id"), &group.id, &mut seen)?;
+        if group.replicas.is_empty() {
+            let remedy = "give the group a replica on at least one node";
+            return Err(ConfigError::invalid(format!("{place}.replicas"), "the list is empty", remedy));
+        }
+        check_replicas(&ReplicaList { place: &place, owner: "group", replicas: &group.replicas }, config, ids)?;
+    }
+    Ok(())
+}
+
+fn check_unique_id<'a>(place: &str, id: &'a str, seen: &mut BTreeMap<&'a str, String>) -> Result<(), ConfigError> {
+    check_id(place, id)?;
+    match seen.insert(id, place.to_owned()) {
+        Some(first) => Err(duplicate_error(place, &format!("{id:?}"), &first)),
+        None => Ok(()),
+    }
+}
+
+/// Checks the number of replicas of a shard or group. `of` says whose factor it is, where the place does not.
+pub(crate) fn check_replica_count(
+    place: &str,
+    count: usize,
+    application: &ApplicationConfig,
+    of: &str,
+) -> Result<(), ConfigError> {
+    let wanted = application.replication_factor as usize;
+    if count == wanted || count == wanted + 1 {
+        return Ok(());
+    }
+    Err(ConfigError::invalid(
+        format!("{place}.replicas"),
+        format!("there are {count}, but replication_factor is {wanted}{of}"),
+        "make them equal, or keep one more while a replica moves",
+    ))
+}
+
+/// Checks that the replicas are on different known nodes, and that their ids are new.
+pub(crate) fn check_replicas(
+    list: &ReplicaList<'_>,
+    config: &ClusterConfig,
+    ids: &mut ReplicaIds,
+) -> Result<(), ConfigError> {
+    let ReplicaList { place, owner, replicas } = list;
+    for (index, replica) in replicas.iter().enumerate() {
+        let id_place = format!("{place}.replicas[{index}].id");
+        if replica.id == 0 || replica.id > MAX_REPLICA_ID {
+            let problem = format!("is {}", replica.id);
+            return Err(ConfigError::invalid(id_place, problem, "use a number from 1 to below 2^53"));
+        }
+        if let Some(first) = ids.insert(replica.id, id_place.clone()) {
+            return Err(duplicate_error(&id_place, &replica.id.to_string(), &first));
+        }
+        let node_place = format!("{place}.replicas[{index}].node_id");
+        if config.node(&replica.node_id).is_none() {
+            let problem = format!("there is no node {:?}", replica.node_id);
+            return Err(ConfigError::invalid(node_place, problem, "name one of nodes, or add it there"));
+        }
+        if let Some(first) = replicas[..index].iter().position(|other| other.node_id == replica.node_id) {
+            return Err(ConfigError::invalid(
+                node_place,
+                format!("{:?} already keeps {place}.replicas[{first}] of this {owner}", replica.node_id),
+                format!("put each replica of a {owner} on another node"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_next_replica_id(next: Option<u64>, ids: &ReplicaIds) -> Result<(), ConfigError> {
+    let (Some(next), Some((highest, place))) = (next, ids.last_key_value()) else { return Ok(()) };
     if next > *highest && next <= MAX_REPLICA_ID {
         return Ok(());
     }
@@ -135,51 +253,6 @@ fn check_size_at(place: &str, nodes: &[Node], shards: usize, replication_factor:
             format!("there are {shards}"),
             format!("use at most {MAX_SHARDS_PER_APPLICATION}"),
         ));
-    }
-    Ok(())
-}
-
-fn check_shard<'a>(
-    place: &str,
-    config: &ClusterConfig,
-    application: &ApplicationConfig,
-    shard: &'a Shard,
-    seen: &mut SeenIds<'a>,
-) -> Result<(), ConfigError> {
-    let id_place = format!("{place}.id");
-    check_id(&id_place, &shard.id)?;
-    if let Some(first) = seen.shards.insert(&shard.id, id_place.clone()) {
-        return Err(duplicate_error(&id_place, &format!("{:?}", shard.id), &first));
-    }
-    let wanted = application.replication_factor as usize;
-    if shard.replicas.len() != wanted && shard.replicas.len() != wanted + 1 {
-        return Err(ConfigError::invalid(
-            format!("{place}.replicas"),
-            format!("there are {}, but replication_factor is {wanted}", shard.replicas.len()),
-            "make them equal, or keep one more while a replica moves",
-        ));
-    }
-    for (index, replica) in shard.replicas.iter().enumerate() {
-        let id_place = format!("{place}.replicas[{index}].id");
-        if replica.id == 0 || replica.id > MAX_REPLICA_ID {
-            let problem = format!("is {}", replica.id);
-            return Err(ConfigError::invalid(id_place, problem, "use a number from 1 to below 2^53"));
-        }
-        if let Some(first) = seen.replicas.insert(replica.id, id_place.clone()) {
-            return Err(duplicate_error(&id_place, &replica.id.to_string(), &first));
-        }
-        let node_place = format!("{place}.replicas[{index}].node_id");
-        if config.node(&replica.node_id).is_none() {
-            let problem = format!("there is no node {:?}", replica.node_id);
-            return Err(ConfigError::invalid(node_place, problem, "name one of nodes, or add it there"));
-        }
-        if let Some(first) = shard.replicas[..index].iter().position(|other| other.node_id == replica.node_id) {
-            return Err(ConfigError::invalid(
-                node_place,
-                format!("{:?} already keeps {place}.replicas[{first}] of this shard", replica.node_id),
-                "put each replica of a shard on another node",
-            ));
-        }
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::GroupConfig;
 
 fn valid() -> ClusterConfig {
     let nodes = (1..=3).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number))).collect();
@@ -70,9 +71,13 @@ fn repeated_ids_are_refused_wherever_the_first_was() {
     assert_eq!(at, "applications[2].shards[0].id");
     assert!(message.contains("applications[1].shards[1].id"), "{message}");
 
-    let (at, message) = validation_error(|config| config.applications[1].shards[0].replicas[2].id = 1);
-    assert_eq!(at, "applications[1].shards[0].replicas[2].id");
-    assert!(message.contains("applications[0].shards[0].replicas[0].id"), "{message}");
+    let (at, message) = validation_error(|config| config.groups[1].replicas[2].id = 1);
+    assert_eq!(at, "groups[1].replicas[2].id");
+    assert!(message.contains("groups[0].replicas[0].id"), "{message}");
+
+    let (at, message) = validation_error(|config| config.groups[2].id = "g1".to_owned());
+    assert_eq!(at, "groups[2].id");
+    assert!(message.contains("groups[0].id"), "{message}");
 
     assert_eq!(invalid_field(|config| config.nodes[1].address = config.nodes[0].address.clone()), "nodes[1].address");
 }
@@ -80,19 +85,18 @@ fn repeated_ids_are_refused_wherever_the_first_was() {
 #[test]
 fn replicas_that_do_not_fit_their_nodes_are_refused() {
     let (at, message) = validation_error(|config| {
-        let taken = config.applications[2].shards[1].replicas[0].node_id.clone();
-        config.applications[2].shards[1].replicas[2].node_id = taken;
+        let taken = config.groups[2].replicas[0].node_id.clone();
+        config.groups[2].replicas[2].node_id = taken;
     });
-    assert_eq!(at, "applications[2].shards[1].replicas[2].node_id");
-    assert!(message.contains("already keeps applications[2].shards[1].replicas[0]"), "{message}");
+    assert_eq!(at, "groups[2].replicas[2].node_id");
+    assert!(message.contains("already keeps groups[2].replicas[0] of this group"), "{message}");
 
-    let unknown = |config: &mut ClusterConfig| config.applications[0].shards[0].replicas[1].node_id = "nd_9".into();
-    let (at, message) = validation_error(unknown);
-    assert_eq!(at, "applications[0].shards[0].replicas[1].node_id");
+    let (at, message) = validation_error(|config| config.groups[0].replicas[1].node_id = "nd_9".into());
+    assert_eq!(at, "groups[0].replicas[1].node_id");
     assert!(message.contains("there is no node \"nd_9\""), "{message}");
 
-    let (at, message) = validation_error(|config| drop(config.applications[2].shards[1].replicas.pop()));
-    assert_eq!(at, "applications[2].shards[1].replicas");
+    let (at, message) = validation_error(|config| drop(config.groups[2].replicas.pop()));
+    assert_eq!(at, "groups[2].replicas");
     assert!(message.contains("there are 2, but replication_factor is 3"), "{message}");
 
     assert_eq!(
@@ -103,14 +107,55 @@ fn replicas_that_do_not_fit_their_nodes_are_refused() {
         invalid_field(|config| config.applications[1].replication_factor = 0),
         "applications[1].replication_factor"
     );
-    assert_eq!(
-        invalid_field(|config| config.applications[0].shards[0].replicas[0].id = 0),
-        "applications[0].shards[0].replicas[0].id"
-    );
-    assert_eq!(
-        invalid_field(|config| config.applications[0].shards[0].replicas[0].id = 1 << 53),
-        "applications[0].shards[0].replicas[0].id"
-    );
+    assert_eq!(invalid_field(|config| config.groups[0].replicas[0].id = 0), "groups[0].replicas[0].id");
+    assert_eq!(invalid_field(|config| config.groups[0].replicas[0].id = 1 << 53), "groups[0].replicas[0].id");
+}
+
+#[test]
+fn a_shard_of_an_unknown_group_is_refused() {
+    let (at, message) = validation_error(|config| config.applications[1].shards[2].group = "g9".to_owned());
+    assert_eq!(at, "applications[1].shards[2].group");
+    assert!(message.contains("there is no group \"g9\""), "{message}");
+}
+
+#[test]
+fn a_group_has_the_replicas_that_each_of_its_applications_asks_for() {
+    let (at, message) = validation_error(|config| config.applications[1].replication_factor = 1);
+    assert_eq!(at, "groups[0].replicas");
+    assert!(message.contains("there are 3, but replication_factor is 1 for Namespaces"), "{message}");
+    // One more is allowed while a replica moves, and a factor of one less is the same.
+    let mut config = valid();
+    config.applications[1].replication_factor = 2;
+    config.validate().unwrap();
+}
+
+#[test]
+fn a_group_without_shards_may_have_any_number_of_replicas_but_none() {
+    let group = |replicas| GroupConfig { id: "g9".to_owned(), replicas };
+    let mut config = valid();
+    config.next_replica_id = Some(101);
+    config.groups.push(group(vec![Replica { id: 100, node_id: "nd_2".to_owned() }]));
+    config.validate().unwrap();
+    assert_eq!(invalid_field(|config| config.groups.push(group(Vec::new()))), "groups[3].replicas");
+}
+
+#[test]
+fn too_many_groups_are_refused() {
+    let (at, message) = validation_error(|config| {
+        for id in 0..1_022 {
+            let replicas = vec![Replica { id: 100 + id, node_id: "nd_1".to_owned() }];
+            config.groups.push(GroupConfig { id: format!("more_{id}"), replicas });
+        }
+    });
+    assert_eq!(at, "groups");
+    assert!(message.contains("there are 1025; use at most 1024"), "{message}");
+}
+
+#[test]
+fn a_next_replica_id_that_is_in_use_is_refused() {
+    let (at, message) = validation_error(|config| config.next_replica_id = Some(9));
+    assert_eq!(at, "next_replica_id");
+    assert!(message.contains("groups[2].replicas[2].id is 9"), "{message}");
 }
 
 #[test]
@@ -126,10 +171,7 @@ fn empty_lists_and_version_zero_are_refused() {
     assert_eq!(invalid_field(|config| config.nodes.clear()), "nodes");
     assert_eq!(invalid_field(|config| config.applications.clear()), "applications");
     assert_eq!(invalid_field(|config| config.applications[1].shards.clear()), "applications[1].shards");
-    assert_eq!(
-        invalid_field(|config| config.applications[1].shards[0].replicas.clear()),
-        "applications[1].shards[0].replicas"
-    );
+    assert_eq!(invalid_field(|config| config.groups[1].replicas.clear()), "groups[1].replicas");
     assert_eq!(invalid_field(|config| config.version = 0), "version");
 }
 
@@ -141,6 +183,7 @@ fn ids_that_are_no_ids_are_refused() {
             invalid_field(|config| config.applications[0].shards[0].id = bad.to_owned()),
             "applications[0].shards[0].id"
         );
+        assert_eq!(invalid_field(|config| config.groups[0].id = bad.to_owned()), "groups[0].id");
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// Points at which a panic can strike: in `apply`, under the lock of the state, before what is due ends and before each
 /// command; and in every long-lived task, before each step of it, by its name.
-pub const PANIC_POINTS: [&str; 22] = [
+pub const PANIC_POINTS: [&str; 23] = [
     "apply",
     // Tasks of a replica.
     "leadership",
@@ -12,6 +12,7 @@ pub const PANIC_POINTS: [&str; 22] = [
     "membership",
     "bootstrap",
     "leader_tasks",
+    "shard_health",
     // Of a leader.
     "expiry",
     "outbox_dispatcher",

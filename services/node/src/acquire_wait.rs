@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use crate::admission;
 use crate::call_handler::{not_leader, rejection};
 use crate::leader::{Attachment, RECONNECT_GRACE, cancel_all};
-use crate::replica::Replica;
+use crate::replica::ShardReplica;
 
 /// How long the request stays queued after the caller's poll ends.
 const POLL_GRACE: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One acquire and its caller.
 pub(crate) struct AcquireWait<'a> {
-    pub(crate) replica: &'a Replica,
+    pub(crate) shard: &'a ShardReplica,
     pub(crate) term: u64,
     pub(crate) caller: &'a ReplyHandle,
     /// When the caller's poll ends.
@@ -42,7 +42,7 @@ enum WaitEnd {
 impl AcquireWait<'_> {
     /// Returns the outcome and the attempt number, or `None` if the caller has disconnected.
     pub(crate) async fn acquire(&self, acquire: Acquire) -> Option<(Outcome, u64)> {
-        let machine = &self.replica.machine;
+        let machine = &self.shard.machine;
         let command = LocksCommand::Acquire(acquire);
         if let Err(refusal) = machine.check_capacity(self.term, &command) {
             return Some((Outcome::Reply(admission::encode_reply(machine, Err(refusal))), 0));
@@ -50,7 +50,7 @@ impl AcquireWait<'_> {
         let LocksCommand::Acquire(acquire) = command else { return None };
         let begun = machine.with_leader_state(self.term, |core, table| table.begin_attempt(core, acquire));
         let (acquire, command) = match begun {
-            None => return Some((not_leader(self.replica), 0)),
+            None => return Some((not_leader(self.shard), 0)),
             Some(None) => {
                 return Some((Outcome::NotProposed("this leader has no more numbers for attempts".into()), 0));
             }
@@ -58,7 +58,7 @@ impl AcquireWait<'_> {
         };
         let attempt = acquire.attempt;
         let bytes = Bytes::from(codec::encode(&Command::Locks(command)));
-        let reply = match self.replica.group.propose(self.term, bytes, self.deadline).await {
+        let reply = match self.shard.propose(self.term, bytes, self.deadline).await {
             Ok(reply) => reply,
             Err(error) => return Some((rejection(error), 0)),
         };
@@ -77,7 +77,7 @@ impl AcquireWait<'_> {
 
     async fn wait(&self, acquire: &Acquire, enqueued: &Enqueued) -> Option<Outcome> {
         let wait = enqueued.wait;
-        let machine = &self.replica.machine;
+        let machine = &self.shard.machine;
         let resolved = match machine
             .with_leader_state(self.term, |_, table| table.waits.attach(wait, acquire.attempt))
             .flatten()
@@ -88,14 +88,14 @@ impl AcquireWait<'_> {
             // elected in time.
             None => {
                 self.caller.defer().await;
-                return Some(not_leader(self.replica));
+                return Some(not_leader(self.shard));
             }
             Some(Attachment::Pending(resolved)) => resolved,
         };
         self.caller.defer().await;
         match self.wait_end(resolved).await {
             WaitEnd::Resolved(reply) => self.deliver(acquire, wait, reply),
-            WaitEnd::LeadershipLost => Some(not_leader(self.replica)),
+            WaitEnd::LeadershipLost => Some(not_leader(self.shard)),
             WaitEnd::PollEnded => {
                 machine.with_leader_state(self.term, |_, table| table.waits.detach(wait, acquire.attempt, POLL_GRACE));
                 Some(self.current_position(&acquire.namespace, enqueued))
@@ -127,19 +127,19 @@ impl AcquireWait<'_> {
     /// acquire.
     fn current_position(&self, namespace: &NamespaceRef, enqueued: &Enqueued) -> Outcome {
         let query = Query::WaitStatus { namespace: namespace.clone(), wait: enqueued.wait };
-        let reply = self.replica.machine.with_leader_state(self.term, |core, _| core.query(core.clock_ms(), &query));
+        let reply = self.shard.machine.with_leader_state(self.term, |core, _| core.query(core.clock_ms(), &query));
         match reply {
             Some(Reply { outcome: Ok(answer), clock_ms, .. }) => {
                 let reply = Reply { outcome: Ok(answer), clock_ms, awaits: None };
                 Outcome::Reply(Bytes::from(codec::encode(&reply)))
             }
-            _ => not_leader(self.replica),
+            _ => not_leader(self.shard),
         }
     }
 
     /// Cancels the attempt of a caller that cancelled. The request stays queued if other callers are attached.
     async fn cancel(&self, acquire: &Acquire, wait: WaitId) {
-        let machine = &self.replica.machine;
+        let machine = &self.shard.machine;
         let leaves = machine.with_leader_state(self.term, |_, table| {
             let rules = table.rules();
             table.waits.abandon(wait, acquire.attempt, rules)
@@ -153,10 +153,10 @@ impl AcquireWait<'_> {
     /// Cancels attempts in the state; returns false if that is not known to be done.
     async fn propose_cancel(&self, acquire: &Acquire, attempts: &[u64]) -> bool {
         let bytes = Bytes::from(codec::encode(&cancel_all(cancel_of(acquire), attempts)));
-        let Ok(_permit) = self.replica.machine.cancels().acquire().await else { return false };
-        let proposed = self.replica.group.propose_own(self.term, bytes, Instant::now() + CANCEL_TIMEOUT).await;
+        let Ok(_permit) = self.shard.machine.cancels().acquire().await else { return false };
+        let proposed = self.shard.propose_own(self.term, bytes, Instant::now() + CANCEL_TIMEOUT).await;
         if let Err(error) = &proposed {
-            tracing::debug!(shard = self.replica.group.shard(), %error, "an attempt could not be cancelled yet");
+            tracing::debug!(shard = self.shard.id, %error, "an attempt could not be cancelled yet");
         }
         proposed.is_ok()
     }
@@ -167,7 +167,7 @@ impl AcquireWait<'_> {
             return Some(Outcome::Reply(reply));
         }
         let (attempt, give_back) = (acquire.attempt, cancel_of(acquire));
-        let machine = &self.replica.machine;
+        let machine = &self.shard.machine;
         machine.with_leader_state(self.term, |_, table| table.waits.grant_undelivered(wait, attempt, reply, give_back));
         None
     }

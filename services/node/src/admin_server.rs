@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use crate::group_machine;
 use crate::node::NodeInner;
 use crate::replica::Replica;
 
@@ -84,17 +85,26 @@ impl OperationsService for AdminServer {
 
     async fn back_up(&self, request: Request<BackUpRequest>) -> Result<Response<Self::BackUpStream>, Status> {
         self.shared.authorize(&request)?;
-        let replica = self.replica(request.into_inner().replica)?;
+        let BackUpRequest { replica, shard } = request.into_inner();
+        let replica = self.replica(replica)?;
+        match replica.shard(&shard) {
+            None => return Err(Status::not_found(format!("group {} has no shard {shard:?}", replica.group.id()))),
+            Some(shard) => shard.machine.check_health().map_err(|failed| Status::unavailable(failed.0))?,
+        }
         let backup = replica.group.back_up().await.map_err(|error| match error {
             BackupError::NotLeader(_) => Status::failed_precondition(error.to_string()),
             BackupError::SnapshotFailed(_) => Status::unavailable(error.to_string()),
         })?;
-        let (shard, rules) = (replica.group.shard().to_owned(), backup.rules.into());
-        let head = BackUpHead { shard, term: backup.term, index: backup.index, rules };
+        let parts = group_machine::split(&backup.chunks).map_err(|error| Status::internal(error.to_string()))?;
+        let part = parts.into_iter().find(|(id, _)| *id == shard).map(|(_, part)| part).unwrap_or_default();
+        if !part.kept.is_empty() {
+            return Err(Status::unavailable(format!("shard {shard} failed on this node")));
+        }
+        let head = BackUpHead { shard, term: backup.term, index: backup.index, rules: backup.rules.into() };
         let (parts, stream) = mpsc::channel(MAX_BUFFERED_PARTS);
         spawn_temporary("operation", async move {
             let head = BackUpPart { head: Some(head), chunk: bytes::Bytes::new() };
-            let chunks = backup.chunks.into_iter().map(|chunk| BackUpPart { head: None, chunk });
+            let chunks = part.state.into_iter().map(|chunk| BackUpPart { head: None, chunk });
             for part in std::iter::once(head).chain(chunks) {
                 if parts.send(Ok(part)).await.is_err() {
                     // The caller disconnected.

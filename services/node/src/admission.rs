@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use holdfast_core::{Command, CommandError, LocksCommand, Reply, Response, codec};
-use holdfast_replication::StateMachine;
 
 use crate::machine::ShardMachine;
 
@@ -63,7 +62,7 @@ pub(crate) fn merge_rejected(bytes: Bytes, refused: Vec<(usize, CommandError)>) 
 }
 
 pub(crate) fn encode_reply(machine: &ShardMachine, outcome: Result<Response, CommandError>) -> Bytes {
-    codec::encode(&Reply { outcome, clock_ms: StateMachine::clock_ms(machine), awaits: None }).into()
+    codec::encode(&Reply { outcome, clock_ms: machine.clock_ms(), awaits: None }).into()
 }
 
 #[cfg(test)]

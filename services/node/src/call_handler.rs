@@ -9,7 +9,7 @@ use holdfast_core::Application;
 use holdfast_core::{Command, JobState, LocksCommand, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
-use holdfast_proto::internal::{Answer, Call, NotLeader, StatusAnswer};
+use holdfast_proto::internal::{Answer, Application as NamedApplication, Call, NotLeader, StatusAnswer};
 use holdfast_replication::ProposeError;
 use holdfast_rpc::{CallHandler, ReplyHandle};
 use tokio::time::{Duration, Instant, timeout_at};
@@ -19,7 +19,7 @@ use crate::acquire_wait::AcquireWait;
 use crate::admission::{Admission, admit, merge_rejected};
 use crate::lock_info::Report;
 use crate::node::NodeInner;
-use crate::replica::Replica;
+use crate::replica::ShardReplica;
 use crate::subscribe::Subscription;
 use crate::{query, status};
 
@@ -60,23 +60,35 @@ async fn handle_on(
     // The node is not kept alive by its calls.
     let node = node.upgrade();
     let replica = node.as_ref().and_then(|node| node.replica(call.replica));
-    let span = call_span(&call, replica.as_deref());
+    let application = application_of(&call);
+    let shard = replica.as_ref().zip(application).and_then(|(replica, named)| replica.shard_for(named, call.key));
+    let span = call_span(&call, shard);
     if let (Some(Body::Subscribe(bytes)), Some(caller)) = (&call.body, caller) {
         let configs = node.map(|node| node.map.subscribe());
-        let subscription = Subscription { replica: replica.as_deref(), configs, caller };
+        let subscription = Subscription { shard, configs, caller };
         let outcome = subscription.run(bytes).instrument(span).await;
         return Some(Answer { id: call.id, outcome: Some(outcome), ..Answer::default() });
     }
     drop(node);
-    handle_call(replica.as_deref(), call, received, caller).instrument(span).await
+    handle_call(shard, call, received, caller).instrument(span).await
+}
+
+/// Returns the application that a call is for; none for one that this release does not know.
+fn application_of(call: &Call) -> Option<Application> {
+    match call.application() {
+        NamedApplication::Unspecified => None,
+        NamedApplication::Accounts => Some(Application::Accounts),
+        NamedApplication::Namespaces => Some(Application::Namespaces),
+        NamedApplication::Locks => Some(Application::Locks),
+    }
 }
 
 /// Creates the span that carries the client's request id. Calls without a request id, by far the most, get no span.
-fn call_span(call: &Call, replica: Option<&Replica>) -> Span {
+fn call_span(call: &Call, shard: Option<&ShardReplica>) -> Span {
     if call.request_id.is_empty() {
         return Span::none();
     }
-    let shard = replica.map_or("", |replica| replica.group.shard());
+    let shard = shard.map_or("", |shard| shard.id.as_str());
     let span = info_span!("node call", request_id = call.request_id, shard);
     if !call.trace_parent.is_empty() {
         holdfast_telemetry::continue_trace(&span, &call.trace_parent);
@@ -84,27 +96,29 @@ fn call_span(call: &Call, replica: Option<&Replica>) -> Span {
     span
 }
 
-/// Handles a call. Returns `None` if the caller has disconnected. `replica` is the addressed replica, if this node
-/// hosts it.
+/// Handles a call. Returns `None` if the caller has disconnected. `shard` is the addressed shard, if this node hosts
+/// the replica of its group.
 async fn handle_call(
-    replica: Option<&Replica>,
+    shard: Option<&ShardReplica>,
     call: Call,
     received: Instant,
     caller: Option<&ReplyHandle>,
 ) -> Option<Answer> {
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
     let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
-    let rules = replica.map_or(0, |replica| replica.group.rules().into());
-    let outcome = match (replica, call.body, caller) {
-        (None, ..) => Outcome::NotProposed(format!("replica {} is not on this node", call.replica)),
+    let rules = shard.map_or(0, |shard| shard.group.rules().into());
+    let outcome = match (shard, call.body, caller) {
+        (None, ..) => {
+            Outcome::NotProposed(format!("replica {}, or the shard of key {:08x}, is not here", call.replica, call.key))
+        }
         (Some(_), None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
-        (Some(replica), Some(Body::Command(bytes)), None) => handle_command(replica, call.term, bytes, deadline).await,
-        (Some(replica), Some(Body::Command(bytes)), Some(caller)) => {
-            let waiting = AcquireWait { replica, term: call.term, caller, poll_deadline: until, deadline };
+        (Some(shard), Some(Body::Command(bytes)), None) => handle_command(shard, call.term, bytes, deadline).await,
+        (Some(shard), Some(Body::Command(bytes)), Some(caller)) => {
+            let waiting = AcquireWait { shard, term: call.term, caller, poll_deadline: until, deadline };
             let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
             return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
-        (Some(replica), Some(Body::Query(bytes)), _) => handle_query(replica, &bytes, deadline).await,
+        (Some(shard), Some(Body::Query(bytes)), _) => handle_query(shard, &bytes, deadline).await,
         (Some(_), Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
     };
     tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
@@ -115,34 +129,34 @@ async fn handle_call(
 async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
     match codec::decode(&bytes) {
         Ok(Command::Locks(LocksCommand::Acquire(acquire))) => waiting.acquire(acquire).await,
-        _ => Some((handle_command(waiting.replica, waiting.term, bytes, waiting.deadline).await, 0)),
+        _ => Some((handle_command(waiting.shard, waiting.term, bytes, waiting.deadline).await, 0)),
     }
 }
 
-async fn handle_command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
+async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
     if !LocksCommand::is_report(&bytes) {
-        return propose_command(replica, term, bytes, deadline).await;
+        return propose_command(shard, term, bytes, deadline).await;
     }
     match codec::decode(&bytes) {
         Ok(Command::Locks(LocksCommand::LockInfo(info))) => {
-            Report { info, is_last: true }.propose(replica, term, deadline).await
+            Report { info, is_last: true }.propose(shard, term, deadline).await
         }
         Ok(Command::Locks(LocksCommand::LockInfoPart(info))) => {
-            Report { info, is_last: false }.propose(replica, term, deadline).await
+            Report { info, is_last: false }.propose(shard, term, deadline).await
         }
-        _ => propose_command(replica, term, bytes, deadline).await,
+        _ => propose_command(shard, term, bytes, deadline).await,
     }
 }
 
 /// Proposes a command and waits until it is done.
-pub(crate) async fn propose_command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
-    let (bytes, left_out) = match admit(&replica.machine, term, bytes) {
+pub(crate) async fn propose_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
+    let (bytes, left_out) = match admit(&shard.machine, term, bytes) {
         Admission::Admitted(bytes) => (bytes, Vec::new()),
         Admission::Partial(bytes, left_out) => (bytes, left_out),
         Admission::Rejected(reply) => return Outcome::Reply(reply),
     };
-    let outcome = match replica.group.propose(term, bytes, deadline).await {
-        Ok(reply) => wait_for_completion(replica, reply, deadline).await,
+    let outcome = match shard.propose(term, bytes, deadline).await {
+        Ok(reply) => wait_for_completion(shard, reply, deadline).await,
         Err(error) => rejection(error),
     };
     match outcome {
@@ -163,7 +177,7 @@ pub(crate) fn rejection(error: ProposeError) -> Outcome {
 
 /// Defers a reply until its work is complete: in a locks shard, by later entries; otherwise, by confirmations of other
 /// shards.
-async fn wait_for_completion(replica: &Replica, bytes: Bytes, deadline: Instant) -> Outcome {
+async fn wait_for_completion(shard: &ShardReplica, bytes: Bytes, deadline: Instant) -> Outcome {
     if Reply::awaits_nothing(&bytes) {
         return Outcome::Reply(bytes);
     }
@@ -172,13 +186,13 @@ async fn wait_for_completion(replica: &Replica, bytes: Bytes, deadline: Instant)
         Err(error) => return Outcome::Unknown(format!("the reply can't be read: {error}")),
     };
     let Some(number) = reply.awaits else { return Outcome::Reply(bytes) };
-    let mut signals = replica.machine.signals();
-    let mut leadership = replica.group.subscribe_leadership();
+    let mut signals = shard.machine.signals();
+    let mut leadership = shard.group.subscribe_leadership();
     loop {
         signals.borrow_and_update();
-        match job_state(replica, number) {
+        match job_state(shard, number) {
             JobState::Running => {}
-            JobState::Done { .. } if replica.application != Application::Locks => return Outcome::Reply(bytes),
+            JobState::Done { .. } if shard.application != Application::Locks => return Outcome::Reply(bytes),
             JobState::Done { ended_holds, ended_waits } => {
                 reply.set_counts(ended_holds, ended_waits);
                 return Outcome::Reply(codec::encode(&reply).into());
@@ -201,26 +215,26 @@ async fn wait_for_completion(replica: &Replica, bytes: Bytes, deadline: Instant)
     }
 }
 
-fn job_state(replica: &Replica, number: u64) -> JobState {
-    if replica.application == Application::Locks {
-        return replica.machine.job_state(number);
+fn job_state(shard: &ShardReplica, number: u64) -> JobState {
+    if shard.application == Application::Locks {
+        return shard.machine.job_state(number);
     }
-    match replica.machine.is_settled(number) {
+    match shard.machine.is_settled(number) {
         true => JobState::Done { ended_holds: 0, ended_waits: 0 },
         false => JobState::Running,
     }
 }
 
-async fn handle_query(replica: &Replica, bytes: &[u8], deadline: Instant) -> Outcome {
+async fn handle_query(shard: &ShardReplica, bytes: &[u8], deadline: Instant) -> Outcome {
     match codec::decode(bytes) {
         Err(error) => Outcome::NotProposed(format!("the query can't be read: {error}")),
-        Ok(query) => query::execute(replica, &query, deadline).await,
+        Ok(query) => query::execute(shard, &query, deadline).await,
     }
 }
 
 /// Redirects the caller to the leader that the replica knows.
-pub(crate) fn not_leader(replica: &Replica) -> Outcome {
-    not_leader_outcome(replica.group.not_leader())
+pub(crate) fn not_leader(shard: &ShardReplica) -> Outcome {
+    not_leader_outcome(shard.group.not_leader())
 }
 
 pub(crate) fn not_leader_outcome(not_leader: holdfast_replication::NotLeader) -> Outcome {

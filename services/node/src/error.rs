@@ -23,7 +23,29 @@ pub enum NodeError {
         /// The node ids in the config.
         known: String,
     },
-    /// A config received while the node ran can't be stored.
+    /// The stored config is damaged.
+    #[error(
+        "{}: is damaged, since its checksum does not match; rebuild the node from its peers: `holdfast-admin node rebuild`",
+        path.display()
+    )]
+    ConfigDamaged {
+        /// The stored config.
+        path: PathBuf,
+    },
+    /// The config makes other groups than the one that the node ran with.
+    #[error(
+        "{}: the node has run with other groups: {kept}; the file given makes {given}. Give it the file that it had, or \
+         this one; the order of shards and replicas in a file names the groups", path.display()
+    )]
+    OtherGroups {
+        /// The stored config.
+        path: PathBuf,
+        /// Its groups.
+        kept: String,
+        /// The groups of the config given.
+        given: String,
+    },
+    /// The config of the first start, or one received while the node ran, can't be stored.
     #[error("can't write {}: {reason}; free some space or correct its permissions", path.display())]
     ConfigNotStored {
         /// The path of the file.

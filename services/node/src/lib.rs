@@ -17,6 +17,7 @@ mod call_handler;
 mod cost_estimates;
 mod error;
 mod failure;
+mod group_machine;
 mod leader;
 mod lock_info;
 mod machine;
@@ -35,6 +36,7 @@ mod restore;
 #[cfg(test)]
 mod rules_tests;
 mod serve;
+mod shard_health;
 mod status;
 mod stored_config;
 mod subscribe;
@@ -43,6 +45,7 @@ mod tasks;
 mod testing;
 
 pub use error::NodeError;
+pub use group_machine::GroupMachine;
 pub use machine::{ApplyObserver, ShardMachine};
 pub use node::Node;
 pub use options::NodeOptions;

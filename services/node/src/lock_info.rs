@@ -6,7 +6,7 @@ use holdfast_proto::internal::answer::Outcome;
 use tokio::time::Instant;
 
 use crate::call_handler::propose_command;
-use crate::replica::Replica;
+use crate::replica::ShardReplica;
 
 /// Maximum units of a part. A listed hold is one unit.
 const MAX_PART_UNITS: usize = 512;
@@ -22,13 +22,13 @@ pub(crate) struct Report {
 
 impl Report {
     /// Proposes one part after the other. Returns the reply to the last one, with the lost holds of all.
-    pub(crate) async fn propose(self, replica: &Replica, term: u64, deadline: Instant) -> Outcome {
-        let splits = Rules(replica.group.rules()) >= Rules::TWO;
+    pub(crate) async fn propose(self, shard: &ShardReplica, term: u64, deadline: Instant) -> Outcome {
+        let splits = Rules(shard.group.rules()) >= Rules::TWO;
         let mut parts = if splits { split(self.info) } else { vec![self.info] };
         let Some(last) = parts.pop() else { return Outcome::NotProposed("a report has no parts".into()) };
         let mut lost = Vec::new();
         for part in parts {
-            let outcome = propose_command(replica, term, encode(LocksCommand::LockInfoPart(part)), deadline).await;
+            let outcome = propose_command(shard, term, encode(LocksCommand::LockInfoPart(part)), deadline).await;
             match response(&outcome) {
                 Some(Response::Reconciled { lost: more, .. }) => lost.extend(more),
                 // The report came before: the reply to the last part waits for what it began.
@@ -37,7 +37,7 @@ impl Report {
             }
         }
         let last = if self.is_last { LocksCommand::LockInfo(last) } else { LocksCommand::LockInfoPart(last) };
-        with_lost(propose_command(replica, term, encode(last), deadline).await, lost)
+        with_lost(propose_command(shard, term, encode(last), deadline).await, lost)
     }
 }
 

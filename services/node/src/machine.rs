@@ -1,5 +1,6 @@
-//! A shard's state in memory, shared by the group, which applies entries, and the node, which queries it.
+//! A shard's state in memory, shared by the group, which applies sections, and the node, which queries it.
 
+mod health;
 mod slices;
 
 use std::sync::Arc;
@@ -12,9 +13,7 @@ use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{
     AccountId, Bounds, Command, CommandError, JobState, LocksCommand, Query, Reply, Revision, Rules, codec,
 };
-use holdfast_replication::{
-    Applied, ApplyFailure, CommandCost, EntryHeader, FrozenState, ReplyMode, StateMachine, StateMachineError,
-};
+use holdfast_replication::{Applied, ApplyFailure, CommandCost, EntryHeader, ReplyMode, StateMachineError};
 use holdfast_supervise::catch_panic;
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
@@ -22,9 +21,12 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::cost_estimates::CostEstimates;
+use crate::group_machine::Part;
 use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, mutations};
+use health::Backlog;
+pub(crate) use health::{FailedHistory, ShardHealth};
 use slices::Entry;
 
 /// Cancels of queued requests proposed concurrently. Thousands of callers may disconnect together, and other commands
@@ -70,6 +72,7 @@ pub struct ShardMachine {
     /// Notifies waiters that the outcome of expiring sessions is known.
     expiry_resolved: Notify,
     leader_state_failed: watch::Sender<Option<String>>,
+    health: watch::Sender<ShardHealth>,
     cancels: Semaphore,
     /// Memory usage per account.
     memory: ShardMemory,
@@ -85,10 +88,21 @@ struct Inner {
     core: Option<ShardState>,
     /// The rules of the next entry.
     rules: Rules,
+    /// The term in which this replica leads, also while there is no state.
+    leads: Option<u64>,
     leader_state: Option<LeaderState>,
+    /// The latest leader state's term and attempts, once it is gone with the state.
+    last_attempts: (u64, u64),
     /// The clock of the last applied entry, once the state is gone.
     last_clock_ms: u64,
+    /// What the shard was made of up to the entry that it failed at for good.
+    kept: Option<FailedHistory>,
+    /// Sections since the entry that failed.
+    backlog: Backlog,
 }
+
+/// A frozen shard, to be encoded.
+pub(crate) type FrozenPart = Box<dyn FnOnce() -> Part + Send + Sync>;
 
 impl ShardMachine {
     /// Creates an empty state; `bounds`, if given, replace those of the rules.
@@ -98,15 +112,12 @@ impl ShardMachine {
         bounds: Option<Bounds>,
         observer: Option<Arc<dyn ApplyObserver>>,
     ) -> Self {
-        let core = match bounds.clone() {
-            None => ShardState::new(application, shard),
-            Some(bounds) => ShardState::with_bounds(application, shard, bounds),
-        };
+        let core = empty_state(application, shard, bounds.clone());
         let (signals, _) = watch::channel(signals_of(&core));
         if let Some(observer) = &observer {
             observer.initialized(shard, &core);
         }
-        let inner = Mutex::new(Inner { core: Some(core), rules: Rules::LOWEST, leader_state: None, last_clock_ms: 0 });
+        let inner = Mutex::new(Inner::new(core));
         let (leader_state_changed, expiry_resolved, leader_state_failed) =
             (Notify::new(), Notify::new(), watch::Sender::new(None));
         Self {
@@ -119,11 +130,17 @@ impl ShardMachine {
             leader_state_changed,
             expiry_resolved,
             leader_state_failed,
+            health: watch::Sender::new(ShardHealth::Healthy),
             cancels: Semaphore::new(CANCELS_AT_ONCE),
             memory: ShardMemory::new(NodeMemory::new(u64::MAX)),
             costs: Mutex::default(),
             slice_seconds: histogram!("holdfast_apply_slice_seconds"),
         }
+    }
+
+    /// Returns the id of the shard.
+    pub(crate) fn id(&self) -> &str {
+        &self.shard
     }
 
     /// Counts the shard's usage towards the node's memory.
@@ -263,18 +280,36 @@ impl ShardMachine {
     fn inspect<T>(&self, look: impl FnOnce(&ShardState) -> T) -> Option<T> {
         self.inner.lock().core.as_ref().map(look)
     }
+}
 
-    /// Drops the partly changed state and the leader state.
-    fn fail(&self, inner: &mut Inner) {
-        let clock_ms = catch_panic(|| inner.core.as_ref().map_or(inner.last_clock_ms, ShardState::clock_ms));
-        inner.last_clock_ms = clock_ms.unwrap_or(inner.last_clock_ms);
-        let (core, table) = (inner.core.take(), inner.leader_state.take());
-        // The fault in them may cause another panic on drop.
-        let _ = catch_panic(move || drop(table));
-        let _ = catch_panic(move || drop(core));
-        self.memory.reset(&[]);
-        self.leader_state_changed.notify_waiters();
-        self.expiry_resolved.notify_waiters();
+impl Inner {
+    fn new(core: ShardState) -> Self {
+        Self {
+            core: Some(core),
+            rules: Rules::LOWEST,
+            leads: None,
+            leader_state: None,
+            last_attempts: (0, 0),
+            last_clock_ms: 0,
+            kept: None,
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// Builds the leader state from the state, if this replica leads.
+    fn build_leader_state(&mut self) {
+        let (rules, (term, attempts)) = (self.rules, self.last_attempts);
+        self.leader_state = self.leads.zip(self.core.as_ref()).map(|(leads, core)| {
+            let fresh = LeaderState::new(leads, rules, core);
+            if leads == term { fresh.with_attempts(attempts) } else { fresh }
+        });
+    }
+}
+
+fn empty_state(application: Application, shard: &str, bounds: Option<Bounds>) -> ShardState {
+    match bounds {
+        None => ShardState::new(application, shard),
+        Some(bounds) => ShardState::with_bounds(application, shard, bounds),
     }
 }
 
@@ -311,29 +346,35 @@ fn decode_all(rules: Rules, commands: &[Bytes]) -> Result<Vec<Command>, ApplyFai
         .collect()
 }
 
-impl StateMachine for ShardMachine {
-    fn apply<'a>(
+/// What the group's machine does with each of its shards.
+impl ShardMachine {
+    /// Starts to apply the section of an entry for this shard: see [`holdfast_replication::StateMachine::apply`].
+    pub(crate) fn apply<'a>(
         &'a self,
         header: EntryHeader,
         commands: &'a [Bytes],
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure> {
-        // Decodes all commands before it applies the first, so that a replica that stops is unchanged by the entry.
+        if self.defer_section(header, commands) {
+            return Ok(Applied::Done(Vec::new()));
+        }
+        // Decodes all commands before it applies the first, so that a shard that fails is unchanged by the entry.
         let read = decode_all(Rules(header.rules), commands)?;
         let encodes = replies == ReplyMode::Encode || self.observer.is_some();
         self.apply_next_slice(Entry::new(header, commands, read, encodes))
     }
 
-    fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
+    pub(crate) fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
+        self.check_health()?;
         let command = decode(Rules(rules), command)?;
         Ok(CommandCost { account: command.account().map(|account| account.0), units: command.min_units() })
     }
 
-    fn price(&self, account: u64, min_units: u64) -> u64 {
+    pub(crate) fn price(&self, account: u64, min_units: u64) -> u64 {
         self.costs.lock().price(AccountId(account), min_units, Instant::now())
     }
 
-    fn set_rules(&self, rules: u16) {
+    pub(crate) fn set_rules(&self, rules: u16) {
         let mut inner = self.inner.lock();
         inner.rules = Rules(rules);
         if let Some(table) = inner.leader_state.as_mut() {
@@ -341,37 +382,50 @@ impl StateMachine for ShardMachine {
         }
     }
 
-    fn on_leadership_change(&self, term: Option<u64>) {
+    pub(crate) fn on_leadership_change(&self, term: Option<u64>) {
         let mut inner = self.inner.lock();
-        let rules = inner.rules;
-        inner.leader_state = term.zip(inner.core.as_ref()).map(|(term, core)| LeaderState::new(term, rules, core));
+        inner.leads = term;
+        inner.build_leader_state();
         drop(inner);
         self.leader_state_changed.notify_waiters();
         self.expiry_resolved.notify_waiters();
     }
 
-    fn clock_ms(&self) -> u64 {
+    /// Returns the time of the last section.
+    pub(crate) fn clock_ms(&self) -> u64 {
         let inner = self.inner.lock();
         inner.core.as_ref().map_or(inner.last_clock_ms, ShardState::clock_ms)
     }
 
-    fn freeze(&self) -> Result<FrozenState, StateMachineError> {
-        let frozen = self.inspect(|core| mutations::snapshot_source(core).freeze());
-        let frozen = frozen.ok_or_else(|| StateMachineError(format!("shard {} has no state to save", self.shard)))?;
-        Ok(Box::new(move || frozen.encode().into_iter().map(Bytes::from).collect()))
+    /// Freezes the state; of a shard that failed for good, its last state and the sections since.
+    pub(crate) fn freeze(&self) -> Result<FrozenPart, StateMachineError> {
+        let inner = self.inner.lock();
+        if let Some(core) = &inner.core {
+            let frozen = mutations::snapshot_source(core).freeze();
+            let state = move || frozen.encode().into_iter().map(Bytes::from).collect();
+            return Ok(Box::new(move || Part { state: state(), kept: Vec::new() }));
+        }
+        let kept = inner.kept_sections();
+        let kept = kept.ok_or_else(|| StateMachineError(format!("shard {} has no state to save", self.shard)))?;
+        Ok(Box::new(move || Part { kept: kept.encode(), state: kept.state }))
     }
 
-    fn restore(&self, chunks: &[Bytes]) -> Result<(), StateMachineError> {
-        if mutations::skips_restore() {
-            return Ok(());
-        }
+    /// Decodes the shard's part of a snapshot.
+    pub(crate) fn read_snapshot(&self, chunks: &[Bytes]) -> Result<ShardState, StateMachineError> {
         let restored = match self.bounds.clone() {
+            bounds if chunks.is_empty() => return Ok(empty_state(self.application, &self.shard, bounds)),
             None => ShardState::restore(self.application, &self.shard, chunks),
             Some(bounds) => ShardState::restore_with_bounds(self.application, &self.shard, chunks, bounds),
         };
-        let mut restored = restored.map_err(|error| {
-            StateMachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard))
-        })?;
+        restored
+            .map_err(|error| StateMachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))
+    }
+
+    /// Replaces the state.
+    pub(crate) fn install(&self, mut restored: ShardState) {
+        if mutations::skips_restore() {
+            return;
+        }
         if let Some(observer) = &self.observer {
             observer.restored(&self.shard, &restored);
         }
@@ -379,9 +433,10 @@ impl StateMachine for ShardMachine {
         let mut inner = self.inner.lock();
         let signals = signals_of(&restored);
         inner.core = Some(restored);
+        (inner.kept, inner.backlog) = (None, Backlog::default());
         drop(inner);
         self.signals.send_replace(signals);
-        Ok(())
+        self.health.send_replace(ShardHealth::Healthy);
     }
 }
 

@@ -121,6 +121,18 @@ impl ShardMemory {
         self.update(charges);
     }
 
+    /// Replaces all charges with those of another state of the shard, which then has none.
+    pub(crate) fn take_over(&self, other: &Self) {
+        let charge = |(account, usage): (&AccountId, &AccountUsage)| Charge {
+            account: *account,
+            bytes: usage.bytes,
+            max: usage.max,
+        };
+        let charges: Vec<Charge> = other.usage.lock().accounts.iter().map(charge).collect();
+        other.reset(&[]);
+        self.reset(&charges);
+    }
+
     /// Checks whether the account may grow in this shard.
     pub(crate) fn check(&self, account: AccountId) -> Result<(), CommandError> {
         if self.usage.lock().total >= MAX_SHARD_BYTES {

@@ -8,7 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::leader;
 use crate::node::NodeInner;
-use crate::replica::Replica;
+use crate::replica::{Replica, ShardReplica};
 
 /// Sample interval. Prometheus usually scrapes every 15 seconds.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
@@ -26,41 +26,51 @@ pub(crate) async fn run(shared: Weak<NodeInner>) {
             record(&replica);
         }
         for left_out in shared.poisoned_replicas.read().values() {
-            reset(&left_out.shard);
-            gauge!("holdfast_shard_failed", "shard" => left_out.shard.clone()).set(1.0);
+            reset_group(&left_out.group);
+            for shard in &left_out.shards {
+                reset_shard(shard);
+                gauge!("holdfast_shard_failed", "shard" => shard.clone()).set(1.0);
+            }
         }
     }
 }
 
-/// Records one replica. Labels are ids of the cluster config: shards, and the nodes of their replicas.
+/// Records one replica and its shards. Labels are ids of the cluster config: groups, shards, and nodes.
 fn record(replica: &Replica) {
-    let shard = replica.group.shard().to_owned();
-    let of_shard = |name: &'static str, value: f64| gauge!(name, "shard" => shard.clone()).set(value);
+    let group = replica.group.id().to_owned();
+    let of_group = |name: &'static str, value: f64| gauge!(name, "group" => group.clone()).set(value);
     let status = replica.group.status();
     let leads = replica.group.subscribe_leadership().borrow().is_some();
+    let has_failed = replica.failure().is_some();
     // Replicas that don't lead report 0, so that a sum over all nodes counts nothing twice.
-    let if_leader = |value: usize| if leads { value as f64 } else { 0.0 };
-    let kept = replica.machine.usage();
-    of_shard("holdfast_shard_leader", if leads { 1.0 } else { 0.0 });
-    of_shard("holdfast_shard_failed", if replica.failure().is_some() { 1.0 } else { 0.0 });
-    of_shard("holdfast_holds", if_leader(kept.holds));
-    of_shard("holdfast_waiting_requests", if_leader(kept.waits));
-    of_shard("holdfast_sessions", if_leader(kept.sessions));
-    of_shard("holdfast_state_bytes", if_leader(usize::try_from(replica.machine.state_bytes()).unwrap_or(usize::MAX)));
-    of_shard("holdfast_queued_commands", if_leader(status.queued_commands));
-    of_shard("holdfast_shard_rules", f64::from(status.rules));
-    of_shard("holdfast_apply_lag_entries", status.committed_index.saturating_sub(status.applied_index) as f64);
-    of_shard("holdfast_snapshot_lag_entries", status.applied_index.saturating_sub(status.snapshot_index) as f64);
-    of_shard("holdfast_snapshot_age_seconds", status.snapshot_age.as_secs_f64());
+    of_group("holdfast_group_leader", if leads { 1.0 } else { 0.0 });
+    of_group("holdfast_apply_lag_entries", status.committed_index.saturating_sub(status.applied_index) as f64);
+    of_group("holdfast_snapshot_lag_entries", status.applied_index.saturating_sub(status.snapshot_index) as f64);
+    of_group("holdfast_snapshot_age_seconds", status.snapshot_age.as_secs_f64());
     for (id, node) in replica.group.locations().iter().filter(|(id, _)| **id != replica.group.replica()) {
         let behind = status.followers.iter().find(|(follower, _)| leads && follower == id);
         let behind = behind.map_or(0, |(_, entries)| *entries) as f64;
-        gauge!("holdfast_replica_lag_entries", "shard" => shard.clone(), "node" => node.clone()).set(behind);
+        gauge!("holdfast_replica_lag_entries", "group" => group.clone(), "node" => node.clone()).set(behind);
     }
+    replica.shards.iter().for_each(|shard| record_shard(shard, leads, has_failed, status.rules));
 }
 
-/// Resets the metrics of a shard that no longer has a replica on this node.
-pub(crate) fn reset(shard: &str) {
+fn record_shard(shard: &ShardReplica, leads: bool, has_failed: bool, rules: u16) {
+    let of_shard = |name: &'static str, value: f64| gauge!(name, "shard" => shard.id.clone()).set(value);
+    let if_leader = |value: usize| if leads { value as f64 } else { 0.0 };
+    let kept = shard.machine.usage();
+    of_shard("holdfast_shard_leader", if leads { 1.0 } else { 0.0 });
+    of_shard("holdfast_shard_failed", if has_failed || shard.machine.check_health().is_err() { 1.0 } else { 0.0 });
+    of_shard("holdfast_holds", if_leader(kept.holds));
+    of_shard("holdfast_waiting_requests", if_leader(kept.waits));
+    of_shard("holdfast_sessions", if_leader(kept.sessions));
+    of_shard("holdfast_state_bytes", if_leader(usize::try_from(shard.machine.state_bytes()).unwrap_or(usize::MAX)));
+    of_shard("holdfast_queued_commands", if_leader(shard.queued_commands()));
+    of_shard("holdfast_shard_rules", f64::from(rules));
+}
+
+/// Resets the metrics of a shard that is no longer on this node.
+pub(crate) fn reset_shard(shard: &str) {
     let names = [
         "holdfast_shard_leader",
         "holdfast_shard_failed",
@@ -70,18 +80,29 @@ pub(crate) fn reset(shard: &str) {
         "holdfast_state_bytes",
         "holdfast_queued_commands",
         "holdfast_shard_rules",
-        "holdfast_apply_lag_entries",
-        "holdfast_snapshot_lag_entries",
-        "holdfast_snapshot_age_seconds",
     ];
     for name in names {
         gauge!(name, "shard" => shard.to_owned()).set(0.0);
     }
 }
 
+/// Resets the metrics of a group that no longer has a replica on this node.
+pub(crate) fn reset_group(group: &str) {
+    let names = [
+        "holdfast_group_leader",
+        "holdfast_apply_lag_entries",
+        "holdfast_snapshot_lag_entries",
+        "holdfast_snapshot_age_seconds",
+    ];
+    for name in names {
+        gauge!(name, "group" => group.to_owned()).set(0.0);
+    }
+}
+
 fn describe() {
     leader::describe();
-    describe_gauge!("holdfast_shard_leader", "1 on the node that leads the shard, 0 on others.");
+    describe_gauge!("holdfast_group_leader", "1 on the node that leads the group, 0 on others.");
+    describe_gauge!("holdfast_shard_leader", "1 on the node that leads the shard's group, 0 on others.");
     describe_gauge!("holdfast_shard_failed", "1 while this node's replica of the shard does not run, since it failed.");
     let failures = "Long-lived tasks that ended or panicked, by task; each is started again, or its replica is.";
     describe_counter!("holdfast_task_failures_total", failures);
@@ -109,6 +130,7 @@ fn describe() {
     let slice = "Time that one apply slice of an entry keeps the state from everybody else.";
     describe_histogram!("holdfast_apply_slice_seconds", Unit::Seconds, slice);
     describe_histogram!("holdfast_entry_commands", "Commands in one log entry.");
+    describe_histogram!("holdfast_entry_shards", "Shards with commands or a tick in one log entry.");
     describe_histogram!("holdfast_storage_sync_seconds", Unit::Seconds, "Time of one write with its fsync.");
     describe_histogram!("holdfast_storage_batch_operations", "Operations in one write.");
     describe_histogram!("holdfast_storage_batch_bytes", Unit::Bytes, "Bytes in one write.");

@@ -123,9 +123,14 @@ impl Node {
     /// When the config, the node id or the data directory is invalid. Nothing was changed then.
     pub fn open(options: &NodeOptions, connector: Arc<dyn Dialer>) -> Result<Self, NodeError> {
         let restored_from = restore::restored_from(&options.data_dir)?;
+        if !stored_config::is_kept(&options.data_dir) {
+            shard_map(options.cluster_config.clone(), &options.node_id)?;
+        }
+        // It says whose data this is, before configs are compared.
+        let store = NodeStore::open(&options.data_dir, &options.identity())?;
         let config = stored_config::load_latest(&options.data_dir, options.cluster_config.clone())?;
         let map = shard_map(config, &options.node_id)?;
-        let store = NodeStore::open(&options.data_dir, &options.identity())?;
+        stored_config::keep_first(&options.data_dir, map.config())?;
         store.set_reserve(options.disk_reserve);
         Self::assemble(
             options,
@@ -225,7 +230,7 @@ impl Node {
         let starting = shared.replica_options.get_or_init(|| ReplicaOptions::new(options, self.observer.clone()));
         let map = shared.map();
         for place in map.replicas_of_node(&shared.node_id) {
-            shared.start_supervised_replica(starting, reconfigure::replica_spec(&place, true)).await?;
+            shared.start_supervised_replica(starting, reconfigure::replica_spec(&map, &place, true)).await?;
         }
         shared.remove_stale_replicas();
         let (weak, later) = (Arc::downgrade(shared), shared.outbox_sender.router().config_updates());
@@ -273,20 +278,20 @@ impl Node {
         self.led().map(|(replica, term)| (replica.group.replica(), term)).collect()
     }
 
-    /// Returns every replica of this node that won an election, with its shard and term, whether or not it already
+    /// Returns every replica of this node that won an election, with its group and term, whether or not it already
     /// serves.
     pub fn elected(&self) -> Vec<(String, u64, u64)> {
         let elected = |replica: &Arc<Replica>| {
-            let (shard, id) = (replica.group.shard().to_owned(), replica.group.replica());
-            replica.group.elected_term().map(|term| (shard, id, term))
+            let (group, id) = (replica.group.id().to_owned(), replica.group.replica());
+            replica.group.elected_term().map(|term| (group, id, term))
         };
         self.shared.replicas().iter().filter_map(elected).collect()
     }
 
-    /// Returns the shards that this node would serve under its lease now, with their terms.
+    /// Returns the groups that this node would serve under its lease now, with their terms.
     pub fn held_leases(&self) -> Vec<(String, u64)> {
         let held = self.led().filter(|(replica, term)| replica.group.has_lease(*term));
-        held.map(|(replica, term)| (replica.group.shard().to_owned(), term)).collect()
+        held.map(|(replica, term)| (replica.group.id().to_owned(), term)).collect()
     }
 
     fn led(&self) -> impl Iterator<Item = (Arc<Replica>, u64)> {

@@ -11,15 +11,19 @@ use tokio::time::{Instant, timeout_at};
 use crate::call_handler::not_leader_outcome;
 use crate::leader::{KeepAlive, LeaderState, SessionKey};
 use crate::mutations;
-use crate::replica::Replica;
+use crate::replica::ShardReplica;
 
 /// Answers a query.
-pub(crate) async fn execute(replica: &Replica, query: &Query, deadline: Instant) -> Outcome {
+pub(crate) async fn execute(shard: &ShardReplica, query: &Query, deadline: Instant) -> Outcome {
     loop {
+        // The leader of the group is the right one all the same.
+        if let Err(failed) = shard.machine.check_health() {
+            return Outcome::NotProposed(failed.0);
+        }
         // Registered before the evaluation, so that no later outcome is missed.
-        let mut resolved = std::pin::pin!(replica.machine.expiry_resolved().notified());
+        let mut resolved = std::pin::pin!(shard.machine.expiry_resolved().notified());
         resolved.as_mut().enable();
-        match evaluate(replica, query, deadline).await {
+        match evaluate(shard, query, deadline).await {
             Ok(Some(reply)) => return Outcome::Reply(Bytes::from(codec::encode(&reply))),
             Err(error) => return not_leader_outcome(error),
             Ok(None) => {
@@ -33,9 +37,13 @@ pub(crate) async fn execute(replica: &Replica, query: &Query, deadline: Instant)
 
 /// Evaluates a query on the state; returns `None` while the session is expiring. The lease is checked after the read,
 /// so that a node that was paused in between returns no stale reply.
-pub(crate) async fn evaluate(replica: &Replica, query: &Query, deadline: Instant) -> Result<Option<Reply>, NotLeader> {
+pub(crate) async fn evaluate(
+    shard: &ShardReplica,
+    query: &Query,
+    deadline: Instant,
+) -> Result<Option<Reply>, NotLeader> {
     let look = |term, clock_ms| -> Result<Option<PendingReply>, NotLeader> {
-        let of_table = replica.machine.with_leader_state(term, |core, table| {
+        let of_table = shard.machine.with_leader_state(term, |core, table| {
             let pending = mutations::query(core, clock_ms, query);
             match query {
                 Query::Session { .. } | Query::KeepAlive { .. } => {
@@ -44,15 +52,15 @@ pub(crate) async fn evaluate(replica: &Replica, query: &Query, deadline: Instant
                 _ => Some(pending),
             }
         });
-        let seen = of_table.or_else(|| replica.machine.begin_query(clock_ms, query).map(Some));
+        let seen = of_table.or_else(|| shard.machine.begin_query(clock_ms, query).map(Some));
         // A failed state answers nothing; another replica will.
         seen.ok_or(NotLeader { leader: None, term: 0 })
     };
-    let leads = *replica.group.subscribe_leadership().borrow();
+    let leads = *shard.group.subscribe_leadership().borrow();
     if let (true, Some(leads), Query::KeepAlive { .. }) = (is_enabled(Mutation::KeepAliveByDeposed), leads, query) {
         return Ok(look(leads.term, leads.clock.now_ms())?.map(PendingReply::finish));
     }
-    let pending = replica.group.read(replica.reads, deadline, |permit| look(permit.term, permit.clock_ms)).await??;
+    let pending = shard.group.read(shard.reads, deadline, |permit| look(permit.term, permit.clock_ms)).await??;
     Ok(pending.map(PendingReply::finish))
 }
 

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdfast_cluster::{ClusterConfig, ConfigError, ReplicaLocation, Shard, ShardMap};
+use holdfast_cluster::{ClusterConfig, ConfigError, GroupConfig, GroupShard, ReplicaLocation, ShardMap};
 use holdfast_core::Bounds;
 use holdfast_proto::internal::ReplicaStatus;
 use holdfast_replication::{Group, GroupManager, GroupOptions, LogLimits, ReadMode, ReplicationError, WallClock};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::group_machine::GroupMachine;
 use crate::machine::{ApplyObserver, ShardMachine};
 use crate::node::{NodeInner, peers, replica_ids};
 use crate::options::NodeOptions;
-use crate::replica::{Replica, ReplicaSpec};
+use crate::replica::{Replica, ReplicaSpec, ShardReplica};
 use crate::{metrics, replica_supervisor, stored_config};
 
 /// How often a replica that left the config checks whether its group works without it.
@@ -72,25 +73,34 @@ impl NodeInner {
         starting: &ReplicaOptions,
         place: ReplicaSpec<'_>,
     ) -> Result<Arc<Replica>, ReplicationError> {
-        let ReplicaSpec { application, shard, replica, may_bootstrap } = place;
-        let machine = ShardMachine::new(application, &shard.id, starting.bounds.clone(), starting.observer.clone());
-        let machine = Arc::new(machine.with_memory(self.memory.clone()));
+        let ReplicaSpec { group: config, ref shards, replica, may_bootstrap } = place;
+        let machine = |shard: &GroupShard<'_>| {
+            let (bounds, observer) = (starting.bounds.clone(), starting.observer.clone());
+            let machine = ShardMachine::new(shard.application, &shard.shard.id, bounds, observer);
+            Arc::new(machine.with_memory(self.memory.clone()))
+        };
+        let machines: Vec<Arc<ShardMachine>> = shards.iter().map(machine).collect();
         let options = GroupOptions {
-            shard: shard.id.clone(),
+            group: config.id.clone(),
             replica,
-            members: members(shard),
+            members: members(config),
             snapshot_interval_entries: starting.snapshot_interval_entries,
             retain_entries: starting.retain_entries,
             log_limits: starting.log_limits,
             wall_clock: starting.wall_clock.clone(),
         };
-        let group = self.group_manager.start_group(options, machine.clone()).await?;
-        if may_bootstrap && is_bootstrap_replica(&shard.id, &group) {
+        let group = self.group_manager.start_group(options, Arc::new(GroupMachine::new(machines.clone()))).await?;
+        // The preferred leader's replica; it stands for election first.
+        if may_bootstrap && config.replicas.first().is_some_and(|first| first.id == replica) {
             let (host, forming) = (self.group_manager.clone(), group.clone());
             group.tasks().spawn_until_done("bootstrap", move || bootstrap(host.clone(), forming.clone()));
         }
+        let shard = |(shard, machine): (&GroupShard<'_>, Arc<ShardMachine>)| {
+            Arc::new(ShardReplica::new(shard, group.clone(), machine, starting.reads))
+        };
+        let shards = shards.iter().zip(machines).map(shard).collect();
         let (sender, is_serving) = (self.outbox_sender.clone(), Arc::clone(&self.is_serving));
-        let started = Replica::start(&place, group, machine, starting.reads, sender, is_serving);
+        let started = Replica::start(group, shards, may_bootstrap, sender, is_serving);
         if self.map().replica(replica).is_none() {
             started.decommission();
         }
@@ -107,7 +117,8 @@ impl NodeInner {
     ) -> Result<(), ReplicationError> {
         let id = place.replica;
         if let Some(poison) = self.load_poison(id).await? {
-            self.mark_poisoned(&place.shard.id, id, poison);
+            let shards = place.shards.iter().map(|shard| shard.shard.id.clone()).collect();
+            self.mark_poisoned(&place.group.id, shards, id, poison);
             return Ok(());
         }
         self.start_replica(starting, place).await?;
@@ -140,8 +151,8 @@ impl NodeInner {
         self.outbox_sender.router().reconfigure(map.as_ref().clone());
         self.map.send_replace(Arc::clone(&map));
         for replica in self.replicas() {
-            if let Some(shard) = map.shard(replica.group.shard()) {
-                replica.group.set_members(members(shard));
+            if let Some(config) = map.group(replica.group.id()) {
+                replica.group.set_members(members(config));
             }
             if map.replica(replica.group.replica()).is_none() && !replica.is_decommissioned() {
                 replica.decommission();
@@ -154,7 +165,7 @@ impl NodeInner {
             let id = place.replica.id;
             if self.replica(id).is_none() && !left_out.contains(&id) {
                 // Groups of new replicas already exist: their leaders add these replicas.
-                self.start_supervised_replica(starting, replica_spec(&place, false)).await?;
+                self.start_supervised_replica(starting, replica_spec(&map, &place, false)).await?;
             }
         }
         tracing::info!(version = offered, before, "the cluster config has changed");
@@ -176,25 +187,26 @@ impl NodeInner {
         self.tasks.spawn_until_done("decommission", move || decommission(Weak::clone(&weak), replica));
     }
 
-    /// Returns true if every shard has a leader whose group is as configured, so that no group depends on that replica.
+    /// Returns true if every group has a leader and is as configured, so that none depends on that replica.
     async fn is_safe_to_remove(&self, replica: u64) -> bool {
         let looks = self.outbox_sender.router().node_statuses(Instant::now() + STATUS_TIMEOUT).await;
         let said = looks.iter().filter_map(|(_, said)| said.as_ref().ok());
         let replicas: Vec<&ReplicaStatus> = said.flat_map(|said| &said.replicas).collect();
         let map = self.map();
-        let mut shards = map.config().applications.iter().flat_map(|application| &application.shards);
+        // A group without shards has nothing to lose, and no status.
+        let mut groups = map.config().groups.iter().filter(|group| !map.shards_of_group(&group.id).is_empty());
         map.replica(replica).is_none()
-            && shards.all(|shard| {
-                let leaders = replicas.iter().filter(|one| one.shard == shard.id && one.leader == one.replica);
-                leaders.max_by_key(|one| one.term).is_some_and(|leader| is_as_configured(leader, shard))
+            && groups.all(|group| {
+                let leaders = replicas.iter().filter(|one| one.group == group.id && one.leader == one.replica);
+                leaders.max_by_key(|one| one.term).is_some_and(|leader| is_as_configured(leader, group))
             })
     }
 }
 
-fn is_as_configured(leader: &ReplicaStatus, shard: &Shard) -> bool {
+fn is_as_configured(leader: &ReplicaStatus, group: &GroupConfig) -> bool {
     let mut voters = leader.voters.clone();
     voters.sort_unstable();
-    let configured: Vec<u64> = members(shard).into_keys().collect();
+    let configured: Vec<u64> = members(group).into_keys().collect();
     voters == configured && leader.learners.is_empty()
 }
 
@@ -211,7 +223,8 @@ async fn decommission(shared: Weak<NodeInner>, id: u64) {
     shared.poisoned_replicas.write().remove(&id);
     if let Some(replica) = replica {
         shared.group_manager.stop_group(id).await;
-        metrics::reset(replica.group.shard());
+        replica.shards.iter().for_each(|shard| metrics::reset_shard(&shard.id));
+        metrics::reset_group(replica.group.id());
     }
     match shared.store.replica(id).destroy().await {
         Ok(()) => tracing::info!(replica = id, "the replica has left its group; its data is removed"),
@@ -237,25 +250,17 @@ pub(crate) async fn apply_config_updates(
 }
 
 /// Returns the start parameters of a configured replica.
-pub(crate) fn replica_spec<'a>(place: &ReplicaLocation<'a>, may_bootstrap: bool) -> ReplicaSpec<'a> {
-    let application = place.application;
-    ReplicaSpec { application, shard: place.shard, replica: place.replica.id, may_bootstrap }
-}
-
-/// Returns true for the replica that bootstraps the group. The choice depends on the shard's id, which spreads the
-/// first leaders of a new cluster.
-fn is_bootstrap_replica(shard: &str, group: &Group) -> bool {
-    let sum: usize = shard.bytes().map(usize::from).sum();
-    let members: Vec<u64> = group.members().keys().copied().collect();
-    members.get(sum % members.len().max(1)) == Some(&group.replica())
+pub(crate) fn replica_spec<'a>(map: &'a ShardMap, place: &ReplicaLocation<'a>, may_bootstrap: bool) -> ReplicaSpec<'a> {
+    let shards = map.shards_of_group(&place.group.id);
+    ReplicaSpec { group: place.group, shards, replica: place.replica.id, may_bootstrap }
 }
 
 async fn bootstrap(host: GroupManager, group: Group) {
     if let Err(error) = host.bootstrap(&group).await {
-        tracing::error!(shard = group.shard(), %error, "can't form the group");
+        tracing::error!(group = group.id(), %error, "can't form the group");
     }
 }
 
-fn members(shard: &Shard) -> BTreeMap<u64, String> {
-    shard.replicas.iter().map(|replica| (replica.id, replica.node_id.clone())).collect()
+fn members(group: &GroupConfig) -> BTreeMap<u64, String> {
+    group.replicas.iter().map(|replica| (replica.id, replica.node_id.clone())).collect()
 }

@@ -1,53 +1,80 @@
-//! A replica as the node sees it: its group, its state, and its leader tasks.
+//! The replicas of groups on this node, and the shards in them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use holdfast_cluster::Shard;
+use bytes::Bytes;
+use holdfast_cluster::{GroupConfig, GroupShard};
 use holdfast_core::Application;
-use holdfast_replication::{Group, ReadMode};
+use holdfast_replication::{Group, HistoryStep, ProposeError, ReadMode, ReplayError, StateMachineError};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::machine::ShardMachine;
 use crate::outbox_sender::OutboxSender;
-use crate::tasks;
+use crate::{shard_health, tasks};
 
 /// The replica to start.
 pub(crate) struct ReplicaSpec<'a> {
-    pub(crate) application: Application,
-    pub(crate) shard: &'a Shard,
+    pub(crate) group: &'a GroupConfig,
+    /// In order of their numbers.
+    pub(crate) shards: Vec<GroupShard<'a>>,
     pub(crate) replica: u64,
     /// Whether it may bootstrap the group.
     pub(crate) may_bootstrap: bool,
 }
 
-/// One replica of a shard on this node.
+/// One replica of a group on this node.
 pub(crate) struct Replica {
-    pub(crate) application: Application,
     pub(crate) group: Group,
-    pub(crate) machine: Arc<ShardMachine>,
-    pub(crate) reads: ReadMode,
+    /// In order of their numbers.
+    pub(crate) shards: Vec<Arc<ShardReplica>>,
     pub(crate) may_bootstrap: bool,
     is_decommissioned: AtomicBool,
     /// Why it could not be restarted after it stopped.
     restart_failure: Mutex<Option<String>>,
 }
 
+/// A shard of a group, as one replica of the group has it.
+pub(crate) struct ShardReplica {
+    pub(crate) application: Application,
+    pub(crate) id: String,
+    /// Its number in the log of the group.
+    number: u32,
+    /// The first and the last key that it owns.
+    bounds: (u32, u32),
+    pub(crate) group: Group,
+    pub(crate) machine: Arc<ShardMachine>,
+    pub(crate) reads: ReadMode,
+}
+
 impl Replica {
-    /// Starts the leader tasks' supervisor, which runs them whenever the replica leads.
+    /// Starts the supervisor of the leader tasks, which runs them whenever the replica leads.
     pub(crate) fn start(
-        place: &ReplicaSpec<'_>,
         group: Group,
-        machine: Arc<ShardMachine>,
-        reads: ReadMode,
+        shards: Vec<Arc<ShardReplica>>,
+        may_bootstrap: bool,
         outbox_sender: OutboxSender,
         is_serving: Arc<AtomicBool>,
     ) -> Self {
-        let leader_tasks = tasks::run(group.clone(), Arc::clone(&machine), outbox_sender, is_serving);
+        let leader_tasks = tasks::run(group.clone(), shards.clone(), outbox_sender, is_serving);
         group.tasks().spawn_essential("leader_tasks", leader_tasks);
+        for shard in &shards {
+            group.tasks().spawn_essential("shard_health", shard_health::run(Arc::clone(shard)));
+        }
         let (is_decommissioned, restart_failure) = (AtomicBool::new(false), Mutex::default());
-        let ReplicaSpec { application, may_bootstrap, .. } = *place;
-        Self { application, group, machine, reads, may_bootstrap, is_decommissioned, restart_failure }
+        Self { group, shards, may_bootstrap, is_decommissioned, restart_failure }
+    }
+
+    /// Returns the shard of an application that owns a key.
+    pub(crate) fn shard_for(&self, application: Application, key: u32) -> Option<&ShardReplica> {
+        let owns = |shard: &&Arc<ShardReplica>| shard.application == application && shard.owns(key);
+        self.shards.iter().find(owns).map(Arc::as_ref)
+    }
+
+    /// Returns the shard with this id.
+    pub(crate) fn shard(&self, id: &str) -> Option<&ShardReplica> {
+        self.shards.iter().find(|shard| shard.id == id).map(Arc::as_ref)
     }
 
     /// Returns the reason why the replica does not run, if any.
@@ -68,5 +95,56 @@ impl Replica {
     /// Returns true if the replica left the config.
     pub(crate) fn is_decommissioned(&self) -> bool {
         self.is_decommissioned.load(Ordering::Acquire)
+    }
+}
+
+impl ShardReplica {
+    pub(crate) fn new(shard: &GroupShard<'_>, group: Group, machine: Arc<ShardMachine>, reads: ReadMode) -> Self {
+        let GroupShard { number, application, shard } = *shard;
+        let bounds = (shard.lower_bound, shard.upper_bound);
+        Self { application, id: shard.id.clone(), number, bounds, group, machine, reads }
+    }
+
+    /// Returns the number of its commands that wait for their entry.
+    pub(crate) fn queued_commands(&self) -> usize {
+        self.group.queued_commands(self.number)
+    }
+
+    /// Returns the term in which this replica leads now.
+    pub(crate) fn leads(&self) -> Option<u64> {
+        self.group.subscribe_leadership().borrow().map(|leads| leads.term)
+    }
+
+    /// Passes the history of the shard up to an entry to `visit`: see [`Group::replay`].
+    pub(crate) async fn replay(
+        &self,
+        until: u64,
+        visit: impl FnMut(HistoryStep<'_>) -> Result<(), StateMachineError> + Send,
+    ) -> Result<(), ReplayError> {
+        self.group.replay(self.number, until, visit).await
+    }
+
+    fn owns(&self, key: u32) -> bool {
+        (self.bounds.0..=self.bounds.1).contains(&key)
+    }
+
+    /// Writes a command to the group's log: see [`Group::propose`].
+    pub(crate) async fn propose(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
+        self.group.propose(self.number, term, command, deadline).await
+    }
+
+    /// Writes a command of the leader itself: see [`Group::propose_own`].
+    pub(crate) async fn propose_own(
+        &self,
+        term: u64,
+        command: Bytes,
+        deadline: Instant,
+    ) -> Result<Bytes, ProposeError> {
+        self.group.propose_own(self.number, term, command, deadline).await
+    }
+
+    /// Advances the shard's clock: see [`Group::propose_clock_tick`].
+    pub(crate) async fn propose_clock_tick(&self, term: u64, deadline: Instant) -> Result<(), ProposeError> {
+        self.group.propose_clock_tick(self.number, term, deadline).await
     }
 }

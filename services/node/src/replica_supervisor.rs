@@ -16,7 +16,8 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// A replica of this node that does not run, because its state can't be brought past an entry.
 pub(crate) struct PoisonedReplica {
-    pub(crate) shard: String,
+    pub(crate) group: String,
+    pub(crate) shards: Vec<String>,
     pub(crate) replica: u64,
     pub(crate) poison: Poison,
 }
@@ -27,25 +28,30 @@ impl PoisonedReplica {
         let Poison { failed_entry, release } = &self.poison;
         format!(
             "replica {} of {} has failed for good: release {release} can't apply {}; install another release, or give \
-             the shard a new replica here",
+             the group a new replica here",
             self.replica,
-            self.shard,
+            self.group,
             Failure::StateMachine(failed_entry.clone())
         )
     }
 
     pub(crate) fn to_record(&self) -> PoisonRecord {
-        let Poison { failed_entry: FailedEntry { term, index, failure }, release } = self.poison.clone();
-        PoisonRecord {
-            term,
-            index,
-            step: failure.step.to_string(),
-            namespace: failure.namespace,
-            command: failure.command,
-            message: failure.message,
-            backtrace: failure.backtrace,
-            release,
-        }
+        to_record(self.poison.failed_entry.clone(), &self.poison.release)
+    }
+}
+
+/// Returns the wire form of what a release failed at.
+pub(crate) fn to_record(failed_entry: FailedEntry, release: &str) -> PoisonRecord {
+    let FailedEntry { term, index, failure } = failed_entry;
+    PoisonRecord {
+        term,
+        index,
+        step: failure.step.to_string(),
+        namespace: failure.namespace,
+        command: failure.command,
+        message: failure.message,
+        backtrace: failure.backtrace,
+        release: release.to_owned(),
     }
 }
 
@@ -69,9 +75,9 @@ impl NodeInner {
     }
 
     /// Keeps the replica stopped until the release changes or the replica is replaced.
-    pub(crate) fn mark_poisoned(&self, shard: &str, replica: u64, poison: Poison) {
-        let left_out = PoisonedReplica { shard: shard.to_owned(), replica, poison };
-        tracing::error!(shard, replica, poison = ?left_out.poison, "{}", left_out.reason());
+    pub(crate) fn mark_poisoned(&self, group: &str, shards: Vec<String>, replica: u64, poison: Poison) {
+        let left_out = PoisonedReplica { group: group.to_owned(), shards, replica, poison };
+        tracing::error!(group, replica, poison = ?left_out.poison, "{}", left_out.reason());
         self.poisoned_replicas.write().insert(replica, Arc::new(left_out));
     }
 }
@@ -103,7 +109,7 @@ pub(crate) async fn run(shared: Weak<NodeInner>, id: u64) {
             match shared.restart(&replica).await {
                 Ok(()) => break,
                 Err(error) => {
-                    tracing::error!(shard = replica.group.shard(), replica = id, %error, "can't be started again yet");
+                    tracing::error!(group = replica.group.id(), replica = id, %error, "can't be started again yet");
                     replica.record_failure(error.to_string());
                 }
             }
@@ -112,7 +118,7 @@ pub(crate) async fn run(shared: Weak<NodeInner>, id: u64) {
 }
 
 fn log_failure(replica: &Replica, failure: &Failure) {
-    let (shard, id) = (replica.group.shard(), replica.group.replica());
+    let (group, id) = (replica.group.id(), replica.group.replica());
     let task = match failure {
         // Logged and counted where it occurred.
         Failure::Task(_) => None,
@@ -126,7 +132,7 @@ fn log_failure(replica: &Replica, failure: &Failure) {
         Failure::StateMachine(broken) => broken.failure.backtrace.as_str(),
         _ => "",
     };
-    tracing::error!(shard, replica = id, reason = %failure, backtrace, "the replica can't go on; it is started again");
+    tracing::error!(group, replica = id, reason = %failure, backtrace, "the replica can't go on; it is started again");
 }
 
 impl NodeInner {
@@ -141,22 +147,23 @@ impl NodeInner {
         // A concurrent config change is applied before or after the restart.
         let _turn = self.config_lock.lock().await;
         let (Some(starting), map) = (self.replica_options.get(), self.map()) else { return Ok(()) };
-        let (shard, id) = (stopped.group.shard(), stopped.group.replica());
-        // Shards exist as long as the cluster.
-        let Some(shard) = map.shard(shard) else { return Ok(()) };
-        let place =
-            ReplicaSpec { application: stopped.application, shard, replica: id, may_bootstrap: stopped.may_bootstrap };
+        let (group, id) = (stopped.group.id(), stopped.group.replica());
+        // A group that left the config is decommissioned.
+        let Some(group) = map.group(group) else { return Ok(()) };
+        let shards = map.shards_of_group(&group.id);
+        let place = ReplicaSpec { group, shards, replica: id, may_bootstrap: stopped.may_bootstrap };
         self.start_replica(starting, place).await.map(drop)
     }
 
     async fn poison_replica(&self, replica: &Replica, failed_entry: FailedEntry) {
-        let (shard, id) = (replica.group.shard(), replica.group.replica());
+        let (group, id) = (replica.group.id(), replica.group.replica());
         let poison = Poison { failed_entry, release: self.release.clone() };
         if let Err(error) = poison.save(&self.store.replica(id)).await {
             // A store that can't be written stops the node.
-            tracing::error!(shard, replica = id, %error, "what the replica failed at can't be remembered");
+            tracing::error!(group, replica = id, %error, "what the replica failed at can't be remembered");
         }
-        self.mark_poisoned(shard, id, poison);
+        let shards = replica.shards.iter().map(|shard| shard.id.clone()).collect();
+        self.mark_poisoned(group, shards, id, poison);
         self.replicas.write().remove(&id);
     }
 }

@@ -8,13 +8,14 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use holdfast_backup::{Backup, BackupError};
-use holdfast_cluster::{ReplicaLocation, ShardMap};
+use holdfast_backup::{Backup, BackupError, ShardFile};
+use holdfast_cluster::{GroupShard, ReplicaLocation, Shard, ShardMap};
 use holdfast_core::shard::ShardState;
 use holdfast_replication::{InitialSnapshot, KnownRules, bootstrap_from_snapshot};
 use holdfast_storage::NodeStore;
 
 use crate::error::NodeError;
+use crate::group_machine;
 use crate::node::shard_map;
 use crate::options::NodeOptions;
 use crate::stored_config;
@@ -160,39 +161,53 @@ async fn restore_replicas(
 ) -> Result<usize, NodeError> {
     let places = map.replicas_of_node(&options.node_id);
     for place in &places {
-        let about = backup.shard_file(&place.shard.id).map_err(RestoreError::from)?;
-        let (theirs, ours) =
-            ((about.lower_bound, about.upper_bound), (place.shard.lower_bound, place.shard.upper_bound));
-        if theirs != ours {
-            let keys = |(lower, upper): (u32, u32)| format!("{lower:08x} to {upper:08x}");
-            let shard = place.shard.id.clone();
-            return Err(RestoreError::ShardMismatch { shard, backup: keys(theirs), config: keys(ours) }.into());
-        }
-        if !options.rules.contains(about.rules) {
-            let (shard, rules, known) = (place.shard.id.clone(), about.rules, options.rules);
-            return Err(RestoreError::UnsupportedRules { shard, rules, known }.into());
-        }
-        let chunks = backup.chunks(about).map_err(RestoreError::from)?;
-        let seeded = InitialSnapshot {
-            shard: place.shard.id.clone(),
-            replica: place.replica.id,
-            members: place.shard.replicas.iter().map(|replica| replica.id).collect(),
-            term: about.term,
-            index: about.index,
-            rules: about.rules,
-            chunks: advanced_state(place, &chunks)?,
-        };
-        bootstrap_from_snapshot(&store.replica(place.replica.id), seeded).await?;
-        tracing::info!(shard = place.shard.id, bytes = about.bytes, "a shard is restored");
+        let snapshot = initial_snapshot(map, options, backup, place)?;
+        let bytes: usize = snapshot.chunks.iter().map(Bytes::len).sum();
+        bootstrap_from_snapshot(&store.replica(place.replica.id), snapshot).await?;
+        tracing::info!(group = place.group.id, bytes, "a group is restored");
     }
     Ok(places.len())
 }
 
+/// Joins the states of a group's shards: whatever groups they were in when the backup was made.
+fn initial_snapshot(
+    map: &ShardMap,
+    options: &NodeOptions,
+    backup: &Backup,
+    place: &ReplicaLocation<'_>,
+) -> Result<InitialSnapshot, RestoreError> {
+    let mut parts = Vec::new();
+    let (mut term, mut index, mut rules) = (0, 0, options.rules.lowest);
+    for shard in map.shards_of_group(&place.group.id) {
+        let about = backup.shard_file(&shard.shard.id)?;
+        check_shard(shard.shard, about, options.rules)?;
+        let state = advanced_state(&shard, &backup.chunks(about)?)?;
+        parts.push((shard.shard.id.clone(), group_machine::Part { state, kept: Vec::new() }));
+        // The new log begins behind all of theirs.
+        (term, index, rules) = (about.term.max(term), about.index.max(index), about.rules.max(rules));
+    }
+    let members = place.group.replicas.iter().map(|replica| replica.id).collect();
+    let (group, replica) = (place.group.id.clone(), place.replica.id);
+    Ok(InitialSnapshot { group, replica, members, term, index, rules, chunks: group_machine::join(parts) })
+}
+
+fn check_shard(shard: &Shard, about: &ShardFile, known: KnownRules) -> Result<(), RestoreError> {
+    let (theirs, ours) = ((about.lower_bound, about.upper_bound), (shard.lower_bound, shard.upper_bound));
+    if theirs != ours {
+        let keys = |(lower, upper): (u32, u32)| format!("{lower:08x} to {upper:08x}");
+        return Err(RestoreError::ShardMismatch { shard: shard.id.clone(), backup: keys(theirs), config: keys(ours) });
+    }
+    if !known.contains(about.rules) {
+        return Err(RestoreError::UnsupportedRules { shard: shard.id.clone(), rules: about.rules, known });
+    }
+    Ok(())
+}
+
 /// Returns the state that the shard starts from: its counters are advanced far beyond any number that was issued.
-fn advanced_state(place: &ReplicaLocation<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, RestoreError> {
-    let shard = &place.shard.id;
-    let unreadable = |reason: String| RestoreError::Unreadable { shard: shard.clone(), reason };
-    let core = ShardState::restore(place.application, shard, chunks);
+fn advanced_state(shard: &GroupShard<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, RestoreError> {
+    let id = &shard.shard.id;
+    let unreadable = |reason: String| RestoreError::Unreadable { shard: id.clone(), reason };
+    let core = ShardState::restore(shard.application, id, chunks);
     let mut core = core.map_err(|error| unreadable(error.to_string()))?;
     core.advance_after_restore().map_err(|error| unreadable(error.to_string()))?;
     Ok(core.snapshot().into_iter().map(Bytes::from).collect())

@@ -7,7 +7,7 @@ use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
 use holdfast_core::Application;
 use holdfast_core::{Command, codec};
-use holdfast_replication::{EntryHeader, KnownRules, ReplyMode, StateMachine};
+use holdfast_replication::{EntryHeader, KnownRules, ReplyMode};
 use holdfast_routing::TcpDialer;
 use holdfast_storage::{MemoryDisk, NodeStore};
 

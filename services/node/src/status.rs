@@ -5,13 +5,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
-use holdfast_replication::Group;
+use holdfast_replication::{Failure, Group};
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
+use crate::machine::ShardHealth;
 use crate::node::NodeInner;
-use crate::replica::Replica;
-use crate::replica_supervisor::PoisonedReplica;
+use crate::replica::{Replica, ShardReplica};
+use crate::replica_supervisor::{self, PoisonedReplica};
 
 /// Attempts to read a state at a stable index before the digest is omitted.
 const MAX_DIGEST_ATTEMPTS: usize = 10;
@@ -38,7 +39,12 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     let replicas: Vec<_> = shared.replicas().into_iter().filter(|replica| !replica.is_decommissioned()).collect();
     let trouble = |replica: &Arc<Replica>| replica.failure().or_else(|| replica.group.tasks().unhealthy_reason());
     if let Some((replica, trouble)) = replicas.iter().find_map(|replica| Some((replica, trouble(replica)?))) {
-        return Some(format!("replica {} of {}: {trouble}", replica.group.replica(), replica.group.shard()));
+        return Some(format!("replica {} of {}: {trouble}", replica.group.replica(), replica.group.id()));
+    }
+    if let Some(trouble) =
+        replicas.iter().flat_map(|replica| &replica.shards).find_map(|shard| failed_shard(shared, shard))
+    {
+        return Some(trouble);
     }
     if replicas.len() < expected {
         return Some(format!("{} of {expected} replicas have started", replicas.len()));
@@ -49,15 +55,15 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     let all = replicas.len();
     let failing = |fails: fn(&Group) -> bool| failing(&replicas, fails);
     if let Some((count, first)) = failing(|group| group.status().leader.is_none()) {
-        return Some(format!("{count} of {all} shards have no leader, {first} first"));
+        return Some(format!("{count} of {all} groups have no leader, {first} first"));
     }
     let takes_over = |group: &Group| group.elected_term().is_some() && group.subscribe_leadership().borrow().is_none();
     if let Some((count, first)) = failing(takes_over) {
-        return Some(format!("{count} of {all} shards still apply the entries of earlier leaders, {first} first"));
+        return Some(format!("{count} of {all} groups still apply the entries of earlier leaders, {first} first"));
     }
     if let Some((count, first)) = failing(|group| !group.is_in_contact()) {
         return Some(format!(
-            "replicas of {count} of {all} shards hear nothing of their leader or, where they lead, of the others, \
+            "replicas of {count} of {all} groups hear nothing of their leader or, where they lead, of the others, \
              {first} first: the log says why"
         ));
     }
@@ -70,7 +76,24 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     Some(format!("{count} of {all} replicas are being rebuilt from their peers, {first} first"))
 }
 
-/// Waits until the node is ready for the first time, and logs that in one line for all shards.
+/// Returns why a shard does not serve here, if it does not.
+fn failed_shard(shared: &NodeInner, shard: &ShardReplica) -> Option<String> {
+    let (id, replica) = (&shard.id, shard.group.replica());
+    match shard.machine.health().borrow().clone() {
+        ShardHealth::Healthy => None,
+        ShardHealth::Broken(failed) => {
+            Some(format!("shard {id} of replica {replica} is built again: {}", Failure::StateMachine(failed)))
+        }
+        ShardHealth::Failed(failed) => Some(format!(
+            "shard {id} of replica {replica} has failed for good: release {} can't apply {}; install another release, \
+             or give the group a new replica here",
+            shared.release,
+            Failure::StateMachine(failed)
+        )),
+    }
+}
+
+/// Waits until the node is ready for the first time, and logs that in one line for all groups.
 pub(crate) async fn report_ready(shared: Weak<NodeInner>) {
     loop {
         let Some(shared) = shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
@@ -87,9 +110,9 @@ pub(crate) async fn report_ready(shared: Weak<NodeInner>) {
     }
 }
 
-/// Returns the number of failing replicas, and the shard of the first.
+/// Returns the number of failing replicas, and the group of the first.
 fn failing(replicas: &[Arc<Replica>], fails: impl Fn(&Group) -> bool) -> Option<(usize, &str)> {
-    let mut failing = replicas.iter().filter(|replica| fails(&replica.group)).map(|replica| replica.group.shard());
+    let mut failing = replicas.iter().filter(|replica| fails(&replica.group)).map(|replica| replica.group.id());
     let first = failing.next()?;
     Some((1 + failing.count(), first))
 }
@@ -98,8 +121,8 @@ fn failing(replicas: &[Arc<Replica>], fails: impl Fn(&Group) -> bool) -> Option<
 pub(crate) fn collect(shared: &NodeInner, with_digests: bool) -> StatusAnswer {
     let replicas = shared.replicas();
     let left_out = shared.poisoned_replicas.read();
-    let replicas = replicas.iter().map(|replica| replica_status(replica, with_digests));
-    let left_out = left_out.values().map(|left_out| poisoned_status(left_out));
+    let replicas = replicas.iter().flat_map(|replica| replica_statuses(shared, replica, with_digests));
+    let left_out = left_out.values().flat_map(|left_out| poisoned_statuses(left_out));
     StatusAnswer {
         node_id: shared.node_id.clone(),
         store_id: shared.store.store_id().to_owned(),
@@ -118,28 +141,19 @@ fn digest_of(chunks: &[Vec<u8>]) -> Vec<u8> {
     hasher.finalize().to_vec()
 }
 
-fn replica_status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
-    let mut status = replica.group.status();
-    let mut digest = Vec::new();
-    if with_digest {
-        for _ in 0..MAX_DIGEST_ATTEMPTS {
-            let before = replica.group.applied_index();
-            let frozen = replica.machine.frozen_state();
-            let after = replica.group.applied_index();
-            let same = before.filter(|_| before == after);
-            if let (Some(index), Some(frozen)) = (same, frozen) {
-                status = replica.group.status();
-                status.applied_index = index;
-                digest = digest_of(&frozen.encode());
-                break;
-            }
-        }
-    }
-    let kept = replica.machine.usage();
+/// Returns the status of each shard of a replica. What concerns the log is the same in all.
+fn replica_statuses(shared: &NodeInner, replica: &Replica, with_digests: bool) -> Vec<ReplicaStatus> {
+    let status = of_group(&replica.group);
+    let status = |shard: &Arc<ShardReplica>| shard_status(shared, shard, status.clone(), with_digests);
+    replica.shards.iter().map(status).collect()
+}
+
+fn of_group(group: &Group) -> ReplicaStatus {
+    let status = group.status();
     let follower = |(replica, entries_behind)| Follower { replica, entries_behind };
     ReplicaStatus {
-        shard: replica.group.shard().to_owned(),
-        replica: replica.group.replica(),
+        group: group.id().to_owned(),
+        replica: group.replica(),
         term: status.term,
         leader: status.leader.unwrap_or(0),
         last_log_index: status.last_log_index,
@@ -148,21 +162,60 @@ fn replica_status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
         snapshot_index: status.snapshot_index,
         purged_index: status.purged_index,
         state: status.state,
-        state_digest: digest.into(),
         followers: status.followers.into_iter().map(follower).collect(),
         snapshot_age_ms: u64::try_from(status.snapshot_age.as_millis()).unwrap_or(u64::MAX),
-        holds: kept.holds as u64,
-        waiting: kept.waits as u64,
-        sessions: kept.sessions as u64,
-        queued_commands: status.queued_commands as u64,
         voters: status.voters,
         learners: status.learners,
         rules: status.rules.into(),
-        poison: None,
+        ..ReplicaStatus::default()
     }
 }
 
-fn poisoned_status(left_out: &PoisonedReplica) -> ReplicaStatus {
-    let (shard, poison) = (left_out.shard.clone(), Some(left_out.to_record()));
-    ReplicaStatus { shard, replica: left_out.replica, state: "failed".into(), poison, ..ReplicaStatus::default() }
+fn shard_status(
+    shared: &NodeInner,
+    shard: &ShardReplica,
+    mut status: ReplicaStatus,
+    with_digest: bool,
+) -> ReplicaStatus {
+    let poison = match shard.machine.health().borrow().clone() {
+        ShardHealth::Failed(failed) => Some(replica_supervisor::to_record(failed, &shared.release)),
+        ShardHealth::Healthy | ShardHealth::Broken(_) => None,
+    };
+    if with_digest {
+        for _ in 0..MAX_DIGEST_ATTEMPTS {
+            let before = shard.group.applied_index();
+            let frozen = shard.machine.frozen_state();
+            let after = shard.group.applied_index();
+            let same = before.filter(|_| before == after);
+            if let (Some(index), Some(frozen)) = (same, frozen) {
+                status = of_group(&shard.group);
+                status.applied_index = index;
+                status.state_digest = digest_of(&frozen.encode()).into();
+                break;
+            }
+        }
+    }
+    let kept = shard.machine.usage();
+    ReplicaStatus {
+        shard: shard.id.clone(),
+        holds: kept.holds as u64,
+        waiting: kept.waits as u64,
+        sessions: kept.sessions as u64,
+        queued_commands: shard.queued_commands() as u64,
+        state: if poison.is_some() { "failed".to_owned() } else { status.state },
+        poison,
+        ..status
+    }
+}
+
+fn poisoned_statuses(left_out: &PoisonedReplica) -> Vec<ReplicaStatus> {
+    let of_shard = |shard: &String| ReplicaStatus {
+        shard: shard.clone(),
+        group: left_out.group.clone(),
+        replica: left_out.replica,
+        state: "failed".into(),
+        poison: Some(left_out.to_record()),
+        ..ReplicaStatus::default()
+    };
+    left_out.shards.iter().map(of_shard).collect()
 }

@@ -14,14 +14,14 @@ use tokio::time::{Duration, Instant, sleep_until};
 use crate::call_handler::{not_leader, not_leader_outcome};
 use crate::leader::SessionKey;
 use crate::query;
-use crate::replica::Replica;
+use crate::replica::ShardReplica;
 
 /// Timeout of reading one page.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A subscription, and what can serve it on this node.
 pub(crate) struct Subscription<'a> {
-    pub(crate) replica: Option<&'a Replica>,
+    pub(crate) shard: Option<&'a ShardReplica>,
     /// `None` if the node is stopping.
     pub(crate) configs: Option<watch::Receiver<Arc<ShardMap>>>,
     pub(crate) caller: &'a ReplyHandle,
@@ -30,22 +30,22 @@ pub(crate) struct Subscription<'a> {
 impl Subscription<'_> {
     /// Serves an encoded [`Subscribe`].
     pub(crate) async fn run(self, bytes: &[u8]) -> Outcome {
-        let Self { replica, configs, caller } = self;
+        let Self { shard, configs, caller } = self;
         let Subscribe { topic, from } = match codec::decode(bytes) {
             Ok(subscribe) => subscribe,
             Err(error) => return Outcome::NotProposed(format!("the subscription can't be read: {error}")),
         };
-        let history = match (&topic, configs, replica) {
+        let history = match (&topic, configs, shard) {
             (Topic::ClusterConfig, Some(configs), _) => History::Configs(configs),
             (Topic::ClusterConfig, None, _) => return Outcome::NotProposed("the node is stopping".into()),
             (_, _, None) => return Outcome::NotProposed("the replica is not on this node".into()),
-            (Topic::Session { namespace, session_id, epoch }, _, Some(replica)) => {
-                return send_session_updates(replica, namespace, session_id, *epoch, caller).await;
+            (Topic::Session { namespace, session_id, epoch }, _, Some(shard)) => {
+                return send_session_updates(shard, namespace, session_id, *epoch, caller).await;
             }
-            (Topic::Events { .. } | Topic::AccountChanges, _, Some(replica)) => History::Shard(replica, &topic, None),
+            (Topic::Events { .. } | Topic::AccountChanges, _, Some(shard)) => History::Shard(shard, &topic, None),
         };
         // Dropped after the history, with its place among the subscribers.
-        let _registration = replica.map(|replica| Registration { replica, topic: &topic });
+        let _registration = shard.map(|shard| Registration { shard, topic: &topic });
         tokio::select! {
             outcome = send_pages(history, &topic, from, caller) => outcome,
             () = caller.left() => Outcome::NotProposed("the subscriber left".into()),
@@ -57,22 +57,22 @@ impl Subscription<'_> {
 enum History<'a> {
     Configs(watch::Receiver<Arc<ShardMap>>),
     /// Of a shard, and the changes since the last page was read.
-    Shard(&'a Replica, &'a Topic, Option<watch::Receiver<()>>),
+    Shard(&'a ShardReplica, &'a Topic, Option<watch::Receiver<()>>),
 }
 
 impl History<'_> {
     /// Reads the page that begins at a revision.
     async fn page(&mut self, from: Option<Revision>) -> Result<Page, Outcome> {
-        let (replica, topic, changes) = match self {
+        let (shard, topic, changes) = match self {
             Self::Configs(configs) => return Ok(config_page(&configs.borrow_and_update(), from)),
-            Self::Shard(replica, topic, changes) => (*replica, *topic, changes),
+            Self::Shard(shard, topic, changes) => (*shard, *topic, changes),
         };
         // Before the page is read, so that no change is missed.
-        *changes = Some(subscribe(replica, topic).ok_or_else(|| not_leader(replica))?);
+        *changes = Some(subscribe(shard, topic).ok_or_else(|| not_leader(shard))?);
         let Some(query) = topic.query(from) else { return Err(Outcome::NotProposed("the topic has no pages".into())) };
-        match query::evaluate(replica, &query, Instant::now() + READ_TIMEOUT).await {
+        match query::evaluate(shard, &query, Instant::now() + READ_TIMEOUT).await {
             Ok(Some(reply)) => Page::of_reply(&reply).map_err(|error| rejection(&reply, error)),
-            Ok(None) => Err(not_leader(replica)),
+            Ok(None) => Err(not_leader(shard)),
             Err(error) => Err(not_leader_outcome(error)),
         }
     }
@@ -84,7 +84,7 @@ impl History<'_> {
                 configs.changed().await.map_err(|_| Outcome::NotProposed("the node is stopping".into()))
             }
             Self::Shard(_, _, None) => Ok(()),
-            Self::Shard(replica, _, Some(changes)) => changes.changed().await.map_err(|_| not_leader(replica)),
+            Self::Shard(shard, _, Some(changes)) => changes.changed().await.map_err(|_| not_leader(shard)),
         }
     }
 }
@@ -127,22 +127,22 @@ fn namespace_of(topic: &Topic) -> Option<&NamespaceRef> {
     }
 }
 
-fn subscribe(replica: &Replica, topic: &Topic) -> Option<watch::Receiver<()>> {
-    let leads = (*replica.group.subscribe_leadership().borrow())?;
-    replica.machine.with_leader_state(leads.term, |_, table| table.subscriptions.subscribe(namespace_of(topic)))
+fn subscribe(shard: &ShardReplica, topic: &Topic) -> Option<watch::Receiver<()>> {
+    let leads = (*shard.group.subscribe_leadership().borrow())?;
+    shard.machine.with_leader_state(leads.term, |_, table| table.subscriptions.subscribe(namespace_of(topic)))
 }
 
 /// Removes the last subscriber of a history, since a deleted or idle namespace has no change that would.
 struct Registration<'a> {
-    replica: &'a Replica,
+    shard: &'a ShardReplica,
     topic: &'a Topic,
 }
 
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        let Some(leads) = *self.replica.group.subscribe_leadership().borrow() else { return };
+        let Some(leads) = *self.shard.group.subscribe_leadership().borrow() else { return };
         let namespace = namespace_of(self.topic);
-        self.replica.machine.with_leader_state(leads.term, |_, table| table.subscriptions.remove_unwatched(namespace));
+        self.shard.machine.with_leader_state(leads.term, |_, table| table.subscriptions.remove_unwatched(namespace));
     }
 }
 
@@ -161,7 +161,7 @@ fn rejection(reply: &Reply, error: CommandError) -> Outcome {
 
 /// Sends each update at once. The first one has no items, and says that the subscription began.
 async fn send_session_updates(
-    replica: &Replica,
+    shard: &ShardReplica,
     namespace: &NamespaceRef,
     session_id: &str,
     epoch: u64,
@@ -169,11 +169,11 @@ async fn send_session_updates(
 ) -> Outcome {
     let (key, deadline) = (SessionKey::of(namespace, session_id), Instant::now() + READ_TIMEOUT);
     let query = Query::Session { namespace: namespace.clone(), session_id: session_id.to_owned() };
-    let start = |term| start_session(replica, term, &query, &key, epoch).map(|started| (term, started));
-    let (term, mut updates) = match replica.group.read(replica.reads, deadline, |permit| start(permit.term)).await {
+    let start = |term| start_session(shard, term, &query, &key, epoch).map(|started| (term, started));
+    let (term, mut updates) = match shard.group.read(shard.reads, deadline, |permit| start(permit.term)).await {
         Ok(Some((term, Ok(updates)))) => (term, updates),
         Ok(Some((_, Err(rejected)))) => return *rejected,
-        Ok(None) => return not_leader(replica),
+        Ok(None) => return not_leader(shard),
         Err(error) => return not_leader_outcome(error),
     };
     let mut items = Some(Bytes::from(Page::new::<()>(&[], 0).items));
@@ -187,21 +187,21 @@ async fn send_session_updates(
         };
     }
     drop(updates);
-    match replica.machine.with_leader_state(term, |_, table| table.subscriptions.remove_closed(&key)) {
+    match shard.machine.with_leader_state(term, |_, table| table.subscriptions.remove_closed(&key)) {
         Some(()) => Outcome::Lagged(Lagged {}),
-        None => not_leader(replica),
+        None => not_leader(shard),
     }
 }
 
 /// Reads the session and subscribes in one step, so that no update is missed in between.
 fn start_session(
-    replica: &Replica,
+    shard: &ShardReplica,
     term: u64,
     query: &Query,
     key: &SessionKey,
     epoch: u64,
 ) -> Option<Result<mpsc::Receiver<Bytes>, Box<Outcome>>> {
-    replica.machine.with_leader_state(term, |core, table| {
+    shard.machine.with_leader_state(term, |core, table| {
         let reply = core.query(core.clock_ms(), query);
         let error = match &reply.outcome {
             Ok(Response::Session(session)) if session.epoch == epoch => {
@@ -240,7 +240,7 @@ mod tests {
                 ReplyHandle { call: 1, replies, control: control.clone(), disconnected: CancellationToken::new() };
             let subscribe = codec::encode(&Subscribe { topic: Topic::ClusterConfig, from: Some(from) });
             let serving = tokio::spawn(async move {
-                Subscription { replica: None, configs: Some(configs), caller: &caller }.run(&subscribe).await
+                Subscription { shard: None, configs: Some(configs), caller: &caller }.run(&subscribe).await
             });
             Self { control, answers, serving }
         }

@@ -1,4 +1,4 @@
-//! `holdfast-admin status` and `dev inspect`: nodes, shards, leaders and failed replicas of the cluster.
+//! `holdfast-admin status` and `dev inspect`: nodes, groups, shards, leaders and failed replicas of the cluster.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::{ServiceArgs, api};
 /// Flags of the subcommand.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Only shards whose id has this prefix, like locks or locks_03.
+    /// Only shards whose id has this prefix, like locks or locks_03, and their groups.
     #[arg(long, env = "HOLDFAST_SHARD", default_value = "", value_name = "PREFIX")]
     shard: String,
 }
@@ -40,40 +40,60 @@ fn text(cluster: &Value, prefix: &str) -> Result<String> {
         let leads = node["leads"].to_string();
         writeln!(text, "{}", format!("{id:<8} {address:<22} {ready:<6} {leads:>5}  {reason}").trim_end())?;
     }
+    let mut shards = Vec::new();
+    for shard in rows(cluster, "shards")? {
+        if api::text_field(shard, "id")?.starts_with(prefix) {
+            shards.push(shard);
+        }
+    }
+    writeln!(text, "\n{:<8} {:<8} {:>5} {:>6}  BEHIND", "GROUP", "LEADER", "TERM", "SHARDS")?;
+    for group in rows(cluster, "groups")? {
+        let own: Vec<&Value> = shards.iter().copied().filter(|shard| shard["group"] == group["id"]).collect();
+        if prefix.is_empty() || !own.is_empty() {
+            writeln!(text, "{}", group_row(group, &own)?.trim_end())?;
+        }
+    }
     let (lower, upper) = ("FROM", "TO");
     writeln!(
         text,
-        "\n{:<14} {lower:<8} {upper:<8} {:<8} {:>5} {:>5} {:>9} {:>8} {:>8}  BEHIND",
-        "SHARD", "LEADER", "TERM", "RULES", "HOLDS", "WAITING", "SESSIONS"
+        "\n{:<14} {:<8} {lower:<8} {upper:<8} {:<8} {:>5} {:>9} {:>8} {:>8}",
+        "SHARD", "GROUP", "LEADER", "RULES", "HOLDS", "WAITING", "SESSIONS"
     )?;
-    for shard in rows(cluster, "shards")? {
-        let id = api::text_field(shard, "id")?;
-        if id.starts_with(prefix) {
-            writeln!(text, "{}", row(id, shard)?.trim_end())?;
-            for replica in rows(shard, "replicas")?.iter().filter(|replica| replica["poison"].is_object()) {
-                writeln!(text, "{}", poison(replica)?)?;
-            }
+    for shard in shards {
+        writeln!(text, "{}", shard_row(shard)?)?;
+        for replica in rows(shard, "replicas")?.iter().filter(|replica| replica["poison"].is_object()) {
+            writeln!(text, "{}", poison(replica)?)?;
         }
     }
     Ok(text)
 }
 
-fn row(id: &str, shard: &Value) -> Result<String> {
-    let leader = shard["leader_node_id"].as_str().unwrap_or("none");
-    let (lower, upper) = (api::text_field(shard, "lower_bound")?, api::text_field(shard, "upper_bound")?);
-    // JSON values ignore the width of a column, texts do not.
-    let [term, holds, waiting, sessions] = ["term", "holds", "waiting", "sessions"].map(|name| shard[name].to_string());
-    let behind = rows(shard, "replicas")?.iter().map(|replica| {
-        let node = replica["node_id"].as_str().unwrap_or("?");
-        match replica["entries_behind"].as_u64() {
+fn group_row(group: &Value, shards: &[&Value]) -> Result<String> {
+    let id = api::text_field(group, "id")?;
+    let leader = group["leader"].as_str().unwrap_or("none");
+    // All shards of a group have its term.
+    let term = shards.iter().filter_map(|shard| shard["term"].as_u64()).max();
+    let term = term.map_or("?".to_owned(), |term| term.to_string());
+    let behind = rows(group, "replicas")?.iter().map(|replica| {
+        let node = replica["node"].as_str().unwrap_or("?");
+        match replica["lag"].as_u64() {
             Some(entries) => format!("{node}:{entries}"),
             None => format!("{node}:?"),
         }
     });
     let behind = behind.collect::<Vec<_>>().join(" ");
+    Ok(format!("{id:<8} {leader:<8} {term:>5} {:>6}  {behind}", shards.len()))
+}
+
+fn shard_row(shard: &Value) -> Result<String> {
+    let (id, group) = (api::text_field(shard, "id")?, api::text_field(shard, "group")?);
+    let leader = shard["leader_node_id"].as_str().unwrap_or("none");
+    let (lower, upper) = (api::text_field(shard, "lower_bound")?, api::text_field(shard, "upper_bound")?);
+    // JSON values ignore the width of a column, texts do not.
+    let [holds, waiting, sessions] = ["holds", "waiting", "sessions"].map(|name| shard[name].to_string());
     let rules = shard["rules"].as_u64().map_or("?".to_owned(), |rules| rules.to_string());
-    let figures = format!("{term:>5} {rules:>5} {holds:>9} {waiting:>8} {sessions:>8}");
-    Ok(format!("{id:<14} {lower:<8} {upper:<8} {leader:<8} {figures}  {behind}"))
+    let figures = format!("{rules:>5} {holds:>9} {waiting:>8} {sessions:>8}");
+    Ok(format!("{id:<14} {group:<8} {lower:<8} {upper:<8} {leader:<8} {figures}"))
 }
 
 /// Describes the entry at which a replica failed. The backtrace is in `--output json`.
@@ -112,9 +132,10 @@ mod tests {
             "message": "panic at a.rs:1", "backtrace": "0: apply", "release": "0.1.0",
         });
         let cluster = json!({
-            "config_version": 3, "nodes": [],
+            "config_version": 3, "nodes": [], "groups": [],
             "shards": [{
-                "id": "locks_00", "lower_bound": "00000000", "upper_bound": "ffffffff", "leader_node_id": null,
+                "id": "locks_00", "group": "g1", "lower_bound": "00000000", "upper_bound": "ffffffff",
+                "leader_node_id": null,
                 "replicas": [{"node_id": "nd_1", "poison": null}, {"node_id": "nd_2", "poison": poison}],
             }],
         });
@@ -125,6 +146,18 @@ mod tests {
         assert!(!shown.contains("FAILED on nd_1"), "{shown}");
     }
 
+    fn shard(id: &str, group: &str) -> Value {
+        json!({
+            "id": id, "group": group, "lower_bound": "00000000", "upper_bound": "ffffffff", "leader_node_id": "nd_1",
+            "term": 2, "rules": 3, "holds": 5, "waiting": 1, "sessions": 0, "replicas": [],
+        })
+    }
+
+    fn group(id: &str) -> Value {
+        let replicas = json!([{"node": "nd_1", "lag": 0}, {"node": "nd_2", "lag": null}]);
+        json!({"id": id, "leader": "nd_1", "replicas": replicas, "failed_shards": []})
+    }
+
     #[test]
     fn a_cluster_is_shown_as_tables_with_what_is_not_known_marked() {
         let cluster = json!({
@@ -133,18 +166,17 @@ mod tests {
                 {"id": "nd_1", "address": "127.0.0.1:7000", "ready": true, "not_ready_reason": null, "leads": 1},
                 {"id": "nd_2", "address": "127.0.0.1:7001", "ready": false, "not_ready_reason": "down", "leads": 0},
             ],
-            "shards": [{
-                "id": "locks_00", "lower_bound": "00000000", "upper_bound": "ffffffff", "leader_node_id": "nd_1",
-                "term": 2, "rules": 3, "holds": 5, "waiting": 1, "sessions": 0,
-                "replicas": [{"node_id": "nd_1", "entries_behind": 0}, {"node_id": "nd_2", "entries_behind": null}],
-            }],
+            "groups": [group("g1"), group("g2")],
+            "shards": [shard("namespaces_00", "g2"), shard("locks_00", "g1"), shard("locks_01", "g2")],
         });
         let shown = text(&cluster, "").unwrap();
         assert!(shown.contains("nd_2     127.0.0.1:7001         no         0  down\n"), "{shown}");
-        let shard =
-            "locks_00       00000000 ffffffff nd_1         2     3         5        1        0  nd_1:0 nd_2:?\n";
+        let groups = "g1       nd_1         2      1  nd_1:0 nd_2:?\ng2       nd_1         2      2  nd_1:0 nd_2:?\n";
+        assert!(shown.contains(groups), "{shown}");
+        let shard = "locks_00       g1       00000000 ffffffff nd_1         3         5        1        0\n";
         assert!(shown.contains(shard), "{shown}");
-        assert!(!text(&cluster, "accounts").unwrap().contains("locks_00"));
+        let namespaces = text(&cluster, "namespaces").unwrap();
+        assert!(!namespaces.contains("locks_00") && !namespaces.contains("g1"), "{namespaces}");
         assert!(text(&json!({}), "").is_err());
     }
 }

@@ -32,7 +32,7 @@ pub struct Backup {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
     /// Another replica leads.
-    #[error("the replica does not lead its shard")]
+    #[error("the replica does not lead its group")]
     NotLeader(NotLeader),
     /// The snapshot timed out, or the replica has stopped.
     #[error("no snapshot could be made: {0}")]
@@ -48,6 +48,9 @@ impl Group {
     pub async fn back_up(&self) -> Result<Backup, BackupError> {
         let deadline = Instant::now() + SNAPSHOT_TIMEOUT;
         self.read_permit(ReadMode::Quorum, deadline).await.map_err(BackupError::NotLeader)?;
+        if !self.can_freeze() {
+            return Err(BackupError::SnapshotFailed("a shard of the group has failed on its leader".to_owned()));
+        }
         let stopped = || BackupError::SnapshotFailed("the replica has stopped".to_owned());
         let mut metrics = self.raft().metrics();
         let wanted = metrics.borrow_watched().last_applied;

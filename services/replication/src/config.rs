@@ -12,7 +12,7 @@ use crate::timing::Timing;
 pub(crate) fn raft_config(options: &GroupOptions, timing: Timing, elect: bool) -> Result<Config, ConfigError> {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     Config {
-        cluster_name: options.shard.clone(),
+        cluster_name: options.group.clone(),
         heartbeat_interval: ms(timing.heartbeat),
         election_timeout_min: ms(timing.election_min),
         election_timeout_max: ms(timing.election_max),
@@ -22,8 +22,9 @@ pub(crate) fn raft_config(options: &GroupOptions, timing: Timing, elect: bool) -
         // The state is in memory, and the leader replicates before its local sync. A leader restored without an
         // election could therefore write a different entry at an index that it had already sent.
         enable_leader_restore: Some(is_enabled(Mutation::RestoredLeadership)),
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_interval_entries),
-        max_in_snapshot_log_to_keep: options.retain_entries,
+        // The log compactor triggers snapshots and purges.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
         purge_batch_size: 256,
         install_snapshot_timeout: 30_000,
         api_channel_size: Some(4_096),

@@ -11,29 +11,59 @@
 //! never skips an undecodable entry: its state would diverge from that of replicas that can decode it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
+use crate::reply_sinks::ReplySinks;
 
 /// The rules of entries written before entries named their rules.
 pub(crate) const FIRST_RULES: u16 = 1;
-/// The only section while a group has one shard.
-const ONLY_SHARD: u32 = 0;
 
 const COMMANDS: u8 = 0;
 const STRUCTURAL: u8 = 1;
 
-/// Maximum bytes of a block besides its commands: rules, two clocks, kind, and one section header.
-const MAX_HEADER_BYTES: usize = 48;
-/// Maximum bytes of a command's length prefix.
-const MAX_LENGTH_BYTES: usize = 5;
+/// Maximum bytes of a block besides its sections: rules, two clocks, kind and the number of sections.
+const MAX_HEADER_BYTES: usize = 32;
+/// Maximum bytes of a section besides its commands.
+const MAX_SECTION_HEADER_BYTES: usize = 15;
 
 /// The payload of an openraft entry: a block, whose commands are slices of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EntryData {
     pub(crate) block: Bytes,
+    /// Only on the replica that proposed the entry: where its replies go. Part of the entry and not of a map of indexes,
+    /// because another leader may write a different entry at the same index.
+    #[serde(skip)]
+    pub(crate) replies: Option<Arc<ReplySinks>>,
+}
+
+/// Replies are no part of what is replicated.
+impl PartialEq for EntryData {
+    fn eq(&self, other: &Self) -> bool {
+        self.block == other.block
+    }
+}
+
+impl Eq for EntryData {}
+
+/// The commands of an entry for one shard of the group; without commands, it only advances the shard's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Section {
+    /// The number of the shard in its group.
+    pub shard: u32,
+    /// Encoded commands.
+    pub commands: Vec<Bytes>,
+}
+
+impl Section {
+    /// Returns the encoded size of the count and the commands.
+    fn body_bytes(&self) -> usize {
+        let framed = |command: &Bytes| varint_bytes(size(command.len())) + command.len();
+        varint_bytes(size(self.commands.len())) + self.commands.iter().map(framed).sum::<usize>()
+    }
 }
 
 impl fmt::Display for EntryData {
@@ -62,8 +92,8 @@ pub(crate) struct Block {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Commands of the group's one shard.
-    Commands(Vec<Bytes>),
+    /// In order of shard number, each shard at most once.
+    Commands(Vec<Section>),
     Structural(GroupCommand),
 }
 
@@ -76,26 +106,31 @@ struct BlockHeader {
 }
 
 impl EntryData {
-    /// Creates an entry with commands for the group's one shard. Without commands it only advances the clock.
-    pub fn commands(rules: u16, now_ms: u64, wall_ms: u64, commands: &[Bytes]) -> Self {
-        let sizes: usize = commands.iter().map(|command| command.len() + MAX_LENGTH_BYTES).sum();
+    /// Creates an entry from sections in order of shard number, each shard at most once.
+    pub fn commands(rules: u16, now_ms: u64, wall_ms: u64, sections: &[Section]) -> Self {
+        let sizes: usize = sections.iter().map(|section| MAX_SECTION_HEADER_BYTES + section.body_bytes()).sum();
         let block = Vec::with_capacity(MAX_HEADER_BYTES + sizes);
         let block = put(block, &BlockHeader { rules, now_ms, wall_ms, kind: COMMANDS });
-        let count = size(commands.len());
-        let framed = |command: &Bytes| varint_bytes(size(command.len())) + command.len();
-        let length = varint_bytes(count) + commands.iter().map(framed).sum::<usize>();
-        let mut block = put(block, &(1_u32, ONLY_SHARD, size(length), count));
-        for command in commands {
-            block = put(block, &size(command.len()));
-            block.extend_from_slice(command);
+        let mut block = put(block, &size(sections.len()));
+        for section in sections {
+            block = put(block, &(section.shard, size(section.body_bytes()), size(section.commands.len())));
+            for command in &section.commands {
+                block = put(block, &size(command.len()));
+                block.extend_from_slice(command);
+            }
         }
-        Self { block: block.into() }
+        Self { block: block.into(), replies: None }
+    }
+
+    /// Sets where the replies go.
+    pub(crate) fn with_replies(self, replies: Arc<ReplySinks>) -> Self {
+        Self { replies: Some(replies), ..self }
     }
 
     /// Creates an entry that changes the group itself.
     pub(crate) fn structural(rules: u16, now_ms: u64, wall_ms: u64, command: GroupCommand) -> Self {
         let head = put(Vec::with_capacity(MAX_HEADER_BYTES), &BlockHeader { rules, now_ms, wall_ms, kind: STRUCTURAL });
-        Self { block: put(head, &command).into() }
+        Self { block: put(head, &command).into(), replies: None }
     }
 
     /// Decodes the whole block; its commands share its memory.
@@ -110,17 +145,27 @@ impl EntryData {
         Ok(Block { rules, now_ms, wall_ms, body })
     }
 
-    fn sections(&self, rest: &[u8]) -> Result<Vec<Bytes>, WireError> {
-        let ((sections, shard, length), rest) = postcard::take_from_bytes::<(u32, u32, u32)>(rest)?;
-        if (sections, shard) != (1, ONLY_SHARD) {
-            return Err(WireError::Section { sections, shard });
-        }
-        if usize::try_from(length).ok() != Some(rest.len()) {
-            return Err(WireError::Block("a section is cut short, or something follows it"));
-        }
+    fn sections(&self, rest: &[u8]) -> Result<Vec<Section>, WireError> {
         let (count, mut rest) = postcard::take_from_bytes::<u32>(rest)?;
+        // Each section takes at least three bytes.
+        let mut sections: Vec<Section> = Vec::with_capacity(capacity(count, rest.len() / 3));
+        for _ in 0..count {
+            let ((shard, length), after) = postcard::take_from_bytes::<(u32, u32)>(rest)?;
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let (body, after) = after.split_at_checked(length).ok_or(WireError::Block("a section is cut short"))?;
+            if sections.last().is_some_and(|before| before.shard >= shard) {
+                return Err(WireError::Block("sections are not in order of their shards"));
+            }
+            sections.push(Section { shard, commands: self.commands_of(body)? });
+            rest = after;
+        }
+        if rest.is_empty() { Ok(sections) } else { Err(WireError::Block("something follows the last section")) }
+    }
+
+    fn commands_of(&self, body: &[u8]) -> Result<Vec<Bytes>, WireError> {
+        let (count, mut rest) = postcard::take_from_bytes::<u32>(body)?;
         // Each command takes at least one byte, for its length.
-        let mut commands = Vec::with_capacity(rest.len().min(usize::try_from(count).unwrap_or(usize::MAX)));
+        let mut commands = Vec::with_capacity(capacity(count, rest.len()));
         for _ in 0..count {
             let (command, after) = postcard::take_from_bytes::<&[u8]>(rest)?;
             commands.push(self.block.slice_ref(command));
@@ -128,6 +173,11 @@ impl EntryData {
         }
         if rest.is_empty() { Ok(commands) } else { Err(WireError::Block("something follows the last command")) }
     }
+}
+
+/// Returns the capacity for a list that claims a count, and can have no more than `at_most` items.
+fn capacity(count: u32, at_most: usize) -> usize {
+    at_most.min(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
 fn put<T: Serialize>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
@@ -153,17 +203,21 @@ fn varint_bytes(number: u32) -> usize {
 mod tests {
     use super::*;
 
-    fn data(lengths: &[usize]) -> EntryData {
-        let commands: Vec<Bytes> = lengths.iter().map(|length| Bytes::from(vec![7; *length])).collect();
-        EntryData::commands(2, 1_000, 1_700_000_000_000, &commands)
+    fn section(shard: u32, lengths: &[usize]) -> Section {
+        Section { shard, commands: lengths.iter().map(|length| Bytes::from(vec![7; *length])).collect() }
+    }
+
+    fn data(sections: &[Section]) -> EntryData {
+        EntryData::commands(2, 1_000, 1_700_000_000_000, sections)
     }
 
     #[test]
     fn a_block_has_the_layout_that_every_release_reads() {
-        let commands = [Bytes::from_static(b"ab"), Bytes::from_static(b"")];
-        let block = EntryData::commands(1, 300, 5, &commands).block;
-        // Rules 1, clock 300, wall clock 5, commands; one section, shard 0, 5 bytes, two commands.
-        assert_eq!(block[..], [1, 0xac, 2, 5, 0, 1, 0, 5, 2, 2, b'a', b'b', 0]);
+        let commands = vec![Bytes::from_static(b"ab"), Bytes::from_static(b"")];
+        let sections = [Section { shard: 0, commands }, Section { shard: 300, commands: Vec::new() }];
+        let block = EntryData::commands(1, 300, 5, &sections).block;
+        // Rules 1, clock 300, wall clock 5, commands; two sections: shard 0, 5 bytes, two commands; shard 300, a tick.
+        assert_eq!(block[..], [1, 0xac, 2, 5, 0, 2, 0, 5, 2, 2, b'a', b'b', 0, 0xac, 2, 1, 0]);
         let raised = EntryData::structural(1, 300, 5, GroupCommand::RaiseRules(200)).block;
         assert_eq!(raised[..], [1, 0xac, 2, 5, 1, 0, 0xc8, 1]);
     }
@@ -171,12 +225,12 @@ mod tests {
     #[test]
     fn a_block_reads_back_what_it_was_made_of() {
         for lengths in [&[][..], &[0], &[1, 127, 128, 20_000], &[70_000; 3], &[1; 512]] {
-            let data = data(lengths);
-            let block = data.read().unwrap();
-            assert_eq!((block.rules, block.now_ms, block.wall_ms), (2, 1_000, 1_700_000_000_000));
-            let Body::Commands(commands) = block.body else { panic!("commands were written") };
-            assert_eq!(commands.iter().map(Bytes::len).collect::<Vec<_>>(), lengths);
-            assert!(commands.iter().all(|command| command.iter().all(|byte| *byte == 7)));
+            for shards in [&[][..], &[0], &[1, 2, 3], &[5, 70_000]] {
+                let sections: Vec<Section> = shards.iter().map(|shard| section(*shard, lengths)).collect();
+                let block = data(&sections).read().unwrap();
+                assert_eq!((block.rules, block.now_ms, block.wall_ms), (2, 1_000, 1_700_000_000_000));
+                assert_eq!(block.body, Body::Commands(sections));
+            }
         }
         let raise = GroupCommand::RaiseRules(3);
         assert_eq!(EntryData::structural(2, 1, 2, raise).read().unwrap().body, Body::Structural(raise));
@@ -184,21 +238,26 @@ mod tests {
 
     #[test]
     fn a_block_that_is_cut_short_or_goes_on_is_refused() {
-        for data in [data(&[3, 0, 200]), EntryData::structural(2, 1, 2, GroupCommand::RaiseRules(3))] {
+        let several = data(&[section(0, &[3, 0, 200]), section(4, &[]), section(9, &[1])]);
+        for data in [several, EntryData::structural(2, 1, 2, GroupCommand::RaiseRules(3))] {
             for length in 0..data.block.len() {
-                let short = EntryData { block: data.block.slice(..length) };
+                let short = EntryData { block: data.block.slice(..length), replies: None };
                 assert!(short.read().is_err(), "{length} of {} bytes were read", data.block.len());
             }
-            let long = EntryData { block: [&data.block[..], &[0]].concat().into() };
+            let long = EntryData { block: [&data.block[..], &[0]].concat().into(), replies: None };
             assert!(long.read().is_err());
         }
     }
 
     #[test]
-    fn kinds_and_sections_of_later_releases_are_refused_by_name() {
-        let refusal = |bytes: &[u8]| EntryData { block: Bytes::copy_from_slice(bytes) }.read().unwrap_err().to_string();
+    fn other_kinds_and_sections_out_of_order_are_refused_by_name() {
+        let refusal = |bytes: &[u8]| {
+            let data = EntryData { block: Bytes::copy_from_slice(bytes), replies: None };
+            data.read().unwrap_err().to_string()
+        };
         assert!(refusal(&[1, 0, 0, 9, 0]).contains("kind 9"), "{}", refusal(&[1, 0, 0, 9, 0]));
-        let of_shard_7 = [1, 0, 0, 0, 1, 7, 1, 0];
-        assert!(refusal(&of_shard_7).contains("shard 7"), "{}", refusal(&of_shard_7));
+        for out_of_order in [&[1, 0, 0, 0, 2, 7, 1, 0, 7, 1, 0], &[1, 0, 0, 0, 2, 7, 1, 0, 6, 1, 0]] {
+            assert!(refusal(out_of_order).contains("in order"), "{}", refusal(out_of_order));
+        }
     }
 }

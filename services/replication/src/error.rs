@@ -38,10 +38,10 @@ pub enum ReplicationError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// openraft failed or has stopped.
-    #[error("replica {replica} of shard {shard} has stopped: {reason}")]
+    #[error("replica {replica} of group {group} has stopped: {reason}")]
     Stopped {
-        /// The shard.
-        shard: String,
+        /// The group.
+        group: String,
         /// The replica.
         replica: u64,
         /// openraft's reason.
@@ -58,8 +58,6 @@ pub(crate) enum WireError {
     Format(u8),
     #[error("an entry of kind {0}, which this release does not know; it needs a later one")]
     Kind(u8),
-    #[error("an entry with {sections} sections, the first of shard {shard}, where a group has one shard, of number 0")]
-    Section { sections: u32, shard: u32 },
     #[error("damaged: {0}")]
     Block(&'static str),
     #[error("damaged: {0}")]

@@ -6,7 +6,7 @@ use holdfast_supervise::{TaskFailure, TaskSet};
 use openraft::async_runtime::watch::WatchReceiver;
 
 use crate::group::Group;
-use crate::state_machine_adapter::FailedEntry;
+use crate::state_machine::FailedEntry;
 
 /// Why a replica can't go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Group {
         // First, it stops leading.
         self.tasks().shutdown().await;
         if let Err(error) = self.raft().shutdown().await {
-            tracing::warn!(shard = self.shard(), replica = self.replica(), %error, "replica stopped with an error");
+            tracing::warn!(group = self.id(), replica = self.replica(), %error, "replica stopped with an error");
         }
         self.adapter().stop().await;
         // A failed or closed store writes nothing more.

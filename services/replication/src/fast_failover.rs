@@ -52,7 +52,7 @@ impl Group {
         if !self.has_observed(&death) || !self.is_confirmed_by_quorum(&death).await || !self.has_observed(&death) {
             return;
         }
-        tracing::info!(shard = self.shard(), replica = self.replica(), gone, "the leader's process is gone; standing");
+        tracing::info!(group = self.id(), replica = self.replica(), gone, "the leader's process is gone; standing");
         metrics::counter!("holdfast_fast_failovers_total").increment(1);
         // openraft compares the vote when it starts the election: it does nothing if this replica has voted otherwise.
         let request = TransferLeaderRequest::new(vote, self.replica(), None);
@@ -75,7 +75,7 @@ impl Group {
             if !self.may_vote() || self.candidate_term().await != Some(term) {
                 return;
             }
-            tracing::info!(shard = self.shard(), replica = self.replica(), term, "not elected yet; standing again");
+            tracing::info!(group = self.id(), replica = self.replica(), term, "not elected yet; standing again");
             self.trigger_election().await;
         }
     }
@@ -96,10 +96,10 @@ impl Group {
         is_candidate.then_some(vote.leader_id.term)
     }
 
-    /// Returns how many other survivors stand before this one. The first differs by shard, which spreads the load.
+    /// Returns how many other survivors stand before this one. The first differs by group, which spreads the load.
     fn candidate_rank(&self, gone: u64) -> u32 {
         let survivors: Vec<u64> = self.members().keys().copied().filter(|replica| *replica != gone).collect();
-        let first = self.shard().bytes().map(usize::from).sum::<usize>() % survivors.len().max(1);
+        let first = self.id().bytes().map(usize::from).sum::<usize>() % survivors.len().max(1);
         let own = survivors.iter().position(|replica| *replica == self.replica()).unwrap_or(0);
         let rank = (own + survivors.len() - first) % survivors.len().max(1);
         u32::try_from(rank).unwrap_or(u32::MAX)

@@ -7,7 +7,7 @@ use openraft::raft::{
 use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
 
-use crate::entry::{EntryData, GroupCommand};
+use crate::entry::{EntryData, GroupCommand, Section};
 use crate::poison::{self, Poison};
 use crate::types::{
     AppendEntriesRequest, Entry, LogId, TypeConfig, Vote, decode, decode_append, decode_entry, decode_meta, encode,
@@ -54,7 +54,7 @@ pub fn stored_samples() -> Vec<Bytes> {
     let id = |index| LogId::new(openraft::vote::RaftLeaderId::to_committed(&vote.leader_id), index);
     let members = Membership::new_with_defaults(vec![[1, 2, 3].into()], [4]);
     let commands = vec![Bytes::from_static(&[1, 2, 3]); 3];
-    let data = EntryData::commands(1, 1, 2, &commands);
+    let data = EntryData::commands(1, 1, 2, &[Section { shard: 0, commands }, Section { shard: 4, commands: vec![] }]);
     let raised = EntryData::structural(1, 1, 2, GroupCommand::RaiseRules(2));
     let payloads = [
         EntryPayload::Blank,

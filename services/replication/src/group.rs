@@ -1,8 +1,9 @@
-//! One replica of one shard: the node's handle to it.
+//! One replica of one group: the node's handle to it.
 
 mod propose;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,28 +12,29 @@ use holdfast_storage::ReplicaStore;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
 
 use crate::config::raft_config;
 use crate::entry::FIRST_RULES;
-use crate::error::{NotLeader, ProposeError, ReplicationError};
+use crate::error::{NotLeader, ReplicationError};
 use crate::leadership::{self, ClockFloor, LeaderRun, Leadership, ObservedClock};
 use crate::lease::{self, LeaseTracker};
+use crate::log_compaction::EntryLimits;
 use crate::log_store::{LogStore, VotedTerm};
 use crate::network::{MemberLocations, MemberLocationsReceiver, PeerConnections, RaftNetwork};
 use crate::options::GroupOptions;
 use crate::proposal_queue::ProposalQueue;
-use crate::proposer::{self, HeaderSource, InFlightEntries, Proposer};
+use crate::proposer::{HeaderSource, InFlightEntries, Proposer};
 use crate::rules::{GroupState, KnownRules};
 use crate::state_machine::StateMachine;
 use crate::state_machine_adapter::{AdapterHandle, Raft, StateMachineAdapter, TermStart};
 use crate::timing::Timing;
+use crate::types::Entry;
 
 /// Largest command, in bytes. An entry with it must fit into a message between nodes, or it could never be replicated.
 const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 
 /// Reason for rejecting writes on a full disk.
-pub(crate) const DISK_IS_FULL: &str = "the disk of the shard's node is nearly full; free some space on it";
+pub(crate) const DISK_IS_FULL: &str = "the disk of the leader's node is nearly full; free some space on it";
 
 /// How long a replica may lack contact with its leader before it reports so: a few elections.
 const LEADER_CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,6 +76,7 @@ pub(crate) struct Inner {
     observed_clock: ObservedClock,
     adapter: AdapterHandle,
     store: ReplicaStore,
+    log: LogStore,
     peer_connections: PeerConnections,
     /// While false, the replica does not stand for election either.
     may_vote: Arc<AtomicBool>,
@@ -104,10 +107,8 @@ impl Group {
         let holds_back = leadership::needs_election_holdoff(was_pristine, options.members.len());
         let may_vote = Arc::new(AtomicBool::new(!holds_back));
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
-        let voted = log.voted();
-        let state_machine =
-            StateMachineAdapter::new(Arc::clone(&machine), store.clone(), options.log_limits, known_rules)
-                .map_err(|error| stopped(error.to_string()))?;
+        let (voted, reader) = (log.voted(), log.clone());
+        let state_machine = adapter(&options, Arc::clone(&machine), store.clone(), known_rules)?;
         let (adapter, compactor) = (state_machine.handle(), state_machine.compactor());
         let header_source = HeaderSource { wall: options.wall_clock.clone(), group: adapter.group_state.clone() };
         let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
@@ -123,7 +124,7 @@ impl Group {
         let observed_clock = ObservedClock::new();
         let (relinquished_term, relinquished) = watch::channel(0);
         let floor = ClockFloor { machine: Arc::clone(&machine), observed: observed_clock.clone() };
-        let tasks = TaskSet::new(TaskOwner::replica(&options.shard, options.replica));
+        let tasks = TaskSet::new(TaskOwner::replica(&options.group, options.replica));
         let (start, state) = (adapter.term_start.clone(), adapter.group_state.clone());
         let leads = leadership::watch_leadership(raft.clone(), floor, start, state, relinquished, leadership_sender);
         tasks.spawn_essential("leadership", leads);
@@ -153,6 +154,7 @@ impl Group {
             observed_clock,
             adapter,
             store,
+            log: reader,
             peer_connections,
             may_vote,
             was_pristine,
@@ -185,9 +187,9 @@ impl Group {
         self.inner.was_pristine
     }
 
-    /// Returns the shard id.
-    pub fn shard(&self) -> &str {
-        &self.inner.options.shard
+    /// Returns the id of the group.
+    pub fn id(&self) -> &str {
+        &self.inner.options.group
     }
 
     /// Returns the replica id.
@@ -195,7 +197,7 @@ impl Group {
         self.inner.options.replica
     }
 
-    /// Returns the configured replicas of the shard with their nodes.
+    /// Returns the configured replicas of the group with their nodes.
     pub fn members(&self) -> Arc<BTreeMap<u64, String>> {
         Arc::clone(&self.inner.locations.borrow().configured)
     }
@@ -268,29 +270,6 @@ impl Group {
         }
     }
 
-    /// Writes an entry without commands: its time advances the clock and thereby ends what is due.
-    ///
-    /// # Errors
-    /// As [`Self::propose`].
-    pub async fn propose_clock_tick(&self, term: u64, deadline: Instant) -> Result<(), ProposeError> {
-        let Some(leads) = self.leadership().filter(|leads| leads.term == term) else {
-            return Err(self.not_leader().into());
-        };
-        if !self.has_disk_space() {
-            return Err(ProposeError::NotProposed(DISK_IS_FULL));
-        }
-        let (wall, group) = (self.inner.options.wall_clock.clone(), self.subscribe_group_state());
-        let header_source = HeaderSource { wall, group };
-        let writing = async {
-            let written = proposer::write(&self.inner.raft, leads, &header_source, &[]).await?;
-            proposer::entry_replies(written.await).map(|_| ())
-        };
-        match timeout_at(deadline, writing).await {
-            Ok(result) => result,
-            Err(_) => Err(ProposeError::Unknown("the deadline passed before the entry was committed")),
-        }
-    }
-
     /// Returns the leader that this replica knows.
     pub fn not_leader(&self) -> NotLeader {
         match self.leadership() {
@@ -341,9 +320,9 @@ impl Group {
         self.inner.relinquished_term.send_replace(term);
     }
 
-    /// Returns the number of queued commands.
-    pub(crate) fn queued_commands(&self) -> usize {
-        self.inner.queue.len()
+    /// Returns the number of queued commands of the shard of this number.
+    pub fn queued_commands(&self, shard: u32) -> usize {
+        self.inner.queue.len_of(shard)
     }
 
     /// Returns the index of the machine's state, unless it is changing. Data read from the machine between two calls
@@ -358,6 +337,16 @@ impl Group {
 
     pub(crate) fn store(&self) -> &ReplicaStore {
         &self.inner.store
+    }
+
+    /// Returns true if all shards have a state.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.inner.machine.upgrade().is_some_and(|machine| machine.can_freeze())
+    }
+
+    /// Returns entries of `from..to` of the log, as far as they exist: at least one, otherwise at most `max_bytes`.
+    pub(crate) fn read_log(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
+        self.inner.log.read(from, to, max_bytes)
     }
 
     pub(crate) fn adapter(&self) -> &AdapterHandle {
@@ -413,4 +402,16 @@ impl Group {
     fn stopped(&self, reason: &str) -> ReplicationError {
         self.inner.options.stopped(reason.into())
     }
+}
+
+fn adapter(
+    options: &GroupOptions,
+    machine: Arc<dyn StateMachine>,
+    store: ReplicaStore,
+    known_rules: KnownRules,
+) -> Result<StateMachineAdapter, ReplicationError> {
+    let GroupOptions { snapshot_interval_entries, retain_entries, log_limits, .. } = *options;
+    let entry_limits = EntryLimits { snapshot_interval: snapshot_interval_entries, retain: retain_entries };
+    let adapter = StateMachineAdapter::new(machine, store, log_limits, known_rules);
+    Ok(adapter.map_err(|error| options.stopped(error.to_string()))?.with_entry_limits(entry_limits))
 }

@@ -25,7 +25,6 @@ use crate::proposer::InFlightEntries;
 use crate::raise_rules::{self, AdvertisedRules};
 use crate::rules::KnownRules;
 use crate::state_machine::StateMachine;
-use crate::ticks::TickSchedule;
 use crate::timing::Timing;
 
 /// How often a node checks whether its disk is so full that another node should lead.
@@ -55,7 +54,6 @@ struct Inner {
     identity: Arc<Identity>,
     dialer: Arc<dyn Dialer>,
     store: NodeStore,
-    tick_schedule: TickSchedule,
     in_flight: InFlightEntries,
     timing: Timing,
     rules: KnownRules,
@@ -82,7 +80,6 @@ impl GroupManager {
             identity: options.identity,
             dialer: options.dialer,
             store: options.store,
-            tick_schedule: TickSchedule::for_node(&options.node),
             in_flight: InFlightEntries::default(),
             timing: options.timing,
             rules: options.rules,
@@ -121,8 +118,7 @@ impl GroupManager {
             rules: self.inner.rules,
             longest_lease: longest_lease.subscribe(),
         };
-        let starting = Group::start(options, store, machine, node);
-        let group = self.inner.tick_schedule.scope(starting).await?;
+        let group = Group::start(options, store, machine, node).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
         let weak = Arc::downgrade(&self.inner);
         let allowed = self.inner.allowed_rules.subscribe();
@@ -149,7 +145,7 @@ impl GroupManager {
             let seen = self.inner.peer_registry.known_replicas(&others);
             if let Some((replica, _)) = seen.iter().find(|(_, pristine)| !**pristine) {
                 tracing::info!(
-                    shard = group.shard(),
+                    group = group.id(),
                     replica = group.replica(),
                     peer = replica,
                     "this replica has no data, but its group was formed before: it waits until the others take it in"
@@ -252,7 +248,7 @@ impl GroupManager {
 impl membership::ReplicaLiveness for Weak<Inner> {
     async fn is_connected(&self, replica: u64, node: &str, rules: u16) -> bool {
         let Some(inner) = self.upgrade() else { return false };
-        // A replica of this node itself, which may host an old and a new replica of a shard.
+        // A replica of this node itself, which may host an old and a new replica of a group.
         if inner.groups.read().contains_key(&replica) {
             return true;
         }

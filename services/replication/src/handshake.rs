@@ -187,9 +187,9 @@ impl PeerRegistry {
         });
         if let Some(group) = beyond {
             return Err(format!(
-                "node {node} knows rules {known}, and shard {} on node {} goes by rules {}; start {node} with the \
+                "node {node} knows rules {known}, and group {} on node {} goes by rules {}; start {node} with the \
                  release of the other nodes, or a later one",
-                group.shard(),
+                group.id(),
                 self.node,
                 group.rules()
             ));

@@ -78,7 +78,7 @@ impl Group {
         let Some(leads) = self.leadership() else { return };
         if self.transfer_target(leads.term, |_| true).is_some_and(|(_, has_room)| has_room) {
             let is_over = self.transfer_leadership(TRANSFER_TIMEOUT).await;
-            tracing::info!(shard = self.shard(), is_over, "the disk is nearly full; leadership is handed over");
+            tracing::info!(group = self.id(), is_over, "the disk is nearly full; leadership is handed over");
         }
     }
 

@@ -44,12 +44,13 @@ mod proposal_queue;
 mod proposer;
 mod raise_rules;
 mod read;
+mod replay;
+mod reply_sinks;
 mod restore;
 mod rules;
 mod state_machine;
 mod state_machine_adapter;
 mod status;
-mod ticks;
 mod timing;
 mod types;
 
@@ -65,13 +66,13 @@ pub use log_compaction::LogLimits;
 pub use options::{GroupManagerOptions, GroupOptions, PeerConfig};
 pub use poison::Poison;
 pub use read::{ReadMode, ReadPermit};
+pub use replay::{HistoryStep, ReplayError};
 pub use restore::{InitialSnapshot, bootstrap_from_snapshot};
 pub use rules::KnownRules;
 pub use state_machine::{
-    Applied, ApplyFailure, ApplyStep, CommandCost, Continuation, EntryHeader, FrozenState, ReplyMode, StateMachine,
-    StateMachineError,
+    Applied, ApplyFailure, ApplyStep, CommandCost, Continuation, EntryHeader, FailedEntry, FrozenState, ReplyMode,
+    StateMachine, StateMachineError,
 };
-pub use state_machine_adapter::FailedEntry;
 pub use status::GroupStatus;
 pub use timing::Timing;
 

@@ -76,7 +76,8 @@ impl LogStore {
         self.voted.clone()
     }
 
-    fn read(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
+    /// Returns entries of `from..to`, as far as they exist: at least one, otherwise at most `max_bytes`.
+    pub(crate) fn read(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
         let (from, to, first) = {
             let tail = self.cache.lock();
             let from = from.max(tail.purged.map_or(0, |id| id.index + 1));

@@ -54,11 +54,11 @@ pub struct GroupManagerOptions {
 /// Options of a replica.
 #[derive(Debug, Clone)]
 pub struct GroupOptions {
-    /// The shard's id.
-    pub shard: String,
+    /// The group's id.
+    pub group: String,
     /// The replica id.
     pub replica: u64,
-    /// The initial replicas of the shard with their nodes, including this one.
+    /// The initial replicas of the group with their nodes, including this one.
     pub members: BTreeMap<u64, String>,
     /// Entries after which a replica makes a snapshot.
     pub snapshot_interval_entries: u64,
@@ -73,6 +73,6 @@ pub struct GroupOptions {
 impl GroupOptions {
     /// Returns the error of a replica that has stopped.
     pub(crate) fn stopped(&self, reason: String) -> ReplicationError {
-        ReplicationError::Stopped { shard: self.shard.clone(), replica: self.replica, reason }
+        ReplicationError::Stopped { group: self.group.clone(), replica: self.replica, reason }
     }
 }

@@ -5,7 +5,7 @@ use holdfast_storage::{ReplicaStore, StorageError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::state_machine_adapter::FailedEntry;
+use crate::state_machine::FailedEntry;
 use crate::types::{decode, encode};
 
 /// The record's name in the store.

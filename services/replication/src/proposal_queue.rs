@@ -14,9 +14,11 @@ use tokio::task::yield_now;
 use crate::error::ProposeError;
 
 /// Commands in one entry.
-const MAX_BATCH_COMMANDS: usize = 512;
-/// Commands of one account in one entry: an entry's cost is unknown before it is applied, and the next entry waits for
-/// it.
+const MAX_BATCH_COMMANDS: usize = 2_048;
+/// Commands of one shard in one entry.
+const MAX_BATCH_COMMANDS_OF_SHARD: usize = 512;
+/// Commands of one account for one shard in one entry: an entry's cost is unknown before it is applied, and the next
+/// entry waits for it.
 const MAX_BATCH_COMMANDS_OF_ACCOUNT: usize = 128;
 /// Bytes in one entry, once it has one command.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
@@ -35,7 +37,7 @@ const PROPOSED: u8 = 1;
 const CANCELLED: u8 = 2;
 
 const LANE_IS_FULL: &str = "too many calls of this account wait at the shard; try again later";
-const QUEUE_IS_FULL: &str = "the shard's queue is full; try again later";
+const QUEUE_IS_FULL: &str = "the queue of the shard's group is full; try again later";
 
 pub(crate) type ProposalResult = Result<Bytes, ProposeError>;
 
@@ -62,23 +64,58 @@ impl ProposalState {
 
 /// A command to be written to the log.
 pub(crate) struct Proposal {
+    /// The number of the shard.
+    pub(crate) shard: u32,
     /// The term of the leader that it is addressed to.
     pub(crate) term: u64,
-    pub(crate) command: Bytes,
+    /// Without a command, only the shard's clock is to advance.
+    pub(crate) command: Option<Bytes>,
     /// Its minimum cost in units.
     pub(crate) min_units: u64,
     pub(crate) state: ProposalState,
     pub(crate) reply: oneshot::Sender<ProposalResult>,
 }
 
+impl Proposal {
+    fn bytes(&self) -> usize {
+        self.command.as_ref().map_or(0, Bytes::len)
+    }
+}
+
 struct State {
     /// Commands of the leader itself, on behalf of all accounts.
     own: VecDeque<Proposal>,
     queue: FairQueue<u64, Proposal>,
+    /// Commands of each shard in both.
+    of_shard: HashMap<u32, usize>,
     is_closed: bool,
 }
 
-/// The queue of a shard. Any number of tasks push; the proposer pops.
+impl State {
+    fn count(&mut self, shard: u32) {
+        *self.of_shard.entry(shard).or_default() += 1;
+    }
+
+    fn uncount(&mut self, shard: u32) {
+        if let Some(count) = self.of_shard.get_mut(&shard) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    fn pop_own(&mut self) -> Option<Proposal> {
+        let next = self.own.pop_front()?;
+        self.uncount(next.shard);
+        Some(next)
+    }
+
+    fn pop(&mut self, units: u64) -> Option<Proposal> {
+        let next = self.queue.pop(units)?;
+        self.uncount(next.shard);
+        Some(next)
+    }
+}
+
+/// The queue of a group. Any number of tasks push; the proposer pops.
 pub(crate) struct ProposalQueue {
     state: Mutex<State>,
     pushed: Notify,
@@ -86,7 +123,8 @@ pub(crate) struct ProposalQueue {
 
 impl ProposalQueue {
     pub(crate) fn new() -> Self {
-        let state = State { own: VecDeque::new(), queue: FairQueue::new(LIMITS), is_closed: false };
+        let state =
+            State { own: VecDeque::new(), queue: FairQueue::new(LIMITS), of_shard: HashMap::new(), is_closed: false };
         Self { state: Mutex::new(state), pushed: Notify::new() }
     }
 
@@ -94,16 +132,17 @@ impl ProposalQueue {
     /// a smaller lane displaces the newest ones of larger lanes, which fail.
     ///
     /// # Errors
-    /// `NotProposed`: the account or the shard has too much queued, or the replica is stopping.
+    /// `NotProposed`: the account or the group has too much queued, or the replica is stopping.
     pub(crate) fn push(&self, account: Option<u64>, proposal: Proposal) -> Result<(), ProposeError> {
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(ProposeError::NotProposed("the replica is stopping"));
         }
+        let shard = proposal.shard;
         let pushed = match account {
             Some(account) => {
                 let lane = if is_enabled(Mutation::OneLane) { u64::MAX } else { account };
-                state.queue.push(lane, proposal.command.len().max(MIN_COMMAND_BYTES), proposal)
+                state.queue.push(lane, proposal.bytes().max(MIN_COMMAND_BYTES), proposal)
             }
             None if state.own.len() >= MAX_OWN_COMMANDS => Err(Full::Queue),
             None => {
@@ -111,6 +150,10 @@ impl ProposalQueue {
                 Ok(Vec::new())
             }
         };
+        if let Ok(evicted) = &pushed {
+            state.count(shard);
+            evicted.iter().for_each(|evicted| state.uncount(evicted.shard));
+        }
         drop(state);
         self.pushed.notify_one();
         match pushed {
@@ -147,8 +190,8 @@ impl ProposalQueue {
     }
 
     /// Takes the commands of one entry: the leader's own, up to half of the entry, then accounts' commands in equal
-    /// shares. `price` returns the expected cost of an account's command, given its minimum cost.
-    pub(crate) fn take_batch(&self, price: impl Fn(u64, u64) -> u64) -> Vec<Proposal> {
+    /// shares. `price` returns the expected cost of an account's command for a shard, given its minimum cost.
+    pub(crate) fn take_batch(&self, price: impl Fn(u32, u64, u64) -> u64) -> Vec<Proposal> {
         let mut state = self.state.lock();
         let mut batch = Batch::default();
         while let Some(next) = state.own.front() {
@@ -156,28 +199,27 @@ impl ProposalQueue {
             if !next.state.is_cancelled() && !batch.has_room_for(next, units, 2) {
                 break;
             }
-            batch.add(state.own.pop_front(), units);
+            batch.add(state.pop_own(), units);
         }
         while let Some((account, next)) = state.queue.peek() {
             if next.state.is_cancelled() {
                 // The caller has its result, and the account is not charged.
-                drop(state.queue.pop(0));
+                drop(state.pop(0));
                 continue;
             }
             // An estimate that is too high costs the account no more than one entry of the others.
-            let units = price(account, next.min_units).clamp(1, MAX_BATCH_UNITS);
-            if !batch.has_room_for(next, units, 1) || !batch.admits(account) {
+            let units = price(next.shard, account, next.min_units).clamp(1, MAX_BATCH_UNITS);
+            if !batch.has_room_for(next, units, 1) || !batch.admits(next.shard, account) {
                 break;
             }
-            batch.add(state.queue.pop(units), units);
+            batch.add(state.pop(units), units);
         }
         batch.proposals
     }
 
-    /// Returns the number of queued commands.
-    pub(crate) fn len(&self) -> usize {
-        let state = self.state.lock();
-        state.queue.len() + state.own.len()
+    /// Returns the number of queued commands of a shard.
+    pub(crate) fn len_of(&self, shard: u32) -> usize {
+        self.state.lock().of_shard.get(&shard).copied().unwrap_or(0)
     }
 
     /// Rejects further commands and drops the queued ones; their callers receive the error that the replica stopped.
@@ -185,6 +227,7 @@ impl ProposalQueue {
         let waiting = {
             let mut state = self.state.lock();
             state.is_closed = true;
+            state.of_shard.clear();
             (std::mem::take(&mut state.own), std::mem::replace(&mut state.queue, FairQueue::new(LIMITS)))
         };
         drop(waiting);
@@ -198,7 +241,8 @@ struct Batch {
     proposals: Vec<Proposal>,
     bytes: usize,
     units: u64,
-    of_account: HashMap<u64, usize>,
+    of_account: HashMap<(u32, u64), usize>,
+    of_shard: HashMap<u32, usize>,
 }
 
 impl Batch {
@@ -206,20 +250,23 @@ impl Batch {
     fn has_room_for(&self, next: &Proposal, units: u64, parts: usize) -> bool {
         self.proposals.is_empty()
             || (self.proposals.len() < MAX_BATCH_COMMANDS / parts
-                && self.bytes + next.command.len() <= MAX_BATCH_BYTES / parts
+                && self.bytes + next.bytes() <= MAX_BATCH_BYTES / parts
                 && self.units + units <= MAX_BATCH_UNITS / parts as u64)
     }
 
-    /// Counts one more command of an account; returns false if the account has reached its limit per entry.
-    fn admits(&mut self, account: u64) -> bool {
-        let count = self.of_account.entry(account).or_default();
-        *count += 1;
-        *count <= MAX_BATCH_COMMANDS_OF_ACCOUNT
+    /// Counts one more command of an account for a shard; returns false if either has reached its limit per entry.
+    fn admits(&mut self, shard: u32, account: u64) -> bool {
+        let count = |counter: &mut usize| {
+            *counter += 1;
+            *counter
+        };
+        count(self.of_account.entry((shard, account)).or_default()) <= MAX_BATCH_COMMANDS_OF_ACCOUNT
+            && count(self.of_shard.entry(shard).or_default()) <= MAX_BATCH_COMMANDS_OF_SHARD
     }
 
     fn add(&mut self, next: Option<Proposal>, units: u64) {
         let Some(next) = next.filter(|next| !next.state.is_cancelled()) else { return };
-        self.bytes += next.command.len();
+        self.bytes += next.bytes();
         self.units += units;
         self.proposals.push(next);
     }

@@ -1,8 +1,9 @@
-//! Forms entries from the queued commands of a shard, while earlier entries are in flight.
+//! Forms entries from the queued commands of a group, while earlier entries are in flight.
 //!
-//! Self-clocking: no command waits for a timer. An idle shard proposes a command as it arrives. A busy shard proposes
+//! Self-clocking: no command waits for a timer. An idle group proposes a command as it arrives. A busy group proposes
 //! all commands that arrived since the last batch, and those that ready tasks are about to add.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -17,24 +18,25 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::clock::WallClock;
-use crate::entry::{EntryData, FIRST_RULES};
+use crate::entry::{EntryData, FIRST_RULES, Section};
 use crate::error::{NotLeader, ProposeError};
 use crate::leadership::{Leadership, known_leader};
-use crate::proposal_queue::{Proposal, ProposalQueue, ProposalResult};
+use crate::proposal_queue::{Proposal, ProposalQueue};
+use crate::reply_sinks::{ReplySinks, SectionSinks};
 use crate::rules::GroupState;
 use crate::state_machine::StateMachine;
 use crate::state_machine_adapter::Raft;
 use crate::types::TypeConfig;
 
-/// In-flight entries of a shard while other shards of the node have some too. With one in flight, commands that arrive
+/// In-flight entries of a group while other groups of the node have some too. With one in flight, commands that arrive
 /// meanwhile form the next entry: a replication round costs much more than its content, and a second one in flight
 /// would halve what each carries.
 const MAX_IN_FLIGHT: usize = 1;
-/// The same while the node has nothing in flight but a one-command entry of this shard. A contended lock passes on
+/// The same while the node has nothing in flight but a one-command entry of this group. A contended lock passes on
 /// through consecutive rounds, and commands of other callers need not delay the next one.
 const MAX_IN_FLIGHT_ALONE: usize = 2;
 
-/// In-flight entries of all shards of a node. Clones share the count.
+/// In-flight entries of all groups of a node. Clones share the count.
 #[derive(Clone, Default)]
 pub(crate) struct InFlightEntries(Arc<AtomicUsize>);
 
@@ -138,42 +140,53 @@ impl Proposer {
     /// Takes the commands of the next entry. The state machine is held no longer than that.
     fn take_batch(&self) -> Vec<Proposal> {
         let machine = self.machine.upgrade();
-        self.queue.take_batch(|account, units| machine.as_ref().map_or(units, |machine| machine.price(account, units)))
+        let machine = machine.as_ref();
+        self.queue
+            .take_batch(|shard, account, units| machine.map_or(units, |machine| machine.price(shard, account, units)))
     }
 
     /// Proposes a batch as one entry.
     async fn propose(&mut self, batch: Vec<Proposal>) {
         let leadership = *self.leadership.borrow();
-        let mut commands = Vec::with_capacity(batch.len());
-        let mut answers = Vec::with_capacity(batch.len());
+        let mut sections: BTreeMap<u32, (Vec<Bytes>, SectionSinks)> = BTreeMap::new();
         for proposal in batch {
             if leadership.is_none_or(|leads| leads.term != proposal.term) {
                 let _ = proposal.reply.send(Err(self.not_leader(leadership).into()));
             } else if proposal.state.mark_proposed() {
-                commands.push(proposal.command);
-                answers.push(proposal.reply);
+                let (commands, sinks) = sections.entry(proposal.shard).or_default();
+                match proposal.command {
+                    Some(command) => {
+                        commands.push(command);
+                        sinks.commands.push(proposal.reply);
+                    }
+                    None => sinks.ticks.push(proposal.reply),
+                }
             }
         }
-        if let (Some(leads), false) = (leadership, commands.is_empty()) {
-            self.write(leads, commands, answers).await;
+        if let (Some(leads), false) = (leadership, sections.is_empty()) {
+            self.write(leads, sections).await;
         }
     }
 
-    async fn write(&mut self, leads: Leadership, commands: Vec<Bytes>, answers: Vec<oneshot::Sender<ProposalResult>>) {
-        histogram!("holdfast_entry_commands").record(commands.len() as f64);
-        self.last = commands.len();
+    async fn write(&mut self, leads: Leadership, sections: BTreeMap<u32, (Vec<Bytes>, SectionSinks)>) {
+        let (sections, sinks): (Vec<Section>, Vec<SectionSinks>) =
+            sections.into_iter().map(|(shard, (commands, sinks))| (Section { shard, commands }, sinks)).unzip();
+        self.last = sections.iter().map(|section| section.commands.len()).sum();
+        histogram!("holdfast_entry_commands").record(self.last as f64);
+        histogram!("holdfast_entry_shards").record(sections.len() as f64);
         let on_its_way = self.node_in_flight.track();
         let began = Instant::now();
-        match write(&self.raft, leads, &self.header_source, &commands).await {
+        let sinks = Arc::new(ReplySinks::new(sinks));
+        let data = self.header_source.entry(leads, &sections).with_replies(Arc::clone(&sinks));
+        match write(&self.raft, leads.term, data).await {
             Ok(written) => self.in_flight.push(Box::pin(async move {
-                let replies = entry_replies(written.await);
-                if replies.is_ok() {
-                    histogram!("holdfast_commit_seconds").record(began.elapsed().as_secs_f64());
+                match outcome(written.await) {
+                    Ok(()) => histogram!("holdfast_commit_seconds").record(began.elapsed().as_secs_f64()),
+                    Err(error) => sinks.fail(&error),
                 }
                 drop(on_its_way);
-                send_replies(answers, &replies);
             })),
-            Err(error) => send_replies(answers, &Err(error)),
+            Err(error) => sinks.fail(&error),
         }
     }
 
@@ -185,49 +198,42 @@ impl Proposer {
     }
 }
 
-/// Returns the limit of in-flight entries, given how many the node and this shard have, and the size of the last entry.
-fn max_in_flight(of_node: usize, of_shard: usize, last: usize) -> usize {
-    if of_node <= of_shard && last <= 1 { MAX_IN_FLIGHT_ALONE } else { MAX_IN_FLIGHT }
+/// Returns the limit of in-flight entries, given how many the node and this group have, and the size of the last entry.
+fn max_in_flight(of_node: usize, of_group: usize, last: usize) -> usize {
+    if of_node <= of_group && last <= 1 { MAX_IN_FLIGHT_ALONE } else { MAX_IN_FLIGHT }
 }
 
-/// Sets the header of an entry and passes it to openraft. The receiver gets openraft's result once the entry is applied
-/// here.
+impl HeaderSource {
+    /// Returns an entry with these sections that the leader stamps now.
+    fn entry(&self, leads: Leadership, sections: &[Section]) -> EntryData {
+        let wall_ms = self.wall.now_ms();
+        let now_ms = if is_enabled(Mutation::WallClock) { wall_ms } else { leads.clock.now_ms() };
+        // A group without rules has no leader yet.
+        let rules = self.group.borrow().rules.unwrap_or(FIRST_RULES);
+        EntryData::commands(rules, now_ms, wall_ms, sections)
+    }
+}
+
+/// Passes an entry to openraft. The receiver gets openraft's result once the entry is applied here.
 pub(crate) async fn write(
     raft: &Raft,
-    leads: Leadership,
-    stamps: &HeaderSource,
-    commands: &[Bytes],
+    term: u64,
+    data: EntryData,
 ) -> Result<oneshot::Receiver<ClientWriteResult<TypeConfig>>, ProposeError> {
-    let wall_ms = stamps.wall.now_ms();
-    let now_ms = if is_enabled(Mutation::WallClock) { wall_ms } else { leads.clock.now_ms() };
-    // A group without rules has no leader yet.
-    let rules = stamps.group.borrow().rules.unwrap_or(FIRST_RULES);
-    let data = EntryData::commands(rules, now_ms, wall_ms, commands);
     let (responder, written) = OneshotResponder::new_pair();
-    match raft.write(data).with_leader(leads.term).responder(responder).await {
+    match raft.write(data).with_leader(term).responder(responder).await {
         Ok(()) => Ok(written),
         Err(_) => Err(ProposeError::Unknown("the replica is stopping")),
     }
 }
 
-/// Maps openraft's result to the replies of the entry's commands.
-pub(crate) fn entry_replies(result: WriteResult) -> Result<Vec<Bytes>, ProposeError> {
+/// Maps openraft's result to the outcome of the whole entry.
+pub(crate) fn outcome(result: WriteResult) -> Result<(), ProposeError> {
     use openraft::errors::ClientWriteError;
     match result.map_err(|_| ProposeError::Unknown("the replica stopped"))? {
-        Ok(response) => Ok(response.data),
+        Ok(_) => Ok(()),
         Err(ClientWriteError::ForwardToLeader(_)) => Err(NotLeader { leader: None, term: 0 }.into()),
         Err(_) => Err(ProposeError::Unknown("the entry was discarded by another leader")),
-    }
-}
-
-fn send_replies(answers: Vec<oneshot::Sender<ProposalResult>>, result: &Result<Vec<Bytes>, ProposeError>) {
-    for (position, answer) in answers.into_iter().enumerate() {
-        let reply = match result {
-            Ok(replies) => replies.get(position).cloned().ok_or(ProposeError::Unknown("the reply is missing")),
-            Err(error) => Err(error.clone()),
-        };
-        // A caller that cancelled no longer listens.
-        let _ = answer.send(reply);
     }
 }
 
@@ -239,7 +245,7 @@ mod tests {
     fn a_second_entry_goes_beside_a_single_command_of_a_node_that_has_nothing_else_to_do() {
         assert_eq!(max_in_flight(1, 1, 1), MAX_IN_FLIGHT_ALONE);
         assert_eq!(max_in_flight(1, 1, 2), MAX_IN_FLIGHT, "more arrives than one by one");
-        assert_eq!(max_in_flight(2, 1, 1), MAX_IN_FLIGHT, "another shard is at work");
+        assert_eq!(max_in_flight(2, 1, 1), MAX_IN_FLIGHT, "another group is at work");
     }
 
     #[test]

@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::impls::OneshotResponder;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -71,9 +70,9 @@ pub(crate) async fn run(group: Group, peers: impl Peers, mut allowed: watch::Rec
                 Some(next) => propose(&group, term, active, next, is_alone).await,
                 None if reported != Some(wanted) => {
                     reported = Some(wanted);
-                    let shard = group.shard();
+                    let id = group.id();
                     tracing::warn!(
-                        shard,
+                        group = id,
                         ?active,
                         wanted,
                         ?known,
@@ -130,23 +129,21 @@ fn member_rules(group: &Group, peers: &impl Peers, members: &BTreeSet<u64>, begi
 }
 
 async fn propose(group: &Group, term: u64, active: Option<u16>, next: u16, is_alone: bool) {
-    let shard = group.shard();
-    tracing::debug!(shard, ?active, next, is_alone, "raising the rules of the group");
+    let id = group.id();
+    tracing::debug!(group = id, ?active, next, is_alone, "raising the rules of the group");
     // The header is irrelevant for a change of the group: it reaches no state machine.
     let data = EntryData::structural(active.unwrap_or(FIRST_RULES), 0, 0, GroupCommand::RaiseRules(next));
     match timeout(ENTRY_TIMEOUT, write(group, term, data)).await {
-        Ok(Ok(())) => tracing::debug!(shard, rules = next, "the rules of the group are raised"),
-        Ok(Err(error)) => tracing::warn!(shard, %error, "the rules are not raised yet"),
-        Err(_) => tracing::warn!(shard, "the rules are not raised yet: it took too long"),
+        Ok(Ok(())) => tracing::debug!(group = id, rules = next, "the rules of the group are raised"),
+        Ok(Err(error)) => tracing::warn!(group = id, %error, "the rules are not raised yet"),
+        Err(_) => tracing::warn!(group = id, "the rules are not raised yet: it took too long"),
     }
 }
 
 /// Writes a change of the group itself, and waits until it is applied here.
 async fn write(group: &Group, term: u64, data: EntryData) -> Result<(), ProposeError> {
-    let (responder, written) = OneshotResponder::new_pair();
-    let writing = group.raft().write(data).with_leader(term).responder(responder).await;
-    writing.map_err(|_| ProposeError::Unknown("the replica is stopping"))?;
-    proposer::entry_replies(written.await).map(|_| ())
+    let written = proposer::write(group.raft(), term, data).await?;
+    proposer::outcome(written.await)
 }
 
 #[cfg(test)]

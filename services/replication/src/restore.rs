@@ -10,14 +10,14 @@ use crate::error::ReplicationError;
 use crate::rules::GroupState;
 use crate::types::{LogId, SnapshotMeta, StoredMembership, Vote, encode, encode_meta};
 
-/// The initial state of a replica; identical for every replica of its shard.
+/// The initial state of a replica; identical for every replica of its group.
 #[derive(Debug, Clone)]
 pub struct InitialSnapshot {
-    /// The shard's id.
-    pub shard: String,
+    /// The group's id.
+    pub group: String,
     /// The replica id.
     pub replica: u64,
-    /// Every replica of the shard.
+    /// Every replica of the group.
     pub members: Vec<u64>,
     /// The term of the last entry in the state. Leaders of the new group have later terms.
     pub term: u64,
@@ -36,7 +36,7 @@ pub struct InitialSnapshot {
 /// When the replica has data, or the snapshot can't be written.
 pub async fn bootstrap_from_snapshot(store: &ReplicaStore, snapshot: InitialSnapshot) -> Result<(), ReplicationError> {
     let stopped =
-        |reason: String| ReplicationError::Stopped { shard: snapshot.shard.clone(), replica: snapshot.replica, reason };
+        |reason: String| ReplicationError::Stopped { group: snapshot.group.clone(), replica: snapshot.replica, reason };
     if !store.is_pristine()? {
         return Err(stopped("it has data already".to_owned()));
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct EntryHeader {
     /// The rules by which the entry is applied; they never decrease.
     pub rules: u16,
-    /// The shard clock, in milliseconds.
+    /// The group's clock, in milliseconds.
     pub now_ms: u64,
     /// The leader's wall clock, in milliseconds since 1970; for display only.
     pub wall_ms: u64,
@@ -69,6 +69,17 @@ impl ApplyFailure {
     }
 }
 
+/// The entry at which a machine failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedEntry {
+    /// The term of the entry.
+    pub term: u64,
+    /// Its index.
+    pub index: u64,
+    /// The failure.
+    pub failure: ApplyFailure,
+}
+
 /// The state machine can't continue: a snapshot or an entry can't be decoded, or this program does not know its rules.
 /// Stops the replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,36 +106,44 @@ pub enum Applied<'a> {
 /// The rest of an entry. Calling it applies the next slice.
 pub type Continuation<'a> = Box<dyn FnOnce() -> Result<Applied<'a>, ApplyFailure> + Send + 'a>;
 
-/// A state frozen at one entry. Calling it returns the whole state in chunks of at most 1 MiB: equal bytes on every
-/// replica at the same index.
+/// The states of all shards, frozen at one entry. Calling it returns them in chunks of at most 1 MiB: equal bytes on
+/// every replica at the same index.
 pub type FrozenState = Box<dyn FnOnce() -> Vec<Bytes> + Send + Sync>;
 
-/// A deterministic in-memory state machine. Shared between the group, which applies entries, and the node, which
-/// queries it.
+/// The deterministic in-memory states of a group's shards. Shared between the group, which applies entries, and the
+/// node, which queries it. The state of a shard is a function of the sections for that shard alone.
 pub trait StateMachine: Send + Sync + 'static {
-    /// Starts to apply one entry: advances the clock to its time, ends what is due, then runs the commands in order.
-    /// Long work is split into slices, between which the machine may be queried; all commands before that point are
-    /// then done, each as a whole. No other apply, freeze or restore happens before the last slice.
+    /// Starts to apply the section of an entry for one shard: advances the shard's clock to the entry's time, ends what
+    /// is due, then runs the commands in order. Long work is split into slices, between which the machine may be
+    /// queried; all commands before that point are then done, each as a whole. No other apply, freeze or restore
+    /// happens before the last slice.
     ///
     /// # Errors
     /// When the machine can't apply it as every other replica does, above all when a command can't be decoded: skipping
-    /// it would make the state diverge. The machine is not queried after that and answers nothing.
+    /// it would make the state diverge. The shard is not queried after that and answers nothing.
     fn apply<'a>(
         &'a self,
         header: EntryHeader,
+        shard: u32,
         commands: &'a [Bytes],
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure>;
+
+    /// Called after an apply failed. Returns true if the failure concerns this shard alone: the machine then keeps the
+    /// shard out of service, and the group goes on with the others. Otherwise the replica of the group stops.
+    fn isolate(&self, _shard: u32, _failed_entry: &FailedEntry) -> bool {
+        false
+    }
 
     /// Checks a command before it is proposed to a group with these rules. A command rejected here is never written, so
     /// no client can make replicas stop at a command that they can't decode.
     ///
     /// # Errors
     /// Why the command can't be applied.
-    fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError>;
+    fn assess(&self, rules: u16, shard: u32, command: &[u8]) -> Result<CommandCost, StateMachineError>;
 
-    /// Returns the expected cost of an account's command in units, given its minimum cost.
-    fn price(&self, account: u64, min_units: u64) -> u64;
+    /// Returns the expected cost of an account's command for a shard in units, given its minimum cost.
+    fn price(&self, shard: u32, account: u64, min_units: u64) -> u64;
 
     /// Sets the rules from the next entry on.
     fn set_rules(&self, rules: u16);
@@ -136,16 +155,21 @@ pub trait StateMachine: Send + Sync + 'static {
     /// Returns the clock of the last applied entry, in milliseconds.
     fn clock_ms(&self) -> u64;
 
+    /// Returns true if every shard has a state to freeze. While one has not, no snapshot is made and the log is kept.
+    fn can_freeze(&self) -> bool {
+        true
+    }
+
     /// Freezes the current state. Nothing is applied meanwhile, so this is quick; the slow part runs in the returned
     /// call, concurrently with the next entries.
     ///
     /// # Errors
-    /// When the machine has failed: a partly changed state must not be saved.
+    /// When a shard has failed: a partly changed state must not be saved.
     fn freeze(&self) -> Result<FrozenState, StateMachineError>;
 
-    /// Replaces the whole state.
+    /// Replaces the whole state by that of a snapshot up to the entry of this index.
     ///
     /// # Errors
     /// When the chunks are not a snapshot of this machine; the state is then unchanged.
-    fn restore(&self, chunks: &[Bytes]) -> Result<(), StateMachineError>;
+    fn restore(&self, index: u64, chunks: &[Bytes]) -> Result<(), StateMachineError>;
 }

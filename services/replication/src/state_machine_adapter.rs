@@ -13,7 +13,6 @@ use metrics::histogram;
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
-use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Mutex, watch};
 use tokio::task::{block_in_place, yield_now};
@@ -21,12 +20,12 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::applied::AppliedIndex;
-use crate::entry::{Body, EntryData, GroupCommand};
-use crate::error::{WireError, to_io};
-use crate::log_compaction::{LogBytes, LogCompactor, LogLimits};
+use crate::entry::{Body, EntryData, GroupCommand, Section};
+use crate::error::{ProposeError, WireError, to_io};
+use crate::log_compaction::{EntryLimits, LogCompactor, LogLimits, LogSize};
 use crate::rules::{GroupState, KnownRules};
 use crate::state_machine::{
-    Applied, ApplyFailure, EntryHeader, FrozenState, ReplyMode, StateMachine, StateMachineError,
+    Applied, ApplyFailure, EntryHeader, FailedEntry, FrozenState, ReplyMode, StateMachine, StateMachineError,
 };
 use crate::types::{
     Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, decode_meta, encode_meta,
@@ -42,7 +41,7 @@ pub struct StateMachineAdapter {
     applied_index: AppliedIndex,
     membership: StoredMembership,
     term_start: watch::Sender<TermStart>,
-    log_bytes: LogBytes,
+    log_size: LogSize,
     known_rules: KnownRules,
     group: GroupState,
     group_state: watch::Sender<GroupState>,
@@ -74,17 +73,6 @@ impl AdapterHandle {
         self.snapshots.latest.lock().await.is_over = true;
         self.stopped.cancelled().await;
     }
-}
-
-/// The entry at which the machine failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailedEntry {
-    /// The term of the entry.
-    pub term: u64,
-    /// Its index.
-    pub index: u64,
-    /// The failure.
-    pub failure: ApplyFailure,
 }
 
 /// The highest term with an applied entry, and the term of the entry before the term's first.
@@ -137,7 +125,7 @@ pub struct SnapshotBuilder {
     meta: SnapshotMeta,
     group: GroupState,
     frozen: Option<Result<FrozenState, StateMachineError>>,
-    log_bytes: LogBytes,
+    log_size: LogSize,
     /// Bytes of the log that the snapshot covers.
     covered_bytes: u64,
 }
@@ -167,7 +155,7 @@ impl StateMachineAdapter {
             applied_index: AppliedIndex::default(),
             membership: StoredMembership::default(),
             term_start: watch::Sender::default(),
-            log_bytes: LogBytes::new(limits),
+            log_size: LogSize::new(limits),
             known_rules,
             group: GroupState::default(),
             group_state: watch::Sender::default(),
@@ -190,33 +178,36 @@ impl StateMachineAdapter {
         }
     }
 
-    /// Returns the task that limits the log's bytes.
+    /// Limits the log by entries too.
+    #[must_use]
+    pub(crate) fn with_entry_limits(self, limits: EntryLimits) -> Self {
+        self.log_size.set_entry_limits(limits);
+        self
+    }
+
+    /// Returns the task that limits the log's size.
     pub(crate) fn compactor(&self) -> LogCompactor {
-        self.log_bytes.compactor()
+        let machine = Arc::downgrade(&self.machine);
+        self.log_size.compactor(Box::new(move || machine.upgrade().is_some_and(|machine| machine.can_freeze())))
     }
 
     async fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) -> Result<(), io::Error> {
         let id = entry.log_id();
         self.applied_index.begin(id.index);
         let bytes = entry_bytes(&entry);
-        let replies = match entry.payload {
-            EntryPayload::Blank => Vec::new(),
+        match entry.payload {
+            EntryPayload::Blank => {}
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(id), membership);
-                Vec::new()
             }
             EntryPayload::Normal(data) => {
-                let replies = if responder.is_some() { ReplyMode::Encode } else { ReplyMode::Skip };
-                match self.apply_block(id, &data, replies).await {
-                    Err(_) if is_enabled(Mutation::UnknownCommandSkipped) => Vec::new(),
-                    applied => applied.map_err(|failure| self.fail(id, failure))?,
-                }
+                self.apply_block(id, &data).await.map_err(|failure| self.fail(id, failure))?
             }
-        };
+        }
         let previous_term = self.applied.map_or(0, |before| before.leader_id.term);
         self.applied = Some(id);
         self.applied_index.end(id.index);
-        self.log_bytes.applied(id.index, bytes);
+        self.log_size.applied(id.index, bytes);
         let term = id.leader_id.term;
         // Only ever rises: with each new leader's first entry.
         self.term_start.send_if_modified(|highest| {
@@ -227,23 +218,18 @@ impl StateMachineAdapter {
             rises
         });
         if let Some(responder) = responder {
-            responder.send(replies);
+            responder.send(());
         }
         Ok(())
     }
 
-    async fn apply_block(
-        &mut self,
-        id: LogId,
-        data: &EntryData,
-        replies: ReplyMode,
-    ) -> Result<Vec<Bytes>, ApplyFailure> {
+    async fn apply_block(&mut self, id: LogId, data: &EntryData) -> Result<(), ApplyFailure> {
         let block = data.read()?;
-        let commands = match block.body {
-            Body::Commands(commands) => commands,
+        let sections = match block.body {
+            Body::Commands(sections) => sections,
             Body::Structural(GroupCommand::RaiseRules(next)) => {
                 self.set_group_state(self.group.raised(next, self.known_rules)?);
-                return Ok(Vec::new());
+                return Ok(());
             }
         };
         // An entry that was in flight when the rules were raised names the earlier ones, but is applied by the new
@@ -251,14 +237,46 @@ impl StateMachineAdapter {
         let group = self.group.raised(block.rules, self.known_rules)?;
         let rules = group.rules.unwrap_or(block.rules);
         let header = EntryHeader { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
-        if is_enabled(Mutation::DuplicateApply) && replies == ReplyMode::Skip && id.index.is_multiple_of(16) {
-            let _ = apply_slices(&*self.machine, header, &commands, replies).await;
-        }
         let began = Instant::now();
-        let replies = apply_slices(&*self.machine, header, &commands, replies).await?;
+        for (position, section) in sections.iter().enumerate() {
+            self.apply_section(id, data, header, position, section).await?;
+        }
         histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
         self.set_group_state(group);
-        Ok(replies)
+        Ok(())
+    }
+
+    /// Applies one section and answers its callers.
+    async fn apply_section(
+        &self,
+        id: LogId,
+        data: &EntryData,
+        header: EntryHeader,
+        position: usize,
+        section: &Section,
+    ) -> Result<(), ApplyFailure> {
+        let replies = if data.replies.is_some() { ReplyMode::Encode } else { ReplyMode::Skip };
+        if is_enabled(Mutation::DuplicateApply) && replies == ReplyMode::Skip && id.index.is_multiple_of(16) {
+            let _ = apply_slices(&*self.machine, header, section, replies).await;
+        }
+        let failure = match apply_slices(&*self.machine, header, section, replies).await {
+            Ok(answers) => {
+                if let Some(sinks) = &data.replies {
+                    sinks.answer(position, answers);
+                }
+                return Ok(());
+            }
+            Err(_) if is_enabled(Mutation::UnknownCommandSkipped) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let failed = FailedEntry { term: id.leader_id.term, index: id.index, failure };
+        if !self.machine.isolate(section.shard, &failed) {
+            return Err(failed.failure);
+        }
+        if let Some(sinks) = &data.replies {
+            sinks.fail_section(position, &ProposeError::Unknown("the shard failed on its leader"));
+        }
+        Ok(())
     }
 
     fn set_group_state(&mut self, group: GroupState) {
@@ -281,14 +299,14 @@ impl StateMachineAdapter {
     }
 }
 
-/// Applies an entry's slices; queries and other tasks of the thread run between two slices.
+/// Applies a section's slices; queries and other tasks of the thread run between two slices.
 async fn apply_slices(
     machine: &dyn StateMachine,
     header: EntryHeader,
-    commands: &[Bytes],
+    section: &Section,
     replies: ReplyMode,
 ) -> Result<Vec<Bytes>, ApplyFailure> {
-    let mut applied = machine.apply(header, commands, replies)?;
+    let mut applied = machine.apply(header, section.shard, &section.commands, replies)?;
     loop {
         match applied {
             Applied::Done(replies) => return Ok(replies),
@@ -325,6 +343,14 @@ impl From<WireError> for ApplyFailure {
 }
 
 impl SnapshotStore {
+    fn load(&self) -> Result<Option<Snapshot>, io::Error> {
+        let Some((meta, chunks)) = self.store.snapshot().map_err(to_io)? else {
+            return Ok(None);
+        };
+        let (meta, group) = decode_meta(&meta)?;
+        Ok(Some(Snapshot { meta, snapshot: SnapshotData { group, chunks } }))
+    }
+
     async fn save(&self, meta: &SnapshotMeta, state: SnapshotData) -> Result<(), io::Error> {
         let mut newest = self.latest.lock().await;
         if newest.is_over {
@@ -345,7 +371,11 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
-        let frozen = frozen.map_err(io::Error::other)?;
+        let frozen = match frozen {
+            Ok(frozen) => frozen,
+            // A shard failed since the snapshot was asked for: the one before stays.
+            Err(error) => return self.snapshots.load()?.ok_or_else(|| io::Error::other(error)),
+        };
         // openraft would not notice a panic of this task, and would never make a snapshot again; an error stops the
         // replica.
         let chunks = catch_unwind(AssertUnwindSafe(|| run_blocking(frozen)));
@@ -354,7 +384,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         let state = SnapshotData { group: self.group, chunks };
         self.snapshots.save(&self.meta, state.clone()).await?;
         let index = self.meta.last_log_id.map_or(0, |id| id.index);
-        self.log_bytes.snapshot_saved(index, self.covered_bytes);
+        self.log_size.snapshot_saved(index, self.covered_bytes);
         Ok(Snapshot { meta: self.meta.clone(), snapshot: state })
     }
 }
@@ -388,30 +418,26 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
-        let (frozen, covered_bytes) = (Some(self.machine.freeze()), self.log_bytes.snapshot_begun());
-        let (snapshots, log_bytes) = (self.snapshots.clone(), self.log_bytes.clone());
-        SnapshotBuilder { snapshots, meta, group: self.group, frozen, log_bytes, covered_bytes }
+        let (frozen, covered_bytes) = (Some(self.machine.freeze()), self.log_size.snapshot_begun());
+        let (snapshots, log_size) = (self.snapshots.clone(), self.log_size.clone());
+        SnapshotBuilder { snapshots, meta, group: self.group, frozen, log_size, covered_bytes }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), io::Error> {
         snapshot.group.check(self.known_rules).map_err(invalid)?;
         let index = meta.last_log_id.map_or(0, |id| id.index);
         self.applied_index.begin(index);
-        self.machine.restore(&snapshot.chunks).map_err(invalid)?;
+        self.machine.restore(index, &snapshot.chunks).map_err(invalid)?;
         self.set_group_state(snapshot.group);
         self.snapshots.save(meta, snapshot).await?;
         self.applied = meta.last_log_id;
         self.applied_index.end(index);
         self.membership = meta.last_membership.clone();
-        self.log_bytes.restored();
+        self.log_size.restored();
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
-        let Some((meta, chunks)) = self.snapshots.store.snapshot().map_err(to_io)? else {
-            return Ok(None);
-        };
-        let (meta, group) = decode_meta(&meta)?;
-        Ok(Some(Snapshot { meta, snapshot: SnapshotData { group, chunks } }))
+        self.snapshots.load()
     }
 }

@@ -34,8 +34,6 @@ pub struct GroupStatus {
     pub rules: u16,
     /// Replicas that are catching up.
     pub learners: Vec<u64>,
-    /// Number of queued commands.
-    pub queued_commands: usize,
     /// Time since the snapshot was made or installed; for an older one, since the process started.
     pub snapshot_age: Duration,
 }
@@ -65,7 +63,6 @@ impl Group {
             voters: metrics.membership_config.voter_ids().collect(),
             learners: metrics.membership_config.membership().learner_ids().collect(),
             rules: self.rules(),
-            queued_commands: self.queued_commands(),
             snapshot_age: self.snapshot_age(),
         }
     }

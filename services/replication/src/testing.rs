@@ -5,7 +5,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::VoteRequest;
 use tokio::time::Instant;
 
-pub use crate::entry::EntryData;
+pub use crate::entry::{EntryData, Section};
 pub use crate::fuzz_support::{read_message, read_stored, stored_samples};
 use crate::group::Group;
 pub use crate::log_store::LogStore;

@@ -6,7 +6,7 @@ use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{EntryData, FIRST_RULES};
+use crate::entry::{EntryData, FIRST_RULES, Section};
 use crate::error::WireError;
 use crate::rules::GroupState;
 
@@ -16,7 +16,7 @@ pub struct TypeConfig;
 
 impl openraft::RaftTypeConfig for TypeConfig {
     type D = EntryData;
-    type R = Vec<Bytes>;
+    type R = ();
     type NodeId = u64;
     type Node = ();
     type Term = u64;
@@ -24,7 +24,7 @@ impl openraft::RaftTypeConfig for TypeConfig {
     type Vote = openraft::impls::Vote<Self::LeaderId>;
     type Payload = openraft::EntryPayload<EntryData, u64, ()>;
     type Entry = openraft::Entry<<Self::LeaderId as openraft::vote::RaftLeaderId>::Committed, Self::Payload>;
-    type AsyncRuntime = crate::ticks::Runtime;
+    type AsyncRuntime = openraft::impls::TokioRuntime;
     type Responder<T>
         = openraft::impls::OneshotResponder<Self, T>
     where
@@ -150,7 +150,8 @@ impl EntryV1 {
         let payload = match self.payload {
             PayloadV1::Blank => EntryPayload::Blank,
             PayloadV1::Normal { now_ms, wall_ms, commands } => {
-                EntryPayload::Normal(EntryData::commands(FIRST_RULES, now_ms, wall_ms, &commands))
+                let sections = [Section { shard: 0, commands }];
+                EntryPayload::Normal(EntryData::commands(FIRST_RULES, now_ms, wall_ms, &sections))
             }
             PayloadV1::Membership(members) => EntryPayload::Membership(members),
         };
@@ -188,12 +189,14 @@ mod tests {
         let EntryPayload::Normal(data) = entry.payload else { panic!("it has commands") };
         let block = data.read().unwrap();
         assert_eq!((block.rules, block.now_ms, block.wall_ms), (1, 28, 1_795_458_432_178));
-        assert_eq!(block.body, Body::Commands(vec![Bytes::from_static(&[1, 3, 1, 1])]));
+        let commands = vec![Bytes::from_static(&[1, 3, 1, 1])];
+        assert_eq!(block.body, Body::Commands(vec![Section { shard: 0, commands }]));
     }
 
     #[test]
     fn entries_and_snapshots_are_written_in_version_2_and_read_back() {
-        let data = EntryData::commands(2, 5, 6, &[Bytes::from_static(b"command")]);
+        let sections = [Section { shard: 3, commands: vec![Bytes::from_static(b"command")] }];
+        let data = EntryData::commands(2, 5, 6, &sections);
         let entry = Entry { log_id: id(3, 4), payload: EntryPayload::Normal(data) };
         let bytes = encode_entry(&entry);
         assert_eq!(bytes[0], 2);

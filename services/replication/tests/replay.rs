@@ -4,7 +4,7 @@ use std::alloc::System;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use holdfast_replication::testing::{EntryData, LogStore, TypeConfig};
+use holdfast_replication::testing::{EntryData, LogStore, Section, TypeConfig};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::entry::RaftEntry;
 use openraft::storage::RaftLogStorageExt;
@@ -23,7 +23,10 @@ const MAX_MEMORY_BYTES: usize = 4_000_000;
 fn entry(index: u64) -> EntryOf<TypeConfig> {
     let id = LogIdOf::<TypeConfig>::new(CommittedLeaderIdOf::<TypeConfig>::new(1), index);
     let commands = vec![Bytes::from(vec![(index % 251) as u8; ENTRY_BYTES])];
-    EntryOf::<TypeConfig>::new(id, EntryPayload::Normal(EntryData::commands(1, index, 0, &commands)))
+    EntryOf::<TypeConfig>::new(
+        id,
+        EntryPayload::Normal(EntryData::commands(1, index, 0, &[Section { shard: 0, commands }])),
+    )
 }
 
 #[tokio::test]

@@ -87,12 +87,12 @@ impl AdminClient {
         Ok(())
     }
 
-    /// Returns the state of the shard that the replica leads.
+    /// Returns the state of a shard of the group that the replica leads.
     ///
     /// # Errors
     /// When the node is not reached, or the replica does not lead.
-    pub async fn back_up(&self, node: &Node, replica: u64) -> Result<Streaming<BackUpPart>, AdminError> {
-        let request = BackUpRequest { replica };
+    pub async fn back_up(&self, node: &Node, replica: u64, shard: &str) -> Result<Streaming<BackUpPart>, AdminError> {
+        let request = BackUpRequest { replica, shard: shard.to_owned() };
         self.call(node, request, CALL_TIMEOUT * 6, async |mut client, request| client.back_up(request).await).await
     }
 

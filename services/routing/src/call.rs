@@ -1,18 +1,21 @@
 //! Routes one call: selects the replica, decides whether a retry is safe, and reports the outcome.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use holdfast_cluster::Application;
 use holdfast_proto::internal::Update;
 use holdfast_types::Rules;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::{CallBody, CallReply, PendingCall};
-use crate::leader_cache::{Leader, ReplicaEndpoint, ShardRoute};
+use crate::channel::{CallAddress, CallBody, CallReply, PendingCall};
+use crate::leader_cache::{GroupRoute, Leader, ReplicaEndpoint};
+use crate::router::Router;
 use crate::{RetryPolicy, RouteError, RoutingOptions};
 
 /// How often the router probes replicas while it suspects a leader whose response is pending, or while a replica does
@@ -23,9 +26,20 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// add a gap of the same length.
 const BACKOFF_FACTOR: f32 = 1.4;
 
+/// The shard that a call is for, and the route to its group.
+pub(super) struct Destination {
+    pub(super) route: Arc<GroupRoute>,
+    pub(super) application: Application,
+    /// A key of the shard.
+    pub(super) key: u32,
+}
+
 /// One call in progress.
 pub(super) struct RoutedCall<'a> {
-    route: &'a ShardRoute,
+    router: &'a Router,
+    route: Arc<GroupRoute>,
+    /// The shard: the one of the application that owns the key.
+    shard: (Application, u32),
     options: &'a RoutingOptions,
     body: CallBody,
     retry_policy: RetryPolicy,
@@ -68,12 +82,14 @@ enum NextStep {
 
 impl<'a> RoutedCall<'a> {
     pub(super) fn new(
-        route: &'a ShardRoute,
-        options: &'a RoutingOptions,
+        router: &'a Router,
+        to: Destination,
         body: CallBody,
         retry_policy: RetryPolicy,
         deadline: Instant,
     ) -> Self {
+        let Destination { route, application, key } = to;
+        let options = router.options();
         let backoff = ExponentialBuilder::default()
             .with_min_delay(options.min_backoff)
             .with_max_delay(options.max_backoff)
@@ -83,7 +99,9 @@ impl<'a> RoutedCall<'a> {
             .build();
         let reason = "no leader is known".to_owned();
         Self {
+            router,
             route,
+            shard: (application, key),
             options,
             body,
             retry_policy,
@@ -117,8 +135,10 @@ impl<'a> RoutedCall<'a> {
         self
     }
 
-    pub(super) fn shard_id(&self) -> &str {
-        &self.route.id
+    /// Returns the id of the shard, for error texts.
+    pub(super) fn shard_id(&self) -> String {
+        let (application, key) = self.shard;
+        self.router.map().shard_for(application, key).id.clone()
     }
 
     /// Returns true if an attempt before the last may have been applied.
@@ -156,13 +176,17 @@ impl<'a> RoutedCall<'a> {
         may_go.then_some(leader)
     }
 
+    fn address(&self, leader: Leader) -> CallAddress {
+        CallAddress { leader, shard: Some(self.shard) }
+    }
+
     /// Returns the deadline of the call in its current state.
     fn effective_deadline(&self) -> Instant {
         self.deadline.min(self.without_leader_since + self.options.max_without_leader)
     }
 
     fn failure(&self) -> RouteError {
-        let (shard, reason) = (self.route.id.clone(), self.reason.clone());
+        let (shard, reason) = (self.shard_id(), self.reason.clone());
         if self.maybe_done_in.is_some() || self.was_deferred {
             RouteError::OutcomeUnknown { shard, reason }
         } else {
@@ -186,7 +210,7 @@ impl<'a> RoutedCall<'a> {
         }
         // A leader of any term may answer a query.
         let term = if self.is_query() { 0 } else { leader.term };
-        let to = Leader { term, ..leader };
+        let to = self.address(Leader { term, ..leader });
         let mut attempt = place.channel.send(to, self.body.clone(), &self.route.rules, self.deadline);
         let mut outcome = self.await_reply(&mut attempt, leader).await;
         match outcome {
@@ -197,8 +221,8 @@ impl<'a> RoutedCall<'a> {
         self.next_step(leader, outcome)
     }
 
-    /// The shard is not known to use the rules that the command needs, but may by now. A command without a term is not
-    /// applied, and its response contains the shard's rules.
+    /// The group is not known to use the rules that the command needs, but may by now. A command without a term is not
+    /// applied, and its response contains the group's rules.
     async fn probe_rules(&mut self, place: &ReplicaEndpoint, leader: Leader) -> NextStep {
         let until = self.effective_deadline().min(Instant::now() + self.options.probe_timeout);
         let (_, outcome) = self.probe(place, until).await;
@@ -360,7 +384,7 @@ impl<'a> RoutedCall<'a> {
 
     /// Sends the call to every replica without a term. A command is then never applied, and the response names the
     /// leader; the leader answers a query. Ends when a quorum agrees. With `thorough`, the leader itself must be among
-    /// them, which proves that the shard is served. While a replica does not respond, the others are probed again: it
+    /// them, which proves that the group is served. While a replica does not respond, the others are probed again: it
     /// may be the failed leader, and they may elect another one meanwhile.
     async fn probe_replicas(&self, thorough: bool) -> Option<Bytes> {
         let places = self.route.endpoints();
@@ -408,7 +432,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     async fn probe<'p>(&self, place: &'p ReplicaEndpoint, deadline: Instant) -> (&'p ReplicaEndpoint, CallReply) {
-        let to = Leader { replica: place.replica, term: 0 };
+        let to = self.address(Leader { replica: place.replica, term: 0 });
         let mut attempt = place.channel.send(to, self.body.to_immediate(), &self.route.rules, deadline);
         let outcome = match tokio::time::timeout_at(deadline, attempt.next_reply()).await {
             Ok(outcome) => outcome,

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_proto::internal::{Answer, Call, Update, answer, call};
+use holdfast_cluster::Application;
+use holdfast_proto::internal::{self, Answer, Call, Update, answer, call};
 use holdfast_rpc::ChannelOptions;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_types::Rules;
@@ -22,6 +23,20 @@ use crate::{RoutingOptions, request_context};
 const MAX_BUFFERED_REPLIES: usize = 1_024;
 /// Why a channel that was shut down can't reach its node.
 const STOPPING_REASON: &str = "this gateway is stopping";
+
+/// The recipient of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CallAddress {
+    /// A replica of a group.
+    pub(super) leader: Leader,
+    /// Which shard of the group: the one of the application that owns the key. `None` for the node itself.
+    pub(super) shard: Option<(Application, u32)>,
+}
+
+impl CallAddress {
+    /// A node, whichever replicas it has.
+    pub(super) const NODE: Self = Self { leader: Leader { replica: 0, term: 0 }, shard: None };
+}
 
 /// The body of a call.
 #[derive(Clone, Debug)]
@@ -55,28 +70,40 @@ impl CallBody {
         }
     }
 
-    /// Returns the call to a replica as the leader of a term. Its deadline is set when it is sent.
-    fn into_call(self, to: Leader) -> Call {
+    /// Returns the call to that address. Its deadline is set when it is sent.
+    fn into_call(self, to: CallAddress) -> Call {
         let (body, hold) = match self {
             Self::Command(bytes) => (call::Body::Command(bytes), Duration::ZERO),
             Self::Query(bytes) => (call::Body::Query(bytes), Duration::ZERO),
             Self::Acquire(bytes, hold) => (call::Body::Command(bytes), hold),
             Self::Subscribe(bytes) => (call::Body::Subscribe(bytes), Duration::ZERO),
         };
+        let (application, key) =
+            to.shard.map_or((internal::Application::Unspecified, 0), |(application, key)| (to_proto(application), key));
         Call {
             id: 0,
-            replica: to.replica,
-            term: to.term,
+            replica: to.leader.replica,
+            term: to.leader.term,
             deadline_ms: 0,
             hold_ms: u32::try_from(hold.as_millis()).unwrap_or(u32::MAX),
             body: Some(body),
             request_id: request_context::request_id().as_deref().unwrap_or_default().to_owned(),
             trace_parent: holdfast_telemetry::trace_parent().unwrap_or_default(),
+            application: application.into(),
+            key,
         }
     }
 }
 
-/// The highest rules observed from a replica of a shard; 0 before the first observation. Rules never decrease. Clones
+fn to_proto(application: Application) -> internal::Application {
+    match application {
+        Application::Accounts => internal::Application::Accounts,
+        Application::Namespaces => internal::Application::Namespaces,
+        Application::Locks => internal::Application::Locks,
+    }
+}
+
+/// The highest rules observed from a replica of a group; 0 before the first observation. Rules never decrease. Clones
 /// share the value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ObservedRules(Arc<AtomicU16>);
@@ -235,9 +262,15 @@ impl NodeChannel {
         Self::Remote { shared, tasks }
     }
 
-    /// Sends a call to a replica of the node. The node receives the remaining time, and this process learns the shard's
-    /// rules.
-    pub(super) fn send(&self, to: Leader, body: CallBody, rules: &ObservedRules, deadline: Instant) -> PendingCall {
+    /// Sends a call to the node, or to one of its replicas. The node receives the remaining time, and this process
+    /// learns the group's rules.
+    pub(super) fn send(
+        &self,
+        to: CallAddress,
+        body: CallBody,
+        rules: &ObservedRules,
+        deadline: Instant,
+    ) -> PendingCall {
         let sent = match self {
             Self::Remote { shared, .. } => RemoteCall::send(shared, to, body, rules, deadline),
             Self::Local(_, load) if !load.try_add() => Err("too many calls to this node are in flight".to_owned()),
@@ -298,7 +331,7 @@ impl RemoteCall {
     /// Queues a call; returns the reason if it is not sent.
     fn send(
         shared: &Arc<ChannelState>,
-        to: Leader,
+        to: CallAddress,
         body: CallBody,
         rules: &ObservedRules,
         deadline: Instant,

@@ -51,10 +51,10 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-/// Makes the first node lead the locks shard in term 1; it runs `act` on calls addressed to the term.
+/// Makes the first node lead the group of the locks shard in term 1; it runs `act` on calls addressed to the term.
 fn elect(cluster: &FakeCluster, act: impl Fn(&Call) -> Action + Send + Sync + 'static) {
     let map = ShardMap::new(config_of(&cluster.nodes)).unwrap();
-    let replicas = &map.shard_for(Application::Locks, 0).replicas;
+    let replicas = &map.group_of(map.shard_for(Application::Locks, 0)).replicas;
     let leader = replicas.iter().find(|replica| replica.node_id == "nd_1").unwrap().id;
     for node in &cluster.nodes[1..] {
         node.on_call(move |_| not_leader(leader, 1));

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_auth::{ClusterSecret, ServiceSigner};
-use holdfast_cluster::{Application, ShardMap};
+use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_testkit::fake_node::{FakeNode, config_of};
 
 use crate::{Router, RoutingOptions, TcpDialer};
 
-/// Three nodes, one shard for each application; the replicas of the accounts shard are 1, 2, 3 on nodes 0, 1, 2.
+/// Three nodes, one shard for each application, each in a group of its own; the replicas of the accounts shard's group
+/// are 1, 2, 3 on nodes 0, 1, 2.
 pub(crate) struct FakeCluster {
     pub(crate) nodes: Vec<FakeNode>,
     pub(crate) router: Router,
@@ -17,19 +18,42 @@ pub(crate) struct FakeCluster {
 
 impl FakeCluster {
     pub(crate) async fn start(options: RoutingOptions) -> Self {
+        Self::with_config(options, config_of).await
+    }
+
+    /// Starts with one group that has all shards.
+    pub(crate) async fn start_with_one_group(options: RoutingOptions) -> Self {
+        Self::with_config(options, |nodes| in_one_group(config_of(nodes))).await
+    }
+
+    async fn with_config(options: RoutingOptions, config: impl FnOnce(&[FakeNode]) -> ClusterConfig) -> Self {
         let secret = ClusterSecret::generate().expect("a test peer on loopback with a config of its own making");
         let mut nodes = Vec::new();
         for _ in 0..3 {
             nodes.push(FakeNode::start(&secret).await);
         }
-        let router = router_to(&nodes, &secret, options);
+        let router = router_of(config(&nodes), &secret, options);
         Self { nodes, router }
     }
 }
 
+/// Moves all shards to the first group.
+fn in_one_group(mut config: ClusterConfig) -> ClusterConfig {
+    config.groups.truncate(1);
+    let group = config.groups[0].id.clone();
+    for shard in config.applications.iter_mut().flat_map(|application| &mut application.shards) {
+        shard.group.clone_from(&group);
+    }
+    config
+}
+
 pub(crate) fn router_to(nodes: &[FakeNode], secret: &ClusterSecret, options: RoutingOptions) -> Router {
-    let map = ShardMap::new(config_of(nodes)).expect("a test peer on loopback with a config of its own making");
-    let replicas = &map.shard_for(Application::Accounts, 0).replicas;
+    router_of(config_of(nodes), secret, options)
+}
+
+fn router_of(config: ClusterConfig, secret: &ClusterSecret, options: RoutingOptions) -> Router {
+    let map = ShardMap::new(config).expect("a test peer on loopback with a config of its own making");
+    let replicas = &map.group_of(map.shard_for(Application::Accounts, 0)).replicas;
     for (index, replica) in replicas.iter().enumerate() {
         assert_eq!((replica.id, replica.node_id.clone()), (index as u64 + 1, format!("nd_{}", index + 1)));
     }

@@ -1,9 +1,9 @@
-//! Caches the known leader of each shard.
+//! Caches the known leader of each group. One leader serves all shards of its group.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_cluster::Shard;
+use holdfast_cluster::GroupConfig;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::Instant;
@@ -29,9 +29,9 @@ pub(super) struct ReplicaEndpoint {
     pub(super) channel: Arc<NodeChannel>,
 }
 
-/// One shard: its replicas and its known leader. Shared by all calls to it.
-pub(super) struct ShardRoute {
-    pub(super) id: String,
+/// One group: its replicas and its known leader. Shared by all calls to its shards.
+pub(super) struct GroupRoute {
+    id: String,
     pub(super) rules: ObservedRules,
     /// Replaced when the config changes.
     endpoints: RwLock<Arc<[ReplicaEndpoint]>>,
@@ -52,12 +52,12 @@ struct LeaderCache {
     confirmed: Option<(Leader, Instant)>,
 }
 
-impl ShardRoute {
-    pub(super) fn new(shard: &Shard, links: &[(String, Arc<NodeChannel>)]) -> Self {
-        let endpoints = RwLock::new(endpoints_of(shard, links));
+impl GroupRoute {
+    pub(super) fn new(group: &GroupConfig, links: &[(String, Arc<NodeChannel>)]) -> Self {
+        let endpoints = RwLock::new(endpoints_of(group, links));
         let rules = ObservedRules::default();
         Self {
-            id: shard.id.clone(),
+            id: group.id.clone(),
             rules,
             endpoints,
             cache: Mutex::default(),
@@ -67,8 +67,8 @@ impl ShardRoute {
     }
 
     /// Replaces the replicas after a config change.
-    pub(super) fn update_replicas(&self, shard: &Shard, links: &[(String, Arc<NodeChannel>)]) {
-        *self.endpoints.write() = endpoints_of(shard, links);
+    pub(super) fn update_replicas(&self, group: &GroupConfig, links: &[(String, Arc<NodeChannel>)]) {
+        *self.endpoints.write() = endpoints_of(group, links);
     }
 
     /// Returns the replicas.
@@ -112,7 +112,7 @@ impl ShardRoute {
             return;
         }
         if known.leader != Some(hint) {
-            tracing::debug!(shard = %self.id, replica = hint.replica, term = hint.term, "another leader");
+            tracing::debug!(group = %self.id, replica = hint.replica, term = hint.term, "another leader");
             metrics::counter!("holdfast_routing_leader_changes_total").increment(1);
         }
         known.leader = Some(hint);
@@ -157,9 +157,9 @@ impl ShardRoute {
     }
 }
 
-fn endpoints_of(shard: &Shard, links: &[(String, Arc<NodeChannel>)]) -> Arc<[ReplicaEndpoint]> {
+fn endpoints_of(group: &GroupConfig, links: &[(String, Arc<NodeChannel>)]) -> Arc<[ReplicaEndpoint]> {
     let link_of = |node_id: &str| links.iter().find(|(id, _)| id == node_id).map(|(_, channel)| channel.clone());
-    let places = shard.replicas.iter().filter_map(|replica| {
+    let places = group.replicas.iter().filter_map(|replica| {
         link_of(&replica.node_id).map(|channel| ReplicaEndpoint { replica: replica.id, channel })
     });
     places.collect()

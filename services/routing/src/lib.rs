@@ -1,5 +1,5 @@
-//! Routes calls to shards: finds the leading replica, maintains one connection to each node, and decides when a call
-//! may be retried.
+//! Routes calls to shards: finds the leading replica of the shard's group, maintains one connection to each node, and
+//! decides when a call may be retried.
 //!
 //! Invariant: a command is addressed to a leader *and term*. The router retries it after a definite "not done". If the
 //! outcome of an attempt is unknown, it retries in a later term only: a deposed leader never completes what it has not
@@ -123,6 +123,8 @@ impl Default for RoutingOptions {
 mod deferred_tests;
 #[cfg(test)]
 mod fake_cluster;
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 mod subscription_tests;
 #[cfg(test)]

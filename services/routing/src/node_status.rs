@@ -12,7 +12,7 @@ use crate::Router;
 
 /// Timeout of a status call; a node that is down must not delay the others' responses.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest response accepted: some hundred bytes per replica.
+/// Largest response accepted: some hundred bytes for each shard of each replica.
 const MAX_STATUS_BYTES: usize = 16 << 20;
 
 impl Router {

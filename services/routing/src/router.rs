@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
-use holdfast_cluster::{Application, ClusterConfig, Node, ShardMap};
+use holdfast_cluster::{Application, ClusterConfig, GroupConfig, Node, ShardMap};
 use holdfast_proto::internal::Update;
 use holdfast_rpc::Identity;
 use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{CallOutcome, RoutedCall};
+use crate::call::{CallOutcome, Destination, RoutedCall};
 use crate::channel::{CallBody, NodeChannel, PendingCall};
 use crate::http::HttpCaller;
-use crate::leader_cache::ShardRoute;
+use crate::leader_cache::GroupRoute;
 use crate::local_call::LocalNode;
 use crate::subscription::{Publisher, Subscription};
 use crate::{Dialer, RetryPolicy, RouteError, RoutedReply, RoutingOptions, acquire_wait, config_watch};
@@ -35,8 +35,8 @@ pub(super) struct Inner {
     /// First, so that tasks end before the state that they use.
     tasks: TaskSet,
     map: RwLock<Arc<ShardMap>>,
-    /// Shards never change during a cluster's life; only their replicas move.
-    routes: HashMap<String, ShardRoute>,
+    /// By the id of the group. Has every group of the map: both change together.
+    routes: RwLock<HashMap<String, Arc<GroupRoute>>>,
     channels: RwLock<Vec<(String, Arc<NodeChannel>)>>,
     options: RoutingOptions,
     caller: Arc<HttpCaller>,
@@ -64,11 +64,8 @@ impl Router {
             (node.id.clone(), Arc::new(channel))
         };
         let channels: Vec<(String, Arc<NodeChannel>)> = map.config().nodes.iter().map(start).collect();
-        let routes = Application::ALL
-            .into_iter()
-            .flat_map(|application| map.shards(application))
-            .map(|shard| (shard.id.clone(), ShardRoute::new(shard, &channels)))
-            .collect();
+        let route = |group: &GroupConfig| (group.id.clone(), Arc::new(GroupRoute::new(group, &channels)));
+        let routes = RwLock::new(map.config().groups.iter().map(route).collect());
         let (newer_config, _) = watch::channel(None);
         let (map, channels) = (RwLock::new(Arc::new(map)), RwLock::new(channels));
         let tasks = TaskSet::new(TaskOwner::process());
@@ -90,8 +87,8 @@ impl Router {
         self.inner.tasks.spawn_restarting("config", move || apply_config_updates(later.clone(), Weak::clone(&weak)));
     }
 
-    /// Applies another config of the same shards; in-flight calls use the new replicas. A version earlier than the
-    /// current one is ignored.
+    /// Applies another config of the same shards; in-flight calls use the new replicas of their group. A version earlier
+    /// than the current one is ignored.
     pub fn reconfigure(&self, next: ShardMap) {
         let inner = &self.inner;
         let mut map = inner.map.write();
@@ -112,11 +109,7 @@ impl Router {
                 }
             }
         }
-        for shard in Application::ALL.into_iter().flat_map(|application| next.shards(application)) {
-            if let Some(route) = inner.routes.get(&shard.id) {
-                route.update_replicas(shard, &links);
-            }
-        }
+        inner.update_routes(&next, &links);
         tracing::info!(version = next.config().version, "the cluster config in use");
         *map = Arc::new(next);
         let gone: Vec<_> = before.into_iter().map(|(id, link)| (map.node(&id).is_none(), id, link)).collect();
@@ -146,19 +139,19 @@ impl Router {
         deadline: Instant,
     ) -> Result<RoutedReply, RouteError> {
         let bytes = Bytes::from(codec::encode(command));
-        self.send(self.route(application, key), bytes, command.min_rules(), repeat, deadline).await
+        self.send(self.destination(application, key), bytes, command.min_rules(), repeat, deadline).await
     }
 
     /// Sends an encoded command to a shard; `needs` are the lowest rules that include it.
     pub(super) async fn send(
         &self,
-        route: &ShardRoute,
+        to: Destination,
         command: Bytes,
         needs: Rules,
         repeat: RetryPolicy,
         deadline: Instant,
     ) -> Result<RoutedReply, RouteError> {
-        let course = RoutedCall::new(route, &self.inner.options, CallBody::Command(command), repeat, deadline);
+        let course = RoutedCall::new(self, to, CallBody::Command(command), repeat, deadline);
         let mut course = course.with_min_rules(needs);
         let reply = course.reply().await?;
         Ok(RoutedReply { reply, maybe_done_before: course.maybe_done_before() })
@@ -176,9 +169,8 @@ impl Router {
         deadline: Instant,
     ) -> Result<Reply, RouteError> {
         let body = CallBody::Query(Bytes::from(codec::encode(query)));
-        let route = self.route(application, key);
-        let mut course = RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline);
-        course.reply().await
+        let to = self.destination(application, key);
+        RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline).reply().await
     }
 
     /// Subscribes to a topic of the shard that owns the key, from a revision or from now on. `T` is the type of the
@@ -202,13 +194,13 @@ impl Router {
         body: CallBody,
         deadline: Instant,
     ) -> Result<Result<(Update, PendingCall), CommandError>, RouteError> {
-        let route = self.route(application, key);
-        let mut course = RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline);
+        let to = self.destination(application, key);
+        let mut course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline);
         match course.run().await? {
             CallOutcome::Subscribed(update, attempt) => Ok(Ok((update, attempt))),
-            CallOutcome::Reply(bytes, _) => match decode_reply(course.shard_id(), &bytes)?.outcome {
+            CallOutcome::Reply(bytes, _) => match course.decode_reply(&bytes)?.outcome {
                 Err(rejected) => Ok(Err(rejected)),
-                Ok(_) => Err(unexpected_reply(course.shard_id())),
+                Ok(_) => Err(course.unexpected_reply()),
             },
         }
     }
@@ -242,13 +234,13 @@ impl Router {
     ) -> Result<(Reply, u64), RouteError> {
         let command = Command::Locks(LocksCommand::Acquire(wait.acquire.clone()));
         let body = CallBody::Acquire(Bytes::from(codec::encode(&command)), hold);
-        let route = self.route(Application::Locks, wait.key);
-        let course = RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, wait.deadline);
+        let to = self.destination(Application::Locks, wait.key);
+        let course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, wait.deadline);
         let course = course.with_min_rules(command.min_rules()).with_cancellation(gone);
         let mut course = course.telling_when_deferred(wait.deferred.clone());
         match course.run().await? {
-            CallOutcome::Reply(bytes, attempt) => Ok((decode_reply(course.shard_id(), &bytes)?, attempt)),
-            CallOutcome::Subscribed(..) => Err(unexpected_reply(course.shard_id())),
+            CallOutcome::Reply(bytes, attempt) => Ok((course.decode_reply(&bytes)?, attempt)),
+            CallOutcome::Subscribed(..) => Err(course.unexpected_reply()),
         }
     }
 
@@ -273,10 +265,16 @@ impl Router {
         self.inner.local.as_ref()
     }
 
-    pub(super) fn route(&self, application: Application, key: u32) -> &ShardRoute {
+    pub(super) fn options(&self) -> &RoutingOptions {
+        &self.inner.options
+    }
+
+    /// Returns where calls to the shard go that owns the key.
+    pub(super) fn destination(&self, application: Application, key: u32) -> Destination {
         let map = self.inner.map.read();
-        // The routes were built from the first map, and shards never change.
-        &self.inner.routes[&map.shard_for(application, key).id]
+        let group = &map.shard_for(application, key).group;
+        let route = Arc::clone(&self.inner.routes.read()[group]);
+        Destination { route, application, key }
     }
 }
 
@@ -294,6 +292,20 @@ async fn apply_config_updates(mut later: watch::Receiver<Option<Arc<ClusterConfi
 impl Inner {
     pub(super) fn map(&self) -> Arc<ShardMap> {
         self.map.read().clone()
+    }
+
+    /// Makes routes to the groups of the next map. Those that stay keep what is known of their leaders.
+    fn update_routes(&self, next: &ShardMap, links: &[(String, Arc<NodeChannel>)]) {
+        let mut routes = self.routes.write();
+        routes.retain(|id, _| next.group(id).is_some());
+        for group in &next.config().groups {
+            match routes.get(&group.id) {
+                Some(route) => route.update_replicas(group, links),
+                None => {
+                    routes.insert(group.id.clone(), Arc::new(GroupRoute::new(group, links)));
+                }
+            }
+        }
     }
 
     /// Returns the current version, or a later one that was received.
@@ -319,29 +331,31 @@ impl RoutedCall<'_> {
     /// Runs a call that has one reply.
     async fn reply(&mut self) -> Result<Reply, RouteError> {
         match self.run().await? {
-            CallOutcome::Reply(bytes, _) => decode_reply(self.shard_id(), &bytes),
-            CallOutcome::Subscribed(..) => Err(unexpected_reply(self.shard_id())),
+            CallOutcome::Reply(bytes, _) => self.decode_reply(&bytes),
+            CallOutcome::Subscribed(..) => Err(self.unexpected_reply()),
         }
+    }
+
+    fn decode_reply(&self, bytes: &[u8]) -> Result<Reply, RouteError> {
+        codec::decode(bytes).map_err(|error| {
+            let shard = self.shard_id();
+            tracing::error!(%shard, %error, "a reply cannot be read");
+            RouteError::InvalidReply { shard, reason: error.to_string() }
+        })
+    }
+
+    /// Updates are only valid for subscriptions.
+    fn unexpected_reply(&self) -> RouteError {
+        let reason = "it is not an answer to what was asked".to_owned();
+        RouteError::InvalidReply { shard: self.shard_id(), reason }
     }
 }
 
 /// Registers the metric descriptions of gateways, and of nodes, which call each other's shards.
 fn describe_metrics() {
-    describe_counter!("holdfast_routing_leader_changes_total", "Leaders of shards that this process heard of anew.");
+    describe_counter!("holdfast_routing_leader_changes_total", "Leaders of groups that this process heard of anew.");
     describe_counter!("holdfast_routing_not_leader_total", "Calls that a node sent on to another leader.");
     describe_counter!("holdfast_routing_node_connections_total", "Connections to nodes, by what became of them.");
     describe_gauge!("holdfast_routing_node_connected", "1 while this process is connected to the node.");
     describe_counter!("holdfast_routing_route_attempts_total", "Attempts at shards, by what came of them.");
-}
-
-/// Updates are only valid for subscriptions.
-fn unexpected_reply(shard: &str) -> RouteError {
-    RouteError::InvalidReply { shard: shard.to_owned(), reason: "it is not an answer to what was asked".to_owned() }
-}
-
-fn decode_reply(shard: &str, bytes: &[u8]) -> Result<Reply, RouteError> {
-    codec::decode(bytes).map_err(|error| {
-        tracing::error!(shard, %error, "a reply cannot be read");
-        RouteError::InvalidReply { shard: shard.to_owned(), reason: error.to_string() }
-    })
 }

@@ -15,8 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::RouteError;
-use crate::channel::{CallBody, CallReply, NodeChannel, ObservedRules, PendingCall};
-use crate::leader_cache::Leader;
+use crate::channel::{CallAddress, CallBody, CallReply, NodeChannel, ObservedRules, PendingCall};
 use crate::router::Router;
 
 /// How long a publisher may take for the first update, and beyond the heartbeat for a further one.
@@ -51,7 +50,7 @@ pub enum SubscriptionError {
 pub(super) enum Publisher {
     /// The leader of the shard that owns the key.
     Shard(Router, Application, u32),
-    /// A node, whichever shards it leads.
+    /// A node, whichever groups it leads.
     Node(Weak<NodeChannel>, String),
 }
 
@@ -226,8 +225,7 @@ async fn next_reply(call: &mut PendingCall, silent_at: Option<Instant>) -> CallR
 async fn start_at_node(channel: Weak<NodeChannel>, node: String, body: CallBody, deadline: Instant) -> Started {
     let unavailable = |reason| RouteError::Unavailable { shard: format!("of node {node}"), reason };
     let channel = channel.upgrade().ok_or_else(|| unavailable("it is no longer in the cluster".to_owned()))?;
-    let to = Leader { replica: 0, term: 0 };
-    let mut call = channel.send(to, body, &ObservedRules::default(), deadline);
+    let mut call = channel.send(CallAddress::NODE, body, &ObservedRules::default(), deadline);
     drop(channel);
     match next_reply(&mut call, Some(deadline)).await {
         CallReply::Update(update) => Ok(Ok((update, call))),

@@ -74,18 +74,18 @@ async fn a_command_of_later_rules_is_not_sent_before_the_shard_goes_by_them() {
     elect(&cluster, 2, 3);
     let bytes = || Bytes::from(codec::encode(&command()));
     let router = &cluster.router;
-    let route = router.route(Application::Accounts, 0);
+    let to = || router.destination(Application::Accounts, 0);
     for _ in 0..2 {
-        let refused = router.send(route, bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap_err();
+        let refused = router.send(to(), bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap_err();
         assert!(matches!(refused, RouteError::Unavailable { .. }), "nothing was done: {refused:?}");
         assert!(refused.to_string().contains("it goes by rules 1, and this needs rules 3"), "{refused}");
     }
     assert_eq!(cluster.nodes[1].addressed(), []);
     // Once the rules are raised the command is sent, and there are no more probes.
     cluster.nodes[1].rules.store(3, Ordering::SeqCst);
-    router.send(route, bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap();
+    router.send(to(), bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap();
     let questions = cluster.nodes[1].probe_count();
-    router.send(route, bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap();
+    router.send(to(), bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap();
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3), command_in(2, 3)]);
     assert_eq!(cluster.nodes[1].probe_count(), questions);
 }

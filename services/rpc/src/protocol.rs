@@ -9,8 +9,9 @@ use prost::Message;
 /// framing and of the handshake.
 pub const PREAMBLE: [u8; 8] = *b"\0hffrm\0\x01";
 
-/// The version of everything that connections carry; both ends must have the same. Version 1 was HTTP/2.
-pub(crate) const WIRE_VERSION: u32 = 2;
+/// The version of everything that connections carry; both ends must have the same. Version 1 was HTTP/2; in version 2
+/// every shard had a log of its own.
+pub(crate) const WIRE_VERSION: u32 = 3;
 
 /// The release of this program, for error messages.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");

@@ -55,7 +55,10 @@ pub enum StorageError {
         place: String,
     },
     /// Another version of this software wrote the directory.
-    #[error("{place} has data of format {found}, and this version knows {known} only; use the version that wrote it")]
+    #[error(
+        "{place} has data of format {found}, and this version knows {known} only; use the version that wrote it, or let \
+         that one make a backup and restore it into an empty directory with this one"
+    )]
     UnknownFormat {
         /// Data directory.
         place: String,

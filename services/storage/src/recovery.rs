@@ -9,7 +9,7 @@ use crate::key::{self, Kind};
 use crate::{Identity, StorageError, checksum};
 
 /// The format that this version writes, and the only one that it reads.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// The state of the data directory as found or created.
 pub(crate) struct Recovered {

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use holdfast_auth::{ClusterSecret, ServiceSigner};
 use holdfast_core::Application;
 use holdfast_core::{Rules, codec};
-use holdfast_node::ShardMachine;
+use holdfast_node::{GroupMachine, ShardMachine};
 use holdfast_replication::{
     Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, LogLimits, Timing, WallClock,
 };
@@ -25,6 +25,8 @@ use tokio::time::Instant;
 use common::{HOUR_MS, SHARD, acquire, open, release};
 
 const REPLICA: u64 = 1;
+/// Of the only shard of the group.
+const SHARD_NUMBER: u32 = 0;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 fn identity() -> Identity {
@@ -56,7 +58,7 @@ async fn start(store: NodeStore) -> (GroupManager, Group, u64) {
     })
     .expect("the host starts");
     let options = GroupOptions {
-        shard: SHARD.to_owned(),
+        group: "g1".to_owned(),
         replica: REPLICA,
         members: BTreeMap::from([(REPLICA, identity.node_id)]),
         snapshot_interval_entries: 10_000,
@@ -64,13 +66,15 @@ async fn start(store: NodeStore) -> (GroupManager, Group, u64) {
         log_limits: LogLimits::default(),
         wall_clock: WallClock::default(),
     };
-    let machine = Arc::new(ShardMachine::new(Application::Locks, SHARD, None, None));
+    let shard = Arc::new(ShardMachine::new(Application::Locks, SHARD, None, None));
+    let machine = Arc::new(GroupMachine::new(vec![shard]));
     let group = host.start_group(options, machine).await.expect("the replica starts");
     group.bootstrap().await.expect("the group forms");
     let mut leadership = group.subscribe_leadership();
     let leads = *leadership.wait_for(Option::is_some).await.expect("the replica runs");
     let term = leads.expect("it was waited for").term;
-    let opened = group.propose(term, Bytes::from(codec::encode(&open())), Instant::now() + DEADLINE).await;
+    let opened =
+        group.propose(SHARD_NUMBER, term, Bytes::from(codec::encode(&open())), Instant::now() + DEADLINE).await;
     opened.expect("the namespace opens");
     (host, group, term)
 }
@@ -79,7 +83,7 @@ async fn start(store: NodeStore) -> (GroupManager, Group, u64) {
 async fn pairs(group: &Group, term: u64, commands: &[(Bytes, Bytes)]) {
     let pair = async |(take, give): &(Bytes, Bytes)| {
         for command in [take, give] {
-            let reply = group.propose(term, command.clone(), Instant::now() + DEADLINE).await;
+            let reply = group.propose(SHARD_NUMBER, term, command.clone(), Instant::now() + DEADLINE).await;
             reply.expect("the command is applied");
         }
     };

@@ -15,7 +15,7 @@ pub use leaders::wait_leaders;
 pub(crate) use tenant::NAMESPACES_PER_SHARD;
 pub use tenant::{Tenant, create_tenant, create_tenant_with_email, namespace_per_shard, update_limits};
 
-/// How many nodes there are, and replicas of each shard.
+/// How many nodes there are, and replicas of each group.
 pub const NODES: usize = 3;
 
 /// A setup with so many shards of namespaces, and as many of locks, that keeps its data in a folder.
@@ -44,7 +44,7 @@ pub(crate) fn pids_of<'a>(programs: impl IntoIterator<Item = &'a Program>) -> Ve
     programs.into_iter().filter_map(pid).collect()
 }
 
-/// Lets every leader make a snapshot of its shard, and keeps them. Returns how long that took, and their bytes.
+/// Lets the leaders make a snapshot of each shard, and keeps them. Returns how long that took, and their bytes.
 ///
 /// # Errors
 /// If a snapshot can't be made.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use holdfast_cluster::ClusterConfig;
+
 use crate::targets::{Target, credential_samples, snapshot_sample};
 
 /// The file of a target, from the folder of this package, where cargo runs tests.
@@ -22,11 +24,18 @@ pub fn inputs(target: &Target) -> Vec<Vec<u8>> {
         "credential" => inputs.extend(credential_samples()),
         "snapshot" => inputs.push(snapshot_sample()),
         "commands" => inputs.extend(crate::commands::seed_inputs()),
-        "cluster_config" => inputs.push(include_bytes!("../../../cluster_config.json").to_vec()),
+        "cluster_config" => inputs.extend(cluster_configs()),
         _ => {}
     }
     inputs.push(Vec::new());
     inputs
+}
+
+/// The config that ships, in both forms.
+fn cluster_configs() -> [Vec<u8>; 2] {
+    let seed = include_str!("../../../cluster_config.json");
+    let config = ClusterConfig::from_json(seed).expect("it is a config");
+    [seed.to_owned(), config.to_json()].map(String::into_bytes)
 }
 
 /// An input as the file has it, a line.

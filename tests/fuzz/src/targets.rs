@@ -80,6 +80,9 @@ fn cluster_config(bytes: &[u8]) -> bool {
     };
     // What is accepted can be written and read again, and rebuilt.
     assert_eq!(ClusterConfig::from_json(&config.to_json()).expect("it was valid"), config);
+    if let Some(seed) = config.to_seed_json() {
+        assert_eq!(ClusterConfig::from_json(&seed).expect("it was valid"), config);
+    }
     if let Some(node) = config.nodes.first() {
         let _ = config.rebuild_node(&node.id);
     }

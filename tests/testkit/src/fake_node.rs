@@ -231,7 +231,7 @@ pub fn leads(call: &Call, replica: u64, term: u64) -> Action {
     if is_query || call.term == term { done() } else { not_leader(replica, term) }
 }
 
-/// A config of these nodes with one locks shard.
+/// A config of these nodes with one locks shard, and a group for each application if there are enough nodes.
 pub fn config_of(nodes: &[FakeNode]) -> ClusterConfig {
     let named = nodes.iter().enumerate().map(|(index, node)| (format!("nd_{}", index + 1), node.address.clone()));
     ClusterConfig::generate(

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use holdfast_auth::{ClusterSecret, ServiceSigner};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::node_service_client::NodeServiceClient;
-use holdfast_proto::internal::{Call, CallFrame, ReplicaStatus, StatusAnswer, StatusRequest, call};
+use holdfast_proto::internal::{Application, Call, CallFrame, ReplicaStatus, StatusAnswer, StatusRequest, call};
 use holdfast_rpc::{Calls, ChannelOptions, Event, Identity, TcpDialer, connect};
 use holdfast_types::{Command, Query, codec};
 use tonic::transport::{Channel, Endpoint};
@@ -47,7 +47,7 @@ impl NodeClient {
         self
     }
 
-    /// Every replica of the node.
+    /// Every shard of every group of the node.
     ///
     /// # Errors
     /// When the node does not answer, or refuses.
@@ -56,33 +56,41 @@ impl NodeClient {
         Ok(self.client.status(request).await?.into_inner())
     }
 
-    /// Sends one command to a replica, addressed to it as the leader of a term, on a connection of its own.
+    /// Sends one command for the locks shard that owns a key to a replica of its group, addressed to it as the leader of
+    /// a term, on a connection of its own.
     ///
     /// # Errors
     /// When the node does not answer, or refuses.
-    pub async fn command(&mut self, replica: u64, term: u64, command: &Command) -> Result<Outcome, Status> {
-        self.encoded_command(replica, term, codec::encode(command).into()).await
+    pub async fn command(&mut self, replica: u64, term: u64, key: u32, command: &Command) -> Result<Outcome, Status> {
+        self.encoded_command(replica, term, key, codec::encode(command).into()).await
     }
 
     /// The same with a command that is encoded already, whether or not it can be read.
     ///
     /// # Errors
     /// When the node does not answer, or refuses.
-    pub async fn encoded_command(&mut self, replica: u64, term: u64, command: Bytes) -> Result<Outcome, Status> {
-        self.call(replica, term, call::Body::Command(command)).await
+    pub async fn encoded_command(
+        &mut self,
+        replica: u64,
+        term: u64,
+        key: u32,
+        command: Bytes,
+    ) -> Result<Outcome, Status> {
+        self.call(replica, term, key, call::Body::Command(command)).await
     }
 
-    /// Asks a replica, on a connection of its own.
+    /// Asks a replica about the locks shard that owns a key, on a connection of its own.
     ///
     /// # Errors
     /// When the node does not answer, or refuses.
-    pub async fn query(&mut self, replica: u64, query: &Query) -> Result<Outcome, Status> {
-        self.call(replica, 0, call::Body::Query(codec::encode(query).into())).await
+    pub async fn query(&mut self, replica: u64, key: u32, query: &Query) -> Result<Outcome, Status> {
+        self.call(replica, 0, key, call::Body::Query(codec::encode(query).into())).await
     }
 
-    async fn call(&mut self, replica: u64, term: u64, body: call::Body) -> Result<Outcome, Status> {
+    async fn call(&mut self, replica: u64, term: u64, key: u32, body: call::Body) -> Result<Outcome, Status> {
         let deadline_ms = u32::try_from(TIMEOUT.as_millis()).expect("it is short");
-        let call = Call { id: 1, replica, term, deadline_ms, body: Some(body), ..Call::default() };
+        let (application, body) = (Application::Locks as i32, Some(body));
+        let call = Call { id: 1, replica, term, application, key, deadline_ms, body, ..Call::default() };
         let connected = connect::<Calls>(&self.frames, &()).await;
         let (mut connection, ()) = connected.map_err(|error| Status::failed_precondition(error.to_string()))?;
         let answering = async {
@@ -113,7 +121,7 @@ fn identity(secret: &ClusterSecret, caller: &str, connection: u64) -> Arc<Identi
     Arc::new(identity.with_next_connection(connection))
 }
 
-/// The replica of a shard in an answer. Panics when it is not there.
+/// A shard in an answer, with the replica of its group. Panics when it is not there.
 pub fn replica_of<'a>(status: &'a StatusAnswer, shard: &str) -> &'a ReplicaStatus {
     let found = status.replicas.iter().find(|replica| replica.shard == shard);
     found.unwrap_or_else(|| panic!("{} has no replica of {shard}", status.node_id))

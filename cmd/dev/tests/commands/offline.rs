@@ -99,6 +99,20 @@ fn the_default_config_is_the_one_that_ships() {
 }
 
 #[test]
+fn a_given_number_of_groups_is_listed_and_the_shards_are_found_all_the_same() {
+    let text = printed(&["seed-cluster-config", "--groups", "2"]);
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(config["groups"].as_array().unwrap().len(), 2);
+    assert_eq!(config["applications"][1]["shards"][0]["group"], "g2");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cluster_config.json");
+    std::fs::write(&path, text).unwrap();
+    let found =
+        printed(&["shard-key", "--account", "17376851231650125672", "--cluster-config", path.to_str().unwrap()]);
+    assert!(found.contains("namespaces_11"), "{found}");
+}
+
+#[test]
 fn certificates_are_renewed_by_the_authority_that_is_there_and_keys_are_their_owners_only() {
     let directory = tempfile::tempdir().unwrap();
     let read = |file: &str| std::fs::read_to_string(directory.path().join("data/certs").join(file)).unwrap();
@@ -124,6 +138,8 @@ fn sizes_that_make_no_cluster_are_refused_with_the_reason() {
     let error = error_of(&["seed-cluster-config", "--shards", "0"]);
     assert!(error.contains("shards"), "{error}");
     error_of(&["seed-cluster-config", "--nodes", "0"]);
+    let error = error_of(&["seed-cluster-config", "--groups", "0"]);
+    assert!(error.contains("groups"), "{error}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! The cluster as the operator sees it: nodes, shards, replicas.
+//! The cluster as the operator sees it: nodes, groups, shards, replicas.
 
 use holdfast_types::Application;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Nodes and shards.
+/// Nodes, groups and shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Cluster)]
 pub struct ClusterInfo {
@@ -12,6 +12,8 @@ pub struct ClusterInfo {
     pub config_version: u64,
     /// In the order of the topology.
     pub nodes: Vec<NodeInfo>,
+    /// In the order of the topology.
+    pub groups: Vec<GroupInfo>,
     /// In order of applications and bounds.
     pub shards: Vec<ShardInfo>,
 }
@@ -30,8 +32,37 @@ pub struct NodeInfo {
     pub not_ready_reason: Option<String>,
     /// The version of the topology that it has; absent when it does not reply.
     pub config_version: Option<u64>,
-    /// How many of its replicas lead.
+    /// How many shards it leads.
     pub leads: u32,
+}
+
+/// A group: the shards that share a log, a leader and replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Group)]
+pub struct GroupInfo {
+    /// As in the topology.
+    pub id: String,
+    /// The node that leads it; absent when no node that replies knows one.
+    pub leader: Option<String>,
+    /// In the order of the topology.
+    pub replicas: Vec<GroupReplicaInfo>,
+    /// Its shards that have failed on a replica.
+    pub failed_shards: Vec<String>,
+}
+
+/// A replica of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = GroupReplica)]
+pub struct GroupReplicaInfo {
+    /// As in the topology.
+    pub id: u64,
+    /// Its node.
+    pub node: String,
+    /// Its Raft state: `Leader`, `Follower`, `Candidate`, …; absent when its node does not reply.
+    pub state: Option<String>,
+    /// How many entries it is behind, as the leader knows; 0 for the leader, absent when unknown or when its node does
+    /// not reply.
+    pub lag: Option<u64>,
 }
 
 /// A shard.
@@ -47,7 +78,11 @@ pub struct ShardInfo {
     pub lower_bound: String,
     /// Its last key, as 8 hex digits.
     pub upper_bound: String,
-    /// The node that leads it; absent when no node that replies knows one.
+    /// The group that holds it.
+    pub group: String,
+    /// The highest generation of its keys: that of a key rises whenever the key comes from another group.
+    pub generation: u64,
+    /// The node that leads its group; absent when no node that replies knows one.
     pub leader_node_id: Option<String>,
     /// The highest term that a replica knows of.
     pub term: u64,
@@ -59,11 +94,11 @@ pub struct ShardInfo {
     pub waiting: u64,
     /// Sessions, as the leader has them.
     pub sessions: u64,
-    /// In the order of the topology.
+    /// The replicas of its group, in the order of the topology.
     pub replicas: Vec<ReplicaInfo>,
 }
 
-/// A replica.
+/// A replica of the group, and the shard's state there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Replica)]
 pub struct ReplicaInfo {
@@ -83,7 +118,7 @@ pub struct ReplicaInfo {
     pub snapshot_index: Option<u64>,
     /// Time since that snapshot, or since the start of its process if the snapshot is older.
     pub snapshot_age_ms: Option<u64>,
-    /// The entry that it cannot apply, so that it does not run with this release; absent normally.
+    /// The entry that it cannot apply, so that the shard does not run there with this release; absent normally.
     pub poison: Option<PoisonInfo>,
 }
 

@@ -15,7 +15,7 @@ mod view;
 mod wait;
 
 pub use audit::{AuditEntry, ListAudit};
-pub use cluster::{ClusterInfo, NodeInfo, PoisonInfo, ReplicaInfo, ShardInfo};
+pub use cluster::{ClusterInfo, GroupInfo, GroupReplicaInfo, NodeInfo, PoisonInfo, ReplicaInfo, ShardInfo};
 pub use enum_names::*;
 pub use event::{ClaimInfo, EventInfo, EventPage, WatchEvents};
 pub use lock_requests::*;

@@ -1,15 +1,19 @@
 //! The cluster as its nodes report it, for the operator.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use holdfast_api::{ApiResult, ClusterInfo, NodeInfo, PoisonInfo, ReplicaInfo, ShardInfo};
-use holdfast_cluster::{Application, Node, Shard};
+use holdfast_api::{ApiResult, ClusterInfo, GroupInfo, GroupReplicaInfo, NodeInfo, PoisonInfo, ReplicaInfo, ShardInfo};
+use holdfast_cluster::{Application, ClusterConfig, GroupConfig, Node, Replica, Shard};
 use holdfast_proto::internal::{Poison, ReplicaStatus, StatusAnswer};
 
 use crate::{AuthContext, CallContext, Service};
 
+/// The state of a row of a failed shard.
+const FAILED: &str = "failed";
+
 impl Service {
-    /// Returns nodes, shards, leaders, and the lag of replicas, as every node reports them now.
+    /// Returns nodes, groups, shards, leaders, and the lag of replicas, as every node reports them now.
     ///
     /// # Errors
     /// Those of every call. The response includes nodes that do not reply.
@@ -17,18 +21,82 @@ impl Service {
         caller.require_operator()?;
         let router = &self.inner.router;
         let looks = router.node_statuses(context.deadline).await;
-        let said = looks.iter().filter_map(|(_, said)| said.as_ref().ok());
-        let replicas: HashMap<u64, &ReplicaStatus> =
-            said.flat_map(|said| &said.replicas).map(|replica| (replica.replica, replica)).collect();
-        let config = router.cluster_config();
-        let shards = config.applications.iter().flat_map(|application| {
-            let replicas = &replicas;
-            application.shards.iter().map(move |shard| shard_info(application.name, shard, replicas))
-        });
-        let shards: Vec<ShardInfo> = shards.collect();
-        let nodes = looks.iter().map(|(node, said)| node_info(node, said, &shards)).collect();
-        Ok(ClusterInfo { config_version: config.version, nodes, shards })
+        Ok(cluster_info(&router.cluster_config(), &looks))
     }
+}
+
+fn cluster_info(config: &ClusterConfig, looks: &[(Node, Result<StatusAnswer, String>)]) -> ClusterInfo {
+    let said = looks.iter().filter_map(|(_, said)| said.as_ref().ok());
+    let said = Statuses::new(said.flat_map(|said| &said.replicas));
+    let mut shards = Vec::new();
+    for application in &config.applications {
+        for shard in &application.shards {
+            let replicas = config.group(&shard.group).map(|group| &group.replicas[..]).unwrap_or_default();
+            shards.push(shard_info(application.name, shard, replicas, &said));
+        }
+    }
+    let nodes = looks.iter().map(|(node, said)| node_info(node, said, &shards)).collect();
+    let groups = config.groups.iter().map(|group| group_info(group, config, &said)).collect();
+    ClusterInfo { config_version: config.version, nodes, groups, shards }
+}
+
+/// What the nodes say of their replicas: a row for each shard of each replica.
+struct Statuses<'a> {
+    rows: HashMap<(&'a str, u64), &'a ReplicaStatus>,
+    /// One row of each replica, of a shard that has not failed there if there is one.
+    replicas: HashMap<u64, &'a ReplicaStatus>,
+}
+
+impl<'a> Statuses<'a> {
+    fn new(said: impl Iterator<Item = &'a ReplicaStatus>) -> Self {
+        let mut rows = HashMap::new();
+        let mut replicas: HashMap<u64, &ReplicaStatus> = HashMap::new();
+        for row in said {
+            rows.insert((row.shard.as_str(), row.replica), row);
+            match replicas.entry(row.replica) {
+                Entry::Vacant(entry) => {
+                    entry.insert(row);
+                }
+                Entry::Occupied(mut entry) if has_failed(entry.get()) => {
+                    entry.insert(row);
+                }
+                Entry::Occupied(_) => {}
+            }
+        }
+        Self { rows, replicas }
+    }
+
+    fn row(&self, shard: &str, replica: u64) -> Option<&'a ReplicaStatus> {
+        self.rows.get(&(shard, replica)).copied()
+    }
+
+    fn replica(&self, replica: u64) -> Option<&'a ReplicaStatus> {
+        self.replicas.get(&replica).copied()
+    }
+}
+
+/// Returns true if the shard of the row does not run on the replica.
+fn has_failed(row: &ReplicaStatus) -> bool {
+    row.state == FAILED || row.poison.is_some()
+}
+
+/// Returns the row of the leader if its node replies, and the leader's id. Of several replicas that claim to lead, the
+/// one with the highest term leads.
+fn leader_of<'a>(rows: &[&'a ReplicaStatus]) -> (Option<&'a ReplicaStatus>, Option<u64>) {
+    let leader = rows.iter().copied().filter(|row| row.leader == row.replica).max_by_key(|row| row.term);
+    // The followers know a leader whose node does not reply.
+    let follower = rows.iter().copied().filter(|row| row.leader != 0).max_by_key(|row| row.term);
+    (leader, leader.or(follower).map(|row| row.leader))
+}
+
+fn node_of(replicas: &[Replica], id: u64) -> Option<String> {
+    replicas.iter().find(|replica| replica.id == id).map(|replica| replica.node_id.clone())
+}
+
+/// Returns how many entries the replica is behind, as the leader knows.
+fn entries_behind(leader: &ReplicaStatus, replica: u64) -> Option<u64> {
+    let follower = leader.followers.iter().find(|follower| follower.replica == replica);
+    if leader.replica == replica { Some(0) } else { follower.map(|follower| follower.entries_behind) }
 }
 
 fn node_info(node: &Node, said: &Result<StatusAnswer, String>, shards: &[ShardInfo]) -> NodeInfo {
@@ -47,44 +115,63 @@ fn node_info(node: &Node, said: &Result<StatusAnswer, String>, shards: &[ShardIn
     }
 }
 
-/// Of several replicas that claim to lead, the one with the highest term leads.
-fn shard_info(application: Application, shard: &Shard, said: &HashMap<u64, &ReplicaStatus>) -> ShardInfo {
-    let replicas = || shard.replicas.iter().filter_map(|replica| said.get(&replica.id).copied());
-    let leader = replicas().filter(|replica| replica.leader == replica.replica).max_by_key(|replica| replica.term);
-    // The followers know a leader whose node does not reply.
-    let leader_id = replicas().filter(|replica| replica.leader != 0).max_by_key(|replica| replica.term);
-    let leader_id = leader.or(leader_id).map(|replica| replica.leader);
-    let node_of =
-        |id: u64| shard.replicas.iter().find(|replica| replica.id == id).map(|replica| replica.node_id.clone());
+fn group_info(group: &GroupConfig, config: &ClusterConfig, said: &Statuses<'_>) -> GroupInfo {
+    let rows: Vec<_> = group.replicas.iter().filter_map(|replica| said.replica(replica.id)).collect();
+    let (leader, leader_id) = leader_of(&rows);
+    let replica_info = |replica: &Replica| {
+        let row = said.replica(replica.id);
+        GroupReplicaInfo {
+            id: replica.id,
+            node: replica.node_id.clone(),
+            state: row.map(|row| row.state.clone()),
+            lag: row.and(leader).and_then(|leader| entries_behind(leader, replica.id)),
+        }
+    };
+    let is_failed =
+        |shard: &&Shard| group.replicas.iter().filter_map(|replica| said.row(&shard.id, replica.id)).any(has_failed);
+    let shards = config.applications.iter().flat_map(|application| &application.shards);
+    GroupInfo {
+        id: group.id.clone(),
+        leader: leader_id.and_then(|id| node_of(&group.replicas, id)),
+        replicas: group.replicas.iter().map(replica_info).collect(),
+        failed_shards: shards
+            .filter(|shard| shard.group == group.id)
+            .filter(is_failed)
+            .map(|shard| shard.id.clone())
+            .collect(),
+    }
+}
+
+fn shard_info(application: Application, shard: &Shard, replicas: &[Replica], said: &Statuses<'_>) -> ShardInfo {
+    let rows: Vec<_> = replicas.iter().filter_map(|replica| said.row(&shard.id, replica.id)).collect();
+    let (leader, leader_id) = leader_of(&rows);
     ShardInfo {
         id: shard.id.clone(),
         application,
         lower_bound: format!("{:08x}", shard.lower_bound),
         upper_bound: format!("{:08x}", shard.upper_bound),
-        leader_node_id: leader_id.and_then(node_of),
-        term: replicas().map(|replica| replica.term).max().unwrap_or(0),
+        group: shard.group.clone(),
+        // No key has changed its group yet.
+        generation: 0,
+        leader_node_id: leader_id.and_then(|id| node_of(replicas, id)),
+        term: rows.iter().map(|row| row.term).max().unwrap_or(0),
         rules: leader.map(|leader| leader.rules),
         holds: leader.map_or(0, |leader| leader.holds),
         waiting: leader.map_or(0, |leader| leader.waiting),
         sessions: leader.map_or(0, |leader| leader.sessions),
-        replicas: shard
-            .replicas
+        replicas: replicas
             .iter()
-            .map(|replica| replica_info(replica.id, &replica.node_id, said.get(&replica.id).copied(), leader))
+            .map(|replica| replica_info(replica, said.row(&shard.id, replica.id), leader))
             .collect(),
     }
 }
 
-fn replica_info(id: u64, node_id: &str, said: Option<&ReplicaStatus>, leader: Option<&ReplicaStatus>) -> ReplicaInfo {
-    let behind = |leader: &ReplicaStatus| {
-        let follower = leader.followers.iter().find(|follower| follower.replica == id);
-        if leader.replica == id { Some(0) } else { follower.map(|follower| follower.entries_behind) }
-    };
+fn replica_info(replica: &Replica, said: Option<&ReplicaStatus>, leader: Option<&ReplicaStatus>) -> ReplicaInfo {
     ReplicaInfo {
-        id,
-        node_id: node_id.to_owned(),
+        id: replica.id,
+        node_id: replica.node_id.clone(),
         state: said.map(|said| said.state.clone()),
-        entries_behind: leader.and_then(behind),
+        entries_behind: leader.and_then(|leader| entries_behind(leader, replica.id)),
         applied_index: said.map(|said| said.applied_index),
         committed_index: said.map(|said| said.committed_index),
         snapshot_index: said.map(|said| said.snapshot_index),
@@ -97,3 +184,7 @@ fn poison_info(poison: Poison) -> PoisonInfo {
     let Poison { term, index, step, namespace, command, message, backtrace, release } = poison;
     PoisonInfo { term, index, step, namespace, command, message, backtrace, release }
 }
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

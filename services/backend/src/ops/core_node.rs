@@ -1,4 +1,4 @@
-//! A test peer: one node that leads every shard and runs the real state machines, without Raft or storage.
+//! A test peer: one node that leads the only group and runs the real state machines, without Raft or storage.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{Command, EntryContext, Page, Query, Reply, Rules, Subscribe, Topic, codec};
-use holdfast_proto::internal::{Call, answer, call};
+use holdfast_proto::internal::{self, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use holdfast_testkit::subscriptions::{rejected, subscription_of};
 use parking_lot::Mutex;
@@ -43,7 +43,7 @@ impl TestGateway {
         let shards = Arc::new(Mutex::new(Shards::new(ShardMap::new(config.clone()).unwrap(), clock_ms.clone())));
         let (running, publishing) = (shards.clone(), shards.clone());
         node.on_call(move |call| running.lock().serve(call));
-        node.on_page(move |replica, subscribe| publishing.lock().page(replica, subscribe));
+        node.on_page(move |_, subscribe| publishing.lock().page(subscribe));
         let service = start(&config, &secret, &operator_token);
         Self { service, node, operator_token, secret, config, shards, clock_ms }
     }
@@ -66,7 +66,7 @@ impl TestGateway {
         self.node.on_call(move |call| {
             let mut shards = running.lock();
             let act = shards.serve(call);
-            if shards.map.replica(call.replica).unwrap().application == holdfast_cluster::Application::Locks {
+            if application_of(call) == Application::Locks {
                 wait_artificial_delay(by);
                 clock_ms.fetch_add(by_ms, Ordering::SeqCst);
             }
@@ -159,7 +159,7 @@ impl Shards {
     fn new(map: ShardMap, clock_ms: Arc<AtomicU64>) -> Self {
         let mut states = HashMap::new();
         for application in Application::ALL {
-            for shard in map.shards(to_cluster_application(application)) {
+            for shard in map.shards(application) {
                 states.insert(shard.id.clone(), ShardState::new(application, &shard.id));
             }
         }
@@ -167,7 +167,7 @@ impl Shards {
     }
 
     fn serve(&mut self, call: &Call) -> Action {
-        let shard = self.map.replica(call.replica).unwrap().shard.id.clone();
+        let shard = self.map.shard_for(application_of(call), call.key).id.clone();
         let reply = match call.body.as_ref().unwrap() {
             call::Body::Command(_) if call.term != TERM => return not_leader(call.replica, TERM),
             call::Body::Command(bytes) => {
@@ -184,8 +184,13 @@ impl Shards {
         Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
     }
 
-    fn page(&self, replica: u64, subscribe: &Subscribe) -> Result<Page, answer::Outcome> {
-        let shard = &self.map.replica(replica).unwrap().shard.id;
+    fn page(&self, subscribe: &Subscribe) -> Result<Page, answer::Outcome> {
+        let application = match subscribe.topic {
+            Topic::AccountChanges => Application::Accounts,
+            _ => Application::Locks,
+        };
+        // Each application has one shard.
+        let shard = &self.map.shard_for(application, 0).id;
         let query = subscribe.topic.query(subscribe.from).unwrap();
         Page::of_reply(&self.states[shard].query(self.clock_ms.load(Ordering::SeqCst), &query)).map_err(rejected)
     }
@@ -217,8 +222,7 @@ impl Shards {
                 return;
             }
             for (source, number, message) in pending {
-                let shard =
-                    self.map.shard_for(to_cluster_application(message.application), message.shard_key).id.clone();
+                let shard = self.map.shard_for(message.application, message.shard_key).id.clone();
                 self.apply(&shard, &message.command).outcome.unwrap();
                 self.apply(&source, &Command::OutboxConfirm { numbers: vec![number] });
             }
@@ -226,9 +230,14 @@ impl Shards {
     }
 }
 
-/// Returns the same application as the cluster config names it.
-fn to_cluster_application(application: Application) -> holdfast_cluster::Application {
-    application.name().parse().unwrap()
+/// Returns the application of the shard that a call is for.
+fn application_of(call: &Call) -> Application {
+    match call.application() {
+        internal::Application::Accounts => Application::Accounts,
+        internal::Application::Namespaces => Application::Namespaces,
+        internal::Application::Locks => Application::Locks,
+        internal::Application::Unspecified => panic!("no shard is named: {call:?}"),
+    }
 }
 
 /// The delay itself is under test.

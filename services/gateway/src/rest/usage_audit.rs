@@ -66,7 +66,7 @@ pub(super) async fn audit(
     Ok(Json(AuditLog { entries: page.items, next_page_token: page.next_page_token }))
 }
 
-/// Nodes, shards, leaders, and the lag of replicas
+/// Nodes, groups, shards, leaders, and the lag of replicas
 #[utoipa::path(get, path = "/v1/cluster", tag = "Cluster", operation_id = "get_cluster", security(("operator" = [])),
     responses((status = 200, description = "What every node says of itself now.", body = ClusterInfo),
         Problems<(CommonErrors,)>))]

@@ -1,4 +1,4 @@
-//! One node that leads every shard, and defers replies to acquires until their waits end.
+//! One node that leads the only group, and defers replies to acquires until their waits end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     Acquire, AcquireOutcome, Cancel, Command, Effect, EntryContext, LocksCommand, Page, Query, Reply,
-    Response as CoreAnswer, Rules, Subscribe, WaitId, codec,
+    Response as CoreAnswer, Rules, Subscribe, Topic, WaitId, codec,
 };
-use holdfast_proto::internal::{Answer, AnswerFrame, Call, Held, NotLeader, answer::Outcome, call::Body};
+use holdfast_proto::internal::{self, Answer, AnswerFrame, Call, Held, NotLeader, answer::Outcome, call::Body};
 use holdfast_rpc::{CallerId, Calls, Event, Server, ServerConnection};
 use holdfast_testkit::subscriptions::{self, Subscriptions, rejected, subscription_of};
 use parking_lot::Mutex;
@@ -27,7 +27,6 @@ const TICK: Duration = Duration::from_millis(5);
 #[derive(Clone)]
 pub(super) struct TestNode {
     state: Arc<Mutex<State>>,
-    map: Arc<ShardMap>,
     connections: Arc<AtomicU64>,
 }
 
@@ -65,19 +64,18 @@ impl ReplyHandle {
 impl TestNode {
     pub(super) fn new(config: &ClusterConfig) -> Self {
         let map = ShardMap::new(config.clone()).unwrap();
-        let shards = holdfast_cluster::Application::ALL.map(|application| {
+        let shards = Application::ALL.map(|application| {
             let shard = map.shards(application).next().unwrap();
             (application, ShardState::new(application, &shard.id))
         });
         let state = State { shards: shards.into(), deferred: Vec::new(), attempts: 0, started: Instant::now() };
         let state = Arc::new(Mutex::new(state));
         tokio::spawn(run_clock(Arc::downgrade(&state)));
-        Self { state, map: Arc::new(map), connections: Arc::default() }
+        Self { state, connections: Arc::default() }
     }
 
     fn serve_call(&self, call: &Call, from: ReplyHandle) {
-        let place = self.map.replica(call.replica).unwrap();
-        let application = place.application;
+        let application = application_of(call);
         let mut state = self.state.lock();
         let reply = match call.body.as_ref().unwrap() {
             Body::Query(bytes) => {
@@ -99,10 +97,24 @@ impl TestNode {
         from.answer(Outcome::Reply(codec::encode(&reply).into()), 0);
     }
 
-    fn page(&self, replica: u64, subscribe: &Subscribe) -> Result<Page, Outcome> {
-        let (state, application) = (self.state.lock(), self.map.replica(replica).unwrap().application);
+    fn page(&self, subscribe: &Subscribe) -> Result<Page, Outcome> {
+        let state = self.state.lock();
+        let application = match subscribe.topic {
+            Topic::AccountChanges => Application::Accounts,
+            _ => Application::Locks,
+        };
         let query = subscribe.topic.query(subscribe.from).unwrap();
         Page::of_reply(&state.shards[&application].query(state.context().now_ms, &query)).map_err(rejected)
+    }
+}
+
+/// Returns the application of the shard that a call is for. Each application has one shard.
+fn application_of(call: &Call) -> Application {
+    match call.application() {
+        internal::Application::Accounts => Application::Accounts,
+        internal::Application::Namespaces => Application::Namespaces,
+        internal::Application::Locks => Application::Locks,
+        internal::Application::Unspecified => panic!("no shard is named: {call:?}"),
     }
 }
 
@@ -213,7 +225,7 @@ impl Server<Calls> for TestNode {
         loop {
             let event = tokio::select! {
                 _ = ticks.tick(), if wire.has_room() => {
-                    let pages = subscriptions.answers(|replica, subscribe| self.page(replica, subscribe));
+                    let pages = subscriptions.answers(|_, subscribe| self.page(subscribe));
                     if !pages.is_empty() {
                         wire.send(AnswerFrame { answers: pages }).unwrap();
                     }

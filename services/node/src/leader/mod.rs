@@ -59,6 +59,17 @@ impl LeaderState {
         Self { term, attempts: 0, rules, waits, heartbeats, subscriptions, metrics, has_quorum_guard: false }
     }
 
+    /// Continues the attempt numbers of an earlier leader state of the same term.
+    #[must_use]
+    pub(crate) fn with_attempts(self, attempts: u64) -> Self {
+        Self { attempts, ..self }
+    }
+
+    /// Returns the attempts so far.
+    pub(crate) fn attempts(&self) -> u64 {
+        self.attempts
+    }
+
     /// Sets an expiry for every waiting request that has none, because the wait reaper was restarted.
     pub(crate) fn recover_waits(&mut self, core: &ShardState) {
         let now = Instant::now();

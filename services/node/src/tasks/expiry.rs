@@ -16,8 +16,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs for one leadership.
 pub(super) async fn run(leading: LeaderContext) {
-    let LeaderContext { ref group, ref machine, leads, .. } = leading;
-    let mut signals = machine.signals();
+    let LeaderContext { ref shard, leads, .. } = leading;
+    let mut signals = shard.machine.signals();
     let mut last = None;
     loop {
         let seen = *signals.borrow_and_update();
@@ -37,12 +37,12 @@ pub(super) async fn run(leading: LeaderContext) {
             }
         }
         last = Some(Instant::now());
-        match group.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await {
+        match shard.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await {
             Ok(()) => {}
             // Also when this replica does not lead at the moment: it may lack a quorum for a while without being
             // replaced, and this task ends only with the leadership.
             Err(error) => {
-                tracing::debug!(shard = group.shard(), %error, "can't end what is due yet");
+                tracing::debug!(shard = shard.id, %error, "can't end what is due yet");
                 sleep(RETRY_DELAY).await;
             }
         }

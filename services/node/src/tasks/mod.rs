@@ -11,32 +11,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_replication::{Group, Leadership};
 use holdfast_supervise::TaskSet;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::machine::ShardMachine;
 use crate::outbox_sender::OutboxSender;
+use crate::replica::ShardReplica;
 
-/// A leader whose tasks fail this often within the window transfers its leadership.
+/// A leader with a shard whose tasks fail this often within the window transfers its leadership.
 const MAX_FAILURES: usize = 3;
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// Timeout of a leadership transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the leader tasks of each leadership of this replica. Each runs as a separate task and is restarted when it
-/// fails.
+/// Runs the leader tasks of all shards of a group, in each leadership of this replica. Each runs as a separate task and
+/// is restarted when it fails.
 ///
-/// While `is_serving`, each change is logged for operators; the start and the stop of a node log one line for all shards.
+/// While `is_serving`, each change is logged for operators; the start and the stop of a node log one line for all groups.
 pub(crate) async fn run(
     group: Group,
-    machine: Arc<ShardMachine>,
+    shards: Vec<Arc<ShardReplica>>,
     outbox_sender: OutboxSender,
     is_serving: Arc<AtomicBool>,
 ) {
-    let (mut leadership, mut table_failed) = (group.subscribe_leadership(), machine.leader_state_failed());
-    let mut failures = VecDeque::new();
+    let mut leadership = group.subscribe_leadership();
+    let mut failures: Vec<RecentFailures> = shards.iter().map(|_| RecentFailures::default()).collect();
     loop {
         let Some(leads) = *leadership.borrow_and_update() else {
             if leadership.changed().await.is_err() {
@@ -46,23 +48,22 @@ pub(crate) async fn run(
         };
         log_change(&group, leads, is_serving.load(Ordering::Relaxed), "leads");
         metrics::counter!("holdfast_leader_elections_total").increment(1);
-        let leading = LeaderContext {
-            group: group.clone(),
-            machine: Arc::clone(&machine),
+        let context = |shard: &Arc<ShardReplica>| LeaderContext {
+            shard: Arc::clone(shard),
             outbox_sender: outbox_sender.clone(),
             leads,
         };
-        let tasks = start(&leading);
+        let contexts: Vec<LeaderContext> = shards.iter().map(context).collect();
+        let tasks: Vec<TaskSet> = contexts.iter().map(start).collect();
+        let watched = contexts.iter().zip(&tasks).zip(&mut failures);
+        let mut watched: FuturesUnordered<_> =
+            watched.map(|((leading, tasks), recent)| watch_shard(leading, tasks, recent)).collect();
         let changed = tokio::select! {
             changed = leadership.changed() => changed,
-            () = transfer_on_failures(&group, tasks.failures(), &mut failures) => leadership.changed().await,
-            reason = wait_for_failure(&mut table_failed) => {
-                // This replica is restarted, and another one leads.
-                group.tasks().fail("leader table", reason);
-                return;
-            }
+            _ = watched.next() => leadership.changed().await,
         };
-        tasks.shutdown().await;
+        drop(watched);
+        join_all(tasks.iter().map(TaskSet::shutdown)).await;
         log_change(&group, leads, is_serving.load(Ordering::Relaxed), "no longer leads");
         if changed.is_err() {
             return;
@@ -71,26 +72,25 @@ pub(crate) async fn run(
 }
 
 fn log_change(group: &Group, leads: Leadership, is_serving: bool, change: &'static str) {
-    let (shard, replica, term) = (group.shard(), group.replica(), leads.term);
+    let (group, replica, term) = (group.id(), group.replica(), leads.term);
     if is_serving {
-        tracing::info!(shard, replica, term, "{change}");
+        tracing::info!(group, replica, term, "{change}");
     } else {
-        tracing::debug!(shard, replica, term, "{change}");
+        tracing::debug!(group, replica, term, "{change}");
     }
 }
 
 /// The context of a leader task.
 #[derive(Clone)]
 struct LeaderContext {
-    group: Group,
-    machine: Arc<ShardMachine>,
+    shard: Arc<ShardReplica>,
     outbox_sender: OutboxSender,
     leads: Leadership,
 }
 
-/// Starts a new set of tasks for a leadership.
+/// Starts the tasks of one shard for a leadership.
 fn start(leading: &LeaderContext) -> TaskSet {
-    let tasks = leading.group.tasks().child();
+    let tasks = leading.shard.group.tasks().child();
     spawn(&tasks, "expiry", leading, expiry::run);
     spawn(&tasks, "outbox_dispatcher", leading, outbox_dispatcher::run);
     spawn(&tasks, "session_reaper", leading, session_reaper::run);
@@ -111,31 +111,54 @@ fn spawn<F>(
     tasks.spawn_restarting(name, move || run(leading.clone()));
 }
 
-async fn wait_for_failure(table: &mut watch::Receiver<Option<String>>) -> String {
-    let failed = table.wait_for(Option::is_some).await;
+/// When the tasks of a shard failed lately.
+#[derive(Default)]
+struct RecentFailures(VecDeque<Instant>);
+
+impl RecentFailures {
+    /// Records more failures. Returns true, and begins anew, once there are too many.
+    fn record(&mut self, count: u64) -> bool {
+        self.0.extend((0..count).map(|_| Instant::now()));
+        self.0.retain(|time| time.elapsed() < FAILURE_WINDOW);
+        let are_too_many = self.0.len() >= MAX_FAILURES;
+        if are_too_many {
+            self.0.clear();
+        }
+        are_too_many
+    }
+}
+
+/// Returns once this replica should lead no more because of a shard: its leader state failed, or it has transferred its
+/// leadership because the leader tasks of the shard failed too often.
+async fn watch_shard(leading: &LeaderContext, tasks: &TaskSet, recent: &mut RecentFailures) {
+    let mut state_failed = leading.shard.machine.leader_state_failed();
+    tokio::select! {
+        () = transfer_on_failures(&leading.shard, tasks.failures(), recent) => {}
+        reason = wait_for_failure(&mut state_failed) => {
+            // This replica is restarted, and another one leads.
+            leading.shard.group.tasks().fail("leader table", format!("shard {}: {reason}", leading.shard.id));
+        }
+    }
+}
+
+async fn wait_for_failure(failed: &mut watch::Receiver<Option<String>>) -> String {
+    let failed = failed.wait_for(Option::is_some).await;
     // The machine outlives its leader tasks, so the sender exists.
     failed.ok().and_then(|reason| reason.clone()).unwrap_or_default()
 }
 
-/// Returns once this replica has transferred its leadership because its leader tasks failed too often.
-async fn transfer_on_failures(group: &Group, mut failures: watch::Receiver<u64>, times: &mut VecDeque<Instant>) {
+/// Returns once this replica has transferred its leadership because the leader tasks failed too often.
+async fn transfer_on_failures(shard: &ShardReplica, mut failures: watch::Receiver<u64>, recent: &mut RecentFailures) {
     let mut seen = *failures.borrow_and_update();
     while failures.changed().await.is_ok() {
         let count = *failures.borrow_and_update();
-        times.extend((seen..count).map(|_| Instant::now()));
-        seen = count;
-        times.retain(|time| time.elapsed() < FAILURE_WINDOW);
-        if times.len() < MAX_FAILURES {
+        let more = count.saturating_sub(std::mem::replace(&mut seen, count));
+        if !recent.record(more) {
             continue;
         }
-        times.clear();
-        let is_over = group.transfer_leadership(TRANSFER_TIMEOUT).await;
-        tracing::error!(
-            shard = group.shard(),
-            replica = group.replica(),
-            is_over,
-            "leader tasks fail; another replica should lead"
-        );
+        let is_over = shard.group.transfer_leadership(TRANSFER_TIMEOUT).await;
+        let (group, replica) = (shard.group.id(), shard.group.replica());
+        tracing::error!(group, shard = shard.id, replica, is_over, "leader tasks fail; another replica should lead");
         if is_over {
             return;
         }

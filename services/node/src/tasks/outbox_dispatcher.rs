@@ -6,12 +6,13 @@ use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::{Command, codec};
-use holdfast_replication::{Group, Leadership};
+use holdfast_replication::Leadership;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::LeaderContext;
 use crate::machine::ShardMachine;
 use crate::outbox_sender::OutboxSender;
+use crate::replica::ShardReplica;
 
 /// Messages examined per pass.
 const MAX_BATCH: usize = 1_024;
@@ -28,15 +29,15 @@ struct DeliveryResult {
 
 /// Runs for one leadership.
 pub(super) async fn run(leading: LeaderContext) {
-    let LeaderContext { ref group, ref machine, ref outbox_sender, leads } = leading;
-    let mut signals = machine.signals();
+    let LeaderContext { ref shard, ref outbox_sender, leads } = leading;
+    let mut signals = shard.machine.signals();
     let mut busy = BTreeSet::new();
     // Delivered, but the confirmation is not in the log yet.
     let mut unlogged = BTreeSet::new();
     let mut under_way = FuturesUnordered::new();
     loop {
         signals.borrow_and_update();
-        for (destination, messages) in pending(machine, outbox_sender, &unlogged) {
+        for (destination, messages) in pending(&shard.machine, outbox_sender, &unlogged) {
             if busy.insert(destination.clone()) {
                 under_way.push(deliver(outbox_sender, destination, messages));
             }
@@ -46,7 +47,7 @@ pub(super) async fn run(leading: LeaderContext) {
             Some(delivered) = under_way.next(), if !under_way.is_empty() => {
                 busy.remove(&delivered.destination);
                 unlogged.extend(delivered.confirmed);
-                if confirm(group, leads, &unlogged).await {
+                if confirm(shard, leads, &unlogged).await {
                     unlogged.clear();
                 }
             }
@@ -82,15 +83,15 @@ async fn deliver(delivery: &OutboxSender, destination: String, messages: Vec<(u6
     DeliveryResult { destination, confirmed }
 }
 
-async fn confirm(group: &Group, leads: Leadership, numbers: &BTreeSet<u64>) -> bool {
+async fn confirm(shard: &ShardReplica, leads: Leadership, numbers: &BTreeSet<u64>) -> bool {
     if numbers.is_empty() {
         return true;
     }
     let command = Command::OutboxConfirm { numbers: numbers.iter().copied().collect() };
     let bytes = Bytes::from(codec::encode(&command));
-    let result = group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
+    let result = shard.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
     if let Err(error) = &result {
-        tracing::debug!(shard = group.shard(), %error, "can't confirm outbox messages yet");
+        tracing::debug!(shard = shard.id, %error, "can't confirm outbox messages yet");
     }
     result.is_ok()
 }

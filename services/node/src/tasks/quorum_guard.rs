@@ -9,7 +9,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs for one leadership.
 pub(super) async fn run(leading: LeaderContext) {
-    let LeaderContext { ref group, ref machine, leads, .. } = leading;
+    let LeaderContext { ref shard, leads, .. } = leading;
+    let machine = &shard.machine;
     loop {
         let mut changed = std::pin::pin!(machine.leader_state_changed().notified());
         changed.as_mut().enable();
@@ -18,7 +19,7 @@ pub(super) async fn run(leading: LeaderContext) {
             continue;
         }
         sleep(POLL_INTERVAL).await;
-        if !group.has_recent_quorum(leads.term) {
+        if !shard.group.has_recent_quorum(leads.term) {
             machine.with_leader_state(leads.term, |_, table| table.redirect_callers());
         }
     }

@@ -3,10 +3,11 @@
 
 use bytes::Bytes;
 use holdfast_core::{Command, LocksCommand, SessionNumber, codec};
-use holdfast_replication::{Group, Leadership, ProposeError};
+use holdfast_replication::{Leadership, ProposeError};
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use super::LeaderContext;
+use crate::replica::ShardReplica;
 
 /// Sessions in one entry.
 const MAX_BATCH: usize = 1_000;
@@ -17,7 +18,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Runs for one leadership.
 pub(super) async fn run(leading: LeaderContext) {
-    let LeaderContext { ref group, ref machine, leads, .. } = leading;
+    let LeaderContext { ref shard, leads, .. } = leading;
+    let machine = &shard.machine;
     resolve_expiring(&leading).await;
     loop {
         let mut changed = std::pin::pin!(machine.leader_state_changed().notified());
@@ -30,7 +32,7 @@ pub(super) async fn run(leading: LeaderContext) {
                 continue;
             }
         }
-        if !group.has_lease(leads.term) {
+        if !shard.group.has_lease(leads.term) {
             // The leader answered no keep-alives during this time, however many it received.
             machine.inspect_as_leader(leads.term, |_, table| table.heartbeats.suspend(Instant::now()));
             sleep(RETRY_DELAY).await;
@@ -40,15 +42,16 @@ pub(super) async fn run(leading: LeaderContext) {
             (table.heartbeats.take_expired(Instant::now(), MAX_BATCH), core.revision())
         });
         let Some((ids, seen)) = silent.filter(|(ids, _)| !ids.is_empty()) else { continue };
-        tracing::info!(shard = group.shard(), sessions = ids.len(), "sessions were silent for too long");
-        expire(group, leads, ids.clone(), seen).await;
+        tracing::info!(shard = shard.id, sessions = ids.len(), "sessions were silent for too long");
+        expire(shard, leads, ids.clone(), seen).await;
         machine.with_leader_state(leads.term, |_, table| table.heartbeats.expiry_resolved(&ids, Instant::now()));
         machine.expiry_resolved().notify_waiters();
     }
 }
 
 /// Resolves sessions left expiring by a failed run of this task.
-async fn resolve_expiring(LeaderContext { group, machine, leads, .. }: &LeaderContext) {
+async fn resolve_expiring(LeaderContext { shard, leads, .. }: &LeaderContext) {
+    let machine = &shard.machine;
     let left = machine.inspect_as_leader(leads.term, |_, table| table.heartbeats.expiring()).unwrap_or_default();
     if left.is_empty() {
         return;
@@ -56,7 +59,7 @@ async fn resolve_expiring(LeaderContext { group, machine, leads, .. }: &LeaderCo
     // The queue keeps it behind the command that expires them, if that is still queued.
     let command = Command::Locks(LocksCommand::ExpireSessions { ids: Vec::new(), known_revision: 0 });
     let bytes = Bytes::from(codec::encode(&command));
-    while group.propose(leads.term, bytes.clone(), Instant::now() + ENTRY_TIMEOUT).await.is_err() {
+    while shard.propose(leads.term, bytes.clone(), Instant::now() + ENTRY_TIMEOUT).await.is_err() {
         sleep(RETRY_DELAY).await;
     }
     machine.with_leader_state(leads.term, |_, table| table.heartbeats.expiry_resolved(&left, Instant::now()));
@@ -65,17 +68,17 @@ async fn resolve_expiring(LeaderContext { group, machine, leads, .. }: &LeaderCo
 
 /// Returns when the outcome is known: a later entry of the same term has been applied, so the expiry was either applied
 /// or never will be.
-async fn expire(group: &Group, leads: Leadership, ids: Vec<SessionNumber>, known_revision: u64) {
+async fn expire(shard: &ShardReplica, leads: Leadership, ids: Vec<SessionNumber>, known_revision: u64) {
     let command = Command::Locks(LocksCommand::ExpireSessions { ids, known_revision });
     let bytes = Bytes::from(codec::encode(&command));
-    match group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await {
+    match shard.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await {
         Ok(_) => {}
         Err(ProposeError::NotProposed(_) | ProposeError::UnsupportedCommand(_) | ProposeError::NotLeader(_)) => {
             sleep(RETRY_DELAY).await;
         }
         Err(ProposeError::Unknown(reason)) => {
-            tracing::debug!(shard = group.shard(), reason, "it is not known yet whether silent sessions ended");
-            while group.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await.is_err() {
+            tracing::debug!(shard = shard.id, reason, "it is not known yet whether silent sessions ended");
+            while shard.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await.is_err() {
                 sleep(RETRY_DELAY).await;
             }
         }

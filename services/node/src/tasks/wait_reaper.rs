@@ -4,12 +4,13 @@ use bytes::Bytes;
 use futures::future::join_all;
 use holdfast_core::{Cancel, Command, Query, Response, Rules, WaitId, codec};
 use holdfast_core::{NamespaceRef, WaitView};
-use holdfast_replication::{Group, Leadership};
+use holdfast_replication::Leadership;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::LeaderContext;
 use crate::leader::{Orphaned, cancel_all};
 use crate::machine::ShardMachine;
+use crate::replica::ShardReplica;
 
 /// Timeout of the entry with a cancel.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -18,7 +19,8 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// Runs for one leadership.
 pub(super) async fn run(leading: LeaderContext) {
-    let LeaderContext { ref group, ref machine, leads, .. } = leading;
+    let LeaderContext { ref shard, leads, .. } = leading;
+    let machine = &shard.machine;
     machine.inspect_as_leader(leads.term, |core, table| table.recover_waits(core));
     loop {
         let mut changed = std::pin::pin!(machine.leader_state_changed().notified());
@@ -32,11 +34,12 @@ pub(super) async fn run(leading: LeaderContext) {
             let rules = table.rules();
             table.waits.take_orphaned(Instant::now(), rules)
         });
-        join_all(orphaned.unwrap_or_default().into_iter().map(|one| cancel_orphaned(group, machine, leads, one))).await;
+        join_all(orphaned.unwrap_or_default().into_iter().map(|one| cancel_orphaned(shard, leads, one))).await;
     }
 }
 
-async fn cancel_orphaned(group: &Group, machine: &ShardMachine, leads: Leadership, orphaned: Orphaned) {
+async fn cancel_orphaned(shard: &ShardReplica, leads: Leadership, orphaned: Orphaned) {
+    let machine = &shard.machine;
     let cancel = match &orphaned.rollback {
         Some(cancel) => cancel.clone(),
         None => {
@@ -57,7 +60,7 @@ async fn cancel_orphaned(group: &Group, machine: &ShardMachine, leads: Leadershi
         }
     };
     let Ok(_permit) = machine.cancels().acquire().await else { return };
-    if !propose(group, leads, cancel_all(cancel, &orphaned.attempts)).await {
+    if !propose(shard, leads, cancel_all(cancel, &orphaned.attempts)).await {
         machine.with_leader_state(leads.term, |_, table| table.waits.reinsert(orphaned));
     }
 }
@@ -71,11 +74,11 @@ fn find_wait(machine: &ShardMachine, leads: Leadership, namespace: &NamespaceRef
     waits.into_iter().find(|view| view.wait == wait)
 }
 
-async fn propose(group: &Group, leads: Leadership, command: Command) -> bool {
+async fn propose(shard: &ShardReplica, leads: Leadership, command: Command) -> bool {
     let bytes = Bytes::from(codec::encode(&command));
-    let proposed = group.propose_own(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
+    let proposed = shard.propose_own(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
     if let Err(error) = &proposed {
-        tracing::debug!(shard = group.shard(), %error, "an orphaned request can't be cancelled yet");
+        tracing::debug!(shard = shard.id, %error, "an orphaned request can't be cancelled yet");
     }
     proposed.is_ok()
 }

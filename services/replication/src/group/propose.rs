@@ -10,13 +10,20 @@ use crate::proposal_queue::{Proposal, ProposalResult, ProposalState};
 use crate::state_machine::CommandCost;
 
 impl Group {
-    /// Writes a command to the log and returns its reply, once its entry is durable on a quorum and applied here.
+    /// Writes a command for the shard of this number to the log and returns its reply, once its entry is durable on a
+    /// quorum and applied here.
     ///
     /// # Errors
     /// `NotLeader` and `NotProposed`: nothing was done. `Unknown`: it may have been applied, or may still be.
-    pub async fn propose(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
-        let cost = self.check(term, &command)?;
-        self.propose_at(cost, term, command, deadline).await
+    pub async fn propose(
+        &self,
+        shard: u32,
+        term: u64,
+        command: Bytes,
+        deadline: Instant,
+    ) -> Result<Bytes, ProposeError> {
+        let cost = self.check(shard, term, &command)?;
+        self.propose_at(shard, cost, term, Some(command), deadline).await
     }
 
     /// As above, for commands of the leader itself, which take precedence over accounts' commands. Callers limit how
@@ -24,13 +31,34 @@ impl Group {
     ///
     /// # Errors
     /// As [`Self::propose`].
-    pub async fn propose_own(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
-        let cost = self.check(term, &command)?;
-        self.propose_at(CommandCost { account: None, ..cost }, term, command, deadline).await
+    pub async fn propose_own(
+        &self,
+        shard: u32,
+        term: u64,
+        command: Bytes,
+        deadline: Instant,
+    ) -> Result<Bytes, ProposeError> {
+        let cost = self.check(shard, term, &command)?;
+        self.propose_at(shard, CommandCost { account: None, ..cost }, term, Some(command), deadline).await
+    }
+
+    /// Writes a section without commands, alone or beside those of other shards: the entry's time advances the clock of
+    /// the shard and thereby ends what is due.
+    ///
+    /// # Errors
+    /// As [`Self::propose`].
+    pub async fn propose_clock_tick(&self, shard: u32, term: u64, deadline: Instant) -> Result<(), ProposeError> {
+        if self.leadership().is_none_or(|leads| leads.term != term) {
+            return Err(self.not_leader().into());
+        }
+        if !self.has_disk_space() {
+            return Err(ProposeError::NotProposed(DISK_IS_FULL));
+        }
+        self.propose_at(shard, CommandCost { account: None, units: 1 }, term, None, deadline).await.map(drop)
     }
 
     /// Checks whether this replica may propose the command and every replica of the group can apply it; returns its cost.
-    fn check(&self, term: u64, command: &Bytes) -> Result<CommandCost, ProposeError> {
+    fn check(&self, shard: u32, term: u64, command: &Bytes) -> Result<CommandCost, ProposeError> {
         if self.leadership().is_none_or(|leads| leads.term != term) {
             return Err(self.not_leader().into());
         }
@@ -45,19 +73,22 @@ impl Group {
             return Err(ProposeError::NotProposed("the command is too large"));
         }
         let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
-        machine.assess(self.rules(), command).map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
+        machine
+            .assess(self.rules(), shard, command)
+            .map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
     }
 
     async fn propose_at(
         &self,
+        shard: u32,
         cost: CommandCost,
         term: u64,
-        command: Bytes,
+        command: Option<Bytes>,
         deadline: Instant,
     ) -> Result<Bytes, ProposeError> {
         let state = ProposalState::default();
         let (reply, receiver) = oneshot::channel();
-        let proposal = Proposal { term, command, min_units: cost.units, state: state.clone(), reply };
+        let proposal = Proposal { shard, term, command, min_units: cost.units, state: state.clone(), reply };
         self.inner.queue.push(cost.account, proposal)?;
         match self.wait_for_reply(term, receiver, deadline).await {
             Ok(reply) => reply,
@@ -78,7 +109,7 @@ impl Group {
             let look = deadline.min(Instant::now() + QUORUM_POLL_INTERVAL);
             match timeout_at(look, &mut receiver).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(_)) => return Err("the replica is stopping"),
+                Ok(Err(_)) => return Err("the replica is stopping, or another leader discarded the entry"),
                 Err(_) if look == deadline => return Err("the deadline passed before the entry was committed"),
                 Err(_) if !self.has_recent_quorum(term) => {
                     return Err("the leader has lost its quorum");

@@ -1,6 +1,6 @@
 //! Pipelined appends of a leader to one follower: sent as they come, answered in order.
 //!
-//! An append without entries is a commit notice: it only reports that earlier entries are committed. On a busy shard
+//! An append without entries is a commit notice: it only reports that earlier entries are committed. On a busy group
 //! the next entries carry the same information shortly afterwards and save a message and its response. The pipeline
 //! therefore delays the notice briefly. openraft takes a response as one to all earlier appends, so an append that is
 //! never sent needs no response.

@@ -146,7 +146,7 @@ async fn receive(
         }
         data.push(chunk.data);
     }
-    tracing::info!(shard = group.shard(), replica = header.to, bytes, "installing a snapshot from a peer");
+    tracing::info!(group = group.id(), replica = header.to, bytes, "installing a snapshot from a peer");
     let snapshot = Snapshot { meta, snapshot: SnapshotData { group: state, chunks: data } };
     let response = group.raft().install_full_snapshot(vote, snapshot).await.map_err(|fatal| fatal.to_string())?;
     Ok(encode(&response))

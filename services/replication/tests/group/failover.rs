@@ -32,7 +32,7 @@ async fn load(name: usize, groups: Vec<Group>, stop: Arc<AtomicBool>) -> Tally {
         number += 1;
         let command = command(format!("{name}-{number}"));
         let deadline = Instant::now() + Duration::from_secs(3);
-        let asked = timeout(Duration::from_secs(4), group.propose(term, command.clone(), deadline)).await;
+        let asked = timeout(Duration::from_secs(4), group.propose(0, term, command.clone(), deadline)).await;
         match asked.expect("a proposal never outlives its deadline") {
             Ok(bytes) => tally.answered.push((command, Reply::decode(&bytes), Instant::now())),
             Err(ProposeError::Unknown(_)) => tally.unknown += 1,
@@ -162,7 +162,7 @@ async fn a_leader_that_is_cut_off_stops_reading_in_time_and_never_answers_succes
         let cut = Instant::now();
         let proposing = tokio::spawn({
             let group = group.clone();
-            async move { group.propose(leads.term, command("cut off"), Instant::now() + MAX_WAIT).await }
+            async move { group.propose(0, leads.term, command("cut off"), Instant::now() + MAX_WAIT).await }
         });
         eventually("it reads no more", || async { group.read_permit(ReadMode::Lease, soon()).await.err() }).await;
         let refused = cut.elapsed();
@@ -177,7 +177,7 @@ async fn a_leader_that_is_cut_off_stops_reading_in_time_and_never_answers_succes
         let ended = timeout(MAX_WAIT, proposing).await.expect("it never hangs").expect("it does not panic");
         println!("{mode:?}: the pending proposal ended {:?} after the cut with {ended:?}", cut.elapsed());
         assert!(cut.elapsed() < Duration::from_secs(3), "a minority answers within three seconds");
-        let later = group.propose(leads.term, command("later"), Instant::now() + MAX_WAIT).await;
+        let later = group.propose(0, leads.term, command("later"), Instant::now() + MAX_WAIT).await;
         assert!(matches!(later, Err(ProposeError::NotLeader(_) | ProposeError::NotProposed(_))), "{later:?}");
         assert!(matches!(ended, Err(ProposeError::Unknown(_) | ProposeError::NotLeader(_))), "{ended:?}");
         cluster.cut_off(old, Mode::Open);

@@ -68,7 +68,7 @@ async fn strangers_are_refused_with_a_clear_message_and_change_nothing() {
     assert_rejected(&address, "secret", hello("nd_9", CLUSTER_ID, 99), "nd_9 is not in the cluster config").await;
     assert_rejected(&address, "secret", good(), "another data directory").await;
     let earlier = Hello { highest_rules: 1, ..good() };
-    let words = "knows rules 1 to 1, and shard locks_00 on node nd_1 goes by rules 2";
+    let words = "knows rules 1 to 1, and group g0 on node nd_1 goes by rules 2";
     assert_rejected(&address, "secret", earlier, words).await;
     let first = Hello { lowest_rules: 0, highest_rules: 0, ..good() };
     assert_rejected(&address, "secret", first, "does not say which rules it knows").await;

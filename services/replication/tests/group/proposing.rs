@@ -73,10 +73,10 @@ async fn a_command_does_not_wait_for_the_one_before_it_and_those_after_it_do() {
     // Nothing that is proposed from now on is decided, so that every entry stays under way.
     cluster.cut_off(leader, Mode::Silent);
     let within = |ms| Instant::now() + Duration::from_millis(ms);
-    let [first, second] = ["first", "second"].map(|text| group.propose(leads.term, command(text), within(1_000)));
+    let [first, second] = ["first", "second"].map(|text| group.propose(0, leads.term, command(text), within(1_000)));
     let later = async {
         eventually("two entries", || async { (group.status().last_log_index == before + 2).then_some(()) }).await;
-        group.propose(leads.term, command("third"), within(100)).await
+        group.propose(0, leads.term, command("third"), within(100)).await
     };
     let second = async {
         eventually("an entry", || async { (group.status().last_log_index == before + 1).then_some(()) }).await;
@@ -133,11 +133,11 @@ async fn a_tick_moves_the_clock_without_a_command() {
     let group = cluster.group(leader);
     let before = cluster.propose(&command("before")).await.expect("answered").clock_ms;
     eventually("some time passes", || async { (leads.clock.now_ms() >= before + 50).then_some(()) }).await;
-    group.propose_clock_tick(leads.term, Instant::now() + MAX_WAIT).await.expect("the tick is written");
+    group.propose_clock_tick(0, leads.term, Instant::now() + MAX_WAIT).await.expect("the tick is written");
     let machine: &dyn holdfast_replication::StateMachine = cluster.node(leader).machine.as_ref();
     assert!(machine.clock_ms() >= before + 50);
     assert!(matches!(
-        group.propose_clock_tick(leads.term + 1, Instant::now() + MAX_WAIT).await,
+        group.propose_clock_tick(0, leads.term + 1, Instant::now() + MAX_WAIT).await,
         Err(ProposeError::NotLeader(_))
     ));
     assert_eq!(cluster.node(leader).machine.len(), 1);
@@ -181,6 +181,6 @@ async fn nothing_of_a_replica_stays_behind_after_a_shutdown() {
         (alive <= 8).then_some(())
     })
     .await;
-    let again = cluster.group(leader).propose(leads.term, command("late"), Instant::now() + MAX_WAIT).await;
+    let again = cluster.group(leader).propose(0, leads.term, command("late"), Instant::now() + MAX_WAIT).await;
     assert!(again.is_err(), "{again:?}");
 }

@@ -20,17 +20,18 @@ struct Journal {
 }
 
 impl StateMachine for Journal {
-    fn assess(&self, _: u16, _: &[u8]) -> Result<CommandCost, StateMachineError> {
+    fn assess(&self, _: u16, _: u32, _: &[u8]) -> Result<CommandCost, StateMachineError> {
         Ok(CommandCost { account: None, units: 1 })
     }
 
-    fn price(&self, _: u64, min_units: u64) -> u64 {
+    fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
         min_units
     }
 
     fn apply<'a>(
         &'a self,
         stamp: EntryHeader,
+        _: u32,
         commands: &'a [Bytes],
         _: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure> {
@@ -53,7 +54,7 @@ impl StateMachine for Journal {
         Ok(Box::new(move || entries.iter().map(piece).collect()))
     }
 
-    fn restore(&self, chunks: &[Bytes]) -> Result<(), StateMachineError> {
+    fn restore(&self, _: u64, chunks: &[Bytes]) -> Result<(), StateMachineError> {
         let mut restored = Vec::with_capacity(chunks.len());
         for chunk in chunks {
             let (stamp, command) = chunk.split_first_chunk().ok_or_else(|| StateMachineError("short chunk".into()))?;

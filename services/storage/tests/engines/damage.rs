@@ -217,7 +217,7 @@ async fn flipped_bytes_in_the_files_that_name_the_others_are_refused_and_the_fil
 async fn another_format_and_a_damaged_marker_are_refused() {
     let dir = create_store(3).await;
     let marker = fs::read_to_string(dir.path().join("STORE")).unwrap();
-    let other = marker.replace("holdfast-store 1", "holdfast-store 2");
+    let other = marker.replace("holdfast-store 2", "holdfast-store 3");
     let checked = &other[..other.rfind("check ").unwrap()];
     let whole = format!("{checked}check {:08x}\n", crc32fast::hash(checked.as_bytes()));
     fs::write(dir.path().join("STORE"), whole).unwrap();

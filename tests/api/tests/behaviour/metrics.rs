@@ -9,12 +9,14 @@ use serde_json::json;
 
 use crate::support::{RestClient, create_tenant, operator_client, server, wait_until};
 
-/// Labels, and how many values each may have at most: routes, codes and tasks are listed, shards and nodes configured.
-const LABEL_VALUE_LIMITS: [(&str, usize); 14] = [
+/// Labels, and how many values each may have at most: routes, codes and tasks are listed, shards, groups
+/// and nodes configured.
+const LABEL_VALUE_LIMITS: [(&str, usize); 15] = [
     ("route", 120),
     ("method", 8),
     ("code", 40),
     ("shard", 40),
+    ("group", 1),
     ("node", 10),
     ("outcome", 20),
     ("cache", 10),
@@ -48,6 +50,10 @@ const EXPECTED_METRICS: [&str; 18] = [
     "holdfast_snapshot_lag_entries",
     "holdfast_shard_leader",
 ];
+
+/// What is said of the log: of a group, and not of each of its shards.
+const GROUP_METRICS: [&str; 3] =
+    ["holdfast_apply_lag_entries", "holdfast_snapshot_lag_entries", "holdfast_snapshot_age_seconds"];
 
 async fn scrape() -> Metrics {
     Metrics::read(server().address()).await.unwrap()
@@ -87,7 +93,7 @@ async fn figures_have_good_names_and_no_label_without_a_bound() {
         assert!(name.starts_with("holdfast_") || name.starts_with("process_"), "{name}");
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
         if kind == "histogram" {
-            let units = ["_seconds", "_bytes", "_commands", "_operations"];
+            let units = ["_seconds", "_bytes", "_commands", "_shards", "_operations"];
             assert!(units.iter().any(|unit| name.ends_with(unit)), "{name} has no unit");
         }
     }
@@ -102,6 +108,9 @@ async fn figures_have_good_names_and_no_label_without_a_bound() {
         let bound = bound.unwrap_or_else(|| panic!("the label {label} has no bound here: {values:?}"));
         assert!(values.len() <= bound, "{label} has {} values: {values:?}", values.len());
         assert!(!values.iter().any(|value| value.contains("made-up") || value.contains("MADEUP")), "{values:?}");
+    }
+    for name in GROUP_METRICS {
+        assert!(metrics.named(name).all(|sample| sample.labels.keys().eq(["group"])), "{name} is of a group");
     }
     for (name, least) in [("holdfast_lock_waits_total", 60.0), ("holdfast_acquires_total", 180.0)] {
         assert!(metrics.sum(name) >= least, "{name}: {}", metrics.sum(name));
@@ -128,7 +137,7 @@ async fn prometheus_itself_finds_no_fault_with_the_figures() {
 }
 
 #[tokio::test]
-async fn the_operator_sees_nodes_and_shards() {
+async fn the_operator_sees_nodes_groups_and_shards() {
     let tenant = create_tenant(server()).await;
     tenant.create_namespace("ns").await;
     let acquire = json!({"process_id": "p", "ttl_ms": 60_000});
@@ -138,8 +147,12 @@ async fn the_operator_sees_nodes_and_shards() {
     assert_eq!((&node["ready"], &node["not_ready_reason"]), (&json!(true), &json!(null)), "{node}");
     let shards = cluster["shards"].as_array().unwrap();
     assert_eq!(node["leads"], shards.len());
+    let group = &cluster["groups"][0];
+    assert_eq!(cluster["groups"].as_array().unwrap().len(), 1, "one process has one group: {cluster}");
+    assert_eq!((&group["leader"], &group["failed_shards"]), (&node["id"], &json!([])), "{group}");
+    assert_eq!((&group["replicas"][0]["state"], &group["replicas"][0]["lag"]), (&json!("Leader"), &json!(0)));
     for shard in shards {
-        assert_eq!(shard["leader_node_id"], node["id"], "{shard}");
+        assert_eq!((&shard["leader_node_id"], &shard["group"]), (&node["id"], &group["id"]), "{shard}");
         assert_eq!(
             (&shard["replicas"][0]["state"], &shard["replicas"][0]["entries_behind"]),
             (&json!("Leader"), &json!(0))

@@ -76,15 +76,18 @@ fn a_broken_cluster_config_is_refused_with_the_place_named() {
     cluster.assert_invalid_config("applications[2].shards[1].upper_bound", |config| {
         config["applications"][2]["shards"][1]["upper_bound"] = json!("fffffffe");
     });
-    cluster.assert_invalid_config("applications[1].shards[0].replicas[1].node_id", |config| {
-        let node = config["applications"][1]["shards"][0]["replicas"][0]["node_id"].clone();
-        config["applications"][1]["shards"][0]["replicas"][1]["node_id"] = node;
+    cluster.assert_invalid_config("groups[1].replicas[1].node_id", |config| {
+        let node = config["groups"][1]["replicas"][0]["node_id"].clone();
+        config["groups"][1]["replicas"][1]["node_id"] = node;
     });
-    cluster.assert_invalid_config("applications[2].shards[0].replicas[0].id", |config| {
-        config["applications"][2]["shards"][0]["replicas"][0]["id"] = json!(1);
+    cluster.assert_invalid_config("groups[2].replicas[0].id", |config| {
+        config["groups"][2]["replicas"][0]["id"] = json!(1);
     });
-    cluster.assert_invalid_config("applications[0].shards[0].replicas[0].node_id", |config| {
-        config["applications"][0]["shards"][0]["replicas"][0]["node_id"] = json!("nd_9");
+    cluster.assert_invalid_config("groups[0].replicas[0].node_id", |config| {
+        config["groups"][0]["replicas"][0]["node_id"] = json!("nd_9");
+    });
+    cluster.assert_invalid_config("applications[2].shards[0].group", |config| {
+        config["applications"][2]["shards"][0]["group"] = json!("g9");
     });
     cluster.assert_invalid_config("nodes[1].id", |config| config["nodes"][1]["id"] = json!("nd_1"));
     cluster.assert_invalid_config("version", |config| config["version"] = json!("one"));

@@ -84,17 +84,17 @@ async fn a_command_addressed_to_an_old_term_is_not_executed() {
     cluster.nodes[old_node].start();
     cluster.wait_ready().await;
 
-    let command = acquire_command(&tenant, &id, "one");
+    let (command, key) = (acquire_command(&tenant, &id, "one"), cluster.locks_key(&tenant, "orders"));
     let to = [(node, replica, old_term), (old_node, old_replica, old_term), (old_node, old_replica, term)];
     for (node, replica, term) in to.into_iter().chain([(node, replica, 0), (node, replica, term + 1)]) {
-        let outcome = cluster.node_client(node).command(replica, term, &command).await.unwrap();
+        let outcome = cluster.node_client(node).command(replica, term, key, &command).await.unwrap();
         assert!(matches!(outcome, Outcome::NotLeader(_)), "replica {replica} in term {term}: {outcome:?}");
     }
     assert_eq!(get_lock(&api, "orders", "one").await.unwrap().holds, []);
 
     // The very same command is carried out where it is addressed rightly.
     let (node, replica, term) = cluster.wait_leader(&shard).await;
-    let outcome = cluster.node_client(node).command(replica, term, &command).await.unwrap();
+    let outcome = cluster.node_client(node).command(replica, term, key, &command).await.unwrap();
     let Outcome::Reply(bytes) = outcome else { panic!("{outcome:?}") };
     let reply: Reply = codec::decode(&bytes).unwrap();
     assert!(
@@ -112,9 +112,10 @@ async fn an_earlier_connection_of_a_caller_is_refused_after_a_later_one() {
     let id = api.create_namespace("orders", "orders").await.unwrap();
     let shard = cluster.locks_shard(&tenant, "orders");
     let (node, replica, term) = cluster.wait_leader(&shard).await;
+    let key = cluster.locks_key(&tenant, "orders");
     let as_caller = async |connection: u64, lock: &str| {
         let mut node = cluster.node_client(node).as_caller("delayed", connection);
-        node.command(replica, term, &acquire_command(&tenant, &id, lock)).await
+        node.command(replica, term, key, &acquire_command(&tenant, &id, lock)).await
     };
     assert!(matches!(as_caller(2, "two").await, Ok(Outcome::Reply(_))));
     let refused = as_caller(1, "one").await.expect_err("a later connection was there");

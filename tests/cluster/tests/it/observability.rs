@@ -1,7 +1,12 @@
 //! What an operator sees of a cluster while a node is lost: its status, its metrics, its usage and its audit log.
 
+use std::collections::BTreeSet;
+
 use holdfast_testkit::{Cluster, RestClient, Setup, eventually};
 use serde_json::{Value, json};
+
+/// As many as nodes, and each is on every node.
+const GROUPS: usize = 3;
 
 async fn get(api: &RestClient, path: &str) -> Value {
     api.fetch(&format!("GET {path}"), None).await.unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -16,6 +21,12 @@ async fn healthy_cluster(operator: &RestClient, replicas: usize) -> Result<Value
         let leads = up.clone().any(|replica| replica["state"] == "Leader");
         if !leads || up.count() != replicas || behind > 0 {
             return Err(shard.to_string());
+        }
+    }
+    for group in cluster["groups"].as_array().unwrap() {
+        let lags = group["replicas"].as_array().unwrap().iter().filter(|replica| replica["lag"] == 0).count();
+        if group["leader"].is_null() || lags != replicas || group["failed_shards"] != json!([]) {
+            return Err(group.to_string());
         }
     }
     Ok(cluster)
@@ -40,6 +51,7 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     assert_eq!(audit["entries"][0]["action"], "NAMESPACE_RESET");
     let seen = eventually("all replicas are up to date", async || healthy_cluster(&operator, 3).await).await;
     assert!(seen["nodes"].as_array().unwrap().iter().all(|node| node["ready"] == true), "{seen}");
+    assert_eq!(seen["groups"].as_array().unwrap().len(), GROUPS, "{seen}");
     eventually("the leaders count the holds", async || {
         let holds = cluster.metric_sums(&["holdfast_holds"]).await?[0];
         if holds == 20.0 { Ok(()) } else { Err(format!("{holds} holds")) }
@@ -67,7 +79,8 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
         let metrics = cluster.nodes[node].metrics().await.unwrap();
         rises += metrics.sum("holdfast_leader_elections_total") - before[node];
         for name in ["holdfast_replica_lag_entries", "holdfast_snapshot_age_seconds"] {
-            assert!(metrics.contains(name), "node {node} has no {name}");
+            let groups = metrics.named(name).filter_map(|sample| sample.labels.get("group"));
+            assert_eq!(groups.collect::<BTreeSet<_>>().len(), GROUPS, "node {node} has {name} of each group");
         }
         // Only the one that leads the namespace has surely committed something.
         committed |= metrics.contains("holdfast_commit_seconds_count");

@@ -110,10 +110,14 @@ async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
     watched.cluster.spare_nodes[0].wait_ready().await;
     watched.finish_step("a node was added").await;
 
-    // A move that is cut short, undone, and made again.
+    // A move that is cut short, undone, and made again. A shard does not move without its group.
     let shard = watched.cluster.locks_shard(&watched.tenant, "orders");
-    let there = ["replica", "move", "--shard", &shard, "--from", "nd_1", "--to", "nd_4"];
-    let back = ["replica", "move", "--shard", &shard, "--from", "nd_4", "--to", "nd_1"];
+    let group = watched.cluster.locks_group(&watched.tenant, "orders");
+    let there = ["replica", "move", "--group", &group, "--from", "nd_1", "--to", "nd_4"];
+    let back = ["replica", "move", "--group", &group, "--from", "nd_4", "--to", "nd_1"];
+    let alone = ["replica", "move", "--shard", &shard, "--from", "nd_1", "--to", "nd_4"];
+    let refusal = watched.cluster.run_admin_command(&alone).await.unwrap_err();
+    assert!(refusal.contains(&format!("shard {shard} is in group {group}")), "{refusal}");
     let cut = watched.cluster.run_admin_command(&[&there[..], &["--timeout", "0"]].concat()).await;
     println!("cut short: {cut:?}");
     watched.run_admin_command(&back).await;

@@ -70,11 +70,11 @@ async fn a_leader_that_was_paused_answers_nothing_stale_and_the_service_goes_on_
         // The lock changes hands while its old leader sleeps, with questions at its door.
         assert!(call_lock(&api, "orders", &name, "old", Call::Release { token: None }).await.unwrap().success);
         let token = api.acquire("orders", &name, &owner).await.unwrap();
-        let query = lock_query(&cluster, &tenant, &name).await;
+        let (query, key) = (lock_query(&cluster, &tenant, &name).await, cluster.locks_key(&tenant, "orders"));
         let asked: Vec<_> = (0..20)
             .map(|_| {
                 let (mut sleeper, query) = (cluster.node_client(node), query.clone());
-                tokio::spawn(async move { sleeper.query(replica, &query).await })
+                tokio::spawn(async move { sleeper.query(replica, key, &query).await })
             })
             .collect();
         // The other gateway does not know the new leader.

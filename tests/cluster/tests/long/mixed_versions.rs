@@ -9,8 +9,9 @@ use holdfast_testkit::{Cluster, Setup, eventually, replica_of};
 
 /// The command that only the other build knows, as it encodes it: the version of the codec, and the place of the command.
 const EXTRA_COMMAND: Bytes = Bytes::from_static(&[1, 5]);
-/// The shard that gets it.
+/// The shard that gets it, and its first key.
 const SHARD: &str = "locks_00";
+const KEY: u32 = 0;
 
 /// The other build; nothing, with a notice, where there is none.
 fn other_build() -> Option<PathBuf> {
@@ -32,7 +33,7 @@ async fn restart_with_program(cluster: &mut Cluster, node: usize, program: Optio
 async fn send_extra_command(cluster: &Cluster) -> Outcome {
     eventually("the leader answers", async || {
         let (node, replica, term) = cluster.wait_leader(SHARD).await;
-        match cluster.node_client(node).encoded_command(replica, term, EXTRA_COMMAND).await {
+        match cluster.node_client(node).encoded_command(replica, term, KEY, EXTRA_COMMAND).await {
             Ok(Outcome::NotLeader(_)) => Err("the leader has changed".to_owned()),
             Ok(outcome) => Ok(outcome),
             Err(status) => Err(status.to_string()),
@@ -112,7 +113,7 @@ async fn assert_old_build_stops(cluster: &mut Cluster, later: &Path, before: &Pa
     std::fs::rename(&data, &after).expect("the data can be moved");
     copy_dir(before, &data);
     cluster.nodes[2].start();
-    wait_for_log(cluster, "knows rules 1 to 2, and shard").await;
+    wait_for_log(cluster, "knows rules 1 to 2, and group").await;
     cluster.nodes[2].kill().await;
 
     std::fs::remove_dir_all(&data).expect("the copy can be removed");

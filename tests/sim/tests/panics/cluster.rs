@@ -23,7 +23,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 /// The shards with locks.
-pub(crate) const SHARDS: u32 = 2;
+pub(crate) const SHARDS: u32 = 4;
+/// Entries after which a replica makes a snapshot.
+pub(crate) const SNAPSHOT_INTERVAL: u64 = 50;
 /// Longer than anything takes on a busy machine.
 const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 /// A path with this name in it is what [`PanickingObserver`] looks for.
@@ -116,7 +118,7 @@ impl TestCluster {
         let id = self.config.nodes[number].id.clone();
         let mut options = NodeOptions::new(id, self.config.clone(), self.secret.clone(), "");
         options.release = release.to_owned();
-        options.snapshot_interval_entries = 50;
+        options.snapshot_interval_entries = SNAPSHOT_INTERVAL;
         options.retain_entries = 10;
         let store = NodeStore::in_memory(&self.disks[number], &options.identity()).expect("the store opens");
         let node = Node::with_store(&options, store, Arc::new(TcpDialer)).expect("the node starts");

@@ -39,7 +39,7 @@ pub struct Cluster {
     pub spare_nodes: Vec<Program>,
     /// The gateways.
     pub gateways: Vec<Program>,
-    /// The configuration.
+    /// The configuration at the start.
     pub map: ShardMap,
     /// The secrets.
     pub secrets: Secrets,

@@ -13,7 +13,7 @@ use crate::ports::free_address;
 use crate::program::Program;
 use crate::scratch::Scratch;
 
-/// Always, and as many replicas of each shard.
+/// Always, and as many replicas of each group.
 pub(super) const NODES: usize = 3;
 /// Shards of each kind in one process with everything in it.
 const STANDALONE_SHARDS: u32 = 16;
@@ -21,7 +21,7 @@ const STANDALONE_SHARDS: u32 = 16;
 const PORT: u16 = 7000;
 const CONFIG_FILE: &str = "cluster_config.json";
 
-/// How a cluster is set up. There are always three nodes, and three replicas of each shard.
+/// How a cluster is set up. There are always three nodes, three groups, and three replicas of each group.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Shards of namespaces, and as many of locks.
@@ -148,7 +148,9 @@ impl PreparedCluster {
             config.nodes[at].address = proxy.address().to_string();
         }
         let file = self.dir.path().join(file);
-        std::fs::write(&file, config.to_json()).expect("the configuration can be written");
+        // The form without groups, as configurations are written by hand.
+        let text = config.to_seed_json().expect("the groups of a new cluster follow from its shards");
+        std::fs::write(&file, text).expect("the configuration can be written");
         file
     }
 }

@@ -18,7 +18,7 @@ impl Cluster {
         led.map(|replica| replica.shard).collect()
     }
 
-    /// Returns the status of every replica of a node.
+    /// Returns the status of every shard of every replica of a node.
     ///
     /// # Errors
     /// If the node does not answer.
@@ -27,7 +27,7 @@ impl Cluster {
         status.map_err(|error| format!("{}: {error}", self.nodes[node].name()))
     }
 
-    /// Waits until a shard has a leader. Returns its node, replica and term, according to itself.
+    /// Waits until a shard's group has a leader. Returns its node, replica and term, according to itself.
     pub async fn wait_leader(&self, shard: &str) -> (usize, u64, u64) {
         eventually(&format!("{shard} has a leader"), async || {
             for node in 0..self.nodes.len() {
@@ -42,7 +42,7 @@ impl Cluster {
         .await
     }
 
-    /// Describes a shard, replica by replica, for people.
+    /// Describes a shard on each replica of its group, for people.
     pub async fn describe(&self, shard: &str) -> String {
         let statuses = join_all((0..self.nodes.len()).map(|node| self.status(node, false))).await;
         let lines = statuses.into_iter().map(|status| match status {

@@ -1,6 +1,6 @@
 //! Accounts and their namespaces.
 
-use holdfast_cluster::Application;
+use holdfast_cluster::{Application, shard_key};
 use holdfast_types::{AccountId, NamespaceRef};
 use serde_json::{Value, json};
 
@@ -58,6 +58,16 @@ impl Cluster {
     /// The shard of a namespace's locks.
     pub fn locks_shard(&self, tenant: &Tenant, namespace: &str) -> String {
         self.map.shard_of(Application::Locks, tenant.account.0, namespace).id.clone()
+    }
+
+    /// The key of a namespace's locks, which their shard owns.
+    pub fn locks_key(&self, tenant: &Tenant, namespace: &str) -> u32 {
+        shard_key(Application::Locks, tenant.account.0, namespace)
+    }
+
+    /// The group that holds the shard of a namespace's locks, in the configuration at the start.
+    pub fn locks_group(&self, tenant: &Tenant, namespace: &str) -> String {
+        self.map.shard_of(Application::Locks, tenant.account.0, namespace).group.clone()
     }
 
     /// The shard of a tenant's namespaces.

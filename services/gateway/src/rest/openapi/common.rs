@@ -25,7 +25,7 @@ const TAGS: [(&str, &str); 11] = [
     ("API keys", "Credentials of an account."),
     ("Tokens", "Short-lived credentials."),
     ("Accounts", "Tenants; for the operator."),
-    ("Cluster", "Nodes and shards; for the operator."),
+    ("Cluster", "Nodes, groups and shards; for the operator."),
     ("Description", "This document, and whether the process is well."),
 ];
 

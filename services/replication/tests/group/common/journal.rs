@@ -89,19 +89,20 @@ impl Journal {
 }
 
 impl StateMachine for Journal {
-    fn assess(&self, _: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
+    fn assess(&self, _: u16, _: u32, command: &[u8]) -> Result<CommandCost, StateMachineError> {
         // Whatever it ends with is its account.
         let account = command.last().map(|last| u64::from(*last));
         self.read(command).map(|()| CommandCost { account, units: COMMAND_UNITS })
     }
 
-    fn price(&self, _: u64, min_units: u64) -> u64 {
+    fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
         min_units
     }
 
     fn apply<'a>(
         &'a self,
         stamp: EntryHeader,
+        _: u32,
         commands: &'a [Bytes],
         _: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure> {
@@ -146,7 +147,7 @@ impl StateMachine for Journal {
         Ok(Box::new(move || bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect()))
     }
 
-    fn restore(&self, chunks: &[Bytes]) -> Result<(), StateMachineError> {
+    fn restore(&self, _: u64, chunks: &[Bytes]) -> Result<(), StateMachineError> {
         let bytes: Vec<u8> = chunks.concat();
         let short = || StateMachineError("the snapshot is too short".into());
         let (clock, mut rest) = bytes.split_first_chunk::<8>().ok_or_else(short)?;

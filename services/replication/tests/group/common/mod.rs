@@ -162,7 +162,7 @@ impl Cluster {
     /// The options of a node's replica in each group.
     pub(crate) fn group_options(&self, index: usize) -> Vec<GroupOptions> {
         let options = |group| GroupOptions {
-            shard: format!("locks_{group:02}"),
+            group: format!("g{group}"),
             replica: self.replica(group, index),
             members: (0..self.setup.nodes).map(|index| (self.replica(group, index), node_id(index))).collect(),
             snapshot_interval_entries: self.setup.snapshot_interval_entries,
@@ -310,7 +310,7 @@ impl Cluster {
 /// Proposes with a deadline that a healthy group keeps.
 pub(crate) async fn propose_to(group: &Group, term: u64, command: &Bytes) -> Result<Reply, ProposeError> {
     let deadline = Instant::now() + Duration::from_secs(10);
-    group.propose(term, command.clone(), deadline).await.map(|bytes| Reply::decode(&bytes))
+    group.propose(0, term, command.clone(), deadline).await.map(|bytes| Reply::decode(&bytes))
 }
 
 pub(crate) fn command(text: impl Into<String>) -> Bytes {

@@ -16,7 +16,7 @@ const SLICE_METRIC: &str = "holdfast_apply_slice_seconds_bucket";
 /// The health of the service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Health {
-    /// The leader of each shard, and its term.
+    /// The leader of each group, and its term.
     pub leaders: BTreeMap<String, String>,
     /// Tasks that have ended or panicked, in all processes.
     pub failures: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Health {
 pub(crate) struct HealthChanges {
     /// Processes that ended, replicas that stopped, tasks that failed.
     pub failures: Vec<String>,
-    /// Shards that got another leader.
+    /// Groups that got another leader.
     pub leader_changes: u64,
     /// The upper bound of the longest slice of apply, in ms, by the buckets of the histogram.
     pub slice_ms: f64,
@@ -56,7 +56,8 @@ pub(crate) async fn check(cluster: &mut Cluster) -> Result<Health, String> {
                 return Err(format!("{id} has stopped on {}: {}", replica["node_id"], replica["poison"]["message"]));
             }
         }
-        health.leaders.insert(id.to_owned(), format!("{leader}, term {}", shard["term"]));
+        let group = shard["group"].as_str().unwrap_or_default();
+        health.leaders.insert(group.to_owned(), format!("{leader}, term {}", shard["term"]));
     }
     let addresses: Vec<_> = cluster.nodes.iter().chain(&cluster.gateways).map(|process| process.address()).collect();
     for address in addresses {
@@ -111,7 +112,7 @@ pub(crate) fn changes(before: &Health, after: &Result<Health, String>) -> Health
     };
     let failed = after.failures.saturating_sub(before.failures);
     let failures = if failed > 0 { vec![format!("{failed} tasks failed")] } else { Vec::new() };
-    let is_other = |(shard, leader): &(&String, &String)| after.leaders.get(*shard) != Some(*leader);
+    let is_other = |(group, leader): &(&String, &String)| after.leaders.get(*group) != Some(*leader);
     let leader_changes = before.leaders.iter().filter(is_other).count() as u64;
     HealthChanges { failures, leader_changes, slice_ms: after.longest_slice_ms(before) }
 }

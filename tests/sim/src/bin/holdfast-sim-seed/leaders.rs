@@ -1,4 +1,4 @@
-//! The leaders of a shard: one replica in a term, and one replica at a time with a lease.
+//! The leaders of a group: one replica in a term, and one replica at a time with a lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,18 +16,18 @@ impl LeadersByTerm {
     ///
     /// # Errors
     /// When another one led in that term.
-    pub(crate) fn observe(&mut self, shard: &str, term: u64, replica: u64) -> Result<bool, String> {
-        match self.0.insert((shard.to_owned(), term), replica) {
+    pub(crate) fn observe(&mut self, group: &str, term: u64, replica: u64) -> Result<bool, String> {
+        match self.0.insert((group.to_owned(), term), replica) {
             None => Ok(true),
             Some(other) if other == replica => Ok(false),
             Some(other) => {
-                Err(format!("[one leader per term] {shard}: replicas {other} and {replica} both led in term {term}"))
+                Err(format!("[one leader per term] {group}: replicas {other} and {replica} both led in term {term}"))
             }
         }
     }
 }
 
-/// Pairs of terms of a shard whose leases overlapped at the last check. One check may see a current report of one and a
+/// Pairs of terms of a group whose leases overlapped at the last check. One check may see a current report of one and a
 /// late report of the other; two checks in a row may not.
 #[derive(Default)]
 pub(crate) struct LeaseOverlaps(BTreeSet<(String, u64, u64)>);
@@ -40,18 +40,18 @@ impl LeaseOverlaps {
         told: impl Iterator<Item = (Duration, Vec<(String, u64)>)>,
     ) -> Vec<String> {
         let mut held: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for (shard, term) in told.filter(|(when, _)| *when + REPORT_VALIDITY > at).flat_map(|(_, leases)| leases) {
-            held.entry(shard).or_default().push(term);
+        for (group, term) in told.filter(|(when, _)| *when + REPORT_VALIDITY > at).flat_map(|(_, leases)| leases) {
+            held.entry(group).or_default().push(term);
         }
         let mut both = BTreeSet::new();
-        for (shard, mut terms) in held {
+        for (group, mut terms) in held {
             terms.sort_unstable();
-            both.extend(terms.windows(2).map(|pair| (shard.clone(), pair[0], pair[1])));
+            both.extend(terms.windows(2).map(|pair| (group.clone(), pair[0], pair[1])));
         }
         let again: Vec<String> = both
             .intersection(&self.0)
-            .map(|(shard, one, other)| {
-                format!("[one lease at a time] {shard}: the leaders of terms {one} and {other} both hold one")
+            .map(|(group, one, other)| {
+                format!("[one lease at a time] {group}: the leaders of terms {one} and {other} both hold one")
             })
             .collect();
         self.0 = both;
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn two_leases_at_a_time_are_found_unless_one_look_was_late() {
         let ms = Duration::from_millis;
-        let lease = |at, term| (at, vec![("locks_00".to_owned(), term)]);
+        let lease = |at, term| (at, vec![("g1".to_owned(), term)]);
         let mut leases = LeaseOverlaps::default();
         assert!(leases.find_overlaps(ms(10), [lease(ms(10), 3), lease(ms(9), 4)].into_iter()).is_empty());
         assert!(leases.find_overlaps(ms(15), [lease(ms(15), 4), (ms(14), Vec::new())].into_iter()).is_empty());
@@ -81,10 +81,10 @@ mod tests {
     #[test]
     fn a_second_leader_of_a_term_is_found() {
         let mut leaders = LeadersByTerm::default();
-        assert_eq!(leaders.observe("locks_00", 3, 1), Ok(true));
-        assert_eq!(leaders.observe("locks_00", 3, 1), Ok(false));
-        assert_eq!(leaders.observe("locks_00", 4, 2), Ok(true));
-        assert_eq!(leaders.observe("locks_01", 3, 2), Ok(true));
-        assert!(leaders.observe("locks_00", 3, 2).is_err());
+        assert_eq!(leaders.observe("g1", 3, 1), Ok(true));
+        assert_eq!(leaders.observe("g1", 3, 1), Ok(false));
+        assert_eq!(leaders.observe("g1", 4, 2), Ok(true));
+        assert_eq!(leaders.observe("g2", 3, 2), Ok(true));
+        assert!(leaders.observe("g1", 3, 2).is_err());
     }
 }

@@ -7,11 +7,14 @@ use holdfast_replication::{LogLimits, ReadMode};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Nodes, and replicas of each shard.
+/// Nodes, and replicas of each group.
 const CLUSTER_SIZES: [(usize, u32); 6] = [(3, 3), (3, 3), (3, 3), (4, 3), (5, 3), (5, 5)];
 
 /// The longest hold, wait and session of a short run.
 const SHORT_RUN_MAX_MS: u64 = 1_500;
+
+/// A run has three to five shards.
+const MAX_GROUPS: u32 = 3;
 
 /// In one of so many runs there is a hostile account.
 const HOSTILE_ONE_IN: u32 = 4;
@@ -23,7 +26,7 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Nodes of the cluster.
     pub(crate) nodes: usize,
-    /// Replicas of each shard.
+    /// Replicas of each group.
     pub(crate) replicas: u32,
     /// Gateways, each with clients of its own.
     pub(crate) gateways: usize,
@@ -31,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     /// Shards of namespaces, and as many of locks.
     pub(crate) shards: u32,
+    /// Raft groups, among which the shards are dealt out: with one, every shard shares the log with all others.
+    pub(crate) groups: u32,
     /// For how long clients work and faults happen.
     pub(crate) chaos: Duration,
     /// Longest delay of a packet in good times; the shortest is 0.
@@ -100,6 +105,7 @@ impl Plan {
             gateways,
             clients: rng.random_range(3..=8),
             shards: rng.random_range(1..=2),
+            groups: rng_of(seed, "groups").random_range(1..=MAX_GROUPS),
             chaos: Duration::from_millis(rng.random_range(8_000..20_000)),
             max_latency: Duration::from_millis(rng.random_range(1..=8)),
             reads: if rng.random_bool(0.2) { ReadMode::Quorum } else { ReadMode::Lease },

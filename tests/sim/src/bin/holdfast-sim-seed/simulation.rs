@@ -234,11 +234,11 @@ impl Runner {
     fn check_leaders(&mut self, at: Duration) {
         for (number, slot) in self.world.nodes.iter().enumerate() {
             let Some(node) = slot.node.lock().clone() else { continue };
-            for (shard, id, term) in node.elected() {
+            for (group, id, term) in node.elected() {
                 let name = node_name(number);
-                match self.leaders.observe(&shard, term, id) {
+                match self.leaders.observe(&group, term, id) {
                     Ok(true) => {
-                        self.world.record_at(at, format!("{name} leads {shard} in term {term} as replica {id}"))
+                        self.world.record_at(at, format!("{name} leads {group} in term {term} as replica {id}"))
                     }
                     Ok(false) => {}
                     Err(what) => self.world.record_violation(what),
@@ -260,7 +260,7 @@ fn not_ready(world: &World) -> Option<String> {
     })
 }
 
-/// Returns replicas of a shard that differ, or one that is not up to date.
+/// Returns a shard whose state differs between replicas, or a replica that is not up to date.
 fn find_divergence(world: &World) -> Option<String> {
     let mut seen: BTreeMap<String, (u64, Vec<u8>)> = BTreeMap::new();
     for (number, slot) in world.nodes.iter().enumerate() {

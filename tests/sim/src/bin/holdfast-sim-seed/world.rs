@@ -56,7 +56,7 @@ pub(crate) struct NodeSlot {
     pub(crate) pause_ms: AtomicU64,
     /// How often it was started.
     pub(crate) starts: AtomicU64,
-    /// Shards whose lease its process held at its last check, with the term, and the time of the check.
+    /// Groups whose lease its process held at its last check, with the term, and the time of the check.
     pub(crate) leases: Mutex<(Duration, Vec<(String, u64)>)>,
     /// How far its wall clock is ahead of the others', in milliseconds.
     pub(crate) wall_skew_ms: Arc<AtomicI64>,
@@ -93,7 +93,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: Plan) -> Result<Arc<Self>> {
         let address = |number: usize| (node_name(number), format!("{}:{PORT}", node_name(number)));
-        let config = ClusterConfig::generate((0..plan.nodes).map(address).collect(), plan.shards, plan.replicas)?;
+        let nodes = (0..plan.nodes).map(address).collect();
+        let config = ClusterConfig::generate_with_groups(nodes, plan.shards, plan.replicas, plan.groups)?;
         let map = ShardMap::new(config.clone())?;
         let shards = Application::ALL.into_iter().flat_map(|application| map.shards(application));
         let ledger = Arc::new(ApplyLog::new(shards.map(|shard| shard.id.clone())));

@@ -99,7 +99,7 @@ impl Links {
         if rng.random_bool(0.4) { self.node_with_most_leaders() } else { rng.random_range(0..self.world.plan.nodes) }
     }
 
-    /// The node that leads most shards.
+    /// The node that leads most groups.
     fn node_with_most_leaders(&self) -> usize {
         let leads =
             |number: &usize| self.world.nodes[*number].node.lock().as_ref().map_or(0, |node| node.led_replicas().len());

@@ -19,8 +19,8 @@ const MAX_PASSES: u64 = 40;
 /// So many in a hundred are in the state machine, which is one point of many.
 const APPLY_PERCENT: u32 = 30;
 const APPLY: &str = "apply";
-/// A replica that panics twice in a row at the same entry has failed for good, as it should. So it gets time to pass
-/// the entry: a second until its restart, and the time to apply the log again.
+/// A shard that panics twice in a row at the same entry has failed for good on that replica, as it should. So it gets
+/// time to pass the entry: a second until a restart, and the time to apply the log again.
 const MIN_APPLY_PANIC_INTERVAL: Duration = Duration::from_secs(8);
 
 pub(super) struct Panics {

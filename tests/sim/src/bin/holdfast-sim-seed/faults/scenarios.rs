@@ -54,7 +54,7 @@ enum Action {
     /// Pauses its process for that time. Messages to it wait until they are delivered.
     Pause(usize, Duration),
     ReleasePackets(usize),
-    /// Resumes as soon as that node leads a shard in a later term than before, or the time is over.
+    /// Resumes as soon as that node leads a group in a later term than before, or the time is over.
     WaitUntilLeads(usize, u64, Duration),
     End,
 }
@@ -194,18 +194,20 @@ impl Scenarios {
         super::hosts(&self.world).into_iter().filter(|host| *host != name).collect()
     }
 
-    /// A node that leads a locks shard, and in which term.
+    /// A node that leads a group with a locks shard, and in which term.
     fn leader(&self) -> Option<(usize, u64)> {
-        let is_of_locks = |replica: &u64| {
-            self.world.map.replica(*replica).is_some_and(|place| place.application == Application::Locks)
+        let map = &self.world.map;
+        let has_locks = |replica: &u64| {
+            let shards = map.replica(*replica).map(|place| map.shards_of_group(&place.group.id));
+            shards.is_some_and(|shards| shards.iter().any(|shard| shard.application == Application::Locks))
         };
         self.world.nodes.iter().enumerate().find_map(|(number, slot)| {
             let leads = slot.node.lock().as_ref().map(|node| node.led_replicas()).unwrap_or_default();
-            leads.into_iter().find(|(replica, _)| is_of_locks(replica)).map(|(_, term)| (number, term))
+            leads.into_iter().find(|(replica, _)| has_locks(replica)).map(|(_, term)| (number, term))
         })
     }
 
-    /// Whether a node leads a shard in a later term, though it may not serve yet.
+    /// Whether a node leads a group in a later term, though it may not serve yet.
     fn leads_in_later_term(&self, node: usize, term: u64) -> bool {
         let Some(node) = self.world.nodes[node].node.lock().clone() else { return false };
         node.elected().iter().any(|(_, _, elected)| *elected > term)

@@ -1,0 +1,264 @@
+//! A shard that failed at an entry: out of service until its state is built again.
+//!
+//! While there is no state, sections for the shard are kept in order. A rebuild replays the history of the shard on
+//! another machine, then what was kept, and puts that state in place.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use holdfast_core::codec;
+use holdfast_core::shard::ShardState;
+use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachineError};
+use holdfast_supervise::catch_panic;
+use tokio::sync::watch;
+
+use super::{Inner, ShardMachine, ShardSignals, signals_of};
+
+/// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, and the state
+/// can only come from one of another replica or from a restart.
+const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes that a section counts for besides its commands.
+const SECTION_BYTES: usize = 64;
+
+impl Inner {
+    /// Returns the last state of a shard that failed for good and all sections since, if none is missing.
+    pub(super) fn kept_sections(&self) -> Option<FailedHistory> {
+        let mut kept = self.kept.clone().filter(|_| !self.backlog.is_incomplete)?;
+        kept.sections.extend(self.backlog.sections.iter().cloned());
+        Some(kept)
+    }
+}
+
+/// Whether a shard serves on this replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ShardHealth {
+    Healthy,
+    /// It failed at this entry, and its state is being built again.
+    Broken(FailedEntry),
+    /// It failed at this entry again: it serves no more before another release or another snapshot.
+    Failed(FailedEntry),
+}
+
+/// Bytes of kept sections in one chunk of a snapshot, once it has one section.
+const MAX_CHUNK_BYTES: usize = 512 * 1024;
+
+/// The last state of a shard that failed for good, and its sections since. A release that can apply them builds the
+/// state from these.
+#[derive(Clone, Default)]
+pub(crate) struct FailedHistory {
+    /// The chunks of the state; none for an empty shard.
+    pub(crate) state: Vec<Bytes>,
+    sections: Vec<(EntryHeader, Vec<Bytes>)>,
+    bytes: usize,
+}
+
+impl FailedHistory {
+    /// Adds a section.
+    pub(crate) fn push(&mut self, header: EntryHeader, commands: &[Bytes]) {
+        self.bytes += section_bytes(commands);
+        if self.bytes <= MAX_BACKLOG_BYTES {
+            self.sections.push((header, copy(commands)));
+        }
+    }
+
+    /// Encodes the sections, in chunks.
+    pub(crate) fn encode(&self) -> Vec<Bytes> {
+        let mut chunks = Vec::new();
+        let (mut pending, mut bytes) = (Vec::new(), 0);
+        for (header, commands) in &self.sections {
+            pending.push((header.rules, header.now_ms, header.wall_ms, commands));
+            bytes += section_bytes(commands);
+            if bytes >= MAX_CHUNK_BYTES {
+                chunks.push(codec::encode(&std::mem::take(&mut pending)).into());
+                bytes = 0;
+            }
+        }
+        if !pending.is_empty() {
+            chunks.push(codec::encode(&pending).into());
+        }
+        chunks
+    }
+
+    /// Decodes what [`Self::encode`] made.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub(crate) fn decode(chunks: &[Bytes]) -> Result<Vec<(EntryHeader, Vec<Bytes>)>, StateMachineError> {
+        let mut sections = Vec::new();
+        for chunk in chunks {
+            let decoded: Vec<(u16, u64, u64, Vec<Bytes>)> = codec::decode(chunk)
+                .map_err(|error| StateMachineError(format!("kept sections can't be read: {error}")))?;
+            let header = |(rules, now_ms, wall_ms, commands)| (EntryHeader { rules, now_ms, wall_ms }, commands);
+            sections.extend(decoded.into_iter().map(header));
+        }
+        Ok(sections)
+    }
+}
+
+fn section_bytes(commands: &[Bytes]) -> usize {
+    SECTION_BYTES + commands.iter().map(Bytes::len).sum::<usize>()
+}
+
+/// Copies commands, so that they do not hold their whole entry in memory.
+fn copy(commands: &[Bytes]) -> Vec<Bytes> {
+    commands.iter().map(|command| Bytes::copy_from_slice(command)).collect()
+}
+
+/// Sections that could not be applied yet.
+#[derive(Default)]
+pub(super) struct Backlog {
+    sections: VecDeque<(EntryHeader, Vec<Bytes>)>,
+    bytes: usize,
+    /// True if some were dropped.
+    is_incomplete: bool,
+}
+
+impl Backlog {
+    fn push(&mut self, header: EntryHeader, commands: &[Bytes]) {
+        if self.is_incomplete {
+            return;
+        }
+        self.bytes += section_bytes(commands);
+        if self.bytes > MAX_BACKLOG_BYTES {
+            *self = Self { is_incomplete: true, ..Self::default() };
+            return;
+        }
+        self.sections.push_back((header, copy(commands)));
+    }
+}
+
+impl ShardMachine {
+    /// Subscribes to the health of the shard.
+    pub(crate) fn health(&self) -> watch::Receiver<ShardHealth> {
+        self.health.subscribe()
+    }
+
+    /// Checks whether the shard serves.
+    ///
+    /// # Errors
+    /// When it failed.
+    pub(crate) fn check_health(&self) -> Result<(), StateMachineError> {
+        match &*self.health.borrow() {
+            ShardHealth::Healthy => Ok(()),
+            ShardHealth::Broken(failed) | ShardHealth::Failed(failed) => Err(StateMachineError(format!(
+                "shard {} failed on this node at entry {} of its log",
+                self.shard, failed.index
+            ))),
+        }
+    }
+
+    /// Returns true if the shard can be part of a snapshot.
+    pub(crate) fn can_freeze(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.core.is_some() || inner.kept_sections().is_some()
+    }
+
+    /// Takes the shard out of service after it failed in this entry; the others of its group go on.
+    pub(crate) fn isolate(&self, failed_entry: &FailedEntry) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.core.is_some() {
+            // A command that can't be decoded: the state is unchanged, but behind.
+            self.fail(&mut inner);
+        }
+        (inner.kept, inner.backlog) = (None, Backlog::default());
+        drop(inner);
+        self.signals.send_replace(ShardSignals::default());
+        self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
+        true
+    }
+
+    /// Keeps a section if there is no state to apply it to. Its callers hear that the outcome is unknown.
+    pub(super) fn defer_section(&self, header: EntryHeader, commands: &[Bytes]) -> bool {
+        let mut inner = self.inner.lock();
+        let defers = inner.core.is_none() && *self.health.borrow() != ShardHealth::Healthy;
+        if defers {
+            inner.backlog.push(header, commands);
+        }
+        defers
+    }
+
+    /// Drops the partly changed state and the leader state.
+    pub(super) fn fail(&self, inner: &mut Inner) {
+        let clock_ms = catch_panic(|| inner.core.as_ref().map_or(inner.last_clock_ms, ShardState::clock_ms));
+        inner.last_clock_ms = clock_ms.unwrap_or(inner.last_clock_ms);
+        let (core, table) = (inner.core.take(), inner.leader_state.take());
+        inner.last_attempts = table.as_ref().map_or(inner.last_attempts, |table| (table.term, table.attempts()));
+        // The fault in them may cause another panic on drop.
+        let _ = catch_panic(move || drop(table));
+        let _ = catch_panic(move || drop(core));
+        self.memory.reset(&[]);
+        self.leader_state_changed.notify_waiters();
+        self.expiry_resolved.notify_waiters();
+    }
+
+    /// Takes the shard out of service for good after it failed again; `kept` is what it was made of before the backlog.
+    pub(crate) fn mark_failed(&self, failed_entry: FailedEntry, kept: Option<FailedHistory>) {
+        let mut inner = self.inner.lock();
+        if inner.core.is_some() {
+            // A snapshot from the leader came first.
+            return;
+        }
+        inner.kept = kept.filter(|kept| kept.bytes <= MAX_BACKLOG_BYTES);
+        drop(inner);
+        self.health.send_replace(ShardHealth::Failed(failed_entry));
+    }
+
+    /// Applies the sections that a snapshot up to this index has for a shard that failed where it was made. If it fails
+    /// here as well, it is built again as after any other failure.
+    pub(crate) fn apply_kept(&self, index: u64, sections: Vec<(EntryHeader, Vec<Bytes>)>) {
+        for (header, commands) in sections {
+            if let Err(failure) = self.apply_whole(header, &commands) {
+                self.isolate(&FailedEntry { term: 0, index, failure });
+                return;
+            }
+        }
+    }
+
+    /// Returns an empty machine of the same shard, to replay its history on.
+    pub(crate) fn for_rebuild(&self) -> Self {
+        Self::new(self.application, &self.shard, self.bounds.clone(), self.observer.clone())
+    }
+
+    /// Applies a whole section at once.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) fn apply_whole(&self, header: EntryHeader, commands: &[Bytes]) -> Result<(), ApplyFailure> {
+        let mut applied = self.apply(header, commands, ReplyMode::Skip)?;
+        while let Applied::Part(rest) = applied {
+            applied = rest()?;
+        }
+        Ok(())
+    }
+
+    /// Puts the state of `rebuilt` in place if it has everything that this machine was given. Otherwise returns what it
+    /// lacks, in order.
+    ///
+    /// # Errors
+    /// When too much came meanwhile.
+    pub(crate) fn adopt(&self, rebuilt: &Self) -> Result<Vec<(EntryHeader, Vec<Bytes>)>, StateMachineError> {
+        let mut inner = self.inner.lock();
+        if inner.core.is_some() {
+            // A snapshot from the leader came first.
+            return Ok(Vec::new());
+        }
+        if inner.backlog.is_incomplete {
+            return Err(StateMachineError("too many entries came while the state was built again".to_owned()));
+        }
+        if !inner.backlog.sections.is_empty() {
+            return Ok(std::mem::take(&mut inner.backlog).sections.into());
+        }
+        let Some(core) = rebuilt.inner.lock().core.take() else {
+            return Err(StateMachineError("there is no state to put in place".to_owned()));
+        };
+        let signals = signals_of(&core);
+        self.memory.take_over(&rebuilt.memory);
+        inner.core = Some(core);
+        inner.build_leader_state();
+        drop(inner);
+        self.signals.send_replace(signals);
+        self.health.send_replace(ShardHealth::Healthy);
+        self.leader_state_changed.notify_waiters();
+        Ok(Vec::new())
+    }
+}

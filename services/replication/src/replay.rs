@@ -1,0 +1,95 @@
+//! Replays the history of one shard from the stored snapshot and the log.
+
+use bytes::Bytes;
+use openraft::EntryPayload;
+use openraft::entry::RaftEntry;
+use tokio::task::yield_now;
+
+use crate::entry::{Body, GroupCommand};
+use crate::group::Group;
+use crate::rules::GroupState;
+use crate::state_machine::{EntryHeader, StateMachineError};
+use crate::types::{Entry, decode_meta};
+
+/// Bytes of the log read at once.
+const MAX_READ_BYTES: usize = 1024 * 1024;
+
+/// A step of a shard's history, in order. The snapshot comes first, if there is one.
+pub enum HistoryStep<'a> {
+    /// The chunks of the group's snapshot.
+    Snapshot(&'a [Bytes]),
+    /// A section for the shard.
+    Section {
+        /// The term of the entry.
+        term: u64,
+        /// Its index.
+        index: u64,
+        /// Its header.
+        header: EntryHeader,
+        /// The commands for the shard.
+        commands: Vec<Bytes>,
+    },
+}
+
+/// A history can't be read, or was replaced meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the history can't be read: {0}")]
+pub struct ReplayError(String);
+
+impl Group {
+    /// Passes the history of a shard up to and including an entry to `visit`. Other tasks run in between.
+    ///
+    /// # Errors
+    /// When `visit` can't read the snapshot, or the snapshot or the log can't be read; a later snapshot may have replaced
+    /// both meanwhile.
+    pub async fn replay(
+        &self,
+        shard: u32,
+        until: u64,
+        mut visit: impl FnMut(HistoryStep<'_>) -> Result<(), StateMachineError> + Send,
+    ) -> Result<(), ReplayError> {
+        let unreadable = |error: &dyn std::fmt::Display| ReplayError(error.to_string());
+        let (mut next, mut state) = (0, GroupState::default());
+        if let Some((meta, chunks)) = self.store().snapshot().map_err(|error| unreadable(&error))? {
+            let (meta, group) = decode_meta(&meta).map_err(|error| unreadable(&error))?;
+            visit(HistoryStep::Snapshot(&chunks)).map_err(|error| unreadable(&error))?;
+            (next, state) = (meta.last_log_id.map_or(0, |id| id.index + 1), group);
+        }
+        while next <= until {
+            let entries = self.read_log(next, until + 1, MAX_READ_BYTES).map_err(|error| unreadable(&error))?;
+            if entries.first().is_none_or(|first| first.log_id().index != next) {
+                return Err(ReplayError(format!("entry {next} is not in the log any more")));
+            }
+            for entry in entries {
+                next = entry.log_id().index + 1;
+                self.replay_entry(shard, &entry, &mut state, &mut visit)?;
+            }
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    fn replay_entry(
+        &self,
+        shard: u32,
+        entry: &Entry,
+        state: &mut GroupState,
+        visit: &mut impl FnMut(HistoryStep<'_>) -> Result<(), StateMachineError>,
+    ) -> Result<(), ReplayError> {
+        let EntryPayload::Normal(data) = &entry.payload else { return Ok(()) };
+        let unreadable = |error: &dyn std::fmt::Display| ReplayError(error.to_string());
+        let block = data.read().map_err(|error| unreadable(&error))?;
+        let named = match block.body {
+            Body::Structural(GroupCommand::RaiseRules(next)) => next,
+            Body::Commands(_) => block.rules,
+        };
+        *state = state.raised(named, self.known_rules()).map_err(|error| unreadable(&error))?;
+        let Body::Commands(sections) = block.body else { return Ok(()) };
+        let Some(section) = sections.into_iter().find(|section| section.shard == shard) else { return Ok(()) };
+        let rules = state.rules.unwrap_or(block.rules);
+        let header = EntryHeader { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
+        let (id, commands) = (entry.log_id(), section.commands);
+        visit(HistoryStep::Section { term: id.leader_id.term, index: id.index, header, commands })
+            .map_err(|error| unreadable(&error))
+    }
+}

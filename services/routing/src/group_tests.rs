@@ -1,0 +1,87 @@
+//! Routes by group, with nodes on real sockets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_cluster::{Application, ShardMap};
+use holdfast_proto::internal;
+use holdfast_testkit::fake_node::{config_of, done_reply, leads, not_leader};
+use holdfast_types::{AccountId, AccountsCommand, Command};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::fake_cluster::{FakeCluster, fast_options};
+use crate::{RetryPolicy, RouteError, RoutedReply};
+
+const TERM: u64 = 1;
+
+/// Calls: term, application and key.
+type Calls = Arc<Mutex<Vec<(u64, internal::Application, u32)>>>;
+
+/// Makes this replica lead. Returns the calls to all replicas from now on.
+fn elect(cluster: &FakeCluster, leader: u64) -> Calls {
+    let calls = Calls::default();
+    for node in &cluster.nodes {
+        let calls = Arc::clone(&calls);
+        node.on_call(move |call| {
+            calls.lock().push((call.term, call.application(), call.key));
+            if call.replica == leader { leads(call, leader, TERM) } else { not_leader(leader, TERM) }
+        });
+    }
+    calls
+}
+
+async fn send(
+    cluster: &FakeCluster,
+    application: Application,
+    key: u32,
+    within: Duration,
+) -> Result<RoutedReply, RouteError> {
+    let command = Command::Accounts(AccountsCommand::Delete { id: AccountId(1) });
+    let deadline = Instant::now() + within;
+    cluster.router.command(application, key, &command, RetryPolicy::LaterTerm, deadline).await
+}
+
+async fn done(cluster: &FakeCluster, application: Application, key: u32) {
+    let routed = send(cluster, application, key, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(routed.reply, done_reply());
+}
+
+#[tokio::test]
+async fn one_leader_is_found_for_all_shards_of_a_group() {
+    let cluster = FakeCluster::start_with_one_group(fast_options()).await;
+    let calls = elect(&cluster, 2);
+    done(&cluster, Application::Accounts, 0).await;
+    done(&cluster, Application::Namespaces, 7).await;
+    done(&cluster, Application::Locks, u32::MAX).await;
+    let (probes, commands): (Vec<_>, Vec<_>) = calls.lock().iter().copied().partition(|(term, ..)| *term == 0);
+    assert!(!probes.is_empty() && probes.iter().all(|probe| *probe == (0, internal::Application::Accounts, 0)));
+    let expected = [
+        (TERM, internal::Application::Accounts, 0),
+        (TERM, internal::Application::Namespaces, 7),
+        (TERM, internal::Application::Locks, u32::MAX),
+    ];
+    assert_eq!(commands, expected);
+}
+
+#[tokio::test]
+async fn errors_name_the_shard_and_not_its_group() {
+    let cluster = FakeCluster::start_with_one_group(fast_options()).await;
+    for (application, id) in [(Application::Namespaces, "namespaces_00"), (Application::Locks, "locks_00")] {
+        let error = send(&cluster, application, 7, Duration::ZERO).await.unwrap_err();
+        assert!(matches!(&error, RouteError::Unavailable { shard, .. } if shard == id), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn shards_of_a_group_that_a_later_config_adds_are_reached() {
+    let cluster = FakeCluster::start_with_one_group(fast_options()).await;
+    let mut next = config_of(&cluster.nodes);
+    next.version = cluster.router.cluster_config().version + 1;
+    let map = ShardMap::new(next).unwrap();
+    let leader = map.group_of(map.shard_for(Application::Locks, 0)).replicas[0].id;
+    assert!(leader > 3, "a replica of another group");
+    cluster.router.reconfigure(map);
+    elect(&cluster, leader);
+    done(&cluster, Application::Locks, 0).await;
+}
