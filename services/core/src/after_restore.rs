@@ -6,12 +6,22 @@
 
 use crate::Revision;
 use crate::codec::DecodeError;
+use crate::locks;
 use crate::shard::ShardState;
 use crate::shard_common::REVISION_LIMIT;
 
 /// The increment that a restore applies to revisions, including fencing tokens, and to message numbers between shards.
 /// At a million changes a second it covers 12 days between the backup and the loss of the cluster.
 pub const RESTORE_MARGIN: u64 = 1 << 40;
+
+/// Returns the snapshot of a locks shard with its clock and all its instants later by a time, so that everything keeps
+/// its remaining time. Shards of one group share its clock, and those of a backup may have had others.
+///
+/// # Errors
+/// When the chunks are damaged.
+pub fn delay_locks_snapshot(chunks: &[impl AsRef<[u8]>], by_ms: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
+    locks::delay_snapshot(chunks, by_ms)
+}
 
 impl ShardState {
     /// Prepares a restored state for use. Backups of different shards are from different times. So accounts and

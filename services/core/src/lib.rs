@@ -22,5 +22,5 @@ mod page;
 pub mod shard;
 mod shard_common;
 
-pub use after_restore::RESTORE_MARGIN;
+pub use after_restore::{RESTORE_MARGIN, delay_locks_snapshot};
 pub use holdfast_types::*;

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use holdfast_backup::{Backup, BackupError, ShardFile};
 use holdfast_cluster::{GroupShard, ReplicaLocation, Shard, ShardMap};
+use holdfast_core::codec::DecodeError;
 use holdfast_core::shard::ShardState;
+use holdfast_core::{Application, delay_locks_snapshot};
 use holdfast_replication::{InitialSnapshot, KnownRules, bootstrap_from_snapshot};
 use holdfast_storage::NodeStore;
 
 use crate::error::NodeError;
-use crate::group_machine;
+use crate::group_machine::{self, Part};
 use crate::node::shard_map;
 use crate::options::NodeOptions;
 use crate::stored_config;
@@ -176,16 +178,18 @@ fn initial_snapshot(
     backup: &Backup,
     place: &ReplicaLocation<'_>,
 ) -> Result<InitialSnapshot, RestoreError> {
-    let mut parts = Vec::new();
+    let mut states = Vec::new();
     let (mut term, mut index, mut rules) = (0, 0, options.rules.lowest);
     for shard in map.shards_of_group(&place.group.id) {
         let about = backup.shard_file(&shard.shard.id)?;
         check_shard(shard.shard, about, options.rules)?;
-        let state = advanced_state(&shard, &backup.chunks(about)?)?;
-        parts.push((shard.shard.id.clone(), group_machine::Part { state, kept: Vec::new() }));
+        states.push(RestoredShard::read(&shard, &backup.chunks(about)?)?);
         // The new log begins behind all of theirs.
         (term, index, rules) = (about.term.max(term), about.index.max(index), about.rules.max(rules));
     }
+    // The group has one clock, and the shards may have had others: nothing ends earlier for that.
+    let clock_ms = states.iter().map(|state| state.clock_ms).max().unwrap_or(0);
+    let parts = states.into_iter().map(|state| state.at_clock(clock_ms)).collect::<Result<Vec<_>, _>>()?;
     let members = place.group.replicas.iter().map(|replica| replica.id).collect();
     let (group, replica) = (place.group.id.clone(), place.replica.id);
     Ok(InitialSnapshot { group, replica, members, term, index, rules, chunks: group_machine::join(parts) })
@@ -203,14 +207,38 @@ fn check_shard(shard: &Shard, about: &ShardFile, known: KnownRules) -> Result<()
     Ok(())
 }
 
-/// Returns the state that the shard starts from: its counters are advanced far beyond any number that was issued.
-fn advanced_state(shard: &GroupShard<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, RestoreError> {
-    let id = &shard.shard.id;
-    let unreadable = |reason: String| RestoreError::Unreadable { shard: id.clone(), reason };
-    let core = ShardState::restore(shard.application, id, chunks);
-    let mut core = core.map_err(|error| unreadable(error.to_string()))?;
-    core.advance_after_restore().map_err(|error| unreadable(error.to_string()))?;
-    Ok(core.snapshot().into_iter().map(Bytes::from).collect())
+/// The state that a shard starts from: its counters are advanced far beyond any number that was issued.
+struct RestoredShard {
+    id: String,
+    application: Application,
+    clock_ms: u64,
+    chunks: Vec<Vec<u8>>,
+}
+
+impl RestoredShard {
+    fn read(shard: &GroupShard<'_>, chunks: &[Bytes]) -> Result<Self, RestoreError> {
+        let (id, application) = (shard.shard.id.clone(), shard.application);
+        let read = || {
+            let mut core = ShardState::restore(application, &id, chunks)?;
+            core.advance_after_restore()?;
+            Ok(core)
+        };
+        let core: Result<ShardState, DecodeError> = read();
+        let core = core.map_err(|error| RestoreError::Unreadable { shard: id.clone(), reason: error.to_string() })?;
+        Ok(Self { clock_ms: core.clock_ms(), chunks: core.snapshot(), id, application })
+    }
+
+    /// Returns the shard's part of the snapshot, with its clock at least at that time and all remaining times kept.
+    fn at_clock(self, clock_ms: u64) -> Result<(String, Part), RestoreError> {
+        let Self { id, application, clock_ms: own_ms, mut chunks } = self;
+        if application == Application::Locks && own_ms < clock_ms {
+            let delayed = delay_locks_snapshot(&chunks, clock_ms - own_ms);
+            chunks =
+                delayed.map_err(|error| RestoreError::Unreadable { shard: id.clone(), reason: error.to_string() })?;
+        }
+        let state = chunks.into_iter().map(Bytes::from).collect();
+        Ok((id, Part { state, kept: Vec::new() }))
+    }
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {

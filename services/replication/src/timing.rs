@@ -6,7 +6,8 @@ use std::time::Duration;
 /// (equal to `election_max`) determines the failover time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Interval between heartbeats: several fit into a lease.
+    /// Minimum interval between heartbeats: the first tick after it sends the next one. It is short enough that each
+    /// tick sends one, even if the one before was late by some tens of milliseconds.
     pub heartbeat: Duration,
     /// Shortest wait before an election, counted from the end of the lease.
     pub election_min: Duration,

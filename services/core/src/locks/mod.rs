@@ -89,6 +89,7 @@ pub use capacity::Charge;
 pub use purge::Purged;
 pub(crate) use queries::ExaminedEvents;
 pub(crate) use snapshot::FrozenLocks;
+pub(crate) use snapshot_items::delay_snapshot;
 pub use verify::Footprint;
 
 /// Units that every command costs.

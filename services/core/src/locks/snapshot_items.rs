@@ -9,6 +9,8 @@ use super::hold::HoldTerms;
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
 use super::sweep::Sweep;
+use crate::chunks::{self, ChunkWriter};
+use crate::codec::DecodeError;
 use crate::first_limits;
 use crate::shard_common::CommonItem;
 use crate::{AccountId, FencingToken, Incarnation, Limits, Mode, Phase, RequestId, Revision, SessionEnd, UsageTotals};
@@ -159,4 +161,30 @@ pub(super) struct WaitItem<S> {
     pub(super) attempt: u64,
     pub(super) ends_at_ms: Option<u64>,
     pub(super) since_ms: u64,
+}
+
+impl Item<String> {
+    /// Returns the item with all instants of the shard clock later by a time.
+    fn delayed(mut self, by_ms: u64) -> Self {
+        match &mut self {
+            Self::Common(CommonItem::Header { clock_ms, .. }) => *clock_ms = clock_ms.saturating_add(by_ms),
+            Self::Hold(hold) => hold.deadline_ms = hold.deadline_ms.map(|at| at.saturating_add(by_ms)),
+            Self::Wait(wait) => wait.ends_at_ms = wait.ends_at_ms.map(|at| at.saturating_add(by_ms)),
+            Self::EndingSession(ending) => ending.since_ms = ending.since_ms.saturating_add(by_ms),
+            Self::Sweep(_, sweep) => sweep.since_ms = sweep.since_ms.saturating_add(by_ms),
+            // The wall clock counts in all others.
+            _ => {}
+        }
+        self
+    }
+}
+
+/// Returns a snapshot with all instants of the shard clock later by a time.
+pub(crate) fn delay_snapshot(chunks: &[impl AsRef<[u8]>], by_ms: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
+    let mut writer: ChunkWriter<Item<String>> = ChunkWriter::new();
+    chunks::read(chunks, |item: Item<String>| {
+        writer.push(&item.delayed(by_ms));
+        Ok(())
+    })?;
+    Ok(writer.finish())
 }

@@ -4,11 +4,11 @@ use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Acquire, Command, CommandError, LocksCommand, Mode, Namespace, NamespaceRef, NamespacesCommand, Path,
-    Query, RESTORE_MARGIN, Reply, Response,
+    Query, RESTORE_MARGIN, Reply, Response, Wait, delay_locks_snapshot,
 };
 
 use crate::accounts;
-use crate::support::{at, lock_request, request_id};
+use crate::support::{Shard, at, lock_request, request_id};
 
 struct ThreeShards {
     accounts: ShardState,
@@ -171,4 +171,22 @@ fn after_a_restore_tokens_and_incarnations_go_on_above_all_before_and_shards_hea
     chain.deliver_all();
     assert_eq!(chain.acquire(&again, "p1"), Ok(true));
     assert_eq!(chain.acquire(&lost, "p1"), Err(CommandError::NamespaceNotFound));
+}
+
+#[test]
+fn a_restored_shard_whose_clock_was_behind_keeps_all_remaining_times() {
+    let mut shard = Shard::new();
+    shard.acquire(Acquire { ttl_ms: Some(5_000), ..lock_request("p", Mode::Write) });
+    shard.try_acquire(Acquire { wait: Wait::For(3_000), ..lock_request("q", Mode::Write) }).unwrap();
+    let (clock, due) = (shard.core.clock_ms(), shard.core.next_deadline_ms().unwrap());
+    for by in [0, 1, 1_000_000] {
+        let chunks = delay_locks_snapshot(&shard.core.snapshot(), by).unwrap();
+        let delayed = ShardState::restore(Application::Locks, "locks_00", &chunks).unwrap();
+        assert_eq!((delayed.clock_ms(), delayed.next_deadline_ms()), (clock + by, Some(due + by)));
+        assert_eq!(delayed.footprint(), shard.core.footprint());
+        if by == 0 {
+            assert_eq!(delayed.snapshot(), shard.core.snapshot());
+        }
+    }
+    assert!(delay_locks_snapshot(&[b"damaged"], 1).is_err());
 }
