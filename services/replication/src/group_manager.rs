@@ -25,6 +25,7 @@ use crate::proposer::InFlightEntries;
 use crate::raise_rules::{self, AdvertisedRules};
 use crate::rules::KnownRules;
 use crate::state_machine::StateMachine;
+use crate::ticks::TickSchedule;
 use crate::timing::Timing;
 
 /// How often a node checks whether its disk is so full that another node should lead.
@@ -54,6 +55,7 @@ struct Inner {
     identity: Arc<Identity>,
     dialer: Arc<dyn Dialer>,
     store: NodeStore,
+    tick_schedule: TickSchedule,
     in_flight: InFlightEntries,
     timing: Timing,
     rules: KnownRules,
@@ -80,6 +82,7 @@ impl GroupManager {
             identity: options.identity,
             dialer: options.dialer,
             store: options.store,
+            tick_schedule: TickSchedule::for_node(&options.node),
             in_flight: InFlightEntries::default(),
             timing: options.timing,
             rules: options.rules,
@@ -118,7 +121,8 @@ impl GroupManager {
             rules: self.inner.rules,
             longest_lease: longest_lease.subscribe(),
         };
-        let group = Group::start(options, store, machine, node).await?;
+        let starting = Group::start(options, store, machine, node);
+        let group = self.inner.tick_schedule.scope(starting).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
         let weak = Arc::downgrade(&self.inner);
         let allowed = self.inner.allowed_rules.subscribe();

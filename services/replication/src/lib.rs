@@ -51,6 +51,7 @@ mod rules;
 mod state_machine;
 mod state_machine_adapter;
 mod status;
+mod ticks;
 mod timing;
 mod types;
 

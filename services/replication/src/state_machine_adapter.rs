@@ -416,6 +416,14 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         Ok(())
     }
 
+    /// Makes no snapshot while a shard is being built again.
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        if !force && !self.machine.can_freeze() {
+            return None;
+        }
+        Some(self.get_snapshot_builder().await)
+    }
+
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
         let (frozen, covered_bytes) = (Some(self.machine.freeze()), self.log_size.snapshot_begun());

@@ -1,7 +1,7 @@
 //! openraft's runtime: tokio, with the ticks of all groups of a node aligned.
 //!
-//! Every group ticks some twenty times a second, at a phase that openraft chooses at random. A node with 33 idle groups
-//! would wake up hundreds of times a second for little else. This runtime delays the ticks of one node to common times,
+//! Every group ticks some twenty times a second, at a phase that openraft chooses at random. A node with three idle
+//! groups would wake up 75 times a second for little else. This runtime delays the ticks of one node to common times,
 //! no more often than its heartbeats need. It delays elections by at most a third of a second, which is less than the
 //! random variation of their timeouts. Each node has its own period, so that no two nodes stay in step and stand for
 //! the same elections repeatedly.

@@ -24,7 +24,7 @@ impl openraft::RaftTypeConfig for TypeConfig {
     type Vote = openraft::impls::Vote<Self::LeaderId>;
     type Payload = openraft::EntryPayload<EntryData, u64, ()>;
     type Entry = openraft::Entry<<Self::LeaderId as openraft::vote::RaftLeaderId>::Committed, Self::Payload>;
-    type AsyncRuntime = openraft::impls::TokioRuntime;
+    type AsyncRuntime = crate::ticks::Runtime;
     type Responder<T>
         = openraft::impls::OneshotResponder<Self, T>
     where
