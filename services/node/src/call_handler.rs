@@ -232,9 +232,13 @@ async fn handle_query(shard: &ShardReplica, bytes: &[u8], deadline: Instant) -> 
     }
 }
 
-/// Redirects the caller to the leader that the replica knows.
+/// Redirects the caller to the leader that the replica knows; for a shard that failed here, says so instead: no other
+/// leader of the group is known, and it is right for the other shards.
 pub(crate) fn not_leader(shard: &ShardReplica) -> Outcome {
-    not_leader_outcome(shard.group.not_leader())
+    match shard.machine.check_health() {
+        Ok(()) => not_leader_outcome(shard.group.not_leader()),
+        Err(failed) => Outcome::NotProposed(failed.0),
+    }
 }
 
 pub(crate) fn not_leader_outcome(not_leader: holdfast_replication::NotLeader) -> Outcome {

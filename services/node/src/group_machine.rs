@@ -10,7 +10,7 @@ use holdfast_replication::{
     StateMachineError,
 };
 
-use crate::machine::{FailedHistory, ShardMachine};
+use crate::machine::ShardMachine;
 
 /// The shards of a group; the index of a shard is its number in the group's log.
 pub struct GroupMachine {
@@ -26,7 +26,7 @@ type Manifest = Vec<(String, u32, u32)>;
 pub(crate) struct Part {
     /// Its state, in chunks of at most 1 MiB; none if it has no earlier state than that of an empty shard.
     pub(crate) state: Vec<Bytes>,
-    /// The sections since that state, if the shard failed at one of them here. See [`crate::machine::FailedHistory`].
+    /// The sections since that state, if the shard failed at one of them here. See `FailedHistory`.
     pub(crate) kept: Vec<Bytes>,
 }
 
@@ -98,15 +98,14 @@ impl StateMachine for GroupMachine {
         for shard in &self.shards {
             let part = parts.remove(shard.id());
             let part = part.ok_or_else(|| StateMachineError(format!("the snapshot lacks shard {}", shard.id())))?;
-            restored.push((shard.read_snapshot(&part.state)?, FailedHistory::decode(&part.kept)?));
+            restored.push((shard.read_part(&part)?, part));
         }
         if let Some(other) = parts.keys().next() {
             return Err(StateMachineError(format!("the snapshot has shard {other}, which the group does not have")));
         }
-        // Nothing can fail from here on: the states change together or not at all.
-        for (shard, (state, kept)) in self.shards.iter().zip(restored) {
-            shard.install(state);
-            shard.apply_kept(index, kept);
+        // All parts could be read: the states change together or not at all.
+        for (shard, (state, part)) in self.shards.iter().zip(restored) {
+            shard.install_part(index, state, part)?;
         }
         Ok(())
     }

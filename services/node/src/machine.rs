@@ -95,6 +95,8 @@ struct Inner {
     last_attempts: (u64, u64),
     /// The clock of the last applied entry, once the state is gone.
     last_clock_ms: u64,
+    /// Rises whenever the state is replaced or lost: a rebuild that began before is not put in place.
+    epoch: u64,
     /// What the shard was made of up to the entry that it failed at for good.
     kept: Option<FailedHistory>,
     /// Sections since the entry that failed.
@@ -291,6 +293,7 @@ impl Inner {
             leader_state: None,
             last_attempts: (0, 0),
             last_clock_ms: 0,
+            epoch: 0,
             kept: None,
             backlog: Backlog::default(),
         }
@@ -410,8 +413,20 @@ impl ShardMachine {
         Ok(Box::new(move || Part { kept: kept.encode(), state: kept.state }))
     }
 
-    /// Decodes the shard's part of a snapshot.
-    pub(crate) fn read_snapshot(&self, chunks: &[Bytes]) -> Result<ShardState, StateMachineError> {
+    /// Decodes the state in a part of a snapshot, and checks the rest.
+    ///
+    /// # Errors
+    /// When it is damaged, or has neither a state nor sections.
+    pub(crate) fn read_part(&self, part: &Part) -> Result<ShardState, StateMachineError> {
+        if part.state.is_empty() && part.kept.is_empty() {
+            return Err(StateMachineError(format!("the snapshot of shard {} is empty", self.shard)));
+        }
+        FailedHistory::decode(&part.kept)?;
+        self.read_snapshot(&part.state)
+    }
+
+    /// Decodes the chunks of a state; none are those of an empty shard.
+    fn read_snapshot(&self, chunks: &[Bytes]) -> Result<ShardState, StateMachineError> {
         let restored = match self.bounds.clone() {
             bounds if chunks.is_empty() => return Ok(empty_state(self.application, &self.shard, bounds)),
             None => ShardState::restore(self.application, &self.shard, chunks),
@@ -434,9 +449,11 @@ impl ShardMachine {
         let signals = signals_of(&restored);
         inner.core = Some(restored);
         (inner.kept, inner.backlog) = (None, Backlog::default());
+        inner.epoch += 1;
+        // Under the lock, so that health never contradicts the state for long.
+        self.health.send_replace(ShardHealth::Healthy);
         drop(inner);
         self.signals.send_replace(signals);
-        self.health.send_replace(ShardHealth::Healthy);
     }
 }
 

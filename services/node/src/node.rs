@@ -130,7 +130,7 @@ impl Node {
         let store = NodeStore::open(&options.data_dir, &options.identity())?;
         let config = stored_config::load_latest(&options.data_dir, options.cluster_config.clone())?;
         let map = shard_map(config, &options.node_id)?;
-        stored_config::keep_first(&options.data_dir, map.config())?;
+        stored_config::store_if_changed(&options.data_dir, map.config())?;
         store.set_reserve(options.disk_reserve);
         Self::assemble(
             options,

@@ -164,8 +164,9 @@ impl NodeInner {
         for place in map.replicas_of_node(&self.node_id) {
             let id = place.replica.id;
             if self.replica(id).is_none() && !left_out.contains(&id) {
-                // Groups of new replicas already exist: their leaders add these replicas.
-                self.start_supervised_replica(starting, replica_spec(&map, &place, false)).await?;
+                // The group of a new replica already exists, and its leader adds the replica, unless the group is new.
+                let is_new_group = current.group(&place.group.id).is_none();
+                self.start_supervised_replica(starting, replica_spec(&map, &place, is_new_group)).await?;
             }
         }
         tracing::info!(version = offered, before, "the cluster config has changed");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use holdfast_replication::{EntryHeader, FailedEntry, HistoryStep, StateMachineError};
 use metrics::counter;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::group_machine;
 use crate::machine::{FailedHistory, ShardHealth, ShardMachine};
@@ -19,6 +19,8 @@ use crate::replica::ShardReplica;
 /// A leader hands its group over because of a failed shard at most once in this time: the next leader may have failed
 /// at the same entry.
 const TRANSFER_INTERVAL: Duration = Duration::from_secs(600);
+/// When it tries again, if nobody took over.
+const TRANSFER_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of a leadership transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of the entry that follows everything proposed before the shard failed.
@@ -44,23 +46,23 @@ enum RebuildError {
 /// Supervises one shard until the replica stops.
 pub(crate) async fn run(shard: Arc<ShardReplica>) {
     let (mut health, mut leadership) = (shard.machine.health(), shard.group.subscribe_leadership());
-    let mut transferred_at: Option<Instant> = None;
+    let mut transfer_at = Instant::now();
     loop {
-        let seen = health.borrow_and_update().clone();
-        let leads = leadership.borrow_and_update().is_some();
-        let may_transfer = transferred_at.is_none_or(|at| at.elapsed() >= TRANSFER_INTERVAL);
-        if seen != ShardHealth::Healthy && leads && may_transfer {
-            transferred_at = Some(Instant::now());
+        let is_healthy = *health.borrow_and_update() == ShardHealth::Healthy;
+        let should_transfer = leadership.borrow_and_update().is_some() && !is_healthy;
+        if should_transfer && transfer_at <= Instant::now() {
             let is_over = shard.group.transfer_leadership(TRANSFER_TIMEOUT).await;
+            transfer_at = Instant::now() + if is_over { TRANSFER_INTERVAL } else { TRANSFER_RETRY_INTERVAL };
             tracing::warn!(shard = shard.id, group = shard.group.id(), is_over, "the group is handed over");
         }
-        if let ShardHealth::Broken(failed) = seen {
-            bring_back(&shard, failed).await;
+        if let Some((failed, epoch)) = shard.machine.broken() {
+            bring_back(&shard, failed, epoch).await;
             continue;
         }
         let changed = tokio::select! {
             changed = health.changed() => changed.is_ok(),
             changed = leadership.changed() => changed.is_ok(),
+            () = sleep_until(transfer_at), if should_transfer => true,
         };
         if !changed {
             return;
@@ -69,23 +71,27 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
 }
 
 /// Builds the state again, or takes the shard out of service for good.
-async fn bring_back(shard: &ShardReplica, failed: FailedEntry) {
+async fn bring_back(shard: &ShardReplica, failed: FailedEntry, epoch: u64) {
     log_failure(shard, &failed);
-    match rebuild_or_fail(shard, failed).await {
+    match rebuild_or_fail(shard, failed, epoch).await {
         Ok(()) => tracing::info!(shard = shard.id, "the state is built again; the shard serves"),
         Err((again, kept)) => {
             tracing::error!(shard = shard.id, failed = ?again, "the shard has failed for good on this replica");
-            shard.machine.mark_failed(again, kept);
+            shard.machine.mark_failed(epoch, again, kept);
         }
     }
 }
 
 /// Builds the state again. Returns the entry that it failed at, twice in a row.
-async fn rebuild_or_fail(shard: &ShardReplica, first: FailedEntry) -> Result<(), (FailedEntry, Option<FailedHistory>)> {
+async fn rebuild_or_fail(
+    shard: &ShardReplica,
+    first: FailedEntry,
+    epoch: u64,
+) -> Result<(), (FailedEntry, Option<FailedHistory>)> {
     // What came after this entry is kept aside.
     let (until, mut failed, mut reads) = (first.index, first, 0);
     loop {
-        match rebuild(shard, until).await {
+        match rebuild(shard, until, epoch).await {
             Ok(()) => return Ok(()),
             Err(RebuildError::Failed(again, kept)) if again.is_same_step(&failed) => return Err((again, Some(kept))),
             Err(RebuildError::Failed(again, _)) => failed = again,
@@ -127,8 +133,9 @@ impl Replay {
         match step {
             HistoryStep::Section { term, index, header, commands } => self.apply(term, index, header, &commands),
             HistoryStep::Snapshot(chunks) => {
-                let part = group_machine::split(chunks)?.remove(self.machine.id()).unwrap_or_default();
-                self.machine.install(self.machine.read_snapshot(&part.state)?);
+                let part = group_machine::split(chunks)?.remove(self.machine.id());
+                let part = part.ok_or_else(|| StateMachineError("the snapshot lacks the shard".to_owned()))?;
+                self.machine.install(self.machine.read_part(&part)?);
                 self.kept.state = part.state;
                 for (header, commands) in FailedHistory::decode(&part.kept)? {
                     self.apply(0, self.failed_index, header, &commands);
@@ -149,7 +156,7 @@ impl Replay {
 }
 
 /// Replays the history of the shard up to the entry that it failed at, then what came since, and puts the state in place.
-async fn rebuild(shard: &ShardReplica, failed_index: u64) -> Result<(), RebuildError> {
+async fn rebuild(shard: &ShardReplica, failed_index: u64, epoch: u64) -> Result<(), RebuildError> {
     let machine = shard.machine.for_rebuild();
     let mut replay = Replay { machine, failed_index, kept: FailedHistory::default(), failed: None };
     let replayed = shard.replay(failed_index, |step| replay.visit(step)).await;
@@ -165,7 +172,7 @@ async fn rebuild(shard: &ShardReplica, failed_index: u64) -> Result<(), RebuildE
         sleep(RETRY_DELAY).await;
     }
     loop {
-        let missing = shard.machine.adopt(&replay.machine).map_err(|error| RebuildError::TooLate(error.0))?;
+        let missing = shard.machine.adopt(epoch, &replay.machine).map_err(|error| RebuildError::TooLate(error.0))?;
         if missing.is_empty() {
             return Ok(());
         }

@@ -67,10 +67,10 @@ fn checksum_of(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
-/// Stores the config of a node's first start. It is durable when this returns.
-pub(crate) fn keep_first(data_dir: &Path, config: &ClusterConfig) -> Result<(), NodeError> {
+/// Stores the config that a node starts with, unless it is the stored one. It is durable when this returns.
+pub(crate) fn store_if_changed(data_dir: &Path, config: &ClusterConfig) -> Result<(), NodeError> {
     let path = data_dir.join(FILE_NAME);
-    if is_kept(data_dir) {
+    if is_kept(data_dir) && read(&path)? == *config {
         return Ok(());
     }
     write(data_dir, &config.to_json()).map_err(|reason| NodeError::ConfigNotStored { path, reason })
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_changed_byte_is_refused_wherever_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        keep_first(dir.path(), &config(1)).unwrap();
+        store_if_changed(dir.path(), &config(1)).unwrap();
         let path = dir.path().join(FILE_NAME);
         let sound = fs::read(&path).unwrap();
         for at in (0..sound.len() - 1).step_by(7) {
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_file_that_makes_other_groups_is_refused_and_other_addresses_are_taken() {
         let dir = tempfile::tempdir().unwrap();
-        keep_first(dir.path(), &config(1)).unwrap();
+        store_if_changed(dir.path(), &config(1)).unwrap();
         let mut moved = config(1);
         moved.nodes[0].address = "127.0.0.1:7500".to_owned();
         assert_eq!(load_latest(dir.path(), moved.clone()).unwrap(), moved);

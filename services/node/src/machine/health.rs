@@ -12,7 +12,7 @@ use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, Repl
 use holdfast_supervise::catch_panic;
 use tokio::sync::watch;
 
-use super::{Inner, ShardMachine, ShardSignals, signals_of};
+use super::{Inner, Part, ShardMachine, ShardSignals, signals_of};
 
 /// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, and the state
 /// can only come from one of another replica or from a restart.
@@ -150,7 +150,7 @@ impl ShardMachine {
     /// Returns true if the shard can be part of a snapshot.
     pub(crate) fn can_freeze(&self) -> bool {
         let inner = self.inner.lock();
-        inner.core.is_some() || inner.kept_sections().is_some()
+        inner.core.is_some() || (inner.kept.is_some() && !inner.backlog.is_incomplete)
     }
 
     /// Takes the shard out of service after it failed in this entry; the others of its group go on.
@@ -161,10 +161,20 @@ impl ShardMachine {
             self.fail(&mut inner);
         }
         (inner.kept, inner.backlog) = (None, Backlog::default());
+        inner.epoch += 1;
+        self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
         drop(inner);
         self.signals.send_replace(ShardSignals::default());
-        self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
         true
+    }
+
+    /// Returns the entry that a broken shard failed at, and the epoch of that failure.
+    pub(crate) fn broken(&self) -> Option<(FailedEntry, u64)> {
+        let inner = self.inner.lock();
+        match &*self.health.borrow() {
+            ShardHealth::Broken(failed) => Some((failed.clone(), inner.epoch)),
+            ShardHealth::Healthy | ShardHealth::Failed(_) => None,
+        }
     }
 
     /// Keeps a section if there is no state to apply it to. Its callers hear that the outcome is unknown.
@@ -172,6 +182,7 @@ impl ShardMachine {
         let mut inner = self.inner.lock();
         let defers = inner.core.is_none() && *self.health.borrow() != ShardHealth::Healthy;
         if defers {
+            inner.last_clock_ms = inner.last_clock_ms.max(header.now_ms);
             inner.backlog.push(header, commands);
         }
         defers
@@ -192,26 +203,39 @@ impl ShardMachine {
     }
 
     /// Takes the shard out of service for good after it failed again; `kept` is what it was made of before the backlog.
-    pub(crate) fn mark_failed(&self, failed_entry: FailedEntry, kept: Option<FailedHistory>) {
+    /// Changes nothing if the state was replaced or lost again since `epoch`.
+    pub(crate) fn mark_failed(&self, epoch: u64, failed_entry: FailedEntry, kept: Option<FailedHistory>) {
         let mut inner = self.inner.lock();
-        if inner.core.is_some() {
-            // A snapshot from the leader came first.
-            return;
+        if inner.epoch == epoch {
+            inner.kept = kept.filter(|kept| kept.bytes <= MAX_BACKLOG_BYTES);
+            self.health.send_replace(ShardHealth::Failed(failed_entry));
         }
-        inner.kept = kept.filter(|kept| kept.bytes <= MAX_BACKLOG_BYTES);
-        drop(inner);
-        self.health.send_replace(ShardHealth::Failed(failed_entry));
     }
 
-    /// Applies the sections that a snapshot up to this index has for a shard that failed where it was made. If it fails
-    /// here as well, it is built again as after any other failure.
-    pub(crate) fn apply_kept(&self, index: u64, sections: Vec<(EntryHeader, Vec<Bytes>)>) {
-        for (header, commands) in sections {
-            if let Err(failure) = self.apply_whole(header, &commands) {
-                self.isolate(&FailedEntry { term: 0, index, failure });
-                return;
-            }
+    /// Replaces the state by that of a snapshot up to this index. If the shard failed where the snapshot was made, it has
+    /// sections since its state, which are tried here, twice.
+    ///
+    /// # Errors
+    /// When the sections are not complete; the state is then unchanged.
+    pub(crate) fn install_part(&self, index: u64, state: ShardState, part: Part) -> Result<(), StateMachineError> {
+        let sections = FailedHistory::decode(&part.kept)?;
+        self.install(state);
+        if self.apply_all(&sections).is_ok() {
+            return Ok(());
         }
+        self.install(self.read_snapshot(&part.state)?);
+        let Err(failure) = self.apply_all(&sections) else { return Ok(()) };
+        let failed_entry = FailedEntry { term: 0, index, failure };
+        self.isolate(&failed_entry);
+        let mut kept = FailedHistory { state: part.state, ..FailedHistory::default() };
+        sections.iter().for_each(|(header, commands)| kept.push(*header, commands));
+        let epoch = self.inner.lock().epoch;
+        self.mark_failed(epoch, failed_entry, Some(kept));
+        Ok(())
+    }
+
+    fn apply_all(&self, sections: &[(EntryHeader, Vec<Bytes>)]) -> Result<(), ApplyFailure> {
+        sections.iter().try_for_each(|(header, commands)| self.apply_whole(*header, commands))
     }
 
     /// Returns an empty machine of the same shard, to replay its history on.
@@ -232,14 +256,17 @@ impl ShardMachine {
     }
 
     /// Puts the state of `rebuilt` in place if it has everything that this machine was given. Otherwise returns what it
-    /// lacks, in order.
+    /// lacks, in order. Changes nothing if the state was replaced or lost again since `epoch`.
     ///
     /// # Errors
     /// When too much came meanwhile.
-    pub(crate) fn adopt(&self, rebuilt: &Self) -> Result<Vec<(EntryHeader, Vec<Bytes>)>, StateMachineError> {
+    pub(crate) fn adopt(
+        &self,
+        epoch: u64,
+        rebuilt: &Self,
+    ) -> Result<Vec<(EntryHeader, Vec<Bytes>)>, StateMachineError> {
         let mut inner = self.inner.lock();
-        if inner.core.is_some() {
-            // A snapshot from the leader came first.
+        if inner.epoch != epoch {
             return Ok(Vec::new());
         }
         if inner.backlog.is_incomplete {
@@ -254,10 +281,11 @@ impl ShardMachine {
         let signals = signals_of(&core);
         self.memory.take_over(&rebuilt.memory);
         inner.core = Some(core);
+        inner.epoch += 1;
         inner.build_leader_state();
+        self.health.send_replace(ShardHealth::Healthy);
         drop(inner);
         self.signals.send_replace(signals);
-        self.health.send_replace(ShardHealth::Healthy);
         self.leader_state_changed.notify_waiters();
         Ok(Vec::new())
     }
