@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
 use crate::reply_sinks::ReplySinks;
+use crate::rules::GroupState;
+use crate::state_machine::EntryHeader;
 
 /// The rules of entries written before entries named their rules.
 pub(crate) const FIRST_RULES: u16 = 1;
@@ -88,6 +90,15 @@ pub(crate) struct Block {
     pub(crate) now_ms: u64,
     pub(crate) wall_ms: u64,
     pub(crate) body: Body,
+}
+
+impl Block {
+    /// Returns the header by which the sections are applied, given the state of the group after the entry. An entry that
+    /// was in flight when the rules were raised names the earlier ones, but is applied by the new ones.
+    pub(crate) fn header(&self, group: GroupState) -> EntryHeader {
+        let rules = group.rules.unwrap_or(self.rules);
+        EntryHeader { rules, now_ms: self.now_ms, wall_ms: self.wall_ms }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -84,10 +84,9 @@ impl Group {
             Body::Commands(_) => block.rules,
         };
         *state = state.raised(named, self.known_rules()).map_err(|error| unreadable(&error))?;
+        let header = block.header(*state);
         let Body::Commands(sections) = block.body else { return Ok(()) };
         let Some(section) = sections.into_iter().find(|section| section.shard == shard) else { return Ok(()) };
-        let rules = state.rules.unwrap_or(block.rules);
-        let header = EntryHeader { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
         let (id, commands) = (entry.log_id(), section.commands);
         visit(HistoryStep::Section { term: id.leader_id.term, index: id.index, header, commands })
             .map_err(|error| unreadable(&error))

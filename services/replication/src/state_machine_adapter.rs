@@ -225,18 +225,15 @@ impl StateMachineAdapter {
 
     async fn apply_block(&mut self, id: LogId, data: &EntryData) -> Result<(), ApplyFailure> {
         let block = data.read()?;
-        let sections = match block.body {
+        let sections = match &block.body {
             Body::Commands(sections) => sections,
             Body::Structural(GroupCommand::RaiseRules(next)) => {
-                self.set_group_state(self.group.raised(next, self.known_rules)?);
+                self.set_group_state(self.group.raised(*next, self.known_rules)?);
                 return Ok(());
             }
         };
-        // An entry that was in flight when the rules were raised names the earlier ones, but is applied by the new
-        // ones.
         let group = self.group.raised(block.rules, self.known_rules)?;
-        let rules = group.rules.unwrap_or(block.rules);
-        let header = EntryHeader { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
+        let header = block.header(group);
         let began = Instant::now();
         for (position, section) in sections.iter().enumerate() {
             self.apply_section(id, data, header, position, section).await?;

@@ -129,12 +129,12 @@ fn group_info(group: &GroupConfig, config: &ClusterConfig, said: &Statuses<'_>) 
     };
     let is_failed =
         |shard: &&Shard| group.replicas.iter().filter_map(|replica| said.row(&shard.id, replica.id)).any(has_failed);
-    let shards = config.applications.iter().flat_map(|application| &application.shards);
     GroupInfo {
         id: group.id.clone(),
         leader: leader_id.and_then(|id| node_of(&group.replicas, id)),
         replicas: group.replicas.iter().map(replica_info).collect(),
-        failed_shards: shards
+        failed_shards: config
+            .shards()
             .filter(|shard| shard.group == group.id)
             .filter(is_failed)
             .map(|shard| shard.id.clone())
