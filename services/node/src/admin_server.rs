@@ -95,8 +95,8 @@ impl OperationsService for AdminServer {
             BackupError::NotLeader(_) => Status::failed_precondition(error.to_string()),
             BackupError::SnapshotFailed(_) => Status::unavailable(error.to_string()),
         })?;
-        let parts = group_machine::split(&backup.chunks).map_err(|error| Status::internal(error.to_string()))?;
-        let part = parts.into_iter().find(|(id, _)| *id == shard).map(|(_, part)| part).unwrap_or_default();
+        let mut parts = group_machine::split(&backup.chunks).map_err(|error| Status::internal(error.to_string()))?;
+        let part = parts.remove(&shard).unwrap_or_default();
         if !part.kept.is_empty() {
             return Err(Status::unavailable(format!("shard {shard} failed on this node")));
         }

@@ -58,7 +58,7 @@ impl StateMachine for GroupMachine {
     }
 
     fn isolate(&self, shard: u32, failed_entry: &FailedEntry) -> bool {
-        self.shard(shard).is_some_and(|shard| shard.isolate(failed_entry))
+        self.shard(shard).map(|shard| shard.isolate(failed_entry)).is_some()
     }
 
     fn assess(&self, rules: u16, shard: u32, command: &[u8]) -> Result<CommandCost, StateMachineError> {
@@ -98,14 +98,14 @@ impl StateMachine for GroupMachine {
         for shard in &self.shards {
             let part = parts.remove(shard.id());
             let part = part.ok_or_else(|| StateMachineError(format!("the snapshot lacks shard {}", shard.id())))?;
-            restored.push((shard.read_part(&part)?, part));
+            restored.push((shard.read_part(&part)?, part.state));
         }
         if let Some(other) = parts.keys().next() {
             return Err(StateMachineError(format!("the snapshot has shard {other}, which the group does not have")));
         }
         // All parts could be read: the states change together or not at all.
-        for (shard, (state, part)) in self.shards.iter().zip(restored) {
-            shard.install_part(index, state, part)?;
+        for (shard, (read, state)) in self.shards.iter().zip(restored) {
+            shard.install_part(index, read, state)?;
         }
         Ok(())
     }

@@ -25,8 +25,8 @@ use crate::group_machine::Part;
 use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, mutations};
-use health::Backlog;
-pub(crate) use health::{FailedHistory, ShardHealth};
+use health::SectionList;
+pub(crate) use health::{DeferredSection, FailedHistory, ShardHealth};
 use slices::Entry;
 
 /// Cancels of queued requests proposed concurrently. Thousands of callers may disconnect together, and other commands
@@ -100,7 +100,13 @@ struct Inner {
     /// What the shard was made of up to the entry that it failed at for good.
     kept: Option<FailedHistory>,
     /// Sections since the entry that failed.
-    backlog: Backlog,
+    backlog: SectionList,
+}
+
+/// A decoded part of a snapshot: a state, and the sections since if the shard failed where the snapshot was made.
+pub(crate) struct ReadPart {
+    pub(crate) core: ShardState,
+    pub(crate) sections: Vec<DeferredSection>,
 }
 
 /// A frozen shard, to be encoded.
@@ -295,7 +301,7 @@ impl Inner {
             last_clock_ms: 0,
             epoch: 0,
             kept: None,
-            backlog: Backlog::default(),
+            backlog: SectionList::default(),
         }
     }
 
@@ -413,16 +419,15 @@ impl ShardMachine {
         Ok(Box::new(move || Part { kept: kept.encode(), state: kept.state }))
     }
 
-    /// Decodes the state in a part of a snapshot, and checks the rest.
+    /// Decodes the shard's part of a snapshot.
     ///
     /// # Errors
     /// When it is damaged, or has neither a state nor sections.
-    pub(crate) fn read_part(&self, part: &Part) -> Result<ShardState, StateMachineError> {
+    pub(crate) fn read_part(&self, part: &Part) -> Result<ReadPart, StateMachineError> {
         if part.state.is_empty() && part.kept.is_empty() {
             return Err(StateMachineError(format!("the snapshot of shard {} is empty", self.shard)));
         }
-        FailedHistory::decode(&part.kept)?;
-        self.read_snapshot(&part.state)
+        Ok(ReadPart { core: self.read_snapshot(&part.state)?, sections: FailedHistory::decode(&part.kept)? })
     }
 
     /// Decodes the chunks of a state; none are those of an empty shard.
@@ -448,7 +453,7 @@ impl ShardMachine {
         let mut inner = self.inner.lock();
         let signals = signals_of(&restored);
         inner.core = Some(restored);
-        (inner.kept, inner.backlog) = (None, Backlog::default());
+        (inner.kept, inner.backlog) = (None, SectionList::default());
         inner.epoch += 1;
         // Under the lock, so that health never contradicts the state for long.
         self.health.send_replace(ShardHealth::Healthy);

@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::group_machine;
-use crate::machine::{FailedHistory, ShardHealth, ShardMachine};
+use crate::machine::{FailedHistory, ReadPart, ShardHealth, ShardMachine};
 use crate::replica::ShardReplica;
 
 /// A leader hands its group over because of a failed shard at most once in this time: the next leader may have failed
@@ -135,9 +135,10 @@ impl Replay {
             HistoryStep::Snapshot(chunks) => {
                 let part = group_machine::split(chunks)?.remove(self.machine.id());
                 let part = part.ok_or_else(|| StateMachineError("the snapshot lacks the shard".to_owned()))?;
-                self.machine.install(self.machine.read_part(&part)?);
+                let ReadPart { core, sections } = self.machine.read_part(&part)?;
+                self.machine.install(core);
                 self.kept.state = part.state;
-                for (header, commands) in FailedHistory::decode(&part.kept)? {
+                for (header, commands) in sections {
                     self.apply(0, self.failed_index, header, &commands);
                 }
             }
@@ -151,7 +152,7 @@ impl Replay {
             let failed = |failure| FailedEntry { term, index, failure };
             self.failed = self.machine.apply_whole(header, commands).map_err(failed).err();
         }
-        self.kept.push(header, commands);
+        self.kept.since.push(header, commands);
     }
 }
 

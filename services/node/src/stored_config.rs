@@ -63,17 +63,21 @@ fn read(path: &Path) -> Result<ClusterConfig, NodeError> {
     Ok(config.map_err(|error| ConfigError::File { path: path.to_owned(), reason: Box::new(error) })?)
 }
 
+fn with_checksum(config: &str) -> String {
+    format!("{config}{CHECKSUM_MARK}{}\n", checksum_of(config))
+}
+
 fn checksum_of(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 /// Stores the config that a node starts with, unless it is the stored one. It is durable when this returns.
 pub(crate) fn store_if_changed(data_dir: &Path, config: &ClusterConfig) -> Result<(), NodeError> {
-    let path = data_dir.join(FILE_NAME);
-    if is_kept(data_dir) && read(&path)? == *config {
+    let (path, text) = (data_dir.join(FILE_NAME), with_checksum(&config.to_json()));
+    if fs::read_to_string(&path).is_ok_and(|kept| kept == text) {
         return Ok(());
     }
-    write(data_dir, &config.to_json()).map_err(|reason| NodeError::ConfigNotStored { path, reason })
+    write(data_dir, &text).map_err(|reason| NodeError::ConfigNotStored { path, reason })
 }
 
 fn describe(group: &GroupConfig) -> String {
@@ -92,7 +96,7 @@ fn differ_in_addresses_only(kept: &ClusterConfig, given: &ClusterConfig) -> bool
 pub(crate) async fn store(data_dir: PathBuf, config: ClusterConfig) -> Result<(), NodeError> {
     let writing = tokio::task::spawn_blocking(move || {
         let failed = |reason: io::Error| NodeError::ConfigNotStored { path: data_dir.join(FILE_NAME), reason };
-        write(&data_dir, &config.to_json()).map_err(failed)
+        write(&data_dir, &with_checksum(&config.to_json())).map_err(failed)
     });
     writing.await.unwrap_or_else(|error| {
         Err(NodeError::ConfigNotStored { path: PathBuf::from(FILE_NAME), reason: io::Error::other(error.to_string()) })
@@ -102,7 +106,7 @@ pub(crate) async fn store(data_dir: PathBuf, config: ClusterConfig) -> Result<()
 fn write(data_dir: &Path, text: &str) -> io::Result<()> {
     let draft = data_dir.join("cluster_config.json.new");
     let mut file = File::create(&draft)?;
-    writeln!(file, "{text}{CHECKSUM_MARK}{}", checksum_of(text))?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&draft, data_dir.join(FILE_NAME))?;
     File::open(data_dir)?.sync_all()

@@ -3,8 +3,6 @@
 //! While there is no state, sections for the shard are kept in order. A rebuild replays the history of the shard on
 //! another machine, then what was kept, and puts that state in place.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use holdfast_core::codec;
 use holdfast_core::shard::ShardState;
@@ -12,7 +10,7 @@ use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, Repl
 use holdfast_supervise::catch_panic;
 use tokio::sync::watch;
 
-use super::{Inner, Part, ShardMachine, ShardSignals, signals_of};
+use super::{Inner, ReadPart, ShardMachine, ShardSignals, signals_of};
 
 /// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, and the state
 /// can only come from one of another replica or from a restart.
@@ -24,7 +22,7 @@ impl Inner {
     /// Returns the last state of a shard that failed for good and all sections since, if none is missing.
     pub(super) fn kept_sections(&self) -> Option<FailedHistory> {
         let mut kept = self.kept.clone().filter(|_| !self.backlog.is_incomplete)?;
-        kept.sections.extend(self.backlog.sections.iter().cloned());
+        kept.since.sections.extend(self.backlog.sections.iter().cloned());
         Some(kept)
     }
 }
@@ -42,30 +40,48 @@ pub(crate) enum ShardHealth {
 /// Bytes of kept sections in one chunk of a snapshot, once it has one section.
 const MAX_CHUNK_BYTES: usize = 512 * 1024;
 
+/// A section that was not applied: the header of its entry, and its commands.
+pub(crate) type DeferredSection = (EntryHeader, Vec<Bytes>);
+
+/// Sections in the order of the log, as many as fit.
+#[derive(Clone, Default)]
+pub(crate) struct SectionList {
+    sections: Vec<DeferredSection>,
+    bytes: usize,
+    /// True if there were too many, and all were dropped.
+    is_incomplete: bool,
+}
+
+impl SectionList {
+    /// Adds copies of the commands, so that they do not hold their whole entry in memory.
+    pub(crate) fn push(&mut self, header: EntryHeader, commands: &[Bytes]) {
+        if self.is_incomplete {
+            return;
+        }
+        self.bytes += section_bytes(commands);
+        if self.bytes > MAX_BACKLOG_BYTES {
+            *self = Self { is_incomplete: true, ..Self::default() };
+            return;
+        }
+        self.sections.push((header, commands.iter().map(|command| Bytes::copy_from_slice(command)).collect()));
+    }
+}
+
 /// The last state of a shard that failed for good, and its sections since. A release that can apply them builds the
 /// state from these.
 #[derive(Clone, Default)]
 pub(crate) struct FailedHistory {
     /// The chunks of the state; none for an empty shard.
     pub(crate) state: Vec<Bytes>,
-    sections: Vec<(EntryHeader, Vec<Bytes>)>,
-    bytes: usize,
+    pub(crate) since: SectionList,
 }
 
 impl FailedHistory {
-    /// Adds a section.
-    pub(crate) fn push(&mut self, header: EntryHeader, commands: &[Bytes]) {
-        self.bytes += section_bytes(commands);
-        if self.bytes <= MAX_BACKLOG_BYTES {
-            self.sections.push((header, copy(commands)));
-        }
-    }
-
     /// Encodes the sections, in chunks.
     pub(crate) fn encode(&self) -> Vec<Bytes> {
         let mut chunks = Vec::new();
         let (mut pending, mut bytes) = (Vec::new(), 0);
-        for (header, commands) in &self.sections {
+        for (header, commands) in &self.since.sections {
             pending.push((header.rules, header.now_ms, header.wall_ms, commands));
             bytes += section_bytes(commands);
             if bytes >= MAX_CHUNK_BYTES {
@@ -83,7 +99,7 @@ impl FailedHistory {
     ///
     /// # Errors
     /// When it is damaged.
-    pub(crate) fn decode(chunks: &[Bytes]) -> Result<Vec<(EntryHeader, Vec<Bytes>)>, StateMachineError> {
+    pub(crate) fn decode(chunks: &[Bytes]) -> Result<Vec<DeferredSection>, StateMachineError> {
         let mut sections = Vec::new();
         for chunk in chunks {
             let decoded: Vec<(u16, u64, u64, Vec<Bytes>)> = codec::decode(chunk)
@@ -97,34 +113,6 @@ impl FailedHistory {
 
 fn section_bytes(commands: &[Bytes]) -> usize {
     SECTION_BYTES + commands.iter().map(Bytes::len).sum::<usize>()
-}
-
-/// Copies commands, so that they do not hold their whole entry in memory.
-fn copy(commands: &[Bytes]) -> Vec<Bytes> {
-    commands.iter().map(|command| Bytes::copy_from_slice(command)).collect()
-}
-
-/// Sections that could not be applied yet.
-#[derive(Default)]
-pub(super) struct Backlog {
-    sections: VecDeque<(EntryHeader, Vec<Bytes>)>,
-    bytes: usize,
-    /// True if some were dropped.
-    is_incomplete: bool,
-}
-
-impl Backlog {
-    fn push(&mut self, header: EntryHeader, commands: &[Bytes]) {
-        if self.is_incomplete {
-            return;
-        }
-        self.bytes += section_bytes(commands);
-        if self.bytes > MAX_BACKLOG_BYTES {
-            *self = Self { is_incomplete: true, ..Self::default() };
-            return;
-        }
-        self.sections.push_back((header, copy(commands)));
-    }
 }
 
 impl ShardMachine {
@@ -153,19 +141,21 @@ impl ShardMachine {
         inner.core.is_some() || (inner.kept.is_some() && !inner.backlog.is_incomplete)
     }
 
-    /// Takes the shard out of service after it failed in this entry; the others of its group go on.
-    pub(crate) fn isolate(&self, failed_entry: &FailedEntry) -> bool {
+    /// Takes the shard out of service after it failed in this entry; the others of its group go on. Returns the epoch of
+    /// the failure.
+    pub(crate) fn isolate(&self, failed_entry: &FailedEntry) -> u64 {
         let mut inner = self.inner.lock();
         if inner.core.is_some() {
             // A command that can't be decoded: the state is unchanged, but behind.
             self.fail(&mut inner);
         }
-        (inner.kept, inner.backlog) = (None, Backlog::default());
+        (inner.kept, inner.backlog) = (None, SectionList::default());
         inner.epoch += 1;
+        let epoch = inner.epoch;
         self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
         drop(inner);
         self.signals.send_replace(ShardSignals::default());
-        true
+        epoch
     }
 
     /// Returns the entry that a broken shard failed at, and the epoch of that failure.
@@ -207,7 +197,7 @@ impl ShardMachine {
     pub(crate) fn mark_failed(&self, epoch: u64, failed_entry: FailedEntry, kept: Option<FailedHistory>) {
         let mut inner = self.inner.lock();
         if inner.epoch == epoch {
-            inner.kept = kept.filter(|kept| kept.bytes <= MAX_BACKLOG_BYTES);
+            inner.kept = kept.filter(|kept| !kept.since.is_incomplete);
             self.health.send_replace(ShardHealth::Failed(failed_entry));
         }
     }
@@ -216,25 +206,24 @@ impl ShardMachine {
     /// sections since its state, which are tried here, twice.
     ///
     /// # Errors
-    /// When the sections are not complete; the state is then unchanged.
-    pub(crate) fn install_part(&self, index: u64, state: ShardState, part: Part) -> Result<(), StateMachineError> {
-        let sections = FailedHistory::decode(&part.kept)?;
-        self.install(state);
+    /// When the state can't be read a second time.
+    pub(crate) fn install_part(&self, index: u64, read: ReadPart, state: Vec<Bytes>) -> Result<(), StateMachineError> {
+        let ReadPart { core, sections } = read;
+        self.install(core);
         if self.apply_all(&sections).is_ok() {
             return Ok(());
         }
-        self.install(self.read_snapshot(&part.state)?);
+        self.install(self.read_snapshot(&state)?);
         let Err(failure) = self.apply_all(&sections) else { return Ok(()) };
         let failed_entry = FailedEntry { term: 0, index, failure };
-        self.isolate(&failed_entry);
-        let mut kept = FailedHistory { state: part.state, ..FailedHistory::default() };
-        sections.iter().for_each(|(header, commands)| kept.push(*header, commands));
-        let epoch = self.inner.lock().epoch;
-        self.mark_failed(epoch, failed_entry, Some(kept));
+        let epoch = self.isolate(&failed_entry);
+        let mut since = SectionList::default();
+        sections.iter().for_each(|(header, commands)| since.push(*header, commands));
+        self.mark_failed(epoch, failed_entry, Some(FailedHistory { state, since }));
         Ok(())
     }
 
-    fn apply_all(&self, sections: &[(EntryHeader, Vec<Bytes>)]) -> Result<(), ApplyFailure> {
+    fn apply_all(&self, sections: &[DeferredSection]) -> Result<(), ApplyFailure> {
         sections.iter().try_for_each(|(header, commands)| self.apply_whole(*header, commands))
     }
 
@@ -260,11 +249,7 @@ impl ShardMachine {
     ///
     /// # Errors
     /// When too much came meanwhile.
-    pub(crate) fn adopt(
-        &self,
-        epoch: u64,
-        rebuilt: &Self,
-    ) -> Result<Vec<(EntryHeader, Vec<Bytes>)>, StateMachineError> {
+    pub(crate) fn adopt(&self, epoch: u64, rebuilt: &Self) -> Result<Vec<DeferredSection>, StateMachineError> {
         let mut inner = self.inner.lock();
         if inner.epoch != epoch {
             return Ok(Vec::new());
@@ -273,7 +258,7 @@ impl ShardMachine {
             return Err(StateMachineError("too many entries came while the state was built again".to_owned()));
         }
         if !inner.backlog.sections.is_empty() {
-            return Ok(std::mem::take(&mut inner.backlog).sections.into());
+            return Ok(std::mem::take(&mut inner.backlog).sections);
         }
         let Some(core) = rebuilt.inner.lock().core.take() else {
             return Err(StateMachineError("there is no state to put in place".to_owned()));
