@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::common::node::RULES;
 use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_of};
 use holdfast_replication::{Group, ReadMode};
 use tokio::task::JoinSet;
@@ -56,6 +57,13 @@ async fn what_a_slow_follower_owes_costs_no_other_shard_its_leader() {
     let [slow, other] = [1, 2].map(|step| (leader + step) % 3);
     let mut loads = JoinSet::new();
     let idle_term = wait_leading_term(&cluster, BUSY_GROUPS, leader).await;
+    // A follower acknowledges no heartbeat while an entry before it is not on its disk.
+    eventually("the idle group has nothing left to write", || async {
+        let status = replica(&cluster, BUSY_GROUPS, leader).status();
+        let is_settled = status.rules == RULES.highest && status.followers.iter().all(|(_, behind)| *behind == 0);
+        (is_settled && status.followers.len() == 2).then_some(())
+    })
+    .await;
     cluster.disks[slow].memory().set_sync_delay(NEVER);
     for group in 0..BUSY_GROUPS {
         let term = wait_leading_term(&cluster, group, leader).await;
