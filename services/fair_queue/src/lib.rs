@@ -31,6 +31,22 @@ pub enum Full {
     Queue,
 }
 
+/// What becomes of the next item of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// It is served, and its lane is charged with this cost.
+    Serve(u64),
+    /// It is dropped, and costs nothing.
+    Drop,
+    /// Its lane is passed over from now on; it is the first again the next time.
+    PassOver,
+    /// Nothing more is served.
+    Stop,
+}
+
+/// Lanes that one call of [`FairQueue::serve`] passes over; it serves nothing more when there are more of them.
+const MAX_PASSED_OVER: usize = 256;
+
 struct Item<T> {
     value: T,
     size: usize,
@@ -120,13 +136,13 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
     }
 
     /// The next item and its lane: the first of the lane that has been served least.
-    pub fn peek(&self) -> Option<(K, &T)> {
+    fn peek(&self) -> Option<(K, &T)> {
         let (_, key) = self.ready.first()?;
         self.lanes[key].items.front().map(|item| (*key, &item.value))
     }
 
     /// Takes the next item, and charges its lane with what it costs; nothing for one that is not to be served after all.
-    pub fn pop(&mut self, cost: u64) -> Option<T> {
+    fn pop(&mut self, cost: u64) -> Option<T> {
         let (start, key) = self.ready.pop_first()?;
         let lane = self.lanes.get_mut(&key)?;
         let item = lane.items.pop_front()?;
@@ -144,6 +160,22 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
             self.now = self.latest_end;
         }
         Some(item.value)
+    }
+
+    /// Serves items, the first of the lane that has been served least each time, as `decide` says.
+    pub fn serve(&mut self, mut decide: impl FnMut(K, &T) -> Decision) -> Vec<T> {
+        let mut served = Vec::new();
+        let mut passed_over = Vec::new();
+        while let Some((key, next)) = self.peek() {
+            match decide(key, next) {
+                Decision::Serve(cost) => served.extend(self.pop(cost)),
+                Decision::Drop => drop(self.pop(0)),
+                Decision::PassOver if passed_over.len() < MAX_PASSED_OVER => passed_over.extend(self.ready.pop_first()),
+                Decision::PassOver | Decision::Stop => break,
+            }
+        }
+        self.ready.extend(passed_over);
+        served
     }
 
     /// Drops the newest items of the largest lanes until the queue has room for an item of a lane of size `own`. Drops none

@@ -120,3 +120,44 @@ fn lanes_that_are_done_are_forgotten() {
     }
     assert!(queue.lanes.len() <= 2 * MIN_SWEEP, "{}", queue.lanes.len());
 }
+
+#[test]
+fn a_lane_that_is_passed_over_is_the_first_again_the_next_time() {
+    let mut queue = queue([(1, 1, 0), (1, 1, 1), (2, 1, 100), (2, 1, 101), (3, 1, 200)]);
+    let served = queue.serve(|lane, (cost, _)| if lane == 1 { Decision::PassOver } else { Decision::Serve(*cost) });
+    assert_eq!(served.iter().map(|(_, item)| *item).collect::<Vec<_>>(), [100, 200, 101]);
+    assert_eq!(queue.len(), 2);
+    assert_eq!(serve_all(&mut queue), [0, 1]);
+}
+
+#[test]
+fn what_is_dropped_costs_nothing_and_a_stop_leaves_the_rest() {
+    let mut queue = queue([(1, 10, 0), (1, 10, 1), (2, 10, 100), (2, 10, 101)]);
+    let mut left = 3;
+    let served = queue.serve(|_, (cost, item)| {
+        left -= 1;
+        match (*item, left) {
+            (0, _) => Decision::Drop,
+            (_, 0) => Decision::Stop,
+            _ => Decision::Serve(*cost),
+        }
+    });
+    assert_eq!(served.iter().map(|(_, item)| *item).collect::<Vec<_>>(), [1]);
+    assert_eq!(serve_all(&mut queue), [100, 101]);
+}
+
+#[test]
+fn the_lanes_passed_over_at_a_time_are_bounded() {
+    let limits = QueueLimits { total: 1_000, lane: 1 };
+    let mut queue = FairQueue::<usize, ()>::new(limits);
+    for lane in 0..500 {
+        queue.push(lane, 1, ()).unwrap();
+    }
+    let mut seen = 0;
+    let served = queue.serve(|_, ()| {
+        seen += 1;
+        Decision::PassOver
+    });
+    assert!(served.is_empty());
+    assert_eq!((seen, queue.len()), (MAX_PASSED_OVER + 1, 500));
+}

@@ -21,6 +21,7 @@ mod clock;
 mod coalesce;
 mod config;
 mod entry;
+mod entry_batch;
 mod error;
 mod failure;
 mod fast_failover;

@@ -5,26 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
-use holdfast_fair_queue::{FairQueue, Full, QueueLimits};
+use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
 use holdfast_mutations::{Mutation, is_enabled};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
+use crate::entry_batch::{EntryBatch, MAX_BATCH_UNITS};
 use crate::error::ProposeError;
 
-/// Commands in one entry.
-const MAX_BATCH_COMMANDS: usize = 2_048;
-/// Commands of one shard in one entry.
-const MAX_BATCH_COMMANDS_OF_SHARD: usize = 512;
-/// Commands of one account for one shard in one entry: an entry's cost is unknown before it is applied, and the next
-/// entry waits for it.
-const MAX_BATCH_COMMANDS_OF_ACCOUNT: usize = 128;
-/// Bytes in one entry, once it has one command.
-const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// Expected units of an entry, once it has one command: some milliseconds. The next command waits no longer than that,
-/// whichever account filled the entry.
-const MAX_BATCH_UNITS: u64 = 8_192;
 /// Minimum bytes that a command counts for in the queue.
 const MIN_COMMAND_BYTES: usize = 4 * 1024;
 /// 16,384 small commands, 1,024 of one account.
@@ -53,7 +42,7 @@ impl ProposalState {
     }
 
     /// Returns true if the caller has cancelled.
-    fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire) == CANCELLED
     }
 
@@ -77,7 +66,7 @@ pub(crate) struct Proposal {
 }
 
 impl Proposal {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.command.as_ref().map_or(0, Bytes::len)
     }
 }
@@ -104,12 +93,6 @@ impl State {
 
     fn pop_own(&mut self) -> Option<Proposal> {
         let next = self.own.pop_front()?;
-        self.uncount(next.shard);
-        Some(next)
-    }
-
-    fn pop(&mut self, units: u64) -> Option<Proposal> {
-        let next = self.queue.pop(units)?;
         self.uncount(next.shard);
         Some(next)
     }
@@ -193,28 +176,39 @@ impl ProposalQueue {
     /// shares. `price` returns the expected cost of an account's command for a shard, given its minimum cost.
     pub(crate) fn take_batch(&self, price: impl Fn(u32, u64, u64) -> u64) -> Vec<Proposal> {
         let mut state = self.state.lock();
-        let mut batch = Batch::default();
+        let mut batch = EntryBatch::default();
         while let Some(next) = state.own.front() {
             let units = next.min_units;
             if !next.state.is_cancelled() && !batch.has_room_for(next, units, 2) {
                 break;
             }
-            batch.add(state.pop_own(), units);
+            batch.add_own(state.pop_own(), units);
         }
-        while let Some((account, next)) = state.queue.peek() {
+        let mut cancelled = Vec::new();
+        let served = state.queue.serve(|account, next| {
             if next.state.is_cancelled() {
                 // The caller has its result, and the account is not charged.
-                drop(state.pop(0));
-                continue;
+                cancelled.push(next.shard);
+                return Decision::Drop;
             }
             // An estimate that is too high costs the account no more than one entry of the others.
             let units = price(next.shard, account, next.min_units).clamp(1, MAX_BATCH_UNITS);
-            if !batch.has_room_for(next, units, 1) || !batch.admits(next.shard, account) {
-                break;
+            if !batch.has_room_for(next, units, 1) {
+                return Decision::Stop;
             }
-            batch.add(state.pop(units), units);
+            if !batch.admits(next.shard, account, units) {
+                // A full shard holds up the lanes that have a command for it next, and no other.
+                return Decision::PassOver;
+            }
+            batch.count(next, units);
+            Decision::Serve(units)
+        });
+        for shard in served.iter().map(|next| next.shard).chain(cancelled) {
+            state.uncount(shard);
         }
-        batch.proposals
+        let mut proposals = batch.into_own();
+        proposals.extend(served);
+        proposals
     }
 
     /// Returns the number of queued commands of a shard.
@@ -235,39 +229,79 @@ impl ProposalQueue {
     }
 }
 
-/// An entry under construction.
-#[derive(Default)]
-struct Batch {
-    proposals: Vec<Proposal>,
-    bytes: usize,
-    units: u64,
-    of_account: HashMap<(u32, u64), usize>,
-    of_shard: HashMap<u32, usize>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry_batch::{MAX_BATCH_COMMANDS_OF_ACCOUNT, MAX_BATCH_COMMANDS_OF_SHARD};
 
-impl Batch {
-    /// Returns true if this part of the entry has capacity for one more command.
-    fn has_room_for(&self, next: &Proposal, units: u64, parts: usize) -> bool {
-        self.proposals.is_empty()
-            || (self.proposals.len() < MAX_BATCH_COMMANDS / parts
-                && self.bytes + next.bytes() <= MAX_BATCH_BYTES / parts
-                && self.units + units <= MAX_BATCH_UNITS / parts as u64)
+    fn proposal(shard: u32, units: u64) -> (Proposal, oneshot::Receiver<ProposalResult>) {
+        let (reply, answered) = oneshot::channel();
+        let command = Some(Bytes::from_static(b"command"));
+        (Proposal { shard, term: 1, command, min_units: units, state: ProposalState::default(), reply }, answered)
     }
 
-    /// Counts one more command of an account for a shard; returns false if either has reached its limit per entry.
-    fn admits(&mut self, shard: u32, account: u64) -> bool {
-        let count = |counter: &mut usize| {
-            *counter += 1;
-            *counter
+    /// Queues so many commands of an account for a shard. They stay wanted as long as the result lives.
+    fn fill(queue: &ProposalQueue, account: u64, shard: u32, count: usize, units: u64) -> Vec<impl Sized + use<>> {
+        let push = |_| {
+            let (proposal, answered) = proposal(shard, units);
+            queue.push(Some(account), proposal).unwrap();
+            answered
         };
-        count(self.of_account.entry((shard, account)).or_default()) <= MAX_BATCH_COMMANDS_OF_ACCOUNT
-            && count(self.of_shard.entry(shard).or_default()) <= MAX_BATCH_COMMANDS_OF_SHARD
+        (0..count).map(push).collect()
     }
 
-    fn add(&mut self, next: Option<Proposal>, units: u64) {
-        let Some(next) = next.filter(|next| !next.state.is_cancelled()) else { return };
-        self.bytes += next.bytes();
-        self.units += units;
-        self.proposals.push(next);
+    /// The commands of the next entry, counted by shard.
+    fn next_entry(queue: &ProposalQueue) -> Vec<(u32, usize)> {
+        let batch = queue.take_batch(|_, _, units| units);
+        let mut counts = std::collections::BTreeMap::<u32, usize>::new();
+        for proposal in batch {
+            *counts.entry(proposal.shard).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    #[test]
+    fn a_full_shard_holds_up_no_other() {
+        let queue = ProposalQueue::new();
+        let many: Vec<_> = (0..6).map(|account| fill(&queue, account, 1, 128, 1)).collect();
+        let few = fill(&queue, 10, 2, 128, 1);
+        assert_eq!(next_entry(&queue), [(1, MAX_BATCH_COMMANDS_OF_SHARD), (2, 128)]);
+        assert_eq!(queue.len_of(1), 6 * 128 - MAX_BATCH_COMMANDS_OF_SHARD);
+        assert_eq!(next_entry(&queue), [(1, 6 * 128 - MAX_BATCH_COMMANDS_OF_SHARD)]);
+        assert_eq!((queue.len_of(1), queue.len_of(2)), (0, 0));
+        drop((many, few));
+    }
+
+    #[test]
+    fn an_account_at_its_limit_holds_up_no_other() {
+        let queue = ProposalQueue::new();
+        let loud = fill(&queue, 1, 1, 300, 1);
+        let quiet = fill(&queue, 2, 1, 200, 1);
+        assert_eq!(next_entry(&queue), [(1, 2 * MAX_BATCH_COMMANDS_OF_ACCOUNT)]);
+        drop((loud, quiet));
+    }
+
+    #[test]
+    fn costly_commands_of_one_shard_leave_half_of_the_entry_to_others() {
+        let queue = ProposalQueue::new();
+        let costly: Vec<_> = (0..4).map(|account| fill(&queue, account, 1, 4, 1_024)).collect();
+        let others = fill(&queue, 10, 2, 4, 1_024);
+        assert_eq!(next_entry(&queue), [(1, 4), (2, 4)]);
+        // A single command may cost more than its shard's part.
+        let huge = fill(&queue, 11, 3, 1, MAX_BATCH_UNITS);
+        drop(next_entry(&queue));
+        drop((costly, others, huge));
+    }
+
+    #[test]
+    fn cancelled_commands_leave_the_queue_and_take_no_room() {
+        let queue = ProposalQueue::new();
+        let (cancelled, _answered) = proposal(1, 1);
+        assert!(cancelled.state.cancel());
+        queue.push(Some(1), cancelled).unwrap();
+        let wanted = fill(&queue, 1, 1, 1, 1);
+        assert_eq!(next_entry(&queue), [(1, 1)]);
+        assert_eq!(queue.len_of(1), 0);
+        drop(wanted);
     }
 }

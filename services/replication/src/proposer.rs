@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_mutations::{Mutation, is_enabled};
-use metrics::histogram;
+use metrics::{Histogram, histogram};
 use openraft::impls::OneshotResponder;
 use openraft::raft::ClientWriteResult;
 use tokio::sync::{oneshot, watch};
@@ -79,6 +79,24 @@ pub(crate) struct Proposer {
     in_flight: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Commands in the last entry.
     last: usize,
+    metrics: EntryMetrics,
+}
+
+/// The handles of the metrics of every entry: looking them up would cost more than recording.
+struct EntryMetrics {
+    commands: Histogram,
+    shards: Histogram,
+    commit_seconds: Histogram,
+}
+
+impl EntryMetrics {
+    fn new() -> Self {
+        Self {
+            commands: histogram!("holdfast_entry_commands"),
+            shards: histogram!("holdfast_entry_shards"),
+            commit_seconds: histogram!("holdfast_commit_seconds"),
+        }
+    }
 }
 
 /// On every exit, queued callers receive an error instead of waiting forever.
@@ -106,6 +124,7 @@ impl Proposer {
             node_in_flight,
             in_flight: FuturesUnordered::new(),
             last: 0,
+            metrics: EntryMetrics::new(),
         }
     }
 
@@ -172,8 +191,9 @@ impl Proposer {
         let (sections, sinks): (Vec<Section>, Vec<SectionSinks>) =
             sections.into_iter().map(|(shard, (commands, sinks))| (Section { shard, commands }, sinks)).unzip();
         self.last = sections.iter().map(|section| section.commands.len()).sum();
-        histogram!("holdfast_entry_commands").record(self.last as f64);
-        histogram!("holdfast_entry_shards").record(sections.len() as f64);
+        self.metrics.commands.record(self.last as f64);
+        self.metrics.shards.record(sections.len() as f64);
+        let commit_seconds = self.metrics.commit_seconds.clone();
         let on_its_way = self.node_in_flight.track();
         let began = Instant::now();
         let sinks = Arc::new(ReplySinks::new(sinks));
@@ -181,7 +201,7 @@ impl Proposer {
         match write(&self.raft, leads.term, data).await {
             Ok(written) => self.in_flight.push(Box::pin(async move {
                 match outcome(written.await) {
-                    Ok(()) => histogram!("holdfast_commit_seconds").record(began.elapsed().as_secs_f64()),
+                    Ok(()) => commit_seconds.record(began.elapsed().as_secs_f64()),
                     Err(error) => sinks.fail(&error),
                 }
                 drop(on_its_way);

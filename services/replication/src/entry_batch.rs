@@ -1,0 +1,82 @@
+//! What goes into one entry: its limits, and how much of them is taken.
+
+use std::collections::HashMap;
+
+use crate::proposal_queue::Proposal;
+
+/// Commands in one entry.
+const MAX_BATCH_COMMANDS: usize = 2_048;
+/// Commands of one shard in one entry.
+pub(crate) const MAX_BATCH_COMMANDS_OF_SHARD: usize = 512;
+/// Commands of one account for one shard in one entry: an entry's cost is unknown before it is applied, and the next
+/// entry waits for it.
+pub(crate) const MAX_BATCH_COMMANDS_OF_ACCOUNT: usize = 128;
+/// Bytes in one entry, once it has one command.
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
+/// Expected units of an entry, once it has one command: some milliseconds. The next command waits no longer than that,
+/// whichever account filled the entry.
+pub(crate) const MAX_BATCH_UNITS: u64 = 8_192;
+/// Expected units of one shard in an entry, once it has one command of that shard.
+const MAX_BATCH_UNITS_OF_SHARD: u64 = 4_096;
+
+/// An entry under construction.
+#[derive(Default)]
+pub(crate) struct EntryBatch {
+    /// Commands of the leader itself.
+    own: Vec<Proposal>,
+    commands: usize,
+    bytes: usize,
+    units: u64,
+    of_account: HashMap<(u32, u64), usize>,
+    of_shard: HashMap<u32, ShardLoad>,
+}
+
+/// What an entry has for one shard.
+#[derive(Default)]
+struct ShardLoad {
+    commands: usize,
+    units: u64,
+}
+
+impl EntryBatch {
+    /// Returns true if this part of the entry has capacity for one more command.
+    pub(crate) fn has_room_for(&self, next: &Proposal, units: u64, parts: usize) -> bool {
+        self.commands == 0
+            || (self.commands < MAX_BATCH_COMMANDS / parts
+                && self.bytes + next.bytes() <= MAX_BATCH_BYTES / parts
+                && self.units + units <= MAX_BATCH_UNITS / parts as u64)
+    }
+
+    /// Counts one more command of an account for a shard, unless either has reached its limit per entry.
+    pub(crate) fn admits(&mut self, shard: u32, account: u64, units: u64) -> bool {
+        let of_shard = self.of_shard.entry(shard).or_default();
+        let of_account = self.of_account.entry((shard, account)).or_default();
+        let has_room = of_shard.commands == 0 || of_shard.units + units <= MAX_BATCH_UNITS_OF_SHARD;
+        if !has_room || of_shard.commands >= MAX_BATCH_COMMANDS_OF_SHARD || *of_account >= MAX_BATCH_COMMANDS_OF_ACCOUNT
+        {
+            return false;
+        }
+        *of_shard = ShardLoad { commands: of_shard.commands + 1, units: of_shard.units + units };
+        *of_account += 1;
+        true
+    }
+
+    /// Counts a command that goes into the entry.
+    pub(crate) fn count(&mut self, next: &Proposal, units: u64) {
+        self.commands += 1;
+        self.bytes += next.bytes();
+        self.units += units;
+    }
+
+    /// Returns the commands of the leader itself.
+    pub(crate) fn into_own(self) -> Vec<Proposal> {
+        self.own
+    }
+
+    /// Adds a command of the leader itself, unless its caller has cancelled it.
+    pub(crate) fn add_own(&mut self, next: Option<Proposal>, units: u64) {
+        let Some(next) = next.filter(|next| !next.state.is_cancelled()) else { return };
+        self.count(&next, units);
+        self.own.push(next);
+    }
+}
