@@ -10,7 +10,7 @@ use holdfast_routing::{Dialer, LocalNode, Router, RoutingOptions, TcpDialer};
 use tokio_util::sync::CancellationToken;
 
 use crate::Service;
-use crate::admission::RateLimits;
+use crate::admission::{FairQueue, RateLimits};
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
@@ -92,6 +92,7 @@ impl Backend {
             directory,
             rates: RateLimits::default(),
             admission: Arc::default(),
+            heavy_admission: Arc::new(FairQueue::one_at_a_time()),
             operator: options.operator,
             tokens,
             cluster_secret: options.cluster_secret,

@@ -30,6 +30,8 @@ pub(crate) struct Inner {
     pub(crate) directory: Directory,
     pub(crate) rates: RateLimits,
     pub(crate) admission: Arc<FairQueue>,
+    /// For work that keeps a processor busy for milliseconds.
+    pub(crate) heavy_admission: Arc<FairQueue>,
     pub(crate) operator: OperatorVerifier,
     pub(crate) tokens: TokenIssuer,
     pub(crate) cluster_secret: ClusterSecret,

@@ -46,6 +46,8 @@ pub(super) struct AccountLoad {
 
 /// The limit on calls in flight.
 pub(super) struct ConcurrencyLimit {
+    /// Whether it stays as it is, however long calls take.
+    is_fixed: bool,
     limit: usize,
     share: usize,
     /// The time of a command under light load.
@@ -82,7 +84,8 @@ impl LatencyMean {
 impl Default for ConcurrencyLimit {
     fn default() -> Self {
         let (all, done, unloaded) = Default::default();
-        Self { limit: MAX_LIMIT, share: MAX_LIMIT, baseline: None, all, done, unloaded, slow_calls: 0, due_at: None }
+        let (limit, share) = (MAX_LIMIT, MAX_LIMIT);
+        Self { is_fixed: false, limit, share, baseline: None, all, done, unloaded, slow_calls: 0, due_at: None }
     }
 }
 
@@ -111,6 +114,16 @@ impl AccountLoad {
 }
 
 impl ConcurrencyLimit {
+    /// A limit that does not adapt.
+    pub(super) fn fixed(limit: usize) -> Self {
+        Self { is_fixed: true, limit, share: limit, ..Self::default() }
+    }
+
+    /// Whether it does not adapt.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.is_fixed
+    }
+
     /// The limit on calls in flight.
     pub(super) fn limit(&self) -> usize {
         self.limit
@@ -155,6 +168,9 @@ impl ConcurrencyLimit {
         let mean = self.all.take_mean();
         // Calls that wait for a leader say nothing about the others; when no call gets a reply, all are slow.
         let is_slow = mean.map_or(self.slow_calls > 0, |mean| mean > MAX_MEAN_LATENCY);
+        if self.is_fixed {
+            return;
+        }
         self.limit = if is_slow { decreased(self.limit, MIN_LIMIT) } else { increased(self.limit) };
         if let Some(easy) = self.unloaded.take_mean() {
             let usual = self.baseline.map_or(easy, |usual| smoothed_baseline(usual, easy));

@@ -103,6 +103,12 @@ pub(crate) fn describe_metrics() {
 }
 
 impl FairQueue {
+    /// The permits for work that keeps a processor busy for milliseconds: one at a time, whichever account's. Several at
+    /// once would delay every call of the others at each of its steps.
+    pub(crate) fn one_at_a_time() -> Self {
+        Self { state: Mutex::new(State { concurrency: ConcurrencyLimit::fixed(1), ..State::default() }) }
+    }
+
     /// Waits for a permit of the account.
     ///
     /// # Errors
@@ -258,6 +264,9 @@ impl State {
     }
 
     fn update_gauges(&self) {
+        if self.concurrency.is_fixed() {
+            return;
+        }
         let waiting: usize =
             self.queues.values().map(|account_queue| account_queue.high.len() + account_queue.normal.len()).sum();
         gauge!("holdfast_calls_in_flight").set(self.in_flight as f64);

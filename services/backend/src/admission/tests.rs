@@ -142,3 +142,22 @@ async fn who_is_to_wait_anyway_waits_for_its_turn_as_long_as_it_likes() {
     assert_eq!(queued.len(), MAX_PATIENT);
     assert!(queue.state.lock().enqueue(AccountId(2), Priority::Patient).is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn heavy_work_is_done_one_at_a_time_and_accounts_take_turns() {
+    let queue = Arc::new(FairQueue::one_at_a_time());
+    let first = queue.acquire(AccountId(1), Priority::High, deadline()).await.unwrap();
+    let of_same = spawn_queued(&queue, 1, Priority::High).await;
+    let also_of_same = spawn_queued(&queue, 1, Priority::High).await;
+    let of_other = spawn_queued(&queue, 2, Priority::High).await;
+    // Slow and quick ones alike: the limit does not adapt.
+    wait_for(Duration::from_millis(400)).await;
+    drop(first);
+    let second = of_same.await.unwrap().unwrap();
+    assert!(!of_other.is_finished() && !also_of_same.is_finished());
+    drop(second);
+    let third = of_other.await.unwrap().unwrap();
+    assert!(!also_of_same.is_finished());
+    drop(third);
+    drop(also_of_same.await.unwrap().unwrap());
+}

@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::{Counter, counter};
 use moka::ops::compute::{CompResult, Op};
 use moka::sync::Cache;
 use tokio::sync::OnceCell;
@@ -20,7 +21,9 @@ type Lookup<V, E> = Arc<OnceCell<Result<Option<V>, E>>>;
 /// Entries by their keys. Includes lookups in flight, so that invalidating a key also discards the outcome of a lookup
 /// that began before.
 pub(super) struct SingleFlightCache<K, V, E> {
-    name: &'static str,
+    hits: Counter,
+    misses: Counter,
+    known_missing: Counter,
     found: Cache<K, Lookup<V, E>>,
     /// Absent when missing entries are not cached.
     missing: Option<Cache<K, ()>>,
@@ -35,7 +38,9 @@ where
     pub(super) fn new(name: &'static str, capacity: u64, remembers_missing: bool) -> Self {
         let missing = remembers_missing
             .then(|| Cache::builder().max_capacity(NEGATIVE_CAPACITY).time_to_live(NEGATIVE_TTL).build());
-        Self { name, found: Cache::builder().max_capacity(capacity).build(), missing }
+        let count = |outcome| counter!("holdfast_directory_cache_lookups_total", "cache" => name, "outcome" => outcome);
+        let (hits, misses, known_missing) = (count("hit"), count("miss"), count("missing"));
+        Self { hits, misses, known_missing, found: Cache::builder().max_capacity(capacity).build(), missing }
     }
 
     /// Returns the value from memory, or from `look_up`, which runs once for all concurrent callers. They share its
@@ -47,7 +52,7 @@ where
         F: Future<Output = Result<Option<V>, E>>,
     {
         if self.missing.as_ref().is_some_and(|missing| missing.contains_key(key)) {
-            self.count("missing");
+            self.known_missing.increment(1);
             return Ok(None);
         }
         let (outcome, is_own) = self.get_or_fetch(key, &look_up).await;
@@ -65,10 +70,10 @@ where
     {
         let cell = self.found.get_with_by_ref(key, Arc::default);
         if let Some(Ok(Some(value))) = cell.get() {
-            self.count("hit");
+            self.hits.increment(1);
             return (Ok(Some(value.clone())), false);
         }
-        self.count("miss");
+        self.misses.increment(1);
         let mut is_own = false;
         let begin = || {
             is_own = true;
@@ -107,11 +112,6 @@ where
         if let Some(missing) = &self.missing {
             missing.invalidate_all();
         }
-    }
-
-    fn count(&self, outcome: &'static str) {
-        metrics::counter!("holdfast_directory_cache_lookups_total", "cache" => self.name, "outcome" => outcome)
-            .increment(1);
     }
 }
 

@@ -25,6 +25,8 @@ const MAX_RECONCILED_HOLDS: usize = 1_000;
 const MAX_BATCH_COMMANDS: usize = 32;
 const MAX_BATCH_CLAIMS: usize = 64;
 const MAX_BATCH_BYTES: usize = 64 * 1_024;
+/// Entries of a `lock_info` that is no more work than a call or two.
+const MAX_LIGHT_REPORT: usize = 512;
 
 impl SessionConnection<'_> {
     /// Sends the next command, unless one is in flight. It takes in as many queued client commands as it can: the
@@ -88,8 +90,10 @@ impl SessionConnection<'_> {
             1 => commands.remove(0),
             _ => LocksCommand::Batch(commands),
         };
-        self.in_flight =
-            Some(InFlightBatch { commands: sent, attempts, reply: Arc::clone(&self.session).command(command).boxed() });
+        let session = Arc::clone(&self.session);
+        let reply =
+            if is_heavy(&command) { session.heavy_command(command).boxed() } else { session.command(command).boxed() };
+        self.in_flight = Some(InFlightBatch { commands: sent, attempts, reply });
         Ok(())
     }
 
@@ -236,5 +240,15 @@ impl SessionConnection<'_> {
             pending: info.pending.iter().map(request_id).collect(),
         };
         if info.part.is_last() { LocksCommand::LockInfo(command) } else { LocksCommand::LockInfoPart(command) }
+    }
+}
+
+/// Returns whether a command lists so much that reading and writing it takes milliseconds.
+fn is_heavy(command: &LocksCommand) -> bool {
+    match command {
+        LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => {
+            info.held.len() + info.pending.len() > MAX_LIGHT_REPORT
+        }
+        _ => false,
     }
 }

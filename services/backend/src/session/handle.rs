@@ -10,6 +10,7 @@ use holdfast_types::{Command, LocksCommand, MessageSeq, NamespaceRef, Owner, Que
 use tokio::time::Instant;
 
 use crate::Service;
+use crate::admission::{FairQueue, Priority};
 use crate::route_error::route_error;
 
 /// How long one command or query may take.
@@ -44,6 +45,14 @@ impl SessionHandle {
         let command = Command::Locks(command);
         let sent = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline).await;
         Ok(sent.map_err(route_error)?.reply)
+    }
+
+    /// As [`Self::command`], for one that takes as long as hundreds of others: one at a time in this process.
+    pub(super) async fn heavy_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
+        let permits = &self.service.inner.heavy_admission;
+        let permit = permits.acquire(self.namespace.account, Priority::High, deadline).await?;
+        FairQueue::run(permit, true, None, Arc::clone(&self).command(command)).await
     }
 
     pub(super) async fn query(self: Arc<Self>, query: Query) -> ApiResult<Reply> {

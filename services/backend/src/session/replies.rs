@@ -7,6 +7,7 @@ use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
 use holdfast_types::{
     AcquireOutcome, CommandError, LockView, LostHold, Reason, Refused, Reply, Response, RevokedReason, SessionEnd,
 };
+use tokio::task::yield_now;
 
 use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
@@ -17,6 +18,8 @@ use crate::view_builder::ViewBuilder;
 
 /// How often a command is sent again that the shard took for a copy of itself.
 const MAX_ATTEMPTS: u8 = 3;
+/// Holds that are added to the client's view before other tasks run.
+const MAX_REPORTED_AT_ONCE: usize = 512;
 
 impl SessionConnection<'_> {
     /// Handles the reply to the command in flight.
@@ -100,7 +103,10 @@ impl SessionConnection<'_> {
             }
             (ClientCommand::ReleaseAll, _) => self.on_all_released().await,
             (ClientCommand::LockInfo(info), Response::Reconciled { lost, .. }) => {
-                info.held.iter().for_each(|held| self.requests.add_reported(held.clone()));
+                for held in info.held.chunks(MAX_REPORTED_AT_ONCE) {
+                    held.iter().for_each(|held| self.requests.add_reported(held.clone()));
+                    yield_now().await;
+                }
                 self.on_holds_lost(lost, clock_ms).await?;
                 if std::mem::take(&mut self.missed_updates) {
                     self.queue_reconciliation();
