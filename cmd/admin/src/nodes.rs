@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use holdfast_cluster::ClusterConfig;
+use holdfast_cluster::{ClusterConfig, Node};
 use holdfast_operator::output;
 
 use crate::cluster::ClusterArgs;
@@ -20,6 +20,9 @@ pub(crate) struct AddNodeArgs {
     /// The address at which other nodes and gateways connect to the node.
     #[arg(long, env = "HOLDFAST_ADDRESS", value_name = "HOST:PORT")]
     address: String,
+    /// The address at which clients connect to the node's gateway, if it has one (`--gateway-listen` of the node).
+    #[arg(long, env = "HOLDFAST_GATEWAY_ADDRESS", value_name = "HOST:PORT")]
+    gateway_address: Option<String>,
 }
 
 /// Flags of `holdfast-admin node remove`.
@@ -43,12 +46,13 @@ pub(crate) struct RebuildNodeArgs {
     cluster_config: PathBuf,
 }
 
-/// Adds an empty node. If the node is in the config with that address, nothing changes.
+/// Adds an empty node. If the node is in the config with these addresses, nothing changes.
 pub(crate) async fn add(args: &AddNodeArgs) -> Result<()> {
     let mut cluster = args.cluster.connect().await?;
     let (id, address) = (&args.node_id, &args.address);
-    if cluster.config.node(id).is_none_or(|node| node.address != *address) {
-        let next = cluster.config.add_node(id, address)?;
+    let node = Node { id: id.clone(), address: address.clone(), gateway_address: args.gateway_address.clone() };
+    if cluster.config.node(id) != Some(&node) {
+        let next = cluster.config.add_node(node)?;
         cluster.push_config(next).await?;
     }
     output::print(format_args!(

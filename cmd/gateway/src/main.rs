@@ -8,19 +8,9 @@ use anyhow::Result;
 use clap::Parser;
 use holdfast_backend::{Backend, BackendOptions};
 use holdfast_cluster::ClusterConfig;
-use holdfast_gateway::server::{ServerOptions, serve};
-use holdfast_gateway::{FrontendArgs, LocktopusOptions, serve_locktopus};
+use holdfast_gateway::{FrontendArgs, Frontends};
 use holdfast_routing::TlsDialer;
-use holdfast_runtime::{
-    ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
-    run_server,
-};
-use holdfast_tls::ServerTls;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-
-/// The flag that enables TLS, for the error about an unencrypted listen address.
-const TLS_FLAG: &str = "--tls-cert-file";
+use holdfast_runtime::{ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, run_server};
 
 /// Serves tenants over REST and gRPC, and routes their calls to the nodes.
 #[derive(Debug, Parser)]
@@ -61,48 +51,16 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let metrics = args.telemetry.init("holdfast-gateway", env!("CARGO_PKG_VERSION"))?;
     let config = ClusterConfig::load(&args.cluster_config)?;
     let (cluster_secret, operator_token) = args.secrets.read()?;
-    let tls = args.tls.load()?;
-    check_listen_address(args.listen, TLS_FLAG, tls.is_some(), args.insecure)?;
-    let listener = bind(args.listen).await?;
-    let address = listener.local_addr()?;
-    let locktopus = bind_locktopus(&args, tls.as_ref()).await?;
-    let mut options = BackendOptions::new(config, cluster_secret, &operator_token, format!("gateway {address}"));
+    let bind = async |address| anyhow::Ok(args.tls.bind(address, args.insecure).await?);
+    let frontends = Frontends::bind(args.listen, &args.frontends, args.tls.load()?, bind).await?;
+    let process_name = format!("gateway {}", frontends.address());
+    let mut options = BackendOptions::new(config, cluster_secret, &operator_token, process_name);
     options.signing = args.signing.rotation();
     if let Some(tls) = args.cluster_tls.load_client()? {
         options.dialer = Arc::new(TlsDialer::new(tls));
     }
     let service = Backend::start(options)?;
-    let server_options = ServerOptions {
-        service: service.clone(),
-        dlocks_account_metadata: args.frontends.dlocks_account_metadata,
-        metrics: Arc::new(move || metrics.render()),
-        tls: tls.clone(),
-    };
-    tracing::info!(%address, tls = tls.is_some(), "gateway listens");
-    let stopped = CancellationToken::new();
-    let locktopus = async {
-        if let Some((listener, options)) = locktopus {
-            let address = listener.local_addr()?;
-            tracing::info!(%address, "gateway listens for Locktopus clients");
-            serve_locktopus(listener, tls, service.clone(), options, stopped.cancelled()).await;
-        }
-        anyhow::Ok(())
-    };
-    let stopping = async {
-        shutdown.await;
-        stopped.cancel();
-    };
-    let (served, locktopus, ()) =
-        tokio::join!(serve(listener, server_options, stopped.cancelled()), locktopus, stopping);
-    served?;
-    locktopus?;
+    frontends.serve_while(service.clone(), Arc::new(move || metrics.render()), shutdown).await?;
     service.shutdown().await;
     Ok(())
-}
-
-/// Binds the port for Locktopus clients, if enabled.
-async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusOptions)>> {
-    let Some((listen, options)) = args.frontends.locktopus() else { return Ok(None) };
-    check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
-    Ok(Some((bind(listen).await?, options)))
 }

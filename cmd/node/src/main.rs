@@ -1,5 +1,6 @@
 //! `holdfast-node`: hosts the replicas that the cluster config assigns to one node.
 
+mod gateway;
 mod restore;
 
 use std::net::SocketAddr;
@@ -8,19 +9,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use holdfast_auth::{OperatorToken, OperatorVerifier};
+use holdfast_auth::{ClusterSecret, OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
-use holdfast_node::{AdminEndpoints, Node, NodeOptions, serve};
+use holdfast_node::{AdminEndpoints, MetricsText, Node, NodeOptions, serve};
 use holdfast_replication::ReadMode;
 use holdfast_routing::{Dialer, TcpDialer, TlsDialer};
-use holdfast_runtime::{
-    ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, run_server,
-};
+use holdfast_runtime::{ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, run_server};
 use tokio_util::sync::CancellationToken;
 
+use crate::gateway::GatewayArgs;
 use crate::restore::RestoreArgs;
 
-/// Hosts replicas of groups, each of which holds many shards. Listens on the address that the cluster config assigns to the node.
+/// Hosts replicas of groups, each of which holds many shards. Listens on the address that the cluster config assigns to
+/// the node.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast-node", version)]
 struct Args {
@@ -60,6 +61,8 @@ struct Args {
     restore: RestoreArgs,
     #[command(flatten)]
     cluster_tls: ClusterTlsArgs,
+    #[command(flatten)]
+    gateway: GatewayArgs,
     /// Listen on an address that other machines can reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
@@ -80,11 +83,7 @@ fn main() -> Result<()> {
     run_server(args.shutdown.clone(), |shutdown| run(args, shutdown))?
 }
 
-/// Runs the node until `shutdown` completes.
-async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
-    let metrics = args.telemetry.init("holdfast-node", env!("CARGO_PKG_VERSION"))?;
-    let config = ClusterConfig::load(&args.cluster_config)?;
-    let (cluster_secret, operator_token) = args.secrets.read()?;
+fn node_options(args: &Args, config: ClusterConfig, cluster_secret: ClusterSecret) -> NodeOptions {
     let mut options = NodeOptions::new(&args.node_id, config, cluster_secret, &args.data_dir);
     options.reads = match args.reads {
         ReadsArg::Lease => ReadMode::Lease,
@@ -94,34 +93,52 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     options.retain_entries = args.retain_entries;
     options.memory_limit = args.memory.limit_bytes();
     options.disk_reserve = u64::from(args.disk_reserve_mib) * 1024 * 1024;
+    options
+}
 
+/// Runs the node until `shutdown` completes.
+async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
+    let metrics = args.telemetry.init("holdfast-node", env!("CARGO_PKG_VERSION"))?;
+    let metrics: MetricsText = Arc::new(move || metrics.render());
+    let config = ClusterConfig::load(&args.cluster_config)?;
+    let (cluster_secret, operator_token) = args.secrets.read()?;
+    let options = node_options(&args, config, cluster_secret);
     if args.restore.restore(&options).await? {
         return Ok(());
     }
-    // The listener first: a second process for the same node must change nothing.
+    // The ports first: a second process for the same node must change nothing.
     let address = address_of(&options)?;
     let tls = args.cluster_tls.load_server()?;
-    check_listen_address(address, "--cluster-tls-cert-file", tls.is_some(), args.insecure)?;
-    let listener = bind(address).await?;
-    let connector: Arc<dyn Dialer> = match args.cluster_tls.load_client()? {
+    let listener = args.cluster_tls.bind(address, args.insecure).await?;
+    let frontends = args.gateway.bind(args.insecure).await?;
+    let dialer: Arc<dyn Dialer> = match args.cluster_tls.load_client()? {
         Some(tls) => Arc::new(TlsDialer::new(tls)),
         None => Arc::new(TcpDialer),
     };
-    let node = Node::open(&options, connector)?;
-    let probes =
-        AdminEndpoints { metrics: Arc::new(move || metrics.render()), is_operator: is_operator(&operator_token) };
+    let node = Node::open(&options, Arc::clone(&dialer))?;
+    let start_gateway = |frontends| args.gateway.start(frontends, &node, &options, &operator_token, dialer);
+    let gateway = frontends.map(start_gateway).transpose()?;
+    let probes = AdminEndpoints { metrics: Arc::clone(&metrics), is_operator: is_operator(&operator_token) };
     let stopped = CancellationToken::new();
     let serving = serve(listener, tls, &node, probes, stopped.clone().cancelled_owned());
     let running = async {
         node.start_replicas(&options).await?;
         tracing::info!(node = args.node_id, %address, "node runs");
-        tokio::select! {
-            () = shutdown => Ok(()),
-            error = node.store_failure() => Err(error.into()),
+        shutdown.await;
+        Ok(())
+    };
+    let running = async {
+        match gateway {
+            Some(gateway) => gateway.serve_while(metrics, running).await,
+            None => running.await,
         }
     };
     let ending = async {
-        let result = running.await;
+        let result = tokio::select! {
+            result = running => result,
+            // At once, since calls in flight can't be completed without the store.
+            error = node.store_failure() => Err(error.into()),
+        };
         // The node still responds while it stops: callers are redirected to the new leaders.
         node.stop().await;
         stopped.cancel();

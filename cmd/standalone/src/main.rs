@@ -11,24 +11,16 @@ use clap::Parser;
 use holdfast_backend::{Backend, BackendOptions};
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
-use holdfast_gateway::server::{ServerOptions, serve};
-use holdfast_gateway::{FrontendArgs, LocktopusOptions, serve_locktopus};
+use holdfast_gateway::{FrontendArgs, Frontends};
 use holdfast_node::{Node, NodeOptions};
 use holdfast_routing::TcpDialer;
-use holdfast_runtime::{
-    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, run_server,
-};
-use holdfast_tls::ServerTls;
-use tokio::net::TcpListener;
+use holdfast_runtime::{MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, run_server};
 use tokio::time::{Duration, Instant, sleep};
-use tokio_util::sync::CancellationToken;
 
 use first_start::InProcess;
 
 /// Shards of each sharded application: as in a cluster, so that one process behaves like many.
 const SHARDS: u32 = 16;
-/// The flag that enables TLS, for the error about an unencrypted listen address.
-const TLS_FLAG: &str = "--tls-cert-file";
 const NODE: &str = "nd_1";
 /// The usual maximum time for the replica to load and elect itself; after it, and again after each such interval,
 /// the program reports what it waits for.
@@ -76,12 +68,9 @@ fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOp
 /// Runs until `shutdown` completes.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let metrics = args.telemetry.init("holdfast-standalone", env!("CARGO_PKG_VERSION"))?;
-    let tls = args.tls.load()?;
-    check_listen_address(args.listen, TLS_FLAG, tls.is_some(), args.insecure)?;
-    // The listener first: a second process on the same data must change nothing.
-    let listener = bind(args.listen).await?;
-    let address = listener.local_addr()?;
-    let locktopus = bind_locktopus(&args, tls.as_ref()).await?;
+    // The ports first: a second process on the same data must change nothing.
+    let bind = async |address| anyhow::Ok(args.tls.bind(address, args.insecure).await?);
+    let frontends = Frontends::bind(args.listen, &args.frontends, args.tls.load()?, bind).await?;
     let secrets = Secrets::load_or_create(&args.data_dir)?;
     // The address is only a name here: the gateway reaches the node through memory.
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
@@ -94,21 +83,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     backend.local_node = Some(node.local());
     backend.signing = args.signing.rotation();
     let service = Backend::start(backend)?;
-    let server_options = ServerOptions {
-        service: service.clone(),
-        dlocks_account_metadata: args.frontends.dlocks_account_metadata,
-        metrics: Arc::new(move || metrics.render()),
-        tls: tls.clone(),
-    };
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let stopped = CancellationToken::new();
-    let serving = serve(listener, server_options, stopped.clone().cancelled_owned());
-    let locktopus_address = locktopus.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
-    let serving_locktopus = async {
-        if let Some((listener, options)) = locktopus {
-            serve_locktopus(listener, tls, service.clone(), options, stopped.cancelled()).await;
-        }
-    };
+    let (address, locktopus_address) = (frontends.address(), frontends.locktopus_address());
+    let scheme = if frontends.is_encrypted() { "https" } else { "http" };
     let running = async {
         node.start_replicas(&options).await?;
         let over = async {
@@ -129,23 +105,10 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         println!("\n{}", secrets.first_start(&InProcess(&service), &url).await?);
         over.await
     };
-    let ending = async {
-        let result = running.await;
-        stopped.cancel();
-        result
-    };
-    let (served, (), result) = tokio::join!(serving, serving_locktopus, ending);
-    served?;
+    let result = frontends.serve_while(service.clone(), Arc::new(move || metrics.render()), running).await?;
     service.shutdown().await;
     node.stop().await;
     result
-}
-
-/// Binds the port for Locktopus clients, if enabled.
-async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusOptions)>> {
-    let Some((listen, options)) = args.frontends.locktopus() else { return Ok(None) };
-    check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
-    Ok(Some((bind(listen).await?, options)))
 }
 
 /// Waits until the service is ready. That takes as long as the shards need to reapply their entries, so it never times

@@ -122,8 +122,8 @@ pub struct Release {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the contract explains the fields")]
 pub enum ServerMessage {
-    /// The session is open on this connection.
-    Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool },
+    /// The session is open on this connection. `leader` is the address of the gateway in the node that leads its shard.
+    Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool, leader: Option<String> },
     /// The session lost a hold without releasing it.
     Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Holder> },
     /// The request holds all its claims.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The deadline of a call whose caller sets none.
@@ -18,22 +19,42 @@ pub struct CallContext {
     pub deadline: Instant,
     /// `Idempotency-Key`: a second creation of the same account with the same key gets the response of the first.
     pub idempotency_key: Option<String>,
-    /// For calls without a deadline of their own, which get more time when they wait.
-    pub deadline_extension: Option<DeadlineExtension>,
+    /// Whether the caller set the deadline. Without a deadline of its own, a call gets more time when it waits.
+    pub is_own_deadline: bool,
+    /// What the frontend learns of the call besides its response.
+    pub report: CallReport,
 }
 
-/// The time that a frontend adds to the first deadline of an operation. Clones share it.
+/// What the backend reports to the frontend of a call besides its response. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct DeadlineExtension(Arc<AtomicU64>);
+pub struct CallReport(Arc<ReportedFacts>);
 
-impl DeadlineExtension {
-    fn extend(&self, by: Duration) {
-        self.0.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+#[derive(Debug, Default)]
+struct ReportedFacts {
+    /// In milliseconds.
+    deadline_extension: AtomicU64,
+    leader_gateway: Mutex<Option<Arc<str>>>,
+}
+
+impl CallReport {
+    fn extend_deadline(&self, by: Duration) {
+        self.0.deadline_extension.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// The total extension so far.
-    pub fn total(&self) -> Duration {
-        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    /// Returns the time that the frontend adds to the first deadline of the call: the total so far.
+    pub fn deadline_extension(&self) -> Duration {
+        Duration::from_millis(self.0.deadline_extension.load(Ordering::Relaxed))
+    }
+
+    /// Replaces what an earlier call to a locks shard reported.
+    pub(crate) fn set_leader_gateway(&self, address: Option<Arc<str>>) {
+        *self.0.leader_gateway.lock() = address;
+    }
+
+    /// Returns the address (`host:port`) of the gateway in the node that leads the locks shard that answered last.
+    /// `None` before one has answered, and if the leader is unknown or its node has no gateway.
+    pub fn leader_gateway(&self) -> Option<Arc<str>> {
+        self.0.leader_gateway.lock().clone()
     }
 }
 
@@ -44,7 +65,8 @@ impl CallContext {
             request_id: request_id.into(),
             deadline: Instant::now() + DEFAULT_DEADLINE,
             idempotency_key: None,
-            deadline_extension: Some(DeadlineExtension::default()),
+            is_own_deadline: false,
+            report: CallReport::default(),
         }
     }
 
@@ -52,7 +74,7 @@ impl CallContext {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.deadline = Instant::now() + timeout;
-        self.deadline_extension = None;
+        self.is_own_deadline = true;
         self
     }
 
@@ -61,8 +83,8 @@ impl CallContext {
     #[must_use]
     pub fn with_wait(&self, wait: Duration) -> Self {
         let mut longer = self.clone();
-        if let Some(patience) = &self.deadline_extension {
-            patience.extend(wait);
+        if !self.is_own_deadline {
+            self.report.extend_deadline(wait);
             longer.deadline += wait;
         }
         longer

@@ -30,7 +30,7 @@ mod view_builder;
 pub use self::metrics::describe_metrics;
 pub use auth::{AuthContext, TenantContext};
 pub use config::{Backend, BackendOptions, StartError};
-pub use context::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
+pub use context::{CallContext, CallReport, DEFAULT_DEADLINE};
 pub use events::{EventStream, MAX_WATCHERS};
 pub use service::Service;
 pub use shard_call::is_not_opened;

@@ -201,7 +201,8 @@ impl Service {
         }
     }
 
-    async fn call(
+    /// Sends a call. Once a locks shard has answered, the report of the call names the gateway of its leader.
+    pub(crate) async fn call(
         &self,
         application: Application,
         key: u32,
@@ -223,6 +224,9 @@ impl Service {
                 RoutedReply { reply, maybe_done_before: false }
             }
         };
+        if application == Application::Locks {
+            context.report.set_leader_gateway(router.leader_gateway(application, key));
+        }
         Ok(routed)
     }
 

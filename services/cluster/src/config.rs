@@ -44,6 +44,10 @@ pub struct Node {
     pub id: String,
     /// The address for its peers and the gateways: `host:port`.
     pub address: String,
+    /// The address at which clients reach the gateway in the node's process: `host:port`. `None` if it has no gateway,
+    /// or clients are not told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway_address: Option<String>,
 }
 
 /// A Raft group: one log, which holds many shards. It may have no shards.

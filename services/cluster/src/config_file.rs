@@ -157,6 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn both_forms_have_the_addresses_of_gateways() {
+        let mut config = shipped();
+        config.nodes[1].gateway_address = Some("gateway-2.example.com:8080".to_owned());
+        for text in [config.to_json(), config.to_seed_json().unwrap()] {
+            assert_eq!(text.matches("\"gateway_address\": \"gateway-2.example.com:8080\"").count(), 1, "{text}");
+            assert_eq!(ClusterConfig::from_json(&text).unwrap(), config);
+            let (at, message) = refusal(&text, |file| file["nodes"][1]["gateway_address"] = json!("gateway-2"));
+            assert_eq!(at, "nodes[1].gateway_address");
+            assert!(message.contains("\"gateway-2\" is not an address"), "{message}");
+        }
+        assert!(!shipped().to_json().contains("gateway_address"));
+    }
+
+    #[test]
     fn a_file_that_mixes_the_forms_is_refused_with_the_place() {
         let explicit = shipped().to_json();
         let replicas = json!([{"id": 1, "node_id": "nd_1"}]);

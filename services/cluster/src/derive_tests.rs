@@ -144,7 +144,10 @@ fn a_successor_in_the_seed_form_may_not_derive_other_groups() {
         shipped().check_transition(&file.into_config().unwrap())
     };
     successor(|_| {}).unwrap();
-    successor(|file| file.nodes.push(crate::Node { id: "nd_4".into(), address: "127.0.0.1:7003".into() })).unwrap();
+    successor(|file| {
+        file.nodes.push(crate::Node { id: "nd_4".into(), address: "127.0.0.1:7003".into(), gateway_address: None });
+    })
+    .unwrap();
     // namespaces_01 of g3 before namespaces_00 of g2: each group would get the other's name.
     let renamed = successor(|file| file.applications[1].shards.swap(0, 1)).unwrap_err();
     assert_eq!(renamed.field_path(), Some("applications[1].shards[1].group"));

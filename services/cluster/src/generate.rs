@@ -102,7 +102,7 @@ fn seed(nodes: Vec<Node>, shards_per_application: u32, replication_factor: u32) 
 }
 
 fn listed(nodes: Vec<(String, String)>) -> Vec<Node> {
-    nodes.into_iter().map(|(id, address)| Node { id, address }).collect()
+    nodes.into_iter().map(|(id, address)| Node { id, address, gateway_address: None }).collect()
 }
 
 /// Returns replicas on `count` neighbouring nodes, from the node with index `first` modulo the number of nodes.
@@ -139,6 +139,10 @@ mod tests {
 
     fn nodes(count: usize) -> Vec<(String, String)> {
         (1..=count).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number))).collect()
+    }
+
+    fn node(id: &str, address: &str) -> Node {
+        Node { id: id.to_owned(), address: address.to_owned(), gateway_address: None }
     }
 
     #[test]
@@ -199,7 +203,7 @@ mod tests {
         let config = ClusterConfig::generate(nodes(4), 4, 3).unwrap();
         assert_eq!(ClusterConfig::from_json(&config.to_seed_json().unwrap()).unwrap(), config);
         for changed in [
-            config.add_node("nd_5", "127.0.0.1:7100").unwrap(),
+            config.add_node(node("nd_5", "127.0.0.1:7100")).unwrap(),
             config.add_replica("g1", "nd_4").unwrap(),
             config.allow_rules(2).unwrap(),
             ClusterConfig::generate_with_groups(nodes(4), 4, 3, 2).unwrap(),

@@ -205,6 +205,19 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_a_gateway_comes_changes_and_goes() {
+        let with_gateway = |version: u64, address: Option<&str>| {
+            let mut next = ClusterConfig { version, ..first() };
+            next.nodes[0].gateway_address = address.map(str::to_owned);
+            next
+        };
+        let (second, third) = (with_gateway(2, Some("127.0.0.1:8080")), with_gateway(3, Some("127.0.0.1:8081")));
+        first().check_transition(&second).unwrap();
+        second.check_transition(&third).unwrap();
+        third.check_transition(&with_gateway(4, None)).unwrap();
+    }
+
+    #[test]
     fn a_replica_may_move_only_under_a_new_id() {
         // Replicas 1 to 3 of g1 are on nd_1 to nd_3.
         assert_eq!(

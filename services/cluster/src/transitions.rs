@@ -10,10 +10,10 @@ impl ClusterConfig {
     /// Returns the next version, with an additional, empty node.
     ///
     /// # Errors
-    /// When the id or the address is already used or malformed.
-    pub fn add_node(&self, id: &str, address: &str) -> Result<Self, ConfigError> {
+    /// When the id or an address is already used or malformed.
+    pub fn add_node(&self, node: Node) -> Result<Self, ConfigError> {
         let mut next = self.next_version()?;
-        next.nodes.push(Node { id: id.to_owned(), address: address.to_owned() });
+        next.nodes.push(node);
         self.check_transition(&next)?;
         Ok(next)
     }
@@ -131,6 +131,10 @@ mod tests {
         ClusterConfig::generate(nodes.collect(), 4, 3).unwrap()
     }
 
+    fn node(id: &str, address: &str) -> Node {
+        Node { id: id.to_owned(), address: address.to_owned(), gateway_address: None }
+    }
+
     fn nodes_of(config: &ClusterConfig, group: &str) -> Vec<String> {
         config.group(group).unwrap().replicas.iter().map(|replica| replica.node_id.clone()).collect()
     }
@@ -157,14 +161,14 @@ mod tests {
         assert!(taken.contains("already keeps"), "{taken}");
         let kept = refusal(first.remove_node("nd_1"));
         assert!(kept.contains("still keeps replicas of") && kept.contains("move them"), "{kept}");
-        let twice = refusal(first.add_node("nd_1", "127.0.0.1:9999"));
+        let twice = refusal(first.add_node(node("nd_1", "127.0.0.1:9999")));
         assert!(twice.contains("nd_1"), "{twice}");
         assert!(refusal(first.add_replica("g99", "nd_4")).contains("g99"));
     }
 
     #[test]
     fn a_node_comes_and_goes() {
-        let more = config().add_node("nd_5", "127.0.0.1:7100").unwrap();
+        let more = config().add_node(node("nd_5", "127.0.0.1:7100")).unwrap();
         assert!(more.node("nd_5").is_some());
         assert!(more.remove_node("nd_5").unwrap().node("nd_5").is_none());
     }

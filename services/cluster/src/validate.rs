@@ -119,6 +119,18 @@ fn check_unique_id<'a>(place: &str, id: &'a str, seen: &mut BTreeMap<&'a str, St
     }
 }
 
+fn check_unique_address<'a>(
+    place: &str,
+    address: &'a str,
+    seen: &mut BTreeMap<&'a str, String>,
+) -> Result<(), ConfigError> {
+    check_address(place, address)?;
+    match seen.insert(address, place.to_owned()) {
+        Some(first) => Err(duplicate_error(place, &format!("{address:?}"), &first)),
+        None => Ok(()),
+    }
+}
+
 /// Checks the number of replicas of a shard or group. `of` says whose factor it is, where the place does not.
 pub(crate) fn check_replica_count(
     place: &str,
@@ -190,20 +202,13 @@ fn check_nodes(nodes: &[Node]) -> Result<(), ConfigError> {
     }
     let mut ids = BTreeMap::new();
     let mut addresses = BTreeMap::new();
+    let mut gateway_addresses = BTreeMap::new();
     for (index, node) in nodes.iter().enumerate() {
         let place = format!("nodes[{index}]");
-        check_id(&format!("{place}.id"), &node.id)?;
-        if let Some(first) = ids.insert(node.id.as_str(), index) {
-            return Err(duplicate_error(
-                &format!("{place}.id"),
-                &format!("{:?}", node.id),
-                &format!("nodes[{first}].id"),
-            ));
-        }
-        check_address(&format!("{place}.address"), &node.address)?;
-        if let Some(first) = addresses.insert(node.address.as_str(), index) {
-            let first = format!("nodes[{first}].address");
-            return Err(duplicate_error(&format!("{place}.address"), &format!("{:?}", node.address), &first));
+        check_unique_id(&format!("{place}.id"), &node.id, &mut ids)?;
+        check_unique_address(&format!("{place}.address"), &node.address, &mut addresses)?;
+        if let Some(gateway) = &node.gateway_address {
+            check_unique_address(&format!("{place}.gateway_address"), gateway, &mut gateway_addresses)?;
         }
     }
     Ok(())
@@ -335,7 +340,7 @@ fn check_address(place: &str, address: &str) -> Result<(), ConfigError> {
     }
     Err(ConfigError::invalid(
         place,
-        format!("{address:?} is not an address that peers can dial"),
+        format!("{address:?} is not an address that others can dial"),
         "write host:port without a scheme, like 10.0.0.7:7000, [fd00::7]:7000 or node-1.example.com:7000",
     ))
 }

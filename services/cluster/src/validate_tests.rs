@@ -80,6 +80,13 @@ fn repeated_ids_are_refused_wherever_the_first_was() {
     assert!(message.contains("groups[0].id"), "{message}");
 
     assert_eq!(invalid_field(|config| config.nodes[1].address = config.nodes[0].address.clone()), "nodes[1].address");
+
+    let (at, message) = validation_error(|config| {
+        config.nodes[0].gateway_address = Some("gateway.example.com:8080".to_owned());
+        config.nodes[2].gateway_address = config.nodes[0].gateway_address.clone();
+    });
+    assert_eq!(at, "nodes[2].gateway_address");
+    assert!(message.contains("nodes[0].gateway_address"), "{message}");
 }
 
 #[test]
@@ -188,13 +195,18 @@ fn ids_that_are_no_ids_are_refused() {
 }
 
 #[test]
-fn addresses_that_no_peer_can_dial_are_refused() {
+fn addresses_that_nobody_can_dial_are_refused() {
     let bad = ["", ":7000", "host", "host:", "host:0", "host:70000", "http://host:7000", "0.0.0.0:7000", "[::]:7000"];
     let more = ["127.0.0.1:0", "1.2.3:7000", "1.2.3.400:7000", "::1:7000", "a..b:7000", "-a:7000", "a b:7000"];
     for address in bad.into_iter().chain(more) {
         assert_eq!(
             invalid_field(|config| config.nodes[1].address = address.to_owned()),
             "nodes[1].address",
+            "{address}"
+        );
+        assert_eq!(
+            invalid_field(|config| config.nodes[1].gateway_address = Some(address.to_owned())),
+            "nodes[1].gateway_address",
             "{address}"
         );
     }
@@ -205,6 +217,7 @@ fn usual_addresses_are_accepted() {
     for address in ["10.0.0.7:7000", "[fd00::7]:7000", "node-1:7000", "node-1.example.com:7000", "holdfast_node:1"] {
         let mut config = valid();
         config.nodes[1].address = address.to_owned();
+        config.nodes[2].gateway_address = Some(address.to_owned());
         config.validate().unwrap();
     }
 }

@@ -12,7 +12,7 @@ pub struct FrontendArgs {
     /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: every client that
     /// reaches the port is then trusted.
     #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
-    pub dlocks_account_metadata: bool,
+    pub(crate) dlocks_account_metadata: bool,
     /// Address to listen on for Locktopus clients; without it there is no Locktopus frontend.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_LISTEN", value_name = "HOST:PORT", requires = "locktopus_account")]
     locktopus_listen: Option<SocketAddr>,
@@ -34,7 +34,7 @@ pub struct FrontendArgs {
 
 impl FrontendArgs {
     /// Returns where Locktopus clients connect, and the options of their frontend, if it is enabled.
-    pub fn locktopus(&self) -> Option<(SocketAddr, LocktopusOptions)> {
+    pub(crate) fn locktopus(&self) -> Option<(SocketAddr, LocktopusOptions)> {
         let options = LocktopusOptions { account: self.locktopus_account?, origins: self.locktopus_origin.clone() };
         Some((self.locktopus_listen?, options))
     }

@@ -7,12 +7,14 @@ use std::time::Duration;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use holdfast_api::{ApiError, ApiResult};
-use holdfast_backend::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
+use holdfast_backend::{CallContext, CallReport, DEFAULT_DEADLINE};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 /// Names a call in logs, in the response and in support requests.
-pub(crate) static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("holdfast-request-id");
+static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("holdfast-request-id");
+/// Of a response from a locks shard: the address of the gateway in the node that leads it.
+static LEADER_HEADER: HeaderName = HeaderName::from_static("holdfast-leader");
 /// How long a REST caller waits for its response, in milliseconds.
 pub(crate) const TIMEOUT_HEADER: &str = "holdfast-timeout-ms";
 /// How long a gRPC caller waits for its response: a number and a unit.
@@ -36,7 +38,8 @@ pub(crate) struct Head {
     deadline: ApiResult<Instant>,
     /// Whether the caller set a deadline.
     is_own_deadline: bool,
-    deadline_extension: DeadlineExtension,
+    /// Written by the service while the call runs.
+    report: CallReport,
     idempotency_key: ApiResult<Option<String>>,
 }
 
@@ -57,7 +60,7 @@ impl Head {
             bearer: bearer(headers),
             deadline: single(headers, timeout).and_then(|text| deadline(text, parse)),
             is_own_deadline: headers.contains_key(timeout),
-            deadline_extension: DeadlineExtension::default(),
+            report: CallReport::default(),
             idempotency_key: single(headers, IDEMPOTENCY_KEY_HEADER).map(|key| key.map(str::to_owned)),
         }
     }
@@ -68,7 +71,8 @@ impl Head {
             request_id: self.request_id.clone(),
             deadline: self.deadline.clone()?,
             idempotency_key: self.idempotency_key.clone()?,
-            deadline_extension: (!self.is_own_deadline).then(|| self.deadline_extension.clone()),
+            is_own_deadline: self.is_own_deadline,
+            report: self.report.clone(),
         })
     }
 
@@ -83,19 +87,26 @@ impl Head {
         let mut answered = pin!(answered);
         let first = self.deadline.clone().unwrap_or_else(|_| Instant::now() + DEFAULT_DEADLINE) + RESPONSE_GRACE;
         loop {
-            let waited = self.deadline_extension.total();
+            let waited = self.report.deadline_extension();
             match tokio::time::timeout_at(first + waited, &mut answered).await {
                 Ok(answer) => return Some(answer),
-                Err(_) if self.deadline_extension.total() > waited => {}
+                Err(_) if self.report.deadline_extension() > waited => {}
                 Err(_) => return None,
             }
         }
     }
 
-    /// Returns the request id as a header of the response.
-    pub(crate) fn id_header(&self) -> HeaderValue {
+    /// Adds to a response the headers that do not depend on the operation: the request id and, if known, the leader of
+    /// the locks shard that answered.
+    pub(crate) fn add_response_headers(&self, headers: &mut HeaderMap) {
         // Accepted ids are checked, and generated ids are hex digits: both are always valid here.
-        HeaderValue::from_str(&self.request_id).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+        let id = HeaderValue::from_str(&self.request_id).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
+        headers.insert(&REQUEST_ID_HEADER, id);
+        // The cluster config admits only addresses that are valid here.
+        let leader = self.report.leader_gateway().and_then(|address| HeaderValue::from_str(&address).ok());
+        if let Some(leader) = leader {
+            headers.insert(&LEADER_HEADER, leader);
+        }
     }
 }
 

@@ -85,12 +85,12 @@ async fn a_call_that_waits_has_more_time_unless_it_brings_its_own() {
     let longer = head.context().unwrap().with_wait(Duration::from_secs(5));
     let left = longer.deadline.saturating_duration_since(Instant::now()).as_secs_f64();
     assert!((14.0..=15.0).contains(&left), "{left}");
-    assert_eq!(head.deadline_extension.total(), Duration::from_secs(5));
+    assert_eq!(head.report.deadline_extension(), Duration::from_secs(5));
 
     let head = Head::grpc(&headers(&[("grpc-timeout", "2S")]));
     let same = head.context().unwrap().with_wait(Duration::from_secs(5));
     assert!(same.deadline <= Instant::now() + Duration::from_secs(2));
-    assert_eq!(head.deadline_extension.total(), Duration::ZERO);
+    assert_eq!(head.report.deadline_extension(), Duration::ZERO);
 }
 
 async fn wait_until(instant: Instant) {

@@ -14,11 +14,12 @@ mod args;
 mod connection_limiter;
 mod console;
 mod dlocks;
+mod frontends;
 mod grpc;
 mod head;
 mod locktopus;
 mod rest;
-pub mod server;
+mod server;
 #[cfg(test)]
 mod test_cluster;
 
@@ -30,4 +31,5 @@ pub mod testing {
 }
 
 pub use args::FrontendArgs;
-pub use locktopus::{LocktopusOptions, serve_locktopus};
+pub use frontends::Frontends;
+pub use grpc::DescriptorsError;

@@ -39,18 +39,17 @@ use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
 use crate::connection_limiter::{ActivityGuard, ConnectionLimiter, ConnectionPermit};
+use crate::grpc::DescriptorsError;
 use crate::rest::health::{MetricsRenderer, Probes};
 use crate::{console, dlocks, grpc, rest};
 use call_lane::CallLane;
 
-pub use crate::grpc::DescriptorsError;
-
 /// Maximum concurrent connections. Beyond that, idle ones are evicted.
-pub const MAX_CONNECTIONS: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 /// Maximum concurrent calls on one HTTP/2 connection.
-pub const MAX_STREAMS: u32 = 1_000;
+const MAX_STREAMS: u32 = 1_000;
 /// Maximum bytes of the head of a request.
-pub const MAX_HEAD_BYTES: u32 = 32 * 1_024;
+const MAX_HEAD_BYTES: u32 = 32 * 1_024;
 /// How long a new connection may take until its first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an HTTP/1.1 connection may take for the head of its next request.
@@ -74,22 +73,22 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// The services behind the listener.
 #[derive(Clone)]
-pub struct ServerOptions {
+pub(crate) struct ServerOptions {
     /// The operations.
-    pub service: Service,
+    pub(crate) service: Service,
     /// Whether dlocks clients may name their account in metadata instead of sending an API key.
-    pub dlocks_account_metadata: bool,
+    pub(crate) dlocks_account_metadata: bool,
     /// Renders the response of `/metrics`.
-    pub metrics: MetricsRenderer,
+    pub(crate) metrics: MetricsRenderer,
     /// Encrypts every connection, if there is a certificate.
-    pub tls: Option<ServerTls>,
+    pub(crate) tls: Option<ServerTls>,
 }
 
 /// Serves every frontend on one listener until `shutdown` ends, then waits for calls in flight, and returns.
 ///
 /// # Errors
 /// When the built-in descriptors are unreadable.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,

@@ -36,7 +36,10 @@ struct TestServer {
 
 impl TestServer {
     async fn start(dlocks_account_metadata: bool) -> Self {
-        let cluster = TestCluster::start().await;
+        Self::with_cluster(TestCluster::start().await, dlocks_account_metadata).await
+    }
+
+    async fn with_cluster(cluster: TestCluster, dlocks_account_metadata: bool) -> Self {
         let tenant = cluster.tenant("server@example.com").await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -343,6 +346,9 @@ fn grpc_is_told_by_its_content_type_and_version() {
     assert!(!is_grpc(Version::HTTP_2, &HeaderMap::new()));
 }
 
+#[cfg(test)]
+#[path = "server_leader_tests.rs"]
+mod leader;
 #[cfg(test)]
 #[path = "server_locks_tests.rs"]
 mod locks;

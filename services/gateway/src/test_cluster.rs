@@ -30,11 +30,17 @@ pub(crate) struct TestTenant {
 
 impl TestCluster {
     pub(crate) async fn start() -> Self {
+        Self::with_gateway_address(None).await
+    }
+
+    /// Starts with a node whose gateway has this address.
+    pub(crate) async fn with_gateway_address(gateway_address: Option<&str>) -> Self {
         let secret = ClusterSecret::generate().unwrap();
         let operator = OperatorToken::generate().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let config = ClusterConfig::generate(vec![("nd_1".to_owned(), address)], 1, 1).unwrap();
+        let mut config = ClusterConfig::generate(vec![("nd_1".to_owned(), address)], 1, 1).unwrap();
+        config.nodes[0].gateway_address = gateway_address.map(str::to_owned);
         let acceptor =
             Acceptor::new(Arc::new(ServiceVerifier::new(&secret)), Arc::default()).with(TestNode::new(&config));
         serve_frames(listener, acceptor);

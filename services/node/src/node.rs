@@ -255,6 +255,11 @@ impl Node {
         LocalNode { node_id: self.shared.node_id.clone(), handler }
     }
 
+    /// Returns the cluster config in use: the given one, or a later one that was stored or received.
+    pub fn cluster_config(&self) -> ClusterConfig {
+        self.shared.map().config().clone()
+    }
+
     /// Returns the acceptor of connections of gateways and peers.
     pub(crate) fn acceptor(&self) -> Arc<Acceptor> {
         let calls = Arc::new(NodeCalls(Arc::downgrade(&self.shared)));

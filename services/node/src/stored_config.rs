@@ -114,6 +114,8 @@ fn write(data_dir: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_cluster::Node;
+
     use super::*;
 
     fn config(version: u64) -> ClusterConfig {
@@ -129,7 +131,9 @@ mod tests {
         assert_eq!(load_latest(dir.path(), config(2)).unwrap().version, 3);
         assert_eq!(load_latest(dir.path(), config(3)).unwrap().version, 3);
         assert_eq!(load_latest(dir.path(), config(4)).unwrap().version, 4);
-        let other = ClusterConfig { version: 3, ..config(3).add_node("nd_5", "127.0.0.1:7100").unwrap() };
+        let mut other = config(3);
+        let (id, address) = ("nd_5".to_owned(), "127.0.0.1:7100".to_owned());
+        other.nodes.push(Node { id, address, gateway_address: None });
         let refusal = load_latest(dir.path(), other).unwrap_err().to_string();
         assert!(refusal.contains("cluster_config.json") && refusal.contains("does not rise above 3"), "{refusal}");
     }
@@ -155,6 +159,7 @@ mod tests {
         store_if_changed(dir.path(), &config(1)).unwrap();
         let mut moved = config(1);
         moved.nodes[0].address = "127.0.0.1:7500".to_owned();
+        moved.nodes[1].gateway_address = Some("127.0.0.1:8080".to_owned());
         assert_eq!(load_latest(dir.path(), moved.clone()).unwrap(), moved);
         let mut sorted = config(1);
         sorted.groups[0].replicas.swap(0, 1);

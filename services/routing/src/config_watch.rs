@@ -5,21 +5,31 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdfast_cluster::ClusterConfig;
+use holdfast_supervise::TaskSet;
 use holdfast_types::Topic;
 use tokio::time::sleep;
 
 use crate::channel::NodeChannel;
+use crate::local_call::LocalNode;
 use crate::router::Inner;
 use crate::subscription::{Publisher, Subscription};
 
 /// Delay before a config that can't follow the current one is fetched again.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Follows the node's config as long as its channel exists. A node of this process is told of changes by other ways.
+/// Follows the node's config as long as its channel exists. For a node of this process, see [`start_local`].
 pub(super) fn start(inner: &Arc<Inner>, node: &str, channel: &Arc<NodeChannel>) {
     let Some(tasks) = channel.tasks() else { return };
     let (weak, channel, node) = (Arc::downgrade(inner), Arc::downgrade(channel), node.to_owned());
     tasks.spawn_restarting("config_watch", move || run(Weak::clone(&weak), Weak::clone(&channel), node.clone()));
+}
+
+/// Follows the config of the node of this process until `tasks` end. For gateways: a node applies its config to its own
+/// router itself.
+pub(super) fn start_local(tasks: &TaskSet, inner: &Arc<Inner>, node: &LocalNode) {
+    let channel = Arc::new(NodeChannel::Local(node.clone(), Arc::default()));
+    let (weak, node) = (Arc::downgrade(inner), node.node_id.clone());
+    tasks.spawn_restarting("config_watch", move || run(Weak::clone(&weak), Arc::downgrade(&channel), node.clone()));
 }
 
 async fn run(inner: Weak<Inner>, channel: Weak<NodeChannel>, node: String) {

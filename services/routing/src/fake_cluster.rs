@@ -26,7 +26,11 @@ impl FakeCluster {
         Self::with_config(options, |nodes| in_one_group(config_of(nodes))).await
     }
 
-    async fn with_config(options: RoutingOptions, config: impl FnOnce(&[FakeNode]) -> ClusterConfig) -> Self {
+    /// Starts with a config of these nodes.
+    pub(crate) async fn with_config(
+        options: RoutingOptions,
+        config: impl FnOnce(&[FakeNode]) -> ClusterConfig,
+    ) -> Self {
         let secret = ClusterSecret::generate().expect("a test peer on loopback with a config of its own making");
         let mut nodes = Vec::new();
         for _ in 0..3 {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_cluster::{Application, ShardMap};
+use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_proto::internal;
-use holdfast_testkit::fake_node::{config_of, done_reply, leads, not_leader};
+use holdfast_testkit::fake_node::{FakeNode, config_of, done_reply, leads, not_leader};
 use holdfast_types::{AccountId, AccountsCommand, Command};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -84,4 +84,70 @@ async fn shards_of_a_group_that_a_later_config_adds_are_reached() {
     cluster.router.reconfigure(map);
     elect(&cluster, leader);
     done(&cluster, Application::Locks, 0).await;
+}
+
+/// Sets these addresses of the nodes' gateways.
+fn set_gateways(config: &mut ClusterConfig, addresses: [Option<&str>; 3]) {
+    for (node, address) in config.nodes.iter_mut().zip(addresses) {
+        node.gateway_address = address.map(str::to_owned);
+    }
+}
+
+/// Applies the next version of the config, in which only the addresses of gateways differ.
+fn reconfigure_gateways(cluster: &FakeCluster, addresses: [Option<&str>; 3]) {
+    let mut next = cluster.router.cluster_config();
+    next.version += 1;
+    set_gateways(&mut next, addresses);
+    cluster.router.reconfigure(ShardMap::new(next).unwrap());
+}
+
+/// Returns the address of the gateway of the leader of the accounts shard.
+fn leader_gateway(cluster: &FakeCluster) -> Option<String> {
+    cluster.router.leader_gateway(Application::Accounts, 0).map(|address| address.to_string())
+}
+
+async fn start_with_gateways(addresses: [Option<&str>; 3]) -> FakeCluster {
+    let config = |nodes: &[FakeNode]| {
+        let mut config = config_of(nodes);
+        set_gateways(&mut config, addresses);
+        config
+    };
+    FakeCluster::with_config(fast_options(), config).await
+}
+
+#[tokio::test]
+async fn the_gateway_of_a_leader_is_known_unless_the_leader_is_unknown_or_suspected() {
+    let cluster = start_with_gateways([None, Some("gateway-2:8080"), Some("gateway-3:8080")]).await;
+    assert_eq!(leader_gateway(&cluster), None, "no leader is known");
+    elect(&cluster, 2);
+    done(&cluster, Application::Accounts, 0).await;
+    assert_eq!(leader_gateway(&cluster).as_deref(), Some("gateway-2:8080"));
+    assert_eq!(cluster.router.leader_gateway(Application::Locks, 0), None, "another group, whose leader is unknown");
+    let route = cluster.router.destination(Application::Accounts, 0).route;
+    route.suspect(route.leader().unwrap());
+    assert_eq!(leader_gateway(&cluster), None, "the leader is suspected");
+    elect(&cluster, 3);
+    done(&cluster, Application::Accounts, 0).await;
+    assert_eq!(leader_gateway(&cluster).as_deref(), Some("gateway-3:8080"));
+}
+
+#[tokio::test]
+async fn a_leader_whose_node_has_no_gateway_names_none() {
+    let cluster = start_with_gateways([None, Some("gateway-2:8080"), Some("gateway-3:8080")]).await;
+    elect(&cluster, 1);
+    done(&cluster, Application::Accounts, 0).await;
+    assert_eq!(leader_gateway(&cluster), None);
+}
+
+#[tokio::test]
+async fn the_gateway_of_a_leader_follows_the_config() {
+    let cluster = start_with_gateways([None, Some("gateway-2:8080"), None]).await;
+    elect(&cluster, 2);
+    done(&cluster, Application::Accounts, 0).await;
+    for address in ["gateway-2:9090", "gateway-4:8080"] {
+        reconfigure_gateways(&cluster, [None, Some(address), None]);
+        assert_eq!(leader_gateway(&cluster).as_deref(), Some(address));
+    }
+    reconfigure_gateways(&cluster, [None; 3]);
+    assert_eq!(leader_gateway(&cluster), None);
 }

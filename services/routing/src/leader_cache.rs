@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_cluster::GroupConfig;
+use holdfast_cluster::{ClusterConfig, GroupConfig, Replica};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::Instant;
@@ -27,6 +27,8 @@ pub(super) struct Leader {
 pub(super) struct ReplicaEndpoint {
     pub(super) replica: u64,
     pub(super) channel: Arc<NodeChannel>,
+    /// Where clients reach the gateway in its node, if the node has one.
+    gateway_address: Option<Arc<str>>,
 }
 
 /// One group: its replicas and its known leader. Shared by all calls to its shards.
@@ -53,8 +55,9 @@ struct LeaderCache {
 }
 
 impl GroupRoute {
-    pub(super) fn new(group: &GroupConfig, links: &[(String, Arc<NodeChannel>)]) -> Self {
-        let endpoints = RwLock::new(endpoints_of(group, links));
+    /// Makes the route to a group of the config.
+    pub(super) fn new(group: &GroupConfig, config: &ClusterConfig, links: &[(String, Arc<NodeChannel>)]) -> Self {
+        let endpoints = RwLock::new(endpoints_of(group, config, links));
         let rules = ObservedRules::default();
         Self {
             id: group.id.clone(),
@@ -66,9 +69,14 @@ impl GroupRoute {
         }
     }
 
-    /// Replaces the replicas after a config change.
-    pub(super) fn update_replicas(&self, group: &GroupConfig, links: &[(String, Arc<NodeChannel>)]) {
-        *self.endpoints.write() = endpoints_of(group, links);
+    /// Replaces the replicas, and the addresses of their nodes' gateways, after a config change.
+    pub(super) fn update_replicas(
+        &self,
+        group: &GroupConfig,
+        config: &ClusterConfig,
+        links: &[(String, Arc<NodeChannel>)],
+    ) {
+        *self.endpoints.write() = endpoints_of(group, config, links);
     }
 
     /// Returns the replicas.
@@ -88,6 +96,14 @@ impl GroupRoute {
     pub(super) fn leader(&self) -> Option<Leader> {
         let known = self.cache.lock();
         known.leader.filter(|_| !known.is_suspected)
+    }
+
+    /// Returns the address of the gateway in the leader's node; `None` if the leader is unknown or suspected, or if its
+    /// node has no gateway.
+    pub(super) fn leader_gateway(&self) -> Option<Arc<str>> {
+        let leader = self.leader()?;
+        let endpoints = self.endpoints.read();
+        endpoints.iter().find(|endpoint| endpoint.replica == leader.replica)?.gateway_address.clone()
     }
 
     /// Records a leader named by a replica, or the replica itself. Hints of lower terms than known are stale.
@@ -157,10 +173,15 @@ impl GroupRoute {
     }
 }
 
-fn endpoints_of(group: &GroupConfig, links: &[(String, Arc<NodeChannel>)]) -> Arc<[ReplicaEndpoint]> {
-    let link_of = |node_id: &str| links.iter().find(|(id, _)| id == node_id).map(|(_, channel)| channel.clone());
-    let places = group.replicas.iter().filter_map(|replica| {
-        link_of(&replica.node_id).map(|channel| ReplicaEndpoint { replica: replica.id, channel })
-    });
-    places.collect()
+fn endpoints_of(
+    group: &GroupConfig,
+    config: &ClusterConfig,
+    links: &[(String, Arc<NodeChannel>)],
+) -> Arc<[ReplicaEndpoint]> {
+    let endpoint_of = |replica: &Replica| {
+        let (_, channel) = links.iter().find(|(id, _)| *id == replica.node_id)?;
+        let gateway_address = config.node(&replica.node_id)?.gateway_address.as_deref().map(Arc::from);
+        Some(ReplicaEndpoint { replica: replica.id, channel: Arc::clone(channel), gateway_address })
+    };
+    group.replicas.iter().filter_map(endpoint_of).collect()
 }

@@ -64,7 +64,7 @@ impl Router {
             (node.id.clone(), Arc::new(channel))
         };
         let channels: Vec<(String, Arc<NodeChannel>)> = map.config().nodes.iter().map(start).collect();
-        let route = |group: &GroupConfig| (group.id.clone(), Arc::new(GroupRoute::new(group, &channels)));
+        let route = |group: &GroupConfig| (group.id.clone(), Arc::new(GroupRoute::new(group, map.config(), &channels)));
         let routes = RwLock::new(map.config().groups.iter().map(route).collect());
         let (newer_config, _) = watch::channel(None);
         let (map, channels) = (RwLock::new(Arc::new(map)), RwLock::new(channels));
@@ -85,6 +85,9 @@ impl Router {
     pub fn follow_config_updates(&self) {
         let (later, weak) = (self.config_updates(), Arc::downgrade(&self.inner));
         self.inner.tasks.spawn_restarting("config", move || apply_config_updates(later.clone(), Weak::clone(&weak)));
+        if let Some(node) = &self.inner.local {
+            config_watch::start_local(&self.inner.tasks, &self.inner, node);
+        }
     }
 
     /// Applies another config of the same shards; in-flight calls use the new replicas of their group. A version earlier
@@ -225,6 +228,13 @@ impl Router {
         wait.run(self.clone()).await
     }
 
+    /// Returns the address (`host:port`) of the gateway in the node that leads the shard that owns the key. `None` if
+    /// that leader is unknown or suspected, or if its node has no gateway. Sends nothing, and is cheap enough for every
+    /// call.
+    pub fn leader_gateway(&self, application: Application, key: u32) -> Option<Arc<str>> {
+        self.destination(application, key).route.leader_gateway()
+    }
+
     /// Runs one acquire that may wait, from start to end. Returns the reply and its attempt number.
     pub(super) async fn acquire_and_wait(
         &self,
@@ -300,9 +310,9 @@ impl Inner {
         routes.retain(|id, _| next.group(id).is_some());
         for group in &next.config().groups {
             match routes.get(&group.id) {
-                Some(route) => route.update_replicas(group, links),
+                Some(route) => route.update_replicas(group, next.config(), links),
                 None => {
-                    routes.insert(group.id.clone(), Arc::new(GroupRoute::new(group, links)));
+                    routes.insert(group.id.clone(), Arc::new(GroupRoute::new(group, next.config(), links)));
                 }
             }
         }

@@ -19,7 +19,7 @@ mod telemetry;
 mod tls;
 
 pub use executor::run_server;
-pub use listen::{ListenError, bind, check_listen_address};
+pub use listen::ListenError;
 pub use memory::MemoryArgs;
 pub use secrets::{SecretsArgs, SecretsError};
 pub use shutdown::ShutdownArgs;

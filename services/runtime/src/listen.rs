@@ -23,8 +23,8 @@ pub enum ListenError {
     NotEncrypted(SocketAddr, &'static str),
     /// Another process listens on the address.
     #[error(
-        "{0} is already in use: stop the process that listens there, or choose another address (--listen; that of a node \
-         is in the cluster config)"
+        "{0} is already in use: stop the process that listens there, or choose another address (--listen, or \
+         --gateway-listen for the gateway of a node; that of a node is in the cluster config)"
     )]
     InUse(SocketAddr),
     /// The system does not permit it.
@@ -38,29 +38,24 @@ pub enum ListenError {
     Other(SocketAddr, io::Error),
 }
 
-/// Rejects an address that other machines can reach, unless it is encrypted or the operator allows it. `tls_flag` names
-/// the flag that enables encryption.
-///
-/// # Errors
-/// `NotEncrypted`.
-pub fn check_listen_address(
-    address: SocketAddr,
-    tls_flag: &'static str,
-    tls: bool,
-    insecure: bool,
-) -> Result<(), ListenError> {
+/// Rejects an address that other machines can reach, unless it is encrypted or the operator allows it.
+fn check_address(address: SocketAddr, tls_flag: &'static str, tls: bool, insecure: bool) -> Result<(), ListenError> {
     if tls || insecure || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
     Err(ListenError::NotEncrypted(address, tls_flag))
 }
 
-/// Listens on an address. Port 0 selects a free port. Every connection needs a file, so this raises the open-file limit
-/// to the maximum that the system allows.
-///
-/// # Errors
-/// Each names the address and a remedy.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
+/// Listens on an address, unless other machines can reach it, nothing is encrypted, and the operator does not allow
+/// that. `tls_flag` names the flag that enables encryption. Port 0 selects a free port. Every connection needs a file,
+/// so this raises the open-file limit to the maximum that the system allows.
+pub(crate) async fn bind(
+    address: SocketAddr,
+    tls_flag: &'static str,
+    tls: bool,
+    insecure: bool,
+) -> Result<TcpListener, ListenError> {
+    check_address(address, tls_flag, tls, insecure)?;
     raise_file_limit();
     listen(address).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => ListenError::InUse(address),
@@ -87,22 +82,22 @@ mod tests {
     #[test]
     fn only_loopback_is_listened_on_in_the_clear_unless_told() {
         for loopback in ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
-            assert!(check_listen_address(loopback.parse().unwrap(), FLAG, false, false).is_ok());
+            assert!(check_address(loopback.parse().unwrap(), FLAG, false, false).is_ok());
         }
         for open in ["0.0.0.0:8080", "10.0.0.1:8080", "[::]:8080"] {
             let address = open.parse().unwrap();
-            let refused = check_listen_address(address, FLAG, false, false).unwrap_err().to_string();
+            let refused = check_address(address, FLAG, false, false).unwrap_err().to_string();
             assert!([open, "--insecure", FLAG].iter().all(|part| refused.contains(part)), "{refused}");
-            assert!(check_listen_address(address, FLAG, true, false).is_ok());
-            assert!(check_listen_address(address, FLAG, false, true).is_ok());
+            assert!(check_address(address, FLAG, true, false).is_ok());
+            assert!(check_address(address, FLAG, false, true).is_ok());
         }
     }
 
     #[tokio::test]
     async fn a_port_in_use_is_named_with_what_to_do() {
-        let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let first = bind("127.0.0.1:0".parse().unwrap(), FLAG, false, false).await.unwrap();
         let address = first.local_addr().unwrap();
-        let refused = bind(address).await.unwrap_err().to_string();
+        let refused = bind(address, FLAG, false, false).await.unwrap_err().to_string();
         assert!(refused.contains(&address.to_string()) && refused.contains("--listen"), "{refused}");
     }
 }

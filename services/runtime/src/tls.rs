@@ -1,9 +1,13 @@
-//! The TLS files of a process.
+//! The TLS files of a process, and the ports that they protect.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, ServerTls, TlsError};
+use tokio::net::TcpListener;
+
+use crate::listen::{ListenError, bind};
 
 /// Flags about TLS for clients.
 #[derive(Debug, Clone, Default, Args)]
@@ -54,6 +58,15 @@ impl TlsArgs {
         };
         ServerTls::load(identity, clients).map(Some)
     }
+
+    /// Binds a port for clients; port 0 selects a free one. Without these files, only an address that other machines
+    /// can't reach is accepted, unless `insecure` is set. Raises the open-file limit to what the system allows.
+    ///
+    /// # Errors
+    /// Each names the address and a remedy.
+    pub async fn bind(&self, address: SocketAddr, insecure: bool) -> Result<TcpListener, ListenError> {
+        bind(address, "--tls-cert-file", self.tls_cert_file.is_some(), insecure).await
+    }
 }
 
 impl ClusterTlsArgs {
@@ -76,6 +89,14 @@ impl ClusterTlsArgs {
         let identity = identity(&self.cluster_tls_cert_file, &self.cluster_tls_key_file);
         let (Some(identity), Some(ca_file)) = (identity, &self.cluster_tls_ca_file) else { return Ok(None) };
         ServerTls::load(identity, ClientAuth::Optional(ca_file.clone())).map(Some)
+    }
+
+    /// Binds a node's port as [`TlsArgs::bind`] does, with the files of the cluster.
+    ///
+    /// # Errors
+    /// Each names the address and a remedy.
+    pub async fn bind(&self, address: SocketAddr, insecure: bool) -> Result<TcpListener, ListenError> {
+        bind(address, "--cluster-tls-cert-file", self.cluster_tls_cert_file.is_some(), insecure).await
     }
 }
 

@@ -18,7 +18,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The processes of a cluster.
 pub(super) struct Cluster {
     nodes: Vec<Child>,
-    gateway: Child,
+    /// `None` if the nodes have gateways.
+    gateway: Option<Child>,
 }
 
 impl Cluster {
@@ -40,20 +41,27 @@ impl Cluster {
         for (index, node) in plan.config.nodes.iter().enumerate() {
             let dir = plan.dir.join(&node.id);
             let own: [&OsStr; 4] = ["--node-id".as_ref(), node.id.as_ref(), "--data-dir".as_ref(), dir.as_ref()];
-            let arguments = [&own[..], &common].concat();
-            nodes.push(Child::start(&node.id, &node.address, &plan.node_program, &arguments, log.for_process(index))?);
+            let mut arguments = [&own[..], &common].concat();
+            if let Some(gateway) = &node.gateway_address {
+                arguments.extend([OsStr::new("--gateway-listen"), gateway.as_ref()]);
+            }
+            // A gateway is ready once its node is.
+            let address = node.gateway_address.as_ref().unwrap_or(&node.address);
+            nodes.push(Child::start(&node.id, address, &plan.node_program, &arguments, log.for_process(index))?);
         }
-        let listen = plan.listen.to_string();
-        let own: [&OsStr; 2] = ["--listen".as_ref(), listen.as_ref()];
-        let arguments = [&own[..], &common].concat();
-        let gateway =
-            Child::start("gateway", &listen, &plan.gateway_program, &arguments, log.for_process(nodes.len()))?;
+        let mut gateway = None;
+        if !plan.gateways_in_nodes {
+            let listen = plan.listen.to_string();
+            let own: [&OsStr; 2] = ["--listen".as_ref(), listen.as_ref()];
+            let (arguments, log) = ([&own[..], &common].concat(), log.for_process(nodes.len()));
+            gateway = Some(Child::start("gateway", &listen, &plan.gateway_program, &arguments, log)?);
+        }
         Ok(Self { nodes, gateway })
     }
 
-    /// Returns the nodes, then the gateway.
+    /// Returns the nodes, then the gateway if there is one.
     pub(super) fn all(&self) -> impl Iterator<Item = &Child> {
-        self.nodes.iter().chain([&self.gateway])
+        self.nodes.iter().chain(&self.gateway)
     }
 
     /// Waits until no node runs.
@@ -70,7 +78,7 @@ impl Cluster {
     /// are killed, as are all processes at the next signal.
     pub(super) async fn stop(&self, log: &Log, signals: &mut Signals) {
         let in_order = async {
-            stop(std::slice::from_ref(&self.gateway), log).await;
+            stop(self.gateway.as_slice(), log).await;
             stop(&self.nodes, log).await;
         };
         tokio::select! {

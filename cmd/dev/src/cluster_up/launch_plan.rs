@@ -22,6 +22,8 @@ pub(super) struct Plan {
     pub(super) dir: PathBuf,
     pub(super) config: ClusterConfig,
     pub(super) listen: SocketAddr,
+    /// Whether the nodes serve clients, at the addresses that the config names, and there is no other gateway.
+    pub(super) gateways_in_nodes: bool,
     pub(super) node_program: PathBuf,
     pub(super) gateway_program: PathBuf,
 }
@@ -37,7 +39,10 @@ impl Plan {
         );
         let dir =
             std::path::absolute(&args.data_dir).with_context(|| format!("--data-dir {}", args.data_dir.display()))?;
-        let config = config_of(&dir, args)?;
+        let mut config = config_of(&dir, args)?;
+        for (index, node) in config.nodes.iter_mut().enumerate() {
+            node.gateway_address = gateway_address(args, index)?;
+        }
         if let Some(node) = config.nodes.iter().find(|node| node.address == args.listen.to_string()) {
             bail!("--listen {}: is the address of {}; choose another, or another --base-port", args.listen, node.id);
         }
@@ -46,6 +51,7 @@ impl Plan {
             dir,
             config,
             listen: args.listen,
+            gateways_in_nodes: args.gateways_in_nodes,
             node_program: program_beside(&own, "holdfast-node")?,
             gateway_program: program_beside(&own, "holdfast-gateway")?,
         })
@@ -54,7 +60,7 @@ impl Plan {
     /// Returns the names of all processes, the gateway last.
     pub(super) fn names(&self) -> Vec<String> {
         let nodes = self.config.nodes.iter().map(|node| node.id.clone());
-        nodes.chain(["gateway".to_owned()]).collect()
+        nodes.chain((!self.gateways_in_nodes).then(|| "gateway".to_owned())).collect()
     }
 
     /// Checks that every port is free, and chooses one for a gateway with port 0.
@@ -62,17 +68,21 @@ impl Plan {
         let mut listeners = Vec::new();
         let mut problems = Vec::new();
         for node in &self.config.nodes {
-            match node.address.parse().context("is not IP:PORT").and_then(bind_free) {
-                Ok(listener) => listeners.push(listener),
-                Err(error) => problems.push(format!("{} ({}): {error:#}", node.address, node.id)),
+            for address in [&node.address].into_iter().chain(&node.gateway_address) {
+                match address.parse().context("is not IP:PORT").and_then(bind_free) {
+                    Ok(listener) => listeners.push(listener),
+                    Err(error) => problems.push(format!("{address} ({}): {error:#}", node.id)),
+                }
             }
         }
-        match bind_free(self.listen) {
-            Ok(listener) => {
-                self.listen = listener.local_addr().context("the gateway's address can't be read")?;
-                listeners.push(listener);
+        if !self.gateways_in_nodes {
+            match bind_free(self.listen) {
+                Ok(listener) => {
+                    self.listen = listener.local_addr().context("the gateway's address can't be read")?;
+                    listeners.push(listener);
+                }
+                Err(error) => problems.push(format!("{} (gateway): {error:#}", self.listen)),
             }
-            Err(error) => problems.push(format!("{} (gateway): {error:#}", self.listen)),
         }
         ensure!(
             problems.is_empty(),
@@ -87,7 +97,8 @@ impl Plan {
     pub(super) fn prepare(&self) -> Result<Secrets> {
         fs::create_dir_all(&self.dir).with_context(|| format!("can't make {}", self.dir.display()))?;
         let path = self.config_file();
-        if !path.exists() {
+        // Written again when the gateways have moved: nodes take other addresses at a start.
+        if !ClusterConfig::load(&path).is_ok_and(|written| written == self.config) {
             // A crash must not leave a partial config, which no later start would accept.
             let draft = self.dir.join(".cluster_config.json.new");
             fs::write(&draft, self.config.to_json())
@@ -133,6 +144,19 @@ fn config_of(dir: &Path, args: &UpArgs) -> Result<ClusterConfig> {
         args.base_port
     );
     Ok(config)
+}
+
+/// Returns the address of the gateway in a node, if nodes have gateways.
+fn gateway_address(args: &UpArgs, index: usize) -> Result<Option<String>> {
+    if !args.gateways_in_nodes {
+        return Ok(None);
+    }
+    let listen = args.listen;
+    let port = u16::try_from(index).ok().and_then(|index| listen.port().checked_add(index));
+    let port = port.filter(|_| listen.port() != 0).with_context(|| {
+        format!("--listen {listen}: --gateways-in-nodes needs a port for each node, from that one on; choose another")
+    })?;
+    Ok(Some(SocketAddr::new(listen.ip(), port).to_string()))
 }
 
 fn addresses(nodes: &[Node]) -> Vec<&str> {

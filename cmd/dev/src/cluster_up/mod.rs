@@ -1,4 +1,5 @@
-//! `dev cluster up`: runs nodes and a gateway as child processes, from an empty directory to a working command line.
+//! `dev cluster up`: runs nodes and a gateway, or nodes with gateways, as child processes, from an empty directory to a
+//! working command line.
 //!
 //! It starts and writes nothing before all checks that are possible in advance have passed.
 
@@ -43,12 +44,16 @@ pub(crate) struct UpArgs {
     /// Directory of the config, the secrets and the nodes' data; created if it is missing.
     #[arg(long, env = "HOLDFAST_DATA_DIR", default_value = DEFAULT_DATA_DIR, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
-    /// The gateway's listen address; port 0 selects a free port.
+    /// The gateway's listen address; port 0 selects a free port. With --gateways-in-nodes, that of the gateway in nd_1;
+    /// those in the other nodes take the ports after it.
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = DEFAULT_LISTEN, value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
     /// The port of nd_1 on 127.0.0.1; the other nodes take the ports after it.
     #[arg(long, env = "HOLDFAST_BASE_PORT", default_value_t = 7_000, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) base_port: u16,
+    /// Serve clients in every node instead of a gateway in a process of its own.
+    #[arg(long, env = "HOLDFAST_GATEWAYS_IN_NODES")]
+    pub(crate) gateways_in_nodes: bool,
 }
 
 /// Runs a cluster until Ctrl-C, SIGTERM, or the end of its last process.
@@ -65,12 +70,16 @@ pub(crate) async fn run(args: &UpArgs) -> Result<()> {
 
 async fn run_with_log(plan: &Plan, secrets: &Secrets, log: &Log, signals: &mut Signals) -> Result<()> {
     let nodes = plan.config.nodes.len();
-    log.write_line(format!("starting {nodes} nodes and a gateway; data in {}", plan.dir.display())).await;
+    let (what, order) = match plan.gateways_in_nodes {
+        true => ("nodes with a gateway each", "the nodes"),
+        false => ("nodes and a gateway", "the gateway, then the nodes"),
+    };
+    log.write_line(format!("starting {nodes} {what}; data in {}", plan.dir.display())).await;
     let cluster = Cluster::start(plan, secrets, log)?;
     let result = tokio::select! {
         result = bring_up_and_watch(&cluster, plan, secrets, log) => result,
         signal = signals.next() => {
-            log.write_line(format!("{signal}: stopping the gateway, then the nodes; once more kills them")).await;
+            log.write_line(format!("{signal}: stopping {order}; once more kills them")).await;
             Ok(())
         }
     };
@@ -87,11 +96,15 @@ async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, l
         readiness = becoming_ready => readiness,
         () = cluster.nodes_ended() => bail!("every node has ended; their lines above say why"),
     };
-    // The gateway comes last, and can serve even if a node is missing.
-    match readiness.last() {
+    // Behind --listen is the first node, or the gateway, which comes last and can serve even if a node is missing.
+    let (name, entry) = match plan.gateways_in_nodes {
+        true => ("the first node", readiness.first()),
+        false => ("the gateway", readiness.last()),
+    };
+    match entry {
         Some(Readiness::Ready) => {}
-        Some(Readiness::Ended) | None => bail!("the gateway has ended; its lines above say why"),
-        Some(Readiness::TimedOut(reason)) => bail!("the gateway is not ready after {READY_TIMEOUT:?}: {reason}"),
+        Some(Readiness::Ended) | None => bail!("{name} has ended; its lines above say why"),
+        Some(Readiness::TimedOut(reason)) => bail!("{name} is not ready after {READY_TIMEOUT:?}: {reason}"),
     }
     let welcome = first_start(secrets, &format!("http://{}", plan.listen), log).await?;
     let next = next_command(plan, secrets);

@@ -78,7 +78,11 @@ impl TestEnv {
 
     /// Starts a cluster of one node.
     fn start(&self) -> RunningCluster {
-        let mut child = with_fork_lock(|| self.command(1).spawn().unwrap());
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, flags: &[&str]) -> RunningCluster {
+        let mut child = with_fork_lock(|| self.command(1).args(flags).spawn().unwrap());
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         RunningCluster { child, lines, seen: Vec::new() }
     }
@@ -193,6 +197,23 @@ async fn a_first_start_ends_with_a_line_that_works_and_ctrl_c_stops_the_gateway_
     assert!(up.line_index("gateway has stopped") < up.line_index("nd_1    | terminated"), "{:#?}", up.seen);
     assert!(up.line_index("nd_1    | terminated") < up.line_index("nd_1 has stopped"), "{:#?}", up.seen);
     assert!(!up.seen.iter().any(|line| line.contains('\u{1b}')), "no colours where no terminal is");
+}
+
+#[tokio::test]
+async fn nodes_serve_clients_without_another_process_if_asked_to() {
+    let bench = TestEnv::new();
+    let mut up = bench.start_with(&["--gateways-in-nodes"]);
+    let node = up.wait_for("nd_1 | pid").await;
+    let gateway = format!("127.0.0.1:{}", bench.gateway_port);
+    assert!(node.ends_with(&format!(" --gateway-listen {gateway}")), "{node}");
+    serve(bench.gateway_port).await;
+    let works = up.wait_for("curl ").await;
+    assert!(works.contains(&gateway), "{works}");
+    let config = fs::read_to_string(bench.data_dir().join("cluster_config.json")).unwrap();
+    assert!(config.contains(&format!("\"gateway_address\": \"{gateway}\"")), "{config}");
+    up.signal(Signal::INT);
+    assert_eq!(up.exit_code().await, Some(0));
+    assert!(!up.seen.iter().any(|line| line.contains("gateway | ")), "{:#?}", up.seen);
 }
 
 #[tokio::test]

@@ -75,8 +75,8 @@ fn mode(mode: i32) -> ApiResult<Mode> {
 /// Converts a message of the service.
 pub fn encode(message: ServerMessage) -> v1::ServerMessage {
     let message = match message {
-        ServerMessage::Opened { session_id, epoch, ttl_ms, resumed } => {
-            Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed })
+        ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader } => {
+            Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed, leader })
         }
         ServerMessage::Revoked { path, reason, current_owner } => Says::Revoked(server::Revoked {
             path,

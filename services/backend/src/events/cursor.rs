@@ -63,12 +63,11 @@ impl EventCursor {
         from_revision: Option<Revision>,
         context: &CallContext,
     ) -> ApiResult<Self> {
-        let router = &service.inner.router;
+        let backend = &service;
         let call = |key, namespace: NamespaceRef| {
             let query = events_query(&namespace, &prefix, from_revision);
             async move {
-                let reply =
-                    router.query(Application::Locks, key, &query, context.deadline).await.map_err(route_error)?;
+                let reply = backend.call(Application::Locks, key, query.into(), context).await?.reply;
                 Ok(Opened { key, namespace, reply })
             }
         };
@@ -76,7 +75,7 @@ impl EventCursor {
         let first = parse_page(&reply, name)?;
         let next_revision = first.next_revision;
         let start = from_revision.unwrap_or(next_revision);
-        let latest = service.inner.event_feeds.watch(router, key, &namespace);
+        let latest = service.inner.event_feeds.watch(&service.inner.router, key, &namespace);
         Ok(Self { service, key, namespace, prefix, next_revision, start, first_page: Some(first), latest })
     }
 

@@ -61,8 +61,28 @@ impl Drop for ConnectionGauge {
     }
 }
 
-/// The location of the session, the caller when it was opened, and whether it was resumed.
-type OpenedSession = (SessionHandle, AuthContext, bool);
+/// A session that was opened or resumed on the connection.
+struct OpenedSession {
+    session: SessionHandle,
+    /// The caller when it was opened.
+    caller: AuthContext,
+    resumed: bool,
+    /// The address of the gateway in the leader's node.
+    leader: Option<Arc<str>>,
+}
+
+impl OpenedSession {
+    /// Returns the message that tells the client.
+    fn message(&self) -> ServerMessage {
+        ServerMessage::Opened {
+            session_id: self.session.session_id.clone(),
+            epoch: self.session.epoch,
+            ttl_ms: self.session.ttl_ms,
+            resumed: self.resumed,
+            leader: self.leader.as_deref().map(str::to_owned),
+        }
+    }
+}
 
 /// A connection without an open session.
 struct Handshake {
@@ -79,27 +99,22 @@ impl Handshake {
             error = self.access_watch().wait_revoked() => Err(CloseReason::Failed(error)),
             opened = self.wait_for_open(&mut incoming, outgoing) => opened,
         };
-        let ((place, caller, resumed), seq) = match opened {
+        let (opened, seq) = match opened {
             Ok(opened) => opened,
             Err(ending) => return ending,
         };
-        let opened = ServerMessage::Opened {
-            session_id: place.session_id.clone(),
-            epoch: place.epoch,
-            ttl_ms: place.ttl_ms,
-            resumed,
-        };
-        let order = MessageSequence::after_open(seq, resumed);
+        let message = opened.message();
+        let order = MessageSequence::after_open(seq, opened.resumed);
         let live = SessionConnection::new(
-            Arc::new(place),
+            Arc::new(opened.session),
             self.access_watch(),
-            caller,
+            opened.caller,
             self.options.keep_alive,
             order,
             incoming,
             outgoing,
         );
-        live.run(opened).await
+        live.run(message).await
     }
 
     /// Watches the access of the caller from now on.
@@ -158,7 +173,7 @@ impl Handshake {
         }
         let context = CallContext::new("session connection");
         let opened = self.service.open_session(tenant, &context, &request, open.session_id.as_deref()).await?;
-        let place = SessionHandle {
+        let session = SessionHandle {
             service: self.service.clone(),
             key: opened.key,
             namespace: opened.namespace,
@@ -166,7 +181,8 @@ impl Handshake {
             epoch: opened.session.epoch,
             ttl_ms: opened.session.ttl_ms,
         };
-        Ok((place, caller, opened.resumed))
+        let leader = context.report.leader_gateway();
+        Ok(OpenedSession { session, caller, resumed: opened.resumed, leader })
     }
 }
 

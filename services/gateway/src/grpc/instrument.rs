@@ -1,4 +1,4 @@
-//! Middleware of every gRPC response: request id, deadline, and metrics.
+//! Middleware of every gRPC response: common headers, deadline, and metrics.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use tonic::Code;
 use tracing::{Instrument, debug, error, info_span};
 
 use super::{Methods, status};
-use crate::head::{Head, REQUEST_ID_HEADER, throttle, trace_parent};
+use crate::head::{Head, throttle, trace_parent};
 
 pub(super) async fn instrument(State(methods): State<Methods>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
@@ -28,7 +28,7 @@ pub(super) async fn instrument(State(methods): State<Methods>, mut request: Requ
     let called = with_request_id(&head.request_id, next.run(request)).instrument(span.clone());
     let answered = head.within_deadline(called).await;
     let mut response = answered.unwrap_or_else(|| status(ApiError::deadline_exceeded()).into_http());
-    response.headers_mut().insert(&REQUEST_ID_HEADER, head.id_header());
+    head.add_response_headers(response.headers_mut());
     let code = code_label(&response);
     if code == "RESOURCE_EXHAUSTED" {
         throttle().await;

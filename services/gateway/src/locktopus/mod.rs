@@ -31,7 +31,7 @@ pub(crate) use origin::LocktopusOrigin;
 
 /// Options of the frontend for Locktopus clients.
 #[derive(Clone, Debug)]
-pub struct LocktopusOptions {
+pub(crate) struct LocktopusOptions {
     /// The account of every client.
     pub(crate) account: LocktopusAccount,
     /// Origins of admitted web pages, besides those of the listener's own address.
@@ -54,7 +54,7 @@ struct LocktopusServer {
 
 /// Serves Locktopus clients on a listener of their own until `shutdown` ends, encrypted if there is a certificate. Then
 /// closes the connections, whose abandon timeouts begin, and returns.
-pub async fn serve_locktopus(
+pub(crate) async fn serve_locktopus(
     listener: TcpListener,
     tls: Option<ServerTls>,
     service: Service,

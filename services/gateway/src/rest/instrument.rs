@@ -1,4 +1,4 @@
-//! Middleware of every REST response: request id, deadline, and metrics.
+//! Middleware of every REST response: common headers, deadline, and metrics.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use metrics::{counter, histogram};
 use tracing::{Instrument, debug, error, info_span};
 
 use super::Problem;
-use crate::head::{Head, REQUEST_ID_HEADER, throttle, trace_parent};
+use crate::head::{Head, throttle, trace_parent};
 
 pub(super) async fn instrument(mut request: Request, next: Next) -> Response {
     let started = Instant::now();
@@ -29,7 +29,7 @@ pub(super) async fn instrument(mut request: Request, next: Next) -> Response {
     let called = with_request_id(&head.request_id, next.run(request)).instrument(span.clone());
     let answered = head.within_deadline(called).await;
     let mut response = answered.unwrap_or_else(|| Problem::from(ApiError::deadline_exceeded()).into_response());
-    response.headers_mut().insert(&REQUEST_ID_HEADER, head.id_header());
+    head.add_response_headers(response.headers_mut());
     // Responses describe the present, and some contain a secret.
     response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     // Only templates of routes become labels: the number of paths that callers can request is unlimited.

@@ -167,6 +167,8 @@ enum ServerJson {
         epoch: u64,
         ttl_ms: u64,
         resumed: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        leader: Option<String>,
     },
     Revoked {
         path: Vec<String>,
@@ -221,8 +223,8 @@ impl State {
 impl From<ServerMessage> for ServerJson {
     fn from(message: ServerMessage) -> Self {
         match message {
-            ServerMessage::Opened { session_id, epoch, ttl_ms, resumed } => {
-                Self::Opened { session_id, epoch, ttl_ms, resumed }
+            ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader } => {
+                Self::Opened { session_id, epoch, ttl_ms, resumed, leader }
             }
             ServerMessage::Revoked { path, reason, current_owner } => {
                 Self::Revoked { path, reason: reason.name(), current_owner }

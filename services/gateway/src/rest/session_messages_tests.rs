@@ -76,11 +76,14 @@ fn what_is_no_message_is_refused() {
 
 #[test]
 fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
-    let opened = ServerMessage::Opened { session_id: "se_1".into(), epoch: 4, ttl_ms: 5_000, resumed: false };
-    assert_eq!(
-        encoded(opened),
-        json!({"type": "opened", "session_id": "se_1", "epoch": 4, "ttl_ms": 5_000, "resumed": false})
-    );
+    let opened = |leader: Option<&str>| {
+        let leader = leader.map(str::to_owned);
+        encoded(ServerMessage::Opened { session_id: "se_1".into(), epoch: 4, ttl_ms: 5_000, resumed: false, leader })
+    };
+    let mut expected = json!({"type": "opened", "session_id": "se_1", "epoch": 4, "ttl_ms": 5_000, "resumed": false});
+    assert_eq!(opened(None), expected);
+    expected["leader"] = json!("node-1:8080");
+    assert_eq!(opened(Some("node-1:8080")), expected);
     let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57 };
     assert_eq!(
         encoded(acquired),

@@ -12,7 +12,9 @@ use crate::head::TIMEOUT_HEADER;
 
 const DESCRIPTION: &str = "Locks for programs that must not do the same thing at the same time. Durations are whole \
                      milliseconds, instants RFC 3339 in UTC. Errors are `application/problem+json` with a `code`. \
-                     Requests are strict: what is unknown, repeated or of another type is refused by name.";
+                     Requests are strict: what is unknown, repeated or of another type is refused by name. Answers \
+                     from the locks or sessions of a namespace carry `Holdfast-Leader`, if it is known: the address \
+                     (`host:port`) of the gateway that answers calls about that namespace fastest.";
 
 /// Groups of calls, in display order.
 const TAGS: [(&str, &str); 11] = [
