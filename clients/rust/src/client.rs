@@ -8,20 +8,20 @@ use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
 use holdfast_proto::v1::sessions_service_client::SessionsServiceClient;
+use http::Uri;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Status};
 
+use crate::channel::GatewayChannel;
 use crate::error::{Error, Result};
+use crate::gateway::{Gateway, channel_to_any};
+use crate::leaders::Leaders;
 use crate::session::SessionBuilder;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval of keep-alive pings on a connection in use. A gateway that does not answer them is abandoned, even if
-/// nothing else shows that it is gone.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The channel of single calls.
 ///
@@ -42,7 +42,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Ok(())
 /// # }
 /// ```
-pub type AuthChannel = InterceptedService<Channel, Bearer>;
+pub type AuthChannel = InterceptedService<GatewayChannel, Bearer>;
 
 /// The gateways of a service and the API key for calls to them. Cheap to clone; connects on first use.
 ///
@@ -63,8 +63,10 @@ pub struct Client {
 }
 
 struct Inner {
-    gateways: Vec<Endpoint>,
+    gateways: Vec<Gateway>,
     bearer: Bearer,
+    /// Absent if only the configured gateways are used.
+    leaders: Option<Arc<Leaders>>,
 }
 
 impl fmt::Debug for Client {
@@ -93,58 +95,56 @@ impl Client {
         SessionBuilder::new(self.clone(), namespace.into())
     }
 
-    /// Returns the protocol's client of single lock calls. Calls go to any reachable gateway; set a deadline on each.
-    /// Must be called within a tokio runtime, like all methods here.
+    /// Returns the protocol's client of single lock calls. Calls go to the gateway at the leader of the namespace where
+    /// an earlier response named it (see [`ClientBuilder::prefer_leader`]), and to any reachable one otherwise; set a
+    /// deadline on each. Must be called within a tokio runtime, like all methods here.
     pub fn locks(&self) -> LocksServiceClient<AuthChannel> {
-        LocksServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
+        LocksServiceClient::with_interceptor(self.channel(self.leaders()), self.inner.bearer.clone())
     }
 
-    /// Returns the protocol's client of single session calls.
+    /// Returns the protocol's client of single session calls. They go where those of [`Client::locks`] go.
     pub fn sessions(&self) -> SessionsServiceClient<AuthChannel> {
-        SessionsServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
+        SessionsServiceClient::with_interceptor(self.channel(self.leaders()), self.inner.bearer.clone())
     }
 
     /// Returns the protocol's client of single namespace calls.
     pub fn namespaces(&self) -> NamespacesServiceClient<AuthChannel> {
-        NamespacesServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
+        NamespacesServiceClient::with_interceptor(self.channel(None), self.inner.bearer.clone())
     }
 
     /// Returns the protocol's client of single calls about accounts and API keys.
     pub fn accounts(&self) -> AccountsServiceClient<AuthChannel> {
-        AccountsServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
+        AccountsServiceClient::with_interceptor(self.channel(None), self.inner.bearer.clone())
     }
 
-    /// Returns the number of gateways.
+    /// Returns the number of configured gateways.
     pub(crate) fn gateway_count(&self) -> usize {
         self.inner.gateways.len()
     }
 
-    /// Opens a separate connection to the gateway with this number, modulo the number of gateways.
-    pub(crate) async fn connect(&self, number: usize, within: Duration) -> Result<SessionsServiceClient<AuthChannel>> {
-        let gateway = &self.inner.gateways[number % self.inner.gateways.len()];
-        let unreachable = |why: String| Error::Unreachable(format!("{}: {why}", gateway.uri()));
-        let channel = match tokio::time::timeout(within, gateway.connect()).await {
-            Ok(channel) => channel.map_err(|error| unreachable(root_cause(&error)))?,
-            Err(_) => return Err(unreachable(format!("no connection within {within:?}"))),
-        };
+    /// Returns the configured gateway with this number, modulo the number of gateways.
+    pub(crate) fn gateway(&self, number: usize) -> &Gateway {
+        &self.inner.gateways[number % self.inner.gateways.len()]
+    }
+
+    /// Returns the gateways at leaders, unless only the configured ones are used.
+    pub(crate) fn leaders(&self) -> Option<&Arc<Leaders>> {
+        self.inner.leaders.as_ref()
+    }
+
+    /// Opens a separate connection to a gateway.
+    pub(crate) async fn connect(
+        &self,
+        gateway: &Gateway,
+        within: Duration,
+    ) -> Result<SessionsServiceClient<InterceptedService<Channel, Bearer>>> {
+        let channel = gateway.connect(within).await?;
         Ok(SessionsServiceClient::with_interceptor(channel, self.inner.bearer.clone()))
     }
 
-    fn channel(&self) -> Channel {
-        match self.inner.gateways.as_slice() {
-            [gateway] => gateway.connect_lazy(),
-            gateways => Channel::balance_list(gateways.iter().cloned()),
-        }
+    fn channel(&self, leaders: Option<&Arc<Leaders>>) -> GatewayChannel {
+        GatewayChannel::new(channel_to_any(&self.inner.gateways), leaders.cloned())
     }
-}
-
-/// Returns the root cause of a transport error, whose own text says nothing specific.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }
 
 /// Adds the key to each call.
@@ -187,6 +187,7 @@ pub struct ClientBuilder {
     gateways: Vec<String>,
     api_key: String,
     ca_certificate: Option<String>,
+    ignores_leaders: bool,
 }
 
 impl fmt::Debug for ClientBuilder {
@@ -215,6 +216,26 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets whether to prefer the gateway in the node of a namespace's leader, which saves a hop; defaults to true. The
+    /// service names its address: sessions move there, and single calls about the namespace go there. It gets the same
+    /// API key and the same TLS settings as the configured gateways, with `https` if one of these has it; its
+    /// certificate must be valid for that address. While it can't be reached, the configured gateways serve.
+    ///
+    /// Set it to false if clients reach the service only through its configured addresses, for example those of a load
+    /// balancer: a session would else try in vain to move, every 30 s.
+    ///
+    /// ```
+    /// use holdfast_client::Client;
+    ///
+    /// let builder = Client::builder().gateway("http://locks.example:8080").api_key("hf_key_secret");
+    /// let through_load_balancer = builder.prefer_leader(false).build()?;
+    /// # Ok::<(), holdfast_client::Error>(())
+    /// ```
+    pub fn prefer_leader(mut self, prefer: bool) -> Self {
+        self.ignores_leaders = !prefer;
+        self
+    }
+
     /// Creates the client. It does not connect yet.
     ///
     /// # Errors
@@ -223,31 +244,21 @@ impl ClientBuilder {
         if self.gateways.is_empty() {
             return Err(Error::Invalid("no gateway: name at least one, like http://127.0.0.1:8080".to_owned()));
         }
-        let gateways = self.gateways.iter().map(|url| self.endpoint(url)).collect::<Result<_>>()?;
+        let gateway = |url: &String| Gateway::new(url, self.ca_certificate.as_deref(), CONNECT_TIMEOUT);
+        let gateways = self.gateways.iter().map(gateway).collect::<Result<Vec<_>>>()?;
         let bearer = format!("Bearer {}", self.api_key).parse::<MetadataValue<Ascii>>();
         let mut bearer = bearer.map_err(|_| Error::Invalid("the API key has characters that no key has".to_owned()))?;
         bearer.set_sensitive(true);
-        Ok(Client { inner: Arc::new(Inner { gateways, bearer: Bearer(bearer) }) })
+        let scheme = leader_scheme(gateways.iter().map(Gateway::uri));
+        let leaders = (!self.ignores_leaders).then(|| Arc::new(Leaders::new(scheme, self.ca_certificate.clone())));
+        Ok(Client { inner: Arc::new(Inner { gateways, bearer: Bearer(bearer), leaders }) })
     }
+}
 
-    fn endpoint(&self, url: &str) -> Result<Endpoint> {
-        let invalid = |why: &str| Error::Invalid(format!("{url:?} is no URL of a gateway: {why}"));
-        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| invalid(&error.to_string()))?;
-        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
-        let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_TIMEOUT);
-        match endpoint.uri().scheme_str() {
-            Some("http") => Ok(endpoint),
-            Some("https") => {
-                let tls = ClientTlsConfig::new().with_native_roots();
-                let tls = match &self.ca_certificate {
-                    Some(pem) => tls.ca_certificate(Certificate::from_pem(pem)),
-                    None => tls,
-                };
-                endpoint.tls_config(tls).map_err(|error| invalid(&root_cause(&error)))
-            }
-            _ => Err(invalid("it begins with neither http:// nor https://")),
-        }
-    }
+/// Returns the scheme for the gateways of leaders. Where one of the configured gateways has TLS, the key goes nowhere
+/// else without it.
+fn leader_scheme<'a>(mut configured: impl Iterator<Item = &'a Uri>) -> &'static str {
+    if configured.any(|uri| uri.scheme_str() == Some("https")) { "https" } else { "http" }
 }
 
 #[cfg(test)]
@@ -261,6 +272,24 @@ mod tests {
             assert!(matches!(&error, Error::Invalid(text) if text.contains(&format!("{url:?}"))), "{url}: {error}");
         }
         assert!(matches!(Client::builder().api_key("key").build(), Err(Error::Invalid(_))));
+    }
+
+    #[test]
+    fn a_leaders_gateway_has_tls_if_a_configured_one_has() {
+        let (plain, tls) = (Uri::from_static("http://127.0.0.1:1"), Uri::from_static("https://127.0.0.1:2"));
+        assert_eq!(leader_scheme([&plain, &plain].into_iter()), "http");
+        assert_eq!(leader_scheme([&plain, &tls].into_iter()), "https");
+    }
+
+    #[test]
+    fn leaders_are_preferred_unless_that_is_switched_off() {
+        let builder = Client::builder().gateway("http://127.0.0.1:1").api_key("key");
+        let address = crate::leader_hint::parse_address("node-1.example:8080").unwrap();
+        let client = builder.clone().build().unwrap();
+        let gateway = client.leaders().unwrap().gateway(&address).unwrap();
+        assert_eq!(gateway.address, address);
+        assert_eq!(gateway.uri(), "http://node-1.example:8080/");
+        assert!(builder.prefer_leader(false).build().unwrap().leaders().is_none());
     }
 
     #[test]

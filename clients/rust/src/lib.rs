@@ -27,12 +27,17 @@
 //! }
 //! ```
 
+mod channel;
 mod client;
 mod error;
+mod gateway;
+mod leader_hint;
+mod leaders;
 mod locks;
 mod session;
 mod view;
 
+pub use channel::GatewayChannel;
 pub use client::{AuthChannel, Bearer, Client, ClientBuilder};
 pub use error::{CycleStep, EndReason, Error, LossReason, Reason, Refusal, Result};
 /// Messages and clients of the service's single calls, generated from its protocol.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{Message as Said, Open};
 use holdfast_proto::v1::server_message::{Message as Says, Opened};
+use http::uri::Authority;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
@@ -12,6 +13,8 @@ use tonic::Streaming;
 
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::gateway::Gateway;
+use crate::leader_hint::parse_address;
 
 /// Buffered outbound messages; further ones wait in the table.
 const OUTGOING_CAPACITY: usize = 16;
@@ -20,6 +23,10 @@ pub(super) struct Connection {
     pub(super) outbound: mpsc::Sender<v1::ClientMessage>,
     pub(super) inbound: Streaming<v1::ServerMessage>,
     pub(super) seq: u64,
+    /// The address of the gateway.
+    pub(super) gateway: Authority,
+    /// The address of the gateway in the node of the leader, if the service reported it.
+    pub(super) leader: Option<Authority>,
 }
 
 /// The failure of an attempt to open a session.
@@ -30,16 +37,16 @@ pub(super) struct OpenFailure {
 }
 
 impl Connection {
-    /// Connects to the gateway with this number and opens the session there. Also returns when the request was sent.
+    /// Connects to the gateway and opens the session there. Also returns when the request was sent.
     pub(super) async fn open(
         client: &Client,
-        number: usize,
+        gateway: &Gateway,
         open: Open,
         within: Duration,
     ) -> Result<(Self, Opened, Instant), OpenFailure> {
         let deadline = Instant::now() + within;
         let not_done = |error| OpenFailure { error, may_have_opened: false };
-        let mut sessions = client.connect(number, within).await.map_err(not_done)?;
+        let mut sessions = client.connect(gateway, within).await.map_err(not_done)?;
         let may_be_done = |error: Error| OpenFailure { may_have_opened: error.is_transient(), error };
         let (outbound, messages) = mpsc::channel(OUTGOING_CAPACITY);
         let first = message(1, Said::Open(open));
@@ -57,7 +64,8 @@ impl Connection {
         let answer = timeout_at(deadline, opened).await;
         let silent = |_| Error::Unreachable(format!("the gateway did not open the session within {within:?}"));
         let (inbound, opened) = answer.map_err(silent).and_then(|opened| opened).map_err(may_be_done)?;
-        Ok((Self { outbound, inbound, seq: 1 }, opened, asked_at))
+        let (gateway, leader) = (gateway.address.clone(), opened.leader.as_deref().and_then(parse_address));
+        Ok((Self { outbound, inbound, seq: 1, gateway, leader }, opened, asked_at))
     }
 }
 

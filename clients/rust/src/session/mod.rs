@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod inner;
 mod keep_alive;
 mod lease;
+mod moving;
 mod run;
 pub(crate) mod table;
 
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::error::{EndReason, Error, Result};
+use crate::leader_hint::MovePlan;
 use crate::locks::{LockService, LockSet, Mutex, RwLock};
 use crate::view::{Mode, Path};
 use connection::Connection;
@@ -34,7 +36,9 @@ const DEFAULT_OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// A session in a namespace. Every lock belongs to a session. The client keeps it alive in the background and moves it
-/// to another gateway when one fails. It closes the session when the last of its clones, locks and guards is dropped.
+/// to another gateway when one fails, and to the gateway at the leader of its namespace
+/// ([`ClientBuilder::prefer_leader`](crate::ClientBuilder::prefer_leader)). It closes the session when the last of its
+/// clones, locks and guards is dropped.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -253,8 +257,17 @@ impl SessionBuilder {
             ttl,
         };
         let open = client::Open { session_id: Some(opened.session_id), ..self.open };
-        let (client, in_jeopardy, may_supersede) = (self.client, false, false);
-        let runner = SessionDriver { inner, client, open, ttl, gateway, in_jeopardy, may_supersede };
+        let runner = SessionDriver {
+            inner,
+            client: self.client,
+            open,
+            ttl,
+            gateway,
+            in_jeopardy: false,
+            may_supersede: false,
+            move_plan: MovePlan::new(Instant::now()),
+            moving: None,
+        };
         tokio::spawn(runner.run(connection, asked_at));
         Ok(Session { guard: Arc::new(handle) })
     }
@@ -272,7 +285,8 @@ impl SessionBuilder {
                 let left = deadline.saturating_duration_since(Instant::now());
                 // Leaves time for the other gateways.
                 let within = (self.open_within / 2).min(left);
-                match Connection::open(&self.client, gateway, self.open.clone(), within).await {
+                let attempt = Connection::open(&self.client, self.client.gateway(gateway), self.open.clone(), within);
+                match attempt.await {
                     Ok((connection, opened, asked_at)) => return Ok((connection, opened, asked_at, gateway)),
                     Err(failed) if !failed.error.is_transient() => return Err(failed.error),
                     Err(failed) => error = Some(failed.error),

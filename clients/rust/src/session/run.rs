@@ -6,7 +6,8 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
-use holdfast_proto::v1::server_message::Message as Says;
+use holdfast_proto::v1::server_message::{Message as Says, session_ended};
+use http::uri::Authority;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::connection::{Connection, message};
@@ -14,8 +15,10 @@ use super::dispatch::{self, Dispatched};
 use super::events::Event;
 use super::inner::SessionInner;
 use super::keep_alive::KeepAliveTimer;
+use super::moving::{Move, MoveResult, wait_moved};
 use crate::client::Client;
 use crate::error::{EndReason, Error};
+use crate::leader_hint::MovePlan;
 
 /// Delay before a failed message is sent again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
@@ -35,12 +38,25 @@ pub(super) struct SessionDriver {
     /// Contains the session's id.
     pub(super) open: client::Open,
     pub(super) ttl: Duration,
-    /// The current gateway.
+    /// The configured gateway to use, or to use after the leader's.
     pub(super) gateway: usize,
     pub(super) in_jeopardy: bool,
     /// An abandoned gateway may still complete an attempt to resume the session. It would then supersede the current
     /// connection.
     pub(super) may_supersede: bool,
+    pub(super) move_plan: MovePlan,
+    /// The move in progress. The current connection serves the session until it is done.
+    pub(super) moving: Option<Move>,
+}
+
+/// How the service of one connection ends.
+pub(super) enum ConnectionEnd {
+    /// The session has ended.
+    Session(EndReason),
+    /// Only the connection has ended.
+    Lost,
+    /// The session goes on with this connection.
+    Moved(Box<Connection>),
 }
 
 /// The next event on a connection.
@@ -51,6 +67,7 @@ enum ConnectionEvent {
     /// The connection has ended.
     Disconnected,
     Unresponsive,
+    Moved(Box<MoveResult>),
     Writable,
     Retry,
     Wakeup,
@@ -67,28 +84,26 @@ impl SessionDriver {
         let reason = loop {
             let began = Instant::now();
             match self.run_connection(&mut connection, due_at).await {
-                Some(EndReason::Closed) if self.inner.close.is_cancelled() => {
+                ConnectionEnd::Session(EndReason::Closed) if self.inner.close.is_cancelled() => {
                     break self.close(Some(connection)).await;
                 }
-                Some(reason) => {
+                ConnectionEnd::Session(reason) => {
                     if reason == EndReason::Unreachable {
                         // Its locks are of no more use to any caller.
                         tokio::spawn(timeout(CLOSE_TIMEOUT, request_close(connection)));
                     }
                     break reason;
                 }
-                None => {}
-            }
-            self.gateway += 1;
-            short_lives = if began.elapsed() < STABLE_AFTER { short_lives + 1 } else { 0 };
-            if !self.in_jeopardy {
-                self.in_jeopardy = true;
-                self.inner.events.push(Event::Jeopardy(self.inner.lease.deadline().into_std()));
-            }
-            match self.resume(short_lives).await {
-                Ok(resumed) => connection = resumed,
-                Err(EndReason::Closed) => break self.close(None).await,
-                Err(reason) => break reason,
+                ConnectionEnd::Moved(moved) => connection = *moved,
+                ConnectionEnd::Lost => {
+                    self.leave_gateway(&connection.gateway);
+                    short_lives = if began.elapsed() < STABLE_AFTER { short_lives + 1 } else { 0 };
+                    match self.resume(short_lives).await {
+                        Ok(resumed) => connection = resumed,
+                        Err(EndReason::Closed) => break self.close(None).await,
+                        Err(reason) => break reason,
+                    }
+                }
             }
             due_at = Instant::now();
         };
@@ -97,33 +112,42 @@ impl SessionDriver {
         drop(last_word);
     }
 
-    /// Serves one connection. Returns why the session has ended, or `None` if only the connection has.
-    async fn run_connection(&mut self, connection: &mut Connection, due_at: Instant) -> Option<EndReason> {
+    /// Serves one connection until it ends, or the session moves to another one.
+    async fn run_connection(&mut self, connection: &mut Connection, due_at: Instant) -> ConnectionEnd {
         let mut pulse = KeepAliveTimer::new(self.ttl, due_at);
         let mut repeat_at = None;
+        self.plan_move(connection);
         loop {
+            self.start_due_move();
             if self.inner.has_retries() {
                 repeat_at.get_or_insert_with(|| Instant::now() + RETRY_DELAY);
             }
             match self.next_event(connection, &pulse, repeat_at).await {
-                ConnectionEvent::Close => return Some(EndReason::Closed),
-                ConnectionEvent::LeaseExpired => return Some(EndReason::Unreachable),
-                ConnectionEvent::Unresponsive | ConnectionEvent::Disconnected => return None,
+                ConnectionEvent::Close => return ConnectionEnd::Session(EndReason::Closed),
+                ConnectionEvent::LeaseExpired => return ConnectionEnd::Session(EndReason::Unreachable),
+                ConnectionEvent::Unresponsive | ConnectionEvent::Disconnected => return ConnectionEnd::Lost,
+                ConnectionEvent::Moved(result) => match self.finish_move(*result) {
+                    Some(moved) => return ConnectionEnd::Moved(Box::new(moved)),
+                    None => self.plan_move(connection),
+                },
                 ConnectionEvent::Message(message) => match message.message {
                     Some(Says::KeptAlive(_)) => {
                         let in_time = pulse.on_answer().is_none_or(|sent| self.inner.lease.extend(sent, self.ttl));
                         if !in_time {
-                            return Some(EndReason::Unreachable);
+                            return ConnectionEnd::Session(EndReason::Unreachable);
                         }
                         self.leave_jeopardy();
                     }
                     Some(says) => match dispatch::handle_message(&self.inner, says) {
                         Dispatched::Done => {}
                         Dispatched::KeepAliveFailed => pulse.on_failure(),
-                        Dispatched::Ended(EndReason::Superseded) if std::mem::take(&mut self.may_supersede) => {
-                            return None;
+                        Dispatched::Ended(EndReason::Superseded) if self.moving.is_some() => {
+                            return self.complete_move().await;
                         }
-                        Dispatched::Ended(reason) => return Some(reason),
+                        Dispatched::Ended(EndReason::Superseded) if std::mem::take(&mut self.may_supersede) => {
+                            return ConnectionEnd::Lost;
+                        }
+                        Dispatched::Ended(reason) => return ConnectionEnd::Session(reason),
                     },
                     None => {}
                 },
@@ -141,7 +165,7 @@ impl SessionDriver {
     }
 
     async fn next_event(
-        &self,
+        &mut self,
         connection: &mut Connection,
         pulse: &KeepAliveTimer,
         repeat_at: Option<Instant>,
@@ -156,8 +180,10 @@ impl SessionDriver {
             },
             _ = self.inner.lease.wait_ended() => ConnectionEvent::LeaseExpired,
             () = sleep_until(pulse.deadline()) => ConnectionEvent::Unresponsive,
+            result = wait_moved(&mut self.moving) => ConnectionEvent::Moved(Box::new(result)),
             room = connection.outbound.reserve(), if wants_to_say => if room.is_ok() { ConnectionEvent::Writable } else { ConnectionEvent::Disconnected },
             () = maybe_sleep_until(pulse.due_at()), if !wants_to_say => ConnectionEvent::Wakeup,
+            () = maybe_sleep_until(self.move_plan.due_at()) => ConnectionEvent::Wakeup,
             () = self.inner.wake.notified() => ConnectionEvent::Wakeup,
             () = maybe_sleep_until(repeat_at) => ConnectionEvent::Retry,
         }
@@ -184,6 +210,18 @@ impl SessionDriver {
         }
     }
 
+    /// Leaves a gateway whose connection has ended.
+    fn leave_gateway(&mut self, gateway: &Authority) {
+        self.gateway += 1;
+        self.avoid_leader(gateway);
+        // The service may complete the move nevertheless.
+        self.may_supersede |= self.moving.take().is_some();
+        if !self.in_jeopardy {
+            self.in_jeopardy = true;
+            self.inner.events.push(Event::Jeopardy(self.inner.lease.deadline().into_std()));
+        }
+    }
+
     /// Resumes the session at the first gateway that does so in time. `short_lives` counts preceding short-lived
     /// connections.
     async fn resume(&mut self, short_lives: u32) -> Result<Connection, EndReason> {
@@ -198,6 +236,7 @@ impl SessionDriver {
 
     /// Ends the session at this gateway or another one. A session that can't be closed in time expires.
     async fn close(&mut self, connection: Option<Connection>) -> EndReason {
+        self.moving = None;
         let by = self.inner.lease.deadline().min(Instant::now() + CLOSE_TIMEOUT);
         // From now on no caller relies on its holds, which other owners may get before the reply arrives.
         let reason = self.inner.lease.end(EndReason::Closed);
@@ -224,23 +263,17 @@ impl SessionDriver {
     async fn resume_at_any_gateway(&mut self, short_lives: u32) -> Result<Connection, EndReason> {
         let pauses = ExponentialBuilder::default().with_min_delay(BACKOFF.0).with_max_delay(BACKOFF.1);
         let mut pauses = pauses.without_max_times().with_jitter().build();
-        let within = (self.ttl / 4).clamp(ATTEMPT_TIMEOUT.0, ATTEMPT_TIMEOUT.1);
+        let within = self.attempt_timeout();
         // A single broken connection is replaced at once; repeated failures are slowed down.
         for _ in 1..short_lives.min(MAX_BACKOFF_STEPS) {
             sleep(pauses.next().unwrap_or(BACKOFF.1)).await;
         }
         loop {
             for _ in 0..self.client.gateway_count() {
-                let attempt = Connection::open(&self.client, self.gateway, self.open.clone(), within).await;
+                let gateway = self.client.gateway(self.gateway);
+                let attempt = Connection::open(&self.client, gateway, self.open.clone(), within).await;
                 match attempt {
-                    Ok((mut connection, ..)) => {
-                        for part in self.inner.lock_info() {
-                            connection.seq += 1;
-                            // A new connection has capacity: the table's limit of bytes allows few parts.
-                            connection.outbound.try_send(message(connection.seq, Said::LockInfo(part))).ok();
-                        }
-                        return Ok(connection);
-                    }
+                    Ok((connection, ..)) => return Ok(self.send_lock_info(connection)),
                     Err(failed) => {
                         tracing::debug!(error = %failed.error, "the session could not be resumed there");
                         self.may_supersede |= failed.may_have_opened;
@@ -253,6 +286,21 @@ impl SessionDriver {
             }
             sleep(pauses.next().unwrap_or(BACKOFF.1)).await;
         }
+    }
+
+    /// Returns how long one gateway may take to resume the session.
+    pub(super) fn attempt_timeout(&self) -> Duration {
+        (self.ttl / 4).clamp(ATTEMPT_TIMEOUT.0, ATTEMPT_TIMEOUT.1)
+    }
+
+    /// Sends everything that the session has, first on a connection that resumed it.
+    pub(super) fn send_lock_info(&self, mut connection: Connection) -> Connection {
+        for part in self.inner.lock_info() {
+            connection.seq += 1;
+            // A new connection has capacity: the table's limit of bytes allows few parts.
+            connection.outbound.try_send(message(connection.seq, Said::LockInfo(part))).ok();
+        }
+        connection
     }
 }
 
@@ -277,7 +325,10 @@ async fn request_close(mut connection: Connection) -> bool {
         }
         loop {
             match connection.inbound.message().await.map(|said| said.map(|said| said.message)) {
-                Ok(Some(Some(Says::SessionEnded(_)))) => return true,
+                // A late attempt to resume the session, or to move it, superseded this connection: it is still open.
+                Ok(Some(Some(Says::SessionEnded(ended)))) => {
+                    return ended.reason() != session_ended::Reason::Superseded;
+                }
                 // The close may have failed.
                 Ok(Some(Some(Says::Error(_)))) => break,
                 Ok(Some(_)) => {}

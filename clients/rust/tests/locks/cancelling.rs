@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use holdfast_client::{Error, Guard, LockStatus, Mode, Result, Session};
+use holdfast_client::{Client, Error, Guard, LockStatus, Mode, Result, Session};
 
 use crate::recorder::Recorder;
 use crate::support::{
@@ -127,7 +127,7 @@ async fn a_kept_lock_whose_caller_went_is_ended_by_an_unlock() {
 #[tokio::test]
 async fn waits_that_are_given_up_while_no_gateway_answers_are_gone_when_one_does() {
     let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
-    let cut = holdfast_client::Client::new(&proxy.url(), &key()).unwrap();
+    let cut = Client::builder().gateway(proxy.url()).api_key(key()).prefer_leader(false).build().unwrap();
     let cut = cut.session(NAMESPACE).ttl(TTL).handler(recorder.clone()).open().await.unwrap();
     let other = session("other").await;
     let (granted, waited) = (unique_name("granted"), unique_name("waited"));

@@ -12,7 +12,8 @@ use crate::support::{
 
 async fn session_through(proxies: &[&Proxy], ttl: Duration, recorder: &Recorder) -> Session {
     let builder = proxies.iter().fold(Client::builder(), |builder, proxy| builder.gateway(proxy.url()));
-    let client = builder.api_key(key()).build().unwrap();
+    // A leader's gateway would be a way around the proxies.
+    let client = builder.api_key(key()).prefer_leader(false).build().unwrap();
     let session = client.session(NAMESPACE).process_id("cut").ttl(ttl).handler(recorder.clone());
     session.open().await.unwrap()
 }
