@@ -1,5 +1,6 @@
-//! The cluster under test: three nodes and a gateway, in processes of their own.
+//! The cluster under test: three nodes and a gateway, in processes of their own, or three nodes that serve gateways.
 
+mod entry_point;
 mod leaders;
 mod tenant;
 
@@ -11,6 +12,8 @@ use anyhow::{Context, Result, anyhow};
 use holdfast_testkit::{Cluster, Program, Setup};
 
 use crate::measure::folder_bytes;
+pub use entry_point::EntryPoint;
+pub(crate) use entry_point::entry_addresses;
 pub use leaders::wait_leaders;
 pub(crate) use tenant::NAMESPACES_PER_SHARD;
 pub use tenant::{Tenant, create_tenant, create_tenant_with_email, namespace_per_shard, update_limits};
@@ -19,18 +22,20 @@ pub use tenant::{Tenant, create_tenant, create_tenant_with_email, namespace_per_
 pub const NODES: usize = 3;
 
 /// A setup with so many shards of namespaces, and as many of locks, that keeps its data in a folder.
-pub fn setup(shards: u32, data_dir: &Path) -> Setup {
+pub fn setup(shards: u32, data_dir: &Path, at: EntryPoint) -> Setup {
+    let gateways = usize::from(at == EntryPoint::Gateway);
     // All servers of a cluster share this machine, and threads that outnumber its processors only wake one another. In
     // production each has a machine of its own, and one thread a processor.
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = (processors / (NODES + 1)).max(1);
+    let threads = (processors / (NODES + gateways)).max(1);
     let environment = vec![("TOKIO_WORKER_THREADS", threads.to_string())];
-    Setup { shards, environment, data_dir: Some(data_dir.to_owned()), ..Setup::default() }
+    let (has_node_gateways, data_dir) = (at == EntryPoint::Leader, Some(data_dir.to_owned()));
+    Setup { shards, gateways, has_node_gateways, environment, data_dir, ..Setup::default() }
 }
 
-/// Where the gateway listens.
+/// Where the first gateway listens.
 pub fn gateway(cluster: &Cluster) -> SocketAddr {
-    cluster.gateways[0].address()
+    cluster.gateway_address(0)
 }
 
 /// The name and process id of every process that runs, the nodes first.

@@ -1,7 +1,8 @@
 //! Benchmarks of the whole service in real processes, beside its peers in the same run.
 //!
-//! Purpose: start three nodes and a gateway, and the peers to compare with, put the same load on each in turns, and say
-//! what it costs: rate, latency, server CPU, bytes and syncs for each operation, memory.
+//! Purpose: start three nodes and a gateway, or three nodes that serve gateways, and the peers to compare with, put the
+//! same load on each in turns, and say what it costs: rate, latency, server CPU, bytes and syncs for each operation,
+//! memory.
 //!
 //! Invariants: a latency is counted from the time at which its operation was meant to begin, so that a server that
 //! stalls is charged for everybody who had to wait. All systems of a comparison are measured in the same run, in

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::clients::Target;
+use crate::cluster::EntryPoint;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,6 +67,11 @@ pub struct Options {
     /// Measure one process with everything in it, where a workload starts no cluster of its own.
     #[arg(long)]
     pub standalone: bool,
+    /// Where clients of this service connect, unless a workload starts a cluster of its own: to a gateway, or each to
+    /// the node that leads the shard of its namespace. Nodes serve gateways then, there is no other, and the locks of a
+    /// client are in one namespace through every frontend.
+    #[arg(long, value_enum, default_value_t = EntryPoint::Gateway, conflicts_with = "standalone")]
+    pub at: EntryPoint,
     /// How many clients take and release locks at a time.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1000")]
     pub clients: Vec<usize>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::clients::Target;
-use crate::cluster;
+use crate::cluster::{self, EntryPoint};
 use crate::load::{self, LoadShape, Window};
 use crate::options::{Options, Peer, WorkloadName};
 use crate::report::{Machine, Measurement, Report};
@@ -38,7 +38,7 @@ pub async fn run(options: &Options) -> Result<()> {
     if !cases.is_empty() {
         measure(options, &cases, &mut report).await?;
     }
-    let setup = cluster::setup(options.shards, &options.data_dir);
+    let setup = cluster::setup(options.shards, &options.data_dir, EntryPoint::Gateway);
     if options.workloads.contains(&WorkloadName::Holds) {
         eprintln!("holds: {}", options.holds);
         report.holds = Some(scenarios::holds(&setup, options.holds).await?);
@@ -140,11 +140,12 @@ async fn measure(options: &Options, cases: &[Case], report: &mut Report) -> Resu
                 targets.reverse();
             }
             for (system, door) in targets {
-                let names = &names[..case.namespaces];
-                let workers = Worker::prepare(system, door, case.kind, case.clients, names).await;
-                let workers = workers.with_context(|| format!("preparing {} on {door}", case.kind.name()))?;
-                let outcome = load::run(system, workers, case.pace, window).await?;
-                let measurement = Measurement::new(case.kind, door, case.clients, case.namespaces, case.pace, outcome);
+                let Case { kind, clients, namespaces, pace } = *case;
+                let workers = Worker::prepare(system, door, kind, clients, &names[..namespaces]).await;
+                let workers = workers.with_context(|| format!("preparing {} on {door}", kind.name()))?;
+                let outcome = load::run(system, workers, pace, window).await?;
+                let at = system.entry_point();
+                let measurement = Measurement::new(kind, door, at, clients, namespaces, pace, outcome);
                 eprintln!("round {}/{}: {measurement}", round + 1, options.rounds);
                 report.measurements.push(measurement);
             }
@@ -156,9 +157,8 @@ async fn measure(options: &Options, cases: &[Case], report: &mut Report) -> Resu
 async fn start(options: &Options) -> Result<Vec<System>> {
     let mut systems = Vec::new();
     if !options.doors.is_empty() {
-        let setup = cluster::setup(options.shards, &options.data_dir);
-        let cluster =
-            if options.standalone { Cluster::start_standalone().await } else { Cluster::start(setup.clone()).await };
+        let setup = cluster::setup(options.shards, &options.data_dir, options.at);
+        let cluster = if options.standalone { Cluster::start_standalone().await } else { Cluster::start(setup).await };
         let tenant = cluster::create_tenant(&cluster, options.namespaces).await?;
         systems.push(System::Holdfast(Box::new(cluster), tenant));
     }

@@ -8,10 +8,10 @@ use std::process::Command;
 use anyhow::{Result, anyhow};
 
 use crate::clients::{
-    CLIENTS_PER_CONNECTION, Client, EtcdClient, GrpcClient, GrpcConnection, RestClient, Session, SessionClient, Target,
-    channel, session_count,
+    CLIENTS_PER_CONNECTION, ChannelPool, Client, EtcdClient, GrpcClient, GrpcConnection, RestClient, Session,
+    SessionClient, Target, session_count,
 };
-use crate::cluster::{self, Tenant, find_installed};
+use crate::cluster::{self, EntryPoint, Tenant, find_installed};
 use crate::measure::Storage;
 use holdfast_testkit::Cluster;
 
@@ -35,6 +35,14 @@ impl System {
             Self::Holdfast(..) => door.is_holdfast(),
             Self::Etcd(_) => door == Target::Etcd,
             Self::Redis(_) => door == Target::Redis,
+        }
+    }
+
+    /// Where the clients of this service connect; nothing for a peer.
+    pub fn entry_point(&self) -> Option<EntryPoint> {
+        match self {
+            Self::Holdfast(cluster, _) => Some(EntryPoint::of(cluster)),
+            Self::Etcd(_) | Self::Redis(_) => None,
         }
     }
 
@@ -79,7 +87,8 @@ impl System {
         }
     }
 
-    /// Connects so many clients. Those that share a session share one of these namespaces.
+    /// Connects so many clients. Those that share a session share one of these namespaces. Those that connect to
+    /// leaders have one of them each, in turns.
     ///
     /// # Errors
     /// When one can't connect.
@@ -107,7 +116,7 @@ impl System {
         Ok(clients)
     }
 
-    /// Connects so many clients to this service.
+    /// Connects so many clients to this service, as [`Self::connect`].
     ///
     /// # Errors
     /// When one can't connect.
@@ -118,32 +127,30 @@ impl System {
         count: usize,
         names: &[String],
     ) -> Result<Vec<Client>> {
+        let addresses = cluster::entry_addresses(cluster, tenant, names).await?;
         let mut clients = Vec::with_capacity(count);
         if door == Target::Rest {
-            for number in 0..count {
-                let client = RestClient::connect(cluster::gateway(cluster), &tenant.key, owner_name(number)).await?;
+            for (number, address) in addresses.iter().cycle().take(count).enumerate() {
+                let client = RestClient::connect(*address, &tenant.key, owner_name(number)).await?;
                 clients.push(Client::Rest(client));
             }
             return Ok(clients);
         }
         if door == Target::Stream {
-            let mut channels = Vec::new();
-            for _ in (0..count).step_by(CLIENTS_PER_CONNECTION) {
-                channels.push(channel(cluster::gateway(cluster)).await?);
-            }
+            let sessions = session_count(count, names.len());
+            // As many sessions share a connection as have as many clients as may share it.
+            let mut channels = ChannelPool::new(CLIENTS_PER_CONNECTION * sessions / count.max(1));
             let mut opened = Vec::new();
-            for session in 0..session_count(count, names.len()) {
-                let (channel, namespace) = (&channels[session % channels.len()], &names[session % names.len()]);
-                opened.push(Session::open(channel.clone(), &tenant.key, namespace).await?);
+            for (namespace, address) in names.iter().zip(addresses).cycle().take(sessions) {
+                opened.push(Session::open(channels.connect(address).await?, &tenant.key, namespace).await?);
             }
             let client = |(number, session)| Client::Stream(SessionClient::new(session, owner_name(number)));
             return Ok((0..count).zip(opened.into_iter().cycle()).map(client).collect());
         }
-        for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
-            let connection = GrpcConnection::connect(cluster::gateway(cluster), &tenant.key).await?;
-            for number in first..count.min(first + CLIENTS_PER_CONNECTION) {
-                clients.push(Client::Grpc(GrpcClient::new(connection.clone(), owner_name(number))));
-            }
+        let mut channels = ChannelPool::new(CLIENTS_PER_CONNECTION);
+        for (number, address) in addresses.iter().cycle().take(count).enumerate() {
+            let connection = GrpcConnection::new(channels.connect(*address).await?, &tenant.key)?;
+            clients.push(Client::Grpc(GrpcClient::new(connection, owner_name(number))));
         }
         Ok(clients)
     }

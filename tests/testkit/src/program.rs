@@ -37,6 +37,8 @@ pub struct Program {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     address: Option<SocketAddr>,
+    /// Where it serves a gateway beside that, if it does.
+    gateway_address: Option<SocketAddr>,
     log: PathBuf,
     child: Option<Child>,
     /// Resumes a paused process when this one ends: while paused it would not see its standard input close.
@@ -71,6 +73,7 @@ impl Program {
             arguments,
             environment: Vec::new(),
             address: None,
+            gateway_address: None,
             log: dir.join(format!("{name}.log")),
             child: None,
             waker: None,
@@ -81,6 +84,13 @@ impl Program {
     #[must_use]
     pub fn listening_on(mut self, address: SocketAddr) -> Self {
         self.address = Some(address);
+        self
+    }
+
+    /// Sets the address on which it serves a gateway, too: it is ready when that is.
+    #[must_use]
+    pub(crate) fn with_gateway_on(mut self, address: Option<SocketAddr>) -> Self {
+        self.gateway_address = address;
         self
     }
 
@@ -298,10 +308,10 @@ impl Program {
     /// If the process has ended by itself.
     pub async fn readiness(&mut self) -> Result<(), String> {
         self.assert_running();
-        let probe = RestClient::new(self.address(), "");
-        let answer = tokio::time::timeout(PROBE_TIMEOUT, probe.try_send("GET /readyz", &[], bytes::Bytes::new())).await;
-        let answer = answer.map_err(|_| "no answer".to_owned())?.map_err(|error| error.to_string())?;
-        if answer.status == 200 { Ok(()) } else { Err(answer.text) }
+        for address in [self.address()].into_iter().chain(self.gateway_address) {
+            check_ready(address).await?;
+        }
+        Ok(())
     }
 
     /// As [`Program::readiness`]; none if the process has ended by itself.
@@ -328,6 +338,14 @@ impl Program {
     pub async fn metrics(&self) -> Result<Metrics, String> {
         Metrics::read(self.address()).await
     }
+}
+
+/// Asks at one of the addresses of a process.
+async fn check_ready(address: SocketAddr) -> Result<(), String> {
+    let probe = RestClient::new(address, "");
+    let answer = tokio::time::timeout(PROBE_TIMEOUT, probe.try_send("GET /readyz", &[], bytes::Bytes::new())).await;
+    let answer = answer.map_err(|_| "no answer".to_owned())?.map_err(|error| error.to_string())?;
+    if answer.status == 200 { Ok(()) } else { Err(answer.text) }
 }
 
 impl Drop for Program {

@@ -1,5 +1,6 @@
 //! Unary gRPC.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -25,17 +26,39 @@ pub(crate) async fn channel(gateway: SocketAddr) -> Result<Channel> {
     Ok(endpoint.connect_timeout(Duration::from_secs(5)).connect().await?)
 }
 
-impl GrpcConnection {
-    /// Connects.
-    pub(crate) async fn connect(gateway: SocketAddr, key: &str) -> Result<Self> {
-        Ok(Self {
-            client: LocksServiceClient::new(channel(gateway).await?),
-            authorization: format!("Bearer {key}").parse()?,
-        })
+/// Opens connections that several clients or sessions share.
+pub(crate) struct ChannelPool {
+    /// How many share one.
+    users_each: usize,
+    /// The last connection to each gateway, and how many use it.
+    last: HashMap<SocketAddr, (Channel, usize)>,
+}
+
+impl ChannelPool {
+    /// A pool of connections that so many share each, at least one.
+    pub(crate) fn new(users_each: usize) -> Self {
+        Self { users_each, last: HashMap::new() }
+    }
+
+    /// Returns a connection to a gateway, a new one if all are shared by as many as may.
+    pub(crate) async fn connect(&mut self, gateway: SocketAddr) -> Result<Channel> {
+        let last = self.last.get_mut(&gateway).filter(|(_, users)| *users < self.users_each);
+        if let Some((channel, users)) = last {
+            *users += 1;
+            return Ok(channel.clone());
+        }
+        let channel = channel(gateway).await?;
+        self.last.insert(gateway, (channel.clone(), 1));
+        Ok(channel)
     }
 }
 
 impl GrpcConnection {
+    /// Calls over a connection, with a key.
+    pub(crate) fn new(channel: Channel, key: &str) -> Result<Self> {
+        Ok(Self { client: LocksServiceClient::new(channel), authorization: format!("Bearer {key}").parse()? })
+    }
+
     /// Follows the events of a namespace from now on.
     pub(crate) async fn watch(&self, namespace: &str) -> Result<Streaming<v1::Event>> {
         let message = v1::WatchRequest { namespace: namespace.to_owned(), ..Default::default() };

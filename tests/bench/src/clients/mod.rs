@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use etcd::{EtcdClient, EtcdConnection};
-pub(crate) use grpc::{GrpcClient, GrpcConnection, channel};
+pub(crate) use grpc::{ChannelPool, GrpcClient, GrpcConnection, channel};
 pub(crate) use redis::RedisClient;
 pub(crate) use rest::RestClient;
 pub(crate) use session::{Session, SessionClient};

@@ -89,16 +89,12 @@ fn chart(area: &Area<'_>, plot: &Plot, summaries: &[Summary]) -> Result<(), Stri
         (Target::Etcd, RGBColor(214, 39, 40)),
         (Target::Redis, RGBColor(148, 103, 189)),
     ] {
-        let of_door = summaries.iter().filter(|summary| summary.target() == door);
-        let points: Vec<(f64, f64)> = of_door.map(|s| (s.first.clients as f64, (plot.value)(s))).collect();
-        if points.is_empty() {
-            continue;
-        }
+        let of_door: Vec<&Summary> = summaries.iter().filter(|summary| summary.target() == door).collect();
+        let Some(system) = of_door.first().map(|summary| summary.first.system()) else { continue };
+        let points = of_door.iter().map(|s| (s.first.clients as f64, (plot.value)(s)));
         let line = LineSeries::new(points, colour.stroke_width(2)).point_size(4);
         let series = chart.draw_series(line).map_err(|error| say(&error))?;
-        series
-            .label(door.to_string())
-            .legend(move |(x, y)| Rectangle::new([(x, y - 2), (x + 16, y + 2)], colour.filled()));
+        series.label(system).legend(move |(x, y)| Rectangle::new([(x, y - 2), (x + 16, y + 2)], colour.filled()));
     }
     if !plot.has_legend {
         return Ok(());

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Target;
+use crate::cluster::EntryPoint;
 use crate::load::{LoadShape, Outcome};
 use crate::workloads::Kind;
 
@@ -40,6 +41,8 @@ pub struct Measurement {
     pub main_phase: String,
     /// On what.
     pub door: Target,
+    /// Where the clients of this service connected; nothing for a peer.
+    pub at: Option<EntryPoint>,
     /// By how many at a time.
     pub clients: usize,
     /// Over how many namespaces.
@@ -80,7 +83,15 @@ pub struct Measurement {
 
 impl Measurement {
     /// From what a load came to.
-    pub fn new(kind: Kind, door: Target, clients: usize, namespaces: usize, pace: LoadShape, outcome: Outcome) -> Self {
+    pub fn new(
+        kind: Kind,
+        door: Target,
+        at: Option<EntryPoint>,
+        clients: usize,
+        namespaces: usize,
+        pace: LoadShape,
+        outcome: Outcome,
+    ) -> Self {
         let Outcome { recorded, seconds, operations, usage, storage } = outcome;
         let each = |value: f64| if operations == 0 { 0.0 } else { value / operations as f64 };
         let micros = |seconds: f64| each(seconds * 1e6);
@@ -90,6 +101,7 @@ impl Measurement {
             workload: kind.name().to_owned(),
             main_phase: kind.main_phase().to_owned(),
             door,
+            at,
             clients,
             namespaces,
             due_per_second: match pace {
@@ -114,6 +126,14 @@ impl Measurement {
         }
     }
 
+    /// The system, with where its clients connected unless that was a gateway in a process of its own.
+    pub fn system(&self) -> String {
+        match self.at {
+            Some(EntryPoint::Leader) => format!("{} at the leader", self.door),
+            Some(EntryPoint::Gateway) | None => self.door.to_string(),
+        }
+    }
+
     /// The latency that is shown first.
     pub fn main_latency(&self) -> Quantiles {
         self.latency.get(&self.main_phase).copied().unwrap_or_default()
@@ -122,12 +142,13 @@ impl Measurement {
 
 impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { workload, door, clients, namespaces, rate, server_cpu_us, .. } = self;
+        let Self { workload, clients, namespaces, rate, server_cpu_us, .. } = self;
+        let system = self.system();
         let due = self.due_per_second.map(|due| format!(", {due:.0}/s due")).unwrap_or_default();
         let Quantiles { p50_us, p99_us, .. } = self.main_latency();
         write!(
             f,
-            "{door}, {workload}, {clients} clients, {namespaces} namespaces{due}: {rate:.0}/s, p50 {p50_us:.0} µs, \
+            "{system}, {workload}, {clients} clients, {namespaces} namespaces{due}: {rate:.0}/s, p50 {p50_us:.0} µs, \
              p99 {p99_us:.0} µs, {server_cpu_us:.0} µs of CPU"
         )?;
         match &self.first_error {

@@ -121,7 +121,8 @@ async fn measure_pairs(
     let workers = Worker::prepare(&system, Target::Stream, Kind::Pairs, clients, namespaces).await?;
     let window = Window { warm_up: Duration::from_secs(1), measured: length };
     let outcome = load::run(&system, workers, LoadShape::Closed, window).await?;
-    let measured = Measurement::new(Kind::Pairs, Target::Stream, clients, namespaces.len(), LoadShape::Closed, outcome);
+    let (kind, door, at, pace) = (Kind::Pairs, Target::Stream, system.entry_point(), LoadShape::Closed);
+    let measured = Measurement::new(kind, door, at, clients, namespaces.len(), pace, outcome);
     if let Some(error) = &measured.first_error {
         bail!("{} operations failed, the first: {error}", measured.errors);
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::clients::{CLIENTS_PER_CONNECTION, Client, GrpcConnection, LockName, Mode, Target};
+use crate::clients::{CLIENTS_PER_CONNECTION, Client, GrpcConnection, LockName, Mode, Target, channel};
 use crate::cluster::{self, Tenant};
 use crate::load::Recorder;
 use crate::measure::Sample;
@@ -87,7 +87,7 @@ async fn open_watches(
 ) -> Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for first in (0..watchers).step_by(CLIENTS_PER_CONNECTION) {
-        let connection = GrpcConnection::connect(cluster::gateway(cluster), &tenant.key).await?;
+        let connection = GrpcConnection::new(channel(cluster::gateway(cluster)).await?, &tenant.key)?;
         let count = CLIENTS_PER_CONNECTION.min(watchers - first);
         let streams = (0..count).map(|_| connection.watch(&tenant.namespaces[0]));
         for mut stream in try_join_all(streams).await? {

@@ -16,6 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use crate::clients::{Client, LockName, Target, session_count};
+use crate::cluster::EntryPoint;
 use crate::load::Recorder;
 use crate::systems::System;
 
@@ -111,13 +112,20 @@ impl Worker {
         let clients = system.connect(door, count, names).await?;
         let sessions = session_count(count, names.len());
         let turn = NEXT_MEASUREMENT.fetch_add(1, Ordering::Relaxed);
+        let is_at_leader = system.entry_point() == Some(EntryPoint::Leader);
         let workers = clients.into_iter().enumerate().map(|(number, client)| {
+            // The clients of a session, and each that is connected to a leader, use the locks of one namespace.
+            let own = match door {
+                Target::Stream => Some(number % sessions),
+                _ => is_at_leader.then_some(number),
+            };
+            let own_names = own.map_or(names, |own| std::slice::from_ref(&names[own % names.len()]));
             let lock = |at: usize| match kind {
-                Kind::ReadersWriters => leaf(names, turn, at),
+                Kind::ReadersWriters => leaf(own_names, turn, at),
                 Kind::Contended => LockName::flat(&names[0], format!("wanted-{turn}")),
                 _ => {
-                    let spread = if door == Target::Stream { number % sessions } else { number + at };
-                    LockName::flat(&names[spread % names.len()], format!("client-{turn}-{number}-{at}"))
+                    let namespace = &own_names[(number + at) % own_names.len()];
+                    LockName::flat(namespace, format!("client-{turn}-{number}-{at}"))
                 }
             };
             let locks = match kind {
@@ -173,7 +181,7 @@ impl Worker {
 }
 
 /// A leaf of the trees of a measurement, by its number among all.
-/// A session is of one namespace, so that through the stream all are leaves of the one tree of the session.
+/// With one namespace, all are leaves of the one tree there.
 fn leaf(names: &[String], turn: usize, at: usize) -> LockName {
     let (tree, inner, leaf) = (at / (INNER_NODES * LEAVES), at / LEAVES % INNER_NODES, at % LEAVES);
     let path = vec![format!("shared-{turn}"), format!("inner-{inner}"), format!("leaf-{leaf}")];

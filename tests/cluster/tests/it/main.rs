@@ -8,6 +8,7 @@ mod long_queue;
 mod many_sessions;
 mod namespaces;
 mod node_crashes;
+mod node_gateways;
 mod observability;
 mod operations;
 mod partitions;

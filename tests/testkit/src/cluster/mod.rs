@@ -5,6 +5,7 @@ mod setup;
 mod state;
 mod tenant;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
@@ -30,20 +31,21 @@ pub use tenant::Tenant;
 /// test loads the machine, and a test process has one network.
 static MACHINE_LOCK: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 
-/// Three nodes and their gateways. A process has one at a time: a start waits until the one before is dropped. All
-/// processes end with it.
+/// Three nodes and gateways. A process has one at a time: a start waits until the one before is dropped. All processes
+/// end with it.
 pub struct Cluster {
     /// The nodes, `nd_1` first.
     pub nodes: Vec<Program>,
     /// Nodes that do not belong to the cluster yet, `nd_4` first; only the test starts them.
     pub spare_nodes: Vec<Program>,
-    /// The gateways.
+    /// The gateways in processes of their own.
     pub gateways: Vec<Program>,
     /// The configuration at the start.
     pub map: ShardMap,
     /// The secrets.
     pub secrets: Secrets,
     client: RestClient,
+    gateway_addresses: Vec<SocketAddr>,
     network: Option<Network>,
     disks: Vec<Disk>,
     latency_proxies: Vec<LatencyProxy>,
@@ -70,12 +72,13 @@ impl Cluster {
     pub async fn prepare(setup: Setup) -> Self {
         let machine = Arc::clone(&MACHINE_LOCK).lock_owned().await;
         let parts = PreparedCluster::new(setup);
-        let gateways = parts.gateways();
+        let gateway_addresses = parts.gateway_addresses();
         Self {
             nodes: parts.nodes(),
             spare_nodes: parts.spare_nodes(),
-            client: RestClient::new(gateways[0].address(), ""),
-            gateways,
+            gateways: parts.gateways(),
+            client: RestClient::new(gateway_addresses[0], ""),
+            gateway_addresses,
             map: ShardMap::new(parts.config).expect("the configuration is valid"),
             secrets: parts.secrets,
             network: parts.network,
@@ -98,6 +101,7 @@ impl Cluster {
             nodes: Vec::new(),
             spare_nodes: Vec::new(),
             client: RestClient::new(parts.program.address(), ""),
+            gateway_addresses: vec![parts.program.address()],
             gateways: vec![parts.program],
             map: ShardMap::new(parts.config).expect("the configuration is valid"),
             secrets: parts.secrets,
@@ -184,9 +188,18 @@ impl Cluster {
         running.await.expect("the tool can be waited for")
     }
 
+    /// Where a gateway listens. Those in processes of their own have the first numbers, those in nodes the next:
+    /// without any of the former, each has the number of its node.
+    ///
+    /// # Panics
+    /// If there is no such gateway.
+    pub fn gateway_address(&self, gateway: usize) -> SocketAddr {
+        self.gateway_addresses[gateway]
+    }
+
     /// A client of a gateway with a credential.
     pub fn rest_client(&self, gateway: usize, key: &str) -> RestClient {
-        self.client.at(self.gateways[gateway].address()).with_key(key)
+        self.client.at(self.gateway_address(gateway)).with_key(key)
     }
 
     /// A client of a gateway as the operator.

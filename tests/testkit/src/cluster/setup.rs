@@ -19,6 +19,8 @@ pub(super) const NODES: usize = 3;
 const STANDALONE_SHARDS: u32 = 16;
 /// On which processes with addresses of their own listen.
 const PORT: u16 = 7000;
+/// On which a node with an address of its own serves a gateway.
+const NODE_GATEWAY_PORT: u16 = 7001;
 const CONFIG_FILE: &str = "cluster_config.json";
 
 /// How a cluster is set up. There are always three nodes, three groups, and three replicas of each group.
@@ -28,8 +30,10 @@ pub struct Setup {
     pub shards: u32,
     /// Nodes beside those of the configuration, to be added later; not if it is networked.
     pub spare_nodes: usize,
-    /// How many gateways.
+    /// How many gateways in processes of their own.
     pub gateways: usize,
+    /// Whether each node serves a gateway too, at an address that is in the configuration; spare nodes do not.
+    pub has_node_gateways: bool,
     /// Further flags of the nodes, each with its value.
     pub node_flags: Vec<(&'static str, String)>,
     /// Variables in the environment of all processes.
@@ -50,6 +54,7 @@ impl Default for Setup {
             shards: 4,
             spare_nodes: 0,
             gateways: 1,
+            has_node_gateways: false,
             node_flags: Vec::new(),
             environment: Vec::new(),
             data_dir: None,
@@ -64,6 +69,8 @@ impl Default for Setup {
 pub(super) struct PreparedCluster {
     setup: Setup,
     addresses: Vec<SocketAddr>,
+    /// Where the nodes serve gateways, if they do.
+    node_gateways: Vec<SocketAddr>,
     pub(super) config: ClusterConfig,
     pub(super) secrets: Secrets,
     pub(super) network: Option<Network>,
@@ -79,8 +86,8 @@ impl PreparedCluster {
         let processes = NODES + setup.gateways + setup.spare_nodes;
         let network =
             setup.is_networked.then(|| Network::create(processes).expect("network namespaces can be created"));
-        let address_of = |number: usize| match &network {
-            Some(network) => SocketAddr::from((network.address(number), PORT)),
+        let address_of = |number: usize, port: u16| match &network {
+            Some(network) => SocketAddr::from((network.address(number), port)),
             None => free_address(),
         };
         let disk = |at: usize, kind| {
@@ -88,12 +95,17 @@ impl PreparedCluster {
             Disk::mount(network.net_ns(at), &dir.path().join(node_name(at)), kind).expect("a disk can be mounted")
         };
         let disks = setup.disk.map_or_else(Vec::new, |kind| (0..NODES).map(|at| disk(at, kind)).collect());
-        let addresses: Vec<_> = (0..processes).map(address_of).collect();
+        let addresses: Vec<_> = (0..processes).map(|number| address_of(number, PORT)).collect();
+        let with_gateway = if setup.has_node_gateways { 0..NODES } else { 0..0 };
+        let node_gateways: Vec<_> = with_gateway.map(|at| address_of(at, NODE_GATEWAY_PORT)).collect();
         let nodes = addresses[..NODES].iter().enumerate().map(|(at, address)| (node_name(at), address.to_string()));
-        let config = ClusterConfig::generate(nodes.collect(), setup.shards, 3).expect("three nodes are enough");
+        let mut config = ClusterConfig::generate(nodes.collect(), setup.shards, 3).expect("three nodes are enough");
+        for (node, gateway) in config.nodes.iter_mut().zip(&node_gateways) {
+            node.gateway_address = Some(gateway.to_string());
+        }
         let latency_proxies =
             addresses[..NODES].iter().filter(|_| setup.has_latency_proxies).map(|at| LatencyProxy::to(*at)).collect();
-        Self { setup, addresses, config, secrets, network, disks, latency_proxies, dir }
+        Self { setup, addresses, node_gateways, config, secrets, network, disks, latency_proxies, dir }
     }
 
     pub(super) fn nodes(&self) -> Vec<Program> {
@@ -107,8 +119,17 @@ impl PreparedCluster {
     fn node(&self, node: usize, number: usize) -> Program {
         let name = node_name(node);
         let data = data_dir(self.dir.path(), &name).display().to_string();
+        let gateway = self.node_gateways.get(node).copied();
         let flags = [("--node-id", name.clone()), ("--data-dir", data)].into_iter();
-        self.program(number, &name, "holdfast-node", flags.chain(self.setup.node_flags.clone()).collect())
+        let flags = flags.chain(gateway.map(|address| ("--gateway-listen", address.to_string())));
+        let flags = flags.chain(self.setup.node_flags.clone()).collect();
+        self.program(number, &name, "holdfast-node", flags).with_gateway_on(gateway)
+    }
+
+    /// Where gateways listen: those in processes of their own, then those in nodes.
+    pub(super) fn gateway_addresses(&self) -> Vec<SocketAddr> {
+        let own = &self.addresses[NODES..NODES + self.setup.gateways];
+        own.iter().chain(&self.node_gateways).copied().collect()
     }
 
     pub(super) fn gateways(&self) -> Vec<Program> {
