@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use crate::group_machine;
+use crate::group_machine::ShardPart;
 use crate::node::NodeInner;
 use crate::replica::Replica;
 
@@ -91,12 +91,11 @@ impl OperationsService for AdminServer {
             None => return Err(Status::not_found(format!("group {} has no shard {shard:?}", replica.group.id()))),
             Some(shard) => shard.machine.check_health().map_err(|failed| Status::unavailable(failed.0))?,
         }
-        let backup = replica.group.back_up().await.map_err(|error| match error {
+        let backup = replica.group.back_up(&shard).await.map_err(|error| match error {
             BackupError::NotLeader(_) => Status::failed_precondition(error.to_string()),
             BackupError::SnapshotFailed(_) => Status::unavailable(error.to_string()),
         })?;
-        let mut parts = group_machine::split(&backup.chunks).map_err(|error| Status::internal(error.to_string()))?;
-        let part = parts.remove(&shard).unwrap_or_default();
+        let part = ShardPart::decode(&backup.chunks).map_err(|error| Status::internal(error.to_string()))?;
         if !part.kept.is_empty() {
             return Err(Status::unavailable(format!("shard {shard} failed on this node")));
         }

@@ -9,25 +9,47 @@ use holdfast_replication::{
     Applied, ApplyFailure, CommandCost, EntryHeader, FailedEntry, FrozenState, ReplyMode, StateMachine,
     StateMachineError,
 };
+use holdfast_storage::{PartUpdate, SnapshotPart};
 
-use crate::machine::ShardMachine;
+use crate::machine::{FrozenPart, ShardMachine};
 
 /// The shards of a group; the index of a shard is its number in the group's log.
 pub struct GroupMachine {
     shards: Vec<Arc<ShardMachine>>,
 }
 
-/// The first chunk of a snapshot: the shards in order of their ids, each with the number of chunks of its state, and of
-/// its kept sections. Shards are named, so that a snapshot of other shards is never taken for one of these.
-type Manifest = Vec<(String, u32, u32)>;
-
-/// A shard in a snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Part {
+/// A shard in a snapshot. Its part of the snapshot is named by its id, so that a snapshot of other shards is never
+/// taken for one of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShardPart {
     /// Its state, in chunks of at most 1 MiB; none if it has no earlier state than that of an empty shard.
     pub(crate) state: Vec<Bytes>,
     /// The sections since that state, if the shard failed at one of them here. See `FailedHistory`.
     pub(crate) kept: Vec<Bytes>,
+}
+
+impl ShardPart {
+    /// Returns the part of the shard of this id: a chunk with the number of chunks of the state, then all chunks.
+    pub(crate) fn into_snapshot_part(self, shard: String) -> SnapshotPart {
+        // A state has at most some thousand chunks of 1 MiB.
+        let states = u32::try_from(self.state.len()).unwrap_or(u32::MAX);
+        let first = Bytes::from(codec::encode(&states));
+        let chunks = std::iter::once(first).chain(self.state).chain(self.kept).collect();
+        SnapshotPart { name: shard, chunks }
+    }
+
+    /// Decodes the chunks of a part.
+    ///
+    /// # Errors
+    /// When they do not begin with the number of those of the state, or are fewer.
+    pub(crate) fn decode(chunks: &[Bytes]) -> Result<Self, StateMachineError> {
+        let damaged = |reason: String| StateMachineError(format!("a part of the snapshot can't be read: {reason}"));
+        let (first, rest) = chunks.split_first().ok_or_else(|| damaged("it is empty".to_owned()))?;
+        let states: u32 = codec::decode(first).map_err(|error| damaged(error.to_string()))?;
+        let states = usize::try_from(states).unwrap_or(usize::MAX);
+        let (state, kept) = rest.split_at_checked(states).ok_or_else(|| damaged("it is cut short".to_owned()))?;
+        Ok(Self { state: state.to_vec(), kept: kept.to_vec() })
+    }
 }
 
 impl GroupMachine {
@@ -86,21 +108,33 @@ impl StateMachine for GroupMachine {
         self.shards.iter().all(|shard| shard.can_freeze())
     }
 
-    fn freeze(&self) -> Result<FrozenState, StateMachineError> {
-        let frozen = self.shards.iter().map(|shard| Ok((shard.id().to_owned(), shard.freeze()?)));
-        let frozen = frozen.collect::<Result<Vec<_>, StateMachineError>>()?;
-        Ok(Box::new(move || join(frozen.into_iter().map(|(shard, frozen)| (shard, frozen())).collect())))
+    fn freeze(&self, is_saved: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
+        let mut frozen: Vec<(String, Option<FrozenPart>)> = Vec::with_capacity(self.shards.len());
+        for (shard, number) in self.shards.iter().zip(0..) {
+            let is_retained = is_saved(number) && shard.may_retain_part();
+            let part = if is_retained { None } else { Some(shard.freeze()?) };
+            frozen.push((shard.id().to_owned(), part));
+        }
+        let update = |(shard, part): (String, Option<FrozenPart>)| match part {
+            Some(part) => PartUpdate::Write(part().into_snapshot_part(shard)),
+            None => PartUpdate::Retain(shard),
+        };
+        Ok(Box::new(move || frozen.into_iter().map(update).collect()))
     }
 
-    fn restore(&self, index: u64, chunks: &[Bytes]) -> Result<(), StateMachineError> {
-        let mut parts = split(chunks)?;
+    fn restore(&self, index: u64, parts: &[SnapshotPart]) -> Result<(), StateMachineError> {
+        let mut by_shard: BTreeMap<&str, &SnapshotPart> = parts.iter().map(|part| (part.name.as_str(), part)).collect();
+        if by_shard.len() < parts.len() {
+            return Err(StateMachineError("a shard has two parts in the snapshot".to_owned()));
+        }
         let mut restored = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
-            let part = parts.remove(shard.id());
+            let part = by_shard.remove(shard.id());
             let part = part.ok_or_else(|| StateMachineError(format!("the snapshot lacks shard {}", shard.id())))?;
+            let part = ShardPart::decode(&part.chunks)?;
             restored.push((shard.read_part(&part)?, part.state));
         }
-        if let Some(other) = parts.keys().next() {
+        if let Some(other) = by_shard.keys().next() {
             return Err(StateMachineError(format!("the snapshot has shard {other}, which the group does not have")));
         }
         // All parts could be read: the states change together or not at all.
@@ -111,67 +145,5 @@ impl StateMachine for GroupMachine {
     }
 }
 
-/// Joins the parts of shards, in any order, to the chunks of their group.
-pub(crate) fn join(mut parts: Vec<(String, Part)>) -> Vec<Bytes> {
-    parts.sort_by(|(left, _), (right, _)| left.cmp(right));
-    // A part has at most some thousand chunks of 1 MiB.
-    let count = |chunks: &[Bytes]| u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-    let manifest: Manifest =
-        parts.iter().map(|(shard, part)| (shard.clone(), count(&part.state), count(&part.kept))).collect();
-    let first = Bytes::from(codec::encode(&manifest));
-    let chunks = parts.into_iter().flat_map(|(_, part)| part.state.into_iter().chain(part.kept));
-    std::iter::once(first).chain(chunks).collect()
-}
-
-/// Splits the chunks of a group into the parts of its shards, by shard id.
-///
-/// # Errors
-/// When the chunks do not begin with a manifest that describes them.
-pub(crate) fn split(chunks: &[Bytes]) -> Result<BTreeMap<String, Part>, StateMachineError> {
-    let damaged = |reason: String| StateMachineError(format!("the snapshot of the group can't be read: {reason}"));
-    let (first, mut rest) = chunks.split_first().ok_or_else(|| damaged("it is empty".to_owned()))?;
-    let manifest: Manifest = codec::decode(first).map_err(|error| damaged(error.to_string()))?;
-    let mut take = |count: u32, shard: &str| {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let (taken, after) =
-            rest.split_at_checked(count).ok_or_else(|| damaged(format!("the part of shard {shard} is cut short")))?;
-        rest = after;
-        Ok(taken.to_vec())
-    };
-    let mut parts = BTreeMap::new();
-    for (shard, state, kept) in manifest {
-        let part = Part { state: take(state, &shard)?, kept: take(kept, &shard)? };
-        if parts.insert(shard, part).is_some() {
-            return Err(damaged("a shard has two parts".to_owned()));
-        }
-    }
-    if rest.is_empty() { Ok(parts) } else { Err(damaged("something follows the last part".to_owned())) }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn chunks(names: &[&'static str]) -> Vec<Bytes> {
-        names.iter().map(|name| Bytes::from_static(name.as_bytes())).collect()
-    }
-
-    #[test]
-    fn parts_are_found_again_whatever_their_order() {
-        let failed = Part { state: chunks(&["b1", "b2"]), kept: chunks(&["k1"]) };
-        let healthy = Part { state: chunks(&["a1"]), kept: Vec::new() };
-        let joined = join(vec![("b".to_owned(), failed.clone()), ("a".to_owned(), healthy.clone())]);
-        let split = split(&joined).unwrap();
-        assert_eq!((&split["a"], &split["b"]), (&healthy, &failed));
-    }
-
-    #[test]
-    fn chunks_that_are_missing_or_too_many_are_refused() {
-        let part = Part { state: chunks(&["a1"]), kept: chunks(&["a2"]) };
-        let joined = join(vec![("a".to_owned(), part)]);
-        for wrong in [&joined[..0], &joined[..2], &[&joined[..], &chunks(&["more"])[..]].concat()] {
-            assert!(split(wrong).is_err());
-        }
-        assert!(split(&chunks(&["no manifest"])).is_err());
-    }
-}
+mod tests;

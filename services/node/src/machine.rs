@@ -21,7 +21,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::cost_estimates::CostEstimates;
-use crate::group_machine::Part;
+use crate::group_machine::ShardPart;
 use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, mutations};
@@ -101,6 +101,8 @@ struct Inner {
     kept: Option<FailedHistory>,
     /// Sections since the entry that failed.
     backlog: SectionList,
+    /// True if the state is from a part of a snapshot with sections, which were applied here: a new part has none.
+    part_has_sections: bool,
 }
 
 /// A decoded part of a snapshot: a state, and the sections since if the shard failed where the snapshot was made.
@@ -110,7 +112,7 @@ pub(crate) struct ReadPart {
 }
 
 /// A frozen shard, to be encoded.
-pub(crate) type FrozenPart = Box<dyn FnOnce() -> Part + Send + Sync>;
+pub(crate) type FrozenPart = Box<dyn FnOnce() -> ShardPart + Send + Sync>;
 
 impl ShardMachine {
     /// Creates an empty state; `bounds`, if given, replace those of the rules.
@@ -302,6 +304,7 @@ impl Inner {
             epoch: 0,
             kept: None,
             backlog: SectionList::default(),
+            part_has_sections: false,
         }
     }
 
@@ -406,24 +409,31 @@ impl ShardMachine {
         inner.core.as_ref().map_or(inner.last_clock_ms, ShardState::clock_ms)
     }
 
+    /// Returns true if the shard's part of a snapshot with all its sections equals what [`Self::freeze`] returns. False
+    /// while the shard has failed: its part has the sections since, which it may yet apply.
+    pub(crate) fn may_retain_part(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.core.is_some() && !inner.part_has_sections
+    }
+
     /// Freezes the state; of a shard that failed for good, its last state and the sections since.
     pub(crate) fn freeze(&self) -> Result<FrozenPart, StateMachineError> {
         let inner = self.inner.lock();
         if let Some(core) = &inner.core {
             let frozen = mutations::snapshot_source(core).freeze();
             let state = move || frozen.encode().into_iter().map(Bytes::from).collect();
-            return Ok(Box::new(move || Part { state: state(), kept: Vec::new() }));
+            return Ok(Box::new(move || ShardPart { state: state(), kept: Vec::new() }));
         }
         let kept = inner.kept_sections();
         let kept = kept.ok_or_else(|| StateMachineError(format!("shard {} has no state to save", self.shard)))?;
-        Ok(Box::new(move || Part { kept: kept.encode(), state: kept.state }))
+        Ok(Box::new(move || ShardPart { kept: kept.encode(), state: kept.state }))
     }
 
     /// Decodes the shard's part of a snapshot.
     ///
     /// # Errors
     /// When it is damaged, or has neither a state nor sections.
-    pub(crate) fn read_part(&self, part: &Part) -> Result<ReadPart, StateMachineError> {
+    pub(crate) fn read_part(&self, part: &ShardPart) -> Result<ReadPart, StateMachineError> {
         if part.state.is_empty() && part.kept.is_empty() {
             return Err(StateMachineError(format!("the snapshot of shard {} is empty", self.shard)));
         }
@@ -454,6 +464,7 @@ impl ShardMachine {
         let signals = signals_of(&restored);
         inner.core = Some(restored);
         (inner.kept, inner.backlog) = (None, SectionList::default());
+        inner.part_has_sections = false;
         inner.epoch += 1;
         // Under the lock, so that health never contradicts the state for long.
         self.health.send_replace(ShardHealth::Healthy);

@@ -120,6 +120,11 @@ fn describe() {
     describe_gauge!("holdfast_snapshot_lag_entries", "Entries applied since the latest snapshot.");
     let age = "Time since the latest snapshot, or since the start of the process when it is from before.";
     describe_gauge!("holdfast_snapshot_age_seconds", Unit::Seconds, age);
+    let parts = "Parts of saved snapshots, by outcome: written, or kept as the snapshot before had them.";
+    describe_counter!("holdfast_snapshot_parts_total", parts);
+    for outcome in ["written", "kept"] {
+        counter!("holdfast_snapshot_parts_total", "outcome" => outcome).increment(0);
+    }
     describe_counter!("holdfast_leader_elections_total", "Times that a replica of this node became leader.");
     describe_counter!("holdfast_fast_failovers_total", "Leaderships taken over at once from a process that was gone.");
     let witness = "Time until as many replicas as an election needs had said that the leader's process is gone.";

@@ -121,7 +121,7 @@ impl ShardReplica {
         until: u64,
         visit: impl FnMut(HistoryStep<'_>) -> Result<(), StateMachineError> + Send,
     ) -> Result<(), ReplayError> {
-        self.group.replay(self.number, until, visit).await
+        self.group.replay(self.number, &self.id, until, visit).await
     }
 
     fn owns(&self, key: u32) -> bool {

@@ -14,10 +14,10 @@ use holdfast_core::codec::DecodeError;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{Application, delay_locks_snapshot};
 use holdfast_replication::{InitialSnapshot, KnownRules, bootstrap_from_snapshot};
-use holdfast_storage::NodeStore;
+use holdfast_storage::{NodeStore, SnapshotPart};
 
 use crate::error::NodeError;
-use crate::group_machine::{self, Part};
+use crate::group_machine::ShardPart;
 use crate::node::shard_map;
 use crate::options::NodeOptions;
 use crate::stored_config;
@@ -164,14 +164,14 @@ async fn restore_replicas(
     let places = map.replicas_of_node(&options.node_id);
     for place in &places {
         let snapshot = initial_snapshot(map, options, backup, place)?;
-        let bytes: usize = snapshot.chunks.iter().map(Bytes::len).sum();
+        let bytes: usize = snapshot.parts.iter().flat_map(|part| &part.chunks).map(Bytes::len).sum();
         bootstrap_from_snapshot(&store.replica(place.replica.id), snapshot).await?;
         tracing::info!(group = place.group.id, bytes, "a group is restored");
     }
     Ok(places.len())
 }
 
-/// Joins the states of a group's shards: whatever groups they were in when the backup was made.
+/// Collects the states of a group's shards: whatever groups they were in when the backup was made.
 fn initial_snapshot(
     map: &ShardMap,
     options: &NodeOptions,
@@ -192,7 +192,7 @@ fn initial_snapshot(
     let parts = states.into_iter().map(|state| state.at_clock(clock_ms)).collect::<Result<Vec<_>, _>>()?;
     let members = place.group.replicas.iter().map(|replica| replica.id).collect();
     let (group, replica) = (place.group.id.clone(), place.replica.id);
-    Ok(InitialSnapshot { group, replica, members, term, index, rules, chunks: group_machine::join(parts) })
+    Ok(InitialSnapshot { group, replica, members, term, index, rules, parts })
 }
 
 fn check_shard(shard: &Shard, about: &ShardFile, known: KnownRules) -> Result<(), RestoreError> {
@@ -229,7 +229,7 @@ impl RestoredShard {
     }
 
     /// Returns the shard's part of the snapshot, with its clock at least at that time and all remaining times kept.
-    fn at_clock(self, clock_ms: u64) -> Result<(String, Part), RestoreError> {
+    fn at_clock(self, clock_ms: u64) -> Result<SnapshotPart, RestoreError> {
         let Self { id, application, clock_ms: own_ms, mut chunks } = self;
         if application == Application::Locks && own_ms < clock_ms {
             let delayed = delay_locks_snapshot(&chunks, clock_ms - own_ms);
@@ -237,7 +237,7 @@ impl RestoredShard {
                 delayed.map_err(|error| RestoreError::Unreadable { shard: id.clone(), reason: error.to_string() })?;
         }
         let state = chunks.into_iter().map(Bytes::from).collect();
-        Ok((id, Part { state, kept: Vec::new() }))
+        Ok(ShardPart { state, kept: Vec::new() }.into_snapshot_part(id))
     }
 }
 

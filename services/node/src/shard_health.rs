@@ -12,7 +12,7 @@ use metrics::counter;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::group_machine;
+use crate::group_machine::ShardPart;
 use crate::machine::{FailedHistory, ReadPart, ShardHealth, ShardMachine};
 use crate::replica::ShardReplica;
 
@@ -133,8 +133,7 @@ impl Replay {
         match step {
             HistoryStep::Section { term, index, header, commands } => self.apply(term, index, header, &commands),
             HistoryStep::Snapshot(chunks) => {
-                let part = group_machine::split(chunks)?.remove(self.machine.id());
-                let part = part.ok_or_else(|| StateMachineError("the snapshot lacks the shard".to_owned()))?;
+                let part = ShardPart::decode(chunks)?;
                 let ReadPart { core, sections } = self.machine.read_part(&part)?;
                 self.machine.install(core);
                 self.kept.state = part.state;

@@ -1,11 +1,18 @@
 //! Requests for the tests of this crate.
 
 use holdfast_core::{
-    AccountId, Acquire, Claim, Incarnation, LocksCommand, Metadata, Mode, NamespaceRef, Owner, Path, Wait,
+    AccountId, Acquire, Claim, Incarnation, Limits, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef,
+    Owner, Path, Wait,
 };
 
 pub(crate) fn namespace() -> NamespaceRef {
     NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
+}
+
+/// Opens the namespace.
+pub(crate) fn open_namespace() -> LocksCommand {
+    let message = NamespaceMessage::Open { namespace: namespace(), limits: Limits::default() };
+    LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message }
 }
 
 /// Acquires a path for a process in WRITE mode for a minute, without waiting.

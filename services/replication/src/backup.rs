@@ -1,5 +1,6 @@
-//! Backup of a group: its whole state as of one entry.
+//! Backup of a shard: its state as of one entry of its group.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,12 +11,12 @@ use crate::entry::FIRST_RULES;
 use crate::error::NotLeader;
 use crate::group::Group;
 use crate::read::ReadMode;
-use crate::types::SnapshotData;
+use crate::types::decode_meta;
 
 /// Timeout of making a snapshot.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// A state, and the last entry that it contains.
+/// The state of a shard, and the last entry that it contains.
 #[derive(Debug, Clone)]
 pub struct Backup {
     /// The term of that entry.
@@ -24,7 +25,7 @@ pub struct Backup {
     pub index: u64,
     /// The rules of the next entry.
     pub rules: u16,
-    /// The chunks of [`crate::StateMachine::freeze`].
+    /// The chunks of the part: see [`crate::StateMachine::freeze`].
     pub chunks: Vec<Bytes>,
 }
 
@@ -40,12 +41,12 @@ pub enum BackupError {
 }
 
 impl Group {
-    /// Returns the state, which includes every write acknowledged before the call. Requires a leader that a quorum
-    /// confirms.
+    /// Returns the state in one part of a snapshot, which includes every write acknowledged before the call. Requires a
+    /// leader that a quorum confirms.
     ///
     /// # Errors
-    /// `NotLeader`, or `SnapshotFailed` when no snapshot is made in time.
-    pub async fn back_up(&self) -> Result<Backup, BackupError> {
+    /// `NotLeader`, or `SnapshotFailed` when no snapshot is made in time, or has no such part.
+    pub async fn back_up(&self, part: &str) -> Result<Backup, BackupError> {
         let deadline = Instant::now() + SNAPSHOT_TIMEOUT;
         self.read_permit(ReadMode::Quorum, deadline).await.map_err(BackupError::NotLeader)?;
         if !self.can_freeze() {
@@ -58,20 +59,19 @@ impl Group {
             loop {
                 let has_it = metrics.borrow_and_update().snapshot >= wanted;
                 if has_it {
-                    break;
+                    return Ok::<(), BackupError>(());
                 }
                 // openraft merges requests that arrive while it makes a snapshot.
                 self.raft().trigger().snapshot().await.map_err(|_| stopped())?;
                 metrics.changed().await.map_err(|_| stopped())?;
             }
-            self.raft().get_snapshot().await.map_err(|error| BackupError::SnapshotFailed(error.to_string()))
         };
-        let made = timeout_at(deadline, making).await;
-        let made = made.map_err(|_| BackupError::SnapshotFailed("it took too long".to_owned()))??;
-        let snapshot = made.ok_or_else(|| BackupError::SnapshotFailed("nothing was ever written".to_owned()))?;
-        let last = snapshot.meta.last_log_id;
-        let (term, index) = last.map_or((0, 0), |id| (id.leader_id.term, id.index));
-        let SnapshotData { group, chunks } = snapshot.snapshot;
+        let failed = |reason: &dyn fmt::Display| BackupError::SnapshotFailed(reason.to_string());
+        timeout_at(deadline, making).await.map_err(|_| failed(&"it took too long"))??;
+        let saved = self.store().snapshot_part(part).map_err(|error| failed(&error))?;
+        let (meta, chunks) = saved.ok_or_else(|| failed(&"nothing was ever written"))?;
+        let (meta, group) = decode_meta(&meta).map_err(|error| failed(&error))?;
+        let (term, index) = meta.last_log_id.map_or((0, 0), |id| (id.leader_id.term, id.index));
         Ok(Backup { term, index, rules: group.rules.unwrap_or(FIRST_RULES), chunks })
     }
 }

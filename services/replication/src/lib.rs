@@ -49,6 +49,7 @@ mod replay;
 mod reply_sinks;
 mod restore;
 mod rules;
+mod snapshot_store;
 mod state_machine;
 mod state_machine_adapter;
 mod status;

@@ -16,7 +16,7 @@ const MAX_READ_BYTES: usize = 1024 * 1024;
 
 /// A step of a shard's history, in order. The snapshot comes first, if there is one.
 pub enum HistoryStep<'a> {
-    /// The chunks of the group's snapshot.
+    /// The chunks of the shard's part of the group's snapshot.
     Snapshot(&'a [Bytes]),
     /// A section for the shard.
     Section {
@@ -37,20 +37,22 @@ pub enum HistoryStep<'a> {
 pub struct ReplayError(String);
 
 impl Group {
-    /// Passes the history of a shard up to and including an entry to `visit`. Other tasks run in between.
+    /// Passes the history of a shard up to and including an entry to `visit`: its part of the snapshot, which has this
+    /// name, then its sections. Other tasks run in between.
     ///
     /// # Errors
-    /// When `visit` can't read the snapshot, or the snapshot or the log can't be read; a later snapshot may have replaced
+    /// When `visit` can't read the part, or the snapshot or the log can't be read; a later snapshot may have replaced
     /// both meanwhile.
     pub async fn replay(
         &self,
         shard: u32,
+        part: &str,
         until: u64,
         mut visit: impl FnMut(HistoryStep<'_>) -> Result<(), StateMachineError> + Send,
     ) -> Result<(), ReplayError> {
         let unreadable = |error: &dyn std::fmt::Display| ReplayError(error.to_string());
         let (mut next, mut state) = (0, GroupState::default());
-        if let Some((meta, chunks)) = self.store().snapshot().map_err(|error| unreadable(&error))? {
+        if let Some((meta, chunks)) = self.store().snapshot_part(part).map_err(|error| unreadable(&error))? {
             let (meta, group) = decode_meta(&meta).map_err(|error| unreadable(&error))?;
             visit(HistoryStep::Snapshot(&chunks)).map_err(|error| unreadable(&error))?;
             (next, state) = (meta.last_log_id.map_or(0, |id| id.index + 1), group);

@@ -1,7 +1,6 @@
 //! Starts a replica from a given state instead of an empty one.
 
-use bytes::Bytes;
-use holdfast_storage::ReplicaStore;
+use holdfast_storage::{PartUpdate, ReplicaStore, SnapshotPart};
 use openraft::Membership;
 use openraft::vote::RaftLeaderId;
 use tokio::sync::oneshot;
@@ -25,8 +24,8 @@ pub struct InitialSnapshot {
     pub index: u64,
     /// The rules of the group.
     pub rules: u16,
-    /// The chunks of [`crate::StateMachine::freeze`].
-    pub chunks: Vec<Bytes>,
+    /// The parts that [`crate::StateMachine::restore`] is given.
+    pub parts: Vec<SnapshotPart>,
 }
 
 /// Writes the snapshot of a replica without data. Its group is then bootstrapped, and elects a leader once a majority
@@ -45,7 +44,8 @@ pub async fn bootstrap_from_snapshot(store: &ReplicaStore, snapshot: InitialSnap
     let members = Membership::new_with_defaults(vec![snapshot.members.iter().copied().collect()], []);
     let meta = SnapshotMeta { last_log_id: Some(last), last_membership: StoredMembership::new(Some(last), members) };
     let group = GroupState { rules: Some(snapshot.rules) };
-    store.save_snapshot(encode_meta(&meta, group), snapshot.chunks.clone()).await?;
+    let parts = snapshot.parts.iter().cloned().map(PartUpdate::Write).collect();
+    store.save_snapshot(encode_meta(&meta, group), parts).await?;
     let (done, purged) = oneshot::channel();
     store.purge_to(last.index, encode(&last), Box::new(move |result| drop(done.send(result))));
     purged.await.map_err(|_| stopped("the store was closed".to_owned()))??;

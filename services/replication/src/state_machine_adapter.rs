@@ -1,21 +1,19 @@
 //! openraft's state machine, over an in-memory [`StateMachine`] and snapshots in the store.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
 use holdfast_mutations::{Mutation, is_enabled};
-use holdfast_storage::ReplicaStore;
-use metrics::histogram;
+use holdfast_storage::{PartUpdate, ReplicaStore};
+use metrics::{Histogram, histogram};
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
-use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{Mutex, watch};
-use tokio::task::{block_in_place, yield_now};
+use openraft::{EntryPayload, OptionalSend};
+use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -24,12 +22,11 @@ use crate::entry::{Body, EntryData, GroupCommand, Section};
 use crate::error::{ProposeError, WireError, to_io};
 use crate::log_compaction::{EntryLimits, LogCompactor, LogLimits, LogSize};
 use crate::rules::{GroupState, KnownRules};
+use crate::snapshot_store::{SnapshotAge, SnapshotBuilder, SnapshotStore};
 use crate::state_machine::{
-    Applied, ApplyFailure, EntryHeader, FailedEntry, FrozenState, ReplyMode, StateMachine, StateMachineError,
+    Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachine, StateMachineError,
 };
-use crate::types::{
-    Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, decode_meta, encode_meta,
-};
+use crate::types::{Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, decode_meta};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachineAdapter>;
 
@@ -38,6 +35,8 @@ pub struct StateMachineAdapter {
     machine: Arc<dyn StateMachine>,
     snapshots: SnapshotStore,
     applied: Option<LogId>,
+    /// The last entry with a section for a shard, by number; of shards with a section since the replica was started.
+    last_sections: BTreeMap<u32, u64>,
     applied_index: AppliedIndex,
     membership: StoredMembership,
     term_start: watch::Sender<TermStart>,
@@ -46,6 +45,8 @@ pub struct StateMachineAdapter {
     group: GroupState,
     group_state: watch::Sender<GroupState>,
     failed_entry: watch::Sender<Option<FailedEntry>>,
+    /// Looking it up would cost more than recording.
+    apply_seconds: Histogram,
     stopped: CancellationToken,
     _stop_guard: DropGuard,
 }
@@ -70,7 +71,7 @@ pub(crate) struct AdapterHandle {
 impl AdapterHandle {
     /// Stops the adapter and its builders: nothing is applied or saved after this. Waits for work in progress.
     pub(crate) async fn stop(&self) {
-        self.snapshots.latest.lock().await.is_over = true;
+        self.snapshots.close().await;
         self.stopped.cancelled().await;
     }
 }
@@ -82,53 +83,8 @@ pub(crate) struct TermStart {
     pub(crate) previous_term: u64,
 }
 
-/// The single stored snapshot. Builder and installer share it, so that an older one never replaces a newer one.
-#[derive(Clone)]
-struct SnapshotStore {
-    store: ReplicaStore,
-    latest: Arc<Mutex<LatestSnapshot>>,
-    age: SnapshotAge,
-}
-
 /// Approximate bytes of an entry in the log besides its block.
 const ENTRY_OVERHEAD_BYTES: usize = 16;
-
-#[derive(Default)]
-struct LatestSnapshot {
-    last: Option<LogId>,
-    /// The replica has stopped: from now on, only its restarted instance saves snapshots.
-    is_over: bool,
-}
-
-/// The age of the snapshot, as far as this process knows.
-#[derive(Clone)]
-pub(crate) struct SnapshotAge(Arc<parking_lot::Mutex<Instant>>);
-
-impl SnapshotAge {
-    fn new() -> Self {
-        Self(Arc::new(parking_lot::Mutex::new(Instant::now())))
-    }
-
-    fn reset(&self) {
-        *self.0.lock() = Instant::now();
-    }
-
-    /// Returns the time since the snapshot was made or installed; for an older one, since the replica started.
-    pub(crate) fn get(&self) -> Duration {
-        self.0.lock().elapsed()
-    }
-}
-
-/// A state frozen from the machine, to be encoded and saved outside the apply loop.
-pub struct SnapshotBuilder {
-    snapshots: SnapshotStore,
-    meta: SnapshotMeta,
-    group: GroupState,
-    frozen: Option<Result<FrozenState, StateMachineError>>,
-    log_size: LogSize,
-    /// Bytes of the log that the snapshot covers.
-    covered_bytes: u64,
-}
 
 impl StateMachineAdapter {
     /// Wraps an empty machine; openraft restores it from the saved snapshot and the log.
@@ -145,13 +101,13 @@ impl StateMachineAdapter {
         if let Some((_, group)) = &saved {
             group.check(known_rules).map_err(invalid)?;
         }
-        let latest = LatestSnapshot { last: saved.and_then(|(meta, _)| meta.last_log_id), is_over: false };
-        let latest = Arc::new(Mutex::new(latest));
+        let last = saved.and_then(|(meta, _)| meta.last_log_id);
         let stopped = CancellationToken::new();
         Ok(Self {
             machine,
-            snapshots: SnapshotStore { store, latest, age: SnapshotAge::new() },
+            snapshots: SnapshotStore::new(store, last),
             applied: None,
+            last_sections: BTreeMap::new(),
             applied_index: AppliedIndex::default(),
             membership: StoredMembership::default(),
             term_start: watch::Sender::default(),
@@ -160,6 +116,7 @@ impl StateMachineAdapter {
             group: GroupState::default(),
             group_state: watch::Sender::default(),
             failed_entry: watch::Sender::new(None),
+            apply_seconds: histogram!("holdfast_apply_seconds"),
             _stop_guard: stopped.clone().drop_guard(),
             stopped,
         })
@@ -169,7 +126,7 @@ impl StateMachineAdapter {
     pub(crate) fn handle(&self) -> AdapterHandle {
         AdapterHandle {
             applied_index: self.applied_index.clone(),
-            snapshot_age: self.snapshots.age.clone(),
+            snapshot_age: self.snapshots.age(),
             failed_entry: self.failed_entry.subscribe(),
             group_state: self.group_state.subscribe(),
             term_start: self.term_start.subscribe(),
@@ -236,9 +193,10 @@ impl StateMachineAdapter {
         let header = block.header(group);
         let began = Instant::now();
         for (position, section) in sections.iter().enumerate() {
+            self.last_sections.insert(section.shard, id.index);
             self.apply_section(id, data, header, position, section).await?;
         }
-        histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
+        self.apply_seconds.record(began.elapsed().as_secs_f64());
         self.set_group_state(group);
         Ok(())
     }
@@ -282,7 +240,7 @@ impl StateMachineAdapter {
         }
         self.group = group;
         if let Some(rules) = group.rules {
-            self.snapshots.store.record_rules(rules);
+            self.snapshots.store().record_rules(rules);
             self.machine.set_rules(rules);
         }
         self.group_state.send_replace(group);
@@ -339,62 +297,6 @@ impl From<WireError> for ApplyFailure {
     }
 }
 
-impl SnapshotStore {
-    fn load(&self) -> Result<Option<Snapshot>, io::Error> {
-        let Some((meta, chunks)) = self.store.snapshot().map_err(to_io)? else {
-            return Ok(None);
-        };
-        let (meta, group) = decode_meta(&meta)?;
-        Ok(Some(Snapshot { meta, snapshot: SnapshotData { group, chunks } }))
-    }
-
-    async fn save(&self, meta: &SnapshotMeta, state: SnapshotData) -> Result<(), io::Error> {
-        let mut newest = self.latest.lock().await;
-        if newest.is_over {
-            return Err(io::Error::other("the replica has stopped"));
-        }
-        if newest.last >= meta.last_log_id {
-            return Ok(());
-        }
-        self.store.save_snapshot(encode_meta(meta, state.group), state.chunks).await.map_err(to_io)?;
-        newest.last = meta.last_log_id;
-        self.age.reset();
-        Ok(())
-    }
-}
-
-impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
-    type SnapshotData = SnapshotData;
-
-    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
-        let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
-        let frozen = match frozen {
-            Ok(frozen) => frozen,
-            // A shard failed since the snapshot was asked for: the one before stays.
-            Err(error) => return self.snapshots.load()?.ok_or_else(|| io::Error::other(error)),
-        };
-        // openraft would not notice a panic of this task, and would never make a snapshot again; an error stops the
-        // replica.
-        let chunks = catch_unwind(AssertUnwindSafe(|| run_blocking(frozen)));
-        let chunks =
-            chunks.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
-        let state = SnapshotData { group: self.group, chunks };
-        self.snapshots.save(&self.meta, state.clone()).await?;
-        let index = self.meta.last_log_id.map_or(0, |id| id.index);
-        self.log_size.snapshot_saved(index, self.covered_bytes);
-        Ok(Snapshot { meta: self.meta.clone(), snapshot: state })
-    }
-}
-
-/// Runs work that may take a second without blocking the other tasks of the thread, if the runtime is multi-threaded. A
-/// single-threaded runtime has no other thread.
-fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => block_in_place(work),
-        _ => work(),
-    }
-}
-
 impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
     type SnapshotData = SnapshotData;
     type SnapshotBuilder = SnapshotBuilder;
@@ -423,18 +325,23 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
-        let (frozen, covered_bytes) = (Some(self.machine.freeze()), self.log_size.snapshot_begun());
+        let saved = self.snapshots.last().await.filter(|saved| Some(*saved) <= self.applied);
+        // The saved snapshot has all sections of a shard that got none since the start: its state is from there.
+        let last_section = |shard: u32| self.last_sections.get(&shard).copied().unwrap_or(0);
+        let is_saved = |shard: u32| saved.is_some_and(|saved| last_section(shard) <= saved.index);
+        let (frozen, covered_bytes) = (Some(self.machine.freeze(&is_saved)), self.log_size.snapshot_begun());
         let (snapshots, log_size) = (self.snapshots.clone(), self.log_size.clone());
         SnapshotBuilder { snapshots, meta, group: self.group, frozen, log_size, covered_bytes }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), io::Error> {
-        snapshot.group.check(self.known_rules).map_err(invalid)?;
+        let SnapshotData { group, parts } = snapshot;
+        group.check(self.known_rules).map_err(invalid)?;
         let index = meta.last_log_id.map_or(0, |id| id.index);
         self.applied_index.begin(index);
-        self.machine.restore(index, &snapshot.chunks).map_err(invalid)?;
-        self.set_group_state(snapshot.group);
-        self.snapshots.save(meta, snapshot).await?;
+        self.machine.restore(index, &parts).map_err(invalid)?;
+        self.set_group_state(group);
+        self.snapshots.save(meta, group, parts.into_iter().map(PartUpdate::Write).collect()).await?;
         self.applied = meta.last_log_id;
         self.applied_index.end(index);
         self.membership = meta.last_membership.clone();

@@ -1,6 +1,7 @@
 //! The type configuration of openraft, and the encodings.
 
 use bytes::Bytes;
+use holdfast_storage::SnapshotPart;
 use openraft::impls::leader_id_std;
 use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
@@ -49,7 +50,7 @@ pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, 
 pub struct SnapshotData {
     pub(crate) group: GroupState,
     /// The machine's state, in chunks of at most 1 MiB.
-    pub(crate) chunks: Vec<Bytes>,
+    pub(crate) parts: Vec<SnapshotPart>,
 }
 
 /// Format version of votes, log ids and all messages between replicas except appends.

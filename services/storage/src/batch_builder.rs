@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::batch::Batch;
 use crate::key::{self, Kind};
 use crate::limits::MAX_POINT_DELETES;
-use crate::queue::{Operation, SnapshotPart};
+use crate::queue::{Operation, SnapshotPiece};
 
 /// Turns operations into changes of keys.
 #[derive(Debug, Default)]
@@ -54,14 +54,14 @@ impl BatchBuilder {
             }
             Operation::Purge { to, meta } => self.purge(batch, replica, *to, meta),
             Operation::SaveMeta { name, value } => batch.put(key::of_meta(replica, name), &[value]),
-            Operation::SaveSnapshotParts { generation, pieces } => save_parts(batch, replica, *generation, pieces),
-            Operation::SwitchSnapshot { generation, pieces, meta } => {
-                let pointer: [&[u8]; 3] = [&generation.to_be_bytes(), &pieces.to_be_bytes(), meta];
-                batch.put(key::of_replica(Kind::Snapshot, replica), &pointer);
-                // Generations only rise, and a replica saves one snapshot at a time. So this range contains only the
-                // previous snapshot and leftovers of aborted saves.
-                let old = key::of_generation(replica, 0);
-                batch.delete_range(old, key::of_generation(replica, *generation));
+            Operation::SaveSnapshotPieces { pieces } => save_pieces(batch, replica, pieces),
+            Operation::SwitchSnapshot { pointer, end } => {
+                batch.put(key::of_replica(Kind::Snapshot, replica), &[&pointer.encode()]);
+                // Generations only rise, and a replica saves one snapshot at a time. So the gaps contain only replaced
+                // parts and leftovers of aborted saves.
+                for gap in pointer.gaps(*end) {
+                    batch.delete_range(key::of_generation(replica, gap.start), key::of_generation(replica, gap.end));
+                }
             }
             Operation::PinPeer { .. }
             | Operation::SaveLongestLease { .. }
@@ -95,15 +95,15 @@ impl BatchBuilder {
         for kind in [Kind::Replica, Kind::Vote, Kind::Purged, Kind::Snapshot] {
             batch.delete(key::of_replica(kind, replica));
         }
-        for kind in [Kind::Meta, Kind::Log, Kind::SnapshotPart] {
+        for kind in [Kind::Meta, Kind::Log, Kind::SnapshotPiece] {
             batch.delete_range(key::of_replica(kind, replica), key::after_replica(kind, replica));
         }
     }
 }
 
-fn save_parts(batch: &mut Batch, replica: u64, generation: u64, pieces: &[SnapshotPart]) {
+fn save_pieces(batch: &mut Batch, replica: u64, pieces: &[SnapshotPiece]) {
     for piece in pieces {
         let flag = [u8::from(piece.ends_chunk)];
-        batch.put(key::of_snapshot_part(replica, generation, piece.number), &[&flag, &piece.bytes]);
+        batch.put(key::of_snapshot_piece(replica, piece.generation, piece.number), &[&flag, &piece.bytes]);
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use metrics::{Counter, Histogram, counter, histogram};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -97,11 +98,38 @@ impl Shared {
 pub(crate) struct Committer {
     shared: Arc<Shared>,
     batch_builder: BatchBuilder,
+    metrics: CommitMetrics,
+}
+
+/// The handles of the metrics of every write: looking them up would cost more than recording.
+struct CommitMetrics {
+    syncs: Counter,
+    bytes: Counter,
+    batch_operations: Histogram,
+    batch_bytes: Histogram,
+}
+
+impl CommitMetrics {
+    fn new() -> Self {
+        Self {
+            syncs: counter!("holdfast_storage_syncs_total"),
+            bytes: counter!("holdfast_storage_bytes_total"),
+            batch_operations: histogram!("holdfast_storage_batch_operations"),
+            batch_bytes: histogram!("holdfast_storage_batch_bytes"),
+        }
+    }
+
+    fn record(&self, batch: &Batch, operations: usize) {
+        self.syncs.increment(1);
+        self.bytes.increment(batch.bytes() as u64);
+        self.batch_operations.record(operations as f64);
+        self.batch_bytes.record(batch.bytes() as f64);
+    }
 }
 
 impl Committer {
     pub(crate) fn new(shared: Arc<Shared>, batch_builder: BatchBuilder) -> Self {
-        Self { shared, batch_builder }
+        Self { shared, batch_builder, metrics: CommitMetrics::new() }
     }
 
     /// Starts the committer as a thread.
@@ -145,7 +173,7 @@ impl Committer {
         }
         let written = self.shared.write(&batch);
         if written.is_ok() {
-            record_metrics(&batch, operations);
+            self.metrics.record(&batch, operations);
         }
         callbacks.complete(&written);
         // Frees queue space last, so that operations waiting for space follow the callbacks of this group.
@@ -218,11 +246,4 @@ impl Drop for Callbacks<'_> {
             done(Err(self.shared.closed()));
         }
     }
-}
-
-fn record_metrics(batch: &Batch, operations: usize) {
-    metrics::counter!("holdfast_storage_syncs_total").increment(1);
-    metrics::counter!("holdfast_storage_bytes_total").increment(batch.bytes() as u64);
-    metrics::histogram!("holdfast_storage_batch_operations").record(operations as f64);
-    metrics::histogram!("holdfast_storage_batch_bytes").record(batch.bytes() as f64);
 }

@@ -75,6 +75,18 @@ pub enum StorageError {
         /// The given value.
         value: String,
     },
+    /// A part of a snapshot does not exist, or can't be saved. Nothing was changed.
+    #[error("part {part:?} of the snapshot of replica {replica} in {place}: {what}")]
+    InvalidPart {
+        /// Data directory.
+        place: String,
+        /// The replica of the snapshot.
+        replica: u64,
+        /// Name of the part.
+        part: String,
+        /// Description of the problem.
+        what: &'static str,
+    },
     /// An in-memory disk crashed, which detached this store.
     #[error("{place} crashed; open it again")]
     Crashed {

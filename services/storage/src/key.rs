@@ -19,14 +19,14 @@ pub(crate) enum Kind {
     Purged = 0x12,
     /// Named values of the layer above.
     Meta = 0x13,
-    /// The generation of the current snapshot.
+    /// The parts of the current snapshot with their generations, and its meta.
     Snapshot = 0x14,
     Log = 0x20,
-    SnapshotPart = 0x30,
+    SnapshotPiece = 0x30,
 }
 
 /// The column family of a key. Each has its own memtable: logs are written and deleted continuously, the small state is
-/// overwritten in place, and snapshot parts are large. If mixed, each would be compacted along with the others.
+/// overwritten in place, and snapshots are large. If mixed, each would be compacted along with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnFamilyId {
     State,
@@ -39,7 +39,7 @@ impl ColumnFamilyId {
     pub(crate) fn of(key: &[u8]) -> Self {
         match key.first() {
             Some(&kind) if kind == Kind::Log as u8 => Self::Log,
-            Some(&kind) if kind == Kind::SnapshotPart as u8 => Self::Snapshot,
+            Some(&kind) if kind == Kind::SnapshotPiece as u8 => Self::Snapshot,
             _ => Self::State,
         }
     }
@@ -73,16 +73,16 @@ pub(crate) fn of_meta(replica: u64, name: &str) -> Vec<u8> {
     key
 }
 
-/// Returns the key of a snapshot part.
-pub(crate) fn of_snapshot_part(replica: u64, generation: u64, number: u32) -> Vec<u8> {
+/// Returns the key of a piece of a snapshot part.
+pub(crate) fn of_snapshot_piece(replica: u64, generation: u64, number: u32) -> Vec<u8> {
     let mut key = of_generation(replica, generation);
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
-/// Returns the first key of a snapshot generation. The range up to the next generation contains all its parts.
+/// Returns the first key of a generation of snapshot parts. The range up to the next one contains all its pieces.
 pub(crate) fn of_generation(replica: u64, generation: u64) -> Vec<u8> {
-    let mut key = of_replica(Kind::SnapshotPart, replica);
+    let mut key = of_replica(Kind::SnapshotPiece, replica);
     key.extend_from_slice(&generation.to_be_bytes());
     key
 }
@@ -105,7 +105,7 @@ pub(crate) fn replica_of(key: &[u8]) -> Option<u64> {
     number_at(key, 1)
 }
 
-/// Returns the index of a log entry, or the generation of a snapshot part.
+/// Returns the index of a log entry, or the generation of a piece of a snapshot.
 pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
     number_at(key, 9)
 }
@@ -132,6 +132,6 @@ mod tests {
     #[test]
     fn the_largest_replica_id_has_an_end_too() {
         assert!(of_entry(u64::MAX, u64::MAX) < after_replica(Kind::Log, u64::MAX));
-        assert!(after_replica(Kind::Log, u64::MAX) < of_replica(Kind::SnapshotPart, 0));
+        assert!(after_replica(Kind::Log, u64::MAX) < of_replica(Kind::SnapshotPiece, 0));
     }
 }

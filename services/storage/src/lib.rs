@@ -29,6 +29,8 @@ mod node;
 mod queue;
 mod recovery;
 mod replica;
+mod snapshot;
+mod snapshot_pointer;
 mod wal;
 
 pub use engine::memory::{CrashPoint, MemoryDisk};
@@ -36,3 +38,4 @@ pub use error::StorageError;
 pub use node::{Identity, NodeStore};
 pub use queue::Completion;
 pub use replica::ReplicaStore;
+pub use snapshot::{PartUpdate, SnapshotPart};

@@ -6,7 +6,10 @@ pub const MAX_QUEUE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Bytes of a snapshot that are written in one batch. A synced write of this size takes a few milliseconds, which is
 /// how much a snapshot may delay the commits of other replicas.
-pub const MAX_SNAPSHOT_PART_BYTES: usize = 256 * 1024;
+pub const MAX_SNAPSHOT_BATCH_BYTES: usize = 256 * 1024;
+
+/// Bytes of the name of a snapshot's part.
+pub const MAX_PART_NAME_BYTES: usize = u16::MAX as usize;
 
 /// Up to this many log entries are removed one by one; more are removed with one range deletion. A range deletion slows
 /// down every later read slightly until it is compacted; a single deletion costs space for a key.

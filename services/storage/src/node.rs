@@ -56,12 +56,12 @@ pub(crate) struct Inner {
     existing_replicas: Vec<u64>,
     /// The highest rules that a replica has applied.
     pub(crate) rules: AtomicU16,
-    /// Generation of the next snapshot of any replica.
+    /// Generation of the next snapshot part of any replica.
     pub(crate) next_generation: AtomicU64,
     /// Held by a replica while it saves a snapshot; one at a time per replica.
     pub(crate) snapshot_locks: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
-    /// Held for one batch of parts: however many replicas save snapshots, no commit waits for more than one batch.
-    pub(crate) snapshot_part_lock: tokio::sync::Mutex<()>,
+    /// Held for one batch of pieces: however many replicas save snapshots, no commit waits for more than one batch.
+    pub(crate) snapshot_batch_lock: tokio::sync::Mutex<()>,
     /// Set if the committer is a thread.
     thread: OnceLock<JoinHandle<()>>,
 }
@@ -128,7 +128,7 @@ impl NodeStore {
             rules: AtomicU16::new(rules),
             next_generation: AtomicU64::new(next_generation),
             snapshot_locks: Mutex::default(),
-            snapshot_part_lock: tokio::sync::Mutex::default(),
+            snapshot_batch_lock: tokio::sync::Mutex::default(),
             thread: OnceLock::new(),
         };
         (Self { inner: Arc::new(inner) }, committer)

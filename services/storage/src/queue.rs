@@ -6,15 +6,19 @@ use tokio::sync::Notify;
 
 use crate::StorageError;
 use crate::limits::{MAX_QUEUE_BYTES, OPERATION_OVERHEAD_BYTES};
+use crate::snapshot_pointer::SnapshotPointer;
 
 /// Called exactly once, in order per replica: with `Ok` after the sync, or with the error. The committer calls it, so
 /// it must be quick and must not block. After the store was closed, the submitting caller calls it.
 pub type Completion = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
 
-/// One part of a snapshot.
-pub(crate) struct SnapshotPart {
+/// A piece of a chunk of a snapshot.
+pub(crate) struct SnapshotPiece {
+    /// That of its part.
+    pub(crate) generation: u64,
+    /// Its number in the part.
     pub(crate) number: u32,
-    /// Whether it is the last part of its chunk.
+    /// Whether it is the last piece of its chunk.
     pub(crate) ends_chunk: bool,
     pub(crate) bytes: Bytes,
 }
@@ -38,14 +42,13 @@ pub(crate) enum Operation {
         name: &'static str,
         value: Bytes,
     },
-    SaveSnapshotParts {
-        generation: u64,
-        pieces: Vec<SnapshotPart>,
+    SaveSnapshotPieces {
+        pieces: Vec<SnapshotPiece>,
     },
     SwitchSnapshot {
-        generation: u64,
-        pieces: u32,
-        meta: Bytes,
+        pointer: SnapshotPointer,
+        /// Above every generation that the replica has used.
+        end: u64,
     },
     Destroy,
     PinPeer {
@@ -66,9 +69,13 @@ impl Operation {
         let payload = match self {
             Self::Append { entries } => entries.iter().map(|(_, entry)| entry.len() + OPERATION_OVERHEAD_BYTES).sum(),
             Self::SaveVote { vote } => vote.len(),
-            Self::Purge { meta, .. } | Self::SwitchSnapshot { meta, .. } => meta.len(),
+            Self::Purge { meta, .. } => meta.len(),
             Self::SaveMeta { value, .. } => value.len(),
-            Self::SaveSnapshotParts { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
+            Self::SaveSnapshotPieces { pieces } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
+            Self::SwitchSnapshot { pointer, .. } => {
+                let names: usize = pointer.parts.iter().map(|part| part.name.len() + OPERATION_OVERHEAD_BYTES).sum();
+                names + pointer.meta.len()
+            }
             Self::PinPeer { store_id } => store_id.len(),
             Self::Truncate { .. }
             | Self::Destroy

@@ -1,11 +1,12 @@
 //! Recovery at open: the owner of the data, the replicas with data, and the leftovers of a crash.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::batch::Batch;
 use crate::directory::Marker;
 use crate::engine::Engine;
 use crate::key::{self, Kind};
+use crate::snapshot_pointer::SnapshotPointer;
 use crate::{Identity, StorageError, checksum};
 
 /// The format that this version writes, and the only one that it reads.
@@ -16,17 +17,10 @@ pub(crate) struct Recovered {
     pub(crate) marker: Marker,
     /// Replicas with data, and the index up to which their log was purged.
     pub(crate) replicas: HashMap<u64, Option<u64>>,
-    /// Above every generation of a complete or incomplete snapshot.
+    /// Above every generation of a part of a complete or incomplete snapshot.
     pub(crate) next_generation: u64,
     /// The highest rules that a replica has applied; 0 if there are none.
     pub(crate) rules: u16,
-}
-
-/// The current snapshot of a replica.
-pub(crate) struct SnapshotPointer {
-    pub(crate) generation: u64,
-    pub(crate) pieces: u32,
-    pub(crate) meta: bytes::Bytes,
 }
 
 /// Checks the owner, or sets it if there is no data yet, and removes leftovers of incomplete snapshots.
@@ -91,19 +85,20 @@ fn load_or_create_marker(
     Ok(marker)
 }
 
-/// Adds the deletion of every generation but the current one to the batch, and returns the highest generation. Reads
-/// one key per generation.
+/// Adds the deletion of every generation that the current snapshot does not name to the batch, and returns the highest
+/// generation. Reads one key per generation.
 fn collect_stale_generations(engine: &dyn Engine, replica: u64, batch: &mut Batch) -> Result<u64, StorageError> {
-    let current = read_snapshot_pointer(engine, replica)?.map(|pointer| pointer.generation);
-    let mut highest = current.unwrap_or(0);
-    let end = key::after_replica(Kind::SnapshotPart, replica);
-    let mut from = key::of_replica(Kind::SnapshotPart, replica);
+    let pointer = read_snapshot_pointer(engine, replica)?.unwrap_or_default();
+    let named: BTreeSet<u64> = pointer.parts.iter().map(|part| part.generation).collect();
+    let mut highest = named.last().copied().unwrap_or(0);
+    let end = key::after_replica(Kind::SnapshotPiece, replica);
+    let mut from = key::of_replica(Kind::SnapshotPiece, replica);
     while let Some((found, _)) = engine.first(&from, &end)? {
         let damaged =
             || StorageError::corrupt(engine.location(), format!("bad key of a snapshot of replica {replica}"));
         let generation = key::index_of(&found).filter(|generation| *generation < u64::MAX).ok_or_else(damaged)?;
         let after = key::of_generation(replica, generation + 1);
-        if current != Some(generation) {
+        if !named.contains(&generation) {
             batch.delete_range(key::of_generation(replica, generation), after.clone());
         }
         highest = highest.max(generation);
@@ -133,7 +128,7 @@ pub(crate) fn read_purged(engine: &dyn Engine, replica: u64) -> Result<Option<(u
         return Ok(None);
     };
     let Some(index) = stored.first_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes)) else {
-        return Err(truncated_record(engine, replica));
+        return Err(malformed_record(engine, replica));
     };
     Ok(Some((index, stored.split_off(8))))
 }
@@ -143,16 +138,13 @@ pub(crate) fn read_snapshot_pointer(
     engine: &dyn Engine,
     replica: u64,
 ) -> Result<Option<SnapshotPointer>, StorageError> {
-    let Some(mut stored) = read_record(engine, &key::of_replica(Kind::Snapshot, replica), Some(replica))? else {
+    let Some(stored) = read_record(engine, &key::of_replica(Kind::Snapshot, replica), Some(replica))? else {
         return Ok(None);
     };
-    let generation = stored.first_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
-    let pieces = stored.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-    let (Some(generation), Some(pieces)) = (generation, pieces) else { return Err(truncated_record(engine, replica)) };
-    Ok(Some(SnapshotPointer { generation, pieces, meta: stored.split_off(12) }))
+    SnapshotPointer::decode(stored).map(Some).ok_or_else(|| malformed_record(engine, replica))
 }
 
-fn truncated_record(engine: &dyn Engine, replica: u64) -> StorageError {
-    let what = "a record is shorter than its format".to_owned();
+fn malformed_record(engine: &dyn Engine, replica: u64) -> StorageError {
+    let what = "a record does not have its format".to_owned();
     StorageError::Corrupt { place: engine.location().to_owned(), replica: Some(replica), index: None, what }
 }

@@ -1,25 +1,23 @@
-//! The store of one replica: its log, vote, meta values and snapshot.
+//! The store of one replica: its log, vote and meta values. Its snapshot: see `snapshot`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::engine::Engine;
 use crate::key::{self, Kind};
-use crate::limits::MAX_SNAPSHOT_PART_BYTES;
 use crate::node::Inner;
-use crate::queue::{Completion, Operation, SnapshotPart, WriteRequest};
-use crate::recovery::{self, SnapshotPointer};
-use crate::{StorageError, checksum};
+use crate::queue::{Completion, Operation, WriteRequest};
+use crate::{StorageError, checksum, recovery};
 
 /// The store of one replica; a cheap handle.
 ///
 /// The node's committer performs writes in the order of the calls; reads see only durable data.
 #[derive(Clone)]
 pub struct ReplicaStore {
-    inner: Arc<Inner>,
-    replica: u64,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) replica: u64,
 }
 
 impl ReplicaStore {
@@ -163,67 +161,6 @@ impl ReplicaStore {
         })
     }
 
-    /// Replaces the current snapshot. Writes the chunks in small batches, which go through the committer like all
-    /// writes. Then one atomic step makes the new snapshot current and removes the old one. A crash before that step
-    /// preserves the old snapshot; the next open removes the leftovers.
-    ///
-    /// # Errors
-    /// When it could not be made durable; the old snapshot is then still the current one.
-    pub async fn save_snapshot(&self, meta: Bytes, chunks: Vec<Bytes>) -> Result<(), StorageError> {
-        let turn = self.snapshot_lock();
-        let _turn = turn.lock().await;
-        let generation = self.inner.next_generation.fetch_add(1, Ordering::Relaxed);
-        let mut number: u32 = 0;
-        let mut pieces: Vec<SnapshotPart> = Vec::new();
-        let mut bytes = 0;
-        for mut chunk in chunks {
-            loop {
-                let length = chunk.len().min(MAX_SNAPSHOT_PART_BYTES);
-                if bytes + length > MAX_SNAPSHOT_PART_BYTES {
-                    self.save_snapshot_parts(generation, std::mem::take(&mut pieces)).await?;
-                    bytes = 0;
-                }
-                let piece = chunk.split_to(length);
-                pieces.push(SnapshotPart { number, ends_chunk: chunk.is_empty(), bytes: piece });
-                bytes += length;
-                number += 1;
-                if chunk.is_empty() {
-                    break;
-                }
-            }
-        }
-        self.save_snapshot_parts(generation, pieces).await?;
-        self.inner.commit(self.replica, Operation::SwitchSnapshot { generation, pieces: number, meta }).await
-    }
-
-    /// Returns the current snapshot: its meta and its chunks as they were saved.
-    ///
-    /// # Errors
-    /// When it cannot be read, or is damaged or incomplete.
-    pub fn snapshot(&self) -> Result<Option<(Bytes, Vec<Bytes>)>, StorageError> {
-        self.inner.shared.read(|engine| {
-            let Some(mut pointer) = recovery::read_snapshot_pointer(engine, self.replica)? else { return Ok(None) };
-            loop {
-                let read = self.read_chunks(engine, &pointer);
-                // A newer one may have replaced it meanwhile; generations rise, so this ends.
-                match recovery::read_snapshot_pointer(engine, self.replica)? {
-                    Some(now) if now.generation != pointer.generation => pointer = now,
-                    Some(_) => return Ok(Some((pointer.meta, read?))),
-                    None => return Ok(None),
-                }
-            }
-        })
-    }
-
-    /// Returns the meta of the current snapshot, without reading its chunks.
-    ///
-    /// # Errors
-    /// When it cannot be read, or is damaged.
-    pub fn snapshot_meta(&self) -> Result<Option<Bytes>, StorageError> {
-        let pointer = self.inner.shared.read(|engine| recovery::read_snapshot_pointer(engine, self.replica))?;
-        Ok(pointer.map(|pointer| pointer.meta))
-    }
-
     /// Waits until everything that was submitted before is durable. Later reads see all of it.
     ///
     /// # Errors
@@ -251,42 +188,8 @@ impl ReplicaStore {
         self.inner.shared.read(|engine| recovery::read_record(engine, &key, Some(self.replica)))
     }
 
-    fn snapshot_lock(&self) -> Arc<tokio::sync::Mutex<()>> {
+    pub(crate) fn snapshot_lock(&self) -> Arc<tokio::sync::Mutex<()>> {
         self.inner.snapshot_locks.lock().entry(self.replica).or_default().clone()
-    }
-
-    async fn save_snapshot_parts(&self, generation: u64, pieces: Vec<SnapshotPart>) -> Result<(), StorageError> {
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        let _turn = self.inner.snapshot_part_lock.lock().await;
-        self.ready().await;
-        self.inner.commit(self.replica, Operation::SaveSnapshotParts { generation, pieces }).await
-    }
-
-    fn read_chunks(&self, engine: &dyn Engine, pointer: &SnapshotPointer) -> Result<Vec<Bytes>, StorageError> {
-        let from = key::of_generation(self.replica, pointer.generation);
-        let to = key::of_generation(self.replica, pointer.generation.saturating_add(1));
-        let (mut chunks, mut chunk, mut number) = (Vec::new(), BytesMut::new(), 0_u32);
-        let damaged =
-            |number: u32, what: &str| self.corrupt(engine, None, format!("piece {number} of the snapshot: {what}"));
-        engine.scan(&from, &to, &mut |key, stored| {
-            if key != key::of_snapshot_part(self.replica, pointer.generation, number) {
-                return Err(damaged(number, "it is missing"));
-            }
-            let piece = checksum::verify(key, stored).and_then(<[u8]>::split_first);
-            let (flag, bytes) = piece.ok_or_else(|| damaged(number, "checksum mismatch"))?;
-            chunk.extend_from_slice(bytes);
-            if *flag != 0 {
-                chunks.push(chunk.split().freeze());
-            }
-            number += 1;
-            Ok(true)
-        })?;
-        if number != pointer.pieces || !chunk.is_empty() {
-            return Err(damaged(number, "it is missing"));
-        }
-        Ok(chunks)
     }
 
     fn has_entry(&self, engine: &dyn Engine, from: u64, to: u64) -> Result<bool, StorageError> {
@@ -319,7 +222,7 @@ impl ReplicaStore {
         self.corrupt(engine, Some(index), "a log entry is missing, and later ones are there".to_owned())
     }
 
-    fn corrupt(&self, engine: &dyn Engine, index: Option<u64>, what: String) -> StorageError {
+    pub(crate) fn corrupt(&self, engine: &dyn Engine, index: Option<u64>, what: String) -> StorageError {
         StorageError::Corrupt { place: engine.location().to_owned(), replica: Some(self.replica), index, what }
     }
 }

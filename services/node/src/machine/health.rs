@@ -223,7 +223,9 @@ impl ShardMachine {
         Ok(())
     }
 
+    /// Applies the sections of a part.
     fn apply_all(&self, sections: &[DeferredSection]) -> Result<(), ApplyFailure> {
+        self.inner.lock().part_has_sections = !sections.is_empty();
         sections.iter().try_for_each(|(header, commands)| self.apply_whole(*header, commands))
     }
 

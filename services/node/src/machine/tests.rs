@@ -1,4 +1,4 @@
-use holdfast_core::{EntryContext, Limits, LocksCommand, NamespaceMessage, NamespaceRef, Path, Response};
+use holdfast_core::{EntryContext, LocksCommand, NamespaceRef, Path, Response};
 use holdfast_replication::{ApplyStep, Continuation};
 
 use super::slices::MAX_SLICE_COMMANDS;
@@ -102,10 +102,7 @@ async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
 }
 
 fn opening() -> Bytes {
-    let namespace = testing::namespace();
-    let message = NamespaceMessage::Open { namespace, limits: Limits::default() };
-    let command = LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message };
-    Bytes::from(codec::encode(&Command::Locks(command)))
+    Bytes::from(codec::encode(&Command::Locks(testing::open_namespace())))
 }
 
 fn acquire(number: usize) -> Bytes {

@@ -1,4 +1,4 @@
-//! Snapshots, sent in chunks over a connection of their own so that they do not delay other messages.
+//! Snapshots, sent part by part in chunks over a connection of their own so that they do not delay other messages.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_proto::internal::{Hello, SnapshotAnswer, SnapshotChunk, SnapshotHeader};
 use holdfast_rpc::{CallerId, Event, Server, ServerConnection};
+use holdfast_storage::SnapshotPart;
 use openraft::errors::{NetworkError, StreamingError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
 use openraft::raft::SnapshotResponse;
@@ -39,7 +40,7 @@ pub(crate) async fn send(
     let header =
         SnapshotHeader { from, to, vote: encode(&vote), meta: encode_meta(&snapshot.meta, snapshot.snapshot.group) };
     let first = SnapshotChunk { header: Some(header), ..SnapshotChunk::default() };
-    let rest = snapshot.snapshot.chunks.into_iter().map(|data| SnapshotChunk { data, ..SnapshotChunk::default() });
+    let rest = snapshot.snapshot.parts.into_iter().flat_map(part_chunks);
     let last = SnapshotChunk { is_last: true, ..SnapshotChunk::default() };
     let chunks = std::iter::once(first).chain(rest).chain(std::iter::once(last));
     tracing::info!(from, to, node = link.node(), "sending a snapshot");
@@ -50,6 +51,13 @@ pub(crate) async fn send(
             Err(StreamingError::Timeout(Timeout { action: RPCTypes::InstallSnapshot, id: from, target: to, timeout }))
         }
     }
+}
+
+/// Returns the name of a part and its content, as they are sent.
+fn part_chunks(part: SnapshotPart) -> impl Iterator<Item = SnapshotChunk> {
+    let name = SnapshotChunk { part: part.name, ..SnapshotChunk::default() };
+    let content = part.chunks.into_iter().map(|data| SnapshotChunk { data, ..SnapshotChunk::default() });
+    std::iter::once(name).chain(content)
 }
 
 /// Sends the chunks, each once the system has taken the one before, and waits for the answer.
@@ -134,22 +142,34 @@ async fn receive(
     let (meta, state) = decode_meta(&header.meta).map_err(damaged)?;
     // A replica that installed it could not continue, so it keeps its state.
     state.check(group.known_rules()).map_err(|error| error.to_string())?;
-    let (mut data, mut bytes) = (Vec::new(), 0);
+    let parts = receive_parts(&mut chunks).await?;
+    let bytes: usize = parts.iter().flat_map(|part| &part.chunks).map(Bytes::len).sum();
+    tracing::info!(group = group.id(), replica = header.to, bytes, "installing a snapshot from a peer");
+    let snapshot = Snapshot { meta, snapshot: SnapshotData { group: state, parts } };
+    let response = group.raft().install_full_snapshot(vote, snapshot).await.map_err(|fatal| fatal.to_string())?;
+    Ok(encode(&response))
+}
+
+/// Receives the parts of a snapshot up to its end.
+async fn receive_parts(chunks: &mut mpsc::Receiver<SnapshotChunk>) -> Result<Vec<SnapshotPart>, String> {
+    let (mut parts, mut bytes): (Vec<SnapshotPart>, usize) = (Vec::new(), 0);
     loop {
-        let chunk = next_chunk(&mut chunks).await?;
-        if chunk.is_last {
-            break;
+        let SnapshotChunk { data, is_last, part: name, .. } = next_chunk(chunks).await?;
+        if is_last {
+            return Ok(parts);
         }
-        bytes += chunk.data.len();
+        bytes += name.len() + data.len();
         if bytes > MAX_SNAPSHOT_BYTES {
             return Err(format!("a snapshot is limited to {MAX_SNAPSHOT_BYTES} bytes"));
         }
-        data.push(chunk.data);
+        if !name.is_empty() {
+            parts.push(SnapshotPart { name, chunks: Vec::new() });
+        } else if let Some(part) = parts.last_mut() {
+            part.chunks.push(data);
+        } else {
+            return Err("a chunk of a snapshot is in no part".to_owned());
+        }
     }
-    tracing::info!(group = group.id(), replica = header.to, bytes, "installing a snapshot from a peer");
-    let snapshot = Snapshot { meta, snapshot: SnapshotData { group: state, chunks: data } };
-    let response = group.raft().install_full_snapshot(vote, snapshot).await.map_err(|fatal| fatal.to_string())?;
-    Ok(encode(&response))
 }
 
 async fn next_chunk(chunks: &mut mpsc::Receiver<SnapshotChunk>) -> Result<SnapshotChunk, String> {

@@ -15,5 +15,6 @@ mod replica_replacement;
 mod restart;
 mod rules;
 mod snapshot;
+mod snapshot_parts;
 mod stopping;
 mod storage_suite;

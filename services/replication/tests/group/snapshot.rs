@@ -4,15 +4,25 @@ use crate::common::{Cluster, Setup, command, eventually, propose_to};
 use bytes::Bytes;
 use futures::future::join_all;
 use holdfast_replication::{LogLimits, StateMachine};
+use holdfast_storage::PartUpdate;
 use tokio::time::Instant;
 
 fn small() -> Setup {
     Setup { snapshot_interval_entries: 50, retain_entries: 10, ..Setup::default() }
 }
 
-fn snapshot(cluster: &Cluster, index: usize) -> Vec<Bytes> {
+fn snapshot(cluster: &Cluster, index: usize) -> Vec<PartUpdate> {
     let machine: &dyn StateMachine = cluster.node(index).machine.as_ref();
-    machine.freeze().expect("it has not failed")()
+    machine.freeze(&|_| false).expect("it has not failed")()
+}
+
+/// The chunks of all parts.
+fn chunks(parts: Vec<PartUpdate>) -> Vec<Bytes> {
+    let chunks = |part| match part {
+        PartUpdate::Write(part) => part.chunks,
+        PartUpdate::Retain(name) => panic!("part {name} is not written"),
+    };
+    parts.into_iter().flat_map(chunks).collect()
 }
 
 /// One entry after the other, until the leader's log begins behind what a follower has.
@@ -76,7 +86,7 @@ async fn a_snapshot_of_many_chunks_is_transferred_while_the_group_serves() {
     let answers = join_all(fills.iter().map(|fill| propose_to(&group, leads.term, fill))).await;
     assert!(answers.iter().all(Result::is_ok));
     compact_away(&cluster, leader, leads.term, "then").await;
-    let chunks = snapshot(&cluster, leader);
+    let chunks = chunks(snapshot(&cluster, leader));
     println!("{} chunks, {} bytes", chunks.len(), chunks.iter().map(Bytes::len).sum::<usize>());
     assert!(chunks.len() > 8);
     let started = Instant::now();

@@ -8,7 +8,7 @@ use holdfast_replication::testing::{LogStore, StateMachineAdapter, TypeConfig};
 use holdfast_replication::{
     Applied, ApplyFailure, CommandCost, EntryHeader, FrozenState, LogLimits, ReplyMode, StateMachine, StateMachineError,
 };
-use holdfast_storage::{Identity, MemoryDisk, NodeStore};
+use holdfast_storage::{Identity, MemoryDisk, NodeStore, PartUpdate, SnapshotPart};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use parking_lot::Mutex;
@@ -48,15 +48,18 @@ impl StateMachine for Journal {
         self.entries.lock().iter().map(|(now_ms, _)| *now_ms).max().unwrap_or(0)
     }
 
-    fn freeze(&self) -> Result<FrozenState, StateMachineError> {
+    fn freeze(&self, _: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
         let entries = self.entries.lock().clone();
-        let piece = |(now_ms, command): &(u64, Bytes)| [&now_ms.to_be_bytes()[..], command].concat().into();
-        Ok(Box::new(move || entries.iter().map(piece).collect()))
+        let chunk = |(now_ms, command): &(u64, Bytes)| [&now_ms.to_be_bytes()[..], command].concat().into();
+        Ok(Box::new(move || {
+            let chunks = entries.iter().map(chunk).collect();
+            vec![PartUpdate::Write(SnapshotPart { name: "entries".to_owned(), chunks })]
+        }))
     }
 
-    fn restore(&self, _: u64, chunks: &[Bytes]) -> Result<(), StateMachineError> {
-        let mut restored = Vec::with_capacity(chunks.len());
-        for chunk in chunks {
+    fn restore(&self, _: u64, parts: &[SnapshotPart]) -> Result<(), StateMachineError> {
+        let mut restored = Vec::new();
+        for chunk in parts.iter().flat_map(|part| &part.chunks) {
             let (stamp, command) = chunk.split_first_chunk().ok_or_else(|| StateMachineError("short chunk".into()))?;
             restored.push((u64::from_be_bytes(*stamp), Bytes::copy_from_slice(command)));
         }

@@ -17,6 +17,7 @@ pub(crate) struct RocksEngine {
     db: DB,
     place: String,
     directory: Directory,
+    sync_seconds: metrics::Histogram,
 }
 
 impl RocksEngine {
@@ -44,7 +45,7 @@ impl RocksEngine {
                     Some(_) => open_error(&path, &place, "opening RocksDB", &error),
                     None => storage_error(&place, "opening RocksDB", &error),
                 })?;
-        Ok(Self { db, place, directory })
+        Ok(Self { db, place, directory, sync_seconds: metrics::histogram!("holdfast_storage_sync_seconds") })
     }
 
     pub(crate) fn directory(&self) -> &Directory {
@@ -93,7 +94,7 @@ impl Engine for RocksEngine {
         options.set_sync(true);
         let started = Instant::now();
         self.db.write_opt(write, &options).map_err(|error| storage_error(&self.place, "a synced write", &error))?;
-        metrics::histogram!("holdfast_storage_sync_seconds").record(started.elapsed().as_secs_f64());
+        self.sync_seconds.record(started.elapsed().as_secs_f64());
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! What the suites share: one suite runs on RocksDB and on its twin.
 
 use bytes::Bytes;
-use holdfast_storage::{Completion, Identity, MemoryDisk, NodeStore, ReplicaStore, StorageError};
+use holdfast_storage::{
+    Completion, Identity, MemoryDisk, NodeStore, PartUpdate, ReplicaStore, SnapshotPart, StorageError,
+};
 use tokio::sync::oneshot;
 
 /// A disk of either kind that can be opened again and again.
@@ -62,4 +64,16 @@ pub(crate) async fn append(replica: &ReplicaStore, range: std::ops::Range<u64>) 
 
 pub(crate) fn read_all(replica: &ReplicaStore) -> Vec<(u64, Bytes)> {
     replica.read(0, u64::MAX, usize::MAX).expect("the log is readable")
+}
+
+pub(crate) fn part(name: &str, chunks: Vec<Bytes>) -> SnapshotPart {
+    SnapshotPart { name: name.to_owned(), chunks }
+}
+
+pub(crate) fn write(name: &str, chunks: Vec<Bytes>) -> PartUpdate {
+    PartUpdate::Write(part(name, chunks))
+}
+
+pub(crate) fn retain(name: &str) -> PartUpdate {
+    PartUpdate::Retain(name.to_owned())
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_storage::{Completion, CrashPoint, MemoryDisk, NodeStore, ReplicaStore, StorageError};
+use holdfast_storage::{Completion, CrashPoint, MemoryDisk, NodeStore, PartUpdate, ReplicaStore, StorageError};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::common::{append, bytes, commit, entries, identity, read_all};
+use crate::common::{append, bytes, commit, entries, identity, part, read_all, retain, write};
 
 fn open(disk: &MemoryDisk) -> NodeStore {
     NodeStore::in_memory(disk, &identity()).expect("the store opens")
@@ -65,7 +65,7 @@ async fn a_failed_sync_poisons_the_store_for_good_and_the_first_cause_is_told() 
     poisoned(commit(|done| replica.append(entries(5..6), done)).await.unwrap_err());
     poisoned(commit(|done| store.replica(2).save_vote(bytes("vote"), done)).await.unwrap_err());
     poisoned(replica.read(0, 5, usize::MAX).unwrap_err());
-    poisoned(replica.save_snapshot(bytes(""), vec![bytes("")]).await.unwrap_err());
+    poisoned(replica.save_snapshot(bytes(""), vec![write("a", vec![bytes("")])]).await.unwrap_err());
     poisoned(store.peer_pin(1).unwrap_err());
     assert_eq!(disk.writes(), writes, "it is never tried again");
     store.close().await;
@@ -135,22 +135,59 @@ async fn damaged_and_missing_entries_are_named_and_not_served() {
     named(replica.read(0, 5, usize::MAX).unwrap_err(), 3);
 }
 
+/// The chunks of a part, in several batches.
+fn large(number: u8) -> Vec<Bytes> {
+    vec![Bytes::from(vec![number; 1024 * 1024]); 3]
+}
+
 #[tokio::test]
 async fn leftovers_of_a_snapshot_that_a_crash_cut_short_are_removed_at_the_next_open() {
     let disk = MemoryDisk::new();
     let store = open(&disk);
-    let chunks = |number: u8| vec![Bytes::from(vec![number; 1024 * 1024]); 3];
-    store.replica(1).save_snapshot(bytes("old"), chunks(1)).await.unwrap();
+    store.replica(1).save_snapshot(bytes("old"), vec![write("a", large(0)), write("b", large(1))]).await.unwrap();
     let clean = disk.used_bytes();
+    let next = || vec![retain("a"), write("b", large(2))];
     disk.crash_at_write(7, CrashPoint::AfterSync);
-    assert!(store.replica(1).save_snapshot(bytes("new"), chunks(2)).await.is_err());
+    assert!(store.replica(1).save_snapshot(bytes("new"), next()).await.is_err());
     assert!(disk.used_bytes() > clean + 1024 * 1024);
     let store = open(&disk);
     assert_eq!(disk.used_bytes(), clean);
-    assert_eq!(store.replica(1).snapshot().unwrap(), Some((bytes("old"), chunks(1))));
-    store.replica(1).save_snapshot(bytes("new"), chunks(2)).await.unwrap();
-    assert_eq!(store.replica(1).snapshot().unwrap(), Some((bytes("new"), chunks(2))));
+    let old = vec![part("a", large(0)), part("b", large(1))];
+    assert_eq!(store.replica(1).snapshot().unwrap(), Some((bytes("old"), old)));
+    store.replica(1).save_snapshot(bytes("new"), next()).await.unwrap();
+    let new = vec![part("a", large(0)), part("b", large(2))];
+    assert_eq!(store.replica(1).snapshot().unwrap(), Some((bytes("new"), new)));
     assert_eq!(disk.used_bytes(), clean);
+}
+
+#[tokio::test]
+async fn replaced_parts_and_leftovers_of_an_aborted_save_are_removed_at_the_next_switch() {
+    let disk = MemoryDisk::new();
+    let store = open(&disk);
+    let replica = store.replica(1);
+    replica.save_snapshot(bytes("one"), vec![write("a", large(0)), write("b", large(1))]).await.unwrap();
+    let clean = disk.used_bytes();
+    replica.save_snapshot(bytes("two"), vec![write("b", large(2)), retain("a")]).await.unwrap();
+    assert_eq!(disk.used_bytes(), clean);
+
+    let until_something_is_written = async {
+        while disk.used_bytes() == clean {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        saved = replica.save_snapshot(bytes("six"), vec![write("b", large(3)), retain("a")]) => panic!("{saved:?}"),
+        () = until_something_is_written => {}
+    }
+    replica.flush().await.unwrap();
+    assert!(disk.used_bytes() > clean);
+    let parts = vec![part("b", large(2)), part("a", large(0))];
+    assert_eq!(replica.snapshot().unwrap(), Some((bytes("two"), parts.clone())));
+    // The next one need not write anything.
+    replica.save_snapshot(bytes("ten"), vec![retain("b"), retain("a")]).await.unwrap();
+    assert_eq!((replica.snapshot().unwrap(), disk.used_bytes()), (Some((bytes("ten"), parts)), clean));
+    replica.save_snapshot(bytes("end"), vec![retain("b")]).await.unwrap();
+    assert!(disk.used_bytes() < clean - 2 * 1024 * 1024, "a part that is not named goes");
 }
 
 #[tokio::test]
@@ -160,17 +197,20 @@ async fn a_crash_at_any_write_of_a_snapshot_leaves_the_old_one_or_the_new_one() 
             let disk = MemoryDisk::new();
             let store = open(&disk);
             let chunks = |number: u8| vec![Bytes::from(vec![number; 300_000]); 2];
-            store.replica(1).save_snapshot(bytes("old"), chunks(1)).await.unwrap();
+            let old = [part("a", chunks(0)), part("b", chunks(1)), part("c", chunks(2))];
+            let new = [part("b", chunks(3)), part("c", chunks(2)), part("d", chunks(4))];
+            store.replica(1).save_snapshot(bytes("old"), old.clone().map(PartUpdate::Write).into()).await.unwrap();
             disk.crash_at_write(nth, point);
-            let saved = store.replica(1).save_snapshot(bytes("new"), chunks(2)).await;
+            let next = vec![write("b", chunks(3)), retain("c"), write("d", chunks(4))];
+            let saved = store.replica(1).save_snapshot(bytes("new"), next).await;
             drop(store);
             if saved.is_ok() {
                 assert!(nth > 3, "it takes several writes");
                 break;
             }
             let found = open(&disk).replica(1).snapshot().unwrap().unwrap();
-            let is_new = found == (bytes("new"), chunks(2));
-            assert!(is_new || found == (bytes("old"), chunks(1)));
+            let is_new = found == (bytes("new"), new.to_vec());
+            assert!(is_new || found == (bytes("old"), old.to_vec()));
             assert!(!is_new || point == CrashPoint::AfterSync);
         }
     }
@@ -183,7 +223,8 @@ async fn a_large_snapshot_does_not_hold_back_the_commits_of_others() {
     disk.set_sync_delay(Duration::from_micros(10));
     let snapshot = tokio::spawn({
         let replica = store.replica(1);
-        async move { replica.save_snapshot(bytes("meta"), vec![Bytes::from(vec![1; 1024 * 1024]); 16]).await }
+        let chunks = vec![Bytes::from(vec![1; 1024 * 1024]); 16];
+        async move { replica.save_snapshot(bytes("meta"), vec![write("a", chunks)]).await }
     });
     let mut commits = 0;
     while !snapshot.is_finished() {

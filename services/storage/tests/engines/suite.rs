@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use holdfast_storage::StorageError;
+use holdfast_storage::{PartUpdate, StorageError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::common::{Disk, append, bytes, commit, entries, entry, identity, owner, read_all};
+use crate::common::{Disk, append, bytes, commit, entries, entry, identity, owner, part, read_all, retain, write};
 
 #[tokio::test]
 async fn entries_are_read_back_as_written_and_replicas_do_not_see_each_other() {
@@ -115,7 +115,7 @@ async fn a_replica_is_pristine_until_its_first_write_and_after_its_destruction()
         commit(|done| replica.save_vote(bytes("vote"), done)).await.unwrap();
         commit(|done| replica.save_meta("clock", bytes("1"), done)).await.unwrap();
         commit(|done| replica.purge_to(1, bytes("purged"), done)).await.unwrap();
-        replica.save_snapshot(bytes("meta"), vec![bytes("chunk")]).await.unwrap();
+        replica.save_snapshot(bytes("meta"), vec![write("a", vec![bytes("chunk")])]).await.unwrap();
         replica.destroy().await.unwrap();
         assert!(replica.is_pristine().unwrap());
         assert_eq!((replica.vote().unwrap(), replica.purged().unwrap(), replica.last().unwrap()), (None, None, None));
@@ -143,22 +143,81 @@ async fn the_longest_lease_of_the_node_is_kept_and_makes_no_replica() {
 }
 
 #[tokio::test]
-async fn a_snapshot_comes_back_in_its_chunks_and_replaces_the_one_before() {
+async fn a_snapshot_comes_back_in_its_parts_and_chunks_and_replaces_the_one_before() {
     for disk in Disk::both() {
         let store = disk.open();
         let replica = store.replica(1);
         assert_eq!((replica.snapshot().unwrap(), replica.snapshot_meta().unwrap()), (None, None));
+        assert_eq!(replica.snapshot_part("a").unwrap(), None);
         let sizes = [0_usize, 1, 1000, 256 * 1024, 1024 * 1024, 700_001, 0];
         let chunks: Vec<_> =
             sizes.iter().enumerate().map(|(number, size)| Bytes::from(vec![number as u8; *size])).collect();
-        replica.save_snapshot(bytes("first"), chunks.clone()).await.unwrap();
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("first"), chunks)));
-        replica.save_snapshot(bytes("second"), vec![bytes("small")]).await.unwrap();
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("second"), vec![bytes("small")])));
+        // In this order, and not in that of the names.
+        let parts = [part("b", chunks.clone()), part("none", vec![]), part("a", vec![bytes("small")])];
+        replica.save_snapshot(bytes("first"), parts.clone().map(PartUpdate::Write).into()).await.unwrap();
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("first"), parts.to_vec())));
+        for part in parts {
+            assert_eq!(replica.snapshot_part(&part.name).unwrap(), Some((bytes("first"), part.chunks)));
+        }
+        assert!(matches!(replica.snapshot_part("c").unwrap_err(), StorageError::InvalidPart { .. }));
+        replica.save_snapshot(bytes("second"), vec![write("c", vec![bytes("other")])]).await.unwrap();
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("second"), vec![part("c", vec![bytes("other")])])));
         replica.save_snapshot(bytes("third"), Vec::new()).await.unwrap();
         assert_eq!(replica.snapshot().unwrap(), Some((bytes("third"), Vec::new())));
         assert_eq!(replica.snapshot_meta().unwrap(), Some(bytes("third")));
         assert_eq!(store.replica(2).snapshot().unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_is_retained_stays_from_snapshot_to_snapshot_and_after_reopening() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let (replica, other) = (store.replica(1), store.replica(2));
+        let first = |text: &str| vec![bytes(text), Bytes::from(vec![7; 300_000])];
+        replica.save_snapshot(bytes("0"), vec![write("a", first("a")), write("b", first("b"))]).await.unwrap();
+        for number in 1..4 {
+            let changed = vec![bytes(&format!("changed {number}"))];
+            other.save_snapshot(bytes("other"), vec![write("b", first("other"))]).await.unwrap();
+            let meta = bytes(&number.to_string());
+            replica.save_snapshot(meta.clone(), vec![write("b", changed.clone()), retain("a")]).await.unwrap();
+            let expected = vec![part("b", changed), part("a", first("a"))];
+            assert_eq!(replica.snapshot().unwrap(), Some((meta, expected)));
+        }
+        replica.save_snapshot(bytes("4"), vec![retain("a"), retain("b")]).await.unwrap();
+        let expected = vec![part("a", first("a")), part("b", vec![bytes("changed 3")])];
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("4"), expected.clone())));
+        drop((replica, other));
+        store.close().await;
+        drop(store);
+
+        let store = disk.open();
+        let replica = store.replica(1);
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("4"), expected)));
+        replica.save_snapshot(bytes("5"), vec![write("b", first("b")), retain("a")]).await.unwrap();
+        let expected = vec![part("b", first("b")), part("a", first("a"))];
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("5"), expected)));
+    }
+}
+
+#[tokio::test]
+async fn parts_that_can_not_be_saved_are_refused_and_nothing_is_written() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let replica = store.replica(1);
+        let a = || write("a", vec![bytes("chunk")]);
+        replica.save_snapshot(bytes("first"), vec![a()]).await.unwrap();
+        let (none, long) = (write("", Vec::new()), write(&"x".repeat(65_536), Vec::new()));
+        for wrong in [vec![a(), retain("b")], vec![a(), retain("a")], vec![a(), none], vec![a(), long]] {
+            let refused = replica.save_snapshot(bytes("wrong"), wrong).await.unwrap_err();
+            assert!(matches!(refused, StorageError::InvalidPart { replica: 1, .. }), "{refused}");
+        }
+        let expected = vec![part("a", vec![bytes("chunk")])];
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("first"), expected)));
+        // What another replica has is not retained.
+        let other = store.replica(2);
+        assert!(other.save_snapshot(bytes("wrong"), vec![retain("a")]).await.is_err());
+        assert!(other.is_pristine().unwrap());
     }
 }
 
@@ -168,18 +227,24 @@ async fn a_reader_sees_one_snapshot_or_the_other_while_they_are_switched() {
         let store = disk.open();
         let replica = store.replica(1);
         let chunks = |number: u8| vec![Bytes::from(vec![number; 300_000]); 2];
-        replica.save_snapshot(Bytes::from(vec![0]), chunks(0)).await.unwrap();
+        let first = vec![write("busy", chunks(0)), write("idle", chunks(255))];
+        replica.save_snapshot(Bytes::from(vec![0]), first).await.unwrap();
         let writer = tokio::spawn({
             let replica = replica.clone();
             async move {
                 for number in 1..40 {
-                    replica.save_snapshot(Bytes::from(vec![number]), chunks(number)).await.unwrap();
+                    let parts = vec![write("busy", chunks(number)), retain("idle")];
+                    replica.save_snapshot(Bytes::from(vec![number]), parts).await.unwrap();
                 }
             }
         });
         while !writer.is_finished() {
             let reader = replica.clone();
             let (meta, found) = tokio::task::spawn_blocking(move || reader.snapshot()).await.unwrap().unwrap().unwrap();
+            assert_eq!(found, [part("busy", chunks(meta[0])), part("idle", chunks(255))]);
+            let reader = replica.clone();
+            let read = tokio::task::spawn_blocking(move || reader.snapshot_part("busy")).await.unwrap();
+            let (meta, found) = read.unwrap().unwrap();
             assert_eq!(found, chunks(meta[0]));
         }
         writer.await.unwrap();
@@ -222,7 +287,7 @@ async fn everything_is_there_after_reopening() {
         commit(|done| replica.save_vote(bytes("vote"), done)).await.unwrap();
         commit(|done| replica.purge_to(20, bytes("purged"), done)).await.unwrap();
         commit(|done| replica.save_meta("clock", bytes("1"), done)).await.unwrap();
-        replica.save_snapshot(bytes("meta"), vec![bytes("chunk"); 3]).await.unwrap();
+        replica.save_snapshot(bytes("meta"), vec![write("a", vec![bytes("chunk"); 3])]).await.unwrap();
         store.pin_peer(9, "store-9").await.unwrap();
         let id = store.store_id().to_owned();
         store.close().await;
@@ -237,7 +302,7 @@ async fn everything_is_there_after_reopening() {
         assert_eq!(replica.vote().unwrap(), Some(bytes("vote")));
         assert_eq!(replica.purged().unwrap(), Some(bytes("purged")));
         assert_eq!(replica.meta("clock").unwrap(), Some(bytes("1")));
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("meta"), vec![bytes("chunk"); 3])));
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("meta"), vec![part("a", vec![bytes("chunk"); 3])])));
         // The committer remembers how far the log was purged.
         commit(|done| replica.purge_to(25, bytes("more"), done)).await.unwrap();
         assert_eq!(read_all(&replica), entries(26..100));
@@ -275,7 +340,7 @@ async fn a_closed_store_answers_closed_to_everything() {
         let closed = |error: StorageError| matches!(error, StorageError::Closed { .. });
         assert!(closed(commit(|done| replica.append(entries(0..1), done)).await.unwrap_err()));
         assert!(closed(replica.vote().unwrap_err()));
-        assert!(closed(replica.save_snapshot(bytes(""), vec![bytes("")]).await.unwrap_err()));
+        assert!(closed(replica.save_snapshot(bytes(""), vec![write("a", vec![bytes("")])]).await.unwrap_err()));
         assert!(closed(store.pin_peer(1, "x").await.unwrap_err()));
         replica.ready().await;
         assert!(disk.open().replica(1).is_pristine().unwrap());

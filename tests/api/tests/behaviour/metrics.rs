@@ -18,7 +18,7 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 15] = [
     ("shard", 40),
     ("group", 1),
     ("node", 10),
-    ("outcome", 20),
+    ("outcome", 24),
     ("cache", 10),
     ("event", 10),
     ("program", 1),
@@ -30,7 +30,7 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 15] = [
 ];
 
 /// What has to be there, whatever else is.
-const EXPECTED_METRICS: [&str; 18] = [
+const EXPECTED_METRICS: [&str; 19] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
     "holdfast_acquires_total",
@@ -48,6 +48,7 @@ const EXPECTED_METRICS: [&str; 18] = [
     "holdfast_leader_elections_total",
     "holdfast_snapshot_age_seconds",
     "holdfast_snapshot_lag_entries",
+    "holdfast_snapshot_parts_total",
     "holdfast_shard_leader",
 ];
 

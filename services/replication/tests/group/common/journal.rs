@@ -7,9 +7,13 @@ use holdfast_replication::{
     Applied, ApplyFailure, ApplyStep, CommandCost, EntryHeader, FrozenState, KnownRules, ReplyMode, StateMachine,
     StateMachineError,
 };
+use holdfast_storage::{PartUpdate, SnapshotPart};
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
+/// The names of the parts of a snapshot.
+const CLOCK: &str = "clock";
+const COMMANDS: &str = "commands";
 /// What a command is expected to cost: some hundred of them fill an entry.
 const COMMAND_UNITS: u64 = 80;
 
@@ -136,21 +140,33 @@ impl StateMachine for Journal {
         self.state.lock().clock_ms
     }
 
-    fn freeze(&self) -> Result<FrozenState, StateMachineError> {
+    /// Two parts: the clock, and the commands in as many chunks as they need.
+    fn freeze(&self, _: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
         let state = self.state.lock();
-        let mut bytes = state.clock_ms.to_be_bytes().to_vec();
+        let clock = Bytes::copy_from_slice(&state.clock_ms.to_be_bytes());
+        let mut bytes = Vec::new();
         for (clock_ms, command) in &state.commands {
             bytes.extend_from_slice(&clock_ms.to_be_bytes());
             bytes.extend_from_slice(&(command.len() as u64).to_be_bytes());
             bytes.extend_from_slice(command);
         }
-        Ok(Box::new(move || bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect()))
+        Ok(Box::new(move || {
+            let commands = bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect();
+            let part = |name: &str, chunks| PartUpdate::Write(SnapshotPart { name: name.to_owned(), chunks });
+            vec![part(CLOCK, vec![clock]), part(COMMANDS, commands)]
+        }))
     }
 
-    fn restore(&self, _: u64, chunks: &[Bytes]) -> Result<(), StateMachineError> {
-        let bytes: Vec<u8> = chunks.concat();
+    fn restore(&self, _: u64, parts: &[SnapshotPart]) -> Result<(), StateMachineError> {
         let short = || StateMachineError("the snapshot is too short".into());
-        let (clock, mut rest) = bytes.split_first_chunk::<8>().ok_or_else(short)?;
+        let [clock, commands] = parts else { return Err(StateMachineError("it has other parts".into())) };
+        if (clock.name.as_str(), commands.name.as_str()) != (CLOCK, COMMANDS) {
+            return Err(StateMachineError("its parts have other names".into()));
+        }
+        let clock: Vec<u8> = clock.chunks.concat();
+        let clock: [u8; 8] = clock.try_into().map_err(|_| short())?;
+        let bytes: Vec<u8> = commands.chunks.concat();
+        let mut rest = bytes.as_slice();
         let mut commands = Vec::new();
         while !rest.is_empty() {
             let (clock_ms, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
@@ -161,7 +177,7 @@ impl StateMachine for Journal {
             rest = &after[length..];
         }
         let mut state = self.state.lock();
-        state.clock_ms = u64::from_be_bytes(*clock);
+        state.clock_ms = u64::from_be_bytes(clock);
         state.commands = commands;
         Ok(())
     }

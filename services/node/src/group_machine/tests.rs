@@ -1,0 +1,128 @@
+use holdfast_core::{Application, Command};
+use holdfast_storage::{Identity, MemoryDisk, NodeStore};
+
+use super::*;
+use crate::machine::FailedHistory;
+use crate::testing;
+
+const SHARDS: u32 = 16;
+
+fn group() -> (GroupMachine, Vec<Arc<ShardMachine>>) {
+    let shard = |number: u32| ShardMachine::new(Application::Locks, &format!("locks_{number:02}"), None, None);
+    let shards: Vec<Arc<ShardMachine>> = (0..SHARDS).map(|number| Arc::new(shard(number))).collect();
+    (GroupMachine::new(shards.clone()), shards)
+}
+
+fn header(now_ms: u64) -> EntryHeader {
+    EntryHeader { rules: 1, now_ms, wall_ms: now_ms }
+}
+
+fn apply(machine: &GroupMachine, shard: u32, now_ms: u64, commands: &[Command]) {
+    let commands: Vec<Bytes> = commands.iter().map(|command| codec::encode(command).into()).collect();
+    let mut applied = machine.apply(header(now_ms), shard, &commands, ReplyMode::Skip).expect("it is sound");
+    while let Applied::Part(rest) = applied {
+        applied = rest().expect("it is sound");
+    }
+}
+
+fn acquire(path: &str) -> Command {
+    Command::Locks(testing::acquire(path))
+}
+
+fn freeze(machine: &GroupMachine, is_saved: impl Fn(u32) -> bool) -> Vec<PartUpdate> {
+    machine.freeze(&is_saved).expect("every shard has a state")()
+}
+
+/// The parts that are written.
+fn written(parts: &[PartUpdate]) -> Vec<SnapshotPart> {
+    let written = |part: &PartUpdate| match part {
+        PartUpdate::Write(part) => Some(part.clone()),
+        PartUpdate::Retain(_) => None,
+    };
+    parts.iter().filter_map(written).collect()
+}
+
+fn names(parts: &[SnapshotPart]) -> Vec<&str> {
+    parts.iter().map(|part| part.name.as_str()).collect()
+}
+
+fn chunks(names: &[&'static str]) -> Vec<Bytes> {
+    names.iter().map(|name| Bytes::from_static(name.as_bytes())).collect()
+}
+
+#[tokio::test]
+async fn a_snapshot_writes_the_parts_of_busy_shards_and_a_restart_from_it_restores_all() {
+    let identity = Identity { cluster_id: "c".into(), node_id: "nd_1".into() };
+    let store = NodeStore::in_memory(&MemoryDisk::new(), &identity).expect("the store opens").replica(1);
+    let (machine, shards) = group();
+    for number in 0..SHARDS {
+        apply(&machine, number, 1_000, &[Command::Locks(testing::open_namespace()), acquire("a")]);
+    }
+    let first = freeze(&machine, |_| false);
+    assert_eq!(written(&first).len(), 16);
+    store.save_snapshot(Bytes::from_static(b"first"), first).await.expect("it is saved");
+    for number in [3, 11] {
+        apply(&machine, number, 2_000, &[acquire("b")]);
+    }
+    let second = freeze(&machine, |number| ![3, 11].contains(&number));
+    assert_eq!(names(&written(&second)), ["locks_03", "locks_11"]);
+    assert_eq!(second.len(), 16);
+    store.save_snapshot(Bytes::from_static(b"second"), second).await.expect("it is saved");
+
+    let (_, saved) = store.snapshot().expect("it is readable").expect("there is one");
+    assert_eq!(saved, written(&freeze(&machine, |_| false)), "what is retained equals what would be written");
+    let (restarted, again) = group();
+    restarted.restore(9, &saved).expect("it fits");
+    for (before, after) in shards.iter().zip(&again) {
+        assert_eq!(before.freeze().expect("it is sound")(), after.freeze().expect("it is sound")());
+    }
+    assert!(written(&freeze(&restarted, |_| true)).is_empty(), "parts equal states until the next section");
+}
+
+#[test]
+fn the_part_of_a_shard_with_sections_since_its_state_is_always_written() {
+    let (machine, shards) = group();
+    let failed = FailedEntry { term: 1, index: 5, failure: ApplyFailure::invalid_entry("a bug".into()) };
+    assert!(machine.isolate(2, &failed));
+    let (failed, epoch) = shards[2].broken().expect("it has failed");
+    let mut kept = FailedHistory::default();
+    kept.since.push(header(1_000), &[]);
+    shards[2].mark_failed(epoch, failed, Some(kept));
+    for _ in 0..2 {
+        assert_eq!(names(&written(&freeze(&machine, |_| true))), ["locks_02"]);
+    }
+    let with_sections = written(&freeze(&machine, |_| false));
+
+    // Another replica can apply the sections; its part has none.
+    let (healthy, _) = group();
+    healthy.restore(7, &with_sections).expect("it fits");
+    assert_eq!(names(&written(&freeze(&healthy, |_| true))), ["locks_02"]);
+    let without = written(&freeze(&healthy, |_| false));
+    let (expected, _) = group();
+    apply(&expected, 2, 1_000, &[]);
+    assert_eq!(without, written(&freeze(&expected, |_| false)));
+    healthy.restore(8, &without).expect("it fits");
+    assert!(written(&freeze(&healthy, |_| true)).is_empty());
+}
+
+#[test]
+fn a_part_is_read_back_and_a_cut_one_is_refused() {
+    let failed = ShardPart { state: chunks(&["s1", "s2"]), kept: chunks(&["k1"]) };
+    let part = failed.clone().into_snapshot_part("a".to_owned());
+    assert_eq!(part.name, "a");
+    assert_eq!(ShardPart::decode(&part.chunks), Ok(failed));
+    for wrong in [&part.chunks[..0], &part.chunks[..2], &chunks(&["no number"])] {
+        assert!(ShardPart::decode(wrong).is_err());
+    }
+}
+
+#[test]
+fn a_snapshot_of_other_shards_is_refused() {
+    let (machine, _) = group();
+    let parts = written(&freeze(&machine, |_| false));
+    let more = SnapshotPart { name: "locks_16".to_owned(), chunks: parts[0].chunks.clone() };
+    let wrong = [parts[1..].to_vec(), [&parts[..], &[more]].concat(), [&parts[..], &parts[..1]].concat()];
+    for parts in wrong {
+        assert!(machine.restore(1, &parts).is_err(), "{:?}", names(&parts));
+    }
+}

@@ -1,0 +1,160 @@
+//! The stored snapshot of a replica, and the builder of the next one.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_storage::{PartUpdate, ReplicaStore};
+use metrics::counter;
+use openraft::RaftSnapshotBuilder;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Mutex;
+use tokio::task::block_in_place;
+use tokio::time::Instant;
+
+use crate::error::to_io;
+use crate::log_compaction::LogSize;
+use crate::rules::GroupState;
+use crate::state_machine::{FrozenState, StateMachineError};
+use crate::types::{LogId, Snapshot, SnapshotData, SnapshotMeta, TypeConfig, decode_meta, encode_meta};
+
+/// The single stored snapshot. Builder and installer share it, so that an older one never replaces a newer one.
+#[derive(Clone)]
+pub(crate) struct SnapshotStore {
+    store: ReplicaStore,
+    latest: Arc<Mutex<LatestSnapshot>>,
+    age: SnapshotAge,
+}
+
+struct LatestSnapshot {
+    last: Option<LogId>,
+    /// The replica has stopped: from now on, only its restarted instance saves snapshots.
+    is_over: bool,
+}
+
+/// The age of the snapshot, as far as this process knows.
+#[derive(Clone)]
+pub(crate) struct SnapshotAge(Arc<parking_lot::Mutex<Instant>>);
+
+impl SnapshotAge {
+    fn new() -> Self {
+        Self(Arc::new(parking_lot::Mutex::new(Instant::now())))
+    }
+
+    fn reset(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    /// Returns the time since the snapshot was made or installed; for an older one, since the replica started.
+    pub(crate) fn get(&self) -> Duration {
+        self.0.lock().elapsed()
+    }
+}
+
+impl SnapshotStore {
+    /// `last` is the last entry in the stored snapshot, if there is one.
+    pub(crate) fn new(store: ReplicaStore, last: Option<LogId>) -> Self {
+        let latest = Arc::new(Mutex::new(LatestSnapshot { last, is_over: false }));
+        Self { store, latest, age: SnapshotAge::new() }
+    }
+
+    /// Returns the store of the replica.
+    pub(crate) fn store(&self) -> &ReplicaStore {
+        &self.store
+    }
+
+    pub(crate) fn age(&self) -> SnapshotAge {
+        self.age.clone()
+    }
+
+    /// Returns the last entry in the saved snapshot. Waits for a save in progress.
+    pub(crate) async fn last(&self) -> Option<LogId> {
+        self.latest.lock().await.last
+    }
+
+    /// Ends all saves: none is made after this. Waits for a save in progress.
+    pub(crate) async fn close(&self) {
+        self.latest.lock().await.is_over = true;
+    }
+
+    /// Reads the whole snapshot.
+    pub(crate) fn load(&self) -> Result<Option<Snapshot>, io::Error> {
+        let Some((meta, parts)) = self.store.snapshot().map_err(to_io)? else {
+            return Ok(None);
+        };
+        let (meta, group) = decode_meta(&meta)?;
+        Ok(Some(Snapshot { meta, snapshot: SnapshotData { group, parts } }))
+    }
+
+    /// Saves a snapshot, unless the saved one is as new.
+    pub(crate) async fn save(
+        &self,
+        meta: &SnapshotMeta,
+        group: GroupState,
+        parts: Vec<PartUpdate>,
+    ) -> Result<(), io::Error> {
+        let mut newest = self.latest.lock().await;
+        if newest.is_over {
+            return Err(io::Error::other("the replica has stopped"));
+        }
+        if newest.last >= meta.last_log_id {
+            return Ok(());
+        }
+        let (all, kept) = (parts.len(), parts.iter().filter(|part| matches!(part, PartUpdate::Retain(_))).count());
+        self.store.save_snapshot(encode_meta(meta, group), parts).await.map_err(to_io)?;
+        newest.last = meta.last_log_id;
+        self.age.reset();
+        let count = |outcome, parts: usize| {
+            counter!("holdfast_snapshot_parts_total", "outcome" => outcome).increment(parts as u64);
+        };
+        count("written", all - kept);
+        count("kept", kept);
+        Ok(())
+    }
+}
+
+/// A state frozen from the machine, to be encoded and saved outside the apply loop.
+pub struct SnapshotBuilder {
+    pub(crate) snapshots: SnapshotStore,
+    pub(crate) meta: SnapshotMeta,
+    pub(crate) group: GroupState,
+    /// `None` once it is built.
+    pub(crate) frozen: Option<Result<FrozenState, StateMachineError>>,
+    pub(crate) log_size: LogSize,
+    /// Bytes of the log that the snapshot covers.
+    pub(crate) covered_bytes: u64,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotData;
+
+    /// Returns the snapshot without its parts, once it is saved. openraft uses only the meta of what is built; what it
+    /// sends or installs, it reads as the current snapshot.
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
+        let frozen = match frozen {
+            Ok(frozen) => frozen,
+            // A shard failed since the snapshot was asked for: the one before stays.
+            Err(error) => return self.snapshots.load()?.ok_or_else(|| io::Error::other(error)),
+        };
+        // openraft would not notice a panic of this task, and would never make a snapshot again; an error stops the
+        // replica.
+        let parts = catch_unwind(AssertUnwindSafe(|| run_blocking(frozen)));
+        let parts =
+            parts.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
+        self.snapshots.save(&self.meta, self.group, parts).await?;
+        let index = self.meta.last_log_id.map_or(0, |id| id.index);
+        self.log_size.snapshot_saved(index, self.covered_bytes);
+        Ok(Snapshot { meta: self.meta.clone(), snapshot: SnapshotData { group: self.group, parts: Vec::new() } })
+    }
+}
+
+/// Runs work that may take a second without blocking the other tasks of the thread, if the runtime is multi-threaded. A
+/// single-threaded runtime has no other thread.
+fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(work),
+        _ => work(),
+    }
+}
