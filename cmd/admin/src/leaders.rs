@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use holdfast_cluster::{ClusterConfig, GroupConfig};
 use holdfast_operator::output;
@@ -26,10 +26,12 @@ pub(crate) struct TransferLeadersArgs {
     /// its leader, which spreads leaders evenly.
     #[arg(long, env = "HOLDFAST_FROM", value_name = "NODE")]
     from: Option<String>,
-    /// The new leader; when absent, the leaderships of --from go to the replicas with the longest logs.
+    /// The new leader; when absent, the leaderships of --from go to the replicas with the longest logs, and to those
+    /// with failed shards last.
     #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
     to: Option<String>,
-    /// Transfer each leadership to the next replica of its group, in the order of the config.
+    /// Transfer each leadership to the next replica of its group, in the order of the config, past those with failed
+    /// shards.
     #[arg(long, env = "HOLDFAST_ALL", conflicts_with_all = ["from", "to"])]
     all: bool,
 }
@@ -106,13 +108,22 @@ impl Cluster {
         let replicas = &group.replicas;
         let target = match successor {
             TransferTarget::Any => None,
-            TransferTarget::Preferred => replicas.first(),
+            TransferTarget::Preferred => {
+                let preferred = replicas.first().filter(|replica| replica.id != leader.replica);
+                if let Some(preferred) = preferred.filter(|replica| leader.failed.contains(&replica.id)) {
+                    let node = &preferred.node_id;
+                    bail!("its preferred replica on {node} has failed shards; --to {node} moves it there all the same");
+                }
+                replicas.first()
+            }
             TransferTarget::Node(node) => {
                 Some(group.replica_on(node).with_context(|| format!("it has no replica on {node}"))?)
             }
             TransferTarget::Next => {
                 let at = replicas.iter().position(|replica| replica.id == leader.replica).unwrap_or(0);
-                replicas.get((at + 1) % replicas.len())
+                // The leader itself is the last.
+                let mut next = replicas.iter().cycle().skip(at + 1).take(replicas.len());
+                next.clone().find(|replica| !leader.failed.contains(&replica.id)).or_else(|| next.next())
             }
         };
         let target = target.map(|replica| replica.id);

@@ -23,6 +23,8 @@ pub(crate) struct Leader {
     followers: Vec<(u64, u64)>,
     /// The lowest rules of any shard of the group.
     rules: u32,
+    /// The replicas of the group with failed shards, as far as their nodes respond.
+    pub(crate) failed: Vec<u64>,
 }
 
 impl Leader {
@@ -38,6 +40,11 @@ impl Leader {
             learners: latest.learners.clone(),
             rules: of_leader.map(|(_, one)| one.rules).min().unwrap_or(latest.rules),
             followers: latest.followers.iter().map(|other| (other.replica, other.entries_behind)).collect(),
+            failed: said
+                .iter()
+                .filter(|(_, one)| one.group == group.id && one.poison.is_some())
+                .map(|(_, one)| one.replica)
+                .collect(),
         })
     }
 
@@ -199,8 +206,9 @@ mod tests {
         let config = config_of(4).add_replica("g1", "nd_4").unwrap();
         let group = config.group("g1").unwrap();
         let voters: Vec<u64> = group.replicas[..3].iter().map(|replica| replica.id).collect();
-        let (learners, followers) = (Vec::new(), Vec::new());
-        let leader = Leader { replica: voters[0], node: "nd_1".to_owned(), voters, learners, followers, rules: 1 };
+        let (learners, followers, failed, rules) = (Vec::new(), Vec::new(), Vec::new(), 1);
+        let (replica, node) = (voters[0], "nd_1".to_owned());
+        let leader = Leader { replica, node, voters, learners, followers, rules, failed };
         let said = |silent: &[String]| describe(&config, group, Some(&leader), silent);
         assert_eq!(said(&[]), "g1: nd_4 is not taken in yet");
         assert_eq!(said(&["nd_4".to_owned()]), "g1: nd_4 does not answer; is it started?");

@@ -13,7 +13,8 @@ use crate::outbox::Outbox;
 use crate::shard_common::ShardCommon;
 use crate::{
     AccountsCommand, Acquire, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext, JobState,
-    LocksCommand, NamespacesCommand, Query, Reply, Response, Revision, SessionRecord, WaitId, WaitRecord,
+    LocksCommand, NamespacesCommand, Query, Reply, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord,
+    WaitId, WaitRecord,
 };
 
 /// The replicated state of one shard.
@@ -230,6 +231,17 @@ impl ShardState {
     /// keep-alives.
     pub fn sessions(&self) -> impl Iterator<Item = SessionRecord> {
         self.locks().into_iter().flat_map(LocksState::sessions)
+    }
+
+    /// Returns the number and the time to live, in milliseconds, of the session that a keep-alive is for.
+    ///
+    /// # Errors
+    /// As `Query::KeepAlive`.
+    pub fn check_keep_alive(&self, keep_alive: &SessionKeepAlive) -> Result<(SessionNumber, u64), CommandError> {
+        match self.locks() {
+            Some(core) => core.check_keep_alive(keep_alive),
+            None => Err(wrong_application(self.application(), "query")),
+        }
     }
 
     /// Returns all waiting requests of a locks shard, for a new leader that expects gateways to reattach to them.

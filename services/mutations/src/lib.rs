@@ -1,7 +1,7 @@
 //! Mutations: faults built into Holdfast on purpose, to prove that the tests find them.
 //!
 //! Purpose: name the mutations, and tell the code that one changes whether it is enabled. Also panics at points where
-//! Holdfast must survive a panic, see [`maybe_panic`].
+//! Holdfast must survive a panic, see [`maybe_panic`], and runs tests with mutations, see [`failure_of_test`].
 //!
 //! Invariant: without the feature `enabled`, which only the simulation of `tests/sim` can switch on and which is off by
 //! default there too, [`is_enabled`] is the constant `false`, [`maybe_panic`] does nothing, and the compiler removes every
@@ -10,8 +10,10 @@
 //! Deliberately unknown here: how a mutation breaks the code. That stands where the code is.
 
 mod panics;
+mod test_runs;
 
 pub use panics::{INJECTED_PANIC, PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
+pub use test_runs::{enable_from_env, failure_of_test};
 
 /// A fault that a test build can enable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +79,24 @@ pub enum Mutation {
     MarkOutlivesJob,
     /// Commands of all accounts wait in one lane.
     OneLane,
+    /// The callers of all sections of an entry are answered after its last one.
+    ReplyByEntry,
+    /// A replica that is elected leads before it has applied the entries of earlier terms.
+    LeadUndrained,
+    /// A shard that is built again applies sections that are in its part of the snapshot already.
+    SectionReplayed,
+    /// A snapshot retains the parts of shards that have changed.
+    PartBehind,
+    /// The partly changed state of a shard that failed becomes its part of a snapshot.
+    BrokenPart,
+    /// A shard is built again from a part and a log that begins later.
+    RebuildGap,
+    /// A leader acknowledges keep-alives of a shard that has no state there.
+    KeepAliveWhileBroken,
+    /// A node starts the groups that its file makes, whichever it had before.
+    GroupsRederived,
+    /// Where the replies to an entry go is found by its index.
+    SinkByIndex,
 }
 
 impl Mutation {
@@ -112,6 +132,15 @@ impl Mutation {
         Self::DueHeld,
         Self::MarkOutlivesJob,
         Self::OneLane,
+        Self::ReplyByEntry,
+        Self::LeadUndrained,
+        Self::SectionReplayed,
+        Self::PartBehind,
+        Self::BrokenPart,
+        Self::RebuildGap,
+        Self::KeepAliveWhileBroken,
+        Self::GroupsRederived,
+        Self::SinkByIndex,
     ];
 
     /// What it is called on a command line.
@@ -147,6 +176,15 @@ impl Mutation {
             Self::DueHeld => "due-held",
             Self::MarkOutlivesJob => "mark-outlives-job",
             Self::OneLane => "one-lane",
+            Self::ReplyByEntry => "reply-by-entry",
+            Self::LeadUndrained => "lead-undrained",
+            Self::SectionReplayed => "section-replayed",
+            Self::PartBehind => "part-behind",
+            Self::BrokenPart => "broken-part",
+            Self::RebuildGap => "rebuild-gap",
+            Self::KeepAliveWhileBroken => "keep-alive-while-broken",
+            Self::GroupsRederived => "groups-rederived",
+            Self::SinkByIndex => "sink-by-index",
         }
     }
 
@@ -164,6 +202,21 @@ impl Mutation {
             Self::DeathByAddress => Some("fast_failover::the_end_of_a_process_is_none_of_the_next_at_its_address"),
             Self::UnknownCommandSkipped => Some("rules::a_command_that_a_replica_can_not_read_stops_it_and_no_other"),
             Self::OneLane => Some("proposing::an_account_that_fills_the_queue_delays_no_other"),
+            Self::ReplyByEntry => Some("proposing::a_section_is_answered_whatever_the_others_of_its_entry_take"),
+            Self::SinkByIndex => Some("proposing::no_caller_gets_the_reply_to_what_replaced_its_command"),
+            Self::LeadUndrained => Some("failover::an_elected_replica_leads_once_it_has_applied_all_of_earlier_terms"),
+            Self::RebuildGap => Some("snapshot::a_history_whose_next_entries_are_purged_meanwhile_is_refused"),
+            _ => None,
+        }
+    }
+
+    /// The test of `holdfast-node` that fails with it, for a fault that shows only while a shard is broken, which takes
+    /// a moment in the simulation, or in a data directory, of which the simulation has none.
+    pub fn node_test(self) -> Option<&'static str> {
+        match self {
+            Self::BrokenPart => Some("broken_shards::a_shard_that_broke_is_in_no_snapshot"),
+            Self::KeepAliveWhileBroken => Some("broken_shards::a_shard_that_broke_records_no_keep_alive"),
+            Self::GroupsRederived => Some("groups::a_node_keeps_to_the_groups_of_its_first_start"),
             _ => None,
         }
     }
@@ -183,9 +236,14 @@ impl Mutation {
         match self {
             Self::PanicInLeaderTasks => Some("expiry"),
             Self::PanicInProposer => Some("proposer"),
-            Self::PanicInApply => Some("apply"),
+            Self::PanicInApply | Self::SectionReplayed => Some("apply"),
             _ => None,
         }
+    }
+
+    /// The test of any of these packages that fails with it; `None` if the simulation must find it.
+    pub fn test(self) -> Option<&'static str> {
+        self.unit_test().or(self.node_test()).or(self.model_test())
     }
 
     /// The one of that name.

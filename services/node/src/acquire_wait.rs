@@ -78,20 +78,18 @@ impl AcquireWait<'_> {
     async fn wait(&self, acquire: &Acquire, enqueued: &Enqueued) -> Option<Outcome> {
         let wait = enqueued.wait;
         let machine = &self.shard.machine;
-        let resolved = match machine
-            .with_leader_state(self.term, |_, table| table.waits.attach(wait, acquire.attempt))
-            .flatten()
-        {
-            Some(Attachment::Resolved(reply)) => return self.deliver(acquire, wait, reply),
-            // A former leader resolved the wait, or another replica leads now: the caller retries. It is notified first
-            // that the request is queued, so that it doesn't assume the request was never proposed if no new leader is
-            // elected in time.
-            None => {
-                self.caller.defer().await;
-                return Some(not_leader(self.shard));
-            }
-            Some(Attachment::Pending(resolved)) => resolved,
-        };
+        let resolved =
+            match machine.with_leader_state(self.term, |_, table| table.attach(wait, acquire.attempt)).flatten() {
+                Some(Attachment::Resolved(reply)) => return self.deliver(acquire, wait, reply),
+                // A former leader resolved the wait, or another replica leads now: the caller retries. It is notified first
+                // that the request is queued, so that it doesn't assume the request was never proposed if no new leader is
+                // elected in time.
+                None => {
+                    self.caller.defer().await;
+                    return Some(not_leader(self.shard));
+                }
+                Some(Attachment::Pending(resolved)) => resolved,
+            };
         self.caller.defer().await;
         match self.wait_end(resolved).await {
             WaitEnd::Resolved(reply) => self.deliver(acquire, wait, reply),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_core::Application;
-use holdfast_core::{Command, JobState, LocksCommand, Reply, codec};
+use holdfast_core::{Command, JobState, LocksCommand, Query, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Application as NamedApplication, Call, NotLeader, StatusAnswer};
@@ -19,9 +19,9 @@ use crate::acquire_wait::AcquireWait;
 use crate::admission::{Admission, admit, merge_rejected};
 use crate::lock_info::Report;
 use crate::node::NodeInner;
-use crate::replica::ShardReplica;
+use crate::replica::{Replica, ShardReplica};
 use crate::subscribe::Subscription;
-use crate::{query, status};
+use crate::{keep_alives, query, status};
 
 /// Handles the calls to a node for as long as it exists.
 pub(crate) struct NodeCalls(pub(crate) Weak<NodeInner>);
@@ -70,7 +70,8 @@ async fn handle_on(
         return Some(Answer { id: call.id, outcome: Some(outcome), ..Answer::default() });
     }
     drop(node);
-    handle_call(shard, call, received, caller).instrument(span).await
+    let target = replica.as_deref().zip(shard);
+    handle_call(target, call, received, caller).instrument(span).await
 }
 
 /// Returns the application that a call is for; none for one that this release does not know.
@@ -96,29 +97,29 @@ fn call_span(call: &Call, shard: Option<&ShardReplica>) -> Span {
     span
 }
 
-/// Handles a call. Returns `None` if the caller has disconnected. `shard` is the addressed shard, if this node hosts
-/// the replica of its group.
+/// Handles a call. Returns `None` if the caller has disconnected. `target` is the addressed shard with the replica of
+/// its group, if this node hosts that.
 async fn handle_call(
-    shard: Option<&ShardReplica>,
+    target: Option<(&Replica, &ShardReplica)>,
     call: Call,
     received: Instant,
     caller: Option<&ReplyHandle>,
 ) -> Option<Answer> {
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
     let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
-    let rules = shard.map_or(0, |shard| shard.group.rules().into());
-    let outcome = match (shard, call.body, caller) {
+    let rules = target.map_or(0, |(replica, _)| replica.group.rules().into());
+    let outcome = match (target, call.body, caller) {
         (None, ..) => {
             Outcome::NotProposed(format!("replica {}, or the shard of key {:08x}, is not here", call.replica, call.key))
         }
         (Some(_), None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
-        (Some(shard), Some(Body::Command(bytes)), None) => handle_command(shard, call.term, bytes, deadline).await,
-        (Some(shard), Some(Body::Command(bytes)), Some(caller)) => {
+        (Some((_, shard)), Some(Body::Command(bytes)), None) => handle_command(shard, call.term, bytes, deadline).await,
+        (Some((_, shard)), Some(Body::Command(bytes)), Some(caller)) => {
             let waiting = AcquireWait { shard, term: call.term, caller, poll_deadline: until, deadline };
             let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
             return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
-        (Some(shard), Some(Body::Query(bytes)), _) => handle_query(shard, &bytes, deadline).await,
+        (Some((replica, shard)), Some(Body::Query(bytes)), _) => handle_query(replica, shard, &bytes, deadline).await,
         (Some(_), Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
     };
     tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
@@ -225,9 +226,10 @@ fn job_state(shard: &ShardReplica, number: u64) -> JobState {
     }
 }
 
-async fn handle_query(shard: &ShardReplica, bytes: &[u8], deadline: Instant) -> Outcome {
+async fn handle_query(replica: &Replica, shard: &ShardReplica, bytes: &[u8], deadline: Instant) -> Outcome {
     match codec::decode(bytes) {
         Err(error) => Outcome::NotProposed(format!("the query can't be read: {error}")),
+        Ok(Query::KeepAlives { sessions }) => keep_alives::record(replica, shard.reads, &sessions, deadline).await,
         Ok(query) => query::execute(shard, &query, deadline).await,
     }
 }

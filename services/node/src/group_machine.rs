@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_core::codec;
 use holdfast_replication::{
-    Applied, ApplyFailure, CommandCost, EntryHeader, FailedEntry, FrozenState, ReplyMode, StateMachine,
+    Applied, ApplyFailure, CommandCost, EntryHeader, FailedEntry, FailedShards, FrozenState, ReplyMode, StateMachine,
     StateMachineError,
 };
 use holdfast_storage::{PartUpdate, SnapshotPart};
@@ -81,6 +81,11 @@ impl StateMachine for GroupMachine {
 
     fn isolate(&self, shard: u32, failed_entry: &FailedEntry) -> bool {
         self.shard(shard).map(|shard| shard.isolate(failed_entry)).is_some()
+    }
+
+    fn failed_shards(&self) -> FailedShards {
+        let numbered = (0..).zip(&self.shards);
+        numbered.filter_map(|(number, shard)| Some((number, shard.failed_index()?))).collect()
     }
 
     fn assess(&self, rules: u16, shard: u32, command: &[u8]) -> Result<CommandCost, StateMachineError> {

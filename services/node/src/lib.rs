@@ -18,6 +18,7 @@ mod cost_estimates;
 mod error;
 mod failure;
 mod group_machine;
+mod keep_alives;
 mod leader;
 mod lock_info;
 mod machine;

@@ -1,6 +1,7 @@
 //! A shard's state in memory, shared by the group, which applies sections, and the node, which queries it.
 
 mod health;
+mod leader_state;
 mod slices;
 
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, mutations};
 use health::SectionList;
-pub(crate) use health::{DeferredSection, FailedHistory, ShardHealth};
+pub(crate) use health::{DeferredSection, FailedHistory, FailedSection, ShardHealth};
 use slices::Entry;
 
 /// Cancels of queued requests proposed concurrently. Thousands of callers may disconnect together, and other commands
@@ -91,7 +92,7 @@ struct Inner {
     /// The term in which this replica leads, also while there is no state.
     leads: Option<u64>,
     leader_state: Option<LeaderState>,
-    /// The latest leader state's term and attempts, once it is gone with the state.
+    /// The latest leader state's term and attempts, once it is gone within its term.
     last_attempts: (u64, u64),
     /// The clock of the last applied entry, once the state is gone.
     last_clock_ms: u64,
@@ -109,6 +110,8 @@ struct Inner {
 pub(crate) struct ReadPart {
     pub(crate) core: ShardState,
     pub(crate) sections: Vec<DeferredSection>,
+    /// At which of the sections it failed there, if its entry is known.
+    pub(crate) failed_at: Option<FailedSection>,
 }
 
 /// A frozen shard, to be encoded.
@@ -215,15 +218,8 @@ impl ShardMachine {
             Err(panicked) => panicked,
         };
         // The state was only read, so it is sound; the leader state may be partly changed.
-        let half = leader_state.take();
-        let _ = catch_panic(move || drop(half));
-        self.leader_state_failed.send_replace(Some(panicked.to_string()));
+        self.drop_leader_state(&mut inner, &panicked);
         None
-    }
-
-    /// Becomes `Some`, with the reason, when the leader state has failed: this replica must stop leading.
-    pub(crate) fn leader_state_failed(&self) -> watch::Receiver<Option<String>> {
-        self.leader_state_failed.subscribe()
     }
 
     /// Permits for proposing the cancel of a queued request.
@@ -307,15 +303,6 @@ impl Inner {
             part_has_sections: false,
         }
     }
-
-    /// Builds the leader state from the state, if this replica leads.
-    fn build_leader_state(&mut self) {
-        let (rules, (term, attempts)) = (self.rules, self.last_attempts);
-        self.leader_state = self.leads.zip(self.core.as_ref()).map(|(leads, core)| {
-            let fresh = LeaderState::new(leads, rules, core);
-            if leads == term { fresh.with_attempts(attempts) } else { fresh }
-        });
-    }
 }
 
 fn empty_state(application: Application, shard: &str, bounds: Option<Bounds>) -> ShardState {
@@ -397,7 +384,9 @@ impl ShardMachine {
     pub(crate) fn on_leadership_change(&self, term: Option<u64>) {
         let mut inner = self.inner.lock();
         inner.leads = term;
-        inner.build_leader_state();
+        let failed = inner.build_leader_state();
+        // Under the lock, so that the next failure is not lost.
+        self.leader_state_failed.send_replace(failed);
         drop(inner);
         self.leader_state_changed.notify_waiters();
         self.expiry_resolved.notify_waiters();
@@ -437,7 +426,8 @@ impl ShardMachine {
         if part.state.is_empty() && part.kept.is_empty() {
             return Err(StateMachineError(format!("the snapshot of shard {} is empty", self.shard)));
         }
-        Ok(ReadPart { core: self.read_snapshot(&part.state)?, sections: FailedHistory::decode(&part.kept)? })
+        let (sections, failed_at) = FailedHistory::decode(&part.kept)?;
+        Ok(ReadPart { core: self.read_snapshot(&part.state)?, sections, failed_at })
     }
 
     /// Decodes the chunks of a state; none are those of an empty shard.

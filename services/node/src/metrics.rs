@@ -25,8 +25,11 @@ pub(crate) async fn run(shared: Weak<NodeInner>) {
         for replica in shared.replicas() {
             record(&replica);
         }
+        let map = shared.map();
         for left_out in shared.poisoned_replicas.read().values() {
-            reset_group(&left_out.group);
+            let replicas = map.group(&left_out.group).map(|group| group.replicas.as_slice()).unwrap_or_default();
+            let others = replicas.iter().filter(|replica| replica.id != left_out.replica);
+            reset_group(&left_out.group, others.map(|replica| replica.node_id.as_str()));
             for shard in &left_out.shards {
                 reset_shard(shard);
                 gauge!("holdfast_shard_failed", "shard" => shard.clone()).set(1.0);
@@ -86,8 +89,8 @@ pub(crate) fn reset_shard(shard: &str) {
     }
 }
 
-/// Resets the metrics of a group that no longer has a replica on this node.
-pub(crate) fn reset_group(group: &str) {
+/// Resets the metrics of a group that no longer has a replica on this node; the others are on `nodes`.
+pub(crate) fn reset_group<'a>(group: &str, nodes: impl Iterator<Item = &'a str>) {
     let names = [
         "holdfast_group_leader",
         "holdfast_apply_lag_entries",
@@ -96,6 +99,9 @@ pub(crate) fn reset_group(group: &str) {
     ];
     for name in names {
         gauge!(name, "group" => group.to_owned()).set(0.0);
+    }
+    for node in nodes {
+        gauge!("holdfast_replica_lag_entries", "group" => group.to_owned(), "node" => node.to_owned()).set(0.0);
     }
 }
 
@@ -106,7 +112,7 @@ fn describe() {
     describe_gauge!("holdfast_shard_failed", "1 while this node's replica of the shard does not run, since it failed.");
     let failures = "Long-lived tasks that ended or panicked, by task; each is started again, or its replica is.";
     describe_counter!("holdfast_task_failures_total", failures);
-    for task in ["apply", "raft", "leader table"] {
+    for task in ["apply", "raft", "leader_state"] {
         counter!("holdfast_task_failures_total", "task" => task).increment(0);
     }
     describe_gauge!("holdfast_holds", "Holds in any state, as the leader has them.");

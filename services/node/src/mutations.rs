@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{
     Cancel, Claim, Command, EntryContext, Limits, LocksCommand, NamespaceMessage, Query, Rules, WaitRecord,
 };
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_supervise::catch_panic;
 
 use crate::leader::cancel_all;
+use crate::machine::FailedHistory;
 
 /// Returns the command to apply instead.
 pub(crate) fn command(core: &ShardState, mut command: Command) -> Command {
@@ -51,6 +54,15 @@ pub(crate) fn snapshot_source(core: &ShardState) -> Cow<'_, ShardState> {
         without.apply(&context, &Command::Locks(LocksCommand::Cancel(cancel)));
     }
     Cow::Owned(without)
+}
+
+/// Returns what a snapshot gets of a shard that failed in this state: nothing, before its state is built again.
+pub(crate) fn part_of_broken(core: &ShardState) -> Option<FailedHistory> {
+    if !is_enabled(Mutation::BrokenPart) {
+        return None;
+    }
+    let chunks = catch_panic(|| core.freeze().encode()).ok()?;
+    Some(FailedHistory { state: chunks.into_iter().map(Bytes::from).collect(), ..FailedHistory::default() })
 }
 
 /// Returns true if a snapshot must not be restored.

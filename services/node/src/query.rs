@@ -5,11 +5,11 @@ use holdfast_core::shard::PendingReply;
 use holdfast_core::{Query, Reply, Response, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
-use holdfast_replication::NotLeader;
+use holdfast_replication::{Group, NotLeader, ReadMode};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call_handler::not_leader_outcome;
-use crate::leader::{KeepAlive, LeaderState, SessionKey};
+use crate::leader::{KeepAlive, LeaderState};
 use crate::mutations;
 use crate::replica::ShardReplica;
 
@@ -28,15 +28,16 @@ pub(crate) async fn execute(shard: &ShardReplica, query: &Query, deadline: Insta
             Err(error) => return not_leader_outcome(error),
             Ok(None) => {
                 if timeout_at(deadline, resolved).await.is_err() {
-                    return Outcome::NotProposed("the session is expiring".into());
+                    return Outcome::NotProposed("it is not known yet whether the session expires".into());
                 }
             }
         }
     }
 }
 
-/// Evaluates a query on the state; returns `None` while the session is expiring. The lease is checked after the read,
-/// so that a node that was paused in between returns no stale reply.
+/// Evaluates a query on the state; returns `None` while the session is expiring, or its time is not known because the
+/// leader state is built again. The lease is checked after the read, so that a node that was paused in between returns
+/// no stale reply.
 pub(crate) async fn evaluate(
     shard: &ShardReplica,
     query: &Query,
@@ -52,39 +53,49 @@ pub(crate) async fn evaluate(
                 _ => Some(pending),
             }
         });
-        let seen = of_table.or_else(|| shard.machine.begin_query(clock_ms, query).map(Some));
+        // While the leader state is built again, nothing else knows the time of a session or records a keep-alive.
+        let waits = matches!(query, Query::Session { .. } | Query::KeepAlive { .. });
+        let of_state = || shard.machine.begin_query(clock_ms, query).map(|pending| (!waits).then_some(pending));
+        let seen = of_table.or_else(of_state);
         // A failed state answers nothing; another replica will.
         seen.ok_or(NotLeader { leader: None, term: 0 })
     };
-    let leads = *shard.group.subscribe_leadership().borrow();
-    if let (true, Some(leads), Query::KeepAlive { .. }) = (is_enabled(Mutation::KeepAliveByDeposed), leads, query) {
-        return Ok(look(leads.term, leads.clock.now_ms())?.map(PendingReply::finish));
-    }
-    let pending = shard.group.read(shard.reads, deadline, |permit| look(permit.term, permit.clock_ms)).await??;
+    let (group, reads) = (&shard.group, shard.reads);
+    let pending = match query {
+        Query::KeepAlive { .. } => read_for_keep_alives(group, reads, deadline, look).await??,
+        _ => group.read(reads, deadline, |permit| look(permit.term, permit.clock_ms)).await??,
+    };
     Ok(pending.map(PendingReply::finish))
+}
+
+/// Reads the state as [`Group::read`] does, with the term and the clock.
+pub(crate) async fn read_for_keep_alives<T>(
+    group: &Group,
+    reads: ReadMode,
+    deadline: Instant,
+    look: impl FnOnce(u64, u64) -> T,
+) -> Result<T, NotLeader> {
+    if is_enabled(Mutation::KeepAliveByDeposed) {
+        let leads = *group.subscribe_leadership().borrow();
+        if let Some(leads) = leads {
+            return Ok(look(leads.term, leads.clock.now_ms()));
+        }
+    }
+    group.read(reads, deadline, |permit| look(permit.term, permit.clock_ms)).await
 }
 
 /// Adds what only the leader knows of a session: its remaining time. Records a keep-alive.
 fn complete_session(table: &mut LeaderState, query: &Query, mut reply: Reply) -> Option<Reply> {
-    if !matches!(reply.outcome, Ok(Response::Session(_))) {
-        return Some(reply);
-    }
+    let Ok(Response::Session(session)) = &mut reply.outcome else { return Some(reply) };
     let now = Instant::now();
     let remaining_ms = match query {
-        Query::KeepAlive { namespace, session_id, .. } => {
-            match table.heartbeats.keep_alive(&SessionKey::of(namespace, session_id), now) {
-                Some(KeepAlive::Expiring) => return None,
-                Some(KeepAlive::Accepted(remaining_ms)) => Some(remaining_ms),
-                None => None,
-            }
-        }
-        Query::Session { namespace, session_id } => {
-            table.heartbeats.remaining_ms(&SessionKey::of(namespace, session_id), now)
-        }
-        _ => None,
+        Query::KeepAlive { .. } => match table.heartbeats.keep_alive(session.number, now) {
+            Some(KeepAlive::Expiring) => return None,
+            Some(KeepAlive::Accepted(remaining_ms)) => Some(remaining_ms),
+            None => None,
+        },
+        _ => table.heartbeats.remaining_ms(session.number, now),
     };
-    if let (Some(remaining_ms), Ok(Response::Session(session))) = (remaining_ms, &mut reply.outcome) {
-        session.remaining_ms = remaining_ms;
-    }
+    session.remaining_ms = remaining_ms.unwrap_or(session.remaining_ms);
     Some(reply)
 }

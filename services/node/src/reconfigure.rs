@@ -225,7 +225,9 @@ async fn decommission(shared: Weak<NodeInner>, id: u64) {
     if let Some(replica) = replica {
         shared.group_manager.stop_group(id).await;
         replica.shards.iter().for_each(|shard| metrics::reset_shard(&shard.id));
-        metrics::reset_group(replica.group.id());
+        let locations = replica.group.locations();
+        let others = locations.iter().filter(|(other, _)| **other != id);
+        metrics::reset_group(replica.group.id(), others.map(|(_, node)| node.as_str()));
     }
     match shared.store.replica(id).destroy().await {
         Ok(()) => tracing::info!(replica = id, "the replica has left its group; its data is removed"),

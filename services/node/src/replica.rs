@@ -8,11 +8,16 @@ use holdfast_cluster::{GroupConfig, GroupShard};
 use holdfast_core::Application;
 use holdfast_replication::{Group, HistoryStep, ProposeError, ReadMode, ReplayError, StateMachineError};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant, sleep};
 
 use crate::machine::ShardMachine;
 use crate::outbox_sender::OutboxSender;
 use crate::{shard_health, tasks};
+
+/// Timeout of an entry that follows everything proposed before.
+const BARRIER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Delay between attempts to write that entry.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// The replica to start.
 pub(crate) struct ReplicaSpec<'a> {
@@ -124,7 +129,8 @@ impl ShardReplica {
         self.group.replay(self.number, &self.id, until, visit).await
     }
 
-    fn owns(&self, key: u32) -> bool {
+    /// Returns true if the shard has the data of a key of its application.
+    pub(crate) fn owns(&self, key: u32) -> bool {
         (self.bounds.0..=self.bounds.1).contains(&key)
     }
 
@@ -141,6 +147,16 @@ impl ShardReplica {
         deadline: Instant,
     ) -> Result<Bytes, ProposeError> {
         self.group.propose_own(self.number, term, command, deadline).await
+    }
+
+    /// While this replica leads, waits until all that its leader tasks have proposed so far is applied, or never will be.
+    pub(crate) async fn propose_barrier(&self) {
+        while let Some(term) = self.leads() {
+            if self.group.propose_barrier(self.number, term, Instant::now() + BARRIER_TIMEOUT).await.is_ok() {
+                return;
+            }
+            sleep(RETRY_DELAY).await;
+        }
     }
 
     /// Advances the shard's clock: see [`Group::propose_clock_tick`].

@@ -10,22 +10,20 @@ use bytes::Bytes;
 use holdfast_replication::{EntryHeader, FailedEntry, HistoryStep, StateMachineError};
 use metrics::counter;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::group_machine::ShardPart;
-use crate::machine::{FailedHistory, ReadPart, ShardHealth, ShardMachine};
+use crate::machine::{FailedHistory, FailedSection, ReadPart, ShardHealth, ShardMachine};
 use crate::replica::ShardReplica;
 
-/// A leader hands its group over because of a failed shard at most once in this time: the next leader may have failed
-/// at the same entry.
-const TRANSFER_INTERVAL: Duration = Duration::from_secs(600);
-/// When it tries again, if nobody took over.
-const TRANSFER_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a leader waits for a follower that has applied the entry and serves the shard, before it builds the state
+/// again itself. Calls that are sent to the next leader are answered; here they may stay unknown.
+const TRANSFER_PATIENCE: Duration = Duration::from_secs(1);
+/// How often a leader with a shard that failed for good looks for such a follower.
+const TRANSFER_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of a leadership transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of the entry that follows everything proposed before the shard failed.
-const BARRIER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Delay between attempts to write that entry.
+/// Delay between attempts to read the history.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Attempts to read the history while later snapshots replace what is being read.
@@ -46,14 +44,20 @@ enum RebuildError {
 /// Supervises one shard until the replica stops.
 pub(crate) async fn run(shard: Arc<ShardReplica>) {
     let (mut health, mut leadership) = (shard.machine.health(), shard.group.subscribe_leadership());
-    let mut transfer_at = Instant::now();
     loop {
-        let is_healthy = *health.borrow_and_update() == ShardHealth::Healthy;
-        let should_transfer = leadership.borrow_and_update().is_some() && !is_healthy;
-        if should_transfer && transfer_at <= Instant::now() {
-            let is_over = shard.group.transfer_leadership(TRANSFER_TIMEOUT).await;
-            transfer_at = Instant::now() + if is_over { TRANSFER_INTERVAL } else { TRANSFER_RETRY_INTERVAL };
-            tracing::warn!(shard = shard.id, group = shard.group.id(), is_over, "the group is handed over");
+        let patience = match &*health.borrow_and_update() {
+            ShardHealth::Healthy => None,
+            ShardHealth::Broken(_) => Some(TRANSFER_PATIENCE),
+            ShardHealth::Failed(_) => Some(Duration::ZERO),
+        };
+        shard.group.publish_failed_shards();
+        let leads = leadership.borrow_and_update().is_some();
+        let patience = patience.filter(|_| leads);
+        if let Some(patience) = patience
+            && shard.group.transfer_from_failed_shards(patience, TRANSFER_TIMEOUT).await
+        {
+            let (shard, group) = (shard.id.as_str(), shard.group.id());
+            tracing::warn!(shard, group, "the shard failed here; the group is handed over");
         }
         if let Some((failed, epoch)) = shard.machine.broken() {
             bring_back(&shard, failed, epoch).await;
@@ -62,7 +66,7 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
         let changed = tokio::select! {
             changed = health.changed() => changed.is_ok(),
             changed = leadership.changed() => changed.is_ok(),
-            () = sleep_until(transfer_at), if should_transfer => true,
+            () = sleep(TRANSFER_RETRY_INTERVAL), if patience.is_some() => true,
         };
         if !changed {
             return;
@@ -134,11 +138,13 @@ impl Replay {
             HistoryStep::Section { term, index, header, commands } => self.apply(term, index, header, &commands),
             HistoryStep::Snapshot(chunks) => {
                 let part = ShardPart::decode(chunks)?;
-                let ReadPart { core, sections } = self.machine.read_part(&part)?;
+                let ReadPart { core, sections, failed_at } = self.machine.read_part(&part)?;
                 self.machine.install(core);
                 self.kept.state = part.state;
                 for (header, commands) in sections {
-                    self.apply(0, self.failed_index, header, &commands);
+                    let failed_at = failed_at.filter(|failed_at| failed_at.position == self.kept.since.next_position());
+                    let (term, index) = failed_at.map_or((0, self.failed_index), |at| (at.term, at.index));
+                    self.apply(term, index, header, &commands);
                 }
             }
         }
@@ -147,9 +153,13 @@ impl Replay {
 
     /// Applies a section, unless an earlier one failed, and keeps it.
     fn apply(&mut self, term: u64, index: u64, header: EntryHeader, commands: &[Bytes]) {
-        if self.failed.is_none() {
-            let failed = |failure| FailedEntry { term, index, failure };
-            self.failed = self.machine.apply_whole(header, commands).map_err(failed).err();
+        if self.failed.is_none()
+            && let Err(failure) = self.machine.apply_whole(header, commands)
+        {
+            let position = self.kept.since.next_position();
+            // An entry of no term is one whose term is not known.
+            self.kept.failed_at = (term > 0).then_some(FailedSection { position, term, index });
+            self.failed = Some(FailedEntry { term, index, failure });
         }
         self.kept.since.push(header, commands);
     }
@@ -164,13 +174,8 @@ async fn rebuild(shard: &ShardReplica, failed_index: u64, epoch: u64) -> Result<
     if let Some(failed) = replay.failed {
         return Err(RebuildError::Failed(failed, replay.kept));
     }
-    // A leader state that is gone may have proposed what its successor would not expect. It is in the log before this.
-    while let Some(term) = shard.leads() {
-        if shard.propose_clock_tick(term, Instant::now() + BARRIER_TIMEOUT).await.is_ok() {
-            break;
-        }
-        sleep(RETRY_DELAY).await;
-    }
+    // A leader state that is gone may have proposed what its successor would not expect.
+    shard.propose_barrier().await;
     loop {
         let missing = shard.machine.adopt(epoch, &replay.machine).map_err(|error| RebuildError::TooLate(error.0))?;
         if missing.is_empty() {

@@ -80,7 +80,10 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
 fn failed_shard(shared: &NodeInner, shard: &ShardReplica) -> Option<String> {
     let (id, replica) = (&shard.id, shard.group.replica());
     match shard.machine.health().borrow().clone() {
-        ShardHealth::Healthy => None,
+        ShardHealth::Healthy => {
+            let reason = shard.machine.leader_state_failed().borrow().clone()?;
+            Some(format!("the leader state of shard {id} of replica {replica} is built again: {reason}"))
+        }
         ShardHealth::Broken(failed) => {
             Some(format!("shard {id} of replica {replica} is built again: {}", Failure::StateMachine(failed)))
         }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use holdfast_cluster::{ClusterConfig, ConfigError, GroupConfig};
+use holdfast_mutations::{Mutation, is_enabled};
 use sha2::{Digest, Sha256};
 
 use crate::NodeError;
@@ -25,7 +26,7 @@ pub(crate) fn is_kept(data_dir: &Path) -> bool {
 /// When the stored config can't be read, or the given one can't follow it.
 pub(crate) fn load_latest(data_dir: &Path, given: ClusterConfig) -> Result<ClusterConfig, NodeError> {
     let path = data_dir.join(FILE_NAME);
-    if !is_kept(data_dir) {
+    if !is_kept(data_dir) || is_enabled(Mutation::GroupsRederived) {
         return Ok(given);
     }
     let kept = read(&path)?;

@@ -2,7 +2,7 @@
 
 use holdfast_core::{
     AccountId, Acquire, Claim, Incarnation, Limits, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef,
-    Owner, Path, Wait,
+    OpenSession, Owner, Path, RequestId, Wait,
 };
 
 pub(crate) fn namespace() -> NamespaceRef {
@@ -13,6 +13,19 @@ pub(crate) fn namespace() -> NamespaceRef {
 pub(crate) fn open_namespace() -> LocksCommand {
     let message = NamespaceMessage::Open { namespace: namespace(), limits: Limits::default() };
     LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message }
+}
+
+/// Opens a session, the first of the namespace with this id.
+pub(crate) fn open_session(session_id: &str, ttl_ms: u64) -> LocksCommand {
+    LocksCommand::OpenSession(OpenSession {
+        namespace: namespace(),
+        session_id: session_id.to_owned(),
+        resume: false,
+        request_id: RequestId([1; 16]),
+        process_id: "p".to_owned(),
+        ttl_ms,
+        metadata: Metadata::new(),
+    })
 }
 
 /// Acquires a path for a process in WRITE mode for a minute, without waiting.

@@ -31,6 +31,11 @@ impl AppliedIndex {
         let done = self.0.finished.load(Ordering::SeqCst);
         (self.0.started.load(Ordering::SeqCst) == done).then_some(done)
     }
+
+    /// Returns the index of the last entry that is applied as a whole.
+    pub(crate) fn last(&self) -> u64 {
+        self.0.finished.load(Ordering::SeqCst)
+    }
 }
 
 #[cfg(test)]
@@ -42,8 +47,8 @@ mod tests {
         let applied = AppliedIndex::default();
         assert_eq!(applied.get(), Some(0));
         applied.begin(7);
-        assert_eq!(applied.get(), None);
+        assert_eq!((applied.get(), applied.last()), (None, 0));
         applied.end(7);
-        assert_eq!(applied.get(), Some(7));
+        assert_eq!((applied.get(), applied.last()), (Some(7), 7));
     }
 }

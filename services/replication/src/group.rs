@@ -17,6 +17,7 @@ use crate::config::raft_config;
 use crate::entry::FIRST_RULES;
 use crate::error::{NotLeader, ReplicationError};
 use crate::leadership::{self, ClockFloor, LeaderRun, Leadership, ObservedClock};
+use crate::leadership_transfer::FailureTransfers;
 use crate::lease::{self, LeaseTracker};
 use crate::log_compaction::EntryLimits;
 use crate::log_store::{LogStore, VotedTerm};
@@ -25,7 +26,8 @@ use crate::options::GroupOptions;
 use crate::proposal_queue::ProposalQueue;
 use crate::proposer::{HeaderSource, InFlightEntries, Proposer};
 use crate::rules::{GroupState, KnownRules};
-use crate::state_machine::StateMachine;
+use crate::shard_failures::{LocalFailures, ReplicaReport};
+use crate::state_machine::{FailedShards, StateMachine};
 use crate::state_machine_adapter::{AdapterHandle, Raft, StateMachineAdapter, TermStart};
 use crate::timing::Timing;
 use crate::types::Entry;
@@ -51,6 +53,8 @@ pub(crate) struct NodeContext {
     pub(crate) rules: KnownRules,
     /// The longest lease that the node has seen.
     pub(crate) longest_lease: watch::Receiver<Duration>,
+    /// The failed shards of all replicas.
+    pub(crate) failures: LocalFailures,
 }
 
 /// A running replica. Clones share it. It runs until [`Group::shutdown`], even without handles.
@@ -78,6 +82,8 @@ pub(crate) struct Inner {
     store: ReplicaStore,
     log: LogStore,
     peer_connections: PeerConnections,
+    failures: LocalFailures,
+    failure_transfers: tokio::sync::Mutex<FailureTransfers>,
     /// While false, the replica does not stand for election either.
     may_vote: Arc<AtomicBool>,
     was_pristine: bool,
@@ -101,14 +107,14 @@ impl Group {
         machine: Arc<dyn StateMachine>,
         node: NodeContext,
     ) -> Result<Self, ReplicationError> {
-        let NodeContext { timing, peer_connections, in_flight, rules: known_rules, longest_lease } = node;
+        let NodeContext { timing, peer_connections, in_flight, rules: known_rules, longest_lease, failures } = node;
         let stopped = |reason: String| options.stopped(reason);
         let was_pristine = store.is_pristine()?;
         let holds_back = leadership::needs_election_holdoff(was_pristine, options.members.len());
         let may_vote = Arc::new(AtomicBool::new(!holds_back));
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (voted, reader) = (log.voted(), log.clone());
-        let state_machine = adapter(&options, Arc::clone(&machine), store.clone(), known_rules)?;
+        let state_machine = adapter(&options, Arc::clone(&machine), store.clone(), known_rules, failures.clone())?;
         let (adapter, compactor) = (state_machine.handle(), state_machine.compactor());
         let header_source = HeaderSource { wall: options.wall_clock.clone(), group: adapter.group_state.clone() };
         let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
@@ -156,6 +162,8 @@ impl Group {
             store,
             log: reader,
             peer_connections,
+            failures,
+            failure_transfers: tokio::sync::Mutex::default(),
             may_vote,
             was_pristine,
             known_rules,
@@ -315,6 +323,11 @@ impl Group {
         self.inner.rejected_candidates.subscribe()
     }
 
+    /// Returns true if this replica has ended its leadership of the term for good.
+    pub(crate) fn has_relinquished(&self, term: u64) -> bool {
+        *self.inner.relinquished_term.borrow() >= term
+    }
+
     /// Ends the leadership of a term for good, before another replica takes over.
     pub(crate) fn relinquish(&self, term: u64) {
         self.inner.relinquished_term.send_replace(term);
@@ -331,12 +344,33 @@ impl Group {
         self.inner.adapter.applied_index.get()
     }
 
+    /// Returns the index of the last entry that is applied as a whole.
+    pub(crate) fn last_applied_index(&self) -> u64 {
+        self.inner.adapter.applied_index.last()
+    }
+
     pub(crate) fn snapshot_age(&self) -> Duration {
         self.inner.adapter.snapshot_age.get()
     }
 
     pub(crate) fn store(&self) -> &ReplicaStore {
         &self.inner.store
+    }
+
+    /// Returns the shards that do not serve on this replica.
+    pub(crate) fn failed_shards(&self) -> FailedShards {
+        self.inner.machine.upgrade().map(|machine| machine.failed_shards()).unwrap_or_default()
+    }
+
+    /// Tells peers which shards do not serve on this replica, if that has changed. To be called when a shard serves
+    /// again; that it failed is told at once.
+    pub fn publish_failed_shards(&self) {
+        self.inner.failures.update(self.replica(), || self.failed_shards().into_keys().collect());
+    }
+
+    /// Returns when the group was last handed over because of failed shards; one attempt at a time has it.
+    pub(crate) fn failure_transfers(&self) -> &tokio::sync::Mutex<FailureTransfers> {
+        &self.inner.failure_transfers
     }
 
     /// Returns true if all shards have a state.
@@ -370,6 +404,11 @@ impl Group {
             .get(&replica)
             .and_then(|node| self.inner.peer_connections.get(node))
             .is_some_and(|link| link.has_disk_space())
+    }
+
+    /// Returns what a replica on another node last said of itself.
+    pub(crate) fn replica_report(&self, replica: u64) -> ReplicaReport {
+        self.connection_to(replica).map(|link| link.replica_report(replica)).unwrap_or_default()
     }
 
     pub(crate) fn lease_tracker(&self) -> &LeaseTracker {
@@ -409,9 +448,11 @@ fn adapter(
     machine: Arc<dyn StateMachine>,
     store: ReplicaStore,
     known_rules: KnownRules,
+    failures: LocalFailures,
 ) -> Result<StateMachineAdapter, ReplicationError> {
     let GroupOptions { snapshot_interval_entries, retain_entries, log_limits, .. } = *options;
     let entry_limits = EntryLimits { snapshot_interval: snapshot_interval_entries, retain: retain_entries };
     let adapter = StateMachineAdapter::new(machine, store, log_limits, known_rules);
-    Ok(adapter.map_err(|error| options.stopped(error.to_string()))?.with_entry_limits(entry_limits))
+    let adapter = adapter.map_err(|error| options.stopped(error.to_string()))?;
+    Ok(adapter.with_entry_limits(entry_limits).with_failures(options.replica, failures))
 }

@@ -24,6 +24,7 @@ use crate::options::{GroupManagerOptions, GroupOptions, PeerConfig};
 use crate::proposer::InFlightEntries;
 use crate::raise_rules::{self, AdvertisedRules};
 use crate::rules::KnownRules;
+use crate::shard_failures::LocalFailures;
 use crate::state_machine::StateMachine;
 use crate::ticks::TickSchedule;
 use crate::timing::Timing;
@@ -57,6 +58,7 @@ struct Inner {
     store: NodeStore,
     tick_schedule: TickSchedule,
     in_flight: InFlightEntries,
+    failures: LocalFailures,
     timing: Timing,
     rules: KnownRules,
     allowed_rules: watch::Sender<Option<u16>>,
@@ -84,6 +86,7 @@ impl GroupManager {
             store: options.store,
             tick_schedule: TickSchedule::for_node(&options.node),
             in_flight: InFlightEntries::default(),
+            failures: LocalFailures::default(),
             timing: options.timing,
             rules: options.rules,
             allowed_rules: watch::Sender::new(options.allowed_rules),
@@ -120,6 +123,7 @@ impl GroupManager {
             in_flight: self.inner.in_flight.clone(),
             rules: self.inner.rules,
             longest_lease: longest_lease.subscribe(),
+            failures: self.inner.failures.clone(),
         };
         let starting = Group::start(options, store, machine, node);
         let group = self.inner.tick_schedule.scope(starting).await?;
@@ -230,6 +234,11 @@ impl GroupManager {
     pub(crate) async fn snapshot_permit(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.inner.snapshot_permits.acquire().await.ok()
+    }
+
+    /// Returns the failed shards of this node's replicas.
+    pub(crate) fn failures(&self) -> &LocalFailures {
+        &self.inner.failures
     }
 
     /// Returns true if this node's disk has space for data.

@@ -121,7 +121,8 @@ pub(crate) async fn watch_leadership(
         let start = *term_start.borrow_and_update();
         let has_rules = group_state.borrow_and_update().rules.is_some();
         let relinquished = *relinquished_term.borrow_and_update();
-        let term = leading.filter(|term| *term == start.term && *term > relinquished && has_rules);
+        let has_all = |term: u64| term == start.term || is_enabled(Mutation::LeadUndrained);
+        let term = leading.filter(|term| has_all(*term) && *term > relinquished && has_rules);
         delay_if_mutated(&published.leadership, term).await;
         published.set(term, start);
         tokio::select! {

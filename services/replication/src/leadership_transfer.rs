@@ -1,12 +1,16 @@
-//! Leadership transfer before a stop.
+//! Leadership transfer: before a stop, by an operator, or because the leader is worse off than a follower.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use holdfast_supervise::spawn_temporary;
 use openraft::async_runtime::watch::WatchReceiver;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::group::Group;
+use crate::shard_failures::ReplicaReport;
+use crate::state_machine::FailedShards;
+use crate::types::LogId;
 
 /// How often the leader checks for a follower's acknowledgement.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -14,9 +18,49 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of a transfer because of a full disk.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// A replica hands its group over because of failed shards at most once in this time, whatever becomes of the shards.
+const FAILURE_TRANSFER_INTERVAL: Duration = Duration::from_secs(600);
+
+/// When this replica last handed its group over because of failed shards.
+#[derive(Debug, Default)]
+pub(crate) struct FailureTransfers(Option<Instant>);
+
+impl FailureTransfers {
+    fn is_allowed(&self, now: Instant) -> bool {
+        self.0.is_none_or(|last| now.saturating_duration_since(last) >= FAILURE_TRANSFER_INTERVAL)
+    }
+}
+
+/// A follower that may take over, ordered by preference: with disk space, then with few failed shards, then with a long
+/// log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    has_room: bool,
+    failed_shards: Reverse<usize>,
+    log: Option<LogId>,
+    id: u64,
+}
+
+/// Returns true if more shards would serve if the follower led: those that failed there are among those that failed
+/// here, and not all of them, and it is past the entries that the others failed at here. So leadership never returns
+/// for the same reason, and no entry makes a shard fail at one leader after the other.
+fn serves_more(failed_here: &FailedShards, there: &ReplicaReport) -> bool {
+    let is_subset = there.failed_shards.iter().all(|shard| failed_here.contains_key(shard));
+    let mut serving = failed_here.iter().filter(|(shard, _)| !there.failed_shards.contains(*shard)).peekable();
+    is_subset && serving.peek().is_some() && serving.all(|(_, index)| there.applied_index >= *index)
+}
+
+/// Returns the number of shards that have failed there, or may fail once it applies what they failed at here.
+fn failing_shards(failed_here: &FailedShards, there: &ReplicaReport) -> usize {
+    let may_fail =
+        |(shard, index): &(&u32, &u64)| !there.failed_shards.contains(*shard) && there.applied_index < **index;
+    there.failed_shards.len() + failed_here.iter().filter(may_fail).count()
+}
+
 impl Group {
-    /// Transfers leadership to the follower with disk space and the longest log, and waits until commands proposed here
-    /// have their replies. Returns true if this replica no longer leads; it keeps leading if no follower responds.
+    /// Transfers leadership to the follower with disk space, the fewest failed shards and the longest log, and waits
+    /// until commands proposed here have their replies. Returns true if this replica no longer leads; it keeps leading
+    /// if no follower responds.
     ///
     /// From the start of the transfer it neither proposes nor serves reads: the next leader's voters do not wait for
     /// the end of this lease.
@@ -30,6 +74,39 @@ impl Group {
     pub async fn transfer_leadership_among(&self, is_suitable: impl Fn(u64) -> bool, within: Duration) -> bool {
         // A live follower acknowledges two heartbeats within a lease.
         self.transfer_leadership_when_acked(is_suitable, 2 * self.timing().lease(), within).await
+    }
+
+    /// Transfers leadership because of shards that failed here, to a follower where more shards serve. It waits for one
+    /// for as long as `patience`: followers may still have to apply what failed here. Returns true if this replica no
+    /// longer leads. At most once in ten minutes: false at once within that time, and if it does not lead.
+    pub async fn transfer_from_failed_shards(&self, patience: Duration, within: Duration) -> bool {
+        let heard_by = Instant::now() + patience;
+        // Several shards may fail at once: they wait for the same follower.
+        let mut transfers = self.failure_transfers().lock().await;
+        let patience = heard_by.saturating_duration_since(Instant::now());
+        let Some(leads) = self.leadership().filter(|_| transfers.is_allowed(Instant::now())) else { return false };
+        // A leader without disk space would serve less, whatever its shards do.
+        let has_room = |replica| self.peer_has_disk_space(replica) || !self.has_disk_space();
+        let is_suitable =
+            |replica| has_room(replica) && serves_more(&self.failed_shards(), &self.replica_report(replica));
+        let is_over = tokio::select! {
+            biased;
+            is_over = self.transfer_leadership_when_acked(is_suitable, patience, within) => is_over,
+            // Ends when the replica has stopped.
+            () = self.send_heartbeats() => false,
+        };
+        // Also if nobody has taken over in time, but not if the leadership ended for another reason.
+        if self.has_relinquished(leads.term) {
+            transfers.0 = Some(Instant::now());
+        }
+        is_over
+    }
+
+    /// Sends heartbeats more often than usual: their answers say what followers have applied.
+    async fn send_heartbeats(&self) {
+        while self.raft().trigger().heartbeat().await.is_ok() {
+            sleep(POLL_INTERVAL).await;
+        }
     }
 
     async fn transfer_leadership_when_acked(
@@ -82,8 +159,7 @@ impl Group {
         }
     }
 
-    /// Returns the responding follower with the longest log, and whether its disk has space. Followers with space take
-    /// precedence.
+    /// Returns the preferred one of the responding followers, and whether its disk has space.
     fn transfer_target(&self, term: u64, is_suitable: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
         let alive =
             self.lease_tracker().acknowledged_since(term, Instant::now().checked_sub(self.timing().usable_lease())?);
@@ -91,8 +167,14 @@ impl Group {
         let matched = metrics.borrow_watched().replication.clone().unwrap_or_default();
         let candidates =
             matched.into_iter().filter(|(id, _)| *id != self.replica() && alive.contains(id) && is_suitable(*id));
-        let candidates = candidates.map(|(id, log)| (self.peer_has_disk_space(id), log, id));
-        candidates.max().map(|(has_room, _, id)| (id, has_room))
+        let failed_here = self.failed_shards();
+        let candidates = candidates.map(|(id, log)| Candidate {
+            has_room: self.peer_has_disk_space(id),
+            failed_shards: Reverse(failing_shards(&failed_here, &self.replica_report(id))),
+            log,
+            id,
+        });
+        candidates.max().map(|best| (best.id, best.has_room))
     }
 
     /// Waits for another leader, and until all entries of this one are applied here and thereby answered.
@@ -111,5 +193,66 @@ impl Group {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(applied_index: u64, failed_shards: &[u32]) -> ReplicaReport {
+        ReplicaReport { applied_index, failed_shards: failed_shards.iter().copied().collect() }
+    }
+
+    #[test]
+    fn a_follower_takes_over_failed_shards_only_where_a_proper_subset_failed() {
+        let failed_here: FailedShards = [(3, 100), (5, 80)].into();
+        for fewer in [&[][..], &[3], &[5]] {
+            assert!(serves_more(&failed_here, &report(100, fewer)), "{fewer:?}");
+        }
+        for others in [&[3, 5][..], &[4], &[3, 4], &[3, 4, 5]] {
+            assert!(!serves_more(&failed_here, &report(100, others)), "{others:?}");
+        }
+        assert!(!serves_more(&FailedShards::new(), &report(100, &[])), "there is no reason");
+    }
+
+    #[test]
+    fn a_follower_takes_over_only_past_the_entries_that_its_shards_could_fail_at_too() {
+        let failed_here: FailedShards = [(3, 100), (5, 80)].into();
+        assert!(!serves_more(&failed_here, &report(99, &[])));
+        assert!(!serves_more(&failed_here, &report(0, &[])), "it has not said what it has applied");
+        assert!(serves_more(&failed_here, &report(80, &[3])), "shard 3 has failed there as well");
+        assert!(!serves_more(&failed_here, &report(79, &[3])));
+    }
+
+    #[test]
+    fn a_follower_that_has_yet_to_apply_what_failed_here_is_no_better() {
+        let failed_here: FailedShards = [(3, 100), (5, 80)].into();
+        for (applied, failed, expected) in
+            [(100, &[][..], 0), (99, &[], 1), (79, &[], 2), (79, &[3], 2), (100, &[4], 1)]
+        {
+            assert_eq!(failing_shards(&failed_here, &report(applied, failed)), expected, "{applied} {failed:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_is_handed_over_for_failed_shards_once_in_ten_minutes() {
+        let mut transfers = FailureTransfers::default();
+        assert!(transfers.is_allowed(Instant::now()));
+        transfers.0 = Some(Instant::now());
+        tokio::time::advance(FAILURE_TRANSFER_INTERVAL - Duration::from_millis(1)).await;
+        assert!(!transfers.is_allowed(Instant::now()));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(transfers.is_allowed(Instant::now()));
+    }
+
+    #[test]
+    fn a_replica_with_failed_shards_is_a_leader_of_last_resort() {
+        let candidate = |has_room, failed, id| Candidate { has_room, failed_shards: Reverse(failed), log: None, id };
+        let best = |candidates: &[Candidate]| candidates.iter().max().map(|best| best.id);
+        assert_eq!(best(&[candidate(true, 0, 1), candidate(true, 1, 2)]), Some(1));
+        assert_eq!(best(&[candidate(true, 2, 1), candidate(true, 1, 2)]), Some(2));
+        assert_eq!(best(&[candidate(false, 0, 1), candidate(true, 1, 2)]), Some(2), "a full disk stops all shards");
+        assert_eq!(best(&[candidate(true, 3, 1)]), Some(1));
     }
 }

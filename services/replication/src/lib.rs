@@ -38,6 +38,7 @@ mod log_compaction;
 mod log_store;
 mod longest_lease;
 mod membership;
+mod mutations;
 mod network;
 mod options;
 mod poison;
@@ -49,6 +50,7 @@ mod replay;
 mod reply_sinks;
 mod restore;
 mod rules;
+mod shard_failures;
 mod snapshot_store;
 mod state_machine;
 mod state_machine_adapter;
@@ -73,8 +75,8 @@ pub use replay::{HistoryStep, ReplayError};
 pub use restore::{InitialSnapshot, bootstrap_from_snapshot};
 pub use rules::KnownRules;
 pub use state_machine::{
-    Applied, ApplyFailure, ApplyStep, CommandCost, Continuation, EntryHeader, FailedEntry, FrozenState, ReplyMode,
-    StateMachine, StateMachineError,
+    Applied, ApplyFailure, ApplyStep, CommandCost, Continuation, EntryHeader, FailedEntry, FailedShards, FrozenState,
+    ReplyMode, StateMachine, StateMachineError,
 };
 pub use status::GroupStatus;
 pub use timing::Timing;

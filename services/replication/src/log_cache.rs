@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use openraft::entry::RaftEntry;
 
+use crate::mutations::SinksByIndex;
 use crate::types::{Entry, LogId, Vote};
 
 /// Durable entries kept in memory.
@@ -25,13 +26,15 @@ pub(crate) struct LogCache {
     pub(crate) purged: Option<LogId>,
     pub(crate) last: Option<LogId>,
     pub(crate) vote: Option<Vote>,
+    sinks: SinksByIndex,
 }
 
 impl LogCache {
     /// Creates an empty cache for a log in this state.
     pub(crate) fn new(purged: Option<LogId>, last: Option<LogId>, vote: Option<Vote>) -> Self {
         let next = last.map_or(0, |id| id.index + 1);
-        Self { entries: VecDeque::new(), bytes: 0, first: next, durable: next, truncations: 0, purged, last, vote }
+        let (entries, sinks) = (VecDeque::new(), SinksByIndex::default());
+        Self { entries, bytes: 0, first: next, durable: next, truncations: 0, purged, last, vote, sinks }
     }
 
     /// Returns entries of `from..to`, which must not begin before the cache: at least one, otherwise at most
@@ -52,7 +55,8 @@ impl LogCache {
     }
 
     /// Appends the entry that follows the last one.
-    pub(crate) fn push(&mut self, entry: Entry, size: usize) {
+    pub(crate) fn push(&mut self, mut entry: Entry, size: usize) {
+        self.sinks.bind(&mut entry);
         let id = entry.log_id();
         if self.entries.is_empty() {
             self.first = id.index;

@@ -1,5 +1,6 @@
 //! The state machine that a group applies its entries to.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
@@ -81,6 +82,9 @@ pub struct FailedEntry {
     pub failure: ApplyFailure,
 }
 
+/// Shards of a group that do not serve on a replica, by number, each with the index of the entry that it failed at.
+pub type FailedShards = BTreeMap<u32, u64>;
+
 /// The state machine can't continue: a snapshot or an entry can't be decoded, or this program does not know its rules.
 /// Stops the replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -134,6 +138,11 @@ pub trait StateMachine: Send + Sync + 'static {
     /// shard out of service, and the group goes on with the others. Otherwise the replica of the group stops.
     fn isolate(&self, _shard: u32, _failed_entry: &FailedEntry) -> bool {
         false
+    }
+
+    /// Returns the shards that do not serve on this replica: they failed at an entry, or are being built again.
+    fn failed_shards(&self) -> FailedShards {
+        FailedShards::new()
     }
 
     /// Checks a command before it is proposed to a group with these rules. A command rejected here is never written, so

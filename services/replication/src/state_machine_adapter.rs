@@ -22,6 +22,7 @@ use crate::entry::{Body, EntryData, GroupCommand, Section};
 use crate::error::{ProposeError, WireError, to_io};
 use crate::log_compaction::{EntryLimits, LogCompactor, LogLimits, LogSize};
 use crate::rules::{GroupState, KnownRules};
+use crate::shard_failures::LocalFailures;
 use crate::snapshot_store::{SnapshotAge, SnapshotBuilder, SnapshotStore};
 use crate::state_machine::{
     Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachine, StateMachineError,
@@ -45,6 +46,8 @@ pub struct StateMachineAdapter {
     group: GroupState,
     group_state: watch::Sender<GroupState>,
     failed_entry: watch::Sender<Option<FailedEntry>>,
+    /// Where failed shards are published, and as which replica's.
+    failures: (u64, LocalFailures),
     /// Looking it up would cost more than recording.
     apply_seconds: Histogram,
     stopped: CancellationToken,
@@ -116,6 +119,7 @@ impl StateMachineAdapter {
             group: GroupState::default(),
             group_state: watch::Sender::default(),
             failed_entry: watch::Sender::new(None),
+            failures: (0, LocalFailures::default()),
             apply_seconds: histogram!("holdfast_apply_seconds"),
             _stop_guard: stopped.clone().drop_guard(),
             stopped,
@@ -139,6 +143,13 @@ impl StateMachineAdapter {
     #[must_use]
     pub(crate) fn with_entry_limits(self, limits: EntryLimits) -> Self {
         self.log_size.set_entry_limits(limits);
+        self
+    }
+
+    /// Publishes the shards that fail here as those of this replica.
+    #[must_use]
+    pub(crate) fn with_failures(mut self, replica: u64, failures: LocalFailures) -> Self {
+        self.failures = (replica, failures);
         self
     }
 
@@ -191,17 +202,23 @@ impl StateMachineAdapter {
         };
         let group = self.group.raised(block.rules, self.known_rules)?;
         let header = block.header(group);
-        let began = Instant::now();
+        let (began, mut late) = (Instant::now(), Vec::new());
         for (position, section) in sections.iter().enumerate() {
             self.last_sections.insert(section.shard, id.index);
-            self.apply_section(id, data, header, position, section).await?;
+            let replies = self.apply_section(id, data, header, position, section).await?;
+            if is_enabled(Mutation::ReplyByEntry) {
+                late.push((position, replies));
+            } else {
+                answer(data, position, replies);
+            }
         }
+        late.into_iter().for_each(|(position, replies)| answer(data, position, replies));
         self.apply_seconds.record(began.elapsed().as_secs_f64());
         self.set_group_state(group);
         Ok(())
     }
 
-    /// Applies one section and answers its callers.
+    /// Applies one section and returns the replies to its callers; if its shard failed, they are told already.
     async fn apply_section(
         &self,
         id: LogId,
@@ -209,29 +226,31 @@ impl StateMachineAdapter {
         header: EntryHeader,
         position: usize,
         section: &Section,
-    ) -> Result<(), ApplyFailure> {
+    ) -> Result<Vec<Bytes>, ApplyFailure> {
         let replies = if data.replies.is_some() { ReplyMode::Encode } else { ReplyMode::Skip };
         if is_enabled(Mutation::DuplicateApply) && replies == ReplyMode::Skip && id.index.is_multiple_of(16) {
             let _ = apply_slices(&*self.machine, header, section, replies).await;
         }
         let failure = match apply_slices(&*self.machine, header, section, replies).await {
-            Ok(answers) => {
-                if let Some(sinks) = &data.replies {
-                    sinks.answer(position, answers);
-                }
-                return Ok(());
-            }
-            Err(_) if is_enabled(Mutation::UnknownCommandSkipped) => return Ok(()),
+            Ok(replies) => return Ok(replies),
+            Err(_) if is_enabled(Mutation::UnknownCommandSkipped) => return Ok(Vec::new()),
             Err(failure) => failure,
         };
         let failed = FailedEntry { term: id.leader_id.term, index: id.index, failure };
         if !self.machine.isolate(section.shard, &failed) {
             return Err(failed.failure);
         }
+        self.publish_failed_shards();
         if let Some(sinks) = &data.replies {
             sinks.fail_section(position, &ProposeError::Unknown("the shard failed on its leader"));
         }
-        Ok(())
+        Ok(Vec::new())
+    }
+
+    /// Tells peers which shards do not serve here. Called before the replica says that it has applied the entry.
+    fn publish_failed_shards(&self) {
+        let (replica, failures) = &self.failures;
+        failures.update(*replica, || self.machine.failed_shards().into_keys().collect());
     }
 
     fn set_group_state(&mut self, group: GroupState) {
@@ -251,6 +270,13 @@ impl StateMachineAdapter {
         let error = io::Error::other(format!("entry {} of term {}, {failure}", id.index, id.leader_id.term));
         self.failed_entry.send_replace(Some(FailedEntry { term: id.leader_id.term, index: id.index, failure }));
         error
+    }
+}
+
+/// Answers the callers of a section that have no answer yet.
+fn answer(data: &EntryData, position: usize, replies: Vec<Bytes>) {
+    if let Some(sinks) = &data.replies {
+        sinks.answer(position, replies);
     }
 }
 
@@ -328,7 +354,8 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         let saved = self.snapshots.last().await.filter(|saved| Some(*saved) <= self.applied);
         // The saved snapshot has all sections of a shard that got none since the start: its state is from there.
         let last_section = |shard: u32| self.last_sections.get(&shard).copied().unwrap_or(0);
-        let is_saved = |shard: u32| saved.is_some_and(|saved| last_section(shard) <= saved.index);
+        let has_all = |shard, saved: LogId| last_section(shard) <= saved.index || is_enabled(Mutation::PartBehind);
+        let is_saved = |shard: u32| saved.is_some_and(|saved| has_all(shard, saved));
         let (frozen, covered_bytes) = (Some(self.machine.freeze(&is_saved)), self.log_size.snapshot_begun());
         let (snapshots, log_size) = (self.snapshots.clone(), self.log_size.clone());
         SnapshotBuilder { snapshots, meta, group: self.group, frozen, log_size, covered_bytes }
@@ -340,6 +367,7 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         let index = meta.last_log_id.map_or(0, |id| id.index);
         self.applied_index.begin(index);
         self.machine.restore(index, &parts).map_err(invalid)?;
+        self.publish_failed_shards();
         self.set_group_state(group);
         self.snapshots.save(meta, group, parts.into_iter().map(PartUpdate::Write).collect()).await?;
         self.applied = meta.last_log_id;

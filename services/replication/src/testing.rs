@@ -24,6 +24,11 @@ pub fn is_connected(group: &Group, replica: u64) -> bool {
     group.connection_to(replica).is_some_and(|link| link.store_id().is_some())
 }
 
+/// Returns the failed shards of that replica, as its node last said.
+pub fn known_failed_shards(group: &Group, replica: u64) -> Vec<u32> {
+    group.replica_report(replica).failed_shards.into_iter().collect()
+}
+
 /// Delivers the election trigger late, however long ago the replica checked that it is still a candidate.
 pub async fn late_election_trigger(group: &Group) {
     group.trigger_election().await;

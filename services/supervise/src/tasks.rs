@@ -134,11 +134,6 @@ impl TaskSet {
         });
     }
 
-    /// Reports a failure of a part that the owner needs, as if it were an essential task.
-    pub fn fail(&self, task: &'static str, reason: String) {
-        self.shared.fail(task, reason);
-    }
-
     /// Runs a task that is restarted when it ends or panics: first after 1 s, then after twice as long each time, at
     /// most 60 s.
     pub fn spawn_restarting<F>(&self, task: &'static str, work: impl FnMut() -> F + Send + 'static)

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, AuditCursor, Claim, FencingToken, NamespaceRef, Owner, Path, ReportedHold, Revision, WaitId};
+use super::{
+    AccountId, AuditCursor, Claim, FencingToken, NamespaceRef, Owner, Path, ReportedHold, Revision, SessionKeepAlive,
+    WaitId,
+};
 
 /// A query, which needs no log entry. The reply comes from the last applied entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,5 +190,10 @@ pub enum Query {
     AccountState {
         /// The account.
         account: AccountId,
+    },
+    /// Keep-alives of sessions in the locks shards of one group, whose leader records them. Returns `KeptAlive`.
+    KeepAlives {
+        /// At most [`MAX_KEEP_ALIVES`](super::MAX_KEEP_ALIVES).
+        sessions: Vec<SessionKeepAlive>,
     },
 }

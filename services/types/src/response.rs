@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, CommandError, Event, LockView, LostHold, Namespace,
-    NamespaceUsage, QueuedRequestView, Revision, SessionNumber, SessionView, StateBytes, UsageTotals, WaitView,
+    Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, CommandError, Event, KeepAliveOutcome, LockView,
+    LostHold, Namespace, NamespaceUsage, QueuedRequestView, Revision, SessionNumber, SessionView, StateBytes,
+    UsageTotals, WaitView,
 };
 
 /// The response to a command or query.
@@ -172,6 +173,8 @@ pub enum Response {
     Holds(bool),
     /// The charges of an account's open namespaces in a locks shard, in bytes, in order of name.
     AccountState(Vec<(String, StateBytes)>),
+    /// The outcome of each keep-alive, in the order of the query.
+    KeptAlive(Vec<KeepAliveOutcome>),
 }
 
 /// The reply to a caller.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, FencingToken, HolderView, Metadata, NamespaceRef, Owner, Path, Refused};
+use super::{Claim, CommandError, FencingToken, HolderView, Metadata, NamespaceRef, Owner, Path, Refused};
 
 /// Identifies a session within its shard permanently: the revision of its first opening.
 pub type SessionNumber = u64;
@@ -34,6 +34,37 @@ pub struct SessionView {
     pub holds: u64,
     /// The number of its waiting requests.
     pub waiting: u64,
+}
+
+/// Maximum number of keep-alives in one query.
+pub const MAX_KEEP_ALIVES: usize = 4_096;
+
+/// A keep-alive that a connection sends for its session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionKeepAlive {
+    /// A key of the locks shard that has the session.
+    pub key: u32,
+    /// The namespace.
+    pub namespace: NamespaceRef,
+    /// The session.
+    pub session_id: String,
+    /// The epoch of the connection.
+    pub epoch: u64,
+}
+
+/// The outcome of a [`SessionKeepAlive`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeepAliveOutcome {
+    /// The leader recorded it.
+    Recorded {
+        /// The remaining time to live in milliseconds.
+        remaining_ms: u64,
+    },
+    /// As `Query::KeepAlive` is rejected: `SessionNotFound`, `Superseded`, `NamespaceNotFound`.
+    Rejected(CommandError),
+    /// Nothing was recorded: it is not known yet whether the session expires, or its shard does not answer.
+    /// `Query::KeepAlive` waits for the former, and is retried for the latter.
+    Undecided,
 }
 
 /// A view of a waiting request.

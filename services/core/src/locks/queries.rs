@@ -11,8 +11,8 @@ use super::reply_size::{ByteBudget, MAX_READERS_IN_GET, truncated};
 use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use crate::{
-    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, NamespaceRef, Owner, Path, Query,
-    ReportedHold, Response, Revision, SessionRecord, WaitId, WaitRecord, page,
+    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, KeepAliveOutcome, NamespaceRef, Owner, Path,
+    Query, ReportedHold, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord, WaitId, WaitRecord, page,
 };
 
 /// The events that a query examines.
@@ -61,7 +61,13 @@ impl LocksState {
             }),
             Query::AccountUsage { account } => Ok(self.account_usage(*account)),
             Query::AccountState { account } => Ok(self.account_state(*account)),
-            Query::KeepAlive { namespace, session_id, epoch } => self.keep_alive(namespace, session_id, *epoch),
+            Query::KeepAlive { namespace, session_id, epoch } => {
+                let session = self.connected_session(namespace, session_id, *epoch);
+                session.map(|session| Response::Session(session.view(session_id)))
+            }
+            Query::KeepAlives { sessions } => {
+                Ok(Response::KeptAlive(sessions.iter().map(|session| self.keep_alive_outcome(session)).collect()))
+            }
             Query::ReconcileHolds { namespace, session_id, held } => self.reconcile_holds(namespace, session_id, held),
             Query::Holds { namespace, owner, claims } => {
                 self.find(namespace).map(|open| Response::Holds(open.holds_all(owner, claims)))
@@ -78,18 +84,33 @@ impl LocksState {
         Ok(Response::Session(open.session(session_id)?.view(session_id)))
     }
 
-    fn keep_alive(
+    /// Returns a session, unless another connection superseded the one of this epoch.
+    fn connected_session(
         &self,
         namespace: &NamespaceRef,
         session_id: &str,
         epoch: Option<u64>,
-    ) -> Result<Response, CommandError> {
-        let open = self.find(namespace)?;
-        let session = open.session(session_id)?;
+    ) -> Result<&Session, CommandError> {
+        let session = self.find(namespace)?.session(session_id)?;
         if let Some(epoch) = epoch {
             session.check_epoch(epoch)?;
         }
-        Ok(Response::Session(session.view(session_id)))
+        Ok(session)
+    }
+
+    /// Returns the number and the time to live of the session that a keep-alive is for, in milliseconds.
+    pub(crate) fn check_keep_alive(&self, keep_alive: &SessionKeepAlive) -> Result<(SessionNumber, u64), CommandError> {
+        let SessionKeepAlive { namespace, session_id, epoch, .. } = keep_alive;
+        let session = self.connected_session(namespace, session_id, Some(*epoch))?;
+        Ok((session.facts.number, session.facts.ttl_ms))
+    }
+
+    /// Returns the outcome as far as the shard itself knows: a live session has its full time.
+    fn keep_alive_outcome(&self, keep_alive: &SessionKeepAlive) -> KeepAliveOutcome {
+        match self.check_keep_alive(keep_alive) {
+            Ok((_, remaining_ms)) => KeepAliveOutcome::Recorded { remaining_ms },
+            Err(rejected) => KeepAliveOutcome::Rejected(rejected),
+        }
     }
 
     fn reconcile_holds(

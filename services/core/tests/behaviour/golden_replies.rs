@@ -3,10 +3,10 @@
 
 use holdfast_core::{
     Account, AccountChange, AccountId, AccountStatus, AcquireOutcome, Actor, ApiKey, AuditAction, AuditCursor,
-    AuditRecord, Blocker, Claim, CommandError, CycleStep, Enqueued, Event, EventKind, HolderView, Incarnation, Limits,
-    LockState, LockView, LostHold, Mode, Namespace, NamespaceUsage, Owner, Path, Phase, Query, QueuedRequestView,
-    Reason, Refused, Reply, ReportedHold, Response, Scopes, SessionView, StateBytes, UsageTotals, WaitId, WaitView,
-    codec,
+    AuditRecord, Blocker, Claim, CommandError, CycleStep, Enqueued, Event, EventKind, HolderView, Incarnation,
+    KeepAliveOutcome, Limits, LockState, LockView, LostHold, Mode, Namespace, NamespaceUsage, Owner, Path, Phase,
+    Query, QueuedRequestView, Reason, Refused, Reply, ReportedHold, Response, Scopes, SessionKeepAlive, SessionView,
+    StateBytes, UsageTotals, WaitId, WaitView, codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -95,6 +95,12 @@ fn queries_of_locks_have_the_bytes_they_always_had() {
         (
             Query::Holds { namespace: orders(), owner: process("p1"), claims: claims() },
             "011607066f726465727301000270310101016c01",
+        ),
+        (
+            Query::KeepAlives {
+                sessions: vec![SessionKeepAlive { key: 300, namespace: orders(), session_id: session(), epoch: 300 }],
+            },
+            "011801ac0207066f7264657273010473655f31ac02",
         ),
     ]);
 }
@@ -230,6 +236,14 @@ fn replies_about_sessions_waits_and_events_have_the_bytes_they_always_had() {
             "010f0473655f31ac02ad02027031904ea84601016b0176ae02010201",
         ),
         (Response::SessionsExpired { ended: vec![1, 300] }, "01100201ac02"),
+        (
+            Response::KeptAlive(vec![
+                KeepAliveOutcome::Recorded { remaining_ms: 9_000 },
+                KeepAliveOutcome::Rejected(CommandError::NamespaceNotFound),
+                KeepAliveOutcome::Undecided,
+            ]),
+            "011f0300a846010102",
+        ),
         (Response::Session(session()), "01130473655f31ac02ad02027031904ea84601016b0176ae020102"),
         (
             Response::Sessions { sessions: vec![session()], more: true },

@@ -1,8 +1,9 @@
 //! Sessions: epochs, messages out of order, what is left of them, and what a client knows after a resume.
 
 use holdfast_core::{
-    Acquire, CommandError, Effect, Limits, LockInfo, LocksCommand, MessageSeq, Mode, Owner, Path, Phase, Query, Reason,
-    Release, ReleaseTarget, ReportedHold, Response, RevokedReason, SessionEnd, Wait,
+    Acquire, CommandError, Effect, KeepAliveOutcome, Limits, LockInfo, LocksCommand, MessageSeq, Mode, Owner, Path,
+    Phase, Query, Reason, Release, ReleaseTarget, ReportedHold, Response, RevokedReason, SessionEnd, SessionKeepAlive,
+    Wait,
 };
 
 use crate::support::{Shard, assert_nothing_is_left, orders};
@@ -98,8 +99,16 @@ fn a_sign_of_life_is_answered_with_the_session_unless_its_connection_was_superse
     assert_eq!(shard.query(&alive("se_1", Some(first.epoch))), Ok(Response::Session(first.clone())));
     let second = shard.open_session_as("se_1", true, 2).unwrap();
     assert_eq!(shard.query(&alive("se_1", Some(first.epoch))), Err(CommandError::Superseded { epoch: second.epoch }));
-    assert_eq!(shard.query(&alive("se_1", None)), Ok(Response::Session(second)));
+    assert_eq!(shard.query(&alive("se_1", None)), Ok(Response::Session(second.clone())));
     assert_eq!(shard.query(&alive("se_2", None)), Err(CommandError::SessionNotFound("se_2".into())));
+    let one = |id: &str, epoch| SessionKeepAlive { key: 0, namespace: orders(), session_id: id.into(), epoch };
+    let sessions = vec![one("se_1", second.epoch), one("se_1", first.epoch), one("se_2", 1)];
+    let outcomes = vec![
+        KeepAliveOutcome::Recorded { remaining_ms: 10_000 },
+        KeepAliveOutcome::Rejected(CommandError::Superseded { epoch: second.epoch }),
+        KeepAliveOutcome::Rejected(CommandError::SessionNotFound("se_2".into())),
+    ];
+    assert_eq!(shard.query(&Query::KeepAlives { sessions }), Ok(Response::KeptAlive(outcomes)));
 }
 
 #[test]

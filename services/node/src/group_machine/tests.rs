@@ -2,7 +2,7 @@ use holdfast_core::{Application, Command};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 
 use super::*;
-use crate::machine::FailedHistory;
+use crate::machine::{FailedHistory, FailedSection, ShardHealth};
 use crate::testing;
 
 const SHARDS: u32 = 16;
@@ -46,6 +46,10 @@ fn names(parts: &[SnapshotPart]) -> Vec<&str> {
     parts.iter().map(|part| part.name.as_str()).collect()
 }
 
+fn failed_entry() -> FailedEntry {
+    FailedEntry { term: 1, index: 5, failure: ApplyFailure::invalid_entry("a bug".into()) }
+}
+
 fn chunks(names: &[&'static str]) -> Vec<Bytes> {
     names.iter().map(|name| Bytes::from_static(name.as_bytes())).collect()
 }
@@ -82,8 +86,7 @@ async fn a_snapshot_writes_the_parts_of_busy_shards_and_a_restart_from_it_restor
 #[test]
 fn the_part_of_a_shard_with_sections_since_its_state_is_always_written() {
     let (machine, shards) = group();
-    let failed = FailedEntry { term: 1, index: 5, failure: ApplyFailure::invalid_entry("a bug".into()) };
-    assert!(machine.isolate(2, &failed));
+    assert!(machine.isolate(2, &failed_entry()));
     let (failed, epoch) = shards[2].broken().expect("it has failed");
     let mut kept = FailedHistory::default();
     kept.since.push(header(1_000), &[]);
@@ -103,6 +106,39 @@ fn the_part_of_a_shard_with_sections_since_its_state_is_always_written() {
     assert_eq!(without, written(&freeze(&expected, |_| false)));
     healthy.restore(8, &without).expect("it fits");
     assert!(written(&freeze(&healthy, |_| true)).is_empty());
+}
+
+#[test]
+fn a_shard_that_fails_again_after_a_restart_names_the_entry_that_it_failed_at() {
+    let (machine, shards) = group();
+    let unreadable = [Bytes::from_static(b"no command")];
+    let failure = machine.apply(header(1_000), 2, &unreadable, ReplyMode::Skip).err().expect("it can't be read");
+    assert!(machine.isolate(2, &FailedEntry { term: 4, index: 9, failure }));
+    assert_eq!(machine.failed_shards(), FailedShards::from([(2, 9)]));
+    let (failed, epoch) = shards[2].broken().expect("it has failed");
+    let mut kept = FailedHistory::default();
+    kept.since.push(header(900), &[]);
+    kept.failed_at = Some(FailedSection { position: kept.since.next_position(), term: 4, index: 9 });
+    kept.since.push(header(1_000), &unreadable);
+    shards[2].mark_failed(epoch, failed, Some(kept.clone()));
+    let restored = |parts: &[SnapshotPart]| {
+        let (restarted, shards) = group();
+        restarted.restore(50, parts).expect("it fits");
+        let ShardHealth::Failed(failed) = shards[2].health().borrow().clone() else { panic!("it can't be read") };
+        assert_eq!(restarted.failed_shards(), FailedShards::from([(2, failed.index)]));
+        (failed.term, failed.index, written(&freeze(&restarted, |_| false)))
+    };
+    let (term, index, again) = restored(&written(&freeze(&machine, |_| false)));
+    assert_eq!((term, index), (4, 9));
+    let (term, index, _) = restored(&again);
+    assert_eq!((term, index), (4, 9), "it stays known");
+
+    assert!(machine.isolate(2, &failed_entry()));
+    let (failed, epoch) = shards[2].broken().expect("it has failed");
+    kept.failed_at = kept.failed_at.map(|failed_at| FailedSection { position: 0, ..failed_at });
+    shards[2].mark_failed(epoch, failed, Some(kept));
+    let (term, index, _) = restored(&written(&freeze(&machine, |_| false)));
+    assert_eq!((term, index), (0, 50), "another section fails here");
 }
 
 #[test]

@@ -3,24 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use holdfast_core::{NamespaceRef, SessionNumber};
+use holdfast_core::SessionNumber;
 use holdfast_mutations::{Mutation, is_enabled};
 use tokio::time::Instant;
 
-use super::NamespaceKey;
-
 /// If the leader did not run for longer than this, it extends every session's deadline by the excess.
 const MAX_STEP: Duration = Duration::from_millis(250);
-
-/// Identifies a session within a shard.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SessionKey(NamespaceKey, String);
-
-impl SessionKey {
-    pub(crate) fn of(namespace: &NamespaceRef, session_id: &str) -> Self {
-        Self(NamespaceKey::of(namespace), session_id.to_owned())
-    }
-}
 
 /// The sessions of a shard, each with the deadline of its next keep-alive.
 ///
@@ -30,14 +18,12 @@ pub(crate) struct HeartbeatTable {
     running_time: Duration,
     advanced_at: Instant,
     by_number: HashMap<SessionNumber, SessionDeadline>,
-    numbers: HashMap<SessionKey, SessionNumber>,
     due: BTreeSet<(Duration, SessionNumber)>,
     /// True if the session reaper has a scheduled wakeup.
     is_scheduled: bool,
 }
 
 struct SessionDeadline {
-    key: SessionKey,
     ttl: Duration,
     due: Duration,
     /// An entry that may expire the session is in flight: keep-alives are not accepted until its outcome is known.
@@ -59,34 +45,30 @@ impl HeartbeatTable {
             running_time: Duration::ZERO,
             advanced_at: now,
             by_number: HashMap::new(),
-            numbers: HashMap::new(),
             due: BTreeSet::new(),
             is_scheduled: false,
         }
     }
 
     /// Records that a session was opened or resumed, which counts as a keep-alive.
-    pub(crate) fn opened(&mut self, key: SessionKey, number: SessionNumber, ttl_ms: u64, now: Instant) {
+    pub(crate) fn opened(&mut self, number: SessionNumber, ttl_ms: u64, now: Instant) {
         self.ended(number);
         let ttl = Duration::from_millis(ttl_ms);
         let due = self.advance_running_time(now) + ttl;
         self.due.insert((due, number));
-        self.numbers.insert(key.clone(), number);
-        self.by_number.insert(number, SessionDeadline { key, ttl, due, is_expiring: false });
+        self.by_number.insert(number, SessionDeadline { ttl, due, is_expiring: false });
     }
 
     /// Removes an ended session.
     pub(crate) fn ended(&mut self, number: SessionNumber) {
         if let Some(deadline) = self.by_number.remove(&number) {
             self.due.remove(&(deadline.due, number));
-            self.numbers.remove(&deadline.key);
         }
     }
 
     /// Records a keep-alive of a session.
-    pub(crate) fn keep_alive(&mut self, key: &SessionKey, now: Instant) -> Option<KeepAlive> {
+    pub(crate) fn keep_alive(&mut self, number: SessionNumber, now: Instant) -> Option<KeepAlive> {
         let runs = self.advance_running_time(now);
-        let number = *self.numbers.get(key)?;
         let deadline = self.by_number.get_mut(&number)?;
         if deadline.is_expiring && !is_enabled(Mutation::KeepAliveWhileExpiring) {
             return Some(KeepAlive::Expiring);
@@ -98,8 +80,8 @@ impl HeartbeatTable {
     }
 
     /// Returns the time until a session's next keep-alive is due, in milliseconds.
-    pub(crate) fn remaining_ms(&self, key: &SessionKey, now: Instant) -> Option<u64> {
-        let deadline = self.by_number.get(self.numbers.get(key)?)?;
+    pub(crate) fn remaining_ms(&self, number: SessionNumber, now: Instant) -> Option<u64> {
+        let deadline = self.by_number.get(&number)?;
         Some(millis(deadline.due.saturating_sub(self.running_time_at(now))))
     }
 
@@ -177,14 +159,7 @@ fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{AccountId, Incarnation};
-
     use super::*;
-
-    fn key(session_id: &str) -> SessionKey {
-        let namespace = NamespaceRef { account: AccountId(1), name: "n".into(), incarnation: Incarnation(2) };
-        SessionKey::of(&namespace, session_id)
-    }
 
     /// Checks as often as the reaper does.
     fn run_for(sessions: &mut HeartbeatTable, from: Instant, ms: u64) -> (Instant, Vec<SessionNumber>) {
@@ -201,31 +176,31 @@ mod tests {
     async fn only_the_silent_are_taken_and_a_judged_one_gives_no_sign_of_life() {
         let start = Instant::now();
         let mut sessions = HeartbeatTable::new(start);
-        sessions.opened(key("a"), 1, 1_000, start);
-        sessions.opened(key("b"), 2, 1_000, start);
+        sessions.opened(1, 1_000, start);
+        sessions.opened(2, 1_000, start);
         let (now, silent) = run_for(&mut sessions, start, 900);
         assert_eq!(silent, Vec::<SessionNumber>::new());
-        assert_eq!(sessions.keep_alive(&key("a"), now), Some(KeepAlive::Accepted(1_000)));
+        assert_eq!(sessions.keep_alive(1, now), Some(KeepAlive::Accepted(1_000)));
         let (now, silent) = run_for(&mut sessions, now, 150);
         assert_eq!(silent, [2]);
-        assert_eq!(sessions.keep_alive(&key("b"), now), Some(KeepAlive::Expiring));
+        assert_eq!(sessions.keep_alive(2, now), Some(KeepAlive::Expiring));
         sessions.expiry_resolved(&[2], now);
-        assert_eq!(sessions.keep_alive(&key("b"), now), Some(KeepAlive::Accepted(1_000)));
+        assert_eq!(sessions.keep_alive(2, now), Some(KeepAlive::Accepted(1_000)));
         sessions.ended(2);
-        assert_eq!(sessions.keep_alive(&key("b"), now), None);
+        assert_eq!(sessions.keep_alive(2, now), None);
     }
 
     #[tokio::test]
     async fn while_no_sign_of_life_could_be_answered_time_stands_still() {
         let start = Instant::now();
         let mut sessions = HeartbeatTable::new(start);
-        sessions.opened(key("a"), 1, 1_000, start);
+        sessions.opened(1, 1_000, start);
         let (mut now, _) = run_for(&mut sessions, start, 600);
         for _ in 0..50 {
             now += Duration::from_millis(100);
             sessions.suspend(now);
         }
-        assert_eq!(sessions.remaining_ms(&key("a"), now), Some(400));
+        assert_eq!(sessions.remaining_ms(1, now), Some(400));
         let (_, silent) = run_for(&mut sessions, now, 400);
         assert_eq!(silent, [1]);
     }
@@ -234,11 +209,11 @@ mod tests {
     async fn a_pause_of_the_leader_is_added_to_every_allowance() {
         let start = Instant::now();
         let mut sessions = HeartbeatTable::new(start);
-        sessions.opened(key("a"), 1, 1_000, start);
+        sessions.opened(1, 1_000, start);
         let (now, _) = run_for(&mut sessions, start, 500);
         let woken = now + Duration::from_secs(60);
         assert_eq!(sessions.take_expired(woken, 10), Vec::<SessionNumber>::new());
-        assert_eq!(sessions.remaining_ms(&key("a"), woken), Some(250));
+        assert_eq!(sessions.remaining_ms(1, woken), Some(250));
         let (_, silent) = run_for(&mut sessions, woken, 250);
         assert_eq!(silent, [1]);
     }

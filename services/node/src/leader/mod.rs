@@ -13,11 +13,11 @@ use bytes::Bytes;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     Acquire, AcquireOutcome, Cancel, CancelAttempts, Command, Effect, LocksCommand, NamespaceRef, Owner, Reattach,
-    Reply, Response, Rules, codec,
+    Reply, Response, Rules, WaitId, codec,
 };
 use tokio::time::Instant;
 
-pub(crate) use heartbeats::{HeartbeatTable, KeepAlive, SessionKey};
+pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
 pub(crate) use subscriptions::Subscriptions;
@@ -32,6 +32,8 @@ const ATTEMPT_BITS_OF_RULES_1: u32 = 32;
 pub(crate) struct LeaderState {
     pub(crate) term: u64,
     attempts: u64,
+    /// The number of the last attempt that this leader state did not begin.
+    last_foreign_attempt: u64,
     /// Rules of the last entry.
     rules: Rules,
     pub(crate) waits: PendingWaits,
@@ -48,21 +50,30 @@ impl LeaderState {
         let now = Instant::now();
         let mut heartbeats = HeartbeatTable::new(now);
         for record in core.sessions() {
-            let key = SessionKey::of(&record.namespace, &record.session_id);
-            heartbeats.opened(key, record.number, record.ttl_ms, now);
+            heartbeats.opened(record.number, record.ttl_ms, now);
         }
         let mut waits = PendingWaits::default();
         for record in core.waits().filter(|record| record.wait.attempt > 0) {
             waits.adopt(record.namespace, record.wait.wait, &record.attempts, now);
         }
-        let (subscriptions, metrics) = (Subscriptions::default(), LockMetrics::new());
-        Self { term, attempts: 0, rules, waits, heartbeats, subscriptions, metrics, has_quorum_guard: false }
+        Self {
+            term,
+            attempts: 0,
+            last_foreign_attempt: 0,
+            rules,
+            waits,
+            heartbeats,
+            subscriptions: Subscriptions::default(),
+            metrics: LockMetrics::new(),
+            has_quorum_guard: false,
+        }
     }
 
     /// Continues the attempt numbers of an earlier leader state of the same term.
     #[must_use]
     pub(crate) fn with_attempts(self, attempts: u64) -> Self {
-        Self { attempts, ..self }
+        let last_foreign_attempt = self.attempt_number(attempts).unwrap_or(u64::MAX);
+        Self { attempts, last_foreign_attempt, ..self }
     }
 
     /// Returns the attempts so far.
@@ -95,9 +106,26 @@ impl LeaderState {
     /// Returns the next attempt number, unique and rising within and across terms. `None` if the term has no numbers
     /// left.
     pub(crate) fn next_attempt(&mut self) -> Option<u64> {
+        let attempts = self.attempts.checked_add(1)?;
+        let number = self.attempt_number(attempts)?;
+        self.attempts = attempts;
+        Some(number)
+    }
+
+    /// Returns the number of the term's attempt at this position.
+    fn attempt_number(&self, attempts: u64) -> Option<u64> {
         let bits = if self.rules < Rules::TWO { ATTEMPT_BITS_OF_RULES_1 } else { ATTEMPT_BITS };
-        self.attempts = self.attempts.checked_add(1).filter(|attempts| attempts >> bits == 0)?;
-        self.term.checked_mul(1 << bits)?.checked_add(self.attempts)
+        let in_term = Some(attempts).filter(|attempts| attempts >> bits == 0)?;
+        self.term.checked_mul(1 << bits)?.checked_add(in_term)
+    }
+
+    /// Attaches the caller of an attempt. Returns `None` for an unknown wait, and for an attempt that an earlier leader
+    /// state of the term began: this one takes its caller for disconnected.
+    pub(crate) fn attach(&mut self, wait: WaitId, attempt: u64) -> Option<Attachment> {
+        if attempt <= self.last_foreign_attempt {
+            return None;
+        }
+        self.waits.attach(wait, attempt)
     }
 
     /// Begins an attempt of an acquire. Returns the acquire as proposed and the command to propose, or `None` if no
@@ -163,7 +191,7 @@ impl LeaderState {
             Effect::SessionOpened { namespace, number, session_id, epoch, ttl_ms } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.session_superseded(&key, *epoch, &encode_update(clock_ms, &effect));
-                self.heartbeats.opened(key, *number, *ttl_ms, Instant::now());
+                self.heartbeats.opened(*number, *ttl_ms, Instant::now());
             }
             Effect::SessionEnded { namespace, number, session_id, .. } => {
                 let update = encode_update(clock_ms, &effect);
@@ -208,6 +236,16 @@ pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> Command {
 /// Returns the encoded list with one [`holdfast_core::SessionUpdate`].
 fn encode_update(clock_ms: u64, effect: &Effect) -> Bytes {
     Bytes::from(codec::encode(&[(clock_ms, effect)].as_slice()))
+}
+
+/// Identifies a session within a shard by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SessionKey(NamespaceKey, String);
+
+impl SessionKey {
+    pub(crate) fn of(namespace: &NamespaceRef, session_id: &str) -> Self {
+        Self(NamespaceKey::of(namespace), session_id.to_owned())
+    }
 }
 
 /// Identifies an incarnation of a namespace within a shard.

@@ -3,6 +3,8 @@
 //! While there is no state, sections for the shard are kept in order. A rebuild replays the history of the shard on
 //! another machine, then what was kept, and puts that state in place.
 
+use std::fmt;
+
 use bytes::Bytes;
 use holdfast_core::codec;
 use holdfast_core::shard::ShardState;
@@ -11,6 +13,7 @@ use holdfast_supervise::catch_panic;
 use tokio::sync::watch;
 
 use super::{Inner, ReadPart, ShardMachine, ShardSignals, signals_of};
+use crate::mutations;
 
 /// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, and the state
 /// can only come from one of another replica or from a restart.
@@ -53,6 +56,11 @@ pub(crate) struct SectionList {
 }
 
 impl SectionList {
+    /// Returns the position that the next section will have.
+    pub(crate) fn next_position(&self) -> u64 {
+        self.sections.len() as u64
+    }
+
     /// Adds copies of the commands, so that they do not hold their whole entry in memory.
     pub(crate) fn push(&mut self, header: EntryHeader, commands: &[Bytes]) {
         if self.is_incomplete {
@@ -67,6 +75,17 @@ impl SectionList {
     }
 }
 
+/// Where a shard failed in its history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FailedSection {
+    /// Its position among the sections since the state.
+    pub(crate) position: u64,
+    /// The term of its entry.
+    pub(crate) term: u64,
+    /// The index of its entry.
+    pub(crate) index: u64,
+}
+
 /// The last state of a shard that failed for good, and its sections since. A release that can apply them builds the
 /// state from these.
 #[derive(Clone, Default)]
@@ -74,12 +93,15 @@ pub(crate) struct FailedHistory {
     /// The chunks of the state; none for an empty shard.
     pub(crate) state: Vec<Bytes>,
     pub(crate) since: SectionList,
+    /// The section that it failed at, if its entry is known.
+    pub(crate) failed_at: Option<FailedSection>,
 }
 
 impl FailedHistory {
-    /// Encodes the sections, in chunks.
+    /// Encodes where it failed, then the sections, in chunks.
     pub(crate) fn encode(&self) -> Vec<Bytes> {
-        let mut chunks = Vec::new();
+        let failed_at = self.failed_at.map(|FailedSection { position, term, index }| (position, term, index));
+        let mut chunks = vec![Bytes::from(codec::encode(&failed_at))];
         let (mut pending, mut bytes) = (Vec::new(), 0);
         for (header, commands) in &self.since.sections {
             pending.push((header.rules, header.now_ms, header.wall_ms, commands));
@@ -95,20 +117,26 @@ impl FailedHistory {
         chunks
     }
 
-    /// Decodes what [`Self::encode`] made.
+    /// Decodes the sections that [`Self::encode`] made chunks of, and at which of them the shard failed. There are none
+    /// without chunks.
     ///
     /// # Errors
-    /// When it is damaged.
-    pub(crate) fn decode(chunks: &[Bytes]) -> Result<Vec<DeferredSection>, StateMachineError> {
+    /// When they are damaged.
+    pub(crate) fn decode(chunks: &[Bytes]) -> Result<(Vec<DeferredSection>, Option<FailedSection>), StateMachineError> {
+        let Some((first, rest)) = chunks.split_first() else { return Ok((Vec::new(), None)) };
+        let failed_at: Option<(u64, u64, u64)> = codec::decode(first).map_err(unreadable)?;
         let mut sections = Vec::new();
-        for chunk in chunks {
-            let decoded: Vec<(u16, u64, u64, Vec<Bytes>)> = codec::decode(chunk)
-                .map_err(|error| StateMachineError(format!("kept sections can't be read: {error}")))?;
+        for chunk in rest {
+            let decoded: Vec<(u16, u64, u64, Vec<Bytes>)> = codec::decode(chunk).map_err(unreadable)?;
             let header = |(rules, now_ms, wall_ms, commands)| (EntryHeader { rules, now_ms, wall_ms }, commands);
             sections.extend(decoded.into_iter().map(header));
         }
-        Ok(sections)
+        Ok((sections, failed_at.map(|(position, term, index)| FailedSection { position, term, index })))
     }
+}
+
+fn unreadable(error: impl fmt::Display) -> StateMachineError {
+    StateMachineError(format!("kept sections can't be read: {error}"))
 }
 
 fn section_bytes(commands: &[Bytes]) -> usize {
@@ -135,6 +163,14 @@ impl ShardMachine {
         }
     }
 
+    /// Returns the index of the entry that the shard failed at, while it does not serve.
+    pub(crate) fn failed_index(&self) -> Option<u64> {
+        match &*self.health.borrow() {
+            ShardHealth::Healthy => None,
+            ShardHealth::Broken(failed) | ShardHealth::Failed(failed) => Some(failed.index),
+        }
+    }
+
     /// Returns true if the shard can be part of a snapshot.
     pub(crate) fn can_freeze(&self) -> bool {
         let inner = self.inner.lock();
@@ -149,7 +185,7 @@ impl ShardMachine {
             // A command that can't be decoded: the state is unchanged, but behind.
             self.fail(&mut inner);
         }
-        (inner.kept, inner.backlog) = (None, SectionList::default());
+        inner.backlog = SectionList::default();
         inner.epoch += 1;
         let epoch = inner.epoch;
         self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
@@ -182,8 +218,9 @@ impl ShardMachine {
     pub(super) fn fail(&self, inner: &mut Inner) {
         let clock_ms = catch_panic(|| inner.core.as_ref().map_or(inner.last_clock_ms, ShardState::clock_ms));
         inner.last_clock_ms = clock_ms.unwrap_or(inner.last_clock_ms);
-        let (core, table) = (inner.core.take(), inner.leader_state.take());
-        inner.last_attempts = table.as_ref().map_or(inner.last_attempts, |table| (table.term, table.attempts()));
+        let (core, table) = (inner.core.take(), inner.take_leader_state());
+        // A state that may be partly changed is no part of a snapshot.
+        inner.kept = core.as_ref().and_then(mutations::part_of_broken);
         // The fault in them may cause another panic on drop.
         let _ = catch_panic(move || drop(table));
         let _ = catch_panic(move || drop(core));
@@ -202,31 +239,37 @@ impl ShardMachine {
         }
     }
 
-    /// Replaces the state by that of a snapshot up to this index. If the shard failed where the snapshot was made, it has
-    /// sections since its state, which are tried here, twice.
+    /// Replaces the state by that of a snapshot up to this index. If the shard failed where the snapshot was made, it
+    /// has sections since its state, which are tried here, twice. If another one fails here than there, its entry is not
+    /// known, only that it is not after the index.
     ///
     /// # Errors
     /// When the state can't be read a second time.
     pub(crate) fn install_part(&self, index: u64, read: ReadPart, state: Vec<Bytes>) -> Result<(), StateMachineError> {
-        let ReadPart { core, sections } = read;
+        let ReadPart { core, sections, failed_at } = read;
         self.install(core);
         if self.apply_all(&sections).is_ok() {
             return Ok(());
         }
         self.install(self.read_snapshot(&state)?);
-        let Err(failure) = self.apply_all(&sections) else { return Ok(()) };
-        let failed_entry = FailedEntry { term: 0, index, failure };
+        let Err((position, failure)) = self.apply_all(&sections) else { return Ok(()) };
+        let failed_at = failed_at.filter(|failed_at| failed_at.position == position);
+        let (term, index) = failed_at.map_or((0, index), |failed_at| (failed_at.term, failed_at.index));
+        let failed_entry = FailedEntry { term, index, failure };
         let epoch = self.isolate(&failed_entry);
         let mut since = SectionList::default();
         sections.iter().for_each(|(header, commands)| since.push(*header, commands));
-        self.mark_failed(epoch, failed_entry, Some(FailedHistory { state, since }));
+        self.mark_failed(epoch, failed_entry, Some(FailedHistory { state, since, failed_at }));
         Ok(())
     }
 
-    /// Applies the sections of a part.
-    fn apply_all(&self, sections: &[DeferredSection]) -> Result<(), ApplyFailure> {
+    /// Applies the sections of a part. Fails with the position of the section that fails.
+    fn apply_all(&self, sections: &[DeferredSection]) -> Result<(), (u64, ApplyFailure)> {
         self.inner.lock().part_has_sections = !sections.is_empty();
-        sections.iter().try_for_each(|(header, commands)| self.apply_whole(*header, commands))
+        let mut numbered = (0..).zip(sections);
+        numbered.try_for_each(|(position, (header, commands))| {
+            self.apply_whole(*header, commands).map_err(|failure| (position, failure))
+        })
     }
 
     /// Returns an empty machine of the same shard, to replay its history on.
@@ -269,7 +312,9 @@ impl ShardMachine {
         self.memory.take_over(&rebuilt.memory);
         inner.core = Some(core);
         inner.epoch += 1;
-        inner.build_leader_state();
+        if let Some(failed) = inner.build_leader_state() {
+            self.leader_state_failed.send_replace(Some(failed));
+        }
         self.health.send_replace(ShardHealth::Healthy);
         drop(inner);
         self.signals.send_replace(signals);

@@ -16,6 +16,7 @@ use holdfast_replication::{Applied, ApplyFailure, ApplyStep, EntryHeader};
 use holdfast_supervise::catch_panic;
 use tokio::time::{Duration, Instant};
 
+use super::leader_state::AppliedLeaderState;
 use super::{Inner, ShardMachine, signals_of};
 use crate::leader::LeaderState;
 use crate::{failure, mutations};
@@ -141,9 +142,15 @@ impl ShardMachine {
         let began = Instant::now();
         let Inner { core, leader_state, .. } = &mut *inner;
         let Some(core) = core else { return Err(failure::already_failed()) };
-        match catch_panic(|| self.apply_slice(core, leader_state.as_mut(), &mut entry, began)) {
+        let mut table = AppliedLeaderState { state: leader_state.as_mut(), panicked: None };
+        let applied = catch_panic(|| self.apply_slice(core, &mut table, &mut entry, began));
+        let leader_state_panic = table.panicked;
+        match applied {
             Ok(()) => {
                 let (signals, purged, recharged) = (signals_of(core), core.take_purged(), core.take_changed_charges());
+                if let Some(panicked) = leader_state_panic {
+                    self.drop_leader_state(&mut inner, &panicked);
+                }
                 drop(inner);
                 free_in_background(purged);
                 self.memory.update(&recharged);
@@ -169,7 +176,7 @@ impl ShardMachine {
     fn apply_slice(
         &self,
         core: &mut ShardState,
-        mut table: Option<&mut LeaderState>,
+        table: &mut AppliedLeaderState<'_>,
         entry: &mut Entry<'_>,
         began: Instant,
     ) {
@@ -188,7 +195,7 @@ impl ShardMachine {
                 break;
             }
             let Some(command) = entry.next_command(core, table.is_some()) else { break };
-            let reply = apply_command(core, table.as_deref_mut(), &context, command, entry.encode_replies);
+            let reply = apply_command(core, table, &context, command, entry.encode_replies);
             entry.add_reply(reply);
             if entry.batch.is_none()
                 && let Some((account, min_units, before)) = entry.expected
@@ -201,21 +208,20 @@ impl ShardMachine {
             let (mut known, now) = (self.costs.lock(), Instant::now());
             costs.into_iter().for_each(|(account, min_units, units)| known.record(account, min_units, units, now));
         }
-        match &mut table {
+        if table.is_some() {
             // Under the same lock, so that the leader state lags by at most the effects of the next slice.
-            Some(table) => {
-                let clock_ms = core.clock_ms();
-                core.take_effects_up_to(MAX_SLICE_EFFECTS)
-                    .into_iter()
-                    .for_each(|effect| table.on_effect(effect, clock_ms));
-            }
-            None => core.drop_effects(),
+            let (effects, clock_ms) = (core.take_effects_up_to(MAX_SLICE_EFFECTS), core.clock_ms());
+            table.update(|table| effects.into_iter().for_each(|effect| table.on_effect(effect, clock_ms)));
+        }
+        // Also after a panic in it: the state that it is built again from has what it was not told.
+        if !table.is_some() {
+            core.drop_effects();
         }
         entry.is_done = !entry.has_commands() && !core.has_effects() && !core.purge_indexes(MAX_SLICE_EFFECTS);
         if let Some(observer) = self.observer.as_ref().filter(|_| entry.is_done) {
             observer.applied(&self.shard, entry.header, entry.commands, &entry.replies, core);
         }
-        if table.is_some_and(LeaderState::needs_wakeup) {
+        if table.update(LeaderState::needs_wakeup) == Some(true) {
             self.leader_state_changed.notify_waiters();
         }
     }
@@ -238,7 +244,7 @@ fn free_in_background(purged: Purged) {
 /// Returns the reply to one command, without views unless they are wanted.
 fn apply_command(
     core: &mut ShardState,
-    table: Option<&mut LeaderState>,
+    table: &mut AppliedLeaderState<'_>,
     context: &EntryContext,
     command: Command,
     with_views: bool,
@@ -246,8 +252,6 @@ fn apply_command(
     maybe_panic("apply");
     let command = mutations::command(core, command);
     let reply = if with_views { core.apply(context, &command) } else { core.apply_without_views(context, &command) };
-    if let Some(table) = table {
-        table.on_reply(&command, &reply);
-    }
+    table.update(|table| table.on_reply(&command, &reply));
     reply
 }

@@ -1,9 +1,11 @@
-use holdfast_core::{EntryContext, LocksCommand, NamespaceRef, Path, Response};
+use holdfast_core::{EntryContext, LocksCommand, NamespaceRef, Path, Response, WaitId};
 use holdfast_replication::{ApplyStep, Continuation};
+use tokio::time::Duration;
 
 use super::slices::MAX_SLICE_COMMANDS;
 
 use super::*;
+use crate::leader::Attachment;
 use crate::testing;
 
 /// Panics in the second entry.
@@ -99,6 +101,44 @@ async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
     assert_eq!(machine.with_leader_state(TERM, |_, _| ()), None, "what is half changed answers nobody");
     assert!(query_waits(&machine).is_some());
     machine.apply(header(1_000), &[deletion()], ReplyMode::Encode).expect("the state is sound");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_state_that_panicked_is_built_again_in_its_term() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    machine.on_leadership_change(Some(TERM));
+    let commands = [opening(), Bytes::from(codec::encode(&Command::Locks(testing::open_session("se_1", 10_000))))];
+    done(machine.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
+    let remaining_ms = || {
+        let of_session = |core: &ShardState, table: &mut LeaderState| {
+            let session = core.sessions().next().expect("it is open");
+            table.heartbeats.remaining_ms(session.number, Instant::now())
+        };
+        machine.with_leader_state(TERM, of_session).flatten()
+    };
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert_eq!(remaining_ms(), Some(9_900));
+    let begin = |table: &mut LeaderState| {
+        let attempt = table.next_attempt().expect("there are numbers");
+        table.waits.enqueued(&testing::namespace(), WaitId(7), attempt, attempt);
+        attempt
+    };
+    let first = machine.with_leader_state(TERM, |_, table| begin(table)).expect("it leads");
+    let attached = machine.with_leader_state(TERM, |_, table| table.attach(WaitId(7), first)).flatten();
+    let Some(Attachment::Pending(caller)) = attached else { panic!("it waits") };
+
+    assert_eq!(machine.with_leader_state(TERM, |_, _| -> u8 { panic!("a bug") }), None);
+    assert!(caller.await.is_err(), "whoever waits is redirected");
+    machine.rebuild_leader_state(TERM + 1);
+    assert!(machine.leader_state_failed().borrow().is_some() && remaining_ms().is_none(), "it leads in another term");
+    machine.rebuild_leader_state(TERM);
+    assert!(machine.leader_state_failed().borrow().is_none());
+    assert_eq!(remaining_ms(), Some(10_000));
+    let second = machine.with_leader_state(TERM, |_, table| begin(table)).expect("it leads");
+    assert!(second > first, "attempts rise within a term");
+    let attach = |attempt| machine.with_leader_state(TERM, |_, table| table.attach(WaitId(7), attempt)).flatten();
+    assert!(attach(first).is_none(), "that caller calls again, or it would count as disconnected");
+    assert!(attach(second).is_some());
 }
 
 fn opening() -> Bytes {

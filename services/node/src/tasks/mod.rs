@@ -16,14 +16,18 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_replication::{Group, Leadership};
 use holdfast_supervise::TaskSet;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::outbox_sender::OutboxSender;
 use crate::replica::ShardReplica;
 
 /// A leader with a shard whose tasks fail this often within the window transfers its leadership.
-const MAX_FAILURES: usize = 3;
+const MAX_TASK_FAILURES: usize = 3;
+/// The same for a shard whose leader state fails.
+const MAX_LEADER_STATE_FAILURES: usize = 2;
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
+/// Delay before a leader state that fails again is built again, if no other replica took over.
+const LEADER_STATE_BACKOFF: Duration = Duration::from_secs(1);
 /// Timeout of a leadership transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -38,7 +42,7 @@ pub(crate) async fn run(
     is_serving: Arc<AtomicBool>,
 ) {
     let mut leadership = group.subscribe_leadership();
-    let mut failures: Vec<RecentFailures> = shards.iter().map(|_| RecentFailures::default()).collect();
+    let mut failures: Vec<ShardFailures> = shards.iter().map(|_| ShardFailures::new()).collect();
     loop {
         let Some(leads) = *leadership.borrow_and_update() else {
             if leadership.changed().await.is_err() {
@@ -54,8 +58,8 @@ pub(crate) async fn run(
             leads,
         };
         let contexts: Vec<LeaderContext> = shards.iter().map(context).collect();
-        let tasks: Vec<TaskSet> = contexts.iter().map(start).collect();
-        let watched = contexts.iter().zip(&tasks).zip(&mut failures);
+        let mut tasks: Vec<TaskSet> = contexts.iter().map(start).collect();
+        let watched = contexts.iter().zip(&mut tasks).zip(&mut failures);
         let mut watched: FuturesUnordered<_> =
             watched.map(|((leading, tasks), recent)| watch_shard(leading, tasks, recent)).collect();
         let changed = tokio::select! {
@@ -111,40 +115,90 @@ fn spawn<F>(
     tasks.spawn_restarting(name, move || run(leading.clone()));
 }
 
-/// When the tasks of a shard failed lately.
-#[derive(Default)]
-struct RecentFailures(VecDeque<Instant>);
+/// When something failed lately.
+struct RecentFailures {
+    times: VecDeque<Instant>,
+    /// As many within the window are too many.
+    limit: usize,
+}
 
 impl RecentFailures {
+    fn new(limit: usize) -> Self {
+        Self { times: VecDeque::new(), limit }
+    }
+
     /// Records more failures. Returns true, and begins anew, once there are too many.
     fn record(&mut self, count: u64) -> bool {
-        self.0.extend((0..count).map(|_| Instant::now()));
-        self.0.retain(|time| time.elapsed() < FAILURE_WINDOW);
-        let are_too_many = self.0.len() >= MAX_FAILURES;
+        self.times.extend((0..count).map(|_| Instant::now()));
+        self.times.retain(|time| time.elapsed() < FAILURE_WINDOW);
+        let are_too_many = self.times.len() >= self.limit;
         if are_too_many {
-            self.0.clear();
+            self.times.clear();
         }
         are_too_many
     }
 }
 
-/// Returns once this replica should lead no more because of a shard: its leader state failed, or it has transferred its
-/// leadership because the leader tasks of the shard failed too often.
-async fn watch_shard(leading: &LeaderContext, tasks: &TaskSet, recent: &mut RecentFailures) {
-    let mut state_failed = leading.shard.machine.leader_state_failed();
-    tokio::select! {
-        () = transfer_on_failures(&leading.shard, tasks.failures(), recent) => {}
-        reason = wait_for_failure(&mut state_failed) => {
-            // This replica is restarted, and another one leads.
-            leading.shard.group.tasks().fail("leader table", format!("shard {}: {reason}", leading.shard.id));
-        }
+/// The latest failures in the leaderships of a shard.
+struct ShardFailures {
+    tasks: RecentFailures,
+    leader_state: RecentFailures,
+}
+
+impl ShardFailures {
+    fn new() -> Self {
+        let (tasks, leader_state) = (MAX_TASK_FAILURES, MAX_LEADER_STATE_FAILURES);
+        Self { tasks: RecentFailures::new(tasks), leader_state: RecentFailures::new(leader_state) }
     }
+}
+
+/// Returns once this replica has transferred its leadership because the leader tasks or the leader state of a shard
+/// failed too often. A leader state that fails is built again.
+async fn watch_shard(leading: &LeaderContext, tasks: &mut TaskSet, recent: &mut ShardFailures) {
+    let mut state_failed = leading.shard.machine.leader_state_failed();
+    loop {
+        let reason = tokio::select! {
+            () = transfer_on_failures(&leading.shard, tasks.failures(), &mut recent.tasks) => return,
+            reason = wait_for_failure(&mut state_failed) => reason,
+        };
+        log_leader_state_failure(&leading.shard, &reason);
+        if recent.leader_state.record(1) {
+            if transfer(&leading.shard, "the leader state fails; another replica should lead").await {
+                return;
+            }
+            sleep(LEADER_STATE_BACKOFF).await;
+        }
+        rebuild_leader_state(leading, tasks).await;
+    }
+}
+
+fn log_leader_state_failure(shard: &ShardReplica, reason: &str) {
+    metrics::counter!("holdfast_task_failures_total", "task" => "leader_state").increment(1);
+    let (group, replica) = (shard.group.id(), shard.group.replica());
+    tracing::error!(group, shard = shard.id, replica, reason, "the leader state has failed; it is built again");
+}
+
+/// Builds the leader state of a shard again. Its successor knows nothing of what the lost one and the leader tasks have
+/// decided, above all which sessions expire: that is applied first, and no task goes on with it.
+async fn rebuild_leader_state(leading: &LeaderContext, tasks: &mut TaskSet) {
+    tasks.shutdown().await;
+    leading.shard.propose_barrier().await;
+    leading.shard.machine.rebuild_leader_state(leading.leads.term);
+    *tasks = start(leading);
 }
 
 async fn wait_for_failure(failed: &mut watch::Receiver<Option<String>>) -> String {
     let failed = failed.wait_for(Option::is_some).await;
     // The machine outlives its leader tasks, so the sender exists.
     failed.ok().and_then(|reason| reason.clone()).unwrap_or_default()
+}
+
+/// Transfers the leadership of the group. Returns true if this replica no longer leads.
+async fn transfer(shard: &ShardReplica, reason: &'static str) -> bool {
+    let is_over = shard.group.transfer_leadership(TRANSFER_TIMEOUT).await;
+    let (group, replica) = (shard.group.id(), shard.group.replica());
+    tracing::error!(group, shard = shard.id, replica, is_over, "{reason}");
+    is_over
 }
 
 /// Returns once this replica has transferred its leadership because the leader tasks failed too often.
@@ -156,13 +210,27 @@ async fn transfer_on_failures(shard: &ShardReplica, mut failures: watch::Receive
         if !recent.record(more) {
             continue;
         }
-        let is_over = shard.group.transfer_leadership(TRANSFER_TIMEOUT).await;
-        let (group, replica) = (shard.group.id(), shard.group.replica());
-        tracing::error!(group, shard = shard.id, replica, is_over, "leader tasks fail; another replica should lead");
-        if is_over {
+        if transfer(shard, "leader tasks fail; another replica should lead").await {
             return;
         }
     }
     // The task set outlives this future, so its sender is not dropped first.
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_too_many_within_a_minute_only() {
+        let mut recent = ShardFailures::new();
+        assert!(!recent.leader_state.record(1));
+        tokio::time::advance(FAILURE_WINDOW).await;
+        assert!(!recent.leader_state.record(1), "the first is forgotten");
+        tokio::time::advance(FAILURE_WINDOW / 2).await;
+        assert!(recent.leader_state.record(1));
+        assert!(!recent.leader_state.record(1), "it begins anew");
+        assert_eq!([2, 1].map(|count| recent.tasks.record(count)), [false, true]);
+    }
 }

@@ -48,11 +48,20 @@ impl Group {
     /// # Errors
     /// As [`Self::propose`].
     pub async fn propose_clock_tick(&self, shard: u32, term: u64, deadline: Instant) -> Result<(), ProposeError> {
-        if self.leadership().is_none_or(|leads| leads.term != term) {
-            return Err(self.not_leader().into());
-        }
         if !self.has_disk_space() {
             return Err(ProposeError::NotProposed(DISK_IS_FULL));
+        }
+        self.propose_barrier(shard, term, deadline).await
+    }
+
+    /// As [`Self::propose_clock_tick`], also while the disk is nearly full: a few bytes, for a shard that must know that
+    /// everything proposed before is applied.
+    ///
+    /// # Errors
+    /// As [`Self::propose`].
+    pub async fn propose_barrier(&self, shard: u32, term: u64, deadline: Instant) -> Result<(), ProposeError> {
+        if self.leadership().is_none_or(|leads| leads.term != term) {
+            return Err(self.not_leader().into());
         }
         self.propose_at(shard, CommandCost { account: None, units: 1 }, term, None, deadline).await.map(drop)
     }

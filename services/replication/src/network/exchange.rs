@@ -1,7 +1,5 @@
 //! The requests to a peer node: many in flight on one connection.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use holdfast_proto::internal::{Kind, RaftMessage, RaftMessages};
 use holdfast_rpc::{ClientConnection, Event, InFlight, Reservation, Waiter};
 use tokio::task::yield_now;
@@ -10,6 +8,7 @@ use super::Raft;
 use super::request::{OutboundRequest, PeerRequest, ResponseSender, RpcError};
 use super::send_queue::SendQueue;
 use crate::handshake::PeerRegistry;
+use crate::shard_failures::PeerReport;
 
 /// Messages in one frame.
 const MAX_FRAME_MESSAGES: usize = 128;
@@ -32,7 +31,7 @@ impl Waiter for SentRequest {
 pub(crate) async fn exchange(
     node: &str,
     own: &PeerRegistry,
-    is_full: &AtomicBool,
+    report: &PeerReport,
     queue: &SendQueue,
     mut connection: ClientConnection<Raft>,
 ) -> String {
@@ -45,10 +44,11 @@ pub(crate) async fn exchange(
                 // Requests that are about to be queued join the frame.
                 yield_now().await;
                 let messages = take_messages(queue, &in_flight, &mut number);
-                connection.send(RaftMessages { messages, disk_is_full: !own.has_disk_space() })
+                let disk_is_full = !own.has_disk_space();
+                connection.send(RaftMessages { messages, disk_is_full, ..RaftMessages::default() })
             }
             event = connection.next(true) => event.map(|event| if let Event::Received(frame) = event {
-                is_full.store(frame.disk_is_full, Ordering::Relaxed);
+                report.record(&frame);
                 frame.messages.into_iter().for_each(|message| dispatch(node, &in_flight, message));
             }),
         };
@@ -65,7 +65,7 @@ fn take_messages(queue: &SendQueue, in_flight: &InFlight<SentRequest>, number: &
             *number += 1;
             in_flight.insert(*number, SentRequest { responder, _budget: budget });
             let PeerRequest { from, to, kind, stream, clock_ms, body } = request;
-            RaftMessage { from, to, call: *number, kind: kind.into(), body, stream, clock_ms }
+            RaftMessage { from, to, call: *number, kind: kind.into(), body, stream, clock_ms, ..RaftMessage::default() }
         })
         .collect()
 }

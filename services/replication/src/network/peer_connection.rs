@@ -1,7 +1,7 @@
 //! The client side of a connection to one peer node, maintained in the background.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use super::request::{OutboundRequest, PeerRequest, ResponseSender, RpcError};
 use super::send_queue::SendQueue;
 use super::{Raft, SnapshotTransfers};
 use crate::handshake::{PeerRegistry, lease_of};
+use crate::shard_failures::{PeerReport, ReplicaReport};
 use crate::timing::DEFAULT_PEER_LEASE;
 
 /// Unanswered bytes of appends to one peer; further appends fail at once, and openraft retries. This limits the memory
@@ -58,7 +59,7 @@ impl PeerConnection {
             refused: watch::Sender::new(None),
             dead_run: watch::Sender::new(None),
             last_met: AtomicU64::new(0),
-            is_disk_full: AtomicBool::new(false),
+            report: PeerReport::default(),
             store_id: Mutex::default(),
             lease: watch::Sender::new(DEFAULT_PEER_LEASE),
         });
@@ -174,7 +175,12 @@ impl PeerConnection {
 
     /// Returns true if the peer last reported disk space for data.
     pub(crate) fn has_disk_space(&self) -> bool {
-        !self.state.is_disk_full.load(Ordering::Relaxed)
+        self.state.report.has_disk_space()
+    }
+
+    /// Returns what a replica of the peer last said of itself on the connection.
+    pub(crate) fn replica_report(&self, replica: u64) -> ReplicaReport {
+        self.state.report.replica(replica)
     }
 
     /// Rejects a replica of the peer whose data is older than what it acknowledged.
@@ -215,8 +221,8 @@ struct PeerState {
     dead_run: watch::Sender<Option<u64>>,
     /// The last connected run, if its release reports one; else 0.
     last_met: AtomicU64,
-    /// Whether the peer's disk is nearly full, as last reported.
-    is_disk_full: AtomicBool,
+    /// What the peer last said of itself.
+    report: PeerReport,
     /// The data directory of the peer, while it is connected.
     store_id: Mutex<Option<String>>,
     /// As the peer reported at its last connection.
@@ -248,13 +254,14 @@ impl Link<Raft> for PeerState {
     async fn serve(&self, connection: ClientConnection<Raft>, theirs: Hello) -> String {
         self.last_met.store(theirs.run, Ordering::Relaxed);
         clear_dead_run(&self.dead_run, theirs.run);
+        self.report.reset();
         *self.store_id.lock() = Some(theirs.store_id.clone());
         // Published before any request is sent, so that no response counts for the lease of an earlier process.
         self.lease.send_replace(lease_of(&theirs));
         self.connected.send_replace(true);
         tracing::info!(node = self.node, "connected to peer");
         tokio::select! {
-            reason = exchange(&self.node, &self.peer_registry, &self.is_disk_full, &self.queue, connection) => reason,
+            reason = exchange(&self.node, &self.peer_registry, &self.report, &self.queue, connection) => reason,
             () = self.peer_registry.wait_rejected(&theirs.store_id) => "its data is rejected".to_owned(),
         }
     }

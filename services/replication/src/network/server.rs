@@ -14,6 +14,7 @@ use super::append_stream::AppendStream;
 use super::{Raft, unary};
 use crate::group::Group;
 use crate::group_manager::GroupManager;
+use crate::shard_failures::FailureNews;
 
 /// Queued responses on one connection.
 const MAX_QUEUED_RESPONSES: usize = 1_024;
@@ -57,7 +58,7 @@ struct InboundConnection {
 async fn serve(manager: GroupManager, peer: Hello, mut connection: ServerConnection<Raft>) {
     let (responses, mut collected) = mpsc::channel(MAX_QUEUED_RESPONSES);
     let unary_permits = Arc::new(Semaphore::new(MAX_UNARY_CALLS));
-    let disk = manager.clone();
+    let (disk, mut failures) = (manager.clone(), manager.failures().subscribe());
     let mut inbound = InboundConnection { manager, peer, responses, append_streams: HashMap::new(), unary_permits };
     // Responses that no task gives.
     let mut rejections = Vec::new();
@@ -75,8 +76,9 @@ async fn serve(manager: GroupManager, peer: Hello, mut connection: ServerConnect
                 {
                     messages.push(next);
                 }
-                connection.send(RaftMessages { messages, disk_is_full: !disk.has_disk_space() })
+                connection.send(frame(messages, &disk, &mut failures))
             }
+            () = failures.changed(), if has_room => connection.send(frame(Vec::new(), &disk, &mut failures)),
             event = connection.next(reads) => match event {
                 Ok(Event::Received(frame)) => {
                     for message in frame.messages {
@@ -92,6 +94,11 @@ async fn serve(manager: GroupManager, peer: Hello, mut connection: ServerConnect
             return;
         }
     }
+}
+
+/// Builds a frame. What the responses in it follow from is read before and said in it: above all, which shards failed.
+fn frame(messages: Vec<RaftMessage>, manager: &GroupManager, failures: &mut FailureNews) -> RaftMessages {
+    RaftMessages { messages, disk_is_full: !manager.has_disk_space(), failed_shards: failures.take() }
 }
 
 async fn next_response(

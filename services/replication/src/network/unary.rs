@@ -11,8 +11,8 @@ use crate::types::{TypeConfig, decode, decode_append, encode};
 
 /// Passes the message, sent by process run `run`, to the replica and builds the response.
 pub(crate) async fn handle_unary(group: &Group, message: RaftMessage, run: u64) -> RaftMessage {
-    let call = message.call;
-    let result = match message.kind() {
+    let (call, kind) = (message.call, message.kind());
+    let result = match kind {
         Kind::Vote => vote(group, &message.body).await,
         Kind::PreVote => pre_vote(group, &message.body).await,
         Kind::Heartbeat => heartbeat(group, &message.body, message.clock_ms, run).await,
@@ -21,6 +21,10 @@ pub(crate) async fn handle_unary(group: &Group, message: RaftMessage, run: u64) 
         other => Err(format!("{other:?} is not a question")),
     };
     match result {
+        Ok(body) if kind == Kind::Heartbeat => {
+            let (from, applied_index) = (group.replica(), group.last_applied_index());
+            RaftMessage { from, applied_index, ..response(call, body) }
+        }
         Ok(body) => response(call, body),
         Err(reason) => error(call, &reason),
     }

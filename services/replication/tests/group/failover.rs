@@ -258,6 +258,38 @@ async fn handing_over_under_load_moves_leadership_and_leaves_no_proposal_in_doub
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_elected_replica_leads_once_it_has_applied_all_of_earlier_terms() {
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
+    cluster.all_have_led().await;
+    cluster.propose(&command("first")).await.expect("answered");
+    cluster.all_applied().await;
+    let (leader, leads) = cluster.leader().await;
+    let next = (leader + 1) % 3;
+    let (group, machine) = (cluster.group(next), &cluster.node(next).machine);
+    // It has what is answered from here on in its log, and applies it late.
+    machine.stall(&[0]);
+    cluster.propose(&command("second")).await.expect("answered");
+    let term = eventually("it is elected", || async {
+        let others = cluster.running().filter(|(index, _)| *index != next);
+        for (_, other) in others {
+            let is_it = |replica| replica == replica_id(next);
+            if other.group.subscribe_leadership().borrow().is_some() {
+                other.group.transfer_leadership_among(is_it, Duration::from_secs(1)).await;
+            }
+        }
+        group.elected_term().filter(|term| *term > leads.term)
+    })
+    .await;
+    eventually("its voters acknowledge it", || async { group.has_lease(term).then_some(()) }).await;
+    let mut leadership = group.subscribe_leadership();
+    let is_early = timeout(Duration::from_secs(1), leadership.wait_for(Option::is_some)).await.is_ok();
+    assert!(!is_early, "it serves, and lacks what was answered before");
+    machine.stall(&[]);
+    timeout(MAX_WAIT, leadership.wait_for(Option::is_some)).await.expect("it leads").expect("it runs");
+    assert_eq!(machine.commands(), [command("first"), command("second")]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_that_nobody_waits_for_any_more_still_finds_a_successor() {
     let cluster = Cluster::bootstrapped(Setup::default()).await;
     cluster.all_have_led().await;

@@ -1,35 +1,16 @@
 //! Checks that tests of this program fail with their mutation. Each runs in a process of its own, with the mutation and
 //! without it. Only in a build with mutations: `make mutations`.
 
-use std::process::Command;
-
-use holdfast_mutations::{Mutation, enable};
-
-/// Names the mutations that a process of this program enables.
-const MUTATIONS_ENV: &str = "HOLDFAST_TEST_MUTATIONS";
+use holdfast_mutations::{Mutation, failure_of_test};
 
 /// Enables the mutations that this process was started with. Called by every test that has a cluster.
 pub(crate) fn enable_from_env() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let named = std::env::var(MUTATIONS_ENV).unwrap_or_default();
-        for name in named.split_whitespace() {
-            let fault = Mutation::from_name(name).unwrap_or_else(|| panic!("there is no mutation named {name:?}"));
-            assert!(enable(fault), "mutations are off in this build: `make mutations` makes one with them");
-        }
-    });
+    holdfast_mutations::enable_from_env().expect("this build has them");
 }
 
 /// Whether the test succeeds with these mutations.
 fn succeeds(test: &str, mutations: &[Mutation]) -> bool {
-    let names: Vec<&str> = mutations.iter().map(|mutation| mutation.name()).collect();
-    let this = std::env::current_exe().expect("it has a path");
-    let run = Command::new(this).args(["--exact", test, "--nocapture"]).env(MUTATIONS_ENV, names.join(" ")).output();
-    let run = run.expect("it runs");
-    let text = String::from_utf8_lossy(&run.stdout);
-    assert!(text.contains("running 1 test"), "there is no test {test}");
-    assert!(run.status.success() || text.contains("panicked") || text.contains("FAILED"), "{text}");
-    run.status.success()
+    failure_of_test(test, mutations, &[]).expect("it runs to its end").is_none()
 }
 
 /// The mutation that this one needs beside it.

@@ -2,9 +2,11 @@
 
 use crate::common::proxy::Mode;
 use crate::common::{Cluster, MAX_WAIT, Setup, command, eventually, propose_to};
+use bytes::Bytes;
 use futures::future::join_all;
-use holdfast_replication::{ProposeError, ReadMode};
-use tokio::time::{Duration, Instant};
+use holdfast_replication::{Group, ProposeError, ReadMode, Timing, testing};
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, Instant, timeout};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_is_answered_after_it_is_applied_and_followers_apply_the_same() {
@@ -42,6 +44,74 @@ async fn concurrent_commands_share_entries_and_each_gets_its_own_reply() {
     let entries = group.status().last_log_index - before;
     println!("in {entries} entries");
     assert!(entries < 500, "{entries} entries");
+}
+
+/// A caller of a command for that shard, who waits for a reply.
+fn caller(group: &Group, shard: u32, term: u64, text: &str) -> JoinHandle<Result<Bytes, ProposeError>> {
+    let (group, command) = (group.clone(), command(text));
+    tokio::spawn(async move { group.propose(shard, term, command, Instant::now() + MAX_WAIT).await })
+}
+
+/// Callers of two commands that are under way, each in an entry of its own.
+async fn two_callers(group: &Group, term: u64) -> [JoinHandle<Result<Bytes, ProposeError>>; 2] {
+    let before = group.status().last_log_index;
+    let first = caller(group, 0, term, "first");
+    eventually("its entry", || async { (group.status().last_log_index == before + 1).then_some(()) }).await;
+    let second = caller(group, 0, term, "second");
+    eventually("its entry", || async { (group.status().last_log_index == before + 2).then_some(()) }).await;
+    [first, second]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_is_answered_whatever_the_others_of_its_entry_take() {
+    let cluster = Cluster::bootstrapped(Setup { nodes: 1, ..Setup::default() }).await;
+    let (leader, leads) = cluster.leader().await;
+    cluster.propose(&command("first of the term")).await.expect("answered");
+    let (group, machine) = (cluster.group(leader), &cluster.node(leader).machine);
+    let queued = || [0, 1].map(|shard| group.queued_commands(shard));
+    // What comes while two entries are under way shares the next one.
+    machine.stall(&[0]);
+    let before = two_callers(group, leads.term).await;
+    let (quick, slow) = (caller(group, 0, leads.term, "quick"), caller(group, 1, leads.term, "slow"));
+    eventually("both are queued", || async { (queued() == [1, 1]).then_some(()) }).await;
+    let last = group.status().last_log_index;
+    machine.stall(&[1]);
+    let quick = timeout(MAX_WAIT / 3, quick).await.expect("it waits for another section of its entry");
+    quick.expect("it does not panic").expect("answered");
+    assert!(!slow.is_finished(), "its section waits");
+    assert_eq!((queued(), group.status().last_log_index), ([0, 0], last + 1), "the two share no entry");
+    machine.stall(&[]);
+    for caller in before.into_iter().chain([slow]) {
+        caller.await.expect("it does not panic").expect("answered");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_caller_gets_the_reply_to_what_replaced_its_command() {
+    // Callers of a leader without a quorum wait for two leases. By then another leads, and has overwritten its log.
+    let lease = Duration::from_secs(5);
+    let timing = Timing { election_min: lease / 2, election_max: lease, ..Timing::default() };
+    let cluster = Cluster::bootstrapped(Setup { timing, ..Setup::default() }).await;
+    let (old, leads) = cluster.leader().await;
+    cluster.propose(&command("before")).await.expect("answered");
+    cluster.all_applied().await;
+    cluster.cut_off(old, Mode::Silent);
+    let callers = two_callers(cluster.group(old), leads.term).await;
+    let candidate = cluster.group((old + 1) % 3);
+    let (next, next_leads) = eventually("another leads", || async {
+        testing::late_election_trigger(candidate).await;
+        timeout(Duration::from_millis(200), cluster.leader_except(&[old])).await.ok()
+    })
+    .await;
+    // The first entry of its term takes the place of the first command, and this one that of the second.
+    propose_to(cluster.group(next), next_leads.term, &command("instead")).await.expect("answered");
+    cluster.cut_off(old, Mode::Open);
+    for caller in callers {
+        let reply = caller.await.expect("it does not panic");
+        assert!(reply.is_err(), "it got the reply to another command");
+    }
+    cluster.all_applied().await;
+    assert_eq!(cluster.node(old).machine.commands(), [command("before"), command("instead")]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,13 @@
 //! Replicas that catch up by snapshot.
 
+use crate::common::journal::COMMANDS;
 use crate::common::{Cluster, Setup, command, eventually, propose_to};
 use bytes::Bytes;
 use futures::future::join_all;
-use holdfast_replication::{LogLimits, StateMachine};
+use holdfast_replication::{HistoryStep, LogLimits, StateMachine};
 use holdfast_storage::PartUpdate;
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
 use tokio::time::Instant;
 
 fn small() -> Setup {
@@ -160,6 +163,39 @@ async fn a_follower_whose_disk_fails_during_a_snapshot_stops_and_is_mended_by_a_
         (cluster.node(follower).machine.commands() == cluster.node(leader).machine.commands()).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_whose_next_entries_are_purged_meanwhile_is_refused() {
+    let cluster = Cluster::bootstrapped(Setup { nodes: 1, ..small() }).await;
+    let (leader, leads) = cluster.leader().await;
+    let group = cluster.group(leader);
+    while group.status().snapshot_index == 0 {
+        propose_to(group, leads.term, &command("before")).await.expect("answered");
+    }
+    let began = group.status().last_log_index;
+    let until = began + 200;
+    let compact = async {
+        while group.status().last_log_index < until {
+            propose_to(group, leads.term, &command("meanwhile")).await.expect("answered");
+        }
+        eventually("the log is purged", || async { (group.status().purged_index > began).then_some(()) }).await;
+    };
+    let (mut compact, mut sections) = (Some(compact), 0);
+    let replayed = group.replay(0, COMMANDS, until, |step| {
+        match step {
+            // Its part is read, and the entries after it are not yet.
+            HistoryStep::Snapshot(_) => {
+                let compact = compact.take().expect("there is one part");
+                block_in_place(|| Handle::current().block_on(compact));
+            }
+            HistoryStep::Section { .. } => sections += 1,
+        }
+        Ok(())
+    });
+    let refusal = replayed.await.expect_err("sections are missing between the part and the log").to_string();
+    assert!(refusal.contains("not in the log any more"), "{refusal}");
+    assert_eq!(sections, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -73,10 +73,12 @@ async fn a_shard_that_fails_twice_at_an_entry_is_left_out_there_and_nothing_else
     *world.observers[leader].panics_left.lock() = usize::MAX;
     world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
     assert_shard_failed(&world, leader).await;
+    assert_ne!(world.leader(&world.shard_id(POISONED_SHARD)).await, leader, "one leads whose shards all serve");
     assert_other_shards_serve(&world, leader, "meanwhile").await;
     world.acquire(POISONED_SHARD, "without it", MAX_WAIT).await.expect("the group serves from the others");
     // Snapshots go on meanwhile, with what the failed shard was made of.
-    let failed_at = poison_record(&world, leader).expect("it is left out").index;
+    let poison = poison_record(&world, leader).expect("it is left out");
+    let failed_at = poison.index;
     for number in 0..2 * SNAPSHOT_INTERVAL {
         let shard = [POISONED_SHARD, HEALTHY_SHARDS[1]][number as usize % 2];
         world.acquire(shard, &format!("more {number}"), MAX_WAIT).await.expect("it serves");
@@ -92,6 +94,8 @@ async fn a_shard_that_fails_twice_at_an_entry_is_left_out_there_and_nothing_else
     world.stop_node(leader).await;
     world.start_node(leader, "1").await;
     assert_shard_failed(&world, leader).await;
+    let again = poison_record(&world, leader).expect("it is left out");
+    assert_eq!((again.term, again.index), (poison.term, poison.index), "the entry is known from the snapshot");
     assert_other_shards_serve(&world, leader, "started again").await;
     // Another one tries again, and has what the others did meanwhile.
     *world.observers[leader].panics_left.lock() = 0;
@@ -113,6 +117,7 @@ async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_els
     for observer in &world.observers {
         *observer.panics_left.lock() = usize::MAX;
     }
+    let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
     let lost = world.acquire(POISONED_SHARD, POISON, MAX_WAIT).await.expect_err("nobody can apply it");
     println!("its caller is told: {lost}");
     // The last one may not get that far: alone it elects nobody, and does not learn again that the entry is committed.
@@ -131,6 +136,7 @@ async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_els
         println!("node {node}: {reason}");
         assert_other_shards_serve(&world, node, &format!("of node {node}")).await;
     }
+    assert_eq!(world.leader(&shard).await, leader, "more shards would serve nowhere");
     let refused = world.acquire(POISONED_SHARD, "anything", MAX_WAIT).await.expect_err("the shard is down");
     assert!(matches!(refused, RouteError::Unavailable { .. }), "{refused}");
     let records: Vec<Option<Poison>> = (0..3).map(|node| poison_record(&world, node)).collect();

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use holdfast_replication::{
-    Applied, ApplyFailure, ApplyStep, CommandCost, EntryHeader, FrozenState, KnownRules, ReplyMode, StateMachine,
-    StateMachineError,
+    Applied, ApplyFailure, ApplyStep, CommandCost, EntryHeader, FailedShards, FrozenState, KnownRules, ReplyMode,
+    StateMachine, StateMachineError,
 };
 use holdfast_storage::{PartUpdate, SnapshotPart};
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 const CHUNK: usize = 1024 * 1024;
 /// The names of the parts of a snapshot.
 const CLOCK: &str = "clock";
-const COMMANDS: &str = "commands";
+pub(crate) const COMMANDS: &str = "commands";
 /// What a command is expected to cost: some hundred of them fill an entry.
 const COMMAND_UNITS: u64 = 80;
 
@@ -36,6 +36,10 @@ pub(crate) struct Journal {
     knows_later: bool,
     /// Fails at the command [`POISON`], as a machine with a bug would.
     pub(crate) is_faulty: AtomicBool,
+    /// Shards whose sections wait.
+    stalled: Mutex<Vec<u32>>,
+    /// Shards that it says do not serve.
+    failed_shards: Mutex<FailedShards>,
 }
 
 pub(crate) const POISON: &[u8] = b"poison";
@@ -79,6 +83,16 @@ impl Journal {
         self.state.lock().rules.clone()
     }
 
+    /// Sections for these shards wait from now on, and those for others no more.
+    pub(crate) fn stall(&self, shards: &[u32]) {
+        *self.stalled.lock() = shards.to_vec();
+    }
+
+    /// Says from now on that these shards failed at these entries, and no others.
+    pub(crate) fn fail_shards(&self, failed: impl Into<FailedShards>) {
+        *self.failed_shards.lock() = failed.into();
+    }
+
     fn read(&self, command: &[u8]) -> Result<(), StateMachineError> {
         if command.starts_with(LATER.as_bytes()) && !self.knows_later {
             return Err(StateMachineError("a command of a later release".into()));
@@ -99,6 +113,10 @@ impl StateMachine for Journal {
         self.read(command).map(|()| CommandCost { account, units: COMMAND_UNITS })
     }
 
+    fn failed_shards(&self) -> FailedShards {
+        self.failed_shards.lock().clone()
+    }
+
     fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
         min_units
     }
@@ -106,10 +124,13 @@ impl StateMachine for Journal {
     fn apply<'a>(
         &'a self,
         stamp: EntryHeader,
-        _: u32,
+        shard: u32,
         commands: &'a [Bytes],
         _: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure> {
+        if self.stalled.lock().contains(&shard) {
+            return Ok(Applied::Part(Box::new(move || self.apply(stamp, shard, commands, ReplyMode::Encode))));
+        }
         commands
             .iter()
             .try_for_each(|command| self.read(command))

@@ -20,7 +20,7 @@ pub(crate) fn run_mutations(program: &Path, which: &str, first: u64, seeds: u64)
     println!("| mutation | found by | after seeds |\n|---|---|---|");
     let mut missed = 0;
     for mutation in meant {
-        if let Some(test) = mutation.unit_test().or(mutation.model_test()) {
+        if let Some(test) = mutation.test() {
             println!("| {} | not the simulation, but the test {test} | |", mutation.name());
             continue;
         }

@@ -1,0 +1,113 @@
+//! The leader state of a shard while its replica leads: built from the state, and built again after a panic in it.
+//!
+//! A panic in the leader state leaves the state sound, so it costs no other part of the replica. Until the leader state
+//! is built again, keep-alives wait and whoever needs it is redirected, as by a replica that does not lead.
+
+use holdfast_supervise::{CaughtPanic, catch_panic};
+use tokio::sync::watch;
+
+use super::{Inner, ShardMachine};
+use crate::leader::LeaderState;
+
+impl Inner {
+    /// Takes the leader state out. One of the same term, if there is another, continues its attempts.
+    pub(super) fn take_leader_state(&mut self) -> Option<LeaderState> {
+        let table = self.leader_state.take();
+        self.last_attempts = table.as_ref().map_or(self.last_attempts, |table| (table.term, table.attempts()));
+        table
+    }
+
+    /// Builds the leader state from the state, if this replica leads. Returns the reason if that panics; there is none
+    /// then.
+    pub(super) fn build_leader_state(&mut self) -> Option<String> {
+        let (rules, (term, attempts)) = (self.rules, self.last_attempts);
+        let built = catch_panic(|| {
+            self.leads.zip(self.core.as_ref()).map(|(leads, core)| {
+                let fresh = LeaderState::new(leads, rules, core);
+                if leads == term { fresh.with_attempts(attempts) } else { fresh }
+            })
+        });
+        let failed = built.as_ref().err().map(ToString::to_string);
+        self.leader_state = built.unwrap_or_default();
+        failed
+    }
+}
+
+/// The leader state while a slice is applied. Without it the slice goes on.
+pub(super) struct AppliedLeaderState<'a> {
+    /// `None` if the replica does not lead, and after a panic.
+    pub(super) state: Option<&'a mut LeaderState>,
+    /// A panic in the leader state.
+    pub(super) panicked: Option<CaughtPanic>,
+}
+
+impl AppliedLeaderState<'_> {
+    pub(super) fn is_some(&self) -> bool {
+        self.state.is_some()
+    }
+
+    /// Changes the leader state, if there is one. Returns `None` if there is none, or none any more.
+    pub(super) fn update<T>(&mut self, change: impl FnOnce(&mut LeaderState) -> T) -> Option<T> {
+        let state = self.state.as_deref_mut()?;
+        match catch_panic(|| change(state)) {
+            Ok(changed) => Some(changed),
+            Err(panicked) => {
+                (self.state, self.panicked) = (None, Some(panicked));
+                None
+            }
+        }
+    }
+}
+
+impl ShardMachine {
+    /// Drops a leader state that panicked, which redirects its callers.
+    pub(super) fn drop_leader_state(&self, inner: &mut Inner, panicked: &CaughtPanic) {
+        let half = inner.take_leader_state();
+        // The fault in it may cause another panic on drop.
+        let _ = catch_panic(move || drop(half));
+        self.leader_state_failed.send_replace(Some(panicked.to_string()));
+    }
+
+    /// Builds a lost leader state of this term again from the state: every session gets its full time. All that was
+    /// proposed with the lost one must be applied. Changes nothing if the replica does not lead in this term.
+    pub(crate) fn rebuild_leader_state(&self, term: u64) {
+        let mut inner = self.inner.lock();
+        if inner.leads != Some(term) {
+            return;
+        }
+        let mut failed = None;
+        // It may have been built with the state, which had failed too.
+        if inner.leader_state.is_none() {
+            failed = inner.build_leader_state();
+        }
+        // Under the lock, so that the next failure is not lost.
+        self.leader_state_failed.send_replace(failed);
+        drop(inner);
+        self.leader_state_changed.notify_waiters();
+        self.expiry_resolved.notify_waiters();
+    }
+
+    /// Is `Some`, with the reason, from the moment that the leader state fails until it is built again.
+    pub(crate) fn leader_state_failed(&self) -> watch::Receiver<Option<String>> {
+        self.leader_state_failed.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{Application, Rules};
+
+    use super::*;
+    use crate::machine::empty_state;
+
+    #[tokio::test]
+    async fn a_slice_goes_on_without_a_leader_state_that_panics() {
+        let core = empty_state(Application::Locks, "locks_00", None);
+        let mut leader_state = LeaderState::new(3, Rules::LOWEST, &core);
+        let mut table = AppliedLeaderState { state: Some(&mut leader_state), panicked: None };
+        assert_eq!(table.update(|state| state.term), Some(3));
+        assert_eq!(table.update(|_| -> u64 { panic!("a bug") }), None);
+        assert!(!table.is_some() && table.panicked.as_ref().is_some_and(|panicked| panicked.message == "a bug"));
+        assert_eq!(table.update(|state| state.term), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! Nodes through their public API: shards that break on one, and the groups that it starts.
+
+mod broken_shards;
+mod groups;
+mod mutations;
