@@ -1,5 +1,7 @@
 //! API keys: `hf_<key id>_<secret>`.
 
+use std::fmt;
+
 use holdfast_types::AccountId;
 
 use crate::random::{self, RandomError, is_secret_text, secret_text};
@@ -15,6 +17,13 @@ const KEY_ID_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 pub struct ApiKeySecret {
     key_id: String,
     secret: Secret,
+}
+
+/// An API key as a caller presents it, in parts that borrow from the text. `Debug` does not show the secret half.
+#[derive(Clone, Copy)]
+pub struct PresentedApiKey<'a> {
+    key_id: &'a str,
+    secret: &'a str,
 }
 
 /// The text is not an API key. The error does not repeat it, since it may be most of one.
@@ -49,12 +58,7 @@ impl ApiKeySecret {
     /// # Errors
     /// When the text does not have the form of a key.
     pub fn parse(text: &str) -> Result<Self, MalformedApiKey> {
-        let rest = text.strip_prefix(PREFIX).ok_or(MalformedApiKey)?;
-        let (key_id, secret) = rest.split_once('_').ok_or(MalformedApiKey)?;
-        let is_key_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        if key_id.len() != KEY_ID_LENGTH || !key_id.bytes().all(is_key_id) || !is_secret_text(secret) {
-            return Err(MalformedApiKey);
-        }
+        let PresentedApiKey { key_id, secret } = PresentedApiKey::parse(text)?;
         Ok(Self { key_id: key_id.to_owned(), secret: Secret::new(secret) })
     }
 
@@ -85,6 +89,38 @@ impl ApiKeySecret {
     }
 }
 
+impl<'a> PresentedApiKey<'a> {
+    /// Parses a key as presented.
+    ///
+    /// # Errors
+    /// When the text does not have the form of a key.
+    pub fn parse(text: &'a str) -> Result<Self, MalformedApiKey> {
+        let rest = text.strip_prefix(PREFIX).ok_or(MalformedApiKey)?;
+        let (key_id, secret) = rest.split_once('_').ok_or(MalformedApiKey)?;
+        let is_key_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        if key_id.len() != KEY_ID_LENGTH || !key_id.bytes().all(is_key_id) || !is_secret_text(secret) {
+            return Err(MalformedApiKey);
+        }
+        Ok(Self { key_id, secret })
+    }
+
+    /// The public half.
+    pub fn key_id(&self) -> &'a str {
+        self.key_id
+    }
+
+    /// Returns whether this is the secret of that hash, in constant time.
+    pub fn matches(&self, secret_hash: &[u8; 32]) -> bool {
+        crate::constant_time_eq(&crate::sha256(self.secret), secret_hash)
+    }
+}
+
+impl fmt::Debug for PresentedApiKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PresentedApiKey").field("key_id", &self.key_id).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +137,10 @@ mod tests {
         let other = ApiKeySecret::generate().unwrap();
         assert_ne!(other.key_id(), key.key_id());
         assert!(!other.matches(&key.hash()));
+
+        let presented = PresentedApiKey::parse(shown.expose()).unwrap();
+        assert_eq!(presented.key_id(), key.key_id());
+        assert!(presented.matches(&key.hash()) && !presented.matches(&other.hash()));
     }
 
     #[test]
@@ -151,6 +191,9 @@ mod tests {
     fn a_key_does_not_show_its_secret_in_debug_output() {
         let key = ApiKeySecret::generate().unwrap();
         assert_eq!(format!("{key:?}"), format!("ApiKeySecret {{ key_id: {:?}, secret: [secret] }}", key.key_id()));
+        let shown = key.reveal();
+        let presented = PresentedApiKey::parse(shown.expose()).unwrap();
+        assert_eq!(format!("{presented:?}"), format!("PresentedApiKey {{ key_id: {:?}, .. }}", key.key_id()));
     }
 
     proptest::proptest! {

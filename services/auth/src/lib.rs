@@ -24,7 +24,7 @@ mod service_token;
 mod signing_keys;
 mod token;
 
-pub use api_key::{ApiKeySecret, MalformedApiKey};
+pub use api_key::{ApiKeySecret, MalformedApiKey, PresentedApiKey};
 pub use cluster_secret::{ClusterSecret, MalformedClusterSecret};
 pub use credential::{Credential, MalformedCredential};
 pub use grant::{GRANT_TYPE, GrantOwner, MAX_GRANT_LIFETIME, UnsignedGrant};

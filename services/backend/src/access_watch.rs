@@ -67,7 +67,8 @@ impl AccessWatch {
         let mut doubted_since = None;
         loop {
             self.next_check().await;
-            match self.check().await {
+            // Boxed, because it is soon over, and waits and streams have the rest for minutes.
+            match Box::pin(self.check()).await {
                 Ok(_) => doubted_since = None,
                 Err(error) if is_final(&error) => return error,
                 Err(error) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_api::{ApiError, ApiResult, Timestamp, validate};
-use holdfast_auth::{AccountPrincipal, Credential, CredentialKind, OperatorToken, Principal};
+use holdfast_auth::{AccountPrincipal, Credential, CredentialKind, OperatorToken, PresentedApiKey, Principal};
 use holdfast_types::{Account, AccountStatus, Limits, Scopes};
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const TRUSTED_SCOPES: Scopes =
 /// time.
 #[derive(Clone, Debug)]
 pub struct AuthContext {
-    principal: Principal,
+    principal: Arc<Principal>,
     /// Set for a tenant.
     account: Option<Arc<Account>>,
 }
@@ -30,6 +30,11 @@ pub struct TenantContext<'a> {
 }
 
 impl AuthContext {
+    /// `account` is that of a tenant.
+    pub(crate) fn new(principal: Principal, account: Option<Arc<Account>>) -> Self {
+        Self { principal: Arc::new(principal), account }
+    }
+
     /// The authenticated principal.
     pub fn principal(&self) -> &Principal {
         &self.principal
@@ -42,7 +47,7 @@ impl AuthContext {
 
     /// Returns the tenant, whatever scopes its key has.
     pub(crate) fn tenant(&self) -> ApiResult<TenantContext<'_>> {
-        match (&self.principal, &self.account) {
+        match (&*self.principal, &self.account) {
             (Principal::Account(principal), Some(account)) => Ok(TenantContext { principal, account }),
             _ => Err(ApiError::denied(
                 "the operator token is for accounts and cluster calls; use an API key of the account",
@@ -98,25 +103,48 @@ impl Service {
                 "no credential: send `Authorization: Bearer` with an API key, a token or the operator token",
             )
         })?;
+        if let Some(caller) = self.find_caller(bearer)? {
+            return Ok(caller);
+        }
         let credential = Credential::parse(bearer)
             .map_err(|error| ApiError::unauthenticated(format!("the credential is {error}")))?;
         let presented = match credential {
             Credential::Operator(token) if self.inner.operator.accepts(&token) => {
-                return Ok(AuthContext { principal: Principal::Operator, account: None });
+                return Ok(AuthContext::new(Principal::Operator, None));
             }
             Credential::Operator(_) => return Err(ApiError::unauthenticated("the operator token is not the one")),
             Credential::Token(token) => {
                 let principal = self.inner.tokens.verify(&token)?;
-                return self.validate(principal, context.deadline).await;
+                let account = self.validate(&principal, context.deadline).await?;
+                return Ok(AuthContext::new(Principal::Account(principal), Some(account)));
             }
             Credential::ApiKey(presented) => presented,
         };
         let directory = &self.inner.directory;
+        let generation = directory.generation();
         let kept = directory.api_key(presented.key_id(), context.deadline).await?.ok_or_else(invalid_api_key)?;
-        let principal = Principal::from_api_key(&presented, &kept, Timestamp::now().0).ok_or_else(invalid_api_key)?;
+        let now_ms = Timestamp::now().0;
+        let principal = Principal::from_api_key(&presented, &kept, now_ms).ok_or_else(invalid_api_key)?;
         let account = directory.account(kept.account, context.deadline).await?.ok_or_else(invalid_api_key)?;
         directory.record_key_use(&kept.key_id);
-        require_active(principal, account)
+        let caller = AuthContext::new(principal, Some(require_active(account)?));
+        self.inner.checked_callers.insert(generation, &kept, caller.clone(), now_ms);
+        Ok(caller)
+    }
+
+    /// Returns the caller of an API key that was checked before, if no account or key has changed since.
+    fn find_caller(&self, bearer: &str) -> ApiResult<Option<AuthContext>> {
+        let Ok(presented) = PresentedApiKey::parse(bearer) else { return Ok(None) };
+        let directory = &self.inner.directory;
+        let found = self.inner.checked_callers.find(&presented, directory.generation());
+        let now_ms = Timestamp::now().0;
+        let Some(found) = found.filter(|found| !found.is_expired(now_ms)) else { return Ok(None) };
+        directory.require_fresh()?;
+        directory.count_hits();
+        if found.is_use_due(now_ms) {
+            directory.record_key_use(presented.key_id());
+        }
+        Ok(Some(found.context().clone()))
     }
 
     /// Returns the caller of an account that is known by its id alone. Only for the dlocks frontend, and only when it
@@ -137,20 +165,23 @@ impl Service {
             expires_at_ms: None,
             credential_kind: CredentialKind::Trusted,
         };
-        require_active(Principal::Account(principal), account)
+        Ok(AuthContext::new(Principal::Account(principal), Some(require_active(account)?)))
     }
 
     /// Returns an authenticated caller in its current state. A key never changes its secret, scopes or namespaces, so
     /// only its end is checked.
     pub(crate) async fn revalidate(&self, caller: &AuthContext, deadline: Instant) -> ApiResult<AuthContext> {
-        match &caller.principal {
+        match &*caller.principal {
             Principal::Operator => Ok(caller.clone()),
-            Principal::Account(principal) => self.validate(principal.clone(), deadline).await,
+            Principal::Account(principal) => {
+                let account = self.validate(principal, deadline).await?;
+                Ok(AuthContext { principal: Arc::clone(&caller.principal), account: Some(account) })
+            }
         }
     }
 
-    /// Returns the caller of a checked principal, unless it ended since.
-    async fn validate(&self, principal: AccountPrincipal, deadline: Instant) -> ApiResult<AuthContext> {
+    /// Returns the account of a checked principal, unless that ended since.
+    async fn validate(&self, principal: &AccountPrincipal, deadline: Instant) -> ApiResult<Arc<Account>> {
         let directory = &self.inner.directory;
         let (is_good, refused): (bool, fn() -> ApiError) = match principal.credential_kind {
             CredentialKind::Key => (directory.api_key(&principal.key_id, deadline).await?.is_some(), invalid_api_key),
@@ -167,7 +198,7 @@ impl Service {
         if matches!(principal.credential_kind, CredentialKind::Token { .. }) {
             directory.record_key_use(&principal.key_id);
         }
-        require_active(Principal::Account(principal), account)
+        require_active(account)
     }
 
     /// Returns whether the text after `Bearer ` is the operator token.
@@ -187,9 +218,9 @@ pub(crate) fn invalid_token() -> ApiError {
     ApiError::unauthenticated("the token is malformed, expired or revoked; get another one at POST /v1/tokens")
 }
 
-fn require_active(principal: Principal, account: Arc<Account>) -> ApiResult<AuthContext> {
+fn require_active(account: Arc<Account>) -> ApiResult<Arc<Account>> {
     match account.status {
-        AccountStatus::Active => Ok(AuthContext { principal, account: Some(account) }),
+        AccountStatus::Active => Ok(account),
         AccountStatus::Suspended => {
             Err(ApiError::denied("the account is suspended").with("account", account.id.to_string()))
         }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Service;
 use crate::admission::{FairQueue, RateLimits};
+use crate::auth_cache::AuthCache;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
@@ -90,6 +91,7 @@ impl Backend {
         Ok(Service::new(Inner {
             router,
             directory,
+            checked_callers: AuthCache::default(),
             rates: RateLimits::default(),
             admission: Arc::default(),
             heavy_admission: Arc::new(FairQueue::one_at_a_time()),

@@ -14,7 +14,7 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct CallContext {
     /// Names the call in logs and in the header `Holdfast-Request-Id`.
-    pub request_id: String,
+    pub request_id: Arc<str>,
     /// When the caller stops waiting.
     pub deadline: Instant,
     /// `Idempotency-Key`: a second creation of the same account with the same key gets the response of the first.
@@ -60,7 +60,7 @@ impl CallReport {
 
 impl CallContext {
     /// Returns the context of a call without a deadline of its own and without an idempotency key.
-    pub fn new(request_id: impl Into<String>) -> Self {
+    pub fn new(request_id: impl Into<Arc<str>>) -> Self {
         Self {
             request_id: request_id.into(),
             deadline: Instant::now() + DEFAULT_DEADLINE,

@@ -15,6 +15,7 @@
 mod access_watch;
 mod admission;
 mod auth;
+mod auth_cache;
 mod config;
 mod context;
 mod directory;

@@ -8,6 +8,7 @@ use holdfast_routing::{LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{FairQueue, RateLimits};
+use crate::auth_cache::AuthCache;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
@@ -28,6 +29,7 @@ impl fmt::Debug for Service {
 pub(crate) struct Inner {
     pub(crate) router: Router,
     pub(crate) directory: Directory,
+    pub(crate) checked_callers: AuthCache,
     pub(crate) rates: RateLimits,
     pub(crate) admission: Arc<FairQueue>,
     /// For work that keeps a processor busy for milliseconds.

@@ -1,6 +1,7 @@
 //! Calls to shards, shared by all operations.
 
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code, validate};
@@ -23,29 +24,28 @@ const SHARD_DEADLINE_MARGIN: Duration = Duration::from_secs(1);
 
 const NOT_OPENED: &str = "the namespace was just made and has no locks yet; repeat the call";
 
-/// The payload of a call to a shard.
+/// The payload of a call to a shard. Small, because the functions that pass it on each have room for it.
 pub(crate) enum ShardRequest {
     /// A command, written to the log.
-    Command(Command, RetryPolicy),
+    Command(Box<Command>, RetryPolicy),
     /// An acquire that waits for its grant. The duration bounds this one call of it. The token is cancelled once the
     /// request waits at the shard.
     Wait(Box<Acquire>, Option<Duration>, CancellationToken),
     /// A query, served from the applied state.
-    Query(Query),
+    Query(Box<Query>),
 }
 
 impl ShardRequest {
     fn priority(&self) -> Priority {
         let is_urgent = match self {
-            Self::Command(Command::Locks(command), _) => match command {
-                LocksCommand::Release(_) | LocksCommand::CloseSession { .. } => true,
-                LocksCommand::Acquire(acquire) => acquire.fencing_token.is_some(),
-                LocksCommand::OpenSession(open) => open.resume,
+            Self::Command(command, _) => match &**command {
+                Command::Locks(LocksCommand::Release(_) | LocksCommand::CloseSession { .. }) => true,
+                Command::Locks(LocksCommand::Acquire(acquire)) => acquire.fencing_token.is_some(),
+                Command::Locks(LocksCommand::OpenSession(open)) => open.resume,
                 _ => false,
             },
-            Self::Query(query) => matches!(query, Query::KeepAlive { .. }),
+            Self::Query(query) => matches!(**query, Query::KeepAlive { .. }),
             Self::Wait(..) => return Priority::Patient,
-            Self::Command(..) => false,
         };
         if is_urgent { Priority::High } else { Priority::Normal }
     }
@@ -58,13 +58,13 @@ impl ShardRequest {
 
 impl From<Command> for ShardRequest {
     fn from(command: Command) -> Self {
-        Self::Command(command, RetryPolicy::LaterTerm)
+        Self::Command(Box::new(command), RetryPolicy::LaterTerm)
     }
 }
 
 impl From<Query> for ShardRequest {
     fn from(query: Query) -> Self {
-        Self::Query(query)
+        Self::Query(Box::new(query))
     }
 }
 
@@ -175,10 +175,13 @@ impl Service {
     ) -> ApiResult<RoutedReply> {
         let (urgency, deferred) = (ask.priority(), ask.deferred());
         let is_command = !matches!(ask, ShardRequest::Query(_));
-        let asked = async {
+        // Pinned once and passed on by reference: whatever takes a future by value has room for it twice, and a call
+        // may wait for minutes with all of it.
+        let work = pin!(self.call(application, key, ask, context));
+        let asked = pin!(async {
             let permit = self.inner.admission.acquire(account, urgency, context.deadline).await?;
-            FairQueue::run(permit, is_command, deferred, self.call(application, key, ask, context)).await
-        };
+            FairQueue::run(permit, is_command, deferred, work).await
+        });
         if urgency == Priority::Patient { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
     }
 

@@ -1,7 +1,10 @@
 //! The head of a call, as every frontend reads it: request id, credential, deadline and idempotency key.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
@@ -9,7 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_backend::{CallContext, CallReport, DEFAULT_DEADLINE};
 use tokio::time::Instant;
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 /// Names a call in logs, in the response and in support requests.
 static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("holdfast-request-id");
@@ -18,8 +21,11 @@ static LEADER_HEADER: HeaderName = HeaderName::from_static("holdfast-leader");
 /// How long a REST caller waits for its response, in milliseconds.
 pub(crate) const TIMEOUT_HEADER: &str = "holdfast-timeout-ms";
 /// How long a gRPC caller waits for its response: a number and a unit.
-pub(crate) const GRPC_TIMEOUT_HEADER: &str = "grpc-timeout";
-const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
+const GRPC_TIMEOUT_HEADER: &str = "grpc-timeout";
+/// The same two, parsed once.
+static TIMEOUT_NAME: HeaderName = HeaderName::from_static(TIMEOUT_HEADER);
+static GRPC_TIMEOUT_NAME: HeaderName = HeaderName::from_static(GRPC_TIMEOUT_HEADER);
+static IDEMPOTENCY_KEY_NAME: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The longest deadline of a caller; longer ones are cut to this.
 pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(660);
@@ -29,12 +35,12 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 /// The delay of a rate-limited response: a tenth of the shortest `Retry-After`.
 const THROTTLE_DELAY: Duration = Duration::from_millis(100);
 
-/// The head of a call, read once by the frontend. The operation rejects malformed parts, not this module, so that the
-/// rejection takes the same path as every other.
-#[derive(Clone, Debug)]
+/// The head of a call, read once by the frontend, except for the credential, which is not copied. The operation rejects
+/// malformed parts, not this module, so that the rejection takes the same path as every other. Every request carries it
+/// in an [`Arc`] as an extension.
+#[derive(Debug)]
 pub(crate) struct Head {
-    pub(crate) request_id: String,
-    bearer: ApiResult<Option<String>>,
+    pub(crate) request_id: Arc<str>,
     deadline: ApiResult<Instant>,
     /// Whether the caller set a deadline.
     is_own_deadline: bool,
@@ -46,39 +52,33 @@ pub(crate) struct Head {
 impl Head {
     /// Reads the head of a REST call.
     pub(crate) fn rest(headers: &HeaderMap) -> Self {
-        Self::read(headers, TIMEOUT_HEADER, rest_timeout)
+        Self::read(headers, &TIMEOUT_NAME, rest_timeout)
     }
 
     /// Reads the head of a gRPC call.
     pub(crate) fn grpc(headers: &HeaderMap) -> Self {
-        Self::read(headers, GRPC_TIMEOUT_HEADER, grpc_timeout)
+        Self::read(headers, &GRPC_TIMEOUT_NAME, grpc_timeout)
     }
 
-    fn read(headers: &HeaderMap, timeout: &'static str, parse: fn(&str) -> ApiResult<Duration>) -> Self {
+    fn read(headers: &HeaderMap, timeout: &HeaderName, parse: fn(&str) -> ApiResult<Duration>) -> Self {
         Self {
             request_id: request_id(headers),
-            bearer: bearer(headers),
             deadline: single(headers, timeout).and_then(|text| deadline(text, parse)),
             is_own_deadline: headers.contains_key(timeout),
             report: CallReport::default(),
-            idempotency_key: single(headers, IDEMPOTENCY_KEY_HEADER).map(|key| key.map(str::to_owned)),
+            idempotency_key: single(headers, &IDEMPOTENCY_KEY_NAME).map(|key| key.map(str::to_owned)),
         }
     }
 
     /// Returns the context of the call for the service.
     pub(crate) fn context(&self) -> ApiResult<CallContext> {
         Ok(CallContext {
-            request_id: self.request_id.clone(),
+            request_id: Arc::clone(&self.request_id),
             deadline: self.deadline.clone()?,
             idempotency_key: self.idempotency_key.clone()?,
             is_own_deadline: self.is_own_deadline,
             report: self.report.clone(),
         })
-    }
-
-    /// Returns the text after `Bearer `, if there is such a header.
-    pub(crate) fn bearer(&self) -> ApiResult<Option<&str>> {
-        self.bearer.as_ref().map(Option::as_deref).map_err(Clone::clone)
     }
 
     /// Returns the response of the service, unless the frontend's deadline passes first. A waiting call may extend its
@@ -121,12 +121,30 @@ pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<&str> {
     headers.get("traceparent")?.to_str().ok()
 }
 
-fn request_id(headers: &HeaderMap) -> String {
+fn request_id(headers: &HeaderMap) -> Arc<str> {
     let given = headers.get(&REQUEST_ID_HEADER).and_then(|value| value.to_str().ok());
     match given.filter(|id| is_request_id(id)) {
-        Some(id) => id.to_owned(),
-        None => Uuid::new_v4().simple().to_string(),
+        Some(id) => Arc::from(id),
+        None => new_request_id(),
     }
+}
+
+thread_local! {
+    /// A hash function with random keys of its own, and the next number to hash. Random bytes of the system would be a
+    /// system call for each id.
+    static ID_SOURCE: (RandomState, Cell<u64>) = (RandomState::new(), Cell::new(0));
+}
+
+/// Returns another id each time, in the form of a random UUID without hyphens.
+fn new_request_id() -> Arc<str> {
+    let halves = ID_SOURCE.with(|(hasher, next)| {
+        let number = next.get();
+        next.set(number.wrapping_add(2));
+        [hasher.hash_one(number), hasher.hash_one(number.wrapping_add(1))]
+    });
+    let random = (u128::from(halves[0]) << 64) | u128::from(halves[1]);
+    let id = Builder::from_random_bytes(random.to_be_bytes()).into_uuid();
+    Arc::from(&*id.simple().encode_lower(&mut Uuid::encode_buffer()))
 }
 
 /// Accepts only ids from a caller that cannot confuse a log line or a header.
@@ -135,7 +153,8 @@ fn is_request_id(id: &str) -> bool {
     (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.bytes().all(letters)
 }
 
-fn bearer(headers: &HeaderMap) -> ApiResult<Option<String>> {
+/// Returns the text after `Bearer `, if there is such a header.
+pub(crate) fn bearer(headers: &HeaderMap) -> ApiResult<Option<&str>> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -143,19 +162,20 @@ fn bearer(headers: &HeaderMap) -> ApiResult<Option<String>> {
     }
     let text = value.to_str().unwrap_or_default();
     match text.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim().to_owned())),
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
         _ => Err(ApiError::unauthenticated("authorization: must be `Bearer` and an API key or the operator token")),
     }
 }
 
 /// Returns the value of a header that may occur once.
-fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> ApiResult<Option<&'a str>> {
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> ApiResult<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(ApiError::invalid(name, format!("{name}: given more than once")));
+        return Err(ApiError::invalid(name.as_str(), format!("{name}: given more than once")));
     }
-    let text = value.to_str().map_err(|_| ApiError::invalid(name, format!("{name}: must be visible ASCII")))?;
+    let text =
+        value.to_str().map_err(|_| ApiError::invalid(name.as_str(), format!("{name}: must be visible ASCII")))?;
     Ok(Some(text))
 }
 

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use holdfast_api::Code;
 
 use super::*;
@@ -16,29 +18,40 @@ fn seconds_left(head: &Head) -> f64 {
 
 #[test]
 fn a_well_formed_request_id_is_taken_over_and_any_other_is_replaced() {
-    assert_eq!(Head::rest(&headers(&[("holdfast-request-id", "order-7.A_b")])).request_id, "order-7.A_b");
+    assert_eq!(Head::rest(&headers(&[("holdfast-request-id", "order-7.A_b")])).request_id.as_ref(), "order-7.A_b");
     for bad in ["", "a b", "a\"b", &"x".repeat(129)] {
         let head = Head::rest(&headers(&[("holdfast-request-id", bad)]));
-        assert_ne!(head.request_id, bad);
+        assert_ne!(head.request_id.as_ref(), bad);
         assert_eq!(head.request_id.len(), 32);
     }
-    assert_ne!(Head::rest(&HeaderMap::new()).request_id, Head::rest(&HeaderMap::new()).request_id);
+}
+
+#[test]
+fn generated_request_ids_are_random_uuids_and_differ_on_all_threads() {
+    let draw = || (0..1_000).map(|_| Head::rest(&HeaderMap::new()).request_id).collect::<Vec<_>>();
+    let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(draw)).collect();
+    let ids: HashSet<Arc<str>> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    assert_eq!(ids.len(), 4_000);
+    for id in ids {
+        let uuid = Uuid::try_parse(&id).unwrap();
+        assert_eq!((uuid.get_version_num(), uuid.simple().to_string().as_str()), (4, id.as_ref()));
+    }
 }
 
 #[test]
 fn the_bearer_scheme_is_read_in_any_case_and_other_schemes_are_refused() {
-    assert_eq!(Head::rest(&headers(&[("authorization", "bEARER hf_a_b")])).bearer().unwrap(), Some("hf_a_b"));
-    assert_eq!(Head::rest(&HeaderMap::new()).bearer().unwrap(), None);
+    assert_eq!(bearer(&headers(&[("authorization", "bEARER hf_a_b")])).unwrap(), Some("hf_a_b"));
+    assert_eq!(bearer(&HeaderMap::new()).unwrap(), None);
     for bad in ["Basic abc", "hf_a_b", ""] {
-        let error = Head::rest(&headers(&[("authorization", bad)])).bearer().unwrap_err();
+        let error = bearer(&headers(&[("authorization", bad)])).unwrap_err();
         assert_eq!(error.code, Code::Unauthenticated);
     }
 }
 
 #[test]
 fn a_repeated_credential_is_refused() {
-    let head = Head::rest(&headers(&[("authorization", "Bearer a"), ("authorization", "Bearer b")]));
-    assert_eq!(head.bearer().unwrap_err().code, Code::Unauthenticated);
+    let headers = headers(&[("authorization", "Bearer a"), ("authorization", "Bearer b")]);
+    assert_eq!(bearer(&headers).unwrap_err().code, Code::Unauthenticated);
 }
 
 #[test]

@@ -11,6 +11,8 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod args;
+mod call_layer;
+mod call_metrics;
 mod connection_limiter;
 mod console;
 mod dlocks;

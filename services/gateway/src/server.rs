@@ -19,6 +19,8 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use axum::routing::future::RouteFuture;
+use futures::TryFutureExt;
 use holdfast_backend::Service;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_tls::ServerTls;
@@ -35,7 +37,7 @@ use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
-use tower::ServiceExt;
+use tower::Service as _;
 use tracing::{debug, info, warn};
 
 use crate::connection_limiter::{ActivityGuard, ConnectionLimiter, ConnectionPermit};
@@ -226,7 +228,21 @@ async fn serve_connection(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%peer, %error, "answers may be delayed: TCP_NODELAY cannot be set");
     }
-    let Some(tls) = front.tls.clone() else { return serve_http(stream, peer, front, place, stopping).await };
+    match front.tls.clone() {
+        None => serve_http(stream, peer, front, place, stopping).await,
+        // Boxed, so that connections without TLS have no room for it.
+        Some(tls) => Box::pin(serve_tls(tls, stream, peer, front, place, stopping)).await,
+    }
+}
+
+async fn serve_tls(
+    tls: ServerTls,
+    stream: TcpStream,
+    peer: SocketAddr,
+    front: ProtocolMux,
+    place: ConnectionPermit,
+    stopping: CancellationToken,
+) {
     let accepted = tokio::select! {
         accepted = tls.accept(stream) => accepted,
         () = stopping.cancelled() => return,
@@ -251,15 +267,14 @@ async fn serve_http<S>(
     let (speaks, taken, ending) = (Arc::clone(&spoken), place.clone(), stopping.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let version = *speaks.get_or_init(|| request.version());
-        let stay = taken.start_activity();
+        let (stay, ending) = (taken.start_activity(), ending.clone());
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(stay.clone());
-        let (answer, ending) = (front.clone().dispatch(request, stay), ending.clone());
-        async move {
-            answer
-                .await
-                .map(|answer| if ending.is_cancelled() { with_connection_close(answer, version) } else { answer })
-        }
+        // Not an `async` block, which would have room for the call twice.
+        front.dispatch(request).map_ok(move |answer| {
+            let answer = hold_until_sent(answer, stay);
+            if ending.is_cancelled() { with_connection_close(answer, version) } else { answer }
+        })
     });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
@@ -333,13 +348,19 @@ struct ProtocolMux {
 }
 
 impl ProtocolMux {
-    async fn dispatch(self, request: Request<Incoming>, stay: ActivityGuard) -> Result<Response<Body>, Infallible> {
-        let routes = if is_grpc(request.version(), request.headers()) { self.grpc } else { self.rest };
-        let answer = routes.oneshot(request.map(Body::new)).await?;
-        // A complete body is as good as sent; a stream keeps its connection busy until it ends.
-        let is_whole = answer.body().size_hint().exact().is_some();
-        Ok(if is_whole { answer } else { answer.map(|body| Body::new(TrackedBody { body, _guard: stay })) })
+    fn dispatch(&self, request: Request<Incoming>) -> RouteFuture<Infallible> {
+        let routes = if is_grpc(request.version(), request.headers()) { &self.grpc } else { &self.rest };
+        // A router is always ready.
+        routes.clone().call(request.map(Body::new))
     }
+}
+
+/// Keeps the connection busy until a body that streams has ended. A complete body is as good as sent.
+fn hold_until_sent(answer: Response<Body>, stay: ActivityGuard) -> Response<Body> {
+    if answer.body().size_hint().exact().is_some() {
+        return answer;
+    }
+    answer.map(|body| Body::new(TrackedBody { body, _guard: stay }))
 }
 
 /// A body that keeps its connection busy.

@@ -146,7 +146,8 @@ impl<'a> RoutedCall<'a> {
         self.maybe_done_in.is_some()
     }
 
-    /// Runs until there is a reply, or until the retry policy or the deadline ends the call.
+    /// Runs until there is a reply, or until the retry policy or the deadline ends the call. What few calls do is boxed,
+    /// so that the others have no room for it.
     pub(super) async fn run(&mut self) -> Result<CallOutcome, RouteError> {
         loop {
             if Instant::now() >= self.effective_deadline() || self.cancelled.is_cancelled() {
@@ -154,7 +155,7 @@ impl<'a> RoutedCall<'a> {
             }
             let step = match self.eligible_leader() {
                 Some(leader) => self.try_leader(leader).await,
-                None => self.discover_leader().await,
+                None => Box::pin(self.discover_leader()).await,
             };
             match step {
                 NextStep::Finish(end) => return Ok(end),
@@ -206,7 +207,7 @@ impl<'a> RoutedCall<'a> {
             return NextStep::RetryLater;
         };
         if self.min_rules > Rules::ONE && self.min_rules > self.route.rules.get() {
-            return self.probe_rules(&place, leader).await;
+            return Box::pin(self.probe_rules(&place, leader)).await;
         }
         // A leader of any term may answer a query.
         let term = if self.is_query() { 0 } else { leader.term };
@@ -215,7 +216,7 @@ impl<'a> RoutedCall<'a> {
         let mut outcome = self.await_reply(&mut attempt, leader).await;
         match outcome {
             CallReply::Update(update) => return NextStep::Finish(CallOutcome::Subscribed(update, attempt)),
-            CallReply::Deferred => outcome = self.await_deferred(attempt).await,
+            CallReply::Deferred => outcome = self.await_deferred(&mut attempt).await,
             _ => {}
         }
         self.next_step(leader, outcome)
@@ -319,7 +320,7 @@ impl<'a> RoutedCall<'a> {
             let again_at = self.effective_deadline().min(Instant::now() + PROBE_INTERVAL);
             let asked = tokio::select! {
                 outcome = attempt.next_reply() => return outcome,
-                asked = self.probe_while_waiting(again_at) => asked,
+                asked = Box::pin(self.probe_while_waiting(again_at)) => asked,
             };
             if let Some(bytes) = asked {
                 return CallReply::Reply(bytes, 0);
@@ -329,7 +330,7 @@ impl<'a> RoutedCall<'a> {
 
     /// Waits for a deferred reply: the leader reports when it no longer leads or is cut off. The shard knows a deferred
     /// request, so a retry is recognized in any term, and an interruption costs nothing.
-    async fn await_deferred(&mut self, mut attempt: PendingCall) -> CallReply {
+    async fn await_deferred(&mut self, attempt: &mut PendingCall) -> CallReply {
         self.was_deferred = true;
         if let Some(deferred) = &self.deferred {
             deferred.cancel();
@@ -354,7 +355,7 @@ impl<'a> RoutedCall<'a> {
     /// No leader is known: probes the replicas, or waits for another call that does.
     async fn discover_leader(&mut self) -> NextStep {
         let before = self.route.leader();
-        let Some(_asking) = self.route.try_start_probe() else {
+        let Some(_asking) = self.route.try_start_probe(2 * self.options.probe_timeout) else {
             let at_most =
                 self.effective_deadline().saturating_duration_since(Instant::now()).min(self.options.max_backoff);
             self.route.wait_for_change(before, at_most).await;
@@ -373,7 +374,7 @@ impl<'a> RoutedCall<'a> {
     /// Probes the replicas while the leader is slow, unless another call does; then waits for that call's result.
     async fn probe_while_waiting(&self, again_at: Instant) -> Option<Bytes> {
         let before = self.route.leader();
-        if let Some(_asking) = self.route.try_start_probe()
+        if let Some(_asking) = self.route.try_start_probe(2 * self.options.probe_timeout)
             && let Some(bytes) = self.probe_replicas(true).await
         {
             return Some(bytes);

@@ -12,6 +12,7 @@ use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_types::Rules;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::connection::{CallLoad, ChannelState, QueuedCall};
 use crate::http::HttpCaller;
@@ -52,11 +53,6 @@ pub(super) enum CallBody {
 }
 
 impl CallBody {
-    /// Returns true if other replies may precede the last one.
-    fn may_be_deferred(&self) -> bool {
-        !matches!(self, Self::Command(_) | Self::Query(_))
-    }
-
     /// Returns true if the call changes nothing and may be retried freely.
     pub(super) fn is_query(&self) -> bool {
         !matches!(self, Self::Command(_) | Self::Acquire(..))
@@ -169,6 +165,9 @@ impl CallReply {
 pub(super) enum ReplySink {
     /// Accepts one reply.
     Once(oneshot::Sender<CallReply>),
+    /// Accepts one reply, and before it the notice that it is deferred, which cancels the token. A queue would reserve
+    /// 2 KiB for each call that waits.
+    Deferrable(oneshot::Sender<CallReply>, CancellationToken),
     /// Accepts any number of replies.
     Many(mpsc::Sender<CallReply>),
 }
@@ -177,7 +176,7 @@ impl ReplySink {
     /// Delivers the last reply. A caller that has cancelled needs none.
     pub(super) fn finish(self, outcome: CallReply) {
         match self {
-            Self::Once(sender) => drop(sender.send(outcome)),
+            Self::Once(sender) | Self::Deferrable(sender, _) => drop(sender.send(outcome)),
             Self::Many(sender) => drop(sender.try_send(outcome)),
         }
     }
@@ -186,13 +185,19 @@ impl ReplySink {
     pub(super) fn send(&self, outcome: CallReply) -> bool {
         match self {
             Self::Once(_) => true,
+            Self::Deferrable(sender, deferred) => {
+                if outcome == CallReply::Deferred {
+                    deferred.cancel();
+                }
+                !sender.is_closed()
+            }
             Self::Many(sender) => sender.try_send(outcome).is_ok(),
         }
     }
 
     pub(super) fn is_closed(&self) -> bool {
         match self {
-            Self::Once(sender) => sender.is_closed(),
+            Self::Once(sender) | Self::Deferrable(sender, _) => sender.is_closed(),
             Self::Many(sender) => sender.is_closed(),
         }
     }
@@ -314,6 +319,8 @@ pub(super) struct PendingCall {
 
 enum Replies {
     Once(RemoteCall, oneshot::Receiver<CallReply>),
+    /// The token is cancelled once the reply is deferred.
+    Deferrable(RemoteCall, oneshot::Receiver<CallReply>, CancellationToken),
     Many(RemoteCall, mpsc::Receiver<CallReply>),
     Local(LocalCall, Arc<CallLoad>, ObservedRules),
     /// Never sent, for this reason.
@@ -337,13 +344,19 @@ impl RemoteCall {
         deadline: Instant,
     ) -> Result<Replies, String> {
         let send_state = Arc::<SendState>::default();
-        let may_be_deferred = body.may_be_deferred();
+        let is_acquire = matches!(body, CallBody::Acquire(..));
+        let is_subscription = matches!(body, CallBody::Subscribe(_));
         let (call, rules) = (body.into_call(to), rules.clone());
         let enqueue = |sink| {
             let send_state = Arc::clone(&send_state);
             shared.enqueue(QueuedCall { call, deadline, send_state, sink, rules })
         };
-        if may_be_deferred {
+        if is_acquire {
+            let ((sink, reply), deferred) = (oneshot::channel(), CancellationToken::new());
+            let id = enqueue(ReplySink::Deferrable(sink, deferred.clone()))?;
+            return Ok(Replies::Deferrable(Self { shared: Arc::clone(shared), id, send_state }, reply, deferred));
+        }
+        if is_subscription {
             let (sink, replies) = mpsc::channel(MAX_BUFFERED_REPLIES);
             let id = enqueue(ReplySink::Many(sink))?;
             return Ok(Replies::Many(Self { shared: Arc::clone(shared), id, send_state }, replies));
@@ -366,7 +379,12 @@ impl PendingCall {
     pub(super) async fn next_reply(&mut self) -> CallReply {
         let outcome = match &mut self.replies {
             Replies::NotSent(reason) => return CallReply::NotSent(reason.clone()),
-            Replies::Once(_, answered) => answered.await.ok(),
+            Replies::Deferrable(_, answered, deferred) if !self.is_deferred => tokio::select! {
+                biased;
+                () = deferred.cancelled() => Some(CallReply::Deferred),
+                reply = answered => reply.ok(),
+            },
+            Replies::Once(_, answered) | Replies::Deferrable(_, answered, _) => answered.await.ok(),
             Replies::Many(_, answered) => answered.recv().await,
             Replies::Local(call, _, rules) => call.next_reply().await.map(|answer| {
                 rules.observe(answer.rules);
@@ -385,7 +403,7 @@ impl PendingCall {
     /// Asks the node for the next page of a subscription.
     pub(super) fn request_page(&self) {
         match &self.replies {
-            Replies::NotSent(_) | Replies::Once(..) => {}
+            Replies::NotSent(_) | Replies::Once(..) | Replies::Deferrable(..) => {}
             Replies::Many(call, _) => call.shared.notify_credit(call.id),
             Replies::Local(call, ..) => call.request_page(),
         }
@@ -398,8 +416,7 @@ impl PendingCall {
         }
         match &self.replies {
             Replies::NotSent(_) => {}
-            Replies::Once(call, _) => call.abandon(),
-            Replies::Many(call, _) => call.abandon(),
+            Replies::Once(call, _) | Replies::Deferrable(call, ..) | Replies::Many(call, _) => call.abandon(),
             Replies::Local(call, ..) => call.cancel(),
         }
     }
@@ -408,11 +425,13 @@ impl PendingCall {
     pub(super) fn cancel(&self, reason: &str) -> CallReply {
         match &self.replies {
             Replies::NotSent(reason) => CallReply::NotSent(reason.clone()),
-            Replies::Once(call, _) | Replies::Many(call, _) if call.send_state.try_cancel() => {
-                CallReply::NotSent(format!("not sent to node {}: {reason}", call.shared.node_id))
-            }
-            Replies::Once(call, _) | Replies::Many(call, _) => {
-                CallReply::Unknown(format!("node {} did not answer: {reason}", call.shared.node_id))
+            Replies::Once(call, _) | Replies::Deferrable(call, ..) | Replies::Many(call, _) => {
+                let node = &call.shared.node_id;
+                if call.send_state.try_cancel() {
+                    CallReply::NotSent(format!("not sent to node {node}: {reason}"))
+                } else {
+                    CallReply::Unknown(format!("node {node} did not answer: {reason}"))
+                }
             }
             Replies::Local(..) => CallReply::Unknown(format!("this node did not answer: {reason}")),
         }
@@ -421,7 +440,7 @@ impl PendingCall {
     fn load(&self) -> Option<&CallLoad> {
         match &self.replies {
             Replies::NotSent(_) => None,
-            Replies::Once(call, _) | Replies::Many(call, _) => Some(&call.shared.load),
+            Replies::Once(call, _) | Replies::Deferrable(call, ..) | Replies::Many(call, _) => Some(&call.shared.load),
             Replies::Local(_, load, _) => Some(load),
         }
     }
@@ -433,7 +452,7 @@ impl Drop for PendingCall {
             Replies::Once(call, _) => {
                 call.send_state.try_cancel();
             }
-            Replies::Many(..) | Replies::Local(..) => self.abandon(),
+            Replies::Deferrable(..) | Replies::Many(..) | Replies::Local(..) => self.abandon(),
             Replies::NotSent(_) => {}
         }
         if let Some(load) = self.load() {

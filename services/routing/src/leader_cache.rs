@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use holdfast_cluster::{ClusterConfig, GroupConfig, Replica};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::channel::{NodeChannel, ObservedRules};
+use crate::keep_alives::KeepAliveQueue;
 
 /// How long hints of a term lower than one seen before count as stale. Terms restart when a cluster is recreated under
 /// a running gateway, which must find the new leaders all the same.
@@ -35,12 +36,14 @@ pub(super) struct ReplicaEndpoint {
 pub(super) struct GroupRoute {
     id: String,
     pub(super) rules: ObservedRules,
+    /// Keep-alives of sessions in its shards that wait for the next call.
+    pub(super) keep_alives: KeepAliveQueue,
     /// Replaced when the config changes.
     endpoints: RwLock<Arc<[ReplicaEndpoint]>>,
     cache: Mutex<LeaderCache>,
     changed: Notify,
-    /// Held by the one call that probes the replicas; the others wait for its result.
-    probing: Arc<tokio::sync::Mutex<()>>,
+    /// When the call began that probes the replicas; the others wait for its result.
+    probing: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -62,10 +65,11 @@ impl GroupRoute {
         Self {
             id: group.id.clone(),
             rules,
+            keep_alives: KeepAliveQueue::default(),
             endpoints,
             cache: Mutex::default(),
             changed: Notify::new(),
-            probing: Arc::default(),
+            probing: Mutex::default(),
         }
     }
 
@@ -155,9 +159,15 @@ impl GroupRoute {
         self.cache.lock().confirmed.filter(|(confirmed, _)| *confirmed == leader).map(|(_, at)| at)
     }
 
-    /// Returns the permit to probe the replicas, unless another call has it.
-    pub(super) fn try_start_probe(&self) -> Option<OwnedMutexGuard<()>> {
-        self.probing.clone().try_lock_owned().ok()
+    /// Returns the permit to probe the replicas, unless another call got it less than `max_age` ago: a session that waits
+    /// for its slow client does not go on with its call.
+    pub(super) fn try_start_probe(&self, max_age: Duration) -> Option<ProbePermit<'_>> {
+        let (mut probing, now) = (self.probing.lock(), Instant::now());
+        if probing.is_some_and(|began| now.saturating_duration_since(began) < max_age) {
+            return None;
+        }
+        *probing = Some(now);
+        Some(ProbePermit { route: self, began: now })
     }
 
     /// Waits until a leader other than `before` is known, at most for `at_most`.
@@ -169,6 +179,21 @@ impl GroupRoute {
         if self.leader() == before {
             // The caller checks again in either case.
             let _ = tokio::time::timeout(at_most, changed).await;
+        }
+    }
+}
+
+/// The permit to probe the replicas of a group, until it is dropped or too old.
+pub(super) struct ProbePermit<'a> {
+    route: &'a GroupRoute,
+    began: Instant,
+}
+
+impl Drop for ProbePermit<'_> {
+    fn drop(&mut self) {
+        let mut probing = self.route.probing.lock();
+        if *probing == Some(self.began) {
+            *probing = None;
         }
     }
 }

@@ -18,6 +18,7 @@ mod channel;
 mod config_watch;
 mod connection;
 mod http;
+mod keep_alives;
 mod leader_cache;
 mod local_call;
 mod node_status;
@@ -82,6 +83,18 @@ pub enum RouteError {
         /// The cause.
         reason: String,
     },
+}
+
+impl RouteError {
+    /// Returns the same error of a call that another shard of the group shared.
+    fn of_shard(self, shard: &str) -> Self {
+        let shard = shard.to_owned();
+        match self {
+            Self::Unavailable { reason, .. } => Self::Unavailable { shard, reason },
+            Self::OutcomeUnknown { reason, .. } => Self::OutcomeUnknown { shard, reason },
+            Self::InvalidReply { reason, .. } => Self::InvalidReply { shard, reason },
+        }
+    }
 }
 
 /// Timing of routing. The defaults fit failovers of about two seconds.

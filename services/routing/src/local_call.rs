@@ -36,8 +36,8 @@ impl fmt::Debug for LocalNode {
 pub(super) struct LocalCall {
     /// `None` once the last reply is there.
     calling: Option<BoxFuture<'static, Option<Answer>>>,
-    /// Replies before the last one.
-    replies: mpsc::Receiver<QueuedReply>,
+    /// Replies before the last one; `None` for a call with one reply.
+    replies: Option<mpsc::Receiver<QueuedReply>>,
     last: Option<Answer>,
     control: CallControl,
     /// Whether the node may have begun what it has to withdraw if the call is cancelled.
@@ -47,19 +47,19 @@ pub(super) struct LocalCall {
 
 impl LocalCall {
     pub(super) fn new(node: &LocalNode, call: Call) -> Self {
-        let (queue, replies) = ReplyQueue::new(MAX_QUEUED_REPLIES);
         let control = CallControl::default();
         let (id, is_deferrable) = (call.id, may_be_deferred(&call));
-        let calling = if is_deferrable {
+        let (calling, replies) = if is_deferrable {
+            let (queue, replies) = ReplyQueue::new(MAX_QUEUED_REPLIES);
             let caller = ReplyHandle {
                 call: id,
                 replies: queue,
                 control: control.clone(),
                 disconnected: CancellationToken::new(),
             };
-            node.handler.call_deferrable(call, caller)
+            (node.handler.call_deferrable(call, caller), Some(replies))
         } else {
-            node.handler.call(call).map(Some).boxed()
+            (node.handler.call(call).map(Some).boxed(), None)
         };
         let calling = survive_panic("call", calling).map(move |answer| answer.unwrap_or_else(|| Some(failure(id))));
         Self { calling: Some(calling.boxed()), replies, last: None, control, leaves_traces: false, is_deferrable }
@@ -79,12 +79,13 @@ impl LocalCall {
         }
         if self.calling.is_none() {
             // All replies are there.
-            return Poll::Ready(self.replies.try_recv().map_or_else(|_| self.last.take(), |reply| Some(reply.answer)));
+            let next = self.replies.as_mut().and_then(|replies| replies.try_recv().ok());
+            return Poll::Ready(next.map(|reply| reply.answer).or_else(|| self.last.take()));
         }
-        match self.replies.poll_recv(context) {
-            Poll::Ready(Some(reply)) => Poll::Ready(Some(reply.answer)),
-            // Closed for a call with one reply, which is on its way.
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        match self.replies.as_mut().map(|replies| replies.poll_recv(context)) {
+            Some(Poll::Ready(Some(reply))) => Poll::Ready(Some(reply.answer)),
+            // The last reply is on its way.
+            None | Some(Poll::Ready(None) | Poll::Pending) => Poll::Pending,
         }
     }
 
@@ -103,7 +104,9 @@ impl LocalCall {
 impl Drop for LocalCall {
     fn drop(&mut self) {
         self.control.cancelled.cancel();
-        self.replies.close();
+        if let Some(replies) = &mut self.replies {
+            replies.close();
+        }
         if let Some(calling) = self.calling.take().filter(|_| self.leaves_traces)
             && tokio::runtime::Handle::try_current().is_ok()
         {

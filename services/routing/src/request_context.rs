@@ -9,8 +9,10 @@ tokio::task_local! {
 }
 
 /// Runs a client's call. Calls to nodes made within it carry its request id; tasks spawned within it carry none.
-pub async fn with_request_id<F: Future>(request_id: &str, call: F) -> F::Output {
-    REQUEST_ID.scope(Arc::from(request_id), call).await
+///
+/// Not an `async` function, which would reserve space for the call twice.
+pub fn with_request_id<F: Future>(request_id: Arc<str>, call: F) -> impl Future<Output = F::Output> {
+    REQUEST_ID.scope(request_id, call)
 }
 
 /// Returns the request id of the current client call, if any.
@@ -25,7 +27,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_id_reaches_as_far_as_its_call() {
         assert_eq!(request_id(), None);
-        let seen = with_request_id("r1", async { request_id() }).await;
+        let seen = with_request_id(Arc::from("r1"), async { request_id() }).await;
         assert_eq!(seen.as_deref(), Some("r1"));
         assert_eq!(request_id(), None);
     }

@@ -242,11 +242,15 @@ impl Router {
         hold: Duration,
         gone: CancellationToken,
     ) -> Result<(Reply, u64), RouteError> {
-        let command = Command::Locks(LocksCommand::Acquire(wait.acquire.clone()));
-        let body = CallBody::Acquire(Bytes::from(codec::encode(&command)), hold);
+        // The copy is dropped before the wait.
+        let (bytes, needs) = {
+            let command = Command::Locks(LocksCommand::Acquire(wait.acquire.clone()));
+            (Bytes::from(codec::encode(&command)), command.min_rules())
+        };
         let to = self.destination(Application::Locks, wait.key);
+        let body = CallBody::Acquire(bytes, hold);
         let course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, wait.deadline);
-        let course = course.with_min_rules(command.min_rules()).with_cancellation(gone);
+        let course = course.with_min_rules(needs).with_cancellation(gone);
         let mut course = course.telling_when_deferred(wait.deferred.clone());
         match course.run().await? {
             CallOutcome::Reply(bytes, attempt) => Ok((course.decode_reply(&bytes)?, attempt)),
@@ -339,7 +343,7 @@ impl Inner {
 
 impl RoutedCall<'_> {
     /// Runs a call that has one reply.
-    async fn reply(&mut self) -> Result<Reply, RouteError> {
+    pub(super) async fn reply(&mut self) -> Result<Reply, RouteError> {
         match self.run().await? {
             CallOutcome::Reply(bytes, _) => self.decode_reply(&bytes),
             CallOutcome::Subscribed(..) => Err(self.unexpected_reply()),
@@ -354,8 +358,8 @@ impl RoutedCall<'_> {
         })
     }
 
-    /// Updates are only valid for subscriptions.
-    fn unexpected_reply(&self) -> RouteError {
+    /// An update is only valid for a subscription, and a response for its own query.
+    pub(super) fn unexpected_reply(&self) -> RouteError {
         let reason = "it is not an answer to what was asked".to_owned();
         RouteError::InvalidReply { shard: self.shard_id(), reason }
     }

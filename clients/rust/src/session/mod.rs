@@ -264,7 +264,7 @@ impl SessionBuilder {
             ttl,
             gateway,
             in_jeopardy: false,
-            may_supersede: false,
+            may_supersede_until: None,
             move_plan: MovePlan::new(Instant::now()),
             moving: None,
         };

@@ -51,7 +51,9 @@ impl SessionDriver {
             Ok(connection) => Some(self.send_lock_info(connection)),
             Err(failed) => {
                 tracing::debug!(%address, error = %failed.error, "the session could not move there");
-                self.may_supersede |= failed.may_have_opened;
+                if failed.may_have_opened {
+                    self.expect_late_opening();
+                }
                 self.avoid_leader(&address);
                 None
             }

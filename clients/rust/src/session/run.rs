@@ -31,6 +31,9 @@ const MAX_BACKOFF_STEPS: u32 = 6;
 const ATTEMPT_TIMEOUT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// Timeout of closing the session at the service.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a gateway may take for an attempt to open a session that its client has given up: it waits for a leader for
+/// some seconds, as often as it is redirected.
+const MAX_OPENING_TIME: Duration = Duration::from_secs(30);
 
 pub(super) struct SessionDriver {
     pub(super) inner: Arc<SessionInner>,
@@ -41,9 +44,9 @@ pub(super) struct SessionDriver {
     /// The configured gateway to use, or to use after the leader's.
     pub(super) gateway: usize,
     pub(super) in_jeopardy: bool,
-    /// An abandoned gateway may still complete an attempt to resume the session. It would then supersede the current
-    /// connection.
-    pub(super) may_supersede: bool,
+    /// Until when abandoned gateways may still complete attempts to resume the session, each of which would supersede
+    /// the current connection.
+    pub(super) may_supersede_until: Option<Instant>,
     pub(super) move_plan: MovePlan,
     /// The move in progress. The current connection serves the session until it is done.
     pub(super) moving: Option<Move>,
@@ -144,7 +147,7 @@ impl SessionDriver {
                         Dispatched::Ended(EndReason::Superseded) if self.moving.is_some() => {
                             return self.complete_move().await;
                         }
-                        Dispatched::Ended(EndReason::Superseded) if std::mem::take(&mut self.may_supersede) => {
+                        Dispatched::Ended(EndReason::Superseded) if self.may_be_superseded() => {
                             return ConnectionEnd::Lost;
                         }
                         Dispatched::Ended(reason) => return ConnectionEnd::Session(reason),
@@ -210,12 +213,23 @@ impl SessionDriver {
         }
     }
 
+    /// Notes that an abandoned attempt to resume the session may still be completed.
+    pub(super) fn expect_late_opening(&mut self) {
+        self.may_supersede_until = Some(Instant::now() + MAX_OPENING_TIME);
+    }
+
+    fn may_be_superseded(&self) -> bool {
+        self.may_supersede_until.is_some_and(|until| Instant::now() < until)
+    }
+
     /// Leaves a gateway whose connection has ended.
     fn leave_gateway(&mut self, gateway: &Authority) {
         self.gateway += 1;
         self.avoid_leader(gateway);
         // The service may complete the move nevertheless.
-        self.may_supersede |= self.moving.take().is_some();
+        if self.moving.take().is_some() {
+            self.expect_late_opening();
+        }
         if !self.in_jeopardy {
             self.in_jeopardy = true;
             self.inner.events.push(Event::Jeopardy(self.inner.lease.deadline().into_std()));
@@ -276,7 +290,9 @@ impl SessionDriver {
                     Ok((connection, ..)) => return Ok(self.send_lock_info(connection)),
                     Err(failed) => {
                         tracing::debug!(error = %failed.error, "the session could not be resumed there");
-                        self.may_supersede |= failed.may_have_opened;
+                        if failed.may_have_opened {
+                            self.expect_late_opening();
+                        }
                         if let Some(reason) = terminal_reason(failed.error) {
                             return Err(reason);
                         }

@@ -138,6 +138,9 @@ impl ConcurrencyLimit {
     /// began while calls were queued do not count, or slow would soon pass for normal. Neither do reads and rejections,
     /// which are quick under any load.
     pub(super) fn record(&mut self, time: Duration, is_done: bool, is_easy: bool) {
+        if self.is_fixed {
+            return;
+        }
         self.all.add(time);
         if is_done {
             self.done.add(time);
@@ -149,7 +152,7 @@ impl ConcurrencyLimit {
 
     /// Records a call without a reply in good time.
     pub(super) fn record_slow(&mut self) {
-        self.slow_calls += 1;
+        self.slow_calls = self.slow_calls.saturating_add(1);
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {

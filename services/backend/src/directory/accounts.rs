@@ -1,6 +1,7 @@
 //! Accounts and API keys in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_api::{ApiError, ApiResult, Timestamp};
 use holdfast_cluster::Application;
@@ -26,6 +27,8 @@ pub(super) struct Accounts {
     accounts: SingleFlightCache<AccountId, Arc<Account>, ApiError>,
     api_keys: SingleFlightCache<String, Arc<ApiKey>, ApiError>,
     revocations: Revocations,
+    /// Rises once the caches have discarded what changed.
+    generation: AtomicU64,
     account_changes: Arc<ChangeNotifier<AccountId>>,
     key_changes: Arc<ChangeNotifier<String>>,
 }
@@ -37,6 +40,7 @@ impl Accounts {
             accounts: SingleFlightCache::new("accounts", MAX_ACCOUNTS, true),
             api_keys: SingleFlightCache::new("api_keys", MAX_API_KEYS, true),
             revocations: Revocations::default(),
+            generation: AtomicU64::new(0),
             account_changes: Arc::default(),
             key_changes: Arc::default(),
         }
@@ -70,6 +74,17 @@ impl Accounts {
         self.revocations.needs_lookup(key_id, issued_at_ms)
     }
 
+    /// Returns a number that rises after each change.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Counts a key and its account that were found without looking either up.
+    pub(super) fn count_hits(&self) {
+        self.api_keys.count_hit();
+        self.accounts.count_hit();
+    }
+
     /// Notifies of changes of the account.
     pub(super) fn subscribe_account(&self, id: AccountId) -> ChangeListener<AccountId> {
         self.account_changes.subscribe(id)
@@ -82,6 +97,7 @@ impl Accounts {
 
     pub(super) fn invalidate_account(&self, id: AccountId) {
         self.accounts.invalidate(&id);
+        self.begin_generation();
         self.account_changes.notify(&id);
     }
 
@@ -89,6 +105,7 @@ impl Accounts {
         let key_id = key_id.to_owned();
         self.revocations.record(&key_id, Timestamp::now().0);
         self.api_keys.invalidate(&key_id);
+        self.begin_generation();
         self.key_changes.notify(&key_id);
     }
 
@@ -110,8 +127,14 @@ impl Accounts {
         self.revocations.reset(Timestamp::now().0);
         self.accounts.invalidate_all();
         self.api_keys.invalidate_all();
+        self.begin_generation();
         self.account_changes.notify_all();
         self.key_changes.notify_all();
+    }
+
+    /// Call it after the caches have discarded what changed: whoever reads the new number finds nothing older in them.
+    fn begin_generation(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     async fn query(&self, query: &Query, deadline: Instant) -> ApiResult<Result<Response, CommandError>> {

@@ -51,10 +51,34 @@ where
     where
         F: Future<Output = Result<Option<V>, E>>,
     {
+        if let Some(value) = self.find(key) {
+            return Ok(Some(value));
+        }
         if self.missing.as_ref().is_some_and(|missing| missing.contains_key(key)) {
             self.known_missing.increment(1);
             return Ok(None);
         }
+        // Boxed, because few calls need a lookup, and all would have room for it.
+        Box::pin(self.fetch(key, look_up)).await
+    }
+
+    /// Returns an entry in memory.
+    fn find(&self, key: &K) -> Option<V> {
+        let cell = self.found.get(key)?;
+        let Ok(Some(value)) = cell.get()? else { return None };
+        self.count_hit();
+        Some(value.clone())
+    }
+
+    /// Counts an entry that was found in memory.
+    pub(super) fn count_hit(&self) {
+        self.hits.increment(1);
+    }
+
+    async fn fetch<F>(&self, key: &K, look_up: impl Fn() -> F) -> Result<Option<V>, E>
+    where
+        F: Future<Output = Result<Option<V>, E>>,
+    {
         let (outcome, is_own) = self.get_or_fetch(key, &look_up).await;
         if is_own || self.missing.is_some() || !matches!(outcome, Ok(None)) {
             return outcome;
@@ -70,7 +94,7 @@ where
     {
         let cell = self.found.get_with_by_ref(key, Arc::default);
         if let Some(Ok(Some(value))) = cell.get() {
-            self.hits.increment(1);
+            self.count_hit();
             return (Ok(Some(value.clone())), false);
         }
         self.misses.increment(1);

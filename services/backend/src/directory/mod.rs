@@ -51,7 +51,7 @@ impl Directory {
     /// # Errors
     /// `UNAVAILABLE` when the lookup fails.
     pub(crate) async fn account(&self, id: AccountId, deadline: Instant) -> ApiResult<Option<Arc<Account>>> {
-        self.account_feed.require_fresh()?;
+        self.require_fresh()?;
         self.accounts.account(id, deadline).await
     }
 
@@ -60,7 +60,7 @@ impl Directory {
     /// # Errors
     /// `UNAVAILABLE` when the lookup fails.
     pub(crate) async fn api_key(&self, key_id: &str, deadline: Instant) -> ApiResult<Option<Arc<ApiKey>>> {
-        self.account_feed.require_fresh()?;
+        self.require_fresh()?;
         self.accounts.api_key(key_id, deadline).await
     }
 
@@ -70,11 +70,30 @@ impl Directory {
     /// # Errors
     /// `UNAVAILABLE` when the lookup fails.
     pub(crate) async fn is_token_valid(&self, key_id: &str, issued_at_ms: u64, deadline: Instant) -> ApiResult<bool> {
-        self.account_feed.require_fresh()?;
+        self.require_fresh()?;
         if !self.accounts.needs_lookup(key_id, issued_at_ms) {
             return Ok(true);
         }
         Ok(self.accounts.api_key(key_id, deadline).await?.is_some())
+    }
+
+    /// Returns a number that rises after each change of an account or a key that this gateway learns of. What was
+    /// looked up after the number was read is current for as long as the number stays.
+    pub(crate) fn generation(&self) -> u64 {
+        self.accounts.generation()
+    }
+
+    /// Counts a key and its account that were found without looking either up.
+    pub(crate) fn count_hits(&self) {
+        self.accounts.count_hits();
+    }
+
+    /// Checks that nothing in memory is older than it may be.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when changes may have been missed for too long.
+    pub(crate) fn require_fresh(&self) -> ApiResult<()> {
+        self.account_feed.require_fresh()
     }
 
     /// Records that the key was used now.

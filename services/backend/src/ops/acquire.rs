@@ -1,5 +1,6 @@
 //! Acquires one lock or a set, immediately or after a wait, and extends holds.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use holdfast_api::validate::WaitOptions;
@@ -48,7 +49,7 @@ impl Service {
         let owner = validate::owner(&request.owner)?;
         let checked = check_acquire(tenant, &request.namespace, owner, claims, terms)?;
         let AcquireLocksAnswer { success, fencing_token, reason, signed_grants, locks } =
-            self.acquire(caller, context, checked).await?;
+            self.acquire(caller, context, &checked).await?;
         let signed_grant = signed_grants.and_then(|grants| grants.into_iter().next());
         Ok(AcquireAnswer { success, fencing_token, reason, signed_grant, lock: single_lock(locks)? })
     }
@@ -71,14 +72,14 @@ impl Service {
         }
         let mut checked = check_acquire(tenant, &request.namespace, owner, claims, &request.terms)?;
         checked.request_id.clone_from(&request.request_id);
-        self.acquire(caller, context, checked).await
+        self.acquire(caller, context, &checked).await
     }
 
     async fn acquire(
         &self,
         caller: &AuthContext,
         context: &CallContext,
-        checked: CheckedAcquire<'_>,
+        checked: &CheckedAcquire<'_>,
     ) -> ApiResult<AcquireLocksAnswer> {
         let tenant = caller.tenant()?;
         // The rate limit never applies to an extension, because its owner would lose its holds.
@@ -87,7 +88,7 @@ impl Service {
         {
             // The check for an extension must cost less than the rejected call.
             let may_look = self.inner.rates.admit_extension_check(tenant.account);
-            if !may_look || !self.is_extension(tenant, context, &checked).await? {
+            if !may_look || !Box::pin(self.is_extension(tenant, context, checked)).await? {
                 return Err(limited);
             }
         }
@@ -116,7 +117,8 @@ impl Service {
         };
         let context = longer.as_ref().unwrap_or(context);
         let asked = Timestamp::now();
-        let answered = self.call_locks(tenant, checked.namespace, context, make);
+        // Pinned once, and what follows in few calls is boxed: a call that waits has this future for minutes.
+        let answered = pin!(self.call_locks(tenant, checked.namespace, context, make));
         let (reply, asked) = match checked.waiting {
             None => (answered.await?, asked),
             // A caller without access stops waiting: dropping the call cancels its queued request.
@@ -135,7 +137,7 @@ impl Service {
         let mut answer = acquired?;
         if checked.terms.signed && answer.success {
             let waited = checked.waiting.is_some();
-            let grants = self.sign_grants(tenant, context, &checked.owner, &answer.locks, waited).await;
+            let grants = Box::pin(self.sign_grants(tenant, context, &checked.owner, &answer.locks, waited)).await;
             let what =
                 "granted, but what was granted can't be asked about to sign it; acquire again for that, or release";
             answer.signed_grants = Some(grants.map_err(|error| as_outcome_unknown(error, what))?);

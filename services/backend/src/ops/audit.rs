@@ -19,7 +19,7 @@ impl AuthContext {
             Some(principal) if principal.key_id.is_empty() => Actor::Account(principal.account),
             Some(principal) => Actor::ApiKey { account: principal.account, key_id: principal.key_id.clone() },
         };
-        Command::Audited(Audited { actor, request_id: context.request_id.clone(), command: Box::new(command) })
+        Command::Audited(Audited { actor, request_id: context.request_id.to_string(), command: Box::new(command) })
     }
 }
 

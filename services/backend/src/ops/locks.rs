@@ -49,7 +49,7 @@ impl Service {
         // router never retries: the caller receives an unknown outcome and decides whether to repeat the call.
         let make = |namespace| {
             let command = Command::Locks(LocksCommand::Delete { namespace, path: path.clone() });
-            ShardRequest::Command(caller.audited(context, command), RetryPolicy::Never)
+            ShardRequest::Command(Box::new(caller.audited(context, command)), RetryPolicy::Never)
         };
         let reply = self.call_locks(tenant, namespace, context, make).await?;
         expect_answer!(reply.outcome?, Response::Done => ())

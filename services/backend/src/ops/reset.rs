@@ -26,10 +26,8 @@ impl Service {
             let (live_owners, before_revision) = (request.live_owners.clone(), request.before_revision);
             let reset = Reset { namespace, live_owners, before_revision };
             // A second execution could end holds that were granted in between, as with the deletion of a lock.
-            ShardRequest::Command(
-                caller.audited(context, Command::Locks(LocksCommand::Reset(reset))),
-                RetryPolicy::Never,
-            )
+            let command = caller.audited(context, Command::Locks(LocksCommand::Reset(reset)));
+            ShardRequest::Command(Box::new(command), RetryPolicy::Never)
         };
         let reply = self.call_locks(tenant, &request.namespace, context, make).await?;
         expect_answer!(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use holdfast_api::session_message::{ClientMessage, ServerMessage};
 use holdfast_api::{ApiError, Code};
 use tokio::sync::mpsc;
@@ -106,7 +107,15 @@ pub(super) struct OutboundQueue(mpsc::Sender<Outbound>);
 impl OutboundQueue {
     /// Returns false if the client does not accept the message: it disconnected, or did not read for too long.
     pub(super) async fn send(&self, message: ServerMessage) -> bool {
-        self.send_timeout(message, SEND_TIMEOUT).await
+        // Almost always there is room, and no time limit to set up.
+        match self.0.reserve().now_or_never() {
+            Some(Ok(permit)) => {
+                permit.send(Outbound::Message(message));
+                true
+            }
+            Some(Err(_)) => false,
+            None => self.send_timeout(message, SEND_TIMEOUT).await,
+        }
     }
 
     async fn send_timeout(&self, message: ServerMessage, within: Duration) -> bool {

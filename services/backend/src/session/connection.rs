@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use holdfast_api::ApiResult;
 use holdfast_api::session_message::{ClientPayload, EndReason, Pending, ServerMessage};
 use holdfast_routing::{Subscription, SubscriptionError, Update};
@@ -14,13 +13,13 @@ use holdfast_types::{Reply, SessionEnd, SessionUpdate};
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error, stopping_error};
 use super::client_command::{ClientCommand, InFlightBatch};
-use super::handle::SessionHandle;
+use super::handle::{KeepAliveReply, SessionHandle};
 use super::keep_alive::KeepAliveScheduler;
 use super::protocol::MessageSequence;
+use super::rare_events::{RareEvent, RareEvents};
 use super::request_table::RequestTable;
 use crate::AuthContext;
 use crate::access_watch::{AccessWatch, is_final};
@@ -34,7 +33,6 @@ const END_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct SessionConnection<'a> {
     pub(super) session: Arc<SessionHandle>,
-    access_watch: AccessWatch,
     /// The caller as of the last check of its credential, or why the check was inconclusive.
     pub(super) caller: ApiResult<AuthContext>,
     sequence: MessageSequence,
@@ -55,24 +53,20 @@ pub(super) struct SessionConnection<'a> {
     pub(super) deferred_updates: Vec<SessionUpdate>,
     keep_alive: KeepAliveScheduler,
     pub(super) subscription: Subscription<SessionUpdate>,
-    revalidation: Option<BoxFuture<'static, ApiResult<AuthContext>>>,
+    rare_events: RareEvents<'a>,
     /// Set when the client has disconnected: its messages are processed until then.
     finish_deadline: Option<Instant>,
     /// Set when the session is missing: the leader has until then to report how it ended.
     end_reason_deadline: Option<Instant>,
-    stopping: CancellationToken,
 }
 
 /// The next event of the connection.
 enum ConnectionEvent {
-    Stop,
     Subscription(Result<Update<SessionUpdate>, SubscriptionError>),
     Reply(ApiResult<Reply>),
-    KeepAlive(usize, ApiResult<Reply>),
-    Revalidated(ApiResult<AuthContext>),
-    RevalidationDue,
+    KeepAlive(usize, ApiResult<KeepAliveReply>),
+    Rare(RareEvent),
     Inbound(Option<Inbound>),
-    ClientGone,
     FinishTimeout,
     EndReasonTimeout,
 }
@@ -87,8 +81,8 @@ impl<'a> SessionConnection<'a> {
         incoming: mpsc::Receiver<Inbound>,
         outgoing: &'a OutboundQueue,
     ) -> Self {
+        let rare_events = RareEvents::new(session.service.stopping(), outgoing, access_watch);
         Self {
-            access_watch,
             caller: Ok(caller),
             sequence,
             incoming: Some(incoming),
@@ -103,10 +97,9 @@ impl<'a> SessionConnection<'a> {
             deferred_updates: Vec::new(),
             keep_alive: KeepAliveScheduler::new(Arc::clone(&session), keep_alive),
             subscription: session.subscribe(),
-            revalidation: None,
+            rare_events,
             finish_deadline: None,
             end_reason_deadline: None,
-            stopping: session.service.stopping(),
             session,
         }
     }
@@ -135,14 +128,12 @@ impl<'a> SessionConnection<'a> {
         let has_room = self.has_room();
         tokio::select! {
             biased;
-            () = self.stopping.cancelled() => ConnectionEvent::Stop,
             update = self.subscription.next() => ConnectionEvent::Subscription(update),
             reply = await_reply(&mut self.in_flight) => ConnectionEvent::Reply(reply),
             (owed, reply) = self.keep_alive.next() => ConnectionEvent::KeepAlive(owed, reply),
-            looked = await_revalidation(&mut self.revalidation) => ConnectionEvent::Revalidated(looked),
-            () = self.access_watch.next_check(), if self.revalidation.is_none() => ConnectionEvent::RevalidationDue,
+            // Before the messages, so that a client that sends without a pause delays none.
+            event = self.rare_events.next() => ConnectionEvent::Rare(event),
             said = receive(&mut self.incoming), if has_room => ConnectionEvent::Inbound(said),
-            () = self.outgoing.closed(), if self.finish_deadline.is_none() => ConnectionEvent::ClientGone,
             () = maybe_sleep_until(self.finish_deadline) => ConnectionEvent::FinishTimeout,
             () = maybe_sleep_until(self.end_reason_deadline) => ConnectionEvent::EndReasonTimeout,
         }
@@ -150,28 +141,11 @@ impl<'a> SessionConnection<'a> {
 
     async fn on_event(&mut self, next: ConnectionEvent) -> Result<(), CloseReason> {
         match next {
-            ConnectionEvent::Stop => Err(CloseReason::Failed(stopping_error())),
             ConnectionEvent::Subscription(Ok(update)) => self.on_subscription_update(update).await,
             ConnectionEvent::Subscription(Err(error)) => self.on_subscription_error(error).await,
             ConnectionEvent::Reply(reply) => self.on_reply(reply).await,
             ConnectionEvent::KeepAlive(owed, reply) => self.on_keep_alive_reply(owed, reply).await,
-            ConnectionEvent::Revalidated(looked) => {
-                self.revalidation = None;
-                match looked {
-                    Err(error) if is_final(&error) => Err(CloseReason::Failed(error)),
-                    looked => {
-                        if looked.is_err() {
-                            self.access_watch.retry_soon();
-                        }
-                        self.caller = looked;
-                        Ok(())
-                    }
-                }
-            }
-            ConnectionEvent::RevalidationDue => {
-                self.revalidation = Some(self.access_watch.check().boxed());
-                Ok(())
-            }
+            ConnectionEvent::Rare(event) => self.on_rare_event(event),
             ConnectionEvent::Inbound(Some(incoming)) => {
                 self.on_client_message(incoming)?;
                 self.drain_ready().await
@@ -181,13 +155,19 @@ impl<'a> SessionConnection<'a> {
                 self.on_client_gone();
                 Ok(())
             }
-            ConnectionEvent::ClientGone => {
-                self.on_client_gone();
-                Ok(())
-            }
             ConnectionEvent::FinishTimeout => Err(CloseReason::Done),
             ConnectionEvent::EndReasonTimeout => self.end_with(EndReason::Ended(SessionEnd::Expired)).await,
         }
+    }
+
+    fn on_rare_event(&mut self, event: RareEvent) -> Result<(), CloseReason> {
+        match event {
+            RareEvent::Stop => return Err(CloseReason::Failed(stopping_error())),
+            RareEvent::ClientGone => self.on_client_gone(),
+            RareEvent::AccessChecked(Err(error)) if is_final(&error) => return Err(CloseReason::Failed(error)),
+            RareEvent::AccessChecked(checked) => self.caller = checked,
+        }
+        Ok(())
     }
 
     fn on_client_message(&mut self, incoming: Inbound) -> Result<(), CloseReason> {
@@ -225,13 +205,12 @@ impl<'a> SessionConnection<'a> {
         self.queue.len() < MAX_QUEUED_COMMANDS && !matches!(self.queue.back(), Some(ClientCommand::LockInfo(_)))
     }
 
-    /// Takes further messages of the client that have already arrived into the same command. For example, one thread
-    /// releases and another requests after one notification: two commands would take two rounds, one after the other.
+    /// Takes all messages of the client that have already arrived, so that one command has all of them. For example,
+    /// one thread releases and another requests after one notification: two commands would take two rounds.
     async fn drain_ready(&mut self) -> Result<(), CloseReason> {
-        if self.in_flight.is_some() || self.queue.is_empty() {
-            return Ok(());
+        if self.in_flight.is_none() && !self.queue.is_empty() {
+            yield_now().await;
         }
-        yield_now().await;
         while self.has_room()
             && let Some(Some(incoming)) = receive(&mut self.incoming).now_or_never()
         {
@@ -278,15 +257,6 @@ impl<'a> SessionConnection<'a> {
 async fn await_reply(running: &mut Option<InFlightBatch>) -> ApiResult<Reply> {
     match running {
         Some(running) => (&mut running.reply).await,
-        None => pending().await,
-    }
-}
-
-async fn await_revalidation(
-    looking: &mut Option<BoxFuture<'static, ApiResult<AuthContext>>>,
-) -> ApiResult<AuthContext> {
-    match looking {
-        Some(looking) => looking.await,
         None => pending().await,
     }
 }

@@ -3,20 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_api::ApiResult;
+use holdfast_api::{ApiError, ApiResult};
 use holdfast_cluster::Application;
 use holdfast_routing::{RetryPolicy, Subscription};
-use holdfast_types::{Command, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, SessionUpdate, Topic};
+use holdfast_supervise::spawn_temporary;
+use holdfast_types::{
+    Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
+    SessionKeepAlive, SessionUpdate, Topic,
+};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::Service;
 use crate::admission::{FairQueue, Priority};
 use crate::route_error::route_error;
+use crate::shard_call::unexpected;
 
 /// How long one command or query may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long beyond its time to live a session may be without a subscription to a leader.
 const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// The reply to a keep-alive: the remaining time to live in milliseconds, or why the shard rejects it.
+pub(super) type KeepAliveReply = Result<u64, CommandError>;
 
 /// The location of a session, and the epoch of this connection.
 #[derive(Clone, Debug)]
@@ -49,22 +58,58 @@ impl SessionHandle {
 
     /// As [`Self::command`], for one that takes as long as hundreds of others: one at a time in this process.
     pub(super) async fn heavy_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
-        let deadline = Instant::now() + RESPONSE_TIMEOUT;
+        // In a task of its own: a session that waits for its slow client would not go on with this call, and its permit
+        // would be missing to all others.
+        let (mut reply, answered) = oneshot::channel();
+        spawn_temporary("session report", async move {
+            let called = tokio::select! {
+                called = self.admitted_command(command) => called,
+                () = reply.closed() => return,
+            };
+            // An error means that the session has ended.
+            let _ = reply.send(called);
+        });
+        answered.await.unwrap_or_else(|_| Err(ApiError::internal("the report of the session was not passed on")))
+    }
+
+    async fn admitted_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
+        let deadline = Instant::now() + MAX_WAIT + Duration::from_millis(self.ttl_ms);
         let permits = &self.service.inner.heavy_admission;
         let permit = permits.acquire(self.namespace.account, Priority::High, deadline).await?;
         FairQueue::run(permit, true, None, Arc::clone(&self).command(command)).await
     }
 
     pub(super) async fn query(self: Arc<Self>, query: Query) -> ApiResult<Reply> {
-        let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
+        self.query_until(query, Instant::now() + RESPONSE_TIMEOUT).await
+    }
+
+    async fn query_until(&self, query: Query, deadline: Instant) -> ApiResult<Reply> {
+        let router = &self.service.inner.router;
         router.query(Application::Locks, self.key, &query, deadline).await.map_err(route_error)
     }
 
-    /// Sends a keep-alive.
-    pub(super) async fn keep_alive(self: Arc<Self>) -> ApiResult<Reply> {
+    /// Sends a keep-alive, in one call with those of other sessions.
+    pub(super) async fn keep_alive(self: Arc<Self>) -> ApiResult<KeepAliveReply> {
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
+        let (key, epoch) = (self.key, self.epoch);
         let (namespace, session_id) = (self.namespace.clone(), self.session_id.clone());
-        let epoch = Some(self.epoch);
-        self.query(Query::KeepAlive { namespace, session_id, epoch }).await
+        let session = SessionKeepAlive { key, namespace, session_id, epoch };
+        match self.service.inner.router.keep_alive(session, deadline).await.map_err(route_error)? {
+            KeepAliveOutcome::Recorded { remaining_ms } => Ok(Ok(remaining_ms)),
+            KeepAliveOutcome::Rejected(rejected) => Ok(Err(rejected)),
+            KeepAliveOutcome::Undecided => Box::pin(self.keep_alive_alone(deadline)).await,
+        }
+    }
+
+    /// Sends a keep-alive in a call of its own, which waits until the shard can decide it.
+    async fn keep_alive_alone(&self, deadline: Instant) -> ApiResult<KeepAliveReply> {
+        let (namespace, session_id) = (self.namespace.clone(), self.session_id.clone());
+        let query = Query::KeepAlive { namespace, session_id, epoch: Some(self.epoch) };
+        match self.query_until(query, deadline).await?.outcome {
+            Ok(Response::Session(session)) => Ok(Ok(session.remaining_ms)),
+            Ok(other) => Err(unexpected(&other)),
+            Err(rejected) => Ok(Err(rejected)),
+        }
     }
 
     /// Subscribes to the leaders' updates of the session.

@@ -7,10 +7,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::ApiResult;
-use holdfast_types::Reply;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::handle::SessionHandle;
+use super::handle::{KeepAliveReply, SessionHandle};
 
 /// Keep-alives per time to live of the session, when the gateway sends them.
 const KEEP_ALIVES_PER_TTL: u32 = 3;
@@ -20,7 +19,7 @@ const MIN_KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(10);
 /// keep-alive that was sent after it arrived.
 pub(super) struct KeepAliveScheduler {
     session: Arc<SessionHandle>,
-    reply: Option<BoxFuture<'static, ApiResult<Reply>>>,
+    reply: Option<BoxFuture<'static, ApiResult<KeepAliveReply>>>,
     /// Requests that the running keep-alive answers.
     in_flight: usize,
     /// Requests for the next one.
@@ -46,7 +45,7 @@ impl KeepAliveScheduler {
     }
 
     /// Returns the outcome of the next keep-alive, and how many requests it answers. Cancel-safe.
-    pub(super) async fn next(&mut self) -> (usize, ApiResult<Reply>) {
+    pub(super) async fn next(&mut self) -> (usize, ApiResult<KeepAliveReply>) {
         loop {
             if let Some(running) = &mut self.reply {
                 let outcome = running.await;

@@ -22,6 +22,7 @@ mod handle;
 mod handshake;
 mod keep_alive;
 mod protocol;
+mod rare_events;
 mod replies;
 mod request_table;
 mod updates;

@@ -12,6 +12,7 @@ use tokio::task::yield_now;
 use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
+use super::handle::KeepAliveReply;
 use super::request_table::RequestState;
 use crate::shard_call::unexpected;
 use crate::view_builder::ViewBuilder;
@@ -206,16 +207,15 @@ impl SessionConnection<'_> {
     pub(super) async fn on_keep_alive_reply(
         &mut self,
         owed: usize,
-        reply: ApiResult<Reply>,
+        reply: ApiResult<KeepAliveReply>,
     ) -> Result<(), CloseReason> {
-        let error = match reply.map(|reply| reply.outcome) {
-            Ok(Ok(Response::Session(session))) => {
+        let error = match reply {
+            Ok(Ok(remaining_ms)) => {
                 for _ in 0..owed {
-                    self.send(ServerMessage::KeptAlive { remaining_ms: session.remaining_ms }).await?;
+                    self.send(ServerMessage::KeptAlive { remaining_ms }).await?;
                 }
                 return Ok(());
             }
-            Ok(Ok(answer)) => return Err(CloseReason::Failed(unexpected(&answer))),
             Ok(Err(refusal)) => return self.on_session_rejected(refusal).await,
             Err(error) => error,
         };

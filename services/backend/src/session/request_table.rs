@@ -1,7 +1,7 @@
 //! A connection's knowledge of its session: the unreleased requests that it named, and the holds that its client was
 //! notified of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use holdfast_api::session_message::Lock;
@@ -43,14 +43,14 @@ struct Hold {
 #[derive(Debug)]
 pub(super) struct RequestTable {
     session_id: String,
-    requests: BTreeMap<String, Request>,
-    /// A token names a hold of a path: each grant has its own.
-    holds: BTreeMap<(Path, FencingToken), Hold>,
+    requests: HashMap<String, Request>,
+    /// The holds of each path, in order of token. A token names a hold of a path: each grant has its own.
+    holds: BTreeMap<Vec<String>, BTreeMap<FencingToken, Hold>>,
 }
 
 impl RequestTable {
     pub(super) fn new(session_id: &str) -> Self {
-        Self { session_id: session_id.to_owned(), requests: BTreeMap::new(), holds: BTreeMap::new() }
+        Self { session_id: session_id.to_owned(), requests: HashMap::new(), holds: BTreeMap::new() }
     }
 
     /// Returns the lock of a request.
@@ -68,20 +68,25 @@ impl RequestTable {
         matches!(request.state, RequestState::Waiting(_)).then(|| Arc::clone(&request.lock))
     }
 
-    /// Returns the names of all waiting requests.
+    /// Returns the names of all waiting requests, in order.
     pub(super) fn waiting_request_ids(&self) -> Vec<String> {
         let waits = self.requests.iter().filter(|(_, request)| matches!(request.state, RequestState::Waiting(_)));
-        waits.map(|(request_id, _)| request_id.clone()).collect()
+        let mut request_ids: Vec<String> = waits.map(|(request_id, _)| request_id.clone()).collect();
+        request_ids.sort_unstable();
+        request_ids
     }
 
-    /// Returns the holds that the client believes to have.
+    /// Returns the holds that the client believes to have, in order of path.
     pub(super) fn client_view(&self) -> Vec<ReportedHold> {
-        let believed = |((path, token), hold): (&(Path, FencingToken), &Hold)| ReportedHold {
-            path: path.clone(),
-            mode: hold.mode,
-            fencing_token: *token,
-        };
-        self.holds.iter().map(believed).collect()
+        let mut believed = Vec::new();
+        for (path, holds) in &self.holds {
+            believed.extend(holds.iter().map(|(token, hold)| ReportedHold {
+                path: Path(path.clone()),
+                mode: hold.mode,
+                fencing_token: *token,
+            }));
+        }
+        believed
     }
 
     pub(super) fn holds(&self, path: &Path, token: FencingToken) -> bool {
@@ -90,14 +95,13 @@ impl RequestTable {
 
     /// Returns the mode of a hold, if it exists.
     pub(super) fn mode(&self, path: &Path, token: FencingToken) -> Option<Mode> {
-        // The key owns its path, so the lookup needs a copy.
-        let from = (path.clone(), token);
-        self.holds.get(&from).map(|hold| hold.mode)
+        self.hold(&path.0, token).map(|hold| hold.mode)
     }
 
     /// Adds a hold that the client of a resumed session reported.
     pub(super) fn add_reported(&mut self, held: ReportedHold) {
-        self.holds.insert((held.path, held.fencing_token), Hold { mode: held.mode, holder: None, is_listed: true });
+        let hold = Hold { mode: held.mode, holder: None, is_listed: true };
+        self.insert_hold(held.path.0, held.fencing_token, hold);
     }
 
     pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId) {
@@ -110,26 +114,22 @@ impl RequestTable {
     pub(super) fn granted(&mut self, lock: &Arc<Lock>, token: FencingToken, locks: &[LockView]) {
         let request = Request { lock: Arc::clone(lock), state: RequestState::Granted, lost: Vec::new() };
         self.requests.insert(lock.request_id.clone(), request);
-        let owner = Owner::Session { session_id: self.session_id.clone(), holder: lock.holder.clone() };
         for claim in &lock.resources {
-            let path = Path(claim.path.clone());
-            let view = locks.iter().find(|view| view.path == path);
-            let shown = view.and_then(|view| holders_in(view).find(|hold| hold.owner == owner));
+            let path = &claim.path;
+            let view = locks.iter().find(|view| view.path.0 == *path);
+            let shown = view.and_then(|view| holders_in(view).find(|hold| self.is_owner(&hold.owner, &lock.holder)));
             let is_same = |hold: &Hold| hold.holder.as_ref().is_none_or(|holder| *holder == lock.holder);
             let (mode, token) = match shown {
                 Some(hold) => (hold.mode, hold.fencing_token),
                 // The hold is one of very many readers, of which only some are shown. It keeps its earlier state.
-                None if self.holds_at(&path).any(|(_, hold)| is_same(hold)) => continue,
+                None if self.holds_at(path).any(|(_, hold)| is_same(hold)) => continue,
                 None => (claim.mode, token),
             };
-            let replaced = self.holds_at(&path).filter(|(_, hold)| hold.holder.as_ref() == Some(&lock.holder));
-            let replaced: Vec<FencingToken> = replaced.map(|(token, _)| token).filter(|old| *old != token).collect();
-            for old in replaced {
-                self.holds.remove(&(path.clone(), old));
+            if let Some(holds) = self.holds.get_mut(path) {
+                holds.retain(|old, hold| *old == token || hold.holder.as_ref() != Some(&lock.holder));
             }
-            let key = (path, token);
-            let is_listed = self.holds.get(&key).is_some_and(|hold| hold.is_listed);
-            self.holds.insert(key, Hold { mode, holder: Some(lock.holder.clone()), is_listed });
+            let is_listed = self.hold(path, token).is_some_and(|hold| hold.is_listed);
+            self.insert_hold(path.clone(), token, Hold { mode, holder: Some(lock.holder.clone()), is_listed });
         }
     }
 
@@ -140,7 +140,7 @@ impl RequestTable {
 
     /// Removes a hold, and returns whether the client had been notified of it.
     pub(super) fn remove_hold(&mut self, path: &Path, token: FencingToken) -> bool {
-        let Some(hold) = self.holds.remove(&(path.clone(), token)) else { return false };
+        let Some(hold) = self.take_hold(&path.0, token) else { return false };
         let of_thread = self.requests.values_mut().filter(|it| hold.holder.as_ref() == Some(&it.lock.holder));
         for request in of_thread.filter(|it| it.holds_claim(path)) {
             request.lost.push(path.clone());
@@ -160,14 +160,14 @@ impl RequestTable {
             };
             let ended = match &released {
                 _ if is_complete => {
-                    self.holds_at(&view.path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
+                    self.holds_at(&view.path.0).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
                 }
                 Some(released) => self.unshared_holds(released, &view.path),
                 None => Vec::new(),
             };
             for token in ended {
                 if !holders_in(view).any(|hold| hold.fencing_token == token && self.is_own_session(&hold.owner)) {
-                    self.holds.remove(&(view.path.clone(), token));
+                    self.take_hold(&view.path.0, token);
                 }
             }
         }
@@ -180,15 +180,17 @@ impl RequestTable {
         for claim in &released.lock.resources {
             let path = Path(claim.path.clone());
             for token in self.unshared_holds(&released, &path) {
-                self.holds.remove(&(path.clone(), token));
+                self.take_hold(&path.0, token);
             }
         }
     }
 
-    /// Records the release of everything, and returns the requests that it ends.
+    /// Records the release of everything, and returns the requests that it ends, in order of name.
     pub(super) fn clear(&mut self) -> Vec<String> {
         self.holds.clear();
-        std::mem::take(&mut self.requests).into_keys().collect()
+        let mut request_ids: Vec<String> = std::mem::take(&mut self.requests).into_keys().collect();
+        request_ids.sort_unstable();
+        request_ids
     }
 
     /// Returns the holds of the path that no request claims after the release of this request.
@@ -199,16 +201,39 @@ impl RequestTable {
             return Vec::new();
         }
         let is_its = |hold: &Hold| !hold.is_listed && hold.holder.as_ref() == Some(thread);
-        self.holds_at(path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
+        self.holds_at(&path.0).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
     }
 
     fn is_own_session(&self, owner: &Owner) -> bool {
         matches!(owner, Owner::Session { session_id, .. } if *session_id == self.session_id)
     }
 
-    fn holds_at(&self, path: &Path) -> impl Iterator<Item = (FencingToken, &Hold)> {
-        let range = (path.clone(), FencingToken::MIN)..=(path.clone(), FencingToken::MAX);
-        self.holds.range(range).map(|((_, token), hold)| (*token, hold))
+    /// Returns whether the owner is this thread of the session.
+    fn is_owner(&self, owner: &Owner, thread: &Option<String>) -> bool {
+        matches!(owner, Owner::Session { holder, .. } if holder == thread) && self.is_own_session(owner)
+    }
+
+    fn holds_at(&self, path: &[String]) -> impl Iterator<Item = (FencingToken, &Hold)> {
+        self.holds.get(path).into_iter().flatten().map(|(token, hold)| (*token, hold))
+    }
+
+    fn hold(&self, path: &[String], token: FencingToken) -> Option<&Hold> {
+        self.holds.get(path)?.get(&token)
+    }
+
+    /// Adds a hold, or replaces the one with this token.
+    fn insert_hold(&mut self, path: Vec<String>, token: FencingToken, hold: Hold) {
+        self.holds.entry(path).or_default().insert(token, hold);
+    }
+
+    /// Removes a hold, and with the last one of a path the path.
+    fn take_hold(&mut self, path: &[String], token: FencingToken) -> Option<Hold> {
+        let holds = self.holds.get_mut(path)?;
+        let hold = holds.remove(&token)?;
+        if holds.is_empty() {
+            self.holds.remove(path);
+        }
+        Some(hold)
     }
 }
 

@@ -16,7 +16,8 @@ use holdfast_proto::dlocks::locks_service_api_server::{LocksServiceApi, LocksSer
 use holdfast_types::Mode;
 use tonic::{Request, Response, Status};
 
-use crate::grpc::{head, status};
+use crate::grpc::{context, status};
+use crate::head::bearer;
 
 /// Rows per query when a dlocks client gets all of them in one response.
 const PAGE_SIZE: u32 = 1_000;
@@ -43,9 +44,8 @@ impl DlocksService {
     }
 
     async fn identify<T>(&self, request: &Request<T>) -> ApiResult<(AuthContext, CallContext)> {
-        let head = head(request);
-        let context = head.context()?;
-        let bearer = head.bearer()?;
+        let context = context(request)?;
+        let bearer = bearer(request.metadata().as_ref())?;
         let named = account::from_metadata(request.metadata(), self.account_metadata, bearer.is_some())?;
         let caller = match named {
             Some(account) => self.service.authenticate_trusted(&account, &context).await?,

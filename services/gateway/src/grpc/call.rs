@@ -1,6 +1,6 @@
 //! Authentication of gRPC calls.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use holdfast_api::ApiResult;
 use holdfast_backend::{AuthContext, CallContext, Service};
@@ -8,7 +8,7 @@ use tonic::{Request, Status};
 
 use super::status;
 use crate::connection_limiter::ActivityGuard;
-use crate::head::Head;
+use crate::head::{Head, bearer};
 
 /// A call of a caller whose credential was checked, and its message.
 #[derive(Debug)]
@@ -27,19 +27,18 @@ impl<T> AuthenticatedCall<T> {
 }
 
 async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(CallContext, AuthContext)> {
-    let head = head(request);
-    let context = head.context()?;
-    let caller = service.authenticate(head.bearer()?, &context).await?;
+    let context = context(request)?;
+    let caller = service.authenticate(bearer(request.metadata().as_ref())?, &context).await?;
     if let Some(stay) = request.extensions().get::<ActivityGuard>() {
         stay.set_owner(caller.principal().account().map(|principal| principal.account));
     }
     Ok((context, caller))
 }
 
-/// Returns the head that the frontend read, or else reads it from the metadata.
-pub(crate) fn head<T>(request: &Request<T>) -> Cow<'_, Head> {
-    match request.extensions().get::<Head>() {
-        Some(head) => Cow::Borrowed(head),
-        None => Cow::Owned(Head::grpc(request.metadata().as_ref())),
+/// Returns the context of a call from the head that the layer of all methods read, or else from the metadata.
+pub(crate) fn context<T>(request: &Request<T>) -> ApiResult<CallContext> {
+    match request.extensions().get::<Arc<Head>>() {
+        Some(head) => head.context(),
+        None => Head::grpc(request.metadata().as_ref()).context(),
     }
 }

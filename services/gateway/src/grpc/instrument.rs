@@ -1,51 +1,86 @@
-//! Middleware of every gRPC response: common headers, deadline, and metrics.
+//! What concerns every gRPC response: labels of the metrics, the statuses of the library, and the log.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
 use holdfast_api::ApiError;
-use holdfast_routing::with_request_id;
-use holdfast_telemetry::continue_trace;
-use metrics::{counter, histogram};
+use metrics::counter;
 use tonic::Code;
-use tracing::{Instrument, debug, error, info_span};
+use tracing::{debug, error};
 
 use super::{Methods, status};
-use crate::head::{Head, throttle, trace_parent};
+use crate::call_layer::{Protocol, Verdict};
+use crate::call_metrics::CallMetrics;
+use crate::head::Head;
 
-pub(super) async fn instrument(State(methods): State<Methods>, mut request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let head = Head::grpc(request.headers());
-    let route = methods.label(request.uri().path());
-    let span = info_span!("call", request_id = head.request_id);
-    if let Some(parent) = trace_parent(request.headers()) {
-        continue_trace(&span, parent);
-    }
-    request.extensions_mut().insert(head.clone());
-    // The deadline covers only the head of the response: a stream may continue after it.
-    let called = with_request_id(&head.request_id, next.run(request)).instrument(span.clone());
-    let answered = head.within_deadline(called).await;
-    let mut response = answered.unwrap_or_else(|| status(ApiError::deadline_exceeded()).into_http());
-    head.add_response_headers(response.headers_mut());
-    let code = code_label(&response);
-    if code == "RESOURCE_EXHAUSTED" {
-        throttle().await;
-    }
-    span.in_scope(|| debug!(route, code, "a call is answered"));
-    if code == "INTERNAL" {
-        span.in_scope(|| error!(route, "a call ended with a fault of the service"));
-    }
-    counter!("holdfast_grpc_requests_total", "route" => route.clone(), "code" => code).increment(1);
-    histogram!("holdfast_request_seconds", "route" => route).record(started.elapsed().as_secs_f64());
-    response
+static STATUS_HEADER: HeaderName = HeaderName::from_static("grpc-status");
+
+/// gRPC.
+pub(super) struct GrpcProtocol {
+    methods: Methods,
+    metrics: CallMetrics<Code>,
 }
 
-/// A failed call has its status in the head of the response; without one there, the call succeeded.
-fn code_label(response: &Response) -> &'static str {
-    let Some(value) = response.headers().get("grpc-status") else { return "OK" };
-    match Code::from_bytes(value.as_bytes()) {
+impl GrpcProtocol {
+    pub(super) fn new(methods: Methods) -> Self {
+        let metrics = CallMetrics::new(|route, code: Code| {
+            let route = route.to_owned();
+            counter!("holdfast_grpc_requests_total", "route" => route, "code" => code_label(code))
+        });
+        Self { methods, metrics }
+    }
+}
+
+impl Protocol for GrpcProtocol {
+    type Route = Arc<str>;
+    type Code = Code;
+
+    fn head(&self, headers: &HeaderMap) -> Head {
+        Head::grpc(headers)
+    }
+
+    fn route(&self, request: &Request) -> Arc<str> {
+        self.methods.label(request.uri().path())
+    }
+
+    fn error_response(&self, error: ApiError) -> Response {
+        status(error).into_http()
+    }
+
+    fn finish(&self, response: Response) -> Response {
+        super::status::map_library_status(response)
+    }
+
+    /// A failed call has its status in the head of the response; without one there, the call succeeded.
+    fn code(&self, response: &Response) -> Code {
+        response.headers().get(&STATUS_HEADER).map_or(Code::Ok, |value| Code::from_bytes(value.as_bytes()))
+    }
+
+    fn verdict(&self, code: Code) -> Verdict {
+        match code {
+            Code::Internal => Verdict::Fault,
+            Code::ResourceExhausted => Verdict::RateLimited,
+            _ => Verdict::Ordinary,
+        }
+    }
+
+    fn log(&self, route: &Arc<str>, code: Code) {
+        debug!(route = &**route, code = code_label(code), "a call is answered");
+        if self.verdict(code) == Verdict::Fault {
+            error!(route = &**route, "a call ended with a fault of the service");
+        }
+    }
+
+    fn record(&self, route: &Arc<str>, code: Code, elapsed: Duration) {
+        self.metrics.record(route, code, elapsed);
+    }
+}
+
+fn code_label(code: Code) -> &'static str {
+    match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",
         Code::Unknown => "UNKNOWN",

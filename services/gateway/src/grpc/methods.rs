@@ -1,6 +1,6 @@
 //! The existing gRPC methods, so that metrics have labels for these only.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_proto::{DLOCKS_FILE_DESCRIPTOR_SET, V1_FILE_DESCRIPTOR_SET};
@@ -10,28 +10,33 @@ use prost_types::FileDescriptorSet;
 use super::DescriptorsError;
 
 /// Paths of known methods, like `/holdfast.v1.LocksService/AcquireLock`.
-#[derive(Clone, Debug)]
-pub(crate) struct Methods(Arc<BTreeSet<String>>);
+#[derive(Debug)]
+pub(crate) struct Methods {
+    known: HashSet<Arc<str>>,
+    unmatched: Arc<str>,
+}
 
 impl Methods {
     /// Returns the methods of the public API, the compatible frontends and health.
     pub(crate) fn from_descriptors() -> Result<Self, DescriptorsError> {
-        let mut paths = BTreeSet::new();
+        let mut known = HashSet::new();
         for encoded in [V1_FILE_DESCRIPTOR_SET, DLOCKS_FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET] {
             let set = FileDescriptorSet::decode(encoded).map_err(DescriptorsError::new)?;
             for file in &set.file {
                 for service in &file.service {
-                    let methods = service.method.iter();
-                    paths.extend(methods.map(|m| format!("/{}.{}/{}", file.package(), service.name(), m.name())));
+                    let paths = service.method.iter().map(|method| {
+                        Arc::<str>::from(format!("/{}.{}/{}", file.package(), service.name(), method.name()))
+                    });
+                    known.extend(paths);
                 }
             }
         }
-        Ok(Self(Arc::new(paths)))
+        Ok(Self { known, unmatched: Arc::from("unmatched") })
     }
 
     /// Returns the path of a known method, else `unmatched`.
-    pub(crate) fn label(&self, path: &str) -> String {
-        if self.0.contains(path) { path.to_owned() } else { "unmatched".to_owned() }
+    pub(crate) fn label(&self, path: &str) -> Arc<str> {
+        Arc::clone(self.known.get(path).unwrap_or(&self.unmatched))
     }
 }
 
@@ -49,8 +54,8 @@ mod tests {
             "/com.evrblk.monstera_example.gatewaypb.LocksServiceApi/AcquireLock",
             "/grpc.health.v1.Health/Check",
         ] {
-            assert_eq!(methods.label(path), path);
+            assert_eq!(&*methods.label(path), path);
         }
-        assert_eq!(methods.label("/holdfast.v1.LocksService/Made-Up"), "unmatched");
+        assert_eq!(&*methods.label("/holdfast.v1.LocksService/Made-Up"), "unmatched");
     }
 }

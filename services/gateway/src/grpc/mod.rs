@@ -11,7 +11,6 @@ mod status;
 mod watch;
 
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
 use holdfast_api::validate::{MAX_BODY_BYTES, MAX_LOCK_INFO_BYTES};
 use holdfast_backend::Service;
 use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
@@ -21,9 +20,11 @@ use holdfast_proto::v1::sessions_service_server::SessionsServiceServer;
 use holdfast_proto::{DLOCKS_FILE_DESCRIPTOR_SET, V1_FILE_DESCRIPTOR_SET};
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
-use tower_http::catch_panic::CatchPanicLayer;
 
-pub(crate) use call::{AuthenticatedCall, head};
+use self::instrument::GrpcProtocol;
+use crate::call_layer::CallLayer;
+
+pub(crate) use call::{AuthenticatedCall, context};
 pub(crate) use methods::Methods;
 pub(crate) use status::status;
 
@@ -63,11 +64,7 @@ pub(crate) fn routes(
 }
 
 fn with_middleware(routes: Routes, methods: Methods) -> Router {
-    routes
-        .into_axum_router()
-        .layer(CatchPanicLayer::custom(status::handle_panic))
-        .layer(from_fn(status::map_library_status))
-        .layer(from_fn_with_state(methods, instrument::instrument))
+    routes.into_axum_router().layer(CallLayer::new(GrpcProtocol::new(methods)))
 }
 
 fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {

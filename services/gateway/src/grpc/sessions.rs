@@ -72,8 +72,9 @@ impl v1::sessions_service_server::SessionsService for GrpcServices {
 async fn read_loop(mut messages: Streaming<v1::ClientMessage>, to: SessionSender) {
     loop {
         let message = tokio::select! {
-            () = to.closed() => return,
+            biased;
             message = messages.message() => message,
+            () = to.closed() => return,
         };
         let read = match message {
             Ok(Some(message)) => decode_one(message),

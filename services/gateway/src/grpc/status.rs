@@ -1,11 +1,7 @@
 //! Errors as gRPC statuses. `google.rpc.ErrorInfo` carries the public code.
 
-use std::any::Any;
 use std::collections::HashMap;
 
-use axum::extract::Request;
-use axum::http::Response as HttpResponse;
-use axum::middleware::Next;
 use axum::response::Response;
 use holdfast_api::{ApiError, Code};
 use tonic::{Code as Grpc, Status};
@@ -25,16 +21,9 @@ pub(crate) fn status(error: ApiError) -> Status {
     Status::with_error_details(code.grpc_code(), error.detail, details)
 }
 
-/// Returns the response to a call that panicked. The panic message is logged where it occurs and is not part of the
-/// response.
-pub(super) fn handle_panic(_panic: Box<dyn Any + Send + 'static>) -> HttpResponse<axum::body::Body> {
-    status(ApiError::internal("a fault of the service; the request id names it in the log")).into_http()
-}
-
 /// Replaces the gRPC library's own statuses for bad messages with the codes of the contract. A message that is too
 /// large or malformed is the caller's fault, and must not look like a fault of the service.
-pub(super) async fn map_library_status(request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
+pub(super) fn map_library_status(response: Response) -> Response {
     match Status::from_header_map(response.headers()).and_then(|made| to_api_error(&made)) {
         Some(error) => status(error).into_http(),
         None => response,

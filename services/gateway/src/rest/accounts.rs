@@ -1,6 +1,5 @@
 //! `/v1/accounts`: for the operator.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_api::{
@@ -13,6 +12,7 @@ use utoipa::ToSchema;
 use super::Problem;
 use super::body::{Body, StrictObject};
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::openapi::{AccountErrors, BodyErrors, CommonErrors, ConflictErrors, Problems};
 use super::path_params::PathParams;
 use super::query::Query;

@@ -1,6 +1,5 @@
 //! API keys: `/v1/accounts/{account}/api-keys` for the operator, `/v1/api-keys` for the own account.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_api::{ApiKeyView, CreateApiKey, CreatedApiKey};
@@ -11,6 +10,7 @@ use utoipa::ToSchema;
 use super::Problem;
 use super::body::{Body, Rfc3339};
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::openapi::{AccountErrors, BodyErrors, CommonErrors, KeyErrors, Problems, QuotaErrors, RateErrors};
 use super::path_params::PathParams;
 use super::query::Query;

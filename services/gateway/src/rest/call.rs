@@ -1,12 +1,15 @@
 //! Authentication of REST calls, before the rest of a request is read.
 
+use std::sync::Arc;
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use holdfast_api::ApiResult;
 use holdfast_backend::{AuthContext, CallContext, Service};
 
 use super::Problem;
 use crate::connection_limiter::ActivityGuard;
-use crate::head::Head;
+use crate::head::{Head, bearer};
 
 /// A call of a caller whose credential was checked.
 #[derive(Debug)]
@@ -19,19 +22,19 @@ impl FromRequestParts<Service> for AuthenticatedCall {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let read;
-        let head = match parts.extensions.get::<Head>() {
-            Some(head) => head,
-            None => {
-                read = Head::rest(&parts.headers);
-                &read
-            }
-        };
-        let context = head.context()?;
-        let caller = service.authenticate(head.bearer()?, &context).await?;
+        let context = context(parts)?;
+        let caller = service.authenticate(bearer(&parts.headers)?, &context).await?;
         if let Some(stay) = parts.extensions.get::<ActivityGuard>() {
             stay.set_owner(caller.principal().account().map(|principal| principal.account));
         }
         Ok(Self { caller, context })
+    }
+}
+
+/// Returns the context of a call from the head that the layer of all routes read, or else from the headers.
+pub(super) fn context(parts: &Parts) -> ApiResult<CallContext> {
+    match parts.extensions.get::<Arc<Head>>() {
+        Some(head) => head.context(),
+        None => Head::rest(&parts.headers).context(),
     }
 }

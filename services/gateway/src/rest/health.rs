@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::Problem;
 use super::openapi::{BaseErrors, LocalErrors, ProbeErrors, Problems};
-use crate::head::Head;
+use crate::head::bearer;
 
 /// Renders the text of the metrics on request.
 pub(crate) type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
@@ -75,8 +75,7 @@ async fn readyz(State(probes): State<Probes>) -> Response {
         content_type = "text/plain"), Problems<(BaseErrors, LocalErrors)>))]
 async fn metrics(State(probes): State<Probes>, request: Request) -> Response {
     if !is_local(request.extensions(), request.headers()) {
-        let head = Head::rest(request.headers());
-        match head.bearer() {
+        match bearer(request.headers()) {
             Ok(bearer) if (probes.may_read_metrics)(bearer) => {}
             Ok(_) => {
                 let detail = "/metrics: from another machine the operator token is needed";

@@ -1,51 +1,95 @@
-//! Middleware of every REST response: common headers, deadline, and metrics.
+//! What concerns every REST response: labels of the metrics, common headers, and the log.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::header::CACHE_CONTROL;
-use axum::http::{HeaderValue, Method, StatusCode};
-use axum::middleware::Next;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdfast_api::ApiError;
-use holdfast_routing::with_request_id;
-use holdfast_telemetry::continue_trace;
-use metrics::{counter, histogram};
-use tracing::{Instrument, debug, error, info_span};
+use metrics::counter;
+use tracing::{debug, error};
 
 use super::Problem;
-use crate::head::{Head, throttle, trace_parent};
+use crate::call_layer::{Protocol, Verdict};
+use crate::call_metrics::CallMetrics;
+use crate::head::Head;
 
-pub(super) async fn instrument(mut request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let head = Head::rest(request.headers());
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let method = method_label(request.method());
-    let span = info_span!("call", request_id = head.request_id);
-    if let Some(parent) = trace_parent(request.headers()) {
-        continue_trace(&span, parent);
+/// REST.
+pub(super) struct RestProtocol {
+    /// By method and status.
+    metrics: CallMetrics<(&'static str, StatusCode)>,
+}
+
+/// The route of a REST call, and its method.
+pub(super) struct RestRoute {
+    /// Only templates of routes become labels: the number of paths that callers can request is unlimited.
+    template: Option<MatchedPath>,
+    method: &'static str,
+}
+
+impl RestProtocol {
+    pub(super) fn new() -> Self {
+        let metrics = CallMetrics::new(|route, (method, status): (&'static str, StatusCode)| {
+            let (route, code) = (route.to_owned(), status.as_str().to_owned());
+            counter!("holdfast_http_requests_total", "route" => route, "method" => method, "code" => code)
+        });
+        Self { metrics }
     }
-    request.extensions_mut().insert(head.clone());
-    let called = with_request_id(&head.request_id, next.run(request)).instrument(span.clone());
-    let answered = head.within_deadline(called).await;
-    let mut response = answered.unwrap_or_else(|| Problem::from(ApiError::deadline_exceeded()).into_response());
-    head.add_response_headers(response.headers_mut());
-    // Responses describe the present, and some contain a secret.
-    response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    // Only templates of routes become labels: the number of paths that callers can request is unlimited.
-    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str).to_owned();
-    if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
-        span.in_scope(|| error!(method, route, "a call ended with a fault of the service"));
+}
+
+impl RestRoute {
+    fn label(&self) -> &str {
+        self.template.as_ref().map_or("unmatched", MatchedPath::as_str)
     }
-    if response.status() == StatusCode::TOO_MANY_REQUESTS {
-        throttle().await;
+}
+
+impl Protocol for RestProtocol {
+    type Route = RestRoute;
+    type Code = StatusCode;
+
+    fn head(&self, headers: &HeaderMap) -> Head {
+        Head::rest(headers)
     }
-    let status = response.status().as_u16();
-    span.in_scope(|| debug!(method, route, status, "a call is answered"));
-    let code = response.status().as_str().to_owned();
-    counter!("holdfast_http_requests_total", "route" => route.clone(), "method" => method, "code" => code).increment(1);
-    histogram!("holdfast_request_seconds", "route" => route).record(started.elapsed().as_secs_f64());
-    response
+
+    fn route(&self, request: &Request) -> RestRoute {
+        let template = request.extensions().get::<MatchedPath>().cloned();
+        RestRoute { template, method: method_label(request.method()) }
+    }
+
+    fn error_response(&self, error: ApiError) -> Response {
+        Problem::from(error).into_response()
+    }
+
+    fn finish(&self, mut response: Response) -> Response {
+        // Responses describe the present, and some contain a secret.
+        response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        response
+    }
+
+    fn code(&self, response: &Response) -> StatusCode {
+        response.status()
+    }
+
+    fn verdict(&self, code: StatusCode) -> Verdict {
+        match code {
+            StatusCode::INTERNAL_SERVER_ERROR => Verdict::Fault,
+            StatusCode::TOO_MANY_REQUESTS => Verdict::RateLimited,
+            _ => Verdict::Ordinary,
+        }
+    }
+
+    fn log(&self, route: &RestRoute, code: StatusCode) {
+        let (method, label, status) = (route.method, route.label(), code.as_u16());
+        if self.verdict(code) == Verdict::Fault {
+            error!(method, route = label, "a call ended with a fault of the service");
+        }
+        debug!(method, route = label, status, "a call is answered");
+    }
+
+    fn record(&self, route: &RestRoute, code: StatusCode, elapsed: Duration) {
+        self.metrics.record(route.label(), (route.method, code), elapsed);
+    }
 }
 
 fn method_label(method: &Method) -> &'static str {

@@ -1,6 +1,5 @@
 //! `/v1/namespaces/{namespace}/lock-sets` and `/reset`: several paths at once, locks of any path, the whole namespace.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_api::{
@@ -15,6 +14,7 @@ use super::Problem;
 use super::acquire_body::{AcquireSetBody, resources};
 use super::body::{Body, StrictObject};
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::locks::OneLock;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;

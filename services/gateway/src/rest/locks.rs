@@ -1,6 +1,5 @@
 //! `/v1/namespaces/{namespace}/locks`.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_api::{
@@ -15,6 +14,7 @@ use super::Problem;
 use super::acquire_body::{AcquireBody, mode};
 use super::body::Body;
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};

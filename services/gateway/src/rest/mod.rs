@@ -13,6 +13,7 @@ mod events;
 pub(crate) mod fuzz_support;
 pub(crate) mod health;
 mod instrument;
+mod json;
 mod lock_sets;
 mod locks;
 mod namespaces;
@@ -29,17 +30,17 @@ mod waits;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
-use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use holdfast_api::{ApiError, Code};
 use holdfast_backend::Service;
-use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::health::Probes;
+use self::instrument::RestProtocol;
+use crate::call_layer::CallLayer;
 
-pub(crate) use problem::{Problem, handle_panic};
+pub(crate) use problem::Problem;
 
 const MAX_ECHOED_PATH_CHARS: usize = 200;
 
@@ -89,14 +90,12 @@ fn service_routes() -> OpenApiRouter<Service> {
         .merge(openapi::routes())
 }
 
-/// Adds the layers of every route: problems for unknown routes, wrong methods and panics, the request id, the deadline,
-/// and the metrics.
+/// Adds what concerns every route: problems for unknown routes and wrong methods, and the layer around all calls.
 pub(crate) fn with_middleware(routes: Router) -> Router {
     routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(CatchPanicLayer::custom(handle_panic))
-        .layer(from_fn(instrument::instrument))
+        .layer(CallLayer::new(RestProtocol::new()))
 }
 
 async fn unknown_route(request: Request) -> Problem {

@@ -1,6 +1,5 @@
 //! `/v1/namespaces`.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_api::{ApiResult, CreateNamespace, NamespaceView, PageRequest};
@@ -11,6 +10,7 @@ use utoipa::ToSchema;
 use super::Problem;
 use super::body::Body;
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::openapi::{
     AccountErrors, BodyErrors, CommonErrors, ConflictErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors,
 };

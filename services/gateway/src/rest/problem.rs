@@ -1,10 +1,7 @@
 //! Errors as `application/problem+json`.
 
-use std::any::Any;
-
-use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderValue, Response as HttpResponse, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdfast_api::{ApiError, Code};
 use serde_json::{Map, Value};
@@ -58,12 +55,6 @@ impl IntoResponse for Problem {
         }
         response
     }
-}
-
-/// Returns the response to a call that panicked. The panic message is logged where it occurs and is not part of the
-/// response.
-pub(crate) fn handle_panic(_panic: Box<dyn Any + Send + 'static>) -> HttpResponse<Body> {
-    Problem::from(ApiError::internal("a fault of the service; the request id names it in the log")).into_response()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `/v1/namespaces/{namespace}/sessions`.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_api::{CreateSession, PageRequest, SessionInfo};
@@ -11,6 +10,7 @@ use utoipa::ToSchema;
 use super::Problem;
 use super::body::{Body, StringMap};
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
 use super::query::Query;

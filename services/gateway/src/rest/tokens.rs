@@ -1,6 +1,5 @@
 //! `/v1/tokens` and `/.well-known/jwks.json`: tokens, and the public keys that verify them.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::IntoResponse;
@@ -12,6 +11,7 @@ use utoipa::ToSchema;
 use super::Problem;
 use super::body::Body;
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::openapi::{BaseErrors, BodyErrors, CommonErrors, Problems, RateErrors};
 use super::query::Query;
 

@@ -1,6 +1,5 @@
 //! `/v1/usage`, `/v1/audit` and `/v1/cluster`: usage, the audit log, and the state of the cluster.
 
-use axum::Json;
 use axum::extract::State;
 use holdfast_api::{ApiResult, AuditEntry, ClusterInfo, ListAudit, PageRequest, UsageInfo};
 use holdfast_backend::Service;
@@ -9,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::Problem;
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::openapi::{AccountErrors, CommonErrors, Problems, RateErrors};
 use super::query::{FromQuery, Parameters, Query};
 

@@ -1,6 +1,5 @@
 //! `/v1/namespaces/{namespace}/waits`.
 
-use axum::Json;
 use axum::extract::State;
 use holdfast_api::{PageRequest, WaitInfo};
 use holdfast_backend::Service;
@@ -9,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::Problem;
 use super::call::AuthenticatedCall;
+use super::json::Json;
 use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
 use super::query::Query;
