@@ -152,7 +152,7 @@ impl ConcurrencyLimit {
 
     /// Records a call without a reply in good time.
     pub(super) fn record_slow(&mut self) {
-        self.slow_calls = self.slow_calls.saturating_add(1);
+        self.slow_calls += u32::from(!self.is_fixed);
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {

@@ -11,8 +11,8 @@ use holdfast_types::{
     Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
     SessionKeepAlive, SessionUpdate, Topic,
 };
-use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::Service;
 use crate::admission::{FairQueue, Priority};
@@ -60,16 +60,10 @@ impl SessionHandle {
     pub(super) async fn heavy_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
         // In a task of its own: a session that waits for its slow client would not go on with this call, and its permit
         // would be missing to all others.
-        let (mut reply, answered) = oneshot::channel();
-        spawn_temporary("session report", async move {
-            let called = tokio::select! {
-                called = self.admitted_command(command) => called,
-                () = reply.closed() => return,
-            };
-            // An error means that the session has ended.
-            let _ = reply.send(called);
-        });
-        answered.await.unwrap_or_else(|_| Err(ApiError::internal("the report of the session was not passed on")))
+        let call = spawn_temporary("session report", self.admitted_command(command));
+        AbortOnDropHandle::new(call)
+            .await
+            .unwrap_or_else(|_| Err(ApiError::internal("the report of the session was not passed on")))
     }
 
     async fn admitted_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
