@@ -4,6 +4,7 @@
 mod attacker;
 mod attacks;
 mod control_load;
+mod disk_probe;
 mod grpc_client;
 mod health;
 mod pacing;
@@ -133,7 +134,8 @@ fn write_report(rows: &[Row], before: &[Row], seconds: f64) {
         "# One hostile account beside a quiet one\n\nMade by `make hostile` in {:.0} minutes on {processors} processors, \
          which the nodes, the gateways and all callers share. Times are in ms, from the time at which a call was due; \
          memory is in MiB, of the process that grew most. Calm is the quiet account alone or, where the attack left less \
-         than a third of the processors idle, beside a polite account that keeps them as busy.\n\nThe attacks:\n\n",
+         than a third of the processors idle, beside a polite account that keeps them as busy. Where the disk itself stood still, for a \
+         small file of nobody else, that is shown, and what is found is judged without that time.\n\nThe attacks:\n\n",
         seconds / 60.0
     );
     for attack in ALL {

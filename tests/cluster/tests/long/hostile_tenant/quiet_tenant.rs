@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_proto::v1;
 use parking_lot::Mutex;
@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::disk_probe::{DiskProbe, overlap};
 use super::grpc_client::{GrpcClient, error_code};
 use super::pacing::{wait_for, wait_until};
 use super::session::{self, flat_path, write_claim};
@@ -21,6 +22,8 @@ const CALLS_PER_SECOND: u32 = 50;
 const SESSION_TTL: Duration = Duration::from_secs(10);
 const TTL_MS: u64 = 600_000;
 const SESSION_LOCK: &str = "kept";
+/// A call that takes longer is printed.
+const SLOW_CALL: Duration = Duration::from_millis(80);
 /// How long a window may wait for the answers to what was asked in it.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(45);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -30,6 +33,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct Window {
     /// From the time at which a call was due to its answer, in order of size.
     pub times: Vec<Duration>,
+    /// The same without the time in which the disk itself stood still, in order of size.
+    pub times_without_stalls: Vec<Duration>,
+    /// How long the disk stood still, each time.
+    pub disk_stalls: Vec<Duration>,
     /// Codes of those that failed.
     pub errors: Vec<String>,
     /// What was lost: holds, the session, the watcher.
@@ -37,16 +44,24 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The time that this part of the calls took at most.
-    pub(crate) fn quantile(&self, part: f64) -> Duration {
-        let at = (self.times.len() as f64 * part).ceil() as usize;
-        self.times.get(at.saturating_sub(1)).copied().unwrap_or_default()
+    fn new(calls: &[(Instant, Duration)], stalls: &[(std::time::Instant, std::time::Instant)]) -> Self {
+        let mut times: Vec<Duration> = calls.iter().map(|(_, took)| *took).collect();
+        let own = |(due, took): &(Instant, Duration)| {
+            let due = due.into_std();
+            *took - overlap(stalls, due, due + *took).min(*took)
+        };
+        let mut times_without_stalls: Vec<Duration> = calls.iter().map(own).collect();
+        times.sort_unstable();
+        times_without_stalls.sort_unstable();
+        let disk_stalls = stalls.iter().map(|(from, to)| *to - *from).collect();
+        Self { times, times_without_stalls, disk_stalls, ..Self::default() }
     }
 }
 
 #[derive(Default)]
 struct Observed {
-    times: Mutex<Vec<Duration>>,
+    /// When each call was due, and how long its answer took from then.
+    times: Mutex<Vec<(Instant, Duration)>>,
     refused: Mutex<Vec<String>>,
     lost: Mutex<Vec<String>>,
     /// Calls that each worker has had answered.
@@ -67,6 +82,7 @@ pub(crate) struct QuietTenant {
 /// What runs for the account.
 struct Callers {
     seen: Arc<Observed>,
+    disk: DiskProbe,
     grpc: GrpcClient,
     namespaces: Vec<String>,
     session_token: u64,
@@ -113,7 +129,7 @@ impl Drop for QuietTenant {
 
 impl Callers {
     async fn start(frontends: &[GrpcClient], namespaces: Vec<String>) -> Result<Self, String> {
-        let seen = Arc::new(Observed::default());
+        let (seen, disk) = (Arc::new(Observed::default()), DiskProbe::start(&std::env::temp_dir())?);
         let mut tasks = JoinSet::new();
         let watched = namespaces[0].clone();
         let message = v1::WatchRequest { namespace: watched.clone(), ..v1::WatchRequest::default() };
@@ -147,7 +163,7 @@ impl Callers {
             };
             tasks.spawn(worker.run(begin));
         }
-        Ok(Self { seen, grpc: frontends[0].clone(), namespaces, session_token, _tasks: tasks })
+        Ok(Self { seen, disk, grpc: frontends[0].clone(), namespaces, session_token, _tasks: tasks })
     }
 
     async fn end_window(&self) -> Window {
@@ -164,9 +180,12 @@ impl Callers {
         }
         lost.extend(self.lost_hold().await);
         lost.extend(self.lost_events().await);
-        let mut times = std::mem::take(&mut *self.seen.times.lock());
-        times.sort_unstable();
-        Window { times, errors: std::mem::take(&mut *self.seen.refused.lock()), lost }
+        let calls = std::mem::take(&mut *self.seen.times.lock());
+        Window {
+            errors: std::mem::take(&mut *self.seen.refused.lock()),
+            lost,
+            ..Window::new(&calls, &self.disk.take())
+        }
     }
 
     async fn lost_hold(&self) -> Option<String> {
@@ -217,7 +236,10 @@ impl Worker {
                 return;
             }
             let done = self.call(step % 4).await;
-            self.seen.times.lock().push(due.elapsed());
+            self.seen.times.lock().push((due, due.elapsed()));
+            if due.elapsed() > SLOW_CALL {
+                self.print_slow_call(step, due.elapsed());
+            }
             if let Err(code) = done {
                 self.seen.refused.lock().push(code);
             }
@@ -225,10 +247,17 @@ impl Worker {
             due += period;
             // What was due meanwhile could not be asked, and would have waited as long.
             while due.elapsed() > period {
-                self.seen.times.lock().push(due.elapsed());
+                self.seen.times.lock().push((due, due.elapsed()));
                 due += period;
             }
         }
+    }
+
+    /// With the time of day, so that the logs of the nodes and the disk can be searched for what went on then.
+    fn print_slow_call(&self, step: u32, took: Duration) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let call = ["acquire", "check", "get", "release"][step as usize % 4];
+        println!("a quiet {call} of lock-{} took {took:.1?} until {now:.3}", self.number);
     }
 
     async fn call(&mut self, step: u32) -> Result<(), String> {

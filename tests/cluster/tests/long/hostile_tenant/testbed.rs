@@ -132,10 +132,10 @@ impl TestBed {
         let back = self.wait_memory_released(&memory).await;
         row.memory = memory.iter().zip(&most).zip(&back).map(|((a, b), c)| [mib(*a), mib(*b), mib(*c)]).collect();
         row.is_memory_back = back.iter().zip(&memory).all(|(now, before)| self.is_memory_released(*now, *before));
-        (row.calm, row.calm_is_polite) = (LatencySummary::of(alone), false);
+        (row.calm, row.calm_is_polite) = (LatencySummary::without_stalls(alone), false);
         if self.scale.is_full && busy > BUSY_THRESHOLD && row.deaths.is_empty() {
             match self.measure_beside_control(calls.total() as f64 / took.as_secs_f64(), busy).await {
-                Ok(beside) => (row.calm, row.calm_is_polite) = (LatencySummary::of(&beside), true),
+                Ok(beside) => (row.calm, row.calm_is_polite) = (LatencySummary::without_stalls(&beside), true),
                 Err(reason) => row.failed = Some(reason),
             }
         }
