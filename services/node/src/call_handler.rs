@@ -17,6 +17,7 @@ use tracing::{Instrument, Span, info_span};
 
 use crate::acquire_wait::AcquireWait;
 use crate::admission::{Admission, admit, merge_rejected};
+use crate::batch::propose_batch;
 use crate::lock_info::Report;
 use crate::node::NodeInner;
 use crate::replica::{Replica, ShardReplica};
@@ -135,6 +136,9 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
 }
 
 async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
+    if LocksCommand::is_batch(&bytes) {
+        return propose_batch(shard, term, bytes, deadline).await;
+    }
     if !LocksCommand::is_report(&bytes) {
         return propose_command(shard, term, bytes, deadline).await;
     }

@@ -35,6 +35,11 @@ pub(crate) struct CostEstimates {
 }
 
 impl CostEstimates {
+    /// Returns whether an account's commands cost more than their minimum.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ratios.is_empty()
+    }
+
     /// Returns the expected cost of an account's command, given its minimum cost.
     pub(crate) fn price(&self, account: AccountId, min_units: u64, now: Instant) -> u64 {
         let ratio = self.ratios.get(&account).map_or(ONE, |ratio| ratio.now(now));

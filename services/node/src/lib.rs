@@ -13,6 +13,7 @@
 mod acquire_wait;
 mod admin_server;
 mod admission;
+mod batch;
 mod call_handler;
 mod cost_estimates;
 mod error;

@@ -373,6 +373,16 @@ impl ShardMachine {
         self.costs.lock().price(AccountId(account), min_units, Instant::now())
     }
 
+    /// Returns whether the recent commands of an account cost much more than their minimum.
+    pub(crate) fn has_expensive_accounts(&self) -> bool {
+        !self.costs.lock().is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn record_cost(&self, account: AccountId, min_units: u64, units: u64) {
+        self.costs.lock().record(account, min_units, units, Instant::now());
+    }
+
     pub(crate) fn set_rules(&self, rules: u16) {
         let mut inner = self.inner.lock();
         inner.rules = Rules(rules);

@@ -61,8 +61,8 @@ pub enum LocksCommand {
     /// The state that a client reports after a resume, or its last part. Returns `Reconciled`, or `Ignored`. Errors:
     /// `SessionNotFound`, `Superseded`, `Busy`.
     LockInfo(LockInfo),
-    /// Several commands, applied like single commands one after the other with nothing in between. A busy connection
-    /// uses it to send several messages together. Returns `Batch`. Errors: `Malformed` if one of them is a batch
+    /// Several commands, applied like single commands one after the other. A busy connection uses it to send several
+    /// messages together. The leader may propose it in parts. Returns `Batch`. Errors: `Malformed` if one of them is a batch
     /// itself; decoding already rejects that.
     Batch(#[serde(deserialize_with = "super::flat::commands")] Vec<LocksCommand>),
     /// The inner acquire, by a call that replaces others. Known from rules 2 on; before, it is rejected with
@@ -94,6 +94,11 @@ impl LocksCommand {
     pub fn is_report(encoded: &[u8]) -> bool {
         // The version of the encoding, `Command::Locks`, and the variant.
         matches!(encoded, [_, 2, 9 | 13, ..])
+    }
+
+    /// Returns whether an encoded [`Command`](crate::Command) is a batch, without decoding it.
+    pub fn is_batch(encoded: &[u8]) -> bool {
+        matches!(encoded, [_, 2, 10, ..])
     }
 
     /// Returns the account whose state may grow by this command, if any. For a batch, check each command.

@@ -167,12 +167,14 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
     let hex = "07066f7264657273010473655f3101ac02020101016c01ac02010172";
     bytes(LocksCommand::LockInfo(info.clone()), &format!("010209{hex}"));
     bytes(LocksCommand::LockInfoPart(info.clone()), &format!("01020d{hex}"));
-    for (command, is_report) in [
-        (LocksCommand::LockInfo(info.clone()), true),
-        (LocksCommand::LockInfoPart(info), true),
-        (LocksCommand::ExpireSessions { ids: vec![], known_revision: 9 }, false),
+    for (command, is_report, is_batch) in [
+        (LocksCommand::LockInfo(info.clone()), true, false),
+        (LocksCommand::LockInfoPart(info.clone()), true, false),
+        (LocksCommand::Batch(vec![LocksCommand::LockInfo(info)]), false, true),
+        (LocksCommand::ExpireSessions { ids: vec![], known_revision: 9 }, false, false),
     ] {
-        assert_eq!(LocksCommand::is_report(&codec::encode(&Command::Locks(command))), is_report);
+        let encoded = codec::encode(&Command::Locks(command));
+        assert_eq!((LocksCommand::is_report(&encoded), LocksCommand::is_batch(&encoded)), (is_report, is_batch));
     }
 }
 
