@@ -41,6 +41,10 @@ pub enum Error {
     /// The lock request is refused, because of other owners' or the same owner's holds or waiting requests.
     #[error("the lock was not granted: {0}")]
     Refused(Refusal),
+    /// The same owner already holds this path on the session, or waits for it. Two futures of one task or thread are
+    /// one owner: a lock that let both in would exclude neither. Nested calls use `lock_again`.
+    #[error("the same owner already holds {0}, or waits for it")]
+    AlreadyHeld(Path),
     /// The caller's own limit ended the wait. The request has left the queue.
     #[error("the lock was not granted within {0:?}")]
     TimedOut(Duration),

@@ -112,8 +112,8 @@ impl Guard {
         &self.session
     }
 
-    /// Releases the lock, and waits for the service's confirmation. If its owner locked it several times, this releases
-    /// one of them; the last release frees the lock. If the future is dropped, the release still completes.
+    /// Releases the lock, and waits for the service's confirmation. If its owner locked it again, the last
+    /// release frees the lock. If the future is dropped, the release still completes.
     ///
     /// # Errors
     /// [`Error::Lost`] when the hold had been lost: work done under it may have conflicted with other owners.

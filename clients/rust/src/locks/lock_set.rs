@@ -50,16 +50,27 @@ impl LockSet {
     /// Waits for all of them, without a timeout.
     ///
     /// # Errors
-    /// Like [`Mutex::lock`](crate::Mutex::lock), and [`Error::Invalid`](crate::Error::Invalid) for none or more than
-    /// 64.
+    /// Like [`Mutex::lock`](crate::Mutex::lock), also if the same owner has only one of them, and
+    /// [`Error::Invalid`](crate::Error::Invalid) for none or more than 64.
     pub async fn lock(&self) -> Result<Guard> {
         self.spec.lock(None).await
+    }
+
+    /// Like [`LockSet::lock`], but the same owner may hold some or all of them. They keep their tokens, and each is
+    /// free once the last guard that has it is gone.
+    ///
+    /// # Errors
+    /// Like [`Mutex::lock_again`](crate::Mutex::lock_again), and [`Error::Invalid`](crate::Error::Invalid) for none or
+    /// more than 64.
+    pub async fn lock_again(&self) -> Result<Guard> {
+        self.spec.lock_again(None).await
     }
 
     /// Acquires all of them if that is possible now.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused), with the blockers of the first failing claim.
+    /// [`Error::Refused`](crate::Error::Refused), with the blockers of the first failing claim;
+    /// [`Error::AlreadyHeld`](crate::Error::AlreadyHeld) as for [`LockSet::lock`].
     pub async fn try_lock(&self) -> Result<Guard> {
         self.spec.try_lock(None).await
     }

@@ -64,6 +64,12 @@ impl LockSpec {
         Guard::new(&self.session, claimed)
     }
 
+    async fn lock_again(&self, mode: Option<Mode>) -> Result<Guard> {
+        let ask = LockRequest { reentrant: true, ..self.request(mode)? };
+        let claimed = self.session.inner().request(ask, None)?.await?;
+        Guard::new(&self.session, claimed)
+    }
+
     async fn try_lock(&self, mode: Option<Mode>) -> Result<Guard> {
         let ask = LockRequest { only_try: true, ..self.request(mode)? };
         let claimed = self.session.inner().request(ask, None)?.await?;

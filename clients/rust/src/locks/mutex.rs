@@ -10,8 +10,11 @@ use crate::view::{Mode, Path, WaitStatus};
 /// A lock that one owner holds at a time, among all processes that use the namespace.
 ///
 /// Unless [`Mutex::owned_by`] sets it, the owner is the tokio task that locks, or the thread that blocks outside of
-/// tasks. Two tasks exclude each other. A task that already holds the lock gets it again at once; holds are counted,
-/// and the last guard frees the lock. A guard may move to another task; the owner stays.
+/// tasks. Two tasks exclude each other. Two futures of one task, as under `join!` or `select!`, are one owner: while
+/// that owner holds the lock or waits for it, a further plain call fails at once with
+/// [`Error::AlreadyHeld`](crate::Error::AlreadyHeld). Nested code that is meant to share the lock calls
+/// [`Mutex::lock_again`]; holds are counted, and the last guard frees the lock. A guard may move to another task; the
+/// owner stays.
 ///
 /// Every wait may be dropped: its request leaves the queue, and a grant in flight is released.
 ///
@@ -26,7 +29,8 @@ use crate::view::{Mode, Path, WaitStatus};
 ///
 /// let mutex = session.mutex("invoices");
 /// let guard = mutex.lock().await?;
-/// let again = mutex.lock().await?;
+/// assert_eq!(mutex.lock().await.unwrap_err(), Error::AlreadyHeld("invoices".into()));
+/// let again = mutex.lock_again().await?;
 /// assert_eq!(guard.fencing_token(), again.fencing_token());
 ///
 /// let limit = Duration::from_millis(50);
@@ -65,15 +69,26 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) when waiting would close a cycle of waits, or the wait was ended
-    /// early; [`Error::SessionEnded`](crate::Error::SessionEnded).
+    /// early; [`Error::AlreadyHeld`](crate::Error::AlreadyHeld) when the same owner holds it or waits for it;
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded).
     pub async fn lock(&self) -> Result<Guard> {
         self.spec.lock(None).await
+    }
+
+    /// Like [`Mutex::lock`], but if the same owner holds the lock or waits for it, shares that hold or that wait.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::Error::Refused) as for [`Mutex::lock`], and when the owner has the lock for reading
+    /// only; [`Error::SessionEnded`](crate::Error::SessionEnded).
+    pub async fn lock_again(&self) -> Result<Guard> {
+        self.spec.lock_again(None).await
     }
 
     /// Acquires the lock if it is free now.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused), with the blockers.
+    /// [`Error::Refused`](crate::Error::Refused), with the blockers; [`Error::AlreadyHeld`](crate::Error::AlreadyHeld)
+    /// as for [`Mutex::lock`].
     pub async fn try_lock(&self) -> Result<Guard> {
         self.spec.try_lock(None).await
     }

@@ -8,8 +8,8 @@ use crate::session::Session;
 use crate::view::{Mode, Path, WaitStatus};
 
 /// A lock that one writer or many readers hold. Owners are as for a [`Mutex`](crate::Mutex). A writer may also read,
-/// but a reader can't upgrade to write: it must release first. Requests are granted in FIFO order: readers that arrive
-/// after a waiting writer wait behind it.
+/// with [`RwLock::read_again`], but a reader can't upgrade to write: it must release first. Requests are granted in
+/// FIFO order: readers that arrive after a waiting writer wait behind it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -61,15 +61,32 @@ impl RwLock {
     /// Waits for an exclusive hold.
     ///
     /// # Errors
-    /// Like [`Mutex::lock`](crate::Mutex::lock); also when the same owner holds it for reading.
+    /// Like [`Mutex::lock`](crate::Mutex::lock).
     pub async fn write(&self) -> Result<Guard> {
         self.spec.lock(Some(Mode::Write)).await
+    }
+
+    /// Like [`RwLock::read`], but shares what the same owner holds or waits for, in either mode.
+    ///
+    /// # Errors
+    /// Like [`Mutex::lock_again`](crate::Mutex::lock_again).
+    pub async fn read_again(&self) -> Result<Guard> {
+        self.spec.lock_again(Some(Mode::Read)).await
+    }
+
+    /// Like [`RwLock::write`], but shares what the same owner holds or waits for in that mode.
+    ///
+    /// # Errors
+    /// Like [`Mutex::lock_again`](crate::Mutex::lock_again): refused with
+    /// [`Reason::Upgrade`](crate::Reason::Upgrade) when the owner has it for reading.
+    pub async fn write_again(&self) -> Result<Guard> {
+        self.spec.lock_again(Some(Mode::Write)).await
     }
 
     /// Acquires a shared hold if that is possible now.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused), with the blockers.
+    /// Like [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub async fn try_read(&self) -> Result<Guard> {
         self.spec.try_lock(Some(Mode::Read)).await
     }
@@ -77,7 +94,7 @@ impl RwLock {
     /// Acquires an exclusive hold if that is possible now.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused), with the blockers.
+    /// Like [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub async fn try_write(&self) -> Result<Guard> {
         self.spec.try_lock(Some(Mode::Write)).await
     }

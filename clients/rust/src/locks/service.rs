@@ -101,7 +101,8 @@ impl LockService {
 
     async fn request(&self, path: Path, only_try: bool) -> Result<LockStatus> {
         let ask = LockRequest::new(None, [Claim { path, mode: Mode::Write }], 0)?;
-        let answer = self.session.inner().request_persistent(LockRequest { only_try, persistent: true, ..ask })?;
+        let ask = LockRequest { only_try, reentrant: true, persistent: true, ..ask };
+        let answer = self.session.inner().request_persistent(ask)?;
         answer.await.unwrap_or(Err(Error::SessionEnded(EndReason::Closed)))
     }
 

@@ -10,4 +10,5 @@ mod loss;
 mod mutual_exclusion;
 mod paused_process;
 mod recorder;
+mod reentry;
 mod service_view;

@@ -48,7 +48,7 @@ async fn an_owner_takes_its_lock_thirty_times_and_the_last_release_frees_it() {
     let name = unique_name("deep");
     let mut guards = Vec::new();
     for _ in 0..30 {
-        guards.push(one.mutex(name.as_str()).lock().await.unwrap());
+        guards.push(one.mutex(name.as_str()).lock_again().await.unwrap());
     }
     let tokens: Vec<u64> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert!(tokens.iter().all(|token| *token == tokens[0]), "it is one hold");
@@ -80,7 +80,7 @@ async fn tasks_of_a_session_exclude_each_other_and_one_owner_by_name_does_not() 
     guard.release().await.unwrap();
     let named = mutex.clone().owned_by("worker");
     let guard = named.lock().await.unwrap();
-    let same = tokio::spawn(async move { named.try_lock().await.map(|guard| guard.fencing_token()) });
+    let same = tokio::spawn(async move { named.lock_again().await.map(|guard| guard.fencing_token()) });
     assert_eq!(same.await.unwrap().unwrap(), guard.fencing_token());
     assert!(mutex.owned_by("another").try_lock().await.is_err());
 }
@@ -101,7 +101,7 @@ async fn threads_that_block_on_locks_exclude_each_other() {
     assert!(mutex.try_lock().await.is_err(), "nor is it this one's");
     guard.release().await.unwrap();
     let guard = mutex.try_lock().await.unwrap();
-    assert_eq!(mutex.try_lock().await.unwrap().fencing_token(), guard.fencing_token());
+    assert_eq!(mutex.lock_again().await.unwrap().fencing_token(), guard.fencing_token());
 }
 
 #[tokio::test]

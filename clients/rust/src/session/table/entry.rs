@@ -15,6 +15,8 @@ use crate::view::{Path, WaitStatus};
 
 /// The owner: a named holder of the session, or the session itself.
 pub(crate) type Owner = Option<Arc<str>>;
+/// A path that this owner holds or waits for.
+pub(super) type OwnedPath = (Owner, Path);
 
 /// Maximum message overhead besides names.
 const FRAME_BYTES: usize = 64;
@@ -35,6 +37,8 @@ pub(crate) struct LockRequest {
     pub(crate) claims: Vec<Claim>,
     pub(crate) transition_ms: u64,
     pub(crate) only_try: bool,
+    /// Whether it may share the holds and requests of the same owner.
+    pub(crate) reentrant: bool,
     /// Whether the lock service view made the request and keeps the lock until it is unlocked.
     pub(crate) persistent: bool,
 }
@@ -55,7 +59,12 @@ impl LockRequest {
             return Err(Error::Invalid(format!("a request has 1 to {MAX_CLAIMS} different paths, not {count}")));
         }
         let claims = strongest.into_iter().map(|(path, mode)| Claim { path, mode }).collect();
-        Ok(Self { owner, claims, transition_ms, only_try: false, persistent: false })
+        Ok(Self { owner, claims, transition_ms, only_try: false, reentrant: false, persistent: false })
+    }
+
+    /// Returns each path with the owner.
+    pub(super) fn owned_paths(&self) -> impl Iterator<Item = OwnedPath> {
+        self.claims.iter().map(|claim| (self.owner.clone(), claim.path.clone()))
     }
 
     /// Returns the key by which requests can share one entry.
@@ -87,6 +96,13 @@ pub(super) enum Phase {
     Held,
     /// No longer wanted.
     Releasing,
+}
+
+impl Phase {
+    /// Returns true until the request is granted or no longer wanted.
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(self, Self::Requested | Self::Waiting(_))
+    }
 }
 
 #[derive(Debug)]

@@ -30,7 +30,7 @@ impl RequestTable {
 
     fn on_enqueued(&mut self, no: RequestNo, state: server::State) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
-        if !matches!(entry.phase, Phase::Requested | Phase::Waiting(_)) {
+        if !entry.phase.is_awaited() {
             return Vec::new();
         }
         let standing = WaitStatus {
@@ -60,6 +60,7 @@ impl RequestTable {
             }
             Phase::Requested | Phase::Waiting(_) => entry.phase = Phase::Held,
         }
+        self.awaited.remove(&entry.request);
         let hold = |held: &mut std::collections::HashMap<_, HeldPath>, claim: &super::Claim| {
             let new = || HeldPath { mode: claim.mode, token, requests: Vec::new() };
             let path: &mut HeldPath = held.entry((owner.clone(), claim.path.clone())).or_insert_with(new);
@@ -127,6 +128,7 @@ impl RequestTable {
         entry.waiters.clone_from(&waiters);
         let key = entry.request.key();
         self.bytes += entry.size;
+        self.awaited.add(&entry.request);
         if !entry.request.only_try {
             self.shared.insert(key, self.last);
         }

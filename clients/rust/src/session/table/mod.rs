@@ -13,7 +13,7 @@ mod resume;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
 
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use crate::error::{EndReason, Error, LossReason, Reason, Refusal, Result};
 use crate::locks::LockStatus;
 use crate::view::{Mode, Path, WaitStatus};
 pub(crate) use entry::{Claim, Granted, LockRequest, Owner};
-use entry::{Entry, HeldPath, Phase};
+use entry::{Entry, HeldPath, OwnedPath, Phase};
 
 /// The service's limit for a list of everything in a session, with space for the message around it.
 const MAX_BYTES: usize = 1_000_000;
@@ -54,9 +54,10 @@ pub(crate) enum Effect {
 pub(crate) struct RequestTable {
     last: RequestNo,
     entries: BTreeMap<RequestNo, Entry>,
-    /// The request that later requests of the same owner for the same paths share: it waits or holds.
+    /// The request that later re-entrant requests of the same owner for the same paths share: it waits or holds.
     shared: HashMap<(Owner, Vec<Path>), RequestNo>,
-    held: HashMap<(Owner, Path), HeldPath>,
+    held: HashMap<OwnedPath, HeldPath>,
+    awaited: AwaitedPaths,
     /// Requests with a message to send.
     to_say: VecDeque<RequestNo>,
     /// Requests whose message must be sent again, after a delay.
@@ -72,8 +73,12 @@ impl RequestTable {
         if let Some(reason) = &self.ended {
             return Err(Error::SessionEnded(reason.clone()));
         }
-        if let Some(no) = self.shared.get(&request.key()).copied() {
-            return self.join(no, &request, waiter);
+        if request.reentrant {
+            if let Some(no) = self.shared.get(&request.key()).copied() {
+                return self.join(no, &request, waiter);
+            }
+        } else if let Some(path) = self.already_owned(&request) {
+            return Err(Error::AlreadyHeld(path));
         }
         let size = request.size();
         if self.bytes + size > MAX_BYTES {
@@ -89,9 +94,16 @@ impl RequestTable {
         if !request.only_try {
             self.shared.insert(request.key(), no);
         }
+        self.awaited.add(&request);
         self.entries.insert(no, Entry::new(request, waiter, size));
         self.to_say.push_back(no);
         Ok((no, Vec::new()))
+    }
+
+    /// Returns the first of the request's paths that its owner holds or waits for.
+    fn already_owned(&self, request: &LockRequest) -> Option<Path> {
+        let mut paths = request.owned_paths();
+        paths.find(|key| self.held.contains_key(key) || self.awaited.contains(key)).map(|(_, path)| path)
     }
 
     /// Joins a request: the owner holds, or waits for, the same locks.
@@ -160,15 +172,17 @@ impl RequestTable {
         effects
     }
 
-    /// Removes the request's holds, and stops sharing it.
+    /// Removes the request's holds and waits, and stops sharing it.
     fn clear_holds(&mut self, no: RequestNo) {
         let entry = &self.entries[&no];
+        if entry.phase.is_awaited() {
+            self.awaited.remove(&entry.request);
+        }
         let key = entry.request.key();
         if self.shared.get(&key) == Some(&no) {
             self.shared.remove(&key);
         }
-        for claim in &entry.request.claims {
-            let key = (entry.request.owner.clone(), claim.path.clone());
+        for key in entry.request.owned_paths() {
             if let Some(held) = self.held.get_mut(&key) {
                 held.requests.retain(|other| *other != no);
                 if held.requests.is_empty() {
@@ -240,6 +254,32 @@ impl RequestTable {
     /// Returns the number of requests that are not over, for tests and diagnostics.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+}
+
+/// The paths that owners wait for, with the number of requests.
+#[derive(Debug, Default)]
+struct AwaitedPaths(HashMap<OwnedPath, usize>);
+
+impl AwaitedPaths {
+    fn add(&mut self, request: &LockRequest) {
+        for key in request.owned_paths() {
+            *self.0.entry(key).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, request: &LockRequest) {
+        for key in request.owned_paths() {
+            let hash_map::Entry::Occupied(mut count) = self.0.entry(key) else { continue };
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    fn contains(&self, key: &OwnedPath) -> bool {
+        self.0.contains_key(key)
     }
 }
 

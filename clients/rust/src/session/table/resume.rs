@@ -4,7 +4,7 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, pending::Message as Unanswered};
 
 use super::entry::Phase;
-use super::{Effect, Event, RequestTable, format_request_id};
+use super::{AwaitedPaths, Effect, Event, RequestTable, format_request_id};
 use crate::error::{EndReason, Error, LossReason};
 use crate::locks::LockStatus;
 
@@ -52,6 +52,7 @@ impl RequestTable {
             effects.extend(paths.into_iter().map(tell));
         }
         self.shared.clear();
+        self.awaited = AwaitedPaths::default();
         self.to_say.clear();
         self.to_repeat.clear();
         self.bytes = 0;

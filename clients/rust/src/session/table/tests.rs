@@ -7,6 +7,11 @@ fn request(owner: &str, path: &str, mode: Mode) -> LockRequest {
     LockRequest::new(Some(owner.into()), [Claim { path: path.into(), mode }], 0).unwrap()
 }
 
+/// The same, from somebody who may have it already.
+fn again(owner: &str, path: &str, mode: Mode) -> LockRequest {
+    LockRequest { reentrant: true, ..request(owner, path, mode) }
+}
+
 fn state(request_id: &str, state: server::state::Value, token: Option<u64>) -> server::State {
     let request_id = Some(request_id.to_owned());
     server::State { request_id, state: state.into(), fencing_token: token, ..Default::default() }
@@ -45,11 +50,11 @@ fn granted(effects: &[Effect]) -> Vec<(WaiterId, u64)> {
 fn an_owner_that_asks_again_shares_its_hold_and_the_last_one_releases() {
     let mut table = RequestTable::default();
     let (no, _) = table.request(request("a", "x", Mode::Write), 1).unwrap();
-    table.request(request("a", "x", Mode::Read), 2).unwrap();
+    table.request(again("a", "x", Mode::Read), 2).unwrap();
     assert_eq!(sent(&mut table), ["lock r1"]);
     let effects = table.on_state(acquired("r1", 7));
     assert_eq!(granted(&effects), [(1, 7), (2, 7)]);
-    let (third, effects) = table.request(request("a", "x", Mode::Write), 3).unwrap();
+    let (third, effects) = table.request(again("a", "x", Mode::Write), 3).unwrap();
     assert_eq!((third, granted(&effects)), (no, vec![(3, 7)]));
     table.release(no, None);
     table.release(no, None);
@@ -61,10 +66,56 @@ fn an_owner_that_asks_again_shares_its_hold_and_the_last_one_releases() {
 }
 
 #[test]
+fn an_owner_that_does_not_ask_for_it_again_is_refused_while_it_waits_or_holds() {
+    let mut table = RequestTable::default();
+    let both = ["y", "x"].map(|path| Claim { path: path.into(), mode: Mode::Read });
+    let both = LockRequest::new(Some("a".into()), both, 0).unwrap();
+    let is_refused = |table: &mut RequestTable, request: &LockRequest, path: &str| {
+        let tried = LockRequest { only_try: true, ..request.clone() };
+        let errors = [request.clone(), tried].map(|request| table.request(request, 9).unwrap_err());
+        assert_eq!(errors, [Error::AlreadyHeld(path.into()), Error::AlreadyHeld(path.into())]);
+    };
+    table.request(request("a", "x", Mode::Write), 1).unwrap();
+    is_refused(&mut table, &request("a", "x", Mode::Read), "x");
+    is_refused(&mut table, &both, "x");
+    assert_eq!(sent(&mut table), ["lock r1"], "the first was asked for, and nothing else");
+    table.on_state(acquired("r1", 5));
+    is_refused(&mut table, &both, "x");
+    // Others, the session itself, and paths above and below are not the same.
+    table.request(request("b", "x", Mode::Write), 2).unwrap();
+    table.request(LockRequest { owner: None, ..request("a", "x", Mode::Write) }, 3).unwrap();
+    let below = Claim { path: Path::of(["x", "below"]), mode: Mode::Write };
+    table.request(LockRequest::new(Some("a".into()), [below], 0).unwrap(), 4).unwrap();
+    table.release(1, None);
+    let (no, _) = table.request(both, 5).unwrap();
+    is_refused(&mut table, &request("a", "y", Mode::Read), "y");
+    table.cancel(no, 5);
+    table.request(request("a", "y", Mode::Read), 6).unwrap();
+}
+
+#[test]
+fn what_an_owner_shares_is_its_own_until_the_last_of_it_is_over() {
+    let mut table = RequestTable::default();
+    table.request(request("a", "x", Mode::Write), 1).unwrap();
+    let more = ["x", "y"].map(|path| Claim { path: path.into(), mode: Mode::Write });
+    let more = LockRequest::new(Some("a".into()), more, 0).unwrap();
+    table.request(LockRequest { reentrant: true, ..more }, 2).unwrap();
+    sent(&mut table);
+    table.on_refused(refused("r1", v1::refusal::Code::Deadlock));
+    assert!(table.request(request("a", "x", Mode::Write), 3).is_err(), "it waits for it with the other");
+    table.on_state(acquired("r2", 5));
+    assert!(table.request(request("a", "x", Mode::Write), 3).is_err());
+    table.release(2, None);
+    table.request(request("a", "x", Mode::Write), 3).unwrap();
+    table.end(&EndReason::Expired);
+    assert!(table.awaited.0.is_empty());
+}
+
+#[test]
 fn a_reader_does_not_become_a_writer() {
     let mut table = RequestTable::default();
     table.request(request("a", "x", Mode::Read), 1).unwrap();
-    let error = table.request(request("a", "x", Mode::Write), 2).unwrap_err();
+    let error = table.request(again("a", "x", Mode::Write), 2).unwrap_err();
     assert!(matches!(error, Error::Refused(Refusal { reason: Reason::Upgrade, .. })));
 }
 
@@ -95,7 +146,7 @@ fn a_late_grant_goes_to_nobody_and_is_released() {
 fn one_of_two_who_wait_gives_up_and_the_other_gets_it() {
     let mut table = RequestTable::default();
     let (no, _) = table.request(request("a", "x", Mode::Write), 1).unwrap();
-    table.request(request("a", "x", Mode::Write), 2).unwrap();
+    table.request(again("a", "x", Mode::Write), 2).unwrap();
     sent(&mut table);
     table.cancel(no, 1);
     assert!(sent(&mut table).is_empty());
@@ -105,9 +156,9 @@ fn one_of_two_who_wait_gives_up_and_the_other_gets_it() {
 #[test]
 fn a_try_that_is_refused_takes_nobody_with_it() {
     let mut table = RequestTable::default();
-    let tried = LockRequest { only_try: true, ..request("a", "x", Mode::Write) };
+    let tried = LockRequest { only_try: true, ..again("a", "x", Mode::Write) };
     table.request(tried.clone(), 1).unwrap();
-    table.request(request("a", "x", Mode::Write), 2).unwrap();
+    table.request(again("a", "x", Mode::Write), 2).unwrap();
     assert!(table.request(tried, 3).is_err(), "the owner waits already");
     let effects = table.on_refused(refused("r1", v1::refusal::Code::Held));
     assert!(matches!(&effects[..], [Effect::Failed(1, Error::Refused(_))]), "{effects:?}");
@@ -121,6 +172,7 @@ fn a_grant_that_was_lost_before_it_was_heard_of_is_asked_for_under_another_name(
     sent(&mut table);
     let effects = table.on_refused(refused("r1", v1::refusal::Code::NotHeld));
     assert!(matches!(&effects[..], [Effect::Renamed(1, 2)]), "{effects:?}");
+    assert!(table.request(request("a", "x", Mode::Write), 2).is_err(), "its owner waits all the same");
     assert_eq!(sent(&mut table), ["release r1", "lock r2"]);
     assert_eq!(granted(&table.on_state(acquired("r2", 5))), [(1, 5)]);
 }
@@ -157,7 +209,7 @@ fn lock_info_lists_holds_once_and_whatever_has_no_answer_in_order() {
     let both = [("x", Mode::Write), ("y", Mode::Read)];
     let both = both.map(|(path, mode)| Claim { path: path.into(), mode });
     table.request(LockRequest::new(Some("a".into()), both, 0).unwrap(), 1).unwrap();
-    table.request(request("a", "x", Mode::Write), 2).unwrap();
+    table.request(again("a", "x", Mode::Write), 2).unwrap();
     table.request(request("b", "x", Mode::Write), 3).unwrap();
     let (given_up, _) = table.request(request("c", "x", Mode::Write), 4).unwrap();
     sent(&mut table);
