@@ -6,7 +6,7 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 22] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
     ("types", &[]),
     ("core", &["types", "mutations"]),
     ("cluster", &["types"]),
@@ -17,6 +17,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 22] = [
     ("tls", &["supervise"]),
     ("mutations", &[]),
     ("fair_queue", &[]),
+    ("clock", &[]),
     ("supervise", &["mutations"]),
     ("auth", &["types"]),
     ("runtime", &["auth", "telemetry", "tls"]),
@@ -24,7 +25,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 22] = [
     ("operator", &["auth", "supervise"]),
     ("rpc", &["proto", "auth", "tls", "supervise"]),
     ("routing", &["rpc", "types", "proto", "cluster", "auth", "telemetry", "supervise"]),
-    ("replication", &["rpc", "storage", "proto", "mutations", "supervise", "fair_queue"]),
+    ("replication", &["rpc", "storage", "proto", "mutations", "supervise", "fair_queue", "clock"]),
     (
         "node",
         &[
@@ -44,7 +45,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 22] = [
         ],
     ),
     ("api", &["types", "proto"]),
-    ("backend", &["api", "types", "proto", "cluster", "auth", "routing", "supervise"]),
+    ("backend", &["api", "types", "proto", "cluster", "auth", "routing", "supervise", "clock"]),
     ("gateway", &["backend", "api", "types", "proto", "routing", "tls", "telemetry", "supervise"]),
 ];
 
