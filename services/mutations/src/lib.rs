@@ -97,6 +97,8 @@ pub enum Mutation {
     GroupsRederived,
     /// Where the replies to an entry go is found by its index.
     SinkByIndex,
+    /// Leases are aged by a clock that stands still while the machine does, and nothing notices.
+    MonotonicLease,
 }
 
 impl Mutation {
@@ -141,6 +143,7 @@ impl Mutation {
         Self::KeepAliveWhileBroken,
         Self::GroupsRederived,
         Self::SinkByIndex,
+        Self::MonotonicLease,
     ];
 
     /// What it is called on a command line.
@@ -185,6 +188,7 @@ impl Mutation {
             Self::KeepAliveWhileBroken => "keep-alive-while-broken",
             Self::GroupsRederived => "groups-rederived",
             Self::SinkByIndex => "sink-by-index",
+            Self::MonotonicLease => "monotonic-lease",
         }
     }
 
@@ -198,6 +202,7 @@ impl Mutation {
                 "leases::a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_that_it_leads_no_more",
             ),
             Self::LeaseByRelease => Some("leases::a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs"),
+            Self::MonotonicLease => Some("leases::a_leader_whose_machine_was_suspended_answers_nothing_from_memory"),
             Self::DeathOneWitness => Some("fast_failover::one_replica_whose_leaders_address_refuses_breaks_no_lease"),
             Self::DeathByAddress => Some("fast_failover::the_end_of_a_process_is_none_of_the_next_at_its_address"),
             Self::UnknownCommandSkipped => Some("rules::a_command_that_a_replica_can_not_read_stops_it_and_no_other"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
 use holdfast_core::{Bounds, Rules};
-use holdfast_replication::{KnownRules, LogLimits, ReadMode, Timing, WallClock};
+use holdfast_replication::{Clocks, KnownRules, LogLimits, ReadMode, Timing};
 use holdfast_storage::Identity;
 
 /// Enough for in-flight data and RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
@@ -41,8 +41,8 @@ pub struct NodeOptions {
     pub rules: KnownRules,
     /// Bounds that replace those of the rules, for tests: the same on every node of the cluster.
     pub bounds: Option<Bounds>,
-    /// The wall clock stored with grants for display.
-    pub wall_clock: WallClock,
+    /// The clocks that age what leaders rely on. The wall clock is also stored with grants, for display.
+    pub clocks: Clocks,
     /// The program's release: a different release retries an entry that one release can't apply.
     pub release: String,
 }
@@ -69,7 +69,7 @@ impl NodeOptions {
             log_limits: LogLimits::default(),
             rules: KnownRules { lowest: Rules::LOWEST.0, highest: Rules::HIGHEST.0 },
             bounds: None,
-            wall_clock: WallClock::default(),
+            clocks: Clocks::default(),
             release: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

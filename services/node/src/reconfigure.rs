@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_cluster::{ClusterConfig, ConfigError, GroupConfig, GroupShard, ReplicaLocation, ShardMap};
 use holdfast_core::Bounds;
 use holdfast_proto::internal::ReplicaStatus;
-use holdfast_replication::{Group, GroupManager, GroupOptions, LogLimits, ReadMode, ReplicationError, WallClock};
+use holdfast_replication::{Clocks, Group, GroupManager, GroupOptions, LogLimits, ReadMode, ReplicationError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -30,7 +30,7 @@ pub(crate) struct ReplicaOptions {
     retain_entries: u64,
     log_limits: LogLimits,
     bounds: Option<Bounds>,
-    wall_clock: WallClock,
+    clocks: Clocks,
     observer: Option<Arc<dyn ApplyObserver>>,
 }
 
@@ -60,7 +60,7 @@ impl ReplicaOptions {
             retain_entries: options.retain_entries,
             log_limits: options.log_limits,
             bounds: options.bounds.clone(),
-            wall_clock: options.wall_clock.clone(),
+            clocks: options.clocks.clone(),
             observer,
         }
     }
@@ -87,7 +87,7 @@ impl NodeInner {
             snapshot_interval_entries: starting.snapshot_interval_entries,
             retain_entries: starting.retain_entries,
             log_limits: starting.log_limits,
-            wall_clock: starting.wall_clock.clone(),
+            clocks: starting.clocks.clone(),
         };
         let group = self.group_manager.start_group(options, Arc::new(GroupMachine::new(machines.clone()))).await?;
         // The preferred leader's replica; it stands for election first.

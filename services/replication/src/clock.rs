@@ -1,8 +1,6 @@
-//! The shard clock of a leader, and the wall clock.
+//! The shard clock of a leader.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -28,35 +26,5 @@ impl ShardClock {
     /// Returns the instant at which the running clock reaches `clock_ms`.
     pub fn instant_of(&self, clock_ms: u64) -> Instant {
         self.since + Duration::from_millis(clock_ms.saturating_sub(self.base_ms))
-    }
-}
-
-/// The source of the wall clock, in milliseconds since 1970. It is stored with grants for display only.
-#[derive(Clone)]
-pub struct WallClock(Arc<dyn Fn() -> u64 + Send + Sync>);
-
-impl WallClock {
-    /// Creates a wall clock other than the system's, for simulations.
-    pub fn new(now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now_ms))
-    }
-
-    pub(crate) fn now_ms(&self) -> u64 {
-        (self.0)()
-    }
-}
-
-impl Default for WallClock {
-    fn default() -> Self {
-        Self::new(|| {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-        })
-    }
-}
-
-impl fmt::Debug for WallClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("WallClock").field(&self.now_ms()).finish()
     }
 }

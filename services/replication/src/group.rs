@@ -116,10 +116,11 @@ impl Group {
         let (voted, reader) = (log.voted(), log.clone());
         let state_machine = adapter(&options, Arc::clone(&machine), store.clone(), known_rules, failures.clone())?;
         let (adapter, compactor) = (state_machine.handle(), state_machine.compactor());
-        let header_source = HeaderSource { wall: options.wall_clock.clone(), group: adapter.group_state.clone() };
+        let header_source = HeaderSource { clocks: options.clocks.clone(), group: adapter.group_state.clone() };
         let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
-        let lease_tracker = Arc::new(LeaseTracker::new(options.replica, options.members.keys().copied().collect()));
+        let voters = options.members.keys().copied().collect();
+        let lease_tracker = Arc::new(LeaseTracker::new(options.replica, voters, options.clocks.clone()));
         let configured = Arc::new(options.members.clone());
         let locations = watch::Sender::new(MemberLocations { configured: Arc::clone(&configured), known: configured });
         let (links, tracker) = (peer_connections.clone(), Arc::clone(&lease_tracker));
@@ -267,7 +268,7 @@ impl Group {
     /// Returns true if this leader has received acknowledgements from a quorum recently, even late ones: an overloaded
     /// group is not cut off.
     pub fn has_recent_quorum(&self, term: u64) -> bool {
-        self.inner.lease_tracker.quorum_heard_at(term).is_some_and(|heard| heard.elapsed() < 2 * self.timing().lease())
+        self.inner.lease_tracker.quorum_silence(term).is_some_and(|silence| silence < 2 * self.timing().lease())
     }
 
     /// Returns true if this replica was in contact recently: a leader with a quorum, any other replica with the leader.

@@ -161,8 +161,7 @@ impl Group {
 
     /// Returns the preferred one of the responding followers, and whether its disk has space.
     fn transfer_target(&self, term: u64, is_suitable: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
-        let alive =
-            self.lease_tracker().acknowledged_since(term, Instant::now().checked_sub(self.timing().usable_lease())?);
+        let alive = self.lease_tracker().acknowledged_within(term, self.timing().usable_lease());
         let metrics = self.raft().metrics();
         let matched = metrics.borrow_watched().replication.clone().unwrap_or_default();
         let candidates =

@@ -60,12 +60,13 @@ mod timing;
 mod types;
 
 pub use backup::{Backup, BackupError};
-pub use clock::{ShardClock, WallClock};
+pub use clock::ShardClock;
 pub use coalesce::coalesce;
 pub use error::{NotLeader, ProposeError, ReplicationError};
 pub use failure::Failure;
 pub use group::Group;
 pub use group_manager::GroupManager;
+pub use holdfast_clock::Clocks;
 pub use leadership::Leadership;
 pub use log_compaction::LogLimits;
 pub use options::{GroupManagerOptions, GroupOptions, PeerConfig};

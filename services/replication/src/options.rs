@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use holdfast_clock::Clocks;
 use holdfast_rpc::{Callers, Dialer, Identity};
 use holdfast_storage::NodeStore;
 
-use crate::clock::WallClock;
 use crate::error::ReplicationError;
 use crate::log_compaction::LogLimits;
 use crate::rules::KnownRules;
@@ -66,8 +66,8 @@ pub struct GroupOptions {
     pub retain_entries: u64,
     /// The same limits in bytes; the one reached first applies.
     pub log_limits: LogLimits,
-    /// Stored with grants for display.
-    pub wall_clock: WallClock,
+    /// They age acknowledgements. The wall clock is also stored with grants, for display.
+    pub clocks: Clocks,
 }
 
 impl GroupOptions {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use holdfast_clock::Clocks;
 use holdfast_mutations::{Mutation, is_enabled};
 use metrics::{Histogram, histogram};
 use openraft::impls::OneshotResponder;
@@ -17,7 +18,6 @@ use openraft::raft::ClientWriteResult;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-use crate::clock::WallClock;
 use crate::entry::{EntryData, FIRST_RULES, Section};
 use crate::error::{NotLeader, ProposeError};
 use crate::leadership::{Leadership, known_leader};
@@ -63,7 +63,7 @@ impl Drop for InFlightGuard {
 /// The source of entries' header values besides the leadership's clock. Clones share it.
 #[derive(Clone)]
 pub(crate) struct HeaderSource {
-    pub(crate) wall: WallClock,
+    pub(crate) clocks: Clocks,
     pub(crate) group: watch::Receiver<GroupState>,
 }
 
@@ -227,7 +227,7 @@ fn max_in_flight(of_node: usize, of_group: usize, last: usize) -> usize {
 impl HeaderSource {
     /// Returns an entry with these sections that the leader stamps now.
     fn entry(&self, leads: Leadership, sections: &[Section]) -> EntryData {
-        let wall_ms = self.wall.now_ms();
+        let wall_ms = self.clocks.wall_ms();
         let now_ms = if is_enabled(Mutation::WallClock) { wall_ms } else { leads.clock.now_ms() };
         // A group without rules has no leader yet.
         let rules = self.group.borrow().rules.unwrap_or(FIRST_RULES);

@@ -14,7 +14,8 @@ use crate::timing::usable;
 /// How reads are made linearizable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Under the leader lease: assumes that monotonic clock rates differ by at most 0.1 %.
+    /// Under the leader lease: assumes that clock rates differ by at most 0.1 %, and that no machine is paused together
+    /// with all of its clocks.
     Lease,
     /// With a quorum round trip per read: assumes nothing about clocks.
     Quorum,
@@ -87,9 +88,9 @@ impl Group {
     }
 
     /// Returns true if a quorum acknowledged the leader of this term within `lately`. The age is measured now, so a
-    /// process that was paused finds its lease expired.
+    /// process that was paused, or whose machine was suspended, finds its lease expired.
     pub(crate) fn has_quorum(&self, term: u64, lately: Duration) -> bool {
-        self.lease_tracker().quorum_sent_at(term).is_some_and(|sent| sent.elapsed() < lately)
+        self.lease_tracker().quorum_age(term).is_some_and(|age| age < lately)
     }
 
     async fn quorum_permit(&self, deadline: Instant) -> Result<ReadPermit, NotLeader> {

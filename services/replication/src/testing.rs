@@ -3,7 +3,6 @@
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::VoteRequest;
-use tokio::time::Instant;
 
 pub use crate::entry::{EntryData, Section};
 pub use crate::fuzz_support::{read_message, read_stored, stored_samples};
@@ -46,5 +45,6 @@ pub async fn request_vote(group: &Group, candidate: u64) -> bool {
 
 /// Records a follower's response to a message that this replica, as leader of this term, sent just before.
 pub fn late_ack(group: &Group, term: u64, follower: u64) {
-    group.lease_tracker().record(term, follower, group.timing().lease(), Instant::now(), None);
+    let leases = group.lease_tracker();
+    leases.record(term, follower, group.timing().lease(), leases.send_time(), None);
 }

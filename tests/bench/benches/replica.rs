@@ -15,7 +15,7 @@ use holdfast_core::Application;
 use holdfast_core::{Rules, codec};
 use holdfast_node::{GroupMachine, ShardMachine};
 use holdfast_replication::{
-    Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, LogLimits, Timing, WallClock,
+    Clocks, Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, LogLimits, Timing,
 };
 use holdfast_rpc::TcpDialer;
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
@@ -64,7 +64,7 @@ async fn start(store: NodeStore) -> (GroupManager, Group, u64) {
         snapshot_interval_entries: 10_000,
         retain_entries: 2_000,
         log_limits: LogLimits::default(),
-        wall_clock: WallClock::default(),
+        clocks: Clocks::default(),
     };
     let shard = Arc::new(ShardMachine::new(Application::Locks, SHARD, None, None));
     let machine = Arc::new(GroupMachine::new(vec![shard]));

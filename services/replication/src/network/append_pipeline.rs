@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::client::{ReplicaClient, RpcResult, unreachable};
 use super::request::RpcError;
+use crate::lease::SendTime;
 use crate::types::{AppendEntriesRequest, LogId, TypeConfig, decode};
 
 /// In-flight appends to one follower, and their bytes. A slow follower takes up this much memory on both nodes, and
@@ -36,7 +37,7 @@ struct InFlightAppend {
     term: u64,
     prev: Option<LogId>,
     last: Option<LogId>,
-    sent: Instant,
+    sent: SendTime,
     bytes: usize,
 }
 
@@ -97,7 +98,7 @@ where
         let prev = request.prev_log_id;
         let last = request.entries.last().map(RaftEntry::log_id).or(prev);
         self.last_sent = last;
-        let sent = Instant::now();
+        let sent = self.peer.send_time();
         match self.peer.send_append(self.stream, request) {
             Ok((receiver, bytes)) => {
                 let term = request.vote.leader_id.term;
@@ -178,7 +179,7 @@ type ResponseOutcome = Result<Result<Result<Bytes, RpcError>, oneshot::error::Re
 /// Waits for the response to the oldest append. Each must arrive within `within`, once those before it have.
 async fn oldest(waiting: &mut VecDeque<InFlightAppend>, answered: Instant, within: Duration) -> ResponseOutcome {
     match waiting.front_mut() {
-        Some(front) => timeout_at(front.sent.max(answered) + within, &mut front.receiver).await,
+        Some(front) => timeout_at(front.sent.monotonic.max(answered) + within, &mut front.receiver).await,
         None => pending().await,
     }
 }

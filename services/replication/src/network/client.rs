@@ -16,14 +16,14 @@ use openraft::raft::{
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::append_pipeline::AppendPipeline;
 use super::peer_connection::PeerConnection;
 use super::request::{PeerRequest, RpcError};
 use super::{MemberLocationsReceiver, PeerConnections, snapshot};
 use crate::leadership::Leadership;
-use crate::lease::LeaseTracker;
+use crate::lease::{LeaseTracker, SendTime};
 use crate::timing::DEFAULT_PEER_LEASE;
 use crate::types::{AppendEntriesRequest, Snapshot, SnapshotData, TypeConfig, Vote, decode, encode, encode_append};
 
@@ -113,9 +113,14 @@ impl ReplicaClient {
         Ok((self.send(self.append_kind, stream, clock_ms, body)?, bytes))
     }
 
+    /// Returns the time at which a message is sent now.
+    pub(crate) fn send_time(&self) -> SendTime {
+        self.lease_tracker.send_time()
+    }
+
     /// Records that the peer accepted a message that the leader of this term sent at `sent`, and that its log matches
     /// up to `matched`.
-    pub(crate) fn record_ack(&self, term: u64, sent: Instant, matched: Option<u64>) {
+    pub(crate) fn record_ack(&self, term: u64, sent: SendTime, matched: Option<u64>) {
         // The lease of the process that is connected now. If a predecessor acknowledged, its restarted successor does
         // not vote for longer than any lease.
         let lease = self.connection().map_or(DEFAULT_PEER_LEASE, |link| link.lease());
@@ -123,7 +128,7 @@ impl ReplicaClient {
     }
 
     /// Returns true if the peer has lost an entry: see [`LeaseTracker::is_lost`].
-    pub(crate) fn is_lost(&self, term: u64, index: u64, sent: Instant) -> bool {
+    pub(crate) fn is_lost(&self, term: u64, index: u64, sent: SendTime) -> bool {
         self.lease_tracker.is_lost(term, self.to, index, sent)
     }
 

@@ -1,5 +1,6 @@
 //! That no two replicas ever answer from memory: the rare orders of events in which a lease could be broken.
 
+use crate::common::clocks::NodeClocks;
 use crate::common::proxy::Mode;
 use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_id};
 use holdfast_replication::{Group, ReadMode, Timing, testing};
@@ -69,6 +70,42 @@ async fn a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_
     testing::late_ack(group, term, replica_id((leader + 2) % 3));
     let read = group.read(ReadMode::Lease, Instant::now(), |_| ()).await;
     assert!(read.is_err(), "it read after another could lead");
+}
+
+/// Cuts the leader off while it holds its lease, and does that to its machine. Whether it answers from memory then.
+async fn reads_after(cluster: &Cluster, change: impl Fn(&NodeClocks)) -> bool {
+    let (leader, leads) = cluster.leader().await;
+    let group = cluster.group(leader);
+    cluster.propose(&command("first")).await.expect("answered");
+    eventually("it reads", || async { group.has_lease(leads.term).then_some(()) }).await;
+    // Nothing that is sent from here on is acknowledged.
+    cluster.cut_off(leader, Mode::Silent);
+    change(&cluster.clocks[leader]);
+    let reads = group.read(ReadMode::Lease, Instant::now(), |_| ()).await.is_ok();
+    assert_eq!(reads, group.has_lease(leads.term));
+    cluster.cut_off(leader, Mode::Open);
+    let reads_again = || async { cluster.running().find(|(_, node)| leads_by_lease(&node.group)).map(drop) };
+    eventually("a leader reads again", reads_again).await;
+    reads
+}
+
+fn leads_by_lease(group: &Group) -> bool {
+    let leads = *group.subscribe_leadership().borrow();
+    leads.is_some_and(|leads| group.has_lease(leads.term))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_machine_was_suspended_answers_nothing_from_memory() {
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
+    let suspend = |clocks: &NodeClocks| clocks.suspend(Duration::from_secs(1));
+    assert!(!reads_after(&cluster, suspend).await, "others may have led for a while");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_wall_clock_was_set_answers_nothing_from_memory_until_a_quorum_answers_anew() {
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
+    let set = |clocks: &NodeClocks| clocks.set_wall_clock(Duration::from_millis(150));
+    assert!(!reads_after(&cluster, set).await, "its machine may have been paused");
 }
 
 /// A lease of that length, and elections soon after it.

@@ -1,6 +1,7 @@
 //! Three nodes in one process. Each has a runtime of its own, so that killing it ends everything it does at once, and
 //! every connection between two of them goes through a proxy that can be cut.
 
+pub(crate) mod clocks;
 pub(crate) mod journal;
 pub(crate) mod node;
 pub(crate) mod proxy;
@@ -16,6 +17,7 @@ use holdfast_replication::{
 use holdfast_storage::MemoryDisk;
 use tokio::time::{Instant, sleep, timeout};
 
+use clocks::NodeClocks;
 use journal::Reply;
 use node::{Disk, Node, NodeIdentity, RULES};
 use proxy::{Mode, Proxy};
@@ -74,6 +76,8 @@ pub(crate) struct Cluster {
     pub(crate) renewed: BTreeSet<usize>,
     /// The timing of each node from its next start on.
     pub(crate) timings: Vec<Timing>,
+    /// The clocks of each node's machine.
+    pub(crate) clocks: Vec<NodeClocks>,
     /// The rules that nodes know from their next start on, where a test wants others than the usual ones.
     pub(crate) rules: BTreeMap<usize, KnownRules>,
     proxies: BTreeMap<(usize, usize), Proxy>,
@@ -112,7 +116,8 @@ impl Cluster {
         let disks = (0..setup.nodes).map(disk).collect();
         let nodes = (0..setup.nodes).map(|_| None).collect();
         let timings = vec![setup.timing; setup.nodes];
-        Self { setup, nodes, disks, renewed: BTreeSet::new(), timings, rules: BTreeMap::new(), proxies }
+        let clocks = (0..setup.nodes).map(|_| NodeClocks::default()).collect();
+        Self { setup, nodes, disks, renewed: BTreeSet::new(), timings, clocks, rules: BTreeMap::new(), proxies }
     }
 
     /// Starts every node and forms the group.
@@ -168,7 +173,7 @@ impl Cluster {
             snapshot_interval_entries: self.setup.snapshot_interval_entries,
             retain_entries: self.setup.retain_entries,
             log_limits: self.setup.log_limits,
-            wall_clock: holdfast_replication::WallClock::default(),
+            clocks: self.clocks[index].clocks(),
         };
         (0..self.setup.groups).map(options).collect()
     }

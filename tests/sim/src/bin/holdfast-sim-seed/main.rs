@@ -14,6 +14,7 @@ mod client;
 mod faults;
 mod gateway_host;
 mod history;
+mod host_clocks;
 mod host_state;
 mod leaders;
 mod network;

@@ -1,11 +1,10 @@
 //! A node's process on a simulated host: what the program `node` does, on a simulated disk and network.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_node::{Node, NodeOptions, serve_connections};
-use holdfast_replication::WallClock;
 use holdfast_storage::NodeStore;
 use tokio::time::{advance, sleep};
 
@@ -17,8 +16,6 @@ use crate::world::{World, node_name, now};
 
 /// How often it is looked whether the process is to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Where wall clocks begin, in milliseconds since 1970.
-const WALL_CLOCK_START_MS: u64 = 1_790_000_000_000;
 /// How far a clock that drifts is put forward at a time.
 const DRIFT_STEP: Duration = Duration::from_millis(1);
 
@@ -48,7 +45,7 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     options.retain_entries = plan.retain_entries;
     options.log_limits = plan.log_limits;
     options.bounds = plan.bounds.clone();
-    options.wall_clock = wall_clock(&slot.wall_skew_ms);
+    options.clocks = slot.clocks.start();
     tokio::spawn(run_clock_drift(plan.drift_ppm[number]));
     tokio::task::spawn_local(run_pauses(Arc::clone(world), number));
     tokio::task::spawn_local(publish_leases(Arc::clone(world), number));
@@ -77,34 +74,29 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     Ok(reason)
 }
 
-/// Some day in 2026, plus simulated time, plus how far this node's clock is off.
-fn wall_clock(skew_ms: &Arc<AtomicI64>) -> WallClock {
-    let skew_ms = Arc::clone(skew_ms);
-    WallClock::new(move || {
-        let elapsed = now().unwrap_or_default().as_millis();
-        let right = WALL_CLOCK_START_MS.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
-        right.saturating_add_signed(skew_ms.load(Ordering::Relaxed))
-    })
-}
-
 /// Stops everything in this process whenever that is asked for.
 async fn run_pauses(world: Arc<World>, number: usize) {
+    let slot = &world.nodes[number];
     loop {
         sleep(POLL_INTERVAL).await;
-        let pause_ms = world.nodes[number].pause_ms.swap(0, Ordering::Relaxed);
-        if pause_ms > 0 && !pause::this_process(pause_ms).await {
+        let next = slot.pause.lock().take();
+        let Some((pause, pause_ms)) = next else { continue };
+        let was_quiet = pause::this_process(pause_ms).await;
+        slot.clocks.resume(pause, pause_ms);
+        if !was_quiet {
             world.record_violation(format!("[simulation] {} went on while it was paused", node_name(number)));
         }
     }
 }
 
-/// Tells again and again which leases this process holds by its own clock, which only itself can read. One that is paused
-/// or gone tells nothing.
+/// Tells again and again which leases this process holds by its own clocks, which only itself can read. One that is
+/// paused or gone tells nothing, and neither does one that may be wrong because it can't notice a pause.
 async fn publish_leases(world: Arc<World>, number: usize) {
     let slot = &world.nodes[number];
     loop {
         sleep(POLL_INTERVAL).await;
-        let held = slot.node.lock().as_ref().map(|node| node.held_leases()).unwrap_or_default();
+        let node = slot.node.lock().clone().filter(|_| !slot.clocks.was_paused_unseen());
+        let held = node.map(|node| node.held_leases()).unwrap_or_default();
         *slot.leases.lock() = (now().unwrap_or_default(), held);
     }
 }

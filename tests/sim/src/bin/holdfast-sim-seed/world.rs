@@ -1,7 +1,7 @@
 //! What the hosts of a simulation share with the checks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::apply_log::ApplyLog;
 use crate::history::History;
+use crate::host_clocks::{HostClocks, Pause};
 use crate::host_state::Hosts;
 use crate::network::PORT;
 use crate::plan::Plan;
@@ -52,14 +53,13 @@ pub(crate) struct NodeSlot {
     pub(crate) exited: Mutex<Option<String>>,
     /// Asks the process to stop in good order.
     pub(crate) stop: Mutex<bool>,
-    /// Pauses the process for so many milliseconds.
-    pub(crate) pause_ms: AtomicU64,
+    /// Pauses the process, or its machine, for so many milliseconds.
+    pub(crate) pause: Mutex<Option<(Pause, u64)>>,
     /// How often it was started.
     pub(crate) starts: AtomicU64,
     /// Groups whose lease its process held at its last check, with the term, and the time of the check.
     pub(crate) leases: Mutex<(Duration, Vec<(String, u64)>)>,
-    /// How far its wall clock is ahead of the others', in milliseconds.
-    pub(crate) wall_skew_ms: Arc<AtomicI64>,
+    pub(crate) clocks: Arc<HostClocks>,
 }
 
 pub(crate) struct World {
@@ -103,10 +103,10 @@ impl World {
             node: Mutex::default(),
             exited: Mutex::default(),
             stop: Mutex::default(),
-            pause_ms: AtomicU64::new(0),
+            pause: Mutex::default(),
             starts: AtomicU64::new(0),
             leases: Mutex::default(),
-            wall_skew_ms: Arc::default(),
+            clocks: Arc::default(),
         };
         Ok(Arc::new(Self {
             nodes: (0..plan.nodes).map(slot).collect(),

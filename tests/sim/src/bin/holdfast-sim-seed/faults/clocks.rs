@@ -28,7 +28,7 @@ impl Clocks {
     pub(super) fn inject(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
         let number = rng.random_range(0..self.world.nodes.len());
         let skew_ms = rng.random_range(-MAX_SKEW_MS..=MAX_SKEW_MS);
-        self.world.nodes[number].wall_skew_ms.store(skew_ms, Ordering::Relaxed);
+        self.world.nodes[number].clocks.wall_skew_ms.store(skew_ms, Ordering::Relaxed);
         self.world.record_at(at, format!("the wall clock of {} is off by {skew_ms} ms", node_name(number)));
         (true, random_delay(rng, MAX_INTERVAL_MS) * self.world.plan.quiet_factor)
     }

@@ -1,7 +1,6 @@
 //! Faults of the network, and paused processes, which look the same to others.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::Rng;
@@ -9,6 +8,7 @@ use rand::rngs::StdRng;
 use turmoil::Sim;
 
 use super::{hosts, random_delay};
+use crate::host_clocks::Pause;
 use crate::world::{World, node_name};
 
 /// Longest fault.
@@ -91,7 +91,7 @@ impl Links {
         self.hosts.iter().filter(|host| **host != one).for_each(|other| sim.hold(one.as_str(), other.as_str()));
         let longer = Duration::from_millis(rng.random_range(0..20));
         let pause_ms = u64::try_from((lasts + longer).as_millis()).unwrap_or(u64::MAX);
-        self.world.nodes[number].pause_ms.store(pause_ms, Ordering::Relaxed);
+        *self.world.nodes[number].pause.lock() = Some((Pause::Suspended, pause_ms));
         format!("the process of {one} is paused, {pause_ms} ms, and nothing reaches it")
     }
 

@@ -1,7 +1,6 @@
 //! Faults of processes: they are killed, lose power, or are stopped, and started again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_storage::CrashPoint;
@@ -136,7 +135,7 @@ impl Processes {
         drop(node);
         *slot.exited.lock() = None;
         *slot.stop.lock() = false;
-        slot.pause_ms.store(0, Ordering::Relaxed);
+        *slot.pause.lock() = None;
         self.nodes[number] = Some(back);
     }
 

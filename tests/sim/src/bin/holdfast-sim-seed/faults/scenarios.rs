@@ -1,15 +1,17 @@
 //! Sequences of faults that chance puts together too seldom: each is made to hurt one rule of leaders, leases and votes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_cluster::Application;
+use holdfast_replication::ReadMode;
 use rand::Rng;
 use rand::rngs::StdRng;
 use turmoil::Sim;
 
 use super::processes::Processes;
+use crate::host_clocks::Pause;
+use crate::plan::rng_of;
 use crate::world::{World, gateway_name, node_name};
 
 /// Longest time between two traps.
@@ -33,8 +35,9 @@ enum Scenario {
     Vote,
     /// A leader is cut off from its followers only, for long: it must notice.
     Deposed,
-    /// A leader is paused until others lead, and resumes with the calls that arrived meanwhile: it must notice first.
-    Paused,
+    /// A leader is paused, or its machine is, until others lead, and resumes with the calls that arrived meanwhile: it
+    /// must notice first. Where it can't, it must ask a quorum.
+    Paused(Pause),
 }
 
 /// A step and its time.
@@ -51,8 +54,8 @@ enum Action {
     /// Ends it, loses what is not on its disk, and starts it again.
     Restart(usize),
     SlowDisk(usize),
-    /// Pauses its process for that time. Messages to it wait until they are delivered.
-    Pause(usize, Duration),
+    /// Pauses its process or machine for that time. Messages to it wait until they are delivered.
+    Pause(Pause, usize, Duration),
     ReleasePackets(usize),
     /// Resumes as soon as that node leads a group in a later term than before, or the time is over.
     WaitUntilLeads(usize, u64, Duration),
@@ -63,11 +66,14 @@ pub(super) struct Scenarios {
     world: Arc<World>,
     /// The last one comes first.
     steps: Vec<Step>,
+    /// For what is paused, so that it does not change the other draws.
+    pause_rng: StdRng,
 }
 
 impl Scenarios {
     pub(super) fn new(world: &Arc<World>) -> Self {
-        Self { world: Arc::clone(world), steps: Vec::new() }
+        let pause_rng = rng_of(world.plan.seed, "pauses");
+        Self { world: Arc::clone(world), steps: Vec::new(), pause_rng }
     }
 
     /// Whether one is under way: other faults wait then.
@@ -83,7 +89,8 @@ impl Scenarios {
     /// Sets a trap when there is a leader to set it for. Answers whether it did, and how long it is quiet then.
     pub(super) fn start(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
         let quiet = super::random_delay(rng, MAX_INTERVAL_MS);
-        let trap = [Scenario::Lease, Scenario::Vote, Scenario::Deposed, Scenario::Paused][rng.random_range(0..4)];
+        let paused = Scenario::Paused(self.draw_pause());
+        let trap = [Scenario::Lease, Scenario::Vote, Scenario::Deposed, paused][rng.random_range(0..4)];
         let Some((leader, term)) = self.leader() else { return (false, Duration::from_millis(100)) };
         let mut others: Vec<usize> = (0..self.world.nodes.len()).filter(|node| *node != leader).collect();
         if rng.random_bool(0.5) {
@@ -121,8 +128,8 @@ impl Scenarios {
                 now(Action::Cut(leader, other)),
                 (long, Action::End),
             ],
-            Scenario::Paused => vec![
-                now(Action::Pause(leader, soon + MIN_LEADER_PAUSE + RELEASE_LEAD_TIME)),
+            Scenario::Paused(pause) => vec![
+                now(Action::Pause(pause, leader, soon + MIN_LEADER_PAUSE + RELEASE_LEAD_TIME)),
                 (soon + MIN_LEADER_PAUSE, Action::ReleasePackets(leader)),
                 (Duration::from_secs(1), Action::End),
             ],
@@ -136,6 +143,14 @@ impl Scenarios {
         self.steps = steps.collect();
         self.steps.reverse();
         (true, quiet)
+    }
+
+    /// Leases are not made for a pause that nothing in the machine can notice.
+    fn draw_pause(&mut self) -> Pause {
+        let seen = [Pause::Suspended, Pause::WallClockSet];
+        let all = [Pause::Suspended, Pause::WallClockSet, Pause::Unseen];
+        let choices = if self.world.plan.reads == ReadMode::Quorum { &all[..] } else { &seen[..] };
+        choices[self.pause_rng.random_range(0..choices.len())]
     }
 
     /// Runs the steps that are due. Returns true if a scenario has ended and everything is to be repaired.
@@ -175,10 +190,10 @@ impl Scenarios {
                 gateways.for_each(|gateway| sim.partition(node_name(*node), gateway_name(gateway)));
             }
             Action::Repair(one, other) => sim.repair(node_name(*one), node_name(*other)),
-            Action::Pause(node, time) => {
+            Action::Pause(pause, node, time) => {
                 self.others(*node).iter().for_each(|other| sim.hold(node_name(*node), other.as_str()));
                 let pause_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                self.world.nodes[*node].pause_ms.store(pause_ms, Ordering::Relaxed);
+                *self.world.nodes[*node].pause.lock() = Some((*pause, pause_ms));
             }
             Action::ReleasePackets(node) => {
                 self.others(*node).iter().for_each(|other| sim.release(node_name(*node), other.as_str()));
