@@ -64,6 +64,7 @@ impl AccessWatch {
     /// Returns when the caller loses access: the key is revoked or expired, or the account is suspended or deleted.
     /// Also returns when access could not be verified for too long.
     pub(crate) async fn wait_revoked(mut self) -> ApiError {
+        let clocks = self.service.inner.clocks.clone();
         let mut doubted_since = None;
         loop {
             self.next_check().await;
@@ -72,7 +73,8 @@ impl AccessWatch {
                 Ok(_) => doubted_since = None,
                 Err(error) if is_final(&error) => return error,
                 Err(error) => {
-                    if doubted_since.get_or_insert_with(Instant::now).elapsed() >= MAX_UNVERIFIED_TIME {
+                    let since = *doubted_since.get_or_insert_with(|| clocks.now());
+                    if clocks.age_of(since).is_none_or(|age| age >= MAX_UNVERIFIED_TIME) {
                         return error;
                     }
                     self.retry_soon();

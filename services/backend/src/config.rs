@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdfast_auth::{
     ClusterSecret, KeyRotation, OperatorToken, OperatorVerifier, ServiceSigner, SigningError, SigningKeys,
 };
+use holdfast_clock::Clocks;
 use holdfast_cluster::{ClusterConfig, ConfigError, ShardMap};
 use holdfast_routing::{Dialer, LocalNode, Router, RoutingOptions, TcpDialer};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,8 @@ pub struct BackendOptions {
     pub routing: RoutingOptions,
     /// The node of this process, if there is one: its calls stay in the process.
     pub local_node: Option<LocalNode>,
+    /// They age what the gateway knows of accounts and keys.
+    pub clocks: Clocks,
 }
 
 impl BackendOptions {
@@ -54,6 +57,7 @@ impl BackendOptions {
             dialer: Arc::new(TcpDialer),
             routing: RoutingOptions::default(),
             local_node: None,
+            clocks: Clocks::default(),
         }
     }
 }
@@ -87,7 +91,7 @@ impl Backend {
         let local_node = options.local_node.clone();
         let router = Router::start(map, signer, caller_id, options.dialer, options.routing, options.local_node);
         router.follow_config_updates();
-        let directory = Directory::start(router.clone());
+        let directory = Directory::start(router.clone(), options.clocks.clone());
         Ok(Service::new(Inner {
             router,
             directory,
@@ -98,6 +102,7 @@ impl Backend {
             operator: options.operator,
             tokens,
             cluster_secret: options.cluster_secret,
+            clocks: options.clocks,
             watchers: WatcherLimiter::default(),
             event_feeds: EventFeeds::default(),
             local_node,

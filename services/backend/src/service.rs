@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
+use holdfast_clock::Clocks;
 use holdfast_routing::{LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) operator: OperatorVerifier,
     pub(crate) tokens: TokenIssuer,
     pub(crate) cluster_secret: ClusterSecret,
+    pub(crate) clocks: Clocks,
     pub(crate) watchers: WatcherLimiter,
     pub(crate) event_feeds: EventFeeds,
     /// The node of this process, if there is one.

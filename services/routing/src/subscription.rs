@@ -31,8 +31,6 @@ pub struct Update<T> {
     /// What changed, in order. For a topic without a history, an update without items says that this is another leader:
     /// earlier changes may be missing and need a query.
     pub items: Vec<T>,
-    /// When the update was requested. It includes every change before.
-    pub requested_at: Instant,
 }
 
 /// Why there is no update.
@@ -71,7 +69,7 @@ type Started = Result<Result<(EncodedUpdate, PendingCall), CommandError>, RouteE
 
 enum Phase {
     Idle { until: Instant },
-    Starting(Instant, BoxFuture<'static, Started>),
+    Starting(BoxFuture<'static, Started>),
     // The instant at which the next page was requested, if it was.
     Started(PendingCall, Option<Instant>),
 }
@@ -84,21 +82,22 @@ impl<T: DeserializeOwned> Subscription<T> {
     }
 
     /// Returns the next update: the first one at once, a further one when something changed, or after the topic's
-    /// heartbeat. Cancel-safe. After an error, the next call subscribes again.
+    /// heartbeat. With a heartbeat it includes every change before the call, unless an earlier call was dropped.
+    /// Cancel-safe. After an error, the next call subscribes again.
     ///
     /// # Errors
     /// When the shard rejects the subscription, or no leader was reached for too long.
     pub async fn next(&mut self) -> Result<Update<T>, SubscriptionError> {
         loop {
-            let (requested_at, update) = match &mut self.phase {
+            let update = match &mut self.phase {
                 Phase::Idle { until } => {
                     sleep_until(*until).await;
-                    self.phase = Phase::Starting(Instant::now(), self.start());
+                    self.phase = Phase::Starting(self.start());
                     continue;
                 }
-                Phase::Starting(requested_at, starting) => {
-                    let (requested_at, started) = (*requested_at, starting.await);
-                    (requested_at, self.on_started(started)?)
+                Phase::Starting(starting) => {
+                    let started = starting.await;
+                    self.on_started(started)?
                 }
                 Phase::Started(call, requested_at) => {
                     let is_pull = self.topic.heartbeat().is_some();
@@ -111,14 +110,14 @@ impl<T: DeserializeOwned> Subscription<T> {
                     });
                     let silent_at = self.topic.heartbeat().map(|after| requested_at + after + RESPONSE_TIMEOUT);
                     let reply = next_reply(call, silent_at).await;
-                    (requested_at, self.on_reply(reply)?)
+                    self.on_reply(reply)?
                 }
             };
             if let Some(EncodedUpdate { next_revision, items }) = update {
                 match codec::decode(&items) {
                     Ok(items) => {
                         self.from = self.topic.heartbeat().map(|_| next_revision);
-                        return Ok(Update { next_revision, items, requested_at });
+                        return Ok(Update { next_revision, items });
                     }
                     Err(error) => {
                         tracing::error!(topic = ?self.topic, %error, "an update can't be read");

@@ -15,6 +15,7 @@ mod revocations;
 use std::sync::Arc;
 
 use holdfast_api::ApiResult;
+use holdfast_clock::Clocks;
 use holdfast_routing::Router;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_types::{Account, AccountId, ApiKey, Incarnation};
@@ -37,11 +38,11 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Starts to follow the accounts shard. Needs a tokio runtime.
-    pub(crate) fn start(router: Router) -> Self {
+    /// Starts to follow the accounts shard; `clocks` age what is known of it. Needs a tokio runtime.
+    pub(crate) fn start(router: Router, clocks: Clocks) -> Self {
         let accounts = Arc::new(Accounts::new(router.clone()));
         let tasks = TaskSet::new(TaskOwner::process());
-        let account_feed = AccountFeed::start(&tasks, router.clone(), accounts.clone());
+        let account_feed = AccountFeed::start(&tasks, router.clone(), accounts.clone(), clocks);
         let key_usage = KeyUsageReporter::start(&tasks, router.clone());
         Self { tasks, accounts, namespaces: Namespaces::new(router), account_feed, key_usage }
     }

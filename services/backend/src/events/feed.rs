@@ -106,7 +106,7 @@ impl LatestEvents {
 
     /// Adds a page, and makes room for it. Returns the approximate bytes of its events.
     fn push(&mut self, update: Update<Event>) -> usize {
-        let Update { items, next_revision, .. } = update;
+        let Update { items, next_revision } = update;
         let latest = items.len();
         self.start.get_or_insert(items.first().map_or(next_revision, |event| event.revision));
         self.next_revision = next_revision;

@@ -15,7 +15,7 @@ fn event(revision: Revision, path: &str) -> Event {
 }
 
 fn update(items: Vec<Event>, next_revision: Revision) -> Update<Event> {
-    Update { next_revision, items, requested_at: Instant::now() }
+    Update { next_revision, items }
 }
 
 /// The revisions of a page, and where the next one begins.

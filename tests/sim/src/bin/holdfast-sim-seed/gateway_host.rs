@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::client::{Client, STABLE_NAMESPACES, attack, watch};
 use crate::history::{AcquireOp, Answer, Op};
+use crate::host_clocks::HostClocks;
 use crate::host_state::HostState;
 use crate::network::SimConnector;
 use crate::world::{Phase, Tenant, World, gateway_name};
@@ -31,6 +32,7 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     let connector = SimConnector::new(Arc::clone(&world));
     let mut options = BackendOptions::new(world.config.clone(), world.secret.clone(), &world.operator, name.clone());
     options.dialer = connector;
+    options.clocks = Arc::new(HostClocks::default()).start();
     let service = Backend::start(options)?;
     if number == 0 && world.phase() == Phase::Setup {
         create_tenants(&world, &service).await?;
