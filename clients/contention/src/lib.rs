@@ -9,7 +9,7 @@
 //! [`LeaderElection`](election::LeaderElection) build on them.
 //!
 //! Invariant: an ownership lasts for a time to live and is renewed. If the renewal fails, the ownership ends by this
-//! machine's monotonic clock, before another contender can get the mutex: from that instant on
+//! machine's boot clock, before another contender can get the mutex: from that instant on
 //! [`MutexContendService::is_owner`] is false, and [`MutexContender::on_released`] is called.
 //!
 //! Deliberately unknown here: sessions and their locks, connections and gateways. These belong to the

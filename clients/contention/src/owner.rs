@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::timestamp::Timestamp;
 
-/// The owner of a mutex as last observed. All instants are of this process's monotonic clock, in ms.
+/// The owner of a mutex as last observed. All instants are of this process's clock, in ms.
 ///
 /// An owner is *in its time to live* until `ttl_at` (exclusive), and *in transition* until `transition_at` (inclusive):
 /// afterwards another contender may own the mutex. After its time to live the owner has until `transition_at` to renew

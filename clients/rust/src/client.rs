@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_clock::Clocks;
 use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
@@ -65,6 +66,7 @@ pub struct Client {
 struct Inner {
     gateways: Vec<Gateway>,
     bearer: Bearer,
+    clocks: Clocks,
     /// Absent if only the configured gateways are used.
     leaders: Option<Arc<Leaders>>,
 }
@@ -132,6 +134,11 @@ impl Client {
         self.inner.leaders.as_ref()
     }
 
+    /// Returns the clocks by which sessions end.
+    pub(crate) fn clocks(&self) -> &Clocks {
+        &self.inner.clocks
+    }
+
     /// Opens a separate connection to a gateway.
     pub(crate) async fn connect(
         &self,
@@ -188,6 +195,7 @@ pub struct ClientBuilder {
     api_key: String,
     ca_certificate: Option<String>,
     ignores_leaders: bool,
+    clocks: Clocks,
 }
 
 impl fmt::Debug for ClientBuilder {
@@ -236,6 +244,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the clocks by which sessions end, for tests; defaults to the machine's.
+    pub fn clocks(mut self, clocks: Clocks) -> Self {
+        self.clocks = clocks;
+        self
+    }
+
     /// Creates the client. It does not connect yet.
     ///
     /// # Errors
@@ -251,7 +265,7 @@ impl ClientBuilder {
         bearer.set_sensitive(true);
         let scheme = leader_scheme(gateways.iter().map(Gateway::uri));
         let leaders = (!self.ignores_leaders).then(|| Arc::new(Leaders::new(scheme, self.ca_certificate.clone())));
-        Ok(Client { inner: Arc::new(Inner { gateways, bearer: Bearer(bearer), leaders }) })
+        Ok(Client { inner: Arc::new(Inner { gateways, bearer: Bearer(bearer), clocks: self.clocks, leaders }) })
     }
 }
 

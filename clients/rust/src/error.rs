@@ -331,7 +331,8 @@ pub enum EndReason {
     Closed,
     /// The service ended it for lack of keep-alives.
     Expired,
-    /// Its keep-alives were not answered in time, by this machine's clock: the service may end it at any moment.
+    /// Its keep-alives were not answered in time, by this machine's clocks, or the wall clock was set, as after a pause
+    /// of the machine: the service may end it at any moment.
     Unreachable,
     /// A reset of the namespace removed it.
     Reset,

@@ -3,8 +3,9 @@
 //! Purpose: the API for applications: a connection to any gateway, a session that outlives connections, and locks on it
 //! that are released when their guards are dropped.
 //!
-//! Invariant: a client holds a granted lock until the reported deadline, measured on this machine's monotonic clock
-//! from before the service starts its own count. After the deadline this library does not report the lock as held.
+//! Invariant: a client holds a granted lock until the reported deadline, counted from before the service starts its own
+//! count, by a clock that continues while the machine is suspended. After the deadline this library does not report the
+//! lock as held, nor after a setting of the wall clock that may follow a pause of the machine.
 //!
 //! Deliberately unknown here: how the service works, and how applications use their locks. Contention for one owner and
 //! leader election are in the crate `holdfast-contention`.
@@ -40,6 +41,8 @@ mod view;
 pub use channel::GatewayChannel;
 pub use client::{AuthChannel, Bearer, Client, ClientBuilder};
 pub use error::{CycleStep, EndReason, Error, LossReason, Reason, Refusal, Result};
+/// The clocks of a machine, by which sessions end.
+pub use holdfast_clock::Clocks;
 /// Messages and clients of the service's single calls, generated from its protocol.
 pub use holdfast_proto::v1 as protocol;
 pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, RwLock};

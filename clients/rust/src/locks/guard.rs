@@ -142,13 +142,14 @@ impl Hold {
         self.tokens.keys()
     }
 
-    /// Returns until when the hold is certain, unless it is deleted by force. Advances while the session is kept alive.
+    /// Returns until when the hold is certain, unless it is deleted by force, or the machine is suspended or paused.
+    /// Advances while the session is kept alive.
     pub fn deadline(&self) -> Instant {
         self.inner.lease.deadline().into_std()
     }
 
-    /// Returns true if the hold is lost, or may be. Reads the clock each time, so that the result is right even
-    /// directly after the process was suspended.
+    /// Returns true if the hold is lost, or may be. Reads the clocks each time, so that the result is right even
+    /// directly after the process or the machine was suspended.
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
@@ -159,7 +160,7 @@ impl Hold {
         lost.or_else(|| self.inner.lease.end_reason().map(LossReason::SessionEnded))
     }
 
-    /// Completes when the hold is lost, or may be.
+    /// Completes when the hold is lost, or may be; up to a second late after the machine was suspended.
     pub async fn lost(&self) -> LossReason {
         let mut losses = self.loss.clone();
         loop {

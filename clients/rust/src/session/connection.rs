@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
+use super::lease::SendTime;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::gateway::Gateway;
@@ -43,7 +44,7 @@ impl Connection {
         gateway: &Gateway,
         open: Open,
         within: Duration,
-    ) -> Result<(Self, Opened, Instant), OpenFailure> {
+    ) -> Result<(Self, Opened, SendTime), OpenFailure> {
         let deadline = Instant::now() + within;
         let not_done = |error| OpenFailure { error, may_have_opened: false };
         let mut sessions = client.connect(gateway, within).await.map_err(not_done)?;
@@ -51,7 +52,7 @@ impl Connection {
         let (outbound, messages) = mpsc::channel(OUTGOING_CAPACITY);
         let first = message(1, Said::Open(open));
         outbound.try_send(first).expect("a new queue has room");
-        let asked_at = Instant::now();
+        let asked_at = SendTime::now(client.clocks());
         let opened = async {
             let mut inbound = sessions.connect(ReceiverStream::new(messages)).await?.into_inner();
             let opened = match inbound.message().await?.and_then(|message| message.message) {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::lease::SendTime;
+
 /// Keep-alives per time to live. A connection without a reply for two intervals is abandoned, while there is time for
 /// another one.
 const KEEP_ALIVES_PER_TTL: u32 = 3;
@@ -14,7 +16,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 pub(super) struct KeepAliveTimer {
     interval: Duration,
     due_at: Instant,
-    sent_at: Option<Instant>,
+    sent_at: Option<SendTime>,
     /// When the latest reply arrived.
     last_answer_at: Instant,
 }
@@ -39,13 +41,13 @@ impl KeepAliveTimer {
         self.last_answer_at + self.interval * 2
     }
 
-    pub(super) fn on_sent(&mut self, now: Instant) {
+    pub(super) fn on_sent(&mut self, now: SendTime) {
         self.sent_at = Some(now);
-        self.due_at = now + self.interval;
+        self.due_at = now.monotonic + self.interval;
     }
 
     /// Records the reply to a keep-alive. Returns when the keep-alive was sent.
-    pub(super) fn on_answer(&mut self) -> Option<Instant> {
+    pub(super) fn on_answer(&mut self) -> Option<SendTime> {
         self.last_answer_at = Instant::now();
         self.sent_at.take()
     }

@@ -28,7 +28,7 @@ use crate::view::{Mode, Path};
 use connection::Connection;
 use events::{EventDispatcher, LockListener, SessionHandler};
 use inner::SessionInner;
-use lease::SessionLease;
+use lease::{SendTime, SessionLease};
 use run::SessionDriver;
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -102,13 +102,14 @@ impl Session {
         self.guard.ttl
     }
 
-    /// Returns until when the session and all its holds are certain to live. Advances with each answered keep-alive.
+    /// Returns until when the session and all its holds are certain to live, if the machine is not suspended or paused
+    /// before. Advances with each answered keep-alive.
     pub fn deadline(&self) -> StdInstant {
         self.inner().lease.deadline().into_std()
     }
 
-    /// Returns why the session has ended, if it has. Reads the clock, so that the result is right even directly after
-    /// the process was suspended.
+    /// Returns why the session has ended, if it has. Reads the clocks, so that the result is right even directly after
+    /// the process or the machine was suspended.
     pub fn end_reason(&self) -> Option<EndReason> {
         self.inner().lease.end_reason()
     }
@@ -248,7 +249,8 @@ impl SessionBuilder {
         self.open.ttl_ms = u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX);
         let (connection, opened, asked_at, gateway) = self.open_any().await?;
         let ttl = Duration::from_millis(opened.ttl_ms);
-        let inner = SessionInner::new(SessionLease::new(asked_at, ttl), EventDispatcher::start(self.handlers));
+        let lease = SessionLease::new(asked_at, ttl, self.client.clocks().clone());
+        let inner = SessionInner::new(lease, EventDispatcher::start(self.handlers));
         let handle = SessionGuard {
             inner: Arc::clone(&inner),
             session_id: opened.session_id.clone(),
@@ -272,7 +274,7 @@ impl SessionBuilder {
         Ok(Session { guard: Arc::new(handle) })
     }
 
-    async fn open_any(&self) -> Result<(Connection, Opened, Instant, usize)> {
+    async fn open_any(&self) -> Result<(Connection, Opened, SendTime, usize)> {
         let deadline = Instant::now() + self.open_within;
         let pauses = ExponentialBuilder::default().with_min_delay(BACKOFF.0).with_max_delay(BACKOFF.1);
         let mut pauses = pauses.without_max_times().with_jitter().build();

@@ -15,6 +15,7 @@ use super::dispatch::{self, Dispatched};
 use super::events::Event;
 use super::inner::SessionInner;
 use super::keep_alive::KeepAliveTimer;
+use super::lease::SendTime;
 use super::moving::{Move, MoveResult, wait_moved};
 use crate::client::Client;
 use crate::error::{EndReason, Error};
@@ -78,11 +79,11 @@ enum ConnectionEvent {
 
 impl SessionDriver {
     /// Runs until the session has ended.
-    pub(super) async fn run(mut self, first: Connection, asked_at: Instant) {
+    pub(super) async fn run(mut self, first: Connection, asked_at: SendTime) {
         // Callers are notified even if the runtime stops and drops this task.
         let last_word = TerminationGuard(Arc::clone(&self.inner));
         let mut connection = first;
-        let mut due_at = asked_at + self.ttl / 3;
+        let mut due_at = asked_at.monotonic + self.ttl / 3;
         let mut short_lives = 0;
         let reason = loop {
             let began = Instant::now();
@@ -194,8 +195,8 @@ impl SessionDriver {
 
     /// Sends one message; the channel has capacity for it.
     fn send_next(&mut self, connection: &mut Connection, pulse: &mut KeepAliveTimer) {
-        let now = Instant::now();
-        let said = if pulse.is_due(now) {
+        let now = self.inner.lease.send_time();
+        let said = if pulse.is_due(now.monotonic) {
             pulse.on_sent(now);
             Some(Said::Keepalive(client::KeepAlive {}))
         } else {

@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Result;
-use holdfast_client::{Guard, Path};
+use holdfast_client::{EndReason, Guard, LossReason, Path};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep_until};
@@ -87,9 +87,10 @@ impl SupervisedChild {
                     _ => {
                         format.info(format_args!("the lock is lost: {reason}; stopping the command"));
                         self.signal(Signal::TERM);
-                        // After a suspension of this process, the command could not be asked to stop in time.
+                        // After a pause of this process or machine, the command could not be asked to stop in time.
                         let now = Instant::now();
-                        stage = if now >= deadline { self.kill() } else { StopPhase::KillAt(now + STOP_TIMEOUT) };
+                        let is_late = now >= deadline || reason == LossReason::SessionEnded(EndReason::Unreachable);
+                        stage = if is_late { self.kill() } else { StopPhase::KillAt(now + STOP_TIMEOUT) };
                     }
                 },
                 () = sleep_until(stop_at), if stage == StopPhase::Running => {
