@@ -36,7 +36,8 @@ struct Args {
     data_dir: PathBuf,
     #[command(flatten)]
     secrets: SecretsArgs,
-    /// How reads are made linearizable: lease (assumes that clock rates differ by at most 0.1 %) or quorum.
+    /// How reads are made linearizable: lease (assumes that clock rates differ by at most 0.1 %, and that the machine is
+    /// not paused together with all of its clocks) or quorum.
     #[arg(long, env = "HOLDFAST_READS", value_enum, default_value_t = ReadsArg::Lease)]
     reads: ReadsArg,
     /// Log entries of a group after which its replica makes a snapshot.
