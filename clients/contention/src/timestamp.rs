@@ -117,7 +117,8 @@ impl Origin {
         let mut pauses = self.pauses.lock();
         let now = self.clocks.now();
         if now.duration_since(pauses.since).is_none() {
-            pauses.total += now.wall_movement_since(pauses.since);
+            let moved = now.wall_movement_since(pauses.since);
+            pauses.total += moved;
             pauses.since = now;
         }
         pauses.total
