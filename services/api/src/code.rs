@@ -72,6 +72,11 @@ impl Code {
         self.row().0
     }
 
+    /// Returns the code with that public name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.name() == name)
+    }
+
     /// The HTTP status.
     pub fn http_status(self) -> u16 {
         self.row().1

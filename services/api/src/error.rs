@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use holdfast_types::CommandError;
+use holdfast_types::limit::{self, Limit};
 
 use crate::Code;
 
-/// How long a caller should wait before it retries when the service is unavailable.
+/// How long a caller should wait before it retries when the service is unavailable, or the account calls too much.
 const RETRY_AFTER_UNAVAILABLE: Duration = Duration::from_secs(1);
 /// The same when a node has no memory for new items.
 const RETRY_AFTER_FULL: Duration = Duration::from_secs(5);
@@ -33,7 +34,8 @@ pub struct ApiError {
 impl ApiError {
     /// Returns an error of this code.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        let retry_after = (code == Code::Unavailable).then_some(RETRY_AFTER_UNAVAILABLE);
+        let is_temporary = matches!(code, Code::Unavailable | Code::RateLimited);
+        let retry_after = is_temporary.then_some(RETRY_AFTER_UNAVAILABLE);
         Self { code, detail: detail.into(), ids: Vec::new(), retry_after }
     }
 
@@ -67,12 +69,28 @@ impl ApiError {
         Self::new(Code::Internal, detail)
     }
 
+    /// A limit is reached that now allows `max`. `hint` is the remedy.
+    pub fn limited(limit: &Limit, max: u64, hint: &str) -> Self {
+        Self::limited_to(limit, limit.what.first().copied().unwrap_or(limit.name), max, hint)
+    }
+
+    /// As [`Self::limited`], for one of several things that the limit is about.
+    pub fn limited_to(limit: &Limit, what: &str, max: u64, hint: &str) -> Self {
+        let code = Code::from_name(limit.code).unwrap_or(Code::QuotaExceeded);
+        let error = Self::new(code, format!("{what} is limited to {max}; {hint}"));
+        error.with("limit", limit.name).with("max", max.to_string())
+    }
+
     /// Too many requests a second; the caller may retry after `wait`.
-    pub fn rate_limited(limit: u32, wait: Duration) -> Self {
-        let detail = format!("the account may make {limit} requests a second at one gateway");
-        let mut error = Self::new(Code::RateLimited, detail).with("limit", "max_requests_per_second");
-        error.retry_after = Some(wait);
-        error
+    pub fn rate_limited(max: u32, wait: Duration) -> Self {
+        Self::limited(&limit::REQUEST_RATE, max.into(), "send them more slowly").retry_in(wait)
+    }
+
+    /// Sets when a retry makes sense.
+    #[must_use]
+    pub fn retry_in(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
     }
 
     /// Adds an id concerned.
@@ -106,14 +124,12 @@ impl From<CommandError> for ApiError {
             CommandError::EmailTaken(email) => Self::new(Code::AlreadyExists, detail).with("email", email),
             CommandError::NamespaceTaken(name) => Self::new(Code::AlreadyExists, detail).with("namespace", name),
             CommandError::QuotaExceeded { what, max, .. } => {
-                let limit = limit.map_or(what, str::to_owned);
+                let limit = limit.map_or(what, |limit| limit.name.to_owned());
                 Self::new(Code::QuotaExceeded, detail).with("limit", limit).with("max", max.to_string())
             }
             // The service draws another id before a caller could see this.
             CommandError::IdTaken | CommandError::Busy(_) => Self::new(Code::Unavailable, detail),
-            CommandError::Full(_) => {
-                Self { retry_after: Some(RETRY_AFTER_FULL), ..Self::new(Code::Unavailable, detail) }
-            }
+            CommandError::Full(_) => Self::new(Code::Unavailable, detail).retry_in(RETRY_AFTER_FULL),
             // Only change feeds and nodes send these queries; a caller would see such an error only through a fault.
             CommandError::ChangesCompacted { .. } | CommandError::NotWaiting => Self::internal(detail),
             CommandError::Malformed(_) => Self::internal(detail),
@@ -147,6 +163,22 @@ mod tests {
         let quota = CommandError::QuotaExceeded { what: what.into(), max: 7, hint: "release some".into() };
         let ids = vec![("limit", "max_holds_per_namespace".to_owned()), ("max", "7".to_owned())];
         assert_eq!(ApiError::from(quota).ids, ids, "the limit is called as its field is");
+    }
+
+    #[test]
+    fn each_limit_has_a_code_and_a_refusal_names_it() {
+        for limit in limit::ALL {
+            assert!(Code::from_name(limit.code).is_some(), "{}: {}", limit.name, limit.code);
+        }
+        let error = ApiError::limited(&limit::OPEN_CALLS, 3, "wait for answers");
+        assert_eq!((error.code, error.retry_after_seconds()), (Code::RateLimited, Some(1)));
+        assert_eq!(
+            error.detail,
+            "the number of open calls of an account at one gateway is limited to 3; wait for answers"
+        );
+        assert_eq!(error.ids, [("limit", "max_open_calls".to_owned()), ("max", "3".to_owned())]);
+        let error = ApiError::rate_limited(5, Duration::from_millis(1_200));
+        assert_eq!((error.ids.len(), error.retry_after_seconds()), (2, Some(2)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Validates requests. Every error is `INVALID_ARGUMENT` and names the field and the fault.
 
+use holdfast_types::limit::{self, Value};
 use holdfast_types::{
     AccountId, DEFAULT_PAGE_SIZE, Incarnation, Limits, MAX_EMAIL_BYTES, MAX_FULL_NAME_BYTES, MAX_NAME_BYTES,
     MAX_PAGE_SIZE, Metadata, Path,
@@ -20,10 +21,6 @@ pub const SESSION_PREFIX: &str = "se_";
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
 /// Maximum namespaces that one API key may list.
 pub const MAX_NAMESPACES_PER_API_KEY: usize = 100;
-/// The upper bound of limits in bytes: the size of a request body.
-const MAX_BYTES_LIMIT: u32 = 64 * 1_024;
-/// The upper bound of limits in milliseconds: ten years, far from any overflow of instants.
-const MAX_TIME_LIMIT_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
 
 /// Validates a name, a path segment or a holder: 1 to 128 bytes without NUL. `..` and `a/b` are names like any other.
 pub fn name(field: &str, text: &str) -> ApiResult<()> {
@@ -168,38 +165,13 @@ pub fn namespaces_of_key(mut names: Vec<String>) -> ApiResult<Vec<String>> {
 
 /// Validates an account's limits after a change: none may make the service reject or accept everything by accident.
 pub fn limits(limits: &Limits) -> ApiResult<()> {
-    let bytes = u64::from(MAX_BYTES_LIMIT);
-    let count = u64::from(u32::MAX);
-    const CLAIMS: u64 = Limits::CLAIMS_PER_REQUEST as u64;
-    const READERS: u64 = Limits::READERS_PER_LOCK as u64;
-    const DEPTH: u64 = Limits::PATH_DEPTH as u64;
-    let at_most = [
-        ("limits.max_description_bytes", u64::from(limits.max_description_bytes), 0, bytes),
-        ("limits.max_metadata_bytes", u64::from(limits.max_metadata_bytes), 0, bytes),
-        ("limits.max_claims_per_request", u64::from(limits.max_claims_per_request), 1, CLAIMS),
-        ("limits.max_readers_per_lock", u64::from(limits.max_readers_per_lock), 1, READERS),
-        ("limits.max_path_depth", u64::from(limits.max_path_depth), 1, DEPTH),
-        ("limits.max_ttl_ms", limits.max_ttl_ms, 1, MAX_TIME_LIMIT_MS),
-        ("limits.min_ttl_ms", limits.min_ttl_ms, 1, limits.max_ttl_ms),
-        ("limits.max_transition_ms", limits.max_transition_ms, 0, MAX_TIME_LIMIT_MS),
-        ("limits.max_wait_ms", limits.max_wait_ms, 0, MAX_TIME_LIMIT_MS),
-        ("limits.max_session_ttl_ms", limits.max_session_ttl_ms, 1, MAX_TIME_LIMIT_MS),
-        ("limits.min_session_ttl_ms", limits.min_session_ttl_ms, 1, limits.max_session_ttl_ms),
-        ("limits.max_holds_per_namespace", limits.max_holds_per_namespace, 0, Limits::HOLDS_PER_NAMESPACE),
-        ("limits.max_waiting_per_namespace", limits.max_waiting_per_namespace, 0, count),
-        ("limits.max_waiting_per_lock", limits.max_waiting_per_lock, 0, count),
-        ("limits.max_sessions_per_namespace", limits.max_sessions_per_namespace, 0, count),
-        ("limits.max_state_bytes", limits.max_state_bytes, 0, 8 << 30),
-        ("limits.max_tangle", limits.max_tangle, 0, 1_024),
-        ("limits.max_waiting_per_owner", limits.max_waiting_per_owner, 0, 10_000),
-        ("limits.max_holds_of_waiting_owner", limits.max_holds_of_waiting_owner, 0, 16_384),
-        ("limits.max_requests_per_hold", limits.max_requests_per_hold, 1, 1_024),
-        ("limits.max_requests_per_session", limits.max_requests_per_session, 1, 1_000_000),
-        ("limits.max_owners_per_session", limits.max_owners_per_session, 1, 100_000),
-        ("limits.max_event_bytes", limits.max_event_bytes, 0, 64 << 20),
-        ("limits.max_lock_info", limits.max_lock_info, 1, 10_000),
-    ];
-    at_most.into_iter().try_for_each(|(field, value, min, max)| range(field, value, min, max))
+    for limit in limit::ALL {
+        if let Value::OfAccount { get, min, max } = limit.value {
+            range(&format!("limits.{}", limit.name), get(limits), min, max)?;
+        }
+    }
+    range("limits.min_ttl_ms", limits.min_ttl_ms, 1, limits.max_ttl_ms)?;
+    range("limits.min_session_ttl_ms", limits.min_session_ttl_ms, 1, limits.max_session_ttl_ms)
 }
 
 fn bounded(field: &str, text: &str, min: usize, max: usize) -> ApiResult<()> {
@@ -213,7 +185,7 @@ fn bounded(field: &str, text: &str, min: usize, max: usize) -> ApiResult<()> {
     Ok(())
 }
 
-fn range(field: &'static str, value: u64, min: u64, max: u64) -> ApiResult<()> {
+fn range(field: &str, value: u64, min: u64, max: u64) -> ApiResult<()> {
     if (min..=max).contains(&value) {
         return Ok(());
     }

@@ -134,6 +134,9 @@ fn limits_that_contradict_each_other_are_refused() {
     assert_invalid(limits(&many_readers), "limits.max_readers_per_lock");
     assert_invalid(limits(&Limits { max_tangle: 1_025, ..Limits::default() }), "limits.max_tangle");
     assert_invalid(limits(&Limits { max_state_bytes: (8 << 30) + 1, ..Limits::default() }), "limits.max_state_bytes");
+    assert_invalid(limits(&Limits { max_held_calls: 262_145, ..Limits::default() }), "limits.max_held_calls");
+    assert_invalid(limits(&Limits { max_open_calls: 0, ..Limits::default() }), "limits.max_open_calls");
+    limits(&Limits { max_requests_per_second: 0, ..Limits::default() }).unwrap();
 }
 
 #[test]

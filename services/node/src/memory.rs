@@ -203,7 +203,7 @@ mod tests {
             shard.update(&[charge(1, 90), charge(2, 10)]);
         }
         let refused = node.check(AccountId(1)).expect_err("it has 270 of 200");
-        assert_eq!(refused.limit(), Some("max_node_bytes"));
+        assert_eq!(refused.limit().map(|limit| limit.name), Some("max_node_bytes"));
         assert_eq!(node.check(AccountId(2)), Ok(()));
         shards[0].update(&[charge(1, 0)]);
         assert_eq!(node.check(AccountId(1)), Ok(()));

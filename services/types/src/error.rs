@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::limit::{self, Limit};
 use super::{AccountId, Revision};
 
 /// Why a command or query was rejected. It changed nothing.
@@ -76,35 +77,10 @@ pub enum CommandError {
     Full(String),
 }
 
-/// The `what` of quota errors, and the corresponding field of the account's limits.
-const LIMITS: &[(&str, &str)] = &[
-    ("the number of owners that wait and are waited for", "max_tangle"),
-    ("the number of claims of owners that wait and are waited for", "max_tangle"),
-    ("the number of holds of owners that wait and are waited for", "max_tangle"),
-    ("the number of steps to find out who waits for whom", "max_tangle"),
-    ("the number of waiting requests of an owner", "max_waiting_per_owner"),
-    ("the number of holds and waiting claims of an owner that waits", "max_holds_of_waiting_owner"),
-    ("the number of holds of owners that wait, when a request waits above holds", "max_holds_of_waiting_owner"),
-    ("the number of waiting requests in a namespace", "max_waiting_per_namespace"),
-    ("the number of requests that wait for a lock", "max_waiting_per_lock"),
-    ("the number of holders of a session that hold or wait", "max_owners_per_session"),
-    ("the number of requests of a session that are not released", "max_requests_per_session"),
-    ("the number of requests that claim one hold", "max_requests_per_hold"),
-    ("the number of claims in a request", "max_claims_per_request"),
-    ("the number of segments in a path", "max_path_depth"),
-    ("the number of holds in a namespace", "max_holds_per_namespace"),
-    ("the number of readers of a lock", "max_readers_per_lock"),
-    ("the number of sessions in a namespace", "max_sessions_per_namespace"),
-    ("the state of the account in this shard, in bytes,", "max_state_bytes"),
-    ("the state of the account in this node, in bytes,", "max_node_bytes"),
-    ("the number of namespaces of an account", "max_number_of_namespaces"),
-    ("the length of a description in bytes", "max_description_bytes"),
-];
-
 impl CommandError {
-    /// Returns the field of the account's limits that is reached, if the error is about one.
-    pub fn limit(&self) -> Option<&'static str> {
+    /// Returns the limit that is reached, if the error is about one.
+    pub fn limit(&self) -> Option<&'static Limit> {
         let Self::QuotaExceeded { what, .. } = self else { return None };
-        LIMITS.iter().find(|(said, _)| said == what).map(|(_, limit)| *limit)
+        limit::ALL.iter().copied().find(|limit| limit.what.contains(&what.as_str()))
     }
 }

@@ -20,6 +20,7 @@ mod event;
 pub mod first_limits;
 mod flat;
 mod ids;
+pub mod limit;
 mod limits;
 mod lock;
 mod lock_command;

@@ -1,4 +1,5 @@
-//! Limits of requests and of accounts. Bounds of the state machines are in [`super::Bounds`].
+//! Limits of requests and of accounts. Bounds of the state machines are in [`super::Bounds`]; [`crate::limit`] describes
+//! the limits that callers can meet.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,8 +56,8 @@ pub struct Limits {
     pub max_sessions_per_namespace: u64,
     /// Requests per second at one gateway, with bursts of twice that; 0 means no rate limit.
     pub max_requests_per_second: u32,
-    /// Bytes that a locks shard keeps for the account, as charged. This limit and all following ones apply from rules 2
-    /// on.
+    /// Bytes that a locks shard keeps for the account, as charged. This limit and all following ones can be changed from
+    /// rules 2 on.
     pub max_state_bytes: u64,
     /// Tangled owners of a namespace; and [`Limits::UNITS_PER_TANGLED_OWNER`] times as many of their awaited holds and
     /// waiting claims together.
@@ -75,6 +76,19 @@ pub struct Limits {
     pub max_event_bytes: u64,
     /// Holds and requests in one message in which a client reports its state.
     pub max_lock_info: u64,
+    /// Connections to one gateway.
+    pub max_connections: u64,
+    /// Calls in progress at one gateway that are not held.
+    pub max_open_calls: u64,
+    /// Held calls at one gateway: acquires that wait, watches and subscriptions; their bodies have at most
+    /// [`Limits::BYTES_PER_HELD_CALL`] times as many bytes.
+    pub max_held_calls: u64,
+    /// Bytes of requests and answers that one gateway buffers.
+    pub max_buffered_bytes: u64,
+    /// Creations and deletions of API keys in a minute.
+    pub max_key_changes: u64,
+    /// Creations, changes and deletions of namespaces in a minute.
+    pub max_namespace_changes: u64,
 }
 
 /// Upper bounds of all accounts' limits.
@@ -89,6 +103,8 @@ impl Limits {
     pub const UNITS_PER_TANGLED_OWNER: u64 = 16;
     /// Holds in one namespace, so that 32 bits suffice to number them.
     pub const HOLDS_PER_NAMESPACE: u64 = 10_000_000;
+    /// Bytes of the bodies of all held calls of an account at a gateway, for each that it may have.
+    pub const BYTES_PER_HELD_CALL: u64 = 4 * 1024;
 }
 
 impl Default for Limits {
@@ -119,6 +135,12 @@ impl Default for Limits {
             max_owners_per_session: 10_000,
             max_event_bytes: 8 * 1024 * 1024,
             max_lock_info: 10_000,
+            max_connections: 1_000,
+            max_open_calls: 4_096,
+            max_held_calls: 65_536,
+            max_buffered_bytes: 64 * 1024 * 1024,
+            max_key_changes: 60,
+            max_namespace_changes: 120,
         }
     }
 }

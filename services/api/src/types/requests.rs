@@ -98,6 +98,12 @@ limits_patch! {
     max_owners_per_session: u64,
     max_event_bytes: u64,
     max_lock_info: u64,
+    max_connections: u64,
+    max_open_calls: u64,
+    max_held_calls: u64,
+    max_buffered_bytes: u64,
+    max_key_changes: u64,
+    max_namespace_changes: u64,
 }
 
 /// A new API key.

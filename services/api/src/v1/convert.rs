@@ -84,6 +84,7 @@ limits! {
     max_holds_per_namespace, max_waiting_per_namespace, max_waiting_per_lock, max_sessions_per_namespace,
     max_requests_per_second, max_state_bytes, max_tangle, max_waiting_per_owner, max_holds_of_waiting_owner,
     max_requests_per_hold, max_requests_per_session, max_owners_per_session, max_event_bytes, max_lock_info,
+    max_connections, max_open_calls, max_held_calls, max_buffered_bytes, max_key_changes, max_namespace_changes,
 }
 
 /// Converts an API key, with the whole key if it is new.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_api::{ApiError, ApiResult, Code};
-use holdfast_types::AccountId;
+use holdfast_api::{ApiError, ApiResult};
+use holdfast_types::{AccountId, limit};
 use parking_lot::Mutex;
 
 use super::MAX_WATCHERS;
@@ -32,10 +32,8 @@ impl WatcherLimiter {
         let mut taken = self.watchers.lock();
         let count = taken.entry(account).or_default();
         if *count >= MAX_WATCHERS {
-            let detail = format!("the account may have {MAX_WATCHERS} watchers at one gateway");
-            let mut error = ApiError::new(Code::RateLimited, detail).with("max", MAX_WATCHERS.to_string());
-            error.retry_after = Some(RETRY_AFTER);
-            return Err(error);
+            let hint = "close one, or watch at another gateway";
+            return Err(ApiError::limited(&limit::WATCHERS, MAX_WATCHERS as u64, hint).retry_in(RETRY_AFTER));
         }
         *count += 1;
         Ok(WatcherPermit { limiter: self.clone(), account })
@@ -56,6 +54,8 @@ impl Drop for WatcherPermit {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::Code;
+
     use super::*;
 
     #[test]
@@ -64,6 +64,7 @@ mod tests {
         let mut held: Vec<WatcherPermit> = (0..MAX_WATCHERS).map(|_| places.acquire(AccountId(1)).unwrap()).collect();
         let refused = places.acquire(AccountId(1)).unwrap_err();
         assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(5)));
+        assert_eq!(refused.ids, [("limit", "max_watchers".to_owned()), ("max", "1000".to_owned())]);
         places.acquire(AccountId(2)).unwrap();
         held.pop();
         places.acquire(AccountId(1)).unwrap();

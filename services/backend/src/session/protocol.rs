@@ -2,7 +2,7 @@
 
 use holdfast_api::session_message::{ClientPayload, Lock, LockInfo, Part, Pending};
 use holdfast_api::{ApiError, ApiResult, Code, validate};
-use holdfast_types::{Claim, Limits};
+use holdfast_types::{Claim, Limits, limit};
 
 /// Maximum parts of a `lock_info`.
 const MAX_PARTS: u32 = 1_000;
@@ -98,8 +98,7 @@ pub(super) fn check_lock_info(info: &LockInfo, limits: &Limits) -> ApiResult<()>
     if entries <= max {
         return Ok(());
     }
-    let detail = format!("lock_info: has {entries} entries, of at most {max}; send it in parts");
-    Err(ApiError::new(Code::PayloadTooLarge, detail).with("limit", "max_lock_info").with("max", max.to_string()))
+    Err(ApiError::limited(&limit::LOCK_INFO, max, "send it in parts"))
 }
 
 /// Returns roughly how much memory a pending message takes.

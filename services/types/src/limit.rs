@@ -1,0 +1,298 @@
+//! One table of the limits that callers can meet: their names, values, scopes and error codes. Refusals, the ranges of
+//! accounts' limits and the documentation come from it.
+//!
+//! A limit is enforced elsewhere, and each refusal names its row.
+
+use super::{DEFAULT_MAX_NAMESPACES, Limits};
+
+/// The upper bound of limits in milliseconds: ten years, far from any overflow of instants.
+const MAX_TIME_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
+/// The upper bound of limits in bytes of a text: the size of a request body.
+const MAX_TEXT_BYTES: u64 = 64 * 1_024;
+/// The upper bound of limits that are only to be numbers.
+const MAX_COUNT: u64 = u32::MAX as u64;
+
+/// A limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// Its name, in the member `limit` of an error and in the documentation.
+    pub name: &'static str,
+    /// What is limited, as errors call it: `WHAT is limited to MAX`. Some limits are about several things.
+    pub what: &'static [&'static str],
+    /// What each has for itself.
+    pub scope: Scope,
+    /// Who enforces it.
+    pub kept_by: KeptBy,
+    /// The public name of the error code of a refusal.
+    pub code: &'static str,
+    /// How much it allows.
+    pub value: Value,
+}
+
+/// What has a limit for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Each account.
+    Account,
+    /// Each account at each gateway.
+    AccountAndGateway,
+    /// Each account in each shard.
+    AccountAndShard,
+    /// Each account at each node.
+    AccountAndNode,
+    /// Each account at each gateway, for each node.
+    AccountAndConnection,
+    /// Each namespace.
+    Namespace,
+    /// Each lock.
+    Lock,
+    /// Each hold.
+    Hold,
+    /// Each owner.
+    Owner,
+    /// Each session.
+    Session,
+    /// Each request.
+    Request,
+    /// Each shard.
+    Shard,
+    /// Each shard at each gateway.
+    ShardAndGateway,
+}
+
+/// Who enforces a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptBy {
+    /// Every replica alike, as part of the rules.
+    Rules,
+    /// The leader, before it proposes.
+    Leader,
+    /// The node that is called.
+    Node,
+    /// The gateway.
+    Gateway,
+}
+
+/// How much a limit allows.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// A field of [`Limits`], which operators change for each account.
+    OfAccount {
+        /// Returns the field.
+        get: fn(&Limits) -> u64,
+        /// The least value.
+        min: u64,
+        /// The greatest value.
+        max: u64,
+    },
+    /// The same for every account; or given when an account is created, with this default.
+    Fixed(u64),
+}
+
+impl Limit {
+    /// Returns the value for an account that nobody changed.
+    pub fn default_value(&self) -> u64 {
+        match self.value {
+            Value::OfAccount { get, .. } => get(&Limits::default()),
+            Value::Fixed(value) => value,
+        }
+    }
+
+    /// Returns the greatest value that an operator can set.
+    pub fn max_value(&self) -> u64 {
+        match self.value {
+            Value::OfAccount { max, .. } => max,
+            Value::Fixed(value) => value,
+        }
+    }
+}
+
+macro_rules! value {
+    ($field:ident in $min:expr, $max:expr) => {
+        Value::OfAccount { get: |limits| u64::from(limits.$field), min: $min, max: $max }
+    };
+    (fixed $value:expr) => {
+        Value::Fixed($value)
+    };
+}
+
+macro_rules! limits {
+    ($($(#[$doc:meta])* $id:ident = $name:literal, $scope:ident, $kept_by:ident, $code:literal,
+        [$($what:literal),+], ($($value:tt)+);)*) => {
+        $(
+            $(#[$doc])*
+            pub static $id: Limit = Limit {
+                name: $name,
+                what: &[$($what),+],
+                scope: Scope::$scope,
+                kept_by: KeptBy::$kept_by,
+                code: $code,
+                value: value!($($value)+),
+            };
+        )*
+
+        /// Every limit.
+        pub static ALL: &[&Limit] = &[$(&$id),*];
+    };
+}
+
+limits! {
+    /// Bytes of a namespace's or a key's description.
+    DESCRIPTION_BYTES = "max_description_bytes", Request, Gateway, "INVALID_ARGUMENT",
+        ["the length of a description in bytes"], (max_description_bytes in 0, MAX_TEXT_BYTES);
+    /// Bytes of the metadata of a hold or a session.
+    METADATA_BYTES = "max_metadata_bytes", Hold, Gateway, "INVALID_ARGUMENT",
+        ["the length of metadata in bytes"], (max_metadata_bytes in 0, MAX_TEXT_BYTES);
+    /// Claims in one request.
+    CLAIMS = "max_claims_per_request", Request, Gateway, "INVALID_ARGUMENT",
+        ["the number of claims in a request"], (max_claims_per_request in 1, Limits::CLAIMS_PER_REQUEST as u64);
+    /// Readers of one lock.
+    READERS = "max_readers_per_lock", Lock, Rules, "QUOTA_EXCEEDED",
+        ["the number of readers of a lock"], (max_readers_per_lock in 1, Limits::READERS_PER_LOCK as u64);
+    /// Segments in a path.
+    PATH_DEPTH = "max_path_depth", Request, Gateway, "INVALID_ARGUMENT",
+        ["the number of segments in a path"], (max_path_depth in 1, Limits::PATH_DEPTH as u64);
+    /// Longest time to live of a hold.
+    MAX_TTL = "max_ttl_ms", Hold, Gateway, "INVALID_ARGUMENT",
+        ["the time to live of a hold in milliseconds"], (max_ttl_ms in 1, MAX_TIME_MS);
+    /// Shortest time to live of a hold; at most the longest one.
+    MIN_TTL = "min_ttl_ms", Hold, Gateway, "INVALID_ARGUMENT",
+        ["the shortest time to live of a hold in milliseconds"], (min_ttl_ms in 1, MAX_TIME_MS);
+    /// Longest transition.
+    TRANSITION = "max_transition_ms", Hold, Gateway, "INVALID_ARGUMENT",
+        ["the transition of a hold in milliseconds"], (max_transition_ms in 0, MAX_TIME_MS);
+    /// Longest wait.
+    WAIT = "max_wait_ms", Request, Gateway, "INVALID_ARGUMENT",
+        ["the wait of a request in milliseconds"], (max_wait_ms in 0, MAX_TIME_MS);
+    /// Longest time to live of a session.
+    MAX_SESSION_TTL = "max_session_ttl_ms", Session, Gateway, "INVALID_ARGUMENT",
+        ["the time to live of a session in milliseconds"], (max_session_ttl_ms in 1, MAX_TIME_MS);
+    /// Shortest time to live of a session; at most the longest one.
+    MIN_SESSION_TTL = "min_session_ttl_ms", Session, Gateway, "INVALID_ARGUMENT",
+        ["the shortest time to live of a session in milliseconds"], (min_session_ttl_ms in 1, MAX_TIME_MS);
+    /// Holds in one namespace.
+    HOLDS = "max_holds_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the number of holds in a namespace"], (max_holds_per_namespace in 0, Limits::HOLDS_PER_NAMESPACE);
+    /// Waiting requests in one namespace.
+    WAITING = "max_waiting_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the number of waiting requests in a namespace"], (max_waiting_per_namespace in 0, MAX_COUNT);
+    /// Waiting requests for one lock.
+    WAITING_FOR_LOCK = "max_waiting_per_lock", Lock, Rules, "QUOTA_EXCEEDED",
+        ["the number of requests that wait for a lock"], (max_waiting_per_lock in 0, MAX_COUNT);
+    /// Sessions in one namespace.
+    SESSIONS = "max_sessions_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the number of sessions in a namespace"], (max_sessions_per_namespace in 0, MAX_COUNT);
+    /// Requests a second; 0 for any number.
+    REQUEST_RATE = "max_requests_per_second", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of requests a second at one gateway"], (max_requests_per_second in 0, MAX_COUNT);
+    /// Bytes that a shard keeps for an account.
+    STATE_BYTES = "max_state_bytes", AccountAndShard, Rules, "QUOTA_EXCEEDED",
+        ["the state of the account in this shard, in bytes,"], (max_state_bytes in 0, 8 << 30);
+    /// Tangled owners, and what they hold and wait for.
+    TANGLE = "max_tangle", Namespace, Rules, "QUOTA_EXCEEDED",
+        [
+            "the number of owners that wait and are waited for",
+            "the number of claims of owners that wait and are waited for",
+            "the number of holds of owners that wait and are waited for",
+            "the number of steps to find out who waits for whom"
+        ],
+        (max_tangle in 0, 1_024);
+    /// Waiting requests of one owner.
+    WAITING_OF_OWNER = "max_waiting_per_owner", Owner, Rules, "QUOTA_EXCEEDED",
+        ["the number of waiting requests of an owner"], (max_waiting_per_owner in 0, 10_000);
+    /// Holds of an owner that waits.
+    HOLDS_OF_WAITING_OWNER = "max_holds_of_waiting_owner", Owner, Rules, "QUOTA_EXCEEDED",
+        [
+            "the number of holds and waiting claims of an owner that waits",
+            "the number of holds of owners that wait, when a request waits above holds"
+        ],
+        (max_holds_of_waiting_owner in 0, 16_384);
+    /// Requests with an id that claim one hold.
+    REQUESTS_OF_HOLD = "max_requests_per_hold", Hold, Rules, "QUOTA_EXCEEDED",
+        ["the number of requests that claim one hold"], (max_requests_per_hold in 1, 1_024);
+    /// Requests with an id of one session.
+    REQUESTS_OF_SESSION = "max_requests_per_session", Session, Rules, "QUOTA_EXCEEDED",
+        ["the number of requests of a session that are not released"], (max_requests_per_session in 1, 1_000_000);
+    /// Owners of one session.
+    OWNERS_OF_SESSION = "max_owners_per_session", Session, Rules, "QUOTA_EXCEEDED",
+        ["the number of holders of a session that hold or wait"], (max_owners_per_session in 1, 100_000);
+    /// Bytes of a namespace's events; the oldest are evicted, and nothing is refused.
+    EVENT_BYTES = "max_event_bytes", Namespace, Rules, "REVISION_COMPACTED",
+        ["the length of a namespace's events in bytes"], (max_event_bytes in 0, 64 << 20);
+    /// Holds and requests in one report of a client.
+    LOCK_INFO = "max_lock_info", Request, Gateway, "PAYLOAD_TOO_LARGE",
+        ["the number of holds and requests in one lock_info"], (max_lock_info in 1, 10_000);
+    /// Connections to one gateway.
+    CONNECTIONS = "max_connections", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of connections of an account to one gateway"], (max_connections in 1, 10_000);
+    /// Calls in progress at one gateway, besides those that are held.
+    OPEN_CALLS = "max_open_calls", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of open calls of an account at one gateway"], (max_open_calls in 1, 16_384);
+    /// Waits, watches and subscriptions at one gateway.
+    HELD_CALLS = "max_held_calls", AccountAndGateway, Gateway, "RATE_LIMITED",
+        [
+            "the number of waits and watches of an account at one gateway",
+            "the bytes of waits and watches of an account at one gateway"
+        ],
+        (max_held_calls in 0, 262_144);
+    /// Bytes of requests and answers at one gateway.
+    BUFFERED_BYTES = "max_buffered_bytes", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the bytes of requests and answers of an account at one gateway"], (max_buffered_bytes in 1 << 20, 1 << 30);
+    /// Creations and deletions of API keys in a minute.
+    KEY_CHANGES = "max_key_changes", Account, Leader, "RATE_LIMITED",
+        ["the number of changes of API keys in a minute"], (max_key_changes in 1, 6_000);
+    /// Creations, changes and deletions of namespaces in a minute.
+    NAMESPACE_CHANGES = "max_namespace_changes", Account, Leader, "RATE_LIMITED",
+        ["the number of changes of namespaces in a minute"], (max_namespace_changes in 1, 6_000);
+    /// Namespaces of an account.
+    NAMESPACES = "max_number_of_namespaces", Account, Rules, "QUOTA_EXCEEDED",
+        ["the number of namespaces of an account"], (fixed DEFAULT_MAX_NAMESPACES as u64);
+    /// Bytes that all shards of a node keep for an account: twice `max_state_bytes`.
+    NODE_BYTES = "max_node_bytes", AccountAndNode, Leader, "QUOTA_EXCEEDED",
+        ["the state of the account in this node, in bytes,"], (fixed 1 << 30);
+    /// API keys of an account.
+    API_KEYS = "max_api_keys", Account, Rules, "QUOTA_EXCEEDED",
+        ["the number of API keys of an account"], (fixed 1_000);
+    /// Open streams of events.
+    WATCHERS = "max_watchers", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of watchers of an account at one gateway"], (fixed 1_000);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::CommandError;
+
+    #[test]
+    fn names_and_descriptions_are_unique() {
+        let names: BTreeSet<_> = ALL.iter().map(|limit| limit.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        let descriptions: Vec<_> = ALL.iter().flat_map(|limit| limit.what).collect();
+        assert_eq!(descriptions.iter().collect::<BTreeSet<_>>().len(), descriptions.len());
+    }
+
+    #[test]
+    fn the_limits_of_accounts_are_the_fields_of_limits() {
+        let fields = format!("{:?}", Limits::default());
+        let of_accounts = ALL.iter().filter(|limit| matches!(limit.value, Value::OfAccount { .. }));
+        let mut count = 0;
+        for limit in of_accounts {
+            let (default, max) = (limit.default_value(), limit.max_value());
+            assert!(fields.contains(&format!(" {}: {default}", limit.name)), "{}: {default}", limit.name);
+            assert!(default <= max, "{}", limit.name);
+            count += 1;
+        }
+        assert_eq!(count, fields.matches(':').count(), "each field has a row");
+    }
+
+    #[test]
+    fn an_error_names_its_limit() {
+        let quota = |what: &str| CommandError::QuotaExceeded { what: what.into(), max: 1, hint: String::new() };
+        let limit = quota("the number of steps to find out who waits for whom").limit();
+        assert_eq!(limit.map(|limit| limit.name), Some("max_tangle"));
+        assert!(quota("the number of wishes").limit().is_none());
+        assert!(CommandError::NamespaceNotFound.limit().is_none());
+    }
+}
