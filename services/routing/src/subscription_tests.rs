@@ -61,7 +61,7 @@ fn publish_changes(cluster: &FakeCluster) -> Arc<AtomicUsize> {
 fn revisions(changes: &[AccountChange]) -> Vec<u64> {
     let revision = |change: &AccountChange| match change {
         AccountChange::Account(AccountId(revision)) => *revision,
-        AccountChange::ApiKey(_) => panic!("only accounts change"),
+        AccountChange::ApiKey(_) | AccountChange::KeyOfAccount { .. } => panic!("only accounts change"),
     };
     changes.iter().map(revision).collect()
 }

@@ -181,6 +181,13 @@ pub struct ApiKey {
 pub enum AccountChange {
     /// The account was created, changed or deleted.
     Account(AccountId),
-    /// The key was created or deleted.
+    /// The key was created or deleted. By rules 1 only.
     ApiKey(String),
+    /// The key was created or deleted. From rules 2 on.
+    KeyOfAccount {
+        /// The account of the key.
+        account: AccountId,
+        /// The id of the key.
+        key_id: String,
+    },
 }

@@ -113,7 +113,9 @@ impl Accounts {
     pub(super) fn invalidate(&self, change: AccountChange) {
         match change {
             AccountChange::Account(id) => self.invalidate_account(id),
-            AccountChange::ApiKey(key_id) => self.invalidate_api_key(&key_id),
+            AccountChange::ApiKey(key_id) | AccountChange::KeyOfAccount { key_id, .. } => {
+                self.invalidate_api_key(&key_id);
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! Creates an API key.
 
-use super::{AccountsState, StoredKey};
+use super::{AccountsState, StoredKey, key_change};
 use crate::shard_common::CommandResult;
-use crate::{AccountChange, ApiKey, CommandError, EntryContext, Response};
+use crate::{ApiKey, CommandError, EntryContext, Response};
 
 impl AccountsState {
     pub(super) fn create_api_key(&mut self, context: &EntryContext, key: &ApiKey) -> CommandResult {
@@ -23,7 +23,7 @@ impl AccountsState {
                 hint: "delete keys that are no longer used".into(),
             });
         }
-        let created = self.record_change(AccountChange::ApiKey(key.key_id.clone()));
+        let created = self.record_change(key_change(context.rules, key.account, &key.key_id));
         let key = ApiKey { created_at_ms: context.wall_ms, ..key.clone() };
         self.keys_by_account.entry(key.account).or_default().insert(created, key.key_id.clone());
         self.keys.insert(key.key_id.clone(), StoredKey { key: key.clone(), created, last_used_ms: None });

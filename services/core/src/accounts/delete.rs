@@ -2,10 +2,10 @@
 
 use super::AccountsState;
 use crate::shard_common::CommandResult;
-use crate::{AccountChange, AccountId, AccountMessage, CommandError, Response};
+use crate::{AccountChange, AccountId, AccountMessage, CommandError, Response, Rules};
 
 impl AccountsState {
-    pub(super) fn delete(&mut self, id: AccountId) -> CommandResult {
+    pub(super) fn delete(&mut self, rules: Rules, id: AccountId) -> CommandResult {
         self.account(id)?;
         self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
         let account = self.accounts.remove(&id).ok_or(CommandError::AccountNotFound(id))?;
@@ -14,7 +14,7 @@ impl AccountsState {
         let keys: Vec<String> =
             self.keys_by_account.get(&id).map(|keys| keys.values().cloned().collect()).unwrap_or_default();
         for key_id in keys {
-            self.remove_key(&key_id);
+            self.remove_key(rules, &key_id);
         }
         self.record_change(AccountChange::Account(id));
         // Its creation stays cached: a delayed repeat must not recreate the account.

@@ -84,9 +84,9 @@ impl AccountsState {
                 let changes = update::AccountUpdate { full_name, status, max_number_of_namespaces, limits };
                 self.update(context, *id, &changes)
             }
-            AccountsCommand::Delete { id } => self.delete(*id),
+            AccountsCommand::Delete { id } => self.delete(context.rules, *id),
             AccountsCommand::CreateApiKey { key } => self.create_api_key(context, key),
-            AccountsCommand::DeleteApiKey { account, key_id } => self.delete_api_key(*account, key_id),
+            AccountsCommand::DeleteApiKey { account, key_id } => self.delete_api_key(context.rules, *account, key_id),
             AccountsCommand::RecordKeyUse { used } => self.record_key_use(used),
         }
     }
@@ -125,7 +125,7 @@ impl AccountsState {
     }
 
     /// Removes an existing key from all tables.
-    fn remove_key(&mut self, key_id: &str) {
+    fn remove_key(&mut self, rules: Rules, key_id: &str) {
         let stored = self.keys.remove(key_id).expect("only keys that were just found are removed");
         let account = stored.key.account;
         let of_account = self.keys_by_account.get_mut(&account).expect("every key is noted under its account");
@@ -135,8 +135,14 @@ impl AccountsState {
             self.keys_by_account.remove(&account);
         }
         self.deleted_keys.insert(key_id.to_owned(), (), self.common.bounds.cached_creations);
-        self.record_change(AccountChange::ApiKey(key_id.to_owned()));
+        self.record_change(key_change(rules, account, key_id));
     }
+}
+
+/// Returns the change of a key. Before rules 2 it does not name the account.
+fn key_change(rules: Rules, account: AccountId, key_id: &str) -> AccountChange {
+    let key_id = key_id.to_owned();
+    if rules >= Rules::TWO { AccountChange::KeyOfAccount { account, key_id } } else { AccountChange::ApiKey(key_id) }
 }
 
 /// Returns the form in which e-mails are compared and stored: as gateways send them, trimmed and lower-cased. By the

@@ -289,6 +289,24 @@ fn deleting_an_account_deletes_its_keys_and_tells_who_follows() {
 }
 
 #[test]
+fn from_rules_2_on_a_change_of_a_key_names_its_account() {
+    let mut core = core();
+    let mut run = |command: &Command| {
+        let context = EntryContext { rules: Rules::TWO, ..at(core.clock_ms() + 1) };
+        core.advance(&context);
+        core.apply(&context, command).outcome.unwrap();
+    };
+    [create(1, 5, "ann@example.com"), create_key("aa", 5), delete_key("aa", 5)].iter().for_each(&mut run);
+    [create_key("bb", 5), delete(5)].iter().for_each(&mut run);
+    let account = AccountId(5);
+    let changed = |key_id: &str| AccountChange::KeyOfAccount { account, key_id: key_id.to_owned() };
+    let of_account = || AccountChange::Account(account);
+    let expected = [of_account(), changed("aa"), changed("aa"), changed("bb"), changed("bb"), of_account()];
+    let core = ShardState::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    assert_eq!(changes(&core, 0), (expected.to_vec(), core.revision()));
+}
+
+#[test]
 fn commands_and_queries_of_other_applications_are_refused() {
     let mut core = core();
     let command = crate::support::open(1, crate::support::orders(), Limits::default());

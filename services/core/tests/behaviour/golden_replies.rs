@@ -295,7 +295,8 @@ fn replies_about_accounts_and_namespaces_have_the_bytes_they_always_had() {
         created_at_ms: 300,
         updated_at_ms: 301,
     };
-    let changes = vec![AccountChange::Account(ACCOUNT), AccountChange::ApiKey("k1".into())];
+    let of_account = AccountChange::KeyOfAccount { account: ACCOUNT, key_id: "k1".into() };
+    let changes = vec![AccountChange::Account(ACCOUNT), AccountChange::ApiKey("k1".into()), of_account];
     let later = Limits { max_tangle: 300, ..Limits::default() };
     assert_bytes([
         (
@@ -318,7 +319,7 @@ fn replies_about_accounts_and_namespaces_have_the_bytes_they_always_had() {
             Response::ApiKeys(vec![key()]),
             "010401026b3107070707070707070707070707070707070707070707070707070707070707070701641f0101066f726465727301ac02ad02",
         ),
-        (Response::AccountChanges { changes, now: 300 }, "010502000701026b31ac02"),
+        (Response::AccountChanges { changes, now: 300 }, "010503000701026b310207026b31ac02"),
         (Response::Namespace(namespace()), "01060107066f72646572730164ac02ad02"),
         (Response::Namespaces { namespaces: vec![namespace()], more: true }, "0107010107066f72646572730164ac02ad0201"),
         (Response::KeyUse(vec![("k1".into(), 300)]), "011901026b31ac02"),
