@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use holdfast_cluster::Application;
 use holdfast_proto::internal::Update;
-use holdfast_types::Rules;
+use holdfast_types::{AccountId, Rules};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +32,8 @@ pub(super) struct Destination {
     pub(super) application: Application,
     /// A key of the shard.
     pub(super) key: u32,
+    /// The account that the call works for; `None` if it is of none, or of several.
+    pub(super) account: Option<AccountId>,
 }
 
 /// One call in progress.
@@ -40,6 +42,7 @@ pub(super) struct RoutedCall<'a> {
     route: Arc<GroupRoute>,
     /// The shard: the one of the application that owns the key.
     shard: (Application, u32),
+    account: Option<AccountId>,
     options: &'a RoutingOptions,
     body: CallBody,
     retry_policy: RetryPolicy,
@@ -88,7 +91,7 @@ impl<'a> RoutedCall<'a> {
         retry_policy: RetryPolicy,
         deadline: Instant,
     ) -> Self {
-        let Destination { route, application, key } = to;
+        let Destination { route, application, key, account } = to;
         let options = router.options();
         let backoff = ExponentialBuilder::default()
             .with_min_delay(options.min_backoff)
@@ -102,6 +105,7 @@ impl<'a> RoutedCall<'a> {
             router,
             route,
             shard: (application, key),
+            account,
             options,
             body,
             retry_policy,
@@ -178,7 +182,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     fn address(&self, leader: Leader) -> CallAddress {
-        CallAddress { leader, shard: Some(self.shard) }
+        CallAddress { leader, shard: Some(self.shard), account: self.account }
     }
 
     /// Returns the deadline of the call in its current state.

@@ -9,7 +9,7 @@ use holdfast_cluster::Application;
 use holdfast_proto::internal::{self, Answer, Call, Update, answer, call};
 use holdfast_rpc::ChannelOptions;
 use holdfast_supervise::{TaskOwner, TaskSet};
-use holdfast_types::Rules;
+use holdfast_types::{AccountId, Rules};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -32,11 +32,13 @@ pub(super) struct CallAddress {
     pub(super) leader: Leader,
     /// Which shard of the group: the one of the application that owns the key. `None` for the node itself.
     pub(super) shard: Option<(Application, u32)>,
+    /// The account that the call works for; `None` if it is of none, or of several.
+    pub(super) account: Option<AccountId>,
 }
 
 impl CallAddress {
     /// A node, whichever replicas it has.
-    pub(super) const NODE: Self = Self { leader: Leader { replica: 0, term: 0 }, shard: None };
+    pub(super) const NODE: Self = Self { leader: Leader { replica: 0, term: 0 }, shard: None, account: None };
 }
 
 /// The body of a call.
@@ -87,6 +89,7 @@ impl CallBody {
             trace_parent: holdfast_telemetry::trace_parent().unwrap_or_default(),
             application: application.into(),
             key,
+            account: to.account.map_or(0, |account| account.0),
         }
     }
 }

@@ -123,7 +123,7 @@ async fn the_gateway_of_a_leader_is_known_unless_the_leader_is_unknown_or_suspec
     done(&cluster, Application::Accounts, 0).await;
     assert_eq!(leader_gateway(&cluster).as_deref(), Some("gateway-2:8080"));
     assert_eq!(cluster.router.leader_gateway(Application::Locks, 0), None, "another group, whose leader is unknown");
-    let route = cluster.router.destination(Application::Accounts, 0).route;
+    let route = cluster.router.destination(Application::Accounts, 0, None).route;
     route.suspect(route.leader().unwrap());
     assert_eq!(leader_gateway(&cluster), None, "the leader is suspected");
     elect(&cluster, 3);

@@ -70,7 +70,7 @@ impl Router {
         deadline: Instant,
     ) -> Result<KeepAliveOutcome, RouteError> {
         let key = session.key;
-        let route = self.destination(Application::Locks, key).route;
+        let route = self.destination(Application::Locks, key, None).route;
         let (sink, reply) = oneshot::channel();
         if route.keep_alives.push(QueuedKeepAlive { session, deadline, sink }) {
             spawn_temporary("keep-alives", send_all(self.clone(), route));
@@ -173,7 +173,8 @@ async fn send(router: &Router, route: &Arc<GroupRoute>, batch: Vec<QueuedKeepAli
     let deadline = batch.iter().map(|queued| queued.deadline).min().unwrap_or_else(Instant::now);
     let (sessions, sinks): (Vec<_>, Vec<_>) = batch.into_iter().map(|queued| (queued.session, queued.sink)).unzip();
     let body = CallBody::Query(Bytes::from(codec::encode(&Query::KeepAlives { sessions })));
-    let to = Destination { route: Arc::clone(route), application: Application::Locks, key };
+    // They are of several accounts, and each session has at most one.
+    let to = Destination { route: Arc::clone(route), application: Application::Locks, key, account: None };
     let mut call = RoutedCall::new(router, to, body, RetryPolicy::LaterTerm, deadline);
     let error = match call.reply().await {
         Ok(Reply { outcome: Ok(Response::KeptAlive(outcomes)), .. }) if outcomes.len() == sinks.len() => {

@@ -9,7 +9,9 @@ use holdfast_cluster::{Application, ClusterConfig, GroupConfig, Node, ShardMap};
 use holdfast_proto::internal::Update;
 use holdfast_rpc::Identity;
 use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
-use holdfast_types::{Acquire, Command, CommandError, LocksCommand, Query, Reply, Revision, Rules, Topic, codec};
+use holdfast_types::{
+    AccountId, Acquire, Command, CommandError, LocksCommand, Query, Reply, Revision, Rules, Topic, codec,
+};
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
@@ -142,7 +144,8 @@ impl Router {
         deadline: Instant,
     ) -> Result<RoutedReply, RouteError> {
         let bytes = Bytes::from(codec::encode(command));
-        self.send(self.destination(application, key), bytes, command.min_rules(), repeat, deadline).await
+        let to = self.destination(application, key, command.account());
+        self.send(to, bytes, command.min_rules(), repeat, deadline).await
     }
 
     /// Sends an encoded command to a shard; `needs` are the lowest rules that include it.
@@ -172,7 +175,7 @@ impl Router {
         deadline: Instant,
     ) -> Result<Reply, RouteError> {
         let body = CallBody::Query(Bytes::from(codec::encode(query)));
-        let to = self.destination(application, key);
+        let to = self.destination(application, key, query.account());
         RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline).reply().await
     }
 
@@ -194,10 +197,11 @@ impl Router {
         &self,
         application: Application,
         key: u32,
+        account: Option<AccountId>,
         body: CallBody,
         deadline: Instant,
     ) -> Result<Result<(Update, PendingCall), CommandError>, RouteError> {
-        let to = self.destination(application, key);
+        let to = self.destination(application, key, account);
         let mut course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline);
         match course.run().await? {
             CallOutcome::Subscribed(update, attempt) => Ok(Ok((update, attempt))),
@@ -232,7 +236,7 @@ impl Router {
     /// that leader is unknown or suspected, or if its node has no gateway. Sends nothing, and is cheap enough for every
     /// call.
     pub fn leader_gateway(&self, application: Application, key: u32) -> Option<Arc<str>> {
-        self.destination(application, key).route.leader_gateway()
+        self.destination(application, key, None).route.leader_gateway()
     }
 
     /// Runs one acquire that may wait, from start to end. Returns the reply and its attempt number.
@@ -247,7 +251,7 @@ impl Router {
             let command = Command::Locks(LocksCommand::Acquire(wait.acquire.clone()));
             (Bytes::from(codec::encode(&command)), command.min_rules())
         };
-        let to = self.destination(Application::Locks, wait.key);
+        let to = self.destination(Application::Locks, wait.key, Some(wait.acquire.namespace.account));
         let body = CallBody::Acquire(bytes, hold);
         let course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, wait.deadline);
         let course = course.with_min_rules(needs).with_cancellation(gone);
@@ -283,12 +287,12 @@ impl Router {
         &self.inner.options
     }
 
-    /// Returns where calls to the shard go that owns the key.
-    pub(super) fn destination(&self, application: Application, key: u32) -> Destination {
+    /// Returns where an account's calls to the shard go that owns the key.
+    pub(super) fn destination(&self, application: Application, key: u32, account: Option<AccountId>) -> Destination {
         let map = self.inner.map.read();
         let group = &map.shard_for(application, key).group;
         let route = Arc::clone(&self.inner.routes.read()[group]);
-        Destination { route, application, key }
+        Destination { route, application, key, account }
     }
 }
 

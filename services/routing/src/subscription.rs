@@ -144,7 +144,8 @@ impl<T: DeserializeOwned> Subscription<T> {
         match &self.publisher {
             Publisher::Shard(router, application, key) => {
                 let (router, application, key) = (router.clone(), *application, *key);
-                async move { router.start_subscription(application, key, body, deadline).await }.boxed()
+                let account = self.topic.account();
+                async move { router.start_subscription(application, key, account, body, deadline).await }.boxed()
             }
             Publisher::Node(channel, node) => start_at_node(Weak::clone(channel), node.clone(), body, deadline).boxed(),
         }

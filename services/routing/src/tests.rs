@@ -74,7 +74,7 @@ async fn a_command_of_later_rules_is_not_sent_before_the_shard_goes_by_them() {
     elect(&cluster, 2, 3);
     let bytes = || Bytes::from(codec::encode(&command()));
     let router = &cluster.router;
-    let to = || router.destination(Application::Accounts, 0);
+    let to = || router.destination(Application::Accounts, 0, None);
     for _ in 0..2 {
         let refused = router.send(to(), bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap_err();
         assert!(matches!(refused, RouteError::Unavailable { .. }), "nothing was done: {refused:?}");

@@ -1,7 +1,9 @@
-//! The cost and the account of a command before it is applied. Fair queues share a shard among accounts by it; nothing
-//! in the state depends on it.
+//! The cost and the account of a command before it is applied, and the account of a query. Fair queues share a shard
+//! among accounts by it; nothing in the state depends on it.
 
-use super::{AccountId, AccountsCommand, Claim, Command, LocksCommand, NamespacesCommand, Reattach, ReleaseTarget};
+use super::{
+    AccountId, AccountsCommand, Claim, Command, LocksCommand, NamespacesCommand, Query, Reattach, ReleaseTarget, Topic,
+};
 
 /// Minimum cost of every command, in units.
 const BASE_UNITS: u64 = 8;
@@ -38,6 +40,47 @@ impl Command {
         match self.inner() {
             Self::Locks(command) => command.min_units(),
             _ => BASE_UNITS,
+        }
+    }
+}
+
+impl Query {
+    /// Returns the account that the query works for. `None` for queries about all accounts, for the look-up of a key that
+    /// may be of none, and for keep-alives of many.
+    pub fn account(&self) -> Option<AccountId> {
+        match self {
+            Self::Account { id: account }
+            | Self::ApiKeys { account }
+            | Self::KeyUse { account }
+            | Self::AccountUsage { account }
+            | Self::AccountState { account }
+            | Self::Namespace { account, .. }
+            | Self::Namespaces { account, .. } => Some(*account),
+            Self::Audit { account, .. } => *account,
+            Self::Lock { namespace, .. }
+            | Self::Locks { namespace, .. }
+            | Self::Check { namespace, .. }
+            | Self::Session { namespace, .. }
+            | Self::Sessions { namespace, .. }
+            | Self::Waits { namespace, .. }
+            | Self::Events { namespace, .. }
+            | Self::Usage { namespace }
+            | Self::KeepAlive { namespace, .. }
+            | Self::ReconcileHolds { namespace, .. }
+            | Self::WaitStatus { namespace, .. }
+            | Self::Queue { namespace, .. }
+            | Self::Holds { namespace, .. } => Some(namespace.account),
+            Self::Accounts { .. } | Self::ApiKey { .. } | Self::AccountChanges { .. } | Self::KeepAlives { .. } => None,
+        }
+    }
+}
+
+impl Topic {
+    /// Returns the account that a subscription works for. `None` for those of a gateway itself.
+    pub fn account(&self) -> Option<AccountId> {
+        match self {
+            Self::Session { namespace, .. } | Self::Events { namespace } => Some(namespace.account),
+            Self::AccountChanges | Self::ClusterConfig => None,
         }
     }
 }
