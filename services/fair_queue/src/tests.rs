@@ -161,3 +161,71 @@ fn the_lanes_passed_over_at_a_time_are_bounded() {
     assert!(served.is_empty());
     assert_eq!((seen, queue.len()), (MAX_PASSED_OVER + 1, 500));
 }
+
+#[test]
+fn urgent_items_go_first_in_their_lane_only_and_are_evicted_last() {
+    let mut queue = queue((0..3).map(|item| (1, 10, item)).chain([(2, 10, 100), (2, 10, 101)]));
+    queue.push_urgent(1, 1, (10, 50)).unwrap();
+    queue.push_urgent(1, 1, (10, 51)).unwrap();
+    assert_eq!((queue.lane_len(1), queue.lane_size(1)), (5, 3));
+    assert_eq!(serve_all(&mut queue), [50, 100, 51, 101, 0, 1, 2]);
+
+    let mut queue = FairQueue::<u8, u32>::new(LIMITS);
+    for item in 0..LIMITS.lane as u32 {
+        queue.push_urgent(1, 1, item).unwrap();
+        queue.push(1, 1, 100 + item).unwrap();
+    }
+    assert_eq!(queue.push_urgent(1, 1, 200), Err(Full::Lane));
+    assert_eq!(queue.push(1, 1, 200), Err(Full::Lane));
+    let evicted = queue.push(2, 49, 201).unwrap();
+    assert_eq!(evicted.len(), 49);
+    assert!(evicted.iter().all(|item| *item >= 100), "{evicted:?}");
+    assert_eq!((queue.lane_len(1), queue.lane_size(1)), (51, 1));
+}
+
+#[test]
+fn a_parked_lane_is_not_looked_at_until_it_is_resumed_and_gains_no_credit() {
+    let mut queue = FairQueue::<u32, u32>::new(QueueLimits { total: 10_000, lane: 10_000 });
+    for lane in 0..1_000 {
+        queue.push(lane, 1, lane).unwrap();
+    }
+    queue.push(1_000, 1, 1_000).unwrap();
+    let park_most = |lane: u32, _: &u32| if lane < 1_000 { Decision::Park } else { Decision::Serve(10) };
+    assert_eq!(queue.serve(park_most), [1_000], "however many lanes are parked");
+    let mut seen = 0;
+    assert!(
+        queue
+            .serve(|_, _| {
+                seen += 1;
+                Decision::Stop
+            })
+            .is_empty()
+    );
+    assert_eq!((seen, queue.len()), (0, 1_000));
+    for item in 0..10 {
+        queue.push(1_001, 1, item).unwrap();
+    }
+    let served = queue.serve(|_, item| if *item < 9 { Decision::Serve(10) } else { Decision::Stop });
+    assert_eq!(served.len(), 9);
+    queue.resume(7);
+    queue.push(7, 1, 2_000).unwrap();
+    let order = queue.serve(|_, _| Decision::Serve(20));
+    assert_eq!(order, [7, 9, 2_000], "it takes turns from now on");
+    queue.resume_all();
+    assert_eq!(queue.serve(|_, _| Decision::Serve(1)).len(), 999);
+    assert!(queue.is_empty() && queue.parked.is_empty() && queue.by_size.is_empty());
+}
+
+#[test]
+fn items_that_are_not_wanted_any_more_take_no_room() {
+    let mut queue = queue((0..50).map(|item| (1, 1, item)).chain([(2, 1, 100)]));
+    queue.push_urgent(1, 1, (1, 50)).unwrap();
+    queue.retain(1, |(_, item)| item % 2 == 1);
+    assert_eq!((queue.lane_len(1), queue.lane_size(1), queue.len()), (25, 25, 26));
+    queue.serve(|lane, _| if lane == 1 { Decision::Park } else { Decision::Serve(1) });
+    queue.retain(1, |_| false);
+    queue.resume(1);
+    assert!(queue.is_empty() && queue.ready.is_empty() && queue.by_size.is_empty() && queue.size == 0);
+    queue.push(1, 1, (1, 7)).unwrap();
+    assert_eq!(serve_all(&mut queue), [7]);
+}
