@@ -7,6 +7,7 @@ use holdfast_auth::{AccountPrincipal, Credential, CredentialKind, OperatorToken,
 use holdfast_types::{Account, AccountStatus, Limits, Scopes};
 use tokio::time::Instant;
 
+use crate::admission::{Share, Sharer};
 use crate::{CallContext, Service};
 
 /// Scopes of a caller of the dlocks frontend that is known by its account id only.
@@ -53,6 +54,11 @@ impl AuthContext {
                 "the operator token is for accounts and cluster calls; use an API key of the account",
             )),
         }
+    }
+
+    /// Returns in whose share the caller's calls are.
+    pub(crate) fn share(&self) -> Share {
+        self.account.as_deref().map_or_else(|| Share::of(Sharer::Operator), Share::from)
     }
 
     /// Returns the tenant if its key has at least one of these scopes.

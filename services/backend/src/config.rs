@@ -11,7 +11,7 @@ use holdfast_routing::{Dialer, LocalNode, Router, RoutingOptions, TcpDialer};
 use tokio_util::sync::CancellationToken;
 
 use crate::Service;
-use crate::admission::{FairQueue, RateLimits};
+use crate::admission::{Admission, HeldCalls, RateLimits};
 use crate::auth_cache::AuthCache;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
@@ -91,14 +91,16 @@ impl Backend {
         let local_node = options.local_node.clone();
         let router = Router::start(map, signer, caller_id, options.dialer, options.routing, options.local_node);
         router.follow_config_updates();
-        let directory = Directory::start(router.clone(), options.clocks.clone());
+        let admission = Arc::<Admission>::default();
+        let directory = Directory::start(router.clone(), Arc::clone(&admission), options.clocks.clone());
         Ok(Service::new(Inner {
             router,
             directory,
             checked_callers: AuthCache::default(),
             rates: RateLimits::default(),
-            admission: Arc::default(),
-            heavy_admission: Arc::new(FairQueue::one_at_a_time()),
+            admission,
+            heavy_admission: Arc::new(Admission::one_at_a_time()),
+            held_calls: HeldCalls::default(),
             operator: options.operator,
             tokens,
             cluster_secret: options.cluster_secret,

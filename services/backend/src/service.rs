@@ -8,7 +8,7 @@ use holdfast_clock::Clocks;
 use holdfast_routing::{LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{FairQueue, RateLimits};
+use crate::admission::{Admission, HeldCalls, RateLimits};
 use crate::auth_cache::AuthCache;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
@@ -32,9 +32,10 @@ pub(crate) struct Inner {
     pub(crate) directory: Directory,
     pub(crate) checked_callers: AuthCache,
     pub(crate) rates: RateLimits,
-    pub(crate) admission: Arc<FairQueue>,
+    pub(crate) admission: Arc<Admission>,
     /// For work that keeps a processor busy for milliseconds.
-    pub(crate) heavy_admission: Arc<FairQueue>,
+    pub(crate) heavy_admission: Arc<Admission>,
+    pub(crate) held_calls: HeldCalls,
     pub(crate) operator: OperatorVerifier,
     pub(crate) tokens: TokenIssuer,
     pub(crate) cluster_secret: ClusterSecret,

@@ -8,19 +8,23 @@ use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
-    AccountId, Acquire, Command, CommandError, LocksCommand, NamespaceRef, Query, Reply, RequestId, Response,
+    Account, Acquire, Command, CommandError, LocksCommand, NamespaceRef, Path, Query, ReleaseTarget, Reply, RequestId,
+    Response,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{FairQueue, Priority};
+use crate::admission::{Admission, AdmissionRequest, Priority, Share};
 use crate::auth::TenantContext;
 use crate::route_error::route_error;
 use crate::{CallContext, Service};
 
 /// How much later the deadline of a waiting call is at the shard than at the caller.
 const SHARD_DEADLINE_MARGIN: Duration = Duration::from_secs(1);
+
+/// What a segment of a path takes besides its text.
+const SEGMENT_BYTES: usize = 24;
 
 const NOT_OPENED: &str = "the namespace was just made and has no locks yet; repeat the call";
 
@@ -38,16 +42,22 @@ pub(crate) enum ShardRequest {
 impl ShardRequest {
     fn priority(&self) -> Priority {
         let is_urgent = match self {
-            Self::Command(command, _) => match &**command {
-                Command::Locks(LocksCommand::Release(_) | LocksCommand::CloseSession { .. }) => true,
-                Command::Locks(LocksCommand::Acquire(acquire)) => acquire.fencing_token.is_some(),
-                Command::Locks(LocksCommand::OpenSession(open)) => open.resume,
-                _ => false,
-            },
+            Self::Command(command, _) => matches!(&**command, Command::Locks(command) if is_urgent(command)),
             Self::Query(query) => matches!(**query, Query::KeepAlive { .. }),
             Self::Wait(..) => return Priority::Patient,
         };
         if is_urgent { Priority::High } else { Priority::Normal }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Command(command, _) => match &**command {
+                Command::Locks(command) => command_bytes(command),
+                _ => 0,
+            },
+            Self::Wait(acquire, ..) => acquire_bytes(acquire),
+            Self::Query(_) => 0,
+        }
     }
 
     /// The token that is cancelled once the request waits at the shard.
@@ -66,6 +76,43 @@ impl From<Query> for ShardRequest {
     fn from(query: Query) -> Self {
         Self::Query(Box::new(query))
     }
+}
+
+/// Returns whether a command ends or keeps holds of its owner.
+pub(crate) fn is_urgent(command: &LocksCommand) -> bool {
+    match command {
+        LocksCommand::Release(_) | LocksCommand::CloseSession { .. } => true,
+        LocksCommand::Acquire(acquire) => acquire.fencing_token.is_some(),
+        LocksCommand::OpenSession(open) => open.resume,
+        LocksCommand::Batch(commands) => commands.iter().any(is_urgent),
+        _ => false,
+    }
+}
+
+/// Returns approximately how many bytes a command has.
+pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
+    match command {
+        LocksCommand::Acquire(acquire) => acquire_bytes(acquire),
+        LocksCommand::Release(release) => match &release.what {
+            ReleaseTarget::Paths { paths, .. } => paths.iter().map(path_bytes).sum(),
+            _ => 0,
+        },
+        LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => {
+            let held: usize = info.held.iter().map(|hold| path_bytes(&hold.path)).sum();
+            held + info.pending.iter().map(String::len).sum::<usize>()
+        }
+        LocksCommand::Batch(commands) => commands.iter().map(command_bytes).sum(),
+        _ => 0,
+    }
+}
+
+fn acquire_bytes(acquire: &Acquire) -> usize {
+    let metadata: usize = acquire.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    acquire.claims.iter().map(|claim| path_bytes(&claim.path)).sum::<usize>() + metadata
+}
+
+fn path_bytes(path: &Path) -> usize {
+    path.0.iter().map(|segment| segment.len() + SEGMENT_BYTES).sum()
 }
 
 /// A result that contains the reply of a locks shard.
@@ -101,21 +148,23 @@ impl Service {
     /// Calls the accounts shard.
     pub(crate) async fn call_accounts(
         &self,
+        share: Share,
         ask: impl Into<ShardRequest>,
         context: &CallContext,
     ) -> ApiResult<RoutedReply> {
-        self.call(Application::Accounts, shard_key(Application::Accounts, 0, ""), ask.into(), context).await
+        let key = shard_key(Application::Accounts, 0, "");
+        self.call_with_permit(share, Application::Accounts, key, ask.into(), context).await
     }
 
     /// Calls the namespaces shard of an account.
     pub(crate) async fn call_namespaces(
         &self,
-        account: AccountId,
+        account: &Account,
         ask: impl Into<ShardRequest>,
         context: &CallContext,
     ) -> ApiResult<RoutedReply> {
-        let key = shard_key(Application::Namespaces, account.0, "");
-        self.call_with_permit(account, Application::Namespaces, key, ask.into(), context).await
+        let key = shard_key(Application::Namespaces, account.id.0, "");
+        self.call_with_permit(Share::from(account), Application::Namespaces, key, ask.into(), context).await
     }
 
     /// Calls the locks shard of a namespace by its name.
@@ -126,12 +175,12 @@ impl Service {
         context: &CallContext,
         make: impl Fn(NamespaceRef) -> ShardRequest,
     ) -> ApiResult<Reply> {
-        let account = tenant.account.id;
+        let share = Share::from(tenant.account);
         let call = |key, namespace| {
             let ask = make(namespace);
-            async move { Ok(self.call_with_permit(account, Application::Locks, key, ask, context).await?.reply) }
+            async move { Ok(self.call_with_permit(share, Application::Locks, key, ask, context).await?.reply) }
         };
-        self.with_incarnation(account, name, context.deadline, call).await
+        self.with_incarnation(tenant.account, name, context.deadline, call).await
     }
 
     /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache. If
@@ -141,12 +190,13 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`; `UNAVAILABLE` when the namespace is so new that its locks shard does not know it yet.
     pub(crate) async fn with_incarnation<T: AsReply, F: Future<Output = ApiResult<T>>>(
         &self,
-        account: AccountId,
+        account: &Account,
         name: &str,
         deadline: Instant,
         call: impl Fn(u32, NamespaceRef) -> F,
     ) -> ApiResult<T> {
-        let key = shard_key(Application::Locks, account.0, name);
+        let id = account.id;
+        let key = shard_key(Application::Locks, id.0, name);
         let directory = &self.inner.directory;
         let mut unknown = None;
         loop {
@@ -155,34 +205,38 @@ impl Service {
             if unknown == Some(incarnation) {
                 return Err(not_opened(name));
             }
-            let answered = call(key, NamespaceRef { account, name: name.to_owned(), incarnation }).await?;
+            let answered = call(key, NamespaceRef { account: id, name: name.to_owned(), incarnation }).await?;
             if answered.reply().outcome != Err(CommandError::NamespaceNotFound) {
                 return Ok(answered);
             }
-            directory.invalidate_namespace(account, name);
+            directory.invalidate_namespace(id, name);
             unknown = Some(incarnation);
         }
     }
 
-    /// Sends a call of an account once it has a permit.
+    /// Sends a call once it has a permit.
     pub(crate) async fn call_with_permit(
         &self,
-        account: AccountId,
+        share: Share,
         application: Application,
         key: u32,
         ask: ShardRequest,
         context: &CallContext,
     ) -> ApiResult<RoutedReply> {
-        let (urgency, deferred) = (ask.priority(), ask.deferred());
+        let (priority, deferred) = (ask.priority(), ask.deferred());
+        let request = AdmissionRequest { share, priority, bytes: ask.bytes() };
+        // A call that may wait is counted apart, from its start to its end.
+        let waits = priority == Priority::Patient;
+        let _held = waits.then(|| self.inner.held_calls.acquire(share, request.bytes)).transpose()?;
         let is_command = !matches!(ask, ShardRequest::Query(_));
         // Pinned once and passed on by reference: whatever takes a future by value has room for it twice, and a call
         // may wait for minutes with all of it.
         let work = pin!(self.call(application, key, ask, context));
         let asked = pin!(async {
-            let permit = self.inner.admission.acquire(account, urgency, context.deadline).await?;
-            FairQueue::run(permit, is_command, deferred, work).await
+            let permit = self.inner.admission.acquire(request, context.deadline).await?;
+            Admission::run(permit, is_command, deferred, work).await
         });
-        if urgency == Priority::Patient { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
+        if waits { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
     }
 
     /// Runs an acquire that waits. It is cancelled here and not by the shard. There, a call that lasts to its deadline
@@ -204,8 +258,9 @@ impl Service {
         }
     }
 
-    /// Sends a call. Once a locks shard has answered, the report of the call names the gateway of its leader.
-    pub(crate) async fn call(
+    /// Sends a call that has a permit. Once a locks shard has answered, the report of the call names the gateway of its
+    /// leader.
+    async fn call(
         &self,
         application: Application,
         key: u32,

@@ -12,6 +12,15 @@ const MAX_TEXT_BYTES: u64 = 64 * 1_024;
 /// The upper bound of limits that are only to be numbers.
 const MAX_COUNT: u64 = u32::MAX as u64;
 
+/// Milliseconds that a call waits in the queue of a gateway.
+pub const MAX_QUEUED_MS: u64 = 1_000;
+/// Calls of an account, queued or in progress at a gateway, that end or keep holds.
+pub const MAX_URGENT_CALLS: u64 = 16_384;
+/// Open streams of events of an account at a gateway.
+pub const MAX_WATCHERS: u64 = 1_000;
+/// What [`HELD_CALLS`] is about, besides their number.
+pub const HELD_BYTES: &str = "the bytes of waits and watches of an account at one gateway";
+
 /// A limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
@@ -118,7 +127,7 @@ macro_rules! value {
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $id:ident = $name:literal, $scope:ident, $kept_by:ident, $code:literal,
-        [$($what:literal),+], ($($value:tt)+);)*) => {
+        [$($what:expr),+], ($($value:tt)+);)*) => {
         $(
             $(#[$doc])*
             pub static $id: Limit = Limit {
@@ -232,7 +241,7 @@ limits! {
     HELD_CALLS = "max_held_calls", AccountAndGateway, Gateway, "RATE_LIMITED",
         [
             "the number of waits and watches of an account at one gateway",
-            "the bytes of waits and watches of an account at one gateway"
+            HELD_BYTES
         ],
         (max_held_calls in 0, 262_144);
     /// Bytes of requests and answers at one gateway.
@@ -255,7 +264,19 @@ limits! {
         ["the number of API keys of an account"], (fixed 1_000);
     /// Open streams of events.
     WATCHERS = "max_watchers", AccountAndGateway, Gateway, "RATE_LIMITED",
-        ["the number of watchers of an account at one gateway"], (fixed 1_000);
+        ["the number of watchers of an account at one gateway"], (fixed MAX_WATCHERS);
+    /// Calls in the queue of a gateway, besides waits and urgent ones.
+    QUEUED_CALLS = "queued_calls", AccountAndGateway, Gateway, "UNAVAILABLE",
+        ["the number of calls of an account in the queue of a gateway"], (fixed 4_096);
+    /// Acquires in the queue of a gateway that may wait.
+    QUEUED_WAITS = "queued_waits", AccountAndGateway, Gateway, "UNAVAILABLE",
+        ["the number of waits of an account in the queue of a gateway"], (fixed 16_384);
+    /// Time in the queue of a gateway.
+    QUEUED_TIME = "queued_ms", Request, Gateway, "UNAVAILABLE",
+        ["the time of a call in the queue of a gateway in milliseconds"], (fixed MAX_QUEUED_MS);
+    /// Releases, extensions, keep-alives and closes at one gateway, queued or in progress.
+    URGENT_CALLS = "urgent_calls", AccountAndGateway, Gateway, "UNAVAILABLE",
+        ["the number of releases and extensions of an account at one gateway"], (fixed MAX_URGENT_CALLS);
 }
 
 #[cfg(test)]

@@ -119,6 +119,12 @@ impl ConcurrencyLimit {
         Self { is_fixed: true, limit, share: limit, ..Self::default() }
     }
 
+    /// A limit that does not adapt, with such a share for each account.
+    #[cfg(test)]
+    pub(super) fn with_share(limit: usize, share: usize) -> Self {
+        Self { share, ..Self::fixed(limit) }
+    }
+
     /// Whether it does not adapt.
     pub(super) fn is_fixed(&self) -> bool {
         self.is_fixed

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::cache::SingleFlightCache;
 use super::change_notifier::{ChangeListener, ChangeNotifier};
 use super::revocations::Revocations;
+use crate::admission::{Admission, AdmissionRequest, Priority, Share, Sharer};
 use crate::route_error::route_error;
 
 /// Maximum cached accounts; others are fetched again.
@@ -24,6 +25,7 @@ pub(super) const SHARD_KEY: u32 = 0;
 /// The caches, and the lookups on their misses.
 pub(super) struct Accounts {
     router: Router,
+    admission: Arc<Admission>,
     accounts: SingleFlightCache<AccountId, Arc<Account>, ApiError>,
     api_keys: SingleFlightCache<String, Arc<ApiKey>, ApiError>,
     revocations: Revocations,
@@ -34,9 +36,10 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    pub(super) fn new(router: Router) -> Self {
+    pub(super) fn new(router: Router, admission: Arc<Admission>) -> Self {
         Self {
             router,
+            admission,
             accounts: SingleFlightCache::new("accounts", MAX_ACCOUNTS, true),
             api_keys: SingleFlightCache::new("api_keys", MAX_API_KEYS, true),
             revocations: Revocations::default(),
@@ -139,8 +142,13 @@ impl Accounts {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Looks something up, with a permit that all look-ups share: who asks is not known yet.
     async fn query(&self, query: &Query, deadline: Instant) -> ApiResult<Result<Response, CommandError>> {
-        Ok(self.router.query(Application::Accounts, SHARD_KEY, query, deadline).await.map_err(route_error)?.outcome)
+        let request = AdmissionRequest { share: Share::of(Sharer::LookUps), priority: Priority::Normal, bytes: 0 };
+        let permit = self.admission.acquire(request, deadline).await?;
+        let asked =
+            async { self.router.query(Application::Accounts, SHARD_KEY, query, deadline).await.map_err(route_error) };
+        Ok(Admission::run(permit, false, None, asked).await?.outcome)
     }
 }
 

@@ -21,6 +21,7 @@ use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_types::{Account, AccountId, ApiKey, Incarnation};
 use tokio::time::Instant;
 
+use crate::admission::Admission;
 use account_feed::AccountFeed;
 use accounts::Accounts;
 use key_usage::KeyUsageReporter;
@@ -39,12 +40,12 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// Starts to follow the accounts shard; `clocks` age what is known of it. Needs a tokio runtime.
-    pub(crate) fn start(router: Router, clocks: Clocks) -> Self {
-        let accounts = Arc::new(Accounts::new(router.clone()));
+    pub(crate) fn start(router: Router, admission: Arc<Admission>, clocks: Clocks) -> Self {
+        let accounts = Arc::new(Accounts::new(router.clone(), Arc::clone(&admission)));
         let tasks = TaskSet::new(TaskOwner::process());
         let account_feed = AccountFeed::start(&tasks, router.clone(), accounts.clone(), clocks);
         let key_usage = KeyUsageReporter::start(&tasks, router.clone());
-        Self { tasks, accounts, namespaces: Namespaces::new(router), account_feed, key_usage }
+        Self { tasks, accounts, namespaces: Namespaces::new(router, admission), account_feed, key_usage }
     }
 
     /// Returns the account, if there is one.
@@ -115,10 +116,10 @@ impl Directory {
     /// Returns the incarnation of a namespace as known here; its locks shard has the final say.
     ///
     /// # Errors
-    /// When it is not in memory and the lookup fails.
+    /// When it is not in memory and the lookup fails, or has no permit of the account in time.
     pub(crate) async fn namespace(
         &self,
-        account: AccountId,
+        account: &Account,
         name: &str,
         deadline: Instant,
     ) -> ApiResult<Option<Incarnation>> {

@@ -1,13 +1,16 @@
 //! Names of namespaces and their incarnations in memory.
 
+use std::sync::Arc;
+
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::Router;
-use holdfast_types::{AccountId, CommandError, Incarnation, Query, Response};
+use holdfast_types::{Account, AccountId, CommandError, Incarnation, Query, Response};
 use tokio::time::Instant;
 
 use super::accounts::unexpected_outcome;
 use super::cache::SingleFlightCache;
+use crate::admission::{Admission, AdmissionRequest, Priority, Share};
 use crate::route_error::route_error;
 
 /// Maximum cached namespaces; others are fetched again.
@@ -17,31 +20,32 @@ const MAX_NAMESPACES: u64 = 200_000;
 /// one at any moment.
 pub(super) struct Namespaces {
     router: Router,
+    admission: Arc<Admission>,
     cache: SingleFlightCache<(AccountId, String), Incarnation, ApiError>,
 }
 
 impl Namespaces {
-    pub(super) fn new(router: Router) -> Self {
-        Self { router, cache: SingleFlightCache::new("namespaces", MAX_NAMESPACES, false) }
+    pub(super) fn new(router: Router, admission: Arc<Admission>) -> Self {
+        Self { router, admission, cache: SingleFlightCache::new("namespaces", MAX_NAMESPACES, false) }
     }
 
-    pub(super) async fn get(
-        &self,
-        account: AccountId,
-        name: &str,
-        deadline: Instant,
-    ) -> ApiResult<Option<Incarnation>> {
+    pub(super) async fn get(&self, account: &Account, name: &str, deadline: Instant) -> ApiResult<Option<Incarnation>> {
+        let id = account.id;
         let look_up = || async {
-            let key = shard_key(Application::Namespaces, account.0, "");
-            let query = Query::Namespace { account, name: name.to_owned() };
-            let reply = self.router.query(Application::Namespaces, key, &query, deadline).await.map_err(route_error)?;
+            let key = shard_key(Application::Namespaces, id.0, "");
+            let query = Query::Namespace { account: id, name: name.to_owned() };
+            let request = AdmissionRequest { share: Share::from(account), priority: Priority::Normal, bytes: 0 };
+            let permit = self.admission.acquire(request, deadline).await?;
+            let asked =
+                async { self.router.query(Application::Namespaces, key, &query, deadline).await.map_err(route_error) };
+            let reply = Admission::run(permit, false, None, asked).await?;
             match reply.outcome {
                 Ok(Response::Namespace(namespace)) => Ok(Some(namespace.incarnation)),
                 Err(CommandError::NamespaceNotFound | CommandError::AccountNotFound(_)) => Ok(None),
                 other => Err(unexpected_outcome(&other)),
             }
         };
-        self.cache.get(&(account, name.to_owned()), look_up).await
+        self.cache.get(&(id, name.to_owned()), look_up).await
     }
 
     pub(super) fn invalidate(&self, account: AccountId, name: &str) {

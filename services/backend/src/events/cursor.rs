@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, EventPage};
 use holdfast_cluster::Application;
-use holdfast_types::{AccountId, CommandError, NamespaceRef, Path, Query, Reply, Response, Revision};
+use holdfast_types::{Account, CommandError, NamespaceRef, Path, Query, Reply, Response, Revision};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::feed::LatestEvents;
 use super::stream::PageSource;
+use crate::admission::{Admission, AdmissionRequest, Priority, Share};
 use crate::route_error::route_error;
 use crate::service::Inner;
 use crate::shard_call::AsReply;
@@ -30,6 +31,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 /// and behind that it queries the history.
 pub(super) struct EventCursor {
     service: Service,
+    share: Share,
     key: u32,
     namespace: NamespaceRef,
     prefix: Path,
@@ -57,18 +59,18 @@ impl EventCursor {
     /// Finds the start, so that a start that is too old is rejected before the stream begins.
     pub(super) async fn open(
         service: Service,
-        account: AccountId,
+        account: &Account,
         name: &str,
         prefix: Path,
         from_revision: Option<Revision>,
         context: &CallContext,
     ) -> ApiResult<Self> {
-        let backend = &service;
+        let (backend, share) = (&service, Share::from(account));
         let call = |key, namespace: NamespaceRef| {
             let query = events_query(&namespace, &prefix, from_revision);
             async move {
-                let reply = backend.call(Application::Locks, key, query.into(), context).await?.reply;
-                Ok(Opened { key, namespace, reply })
+                let call = backend.call_with_permit(share, Application::Locks, key, query.into(), context);
+                Ok(Opened { key, namespace, reply: call.await?.reply })
             }
         };
         let Opened { key, namespace, reply } = service.with_incarnation(account, name, context.deadline, call).await?;
@@ -76,7 +78,7 @@ impl EventCursor {
         let next_revision = first.next_revision;
         let start = from_revision.unwrap_or(next_revision);
         let latest = service.inner.event_feeds.watch(&service.inner.router, key, &namespace);
-        Ok(Self { service, key, namespace, prefix, next_revision, start, first_page: Some(first), latest })
+        Ok(Self { service, share, key, namespace, prefix, next_revision, start, first_page: Some(first), latest })
     }
 
     /// Returns the revision from which to continue if the reader took none of the coming events.
@@ -86,18 +88,26 @@ impl EventCursor {
 
     /// Queries the events that the feed no longer has.
     async fn query(&self) -> ApiResult<EventPage> {
-        let Inner { router, .. } = &*self.service.inner;
+        let Inner { router, admission, .. } = &*self.service.inner;
+        let request = AdmissionRequest { share: self.share, priority: Priority::Patient, bytes: 0 };
         let query = events_query(&self.namespace, &self.prefix, Some(self.next_revision));
         let give_up_at = Instant::now() + MAX_WAIT;
         loop {
-            match router.query(Application::Locks, self.key, &query, Instant::now() + QUERY_TIMEOUT).await {
+            let deadline = Instant::now() + QUERY_TIMEOUT;
+            let asked =
+                async { router.query(Application::Locks, self.key, &query, deadline).await.map_err(route_error) };
+            let answered = match admission.acquire(request, give_up_at).await {
+                Ok(permit) => Admission::run(permit, false, None, asked).await,
+                Err(error) => Err(error),
+            };
+            match answered {
                 Ok(reply) => return parse_page(&reply, &self.namespace.name),
                 // Most likely another replica is about to lead; no events are lost meanwhile.
                 Err(error) if Instant::now() < give_up_at => {
                     tracing::debug!(%error, "a watcher queries again");
                     sleep(RETRY_DELAY).await;
                 }
-                Err(error) => return Err(route_error(error)),
+                Err(error) => return Err(error),
             }
         }
     }

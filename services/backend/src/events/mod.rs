@@ -10,9 +10,10 @@ mod stream;
 mod watcher_limiter;
 
 use holdfast_api::{ApiResult, WatchEvents, validate};
-use holdfast_types::Scopes;
+use holdfast_types::{Scopes, limit};
 
 use crate::access_watch::AccessWatch;
+use crate::admission::Share;
 use crate::{AuthContext, CallContext, Service};
 use cursor::EventCursor;
 
@@ -21,7 +22,7 @@ pub use stream::EventStream;
 pub(crate) use watcher_limiter::WatcherLimiter;
 
 /// Maximum watchers of one account at one gateway.
-pub const MAX_WATCHERS: usize = 1_000;
+pub const MAX_WATCHERS: usize = limit::MAX_WATCHERS as usize;
 
 impl Service {
     /// Watches a namespace. The stream ends when the caller loses access.
@@ -40,10 +41,10 @@ impl Service {
         let prefix = validate::prefix(&request.prefix, tenant.limits())?;
         self.inner.rates.admit(tenant.account)?;
         let permit = self.inner.watchers.acquire(tenant.account.id)?;
+        let held = self.inner.held_calls.acquire(Share::from(tenant.account), 0)?;
         let standing = AccessWatch::new(self.clone(), caller.clone());
         let from = request.from_revision;
-        let pages =
-            EventCursor::open(self.clone(), tenant.account.id, &request.namespace, prefix, from, context).await?;
-        Ok(EventStream::start(pages.start(), pages, standing.wait_revoked(), permit, self.stopping()))
+        let pages = EventCursor::open(self.clone(), tenant.account, &request.namespace, prefix, from, context).await?;
+        Ok(EventStream::start(pages.start(), pages, standing.wait_revoked(), (permit, held), self.stopping()))
     }
 }

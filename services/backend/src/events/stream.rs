@@ -9,8 +9,6 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::watcher_limiter::WatcherPermit;
-
 /// How long a reader may take for a page before its stream is closed.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -33,12 +31,12 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Starts the task; it fetches when the first page is requested.
+    /// Starts the task; it fetches when the first page is requested. The permits are released at its end.
     pub(super) fn start(
         next_revision: u64,
         pages: impl PageSource + 'static,
         refused: impl Future<Output = ApiError> + Send + 'static,
-        place: WatcherPermit,
+        permits: impl Send + 'static,
         stopping: CancellationToken,
     ) -> Self {
         let (demand, demanded) = mpsc::channel(1);
@@ -50,7 +48,7 @@ impl EventStream {
                 reason = refused => reason,
                 reason = deliver(pages, demanded, &delivery) => reason,
             };
-            drop(place);
+            drop(permits);
             reason
         });
         Self { next_revision, is_requested: false, demand, pages: delivered, task }
@@ -124,6 +122,7 @@ mod tests {
 
     use super::*;
     use crate::events::WatcherLimiter;
+    use crate::events::watcher_limiter::WatcherPermit;
 
     /// An endless source of pages without events; counts the fetches.
     struct Endless(tokio::sync::watch::Sender<u64>);

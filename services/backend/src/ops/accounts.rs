@@ -3,13 +3,12 @@
 use holdfast_api::{
     AccountView, ApiError, ApiResult, CreateAccount, Page, PageRequest, UpdateAccount, page_token, validate,
 };
-use holdfast_cluster::Application;
 use holdfast_types::{
     Account, AccountId, AccountsCommand, Command, CommandError, DEFAULT_MAX_NAMESPACES, Limits, MAX_PAGE_SIZE, Query,
     Response,
 };
 
-use crate::route_error::route_error;
+use crate::admission::{Share, Sharer};
 use crate::shard_call::{check_repeat, expect_answer, random_bytes};
 use crate::{AuthContext, CallContext, Service};
 
@@ -41,7 +40,9 @@ impl Service {
                 max_number_of_namespaces: request.max_number_of_namespaces.unwrap_or(DEFAULT_MAX_NAMESPACES),
                 limits: Limits::default(),
             };
-            let routed = self.call_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
+            let routed = self
+                .call_accounts(caller.share(), caller.audited(context, Command::Accounts(command)), context)
+                .await?;
             match routed.reply.outcome {
                 Err(CommandError::IdTaken) => {}
                 outcome => {
@@ -61,7 +62,7 @@ impl Service {
     pub async fn get_account(&self, caller: &AuthContext, context: &CallContext, id: &str) -> ApiResult<AccountView> {
         caller.require_operator()?;
         let id = validate::account_id("account_id", id)?;
-        self.read_account(id, context).await.map(Into::into)
+        self.read_account(caller, id, context).await.map(Into::into)
     }
 
     /// Returns the id of the account with this e-mail, if there is one. Checks no credential: only for a process whose
@@ -73,9 +74,8 @@ impl Service {
         let mut after = None;
         loop {
             let query = Query::Accounts { after, limit: MAX_PAGE_SIZE };
-            let router = &self.inner.router;
-            let reply = router.query(Application::Accounts, 0, &query, context.deadline).await.map_err(route_error)?;
-            let Ok(Response::Accounts { accounts, more }) = reply.outcome else {
+            let routed = self.call_accounts(Share::of(Sharer::Operator), query, context).await?;
+            let Ok(Response::Accounts { accounts, more }) = routed.reply.outcome else {
                 return Err(ApiError::internal("the accounts cannot be listed"));
             };
             if let Some(found) = accounts.iter().find(|account| account.email == email) {
@@ -101,7 +101,7 @@ impl Service {
         caller.require_operator()?;
         let limit = validate::page_size(page.page_size)?;
         let after = page_token::decode(PAGE_TOKEN_LIST, page.page_token.as_deref())?;
-        let routed = self.call_accounts(Query::Accounts { after, limit }, context).await?;
+        let routed = self.call_accounts(caller.share(), Query::Accounts { after, limit }, context).await?;
         let (accounts, more) =
             expect_answer!(routed.reply.outcome?, Response::Accounts { accounts, more } => (accounts, more))?;
         let last = accounts.last().map(|account| account.id);
@@ -130,7 +130,7 @@ impl Service {
         let command = match &patch {
             None => AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits: None },
             Some(patch) => {
-                let before = self.read_account(id, context).await?.limits;
+                let before = self.read_account(caller, id, context).await?.limits;
                 let limits = patch.applied_to(&before);
                 validate::limits(&limits)?;
                 // Every release knows the command that leaves the later limits as they are.
@@ -142,7 +142,8 @@ impl Service {
                 }
             }
         };
-        let routed = self.call_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
+        let routed =
+            self.call_accounts(caller.share(), caller.audited(context, Command::Accounts(command)), context).await?;
         self.inner.directory.invalidate_account(id);
         expect_answer!(routed.reply.outcome?, Response::Account(account) => account.into())
     }
@@ -156,7 +157,7 @@ impl Service {
         let id = validate::account_id("account_id", id)?;
         // Ids are never reused, so an account that is missing after an attempt of this call existed before it.
         let command = caller.audited(context, Command::Accounts(AccountsCommand::Delete { id }));
-        let routed = self.call_accounts(command, context).await?;
+        let routed = self.call_accounts(caller.share(), command, context).await?;
         self.inner.directory.invalidate_account(id);
         match routed.reply.outcome {
             Err(CommandError::AccountNotFound(_)) if routed.maybe_done_before => Ok(()),
@@ -164,8 +165,13 @@ impl Service {
         }
     }
 
-    pub(super) async fn read_account(&self, id: AccountId, context: &CallContext) -> ApiResult<Account> {
-        let routed = self.call_accounts(Query::Account { id }, context).await?;
+    pub(super) async fn read_account(
+        &self,
+        caller: &AuthContext,
+        id: AccountId,
+        context: &CallContext,
+    ) -> ApiResult<Account> {
+        let routed = self.call_accounts(caller.share(), Query::Account { id }, context).await?;
         expect_answer!(routed.reply.outcome?, Response::Account(account) => account)
     }
 }

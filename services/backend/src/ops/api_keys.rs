@@ -30,7 +30,7 @@ impl Service {
             let secret = self.generate_key(caller, account, context)?;
             let key = ApiKey { key_id: secret.key_id().to_owned(), secret_hash: secret.hash(), ..template.clone() };
             let command = Command::Accounts(AccountsCommand::CreateApiKey { key });
-            let routed = self.call_accounts(caller.audited(context, command), context).await?;
+            let routed = self.call_accounts(caller.share(), caller.audited(context, command), context).await?;
             match routed.reply.outcome {
                 Err(CommandError::IdTaken) if context.idempotency_key.is_none() => {}
                 outcome => {
@@ -61,9 +61,9 @@ impl Service {
         account: Option<&str>,
     ) -> ApiResult<Vec<ApiKeyView>> {
         let account = self.account_of_keys(caller, account)?;
-        let routed = self.call_accounts(Query::ApiKeys { account }, context).await?;
+        let routed = self.call_accounts(caller.share(), Query::ApiKeys { account }, context).await?;
         let keys = expect_answer!(routed.reply.outcome?, Response::ApiKeys(keys) => keys)?;
-        let routed = self.call_accounts(Query::KeyUse { account }, context).await?;
+        let routed = self.call_accounts(caller.share(), Query::KeyUse { account }, context).await?;
         let used = expect_answer!(routed.reply.outcome?, Response::KeyUse(used) => used)?;
         let used: HashMap<String, u64> = used.into_iter().collect();
         let shown = keys.into_iter().map(|key| {
@@ -87,7 +87,8 @@ impl Service {
         let account = self.account_of_keys(caller, account)?;
         validate::name("key_id", key_id)?;
         let command = AccountsCommand::DeleteApiKey { account, key_id: key_id.to_owned() };
-        let routed = self.call_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
+        let routed =
+            self.call_accounts(caller.share(), caller.audited(context, Command::Accounts(command)), context).await?;
         match routed.reply.outcome {
             // An earlier attempt of this call may have deleted it.
             Err(CommandError::ApiKeyNotFound) if routed.maybe_done_before => {}

@@ -7,7 +7,7 @@ use holdfast_types::{
     AccountId, Actor, AuditCursor, AuditRecord, Audited, Command, Query, Response, Scopes, shard_key,
 };
 
-use crate::route_error::route_error;
+use crate::admission::Share;
 use crate::shard_call::expect_answer;
 use crate::{AuthContext, CallContext, Service};
 
@@ -49,7 +49,7 @@ impl Service {
         let sources = self.audit_sources(account);
         let pages = sources.iter().zip(0..).map(|(source, ordinal)| {
             let query = Query::Audit { account, before: shard_cursor(cursor, ordinal), limit };
-            self.audit_page(*source, ordinal, query, context)
+            self.audit_page(caller.share(), *source, ordinal, query, context)
         });
         let pages: Vec<(Vec<(Cursor, AuditRecord)>, bool)> = try_join_all(pages).await?;
         let mut more = pages.iter().any(|(_, more)| *more);
@@ -94,12 +94,13 @@ impl Service {
 
     async fn audit_page(
         &self,
+        share: Share,
         (application, key): AuditSource,
         ordinal: u32,
         query: Query,
         context: &CallContext,
     ) -> ApiResult<(Vec<(Cursor, AuditRecord)>, bool)> {
-        let reply = self.inner.router.query(application, key, &query, context.deadline).await.map_err(route_error)?;
+        let reply = self.call_with_permit(share, application, key, query.into(), context).await?.reply;
         let (records, more) =
             expect_answer!(reply.outcome?, Response::AuditRecords { records, more } => (records, more))?;
         let placed = records.into_iter().map(|record| ((record.at_ms, ordinal, record.number), record));

@@ -19,6 +19,8 @@ mod waits;
 pub(crate) use tokens::TokenIssuer;
 
 #[cfg(test)]
+mod call_limits_tests;
+#[cfg(test)]
 mod core_node;
 #[cfg(test)]
 mod grants_tests;

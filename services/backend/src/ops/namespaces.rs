@@ -36,7 +36,7 @@ impl Service {
             description,
         };
         let command = caller.audited(context, Command::Namespaces(command));
-        let routed = self.call_namespaces(account, command, context).await?;
+        let routed = self.call_namespaces(tenant.account, command, context).await?;
         let namespace = expect_answer!(routed.reply.outcome?, Response::Namespace(namespace) => namespace)?;
         check_repeat(namespace.name == request.name)?;
         Ok(namespace.into())
@@ -78,7 +78,7 @@ impl Service {
             Some(allowed) => self.list_allowed(tenant, allowed, after, limit, context).await?,
             None => {
                 let query = Query::Namespaces { account, after, limit };
-                let routed = self.call_namespaces(account, query, context).await?;
+                let routed = self.call_namespaces(tenant.account, query, context).await?;
                 expect_answer!(routed.reply.outcome?, Response::Namespaces { namespaces, more } => (namespaces, more))?
             }
         };
@@ -107,7 +107,7 @@ impl Service {
         let account = tenant.account.id;
         let command = NamespacesCommand::Update { account, name: name.to_owned(), description };
         let command = caller.audited(context, Command::Namespaces(command));
-        let routed = self.call_namespaces(account, command, context).await?;
+        let routed = self.call_namespaces(tenant.account, command, context).await?;
         let outcome = routed.reply.outcome.map_err(|refusal| namespace_error(refusal, name));
         expect_answer!(outcome?, Response::Namespace(namespace) => namespace.into())
     }
@@ -137,7 +137,7 @@ impl Service {
         };
         let command = NamespacesCommand::Delete { account, name: name.to_owned(), incarnation: Some(incarnation) };
         let command = caller.audited(context, Command::Namespaces(command));
-        let routed = self.call_namespaces(account, command, context).await?;
+        let routed = self.call_namespaces(tenant.account, command, context).await?;
         self.inner.directory.invalidate_namespace(account, name);
         match routed.reply.outcome {
             // An earlier attempt of this call may have deleted it.
@@ -155,7 +155,7 @@ impl Service {
     ) -> ApiResult<Namespace> {
         let account = tenant.account.id;
         let query = Query::Namespace { account, name: name.to_owned() };
-        let routed = self.call_namespaces(account, query, context).await?;
+        let routed = self.call_namespaces(tenant.account, query, context).await?;
         let outcome = routed.reply.outcome.map_err(|refusal| namespace_error(refusal, name));
         expect_answer!(outcome?, Response::Namespace(namespace) => namespace)
     }

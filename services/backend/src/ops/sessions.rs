@@ -8,6 +8,7 @@ use holdfast_types::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::admission::Share;
 use crate::auth::TenantContext;
 use crate::shard_call::{AsReply, ShardRequest, check_repeat, expect_answer, random_bytes};
 use crate::{AuthContext, CallContext, Service};
@@ -235,7 +236,7 @@ impl Service {
     ) -> ApiResult<()> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         tenant.check_namespace("namespace", namespace)?;
-        let found = self.inner.directory.namespace(tenant.account.id, namespace, context.deadline).await?;
+        let found = self.inner.directory.namespace(tenant.account, namespace, context.deadline).await?;
         found.map(drop).ok_or_else(|| ApiError::namespace_not_found(namespace))
     }
 
@@ -259,15 +260,15 @@ impl Service {
         context: &CallContext,
         make: impl Fn(NamespaceRef) -> ShardRequest,
     ) -> ApiResult<SessionLocation> {
-        let account = tenant.account.id;
+        let share = Share::from(tenant.account);
         let call = |key, namespace: NamespaceRef| {
             let ask = make(namespace.clone());
             async move {
-                let routed = self.call_with_permit(account, Application::Locks, key, ask, context).await?;
+                let routed = self.call_with_permit(share, Application::Locks, key, ask, context).await?;
                 Ok(SessionLocation { key, namespace, routed })
             }
         };
-        self.with_incarnation(account, name, context.deadline, call).await
+        self.with_incarnation(tenant.account, name, context.deadline, call).await
     }
 }
 

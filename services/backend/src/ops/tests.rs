@@ -280,7 +280,7 @@ async fn credentials_that_are_not_current_are_refused() {
 }
 
 /// Polls the condition for longer than a gateway may take to learn of a change.
-async fn wait_until(holds: impl AsyncFn() -> bool) {
+pub(super) async fn wait_until(holds: impl AsyncFn() -> bool) {
     let looking = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(5)).await;

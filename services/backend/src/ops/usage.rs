@@ -8,7 +8,7 @@ use holdfast_api::{ApiError, ApiResult, NamespaceFigures, NamespaceLoad, Namespa
 use holdfast_cluster::Application;
 use holdfast_types::{Account, Query, Response, Scopes, StateBytes, UsageTotals};
 
-use crate::route_error::route_error;
+use crate::admission::Share;
 use crate::shard_call::{ShardRequest, expect_answer};
 use crate::{AuthContext, CallContext, Service};
 
@@ -29,8 +29,8 @@ impl Service {
         let asked = account.map(|id| validate::account_id("account", id)).transpose()?;
         if caller.principal().is_operator() {
             let needed = || ApiError::invalid("account", "account: the operator has to say whose usage it is about");
-            let account = self.read_account(asked.ok_or_else(needed)?, context).await?;
-            return self.usage_of(&account, |_| true, true, context).await;
+            let account = self.read_account(caller, asked.ok_or_else(needed)?, context).await?;
+            return self.usage_of(caller.share(), &account, |_| true, true, context).await;
         }
         let tenant = caller.require_any(&READ_SCOPES)?;
         if asked.is_some_and(|asked| asked != tenant.account.id) {
@@ -38,7 +38,8 @@ impl Service {
         }
         self.inner.rates.admit(tenant.account)?;
         let sees_all = tenant.principal.namespaces.is_none();
-        self.usage_of(tenant.account, |name| tenant.principal.allows_namespace(name), sees_all, context).await
+        let is_shown = |name: &str| tenant.principal.allows_namespace(name);
+        self.usage_of(caller.share(), tenant.account, is_shown, sees_all, context).await
     }
 
     /// Returns holds, waiting requests and sessions of a namespace, as its shard has them now.
@@ -61,19 +62,22 @@ impl Service {
 
     async fn usage_of(
         &self,
+        share: Share,
         account: &Account,
         is_shown: impl Fn(&str) -> bool,
         sees_all: bool,
         context: &CallContext,
     ) -> ApiResult<UsageInfo> {
-        let router = &self.inner.router;
         let (query, state) = (Query::AccountUsage { account: account.id }, Query::AccountState { account: account.id });
-        let asking = router.shard_keys(Application::Locks).into_iter().map(async |key| {
-            let asked = |query| router.query(Application::Locks, key, query, context.deadline);
-            let (reply, state) = try_join!(asked(&query), asked(&state)).map_err(route_error)?;
+        let asking = self.inner.router.shard_keys(Application::Locks).into_iter().map(async |key| {
+            let asked = |query: &Query| {
+                self.call_with_permit(share, Application::Locks, key, query.clone().into(), context)
+            };
+            let (usage, state) = try_join!(asked(&query), asked(&state))?;
+            let usage = usage.reply.outcome?;
             let (namespaces, ended) =
-                expect_answer!(reply.outcome?, Response::AccountUsage { namespaces, ended } => (namespaces, ended))?;
-            let state = expect_answer!(state.outcome?, Response::AccountState(state) => state)?;
+                expect_answer!(usage, Response::AccountUsage { namespaces, ended } => (namespaces, ended))?;
+            let state = expect_answer!(state.reply.outcome?, Response::AccountState(state) => state)?;
             Ok::<_, ApiError>((namespaces, ended, state))
         });
         let (mut namespaces, mut deleted, mut all) = (Vec::new(), UsageTotals::default(), UsageTotals::default());

@@ -1,8 +1,10 @@
 //! The commands of a client, and what they mean for its requests.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, MaybeDone, maybe_done, pending};
 use holdfast_api::session_message::{Lock, LockInfo, Release};
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::{Reply, ReportedHold};
@@ -28,10 +30,29 @@ pub(super) struct InFlightBatch {
     pub(super) commands: Vec<ClientCommand>,
     /// How often the batch was sent before and ignored by the shard.
     pub(super) attempts: u8,
-    pub(super) reply: BoxFuture<'static, ApiResult<Reply>>,
+    reply: MaybeDone<BoxFuture<'static, ApiResult<Reply>>>,
 }
 
 impl InFlightBatch {
+    pub(super) fn new(commands: Vec<ClientCommand>, attempts: u8, reply: BoxFuture<'static, ApiResult<Reply>>) -> Self {
+        Self { commands, attempts, reply: maybe_done(reply) }
+    }
+
+    /// Waits for the reply; returns it once. Cancel-safe.
+    pub(super) async fn reply(&mut self) -> ApiResult<Reply> {
+        (&mut self.reply).await;
+        match Pin::new(&mut self.reply).take_output() {
+            Some(reply) => reply,
+            None => pending().await,
+        }
+    }
+
+    /// Goes on with the call, and keeps its reply. Never returns.
+    pub(super) async fn progress(&mut self) -> Infallible {
+        (&mut self.reply).await;
+        pending().await
+    }
+
     /// Returns whether it acquires the request.
     pub(super) fn acquires(&self, request_id: &str) -> bool {
         self.commands.iter().any(|job| job.acquire_request_id() == Some(request_id))
@@ -85,5 +106,31 @@ impl ClientCommand {
     /// Returns whether the shard command may contain others like it.
     pub(super) fn is_batchable(&self) -> bool {
         matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::ReleaseAll)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_goes_on_while_its_reply_is_not_awaited_and_the_reply_is_kept() {
+        let (sink, answered) = oneshot::channel();
+        let (finished, is_finished) = oneshot::channel();
+        let call = async move {
+            let reply = answered.await.unwrap();
+            finished.send(()).unwrap();
+            Err(reply)
+        };
+        let mut batch = InFlightBatch::new(Vec::new(), 0, call.boxed());
+        assert!(batch.progress().now_or_never().is_none());
+        sink.send(ApiError::denied("no")).unwrap();
+        assert!(batch.progress().now_or_never().is_none());
+        is_finished.await.unwrap();
+        assert!(batch.progress().now_or_never().is_none());
+        assert_eq!(batch.reply().await.err(), Some(ApiError::denied("no")));
     }
 }

@@ -24,7 +24,7 @@ const MAX_RECONCILED_HOLDS: usize = 1_000;
 /// the bytes of their paths. The shard executes a command as a whole while other calls wait.
 const MAX_BATCH_COMMANDS: usize = 32;
 const MAX_BATCH_CLAIMS: usize = 64;
-const MAX_BATCH_BYTES: usize = 64 * 1_024;
+const MAX_BATCH_BYTES: usize = 32 * 1_024;
 /// Entries of a `lock_info` that is no more work than a call or two.
 const MAX_LIGHT_REPORT: usize = 512;
 
@@ -76,7 +76,7 @@ impl SessionConnection<'_> {
         for job in jobs {
             if let ClientCommand::ReconcileHolds(held) = &job {
                 let reply = self.query_reconcile_holds(held);
-                self.in_flight = Some(InFlightBatch { commands: vec![job], attempts, reply });
+                self.in_flight = Some(InFlightBatch::new(vec![job], attempts, reply));
                 return Ok(());
             }
             if let Some(command) = self.command_for(&job, attempts).await? {
@@ -93,7 +93,7 @@ impl SessionConnection<'_> {
         let session = Arc::clone(&self.session);
         let reply =
             if is_heavy(&command) { session.heavy_command(command).boxed() } else { session.command(command).boxed() };
-        self.in_flight = Some(InFlightBatch { commands: sent, attempts, reply });
+        self.in_flight = Some(InFlightBatch::new(sent, attempts, reply));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! A connection with an open session: one task that handles every event and runs one command at a time.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +113,7 @@ impl<'a> SessionConnection<'a> {
         }
     }
 
-    async fn event_loop(&mut self, opened: ServerMessage) -> Result<std::convert::Infallible, CloseReason> {
+    async fn event_loop(&mut self, opened: ServerMessage) -> Result<Infallible, CloseReason> {
         self.send(opened).await?;
         loop {
             self.start_next().await?;
@@ -224,9 +225,15 @@ impl<'a> SessionConnection<'a> {
         self.finish_deadline.get_or_insert_with(|| Instant::now() + FINISH_TIMEOUT);
     }
 
-    /// Sends a message to the client, unless it disconnected.
+    /// Sends a message to the client, unless it disconnected. The command in flight goes on meanwhile: it has a permit
+    /// that calls of others may wait for.
     pub(super) async fn send(&mut self, message: ServerMessage) -> Result<(), CloseReason> {
-        if self.outgoing.send(message).await {
+        let is_accepted = tokio::select! {
+            biased;
+            is_accepted = self.outgoing.send(message) => is_accepted,
+            never = progress(&mut self.in_flight) => match never {},
+        };
+        if is_accepted {
             return Ok(());
         }
         if !self.outgoing.is_closed() {
@@ -254,9 +261,16 @@ impl<'a> SessionConnection<'a> {
     }
 }
 
+async fn progress(running: &mut Option<InFlightBatch>) -> Infallible {
+    match running {
+        Some(running) => running.progress().await,
+        None => pending().await,
+    }
+}
+
 async fn await_reply(running: &mut Option<InFlightBatch>) -> ApiResult<Reply> {
     match running {
-        Some(running) => (&mut running.reply).await,
+        Some(running) => running.reply().await,
         None => pending().await,
     }
 }

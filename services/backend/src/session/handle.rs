@@ -3,21 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_api::{ApiError, ApiResult};
+use holdfast_api::ApiResult;
 use holdfast_cluster::Application;
 use holdfast_routing::{RetryPolicy, Subscription};
-use holdfast_supervise::spawn_temporary;
 use holdfast_types::{
     Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
     SessionKeepAlive, SessionUpdate, Topic,
 };
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::Service;
-use crate::admission::{FairQueue, Priority};
+use crate::admission::{Admission, AdmissionRequest, Permit, Priority, Share, Sharer};
 use crate::route_error::route_error;
-use crate::shard_call::unexpected;
+use crate::shard_call::{command_bytes, is_urgent, unexpected};
 
 /// How long one command or query may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,33 +46,42 @@ impl SessionHandle {
         Some(MessageSeq { epoch: self.epoch, seq })
     }
 
-    /// Sends a command. The shard ignores a late copy by its stamp.
+    /// Sends a command once it has a permit. The shard ignores a late copy by its stamp.
     pub(super) async fn command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
-        let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
+        // Each connection has one command at a time, so it may wait for its turn.
+        let priority = if is_urgent(&command) { Priority::High } else { Priority::Patient };
+        let permit = self.permit(priority, command_bytes(&command)).await?;
         let command = Command::Locks(command);
-        let sent = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline).await;
-        Ok(sent.map_err(route_error)?.reply)
+        let sent = async {
+            let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
+            let routed = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline);
+            routed.await.map_err(route_error)
+        };
+        Ok(Admission::run(permit, true, None, sent).await?.reply)
+    }
+
+    async fn permit(&self, priority: Priority, bytes: usize) -> ApiResult<Permit> {
+        let request = AdmissionRequest { share: self.share(), priority, bytes };
+        self.service.inner.admission.acquire(request, Instant::now() + RESPONSE_TIMEOUT).await
+    }
+
+    fn share(&self) -> Share {
+        Share::of(Sharer::Account(self.namespace.account))
     }
 
     /// As [`Self::command`], for one that takes as long as hundreds of others: one at a time in this process.
     pub(super) async fn heavy_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
-        // In a task of its own: a session that waits for its slow client would not go on with this call, and its permit
-        // would be missing to all others.
-        let call = spawn_temporary("session report", self.admitted_command(command));
-        AbortOnDropHandle::new(call)
-            .await
-            .unwrap_or_else(|_| Err(ApiError::internal("the report of the session was not passed on")))
-    }
-
-    async fn admitted_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
         let deadline = Instant::now() + MAX_WAIT + Duration::from_millis(self.ttl_ms);
-        let permits = &self.service.inner.heavy_admission;
-        let permit = permits.acquire(self.namespace.account, Priority::High, deadline).await?;
-        FairQueue::run(permit, true, None, Arc::clone(&self).command(command)).await
+        let bytes = command_bytes(&command);
+        let request = AdmissionRequest { share: self.share(), priority: Priority::Patient, bytes };
+        let permit = self.service.inner.heavy_admission.acquire(request, deadline).await?;
+        Admission::run(permit, true, None, Arc::clone(&self).command(command)).await
     }
 
+    /// Sends a query once it has a permit.
     pub(super) async fn query(self: Arc<Self>, query: Query) -> ApiResult<Reply> {
-        self.query_until(query, Instant::now() + RESPONSE_TIMEOUT).await
+        let permit = self.permit(Priority::Patient, 0).await?;
+        Admission::run(permit, false, None, self.query_until(query, Instant::now() + RESPONSE_TIMEOUT)).await
     }
 
     async fn query_until(&self, query: Query, deadline: Instant) -> ApiResult<Reply> {

@@ -16,6 +16,7 @@ use super::connection::SessionConnection;
 use super::handle::SessionHandle;
 use super::protocol::{MessageSequence, protocol_error};
 use crate::access_watch::{AccessWatch, is_final};
+use crate::admission::HeldCall;
 use crate::{AuthContext, CallContext, Service};
 
 /// How long a client may take to open its session.
@@ -64,6 +65,8 @@ impl Drop for ConnectionGauge {
 /// A session that was opened or resumed on the connection.
 struct OpenedSession {
     session: SessionHandle,
+    /// Counts the connection for as long as it is open.
+    held: HeldCall,
     /// The caller when it was opened.
     caller: AuthContext,
     resumed: bool,
@@ -105,6 +108,7 @@ impl Handshake {
         };
         let message = opened.message();
         let order = MessageSequence::after_open(seq, opened.resumed);
+        let _held = opened.held;
         let live = SessionConnection::new(
             Arc::new(opened.session),
             self.access_watch(),
@@ -171,6 +175,7 @@ impl Handshake {
         } else if open.ttl_ms == 0 {
             return Err(ApiError::invalid("ttl_ms", "ttl_ms: must be at least 1"));
         }
+        let held = self.service.inner.held_calls.acquire(caller.share(), 0)?;
         let context = CallContext::new("session connection");
         let opened = self.service.open_session(tenant, &context, &request, open.session_id.as_deref()).await?;
         let session = SessionHandle {
@@ -182,7 +187,7 @@ impl Handshake {
             ttl_ms: opened.session.ttl_ms,
         };
         let leader = context.report.leader_gateway();
-        Ok(OpenedSession { session, caller, resumed: opened.resumed, leader })
+        Ok(OpenedSession { session, held, caller, resumed: opened.resumed, leader })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::support::{RestClient, create_tenant, operator_client, server, wait_un
 
 /// Labels, and how many values each may have at most: routes, codes and tasks are listed, shards, groups
 /// and nodes configured.
-const LABEL_VALUE_LIMITS: [(&str, usize); 15] = [
+const LABEL_VALUE_LIMITS: [(&str, usize); 16] = [
     ("route", 120),
     ("method", 8),
     ("code", 40),
@@ -27,6 +27,7 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 15] = [
     ("quantile", 10),
     ("kind", 10),
     ("task", 50),
+    ("limit", 50),
 ];
 
 /// What has to be there, whatever else is.

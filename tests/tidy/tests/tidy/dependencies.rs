@@ -45,7 +45,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
         ],
     ),
     ("api", &["types", "proto"]),
-    ("backend", &["api", "types", "proto", "cluster", "auth", "routing", "supervise", "clock"]),
+    ("backend", &["api", "types", "proto", "cluster", "auth", "routing", "supervise", "fair_queue", "clock"]),
     ("gateway", &["backend", "api", "types", "proto", "routing", "tls", "telemetry", "supervise"]),
 ];
 

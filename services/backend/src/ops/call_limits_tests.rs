@@ -1,0 +1,69 @@
+//! Calls of an account that are counted at a gateway.
+
+use std::sync::atomic::Ordering;
+
+use holdfast_api::*;
+use holdfast_types::Mode;
+
+use super::core_node::{TestGateway, context};
+use super::tests::{acquire, code, make_namespace, release, wait_until};
+use crate::*;
+
+/// A tenant with a namespace `demo` and these limits.
+async fn limited_tenant(world: &TestGateway, limits: LimitsPatch) -> AuthContext {
+    world.node.rules.store(2, Ordering::Relaxed);
+    let operator = world.operator().await;
+    let account = world.account("small@example.com").await;
+    let update = UpdateAccount { limits: Some(limits), ..UpdateAccount::default() };
+    world.service.update_account(&operator, &context(), &account, update).await.unwrap();
+    let tenant = world.caller(&account, CreateApiKey::default()).await;
+    make_namespace(world, &tenant, "demo").await.unwrap();
+    tenant
+}
+
+async fn watch(world: &TestGateway, tenant: &AuthContext) -> ApiResult<EventStream> {
+    let request = WatchEvents { namespace: "demo".into(), ..WatchEvents::default() };
+    world.service.watch_events(tenant, &context(), request).await
+}
+
+#[tokio::test]
+async fn held_calls_beyond_the_limit_are_refused_and_no_other_kind_of_call_is() {
+    let world = TestGateway::start().await;
+    let limits = LimitsPatch { max_held_calls: Some(2), ..LimitsPatch::default() };
+    let tenant = limited_tenant(&world, limits).await;
+    let mut watchers = vec![watch(&world, &tenant).await.unwrap(), watch(&world, &tenant).await.unwrap()];
+    let refused = watch(&world, &tenant).await.err().unwrap();
+    assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(1)));
+    assert_eq!(refused.ids, [("limit", "max_held_calls".to_owned()), ("max", "2".to_owned())]);
+    let mut waiting = acquire("l", "p", Mode::Write);
+    waiting.terms.wait_ms = 1_000;
+    assert_eq!(code(world.service.acquire_lock(&tenant, &context(), waiting).await), Code::RateLimited);
+    // What is not held goes on, and so do others.
+    assert!(world.service.acquire_lock(&tenant, &context(), acquire("l", "p", Mode::Write)).await.unwrap().success);
+    assert!(world.service.release_lock(&tenant, &context(), release("l", "p", None)).await.unwrap().released);
+    let other = world.tenant("other@example.com").await;
+    make_namespace(&world, &other, "demo").await.unwrap();
+    let _others = watch(&world, &other).await.unwrap();
+    watchers.pop();
+    wait_until(async || watch(&world, &tenant).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn calls_to_a_shard_that_does_not_answer_stay_open_and_releases_are_not_refused_for_them() {
+    let world = TestGateway::start().await;
+    let limits = LimitsPatch { max_open_calls: Some(1), ..LimitsPatch::default() };
+    let tenant = limited_tenant(&world, limits).await;
+    world.service.acquire_lock(&tenant, &context(), acquire("l", "p", Mode::Write)).await.unwrap();
+    world.drop_queries();
+    let (service, reader) = (world.service.clone(), tenant.clone());
+    let stuck = tokio::spawn(async move { service.get_lock(&reader, &context(), "demo", &"l".into()).await });
+    let take = async || world.service.acquire_lock(&tenant, &context(), acquire("m", "p", Mode::Write)).await;
+    wait_until(async || {
+        let refused = take().await.err();
+        refused.is_some_and(|error| error.ids.contains(&("limit", "max_open_calls".to_owned())))
+    })
+    .await;
+    assert!(world.service.release_lock(&tenant, &context(), release("l", "p", None)).await.unwrap().released);
+    stuck.abort();
+    wait_until(async || take().await.is_ok()).await;
+}
