@@ -109,6 +109,12 @@ async fn handle_call(
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
     let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
     let rules = target.map_or(0, |(replica, _)| replica.group.rules().into());
+    // Calls that wait are bounded by their connections.
+    let counted = target.filter(|_| caller.is_none()).map(|(_, shard)| shard.open_call());
+    if matches!(counted, Some(None)) {
+        let outcome = Outcome::NotProposed("too many calls to the shard are in progress; try again later".into());
+        return Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules });
+    }
     let outcome = match (target, call.body, caller) {
         (None, ..) => {
             Outcome::NotProposed(format!("replica {}, or the shard of key {:08x}, is not here", call.replica, call.key))

@@ -1,7 +1,7 @@
 //! The replicas of groups on this node, and the shards in them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use holdfast_cluster::{GroupConfig, GroupShard};
@@ -18,6 +18,10 @@ use crate::{shard_health, tasks};
 const BARRIER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay between attempts to write that entry.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// Calls to one shard in progress here, besides those that wait: four gateways may have their share at once. Further ones
+/// are rejected, so that a shard that stands still does not use up the node's memory.
+const MAX_OPEN_CALLS: usize = 16_384;
 
 /// The replica to start.
 pub(crate) struct ReplicaSpec<'a> {
@@ -51,6 +55,16 @@ pub(crate) struct ShardReplica {
     pub(crate) group: Group,
     pub(crate) machine: Arc<ShardMachine>,
     pub(crate) reads: ReadMode,
+    open_calls: AtomicUsize,
+}
+
+/// A call that counts for its shard until it is dropped.
+pub(crate) struct OpenCall<'a>(&'a AtomicUsize);
+
+impl Drop for OpenCall<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Replica {
@@ -107,7 +121,15 @@ impl ShardReplica {
     pub(crate) fn new(shard: &GroupShard<'_>, group: Group, machine: Arc<ShardMachine>, reads: ReadMode) -> Self {
         let GroupShard { number, application, shard } = *shard;
         let bounds = (shard.lower_bound, shard.upper_bound);
-        Self { application, id: shard.id.clone(), number, bounds, group, machine, reads }
+        let open_calls = AtomicUsize::new(0);
+        Self { application, id: shard.id.clone(), number, bounds, group, machine, reads, open_calls }
+    }
+
+    /// Counts a call; `None` if there are too many.
+    pub(crate) fn open_call(&self) -> Option<OpenCall<'_>> {
+        let before = self.open_calls.fetch_add(1, Ordering::Relaxed);
+        let open = OpenCall(&self.open_calls);
+        (before < MAX_OPEN_CALLS).then_some(open)
     }
 
     /// Returns the number of its commands that wait for their entry.

@@ -1,5 +1,6 @@
 //! Commands queued for an entry: a lane for each account, served in equal shares of the shard's work.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,13 +12,18 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
-use crate::entry_batch::{EntryBatch, MAX_BATCH_UNITS};
+use crate::entry_batch::{EntryBatch, MAX_BATCH_COMMANDS_OF_ACCOUNT, MAX_BATCH_UNITS};
 use crate::error::ProposeError;
 
 /// Minimum bytes that a command counts for in the queue.
 const MIN_COMMAND_BYTES: usize = 4 * 1024;
 /// 16,384 small commands, 1,024 of one account.
 const LIMITS: QueueLimits = QueueLimits { total: 64 * 1024 * 1024, lane: 4 * 1024 * 1024 };
+/// Queued commands of accounts for one shard, beyond which it takes only those of accounts with few of them: 2,048 small
+/// ones. A shard that stands still leaves the queue of its group to the others.
+const MAX_BYTES_OF_SHARD: usize = 8 * 1024 * 1024;
+/// Commands of an account that a shard takes all the same: as many as one entry.
+const MIN_COMMANDS_OF_ACCOUNT: usize = MAX_BATCH_COMMANDS_OF_ACCOUNT;
 /// Queued commands of the leader itself; it has few, each after the other.
 const MAX_OWN_COMMANDS: usize = 1_024;
 
@@ -26,6 +32,7 @@ const PROPOSED: u8 = 1;
 const CANCELLED: u8 = 2;
 
 const LANE_IS_FULL: &str = "too many calls of this account wait at the shard; try again later";
+const SHARD_IS_FULL: &str = "too many calls wait at the shard; try again later";
 const QUEUE_IS_FULL: &str = "the queue of the shard's group is full; try again later";
 
 pub(crate) type ProposalResult = Result<Bytes, ProposeError>;
@@ -74,26 +81,96 @@ impl Proposal {
 struct State {
     /// Commands of the leader itself, on behalf of all accounts.
     own: VecDeque<Proposal>,
-    queue: FairQueue<u64, Proposal>,
-    /// Commands of each shard in both.
-    of_shard: HashMap<u32, usize>,
+    queue: FairQueue<u64, QueuedProposal>,
+    /// What each shard has in both.
+    of_shard: HashMap<u32, ShardQueue>,
     is_closed: bool,
 }
 
+/// A command in the lane of its account.
+struct QueuedProposal {
+    lane: u64,
+    proposal: Proposal,
+}
+
+impl QueuedProposal {
+    /// Returns the bytes that it counts for.
+    fn counted_bytes(&self) -> usize {
+        self.proposal.bytes().max(MIN_COMMAND_BYTES)
+    }
+}
+
+/// The queued commands of one shard.
+#[derive(Default)]
+struct ShardQueue {
+    /// Of the leader itself, and of accounts.
+    commands: usize,
+    /// Of accounts.
+    bytes: usize,
+    lanes: HashMap<u64, usize>,
+}
+
+impl ShardQueue {
+    /// Returns whether it takes another command of the account.
+    fn has_room(&self, queued: &QueuedProposal) -> bool {
+        self.bytes + queued.counted_bytes() <= MAX_BYTES_OF_SHARD
+            || self.lanes.get(&queued.lane).is_none_or(|commands| *commands < MIN_COMMANDS_OF_ACCOUNT)
+    }
+}
+
 impl State {
-    fn count(&mut self, shard: u32) {
-        *self.of_shard.entry(shard).or_default() += 1;
+    /// Queues a command in the lane of its account; returns those that made room.
+    fn push(&mut self, queued: QueuedProposal) -> Result<Vec<QueuedProposal>, &'static str> {
+        let (lane, shard, bytes) = (queued.lane, queued.proposal.shard, queued.counted_bytes());
+        if self.of_shard.get(&shard).is_some_and(|of_shard| !of_shard.has_room(&queued)) {
+            return Err(SHARD_IS_FULL);
+        }
+        let evicted = self.queue.push(lane, bytes, queued).map_err(|full| match full {
+            Full::Lane => LANE_IS_FULL,
+            Full::Queue => QUEUE_IS_FULL,
+        })?;
+        let of_shard = self.of_shard.entry(shard).or_default();
+        of_shard.commands += 1;
+        of_shard.bytes += bytes;
+        *of_shard.lanes.entry(lane).or_default() += 1;
+        evicted.iter().for_each(|evicted| self.uncount(evicted.proposal.shard, evicted.lane, evicted.counted_bytes()));
+        Ok(evicted)
     }
 
-    fn uncount(&mut self, shard: u32) {
-        if let Some(count) = self.of_shard.get_mut(&shard) {
-            *count = count.saturating_sub(1);
+    /// Notes that a command of an account has left the queue.
+    fn uncount(&mut self, shard: u32, lane: u64, bytes: usize) {
+        let Entry::Occupied(mut of_shard) = self.of_shard.entry(shard) else { return };
+        let counts = of_shard.get_mut();
+        counts.commands -= 1;
+        counts.bytes -= bytes;
+        if let Entry::Occupied(mut commands) = counts.lanes.entry(lane) {
+            *commands.get_mut() -= 1;
+            if *commands.get() == 0 {
+                commands.remove();
+            }
         }
+        if counts.commands == 0 {
+            of_shard.remove();
+        }
+    }
+
+    fn push_own(&mut self, proposal: Proposal) -> Result<(), &'static str> {
+        if self.own.len() >= MAX_OWN_COMMANDS {
+            return Err(QUEUE_IS_FULL);
+        }
+        self.of_shard.entry(proposal.shard).or_default().commands += 1;
+        self.own.push_back(proposal);
+        Ok(())
     }
 
     fn pop_own(&mut self) -> Option<Proposal> {
         let next = self.own.pop_front()?;
-        self.uncount(next.shard);
+        if let Entry::Occupied(mut of_shard) = self.of_shard.entry(next.shard) {
+            of_shard.get_mut().commands -= 1;
+            if of_shard.get().commands == 0 {
+                of_shard.remove();
+            }
+        }
         Some(next)
     }
 }
@@ -121,34 +198,19 @@ impl ProposalQueue {
         if state.is_closed {
             return Err(ProposeError::NotProposed("the replica is stopping"));
         }
-        let shard = proposal.shard;
         let pushed = match account {
             Some(account) => {
                 let lane = if is_enabled(Mutation::OneLane) { u64::MAX } else { account };
-                state.queue.push(lane, proposal.bytes().max(MIN_COMMAND_BYTES), proposal)
+                state.push(QueuedProposal { lane, proposal })
             }
-            None if state.own.len() >= MAX_OWN_COMMANDS => Err(Full::Queue),
-            None => {
-                state.own.push_back(proposal);
-                Ok(Vec::new())
-            }
+            None => state.push_own(proposal).map(|()| Vec::new()),
         };
-        if let Ok(evicted) = &pushed {
-            state.count(shard);
-            evicted.iter().for_each(|evicted| state.uncount(evicted.shard));
-        }
         drop(state);
         self.pushed.notify_one();
-        match pushed {
-            Ok(evicted) => {
-                for evicted in evicted {
-                    let _ = evicted.reply.send(Err(ProposeError::NotProposed(LANE_IS_FULL)));
-                }
-                Ok(())
-            }
-            Err(Full::Lane) => Err(ProposeError::NotProposed(LANE_IS_FULL)),
-            Err(Full::Queue) => Err(ProposeError::NotProposed(QUEUE_IS_FULL)),
+        for evicted in pushed.map_err(ProposeError::NotProposed)? {
+            let _ = evicted.proposal.reply.send(Err(ProposeError::NotProposed(LANE_IS_FULL)));
         }
+        Ok(())
     }
 
     /// Waits until there is a command, and until ready tasks have added theirs. Returns false once the queue is closed.
@@ -185,10 +247,11 @@ impl ProposalQueue {
             batch.add_own(state.pop_own(), units);
         }
         let mut cancelled = Vec::new();
-        let served = state.queue.serve(|account, next| {
+        let served = state.queue.serve(|account, queued| {
+            let next = &queued.proposal;
             if next.state.is_cancelled() {
                 // The caller has its result, and the account is not charged.
-                cancelled.push(next.shard);
+                cancelled.push((next.shard, queued.lane, queued.counted_bytes()));
                 return Decision::Drop;
             }
             // An estimate that is too high costs the account no more than one entry of the others.
@@ -203,17 +266,18 @@ impl ProposalQueue {
             batch.count(next, units);
             Decision::Serve(units)
         });
-        for shard in served.iter().map(|next| next.shard).chain(cancelled) {
-            state.uncount(shard);
+        let left = served.iter().map(|queued| (queued.proposal.shard, queued.lane, queued.counted_bytes()));
+        for (shard, lane, bytes) in left.chain(cancelled) {
+            state.uncount(shard, lane, bytes);
         }
         let mut proposals = batch.into_own();
-        proposals.extend(served);
+        proposals.extend(served.into_iter().map(|queued| queued.proposal));
         proposals
     }
 
     /// Returns the number of queued commands of a shard.
     pub(crate) fn len_of(&self, shard: u32) -> usize {
-        self.state.lock().of_shard.get(&shard).copied().unwrap_or(0)
+        self.state.lock().of_shard.get(&shard).map_or(0, |of_shard| of_shard.commands)
     }
 
     /// Rejects further commands and drops the queued ones; their callers receive the error that the replica stopped.
@@ -232,7 +296,7 @@ impl ProposalQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry_batch::{MAX_BATCH_COMMANDS_OF_ACCOUNT, MAX_BATCH_COMMANDS_OF_SHARD};
+    use crate::entry_batch::MAX_BATCH_COMMANDS_OF_SHARD;
 
     fn proposal(shard: u32, units: u64) -> (Proposal, oneshot::Receiver<ProposalResult>) {
         let (reply, answered) = oneshot::channel();
@@ -291,6 +355,25 @@ mod tests {
         let huge = fill(&queue, 11, 3, 1, MAX_BATCH_UNITS);
         drop(next_entry(&queue));
         drop((costly, others, huge));
+    }
+
+    #[test]
+    fn a_shard_whose_queue_is_full_takes_only_from_accounts_with_few_commands_and_others_take_all() {
+        let queue = ProposalQueue::new();
+        // Two accounts fill the queue of the shard.
+        let full: Vec<_> = (1..=2).map(|account| fill(&queue, account, 1, 1_024, 1)).collect();
+        assert_eq!(queue.len_of(1), 2_048);
+        let few = fill(&queue, 3, 1, MIN_COMMANDS_OF_ACCOUNT, 1);
+        let refused = queue.push(Some(3), proposal(1, 1).0).unwrap_err();
+        assert!(matches!(refused, ProposeError::NotProposed(SHARD_IS_FULL)), "{refused:?}");
+        let others = fill(&queue, 3, 2, 512, 1);
+        // The leader's own commands have room of their own.
+        queue.push(None, proposal(1, 1).0).unwrap();
+        while !next_entry(&queue).is_empty() {}
+        assert_eq!((queue.len_of(1), queue.len_of(2)), (0, 0));
+        assert!(queue.state.lock().of_shard.is_empty());
+        let again = fill(&queue, 3, 1, 1_024, 1);
+        drop((full, few, others, again));
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use holdfast_cluster::Application;
 use holdfast_supervise::spawn_temporary;
-use holdfast_types::{Acquire, AcquireOutcome, Cancel, Command, LocksCommand, Reply, Response};
+use holdfast_types::{
+    AccountId, Acquire, AcquireOutcome, Cancel, Command, LocksCommand, Reply, Response, Rules, codec,
+};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +27,9 @@ struct UndeliveredGrant {
 struct CompensatingCancel {
     router: Router,
     key: u32,
-    cancel: Cancel,
+    /// The encoded acquire. Few calls need it, so it is decoded only then.
+    command: Bytes,
+    attempt: u64,
 }
 
 impl Drop for UndeliveredGrant {
@@ -37,7 +42,8 @@ impl Drop for UndeliveredGrant {
 
 impl CompensatingCancel {
     async fn run(self) {
-        let command = Command::Locks(LocksCommand::Cancel(self.cancel));
+        let Some(cancel) = cancel_of(&self.command, self.attempt) else { return };
+        let command = Command::Locks(LocksCommand::Cancel(cancel));
         let deadline = Instant::now() + CANCEL_TIMEOUT;
         let sent = self.router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline).await;
         if let Err(error) = sent {
@@ -49,7 +55,11 @@ impl CompensatingCancel {
 /// An acquire that may wait.
 pub(super) struct Wait {
     pub(super) key: u32,
-    pub(super) acquire: Acquire,
+    pub(super) account: AccountId,
+    /// The encoded acquire: all that is kept of it while it waits.
+    pub(super) command: Bytes,
+    /// The lowest rules that include the command.
+    pub(super) min_rules: Rules,
     pub(super) poll: Option<Duration>,
     pub(super) deadline: Instant,
     /// Cancelled once the request waits.
@@ -65,13 +75,13 @@ impl Wait {
         spawn_temporary("acquire", async move {
             let hold = self.poll.unwrap_or_else(|| self.deadline.saturating_duration_since(Instant::now()));
             let outcome = router.acquire_and_wait(&self, hold, gone).await;
-            let Self { key, acquire, .. } = self;
+            let Self { key, command, .. } = self;
             let (reply, attempt) = match outcome {
                 Ok((reply, attempt)) => (Ok(reply), attempt),
                 Err(error) => (Err(error), 0),
             };
             let is_owed = attempt > 0 && reply.as_ref().is_ok_and(is_granted_or_enqueued);
-            let rollback = is_owed.then(|| CompensatingCancel { router, key, cancel: cancel_of(acquire, attempt) });
+            let rollback = is_owed.then(|| CompensatingCancel { router, key, command, attempt });
             // A caller that has cancelled drops the value, which releases the grant.
             drop(hand_over.send(UndeliveredGrant { reply, rollback }));
         });
@@ -96,7 +106,9 @@ fn is_granted_or_enqueued(reply: &Reply) -> bool {
     !matches!(outcome, AcquireOutcome::Refused(_))
 }
 
-fn cancel_of(acquire: Acquire, attempt: u64) -> Cancel {
+/// Returns the cancel of an attempt at an encoded acquire.
+fn cancel_of(command: &[u8], attempt: u64) -> Option<Cancel> {
+    let Ok(Command::Locks(LocksCommand::Acquire(acquire))) = codec::decode(command) else { return None };
     let Acquire { namespace, owner, request_id, claims, .. } = acquire;
-    Cancel { namespace, owner, request_id, claims, attempt }
+    Some(Cancel { namespace, owner, request_id, claims, attempt })
 }

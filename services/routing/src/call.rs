@@ -9,10 +9,12 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use holdfast_cluster::Application;
 use holdfast_proto::internal::Update;
-use holdfast_types::{AccountId, Rules};
+use holdfast_types::Rules;
+use holdfast_types::limit::Limit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::call_load::LoadKey;
 use crate::channel::{CallAddress, CallBody, CallReply, PendingCall};
 use crate::leader_cache::{GroupRoute, Leader, ReplicaEndpoint};
 use crate::router::Router;
@@ -32,8 +34,8 @@ pub(super) struct Destination {
     pub(super) application: Application,
     /// A key of the shard.
     pub(super) key: u32,
-    /// The account that the call works for; `None` if it is of none, or of several.
-    pub(super) account: Option<AccountId>,
+    /// What its calls count for.
+    pub(super) load: LoadKey,
 }
 
 /// One call in progress.
@@ -42,7 +44,7 @@ pub(super) struct RoutedCall<'a> {
     route: Arc<GroupRoute>,
     /// The shard: the one of the application that owns the key.
     shard: (Application, u32),
-    account: Option<AccountId>,
+    load: LoadKey,
     options: &'a RoutingOptions,
     body: CallBody,
     retry_policy: RetryPolicy,
@@ -61,6 +63,8 @@ pub(super) struct RoutedCall<'a> {
     deferred: Option<CancellationToken>,
     /// The result of the last attempt, human-readable.
     reason: String,
+    /// The limit that the last attempt has reached.
+    limit: Option<&'static Limit>,
     backoff: ExponentialBackoff,
 }
 
@@ -91,7 +95,7 @@ impl<'a> RoutedCall<'a> {
         retry_policy: RetryPolicy,
         deadline: Instant,
     ) -> Self {
-        let Destination { route, application, key, account } = to;
+        let Destination { route, application, key, load } = to;
         let options = router.options();
         let backoff = ExponentialBuilder::default()
             .with_min_delay(options.min_backoff)
@@ -105,7 +109,7 @@ impl<'a> RoutedCall<'a> {
             router,
             route,
             shard: (application, key),
-            account,
+            load,
             options,
             body,
             retry_policy,
@@ -117,6 +121,7 @@ impl<'a> RoutedCall<'a> {
             cancelled: CancellationToken::new(),
             deferred: None,
             reason,
+            limit: None,
             backoff,
         }
     }
@@ -182,7 +187,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     fn address(&self, leader: Leader) -> CallAddress {
-        CallAddress { leader, shard: Some(self.shard), account: self.account }
+        CallAddress { leader, shard: Some(self.shard), load: self.load }
     }
 
     /// Returns the deadline of the call in its current state.
@@ -194,6 +199,8 @@ impl<'a> RoutedCall<'a> {
         let (shard, reason) = (self.shard_id(), self.reason.clone());
         if self.maybe_done_in.is_some() || self.was_deferred {
             RouteError::OutcomeUnknown { shard, reason }
+        } else if let Some(limit) = self.limit {
+            RouteError::Limited { shard, limit }
         } else {
             RouteError::Unavailable { shard, reason }
         }
@@ -252,9 +259,11 @@ impl<'a> RoutedCall<'a> {
             CallReply::NotLeader(_) => "not_leader",
             CallReply::NotProposed(_) => "not_proposed",
             CallReply::NotSent(_) => "not_sent",
+            CallReply::Limited(_) => "limited",
             CallReply::Unknown(_) => "unknown",
         };
         metrics::counter!("holdfast_routing_route_attempts_total", "outcome" => reason).increment(1);
+        self.limit = None;
         match outcome {
             CallReply::Reply(bytes, attempt) => NextStep::Finish(CallOutcome::Reply(bytes, attempt)),
             CallReply::Deferred | CallReply::Update(_) | CallReply::Lagged => NextStep::RetryLater,
@@ -267,6 +276,12 @@ impl<'a> RoutedCall<'a> {
                 self.reason = reason;
                 self.suspect(leader);
                 NextStep::RetryLater
+            }
+            // Says nothing about the leader. Calls that may wait are sent again: many come at once after a failover.
+            CallReply::Limited(limit) => {
+                self.reason = limit.to_string();
+                self.limit = Some(limit);
+                if matches!(self.body, CallBody::Acquire(..)) { NextStep::RetryLater } else { NextStep::Fail }
             }
             CallReply::Unknown(reason) => {
                 self.reason = reason;
@@ -437,7 +452,8 @@ impl<'a> RoutedCall<'a> {
     }
 
     async fn probe<'p>(&self, place: &'p ReplicaEndpoint, deadline: Instant) -> (&'p ReplicaEndpoint, CallReply) {
-        let to = self.address(Leader { replica: place.replica, term: 0 });
+        // Who leads is asked when calls of the shard stand still, so this call counts for none of them.
+        let to = CallAddress { load: LoadKey::default(), ..self.address(Leader { replica: place.replica, term: 0 }) };
         let mut attempt = place.channel.send(to, self.body.to_immediate(), &self.route.rules, deadline);
         let outcome = match tokio::time::timeout_at(deadline, attempt.next_reply()).await {
             Ok(outcome) => outcome,

@@ -9,12 +9,14 @@ use holdfast_cluster::Application;
 use holdfast_proto::internal::{self, Answer, Call, Update, answer, call};
 use holdfast_rpc::ChannelOptions;
 use holdfast_supervise::{TaskOwner, TaskSet};
-use holdfast_types::{AccountId, Rules};
+use holdfast_types::Rules;
+use holdfast_types::limit::Limit;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{CallLoad, ChannelState, QueuedCall};
+use crate::call_load::{CallLoad, CountedCall, LoadKey};
+use crate::connection::{ChannelState, QueuedCall};
 use crate::http::HttpCaller;
 use crate::leader_cache::Leader;
 use crate::local_call::{LocalCall, LocalNode};
@@ -32,13 +34,14 @@ pub(super) struct CallAddress {
     pub(super) leader: Leader,
     /// Which shard of the group: the one of the application that owns the key. `None` for the node itself.
     pub(super) shard: Option<(Application, u32)>,
-    /// The account that the call works for; `None` if it is of none, or of several.
-    pub(super) account: Option<AccountId>,
+    /// What the call counts for.
+    pub(super) load: LoadKey,
 }
 
 impl CallAddress {
     /// A node, whichever replicas it has.
-    pub(super) const NODE: Self = Self { leader: Leader { replica: 0, term: 0 }, shard: None, account: None };
+    pub(super) const NODE: Self =
+        Self { leader: Leader { replica: 0, term: 0 }, shard: None, load: LoadKey { shard: None, account: None } };
 }
 
 /// The body of a call.
@@ -58,6 +61,13 @@ impl CallBody {
     /// Returns true if the call changes nothing and may be retried freely.
     pub(super) fn is_query(&self) -> bool {
         !matches!(self, Self::Command(_) | Self::Acquire(..))
+    }
+
+    /// Returns the bytes of its content.
+    fn len(&self) -> usize {
+        match self {
+            Self::Command(bytes) | Self::Query(bytes) | Self::Acquire(bytes, _) | Self::Subscribe(bytes) => bytes.len(),
+        }
     }
 
     /// Returns the same call without deferral.
@@ -89,7 +99,7 @@ impl CallBody {
             trace_parent: holdfast_telemetry::trace_parent().unwrap_or_default(),
             application: application.into(),
             key,
-            account: to.account.map_or(0, |account| account.0),
+            account: to.load.account.map_or(0, |account| account.0),
         }
     }
 }
@@ -134,6 +144,8 @@ pub(super) enum CallReply {
     NotProposed(String),
     /// Nothing was done: the call never left this process.
     NotSent(String),
+    /// Nothing was done: this limit of calls in progress is reached.
+    Limited(&'static Limit),
     /// The call may have been applied.
     Unknown(String),
 }
@@ -221,8 +233,13 @@ impl SendState {
         self.0.compare_exchange(QUEUED, SENT, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Returns whether the caller has cancelled the call before it was sent.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire) == CANCELLED
+    }
+
     /// Cancels the call; returns false if it was already sent.
-    fn try_cancel(&self) -> bool {
+    pub(super) fn try_cancel(&self) -> bool {
         self.0.compare_exchange(QUEUED, CANCELLED, Ordering::AcqRel, Ordering::Acquire) != Err(SENT)
     }
 }
@@ -233,6 +250,8 @@ pub(super) enum NodeChannel {
     Remote {
         /// The calls, and the connection that carries them.
         shared: Arc<ChannelState>,
+        /// Counts the calls.
+        load: Arc<CallLoad>,
         /// What keeps the connection open.
         tasks: TaskSet,
     },
@@ -267,7 +286,7 @@ impl NodeChannel {
             let (kept, options) = (Arc::clone(&kept), options.clone());
             async move { holdfast_rpc::run(&options, &*kept).await }
         });
-        Self::Remote { shared, tasks }
+        Self::Remote { shared, load: Arc::default(), tasks }
     }
 
     /// Sends a call to the node, or to one of its replicas. The node receives the remaining time, and this process
@@ -279,18 +298,25 @@ impl NodeChannel {
         rules: &ObservedRules,
         deadline: Instant,
     ) -> PendingCall {
+        let (Self::Remote { load, .. } | Self::Local(_, load)) = self;
+        let may_be_held = matches!(body, CallBody::Acquire(..) | CallBody::Subscribe(_));
+        let counted = match load.add(to.load, body.len(), may_be_held) {
+            Ok(counted) => counted,
+            Err(limit) => return PendingCall::failed(CallReply::Limited(limit)),
+        };
         let sent = match self {
             Self::Remote { shared, .. } => RemoteCall::send(shared, to, body, rules, deadline),
-            Self::Local(_, load) if !load.try_add() => Err("too many calls to this node are in flight".to_owned()),
-            Self::Local(node, load) => {
+            Self::Local(node, _) => {
                 let deadline_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
                 let deadline_ms = u32::try_from(deadline_ms).unwrap_or(u32::MAX);
                 let call = LocalCall::new(node, Call { deadline_ms, ..body.into_call(to) });
-                Ok(Replies::Local(call, Arc::clone(load), rules.clone()))
+                Ok(Replies::Local(call, rules.clone()))
             }
         };
-        let is_over = sent.is_err();
-        PendingCall { replies: sent.unwrap_or_else(Replies::NotSent), is_deferred: false, is_over }
+        match sent {
+            Ok(replies) => PendingCall { replies, counted: Some(counted), is_deferred: false, is_over: false },
+            Err(reply) => PendingCall::failed(reply),
+        }
     }
 
     /// Returns the channel's tasks, which end with it; `None` if it needs none.
@@ -303,7 +329,7 @@ impl NodeChannel {
 
     /// Closes the connection. In-flight calls have an unknown outcome.
     pub(super) async fn shutdown(&self) {
-        if let Self::Remote { shared, tasks } = self {
+        if let Self::Remote { shared, tasks, .. } = self {
             tasks.shutdown().await;
             shared.fail_all(STOPPING_REASON);
         }
@@ -314,6 +340,8 @@ impl NodeChannel {
 /// dropping it also cancels the call at the node.
 pub(super) struct PendingCall {
     replies: Replies,
+    /// `None` for a call that was never sent.
+    counted: Option<CountedCall>,
     /// The node has deferred the reply.
     is_deferred: bool,
     /// The last reply was received.
@@ -325,9 +353,9 @@ enum Replies {
     /// The token is cancelled once the reply is deferred.
     Deferrable(RemoteCall, oneshot::Receiver<CallReply>, CancellationToken),
     Many(RemoteCall, mpsc::Receiver<CallReply>),
-    Local(LocalCall, Arc<CallLoad>, ObservedRules),
-    /// Never sent, for this reason.
-    NotSent(String),
+    Local(LocalCall, ObservedRules),
+    /// Never sent, with this outcome.
+    Failed(CallReply),
 }
 
 /// A call in a queue or at another process.
@@ -338,14 +366,14 @@ struct RemoteCall {
 }
 
 impl RemoteCall {
-    /// Queues a call; returns the reason if it is not sent.
+    /// Queues a call; returns the outcome if it is not sent.
     fn send(
         shared: &Arc<ChannelState>,
         to: CallAddress,
         body: CallBody,
         rules: &ObservedRules,
         deadline: Instant,
-    ) -> Result<Replies, String> {
+    ) -> Result<Replies, CallReply> {
         let send_state = Arc::<SendState>::default();
         let is_acquire = matches!(body, CallBody::Acquire(..));
         let is_subscription = matches!(body, CallBody::Subscribe(_));
@@ -378,10 +406,15 @@ impl RemoteCall {
 }
 
 impl PendingCall {
+    /// A call that was never sent.
+    fn failed(reply: CallReply) -> Self {
+        Self { replies: Replies::Failed(reply), counted: None, is_deferred: false, is_over: true }
+    }
+
     /// Waits for the outcome, or for the next one. Cancellation-safe.
     pub(super) async fn next_reply(&mut self) -> CallReply {
         let outcome = match &mut self.replies {
-            Replies::NotSent(reason) => return CallReply::NotSent(reason.clone()),
+            Replies::Failed(reply) => return reply.clone(),
             Replies::Deferrable(_, answered, deferred) if !self.is_deferred => tokio::select! {
                 biased;
                 () = deferred.cancelled() => Some(CallReply::Deferred),
@@ -389,7 +422,7 @@ impl PendingCall {
             },
             Replies::Once(_, answered) | Replies::Deferrable(_, answered, _) => answered.await.ok(),
             Replies::Many(_, answered) => answered.recv().await,
-            Replies::Local(call, _, rules) => call.next_reply().await.map(|answer| {
+            Replies::Local(call, rules) => call.next_reply().await.map(|answer| {
                 rules.observe(answer.rules);
                 CallReply::from(answer)
             }),
@@ -398,7 +431,7 @@ impl PendingCall {
         self.is_over = outcome.is_last();
         if !self.is_over && !self.is_deferred {
             self.is_deferred = true;
-            self.load().inspect(|load| load.defer());
+            self.counted.iter_mut().for_each(CountedCall::hold);
         }
         outcome
     }
@@ -406,7 +439,7 @@ impl PendingCall {
     /// Asks the node for the next page of a subscription.
     pub(super) fn request_page(&self) {
         match &self.replies {
-            Replies::NotSent(_) | Replies::Once(..) | Replies::Deferrable(..) => {}
+            Replies::Failed(_) | Replies::Once(..) | Replies::Deferrable(..) => {}
             Replies::Many(call, _) => call.shared.notify_credit(call.id),
             Replies::Local(call, ..) => call.request_page(),
         }
@@ -418,7 +451,7 @@ impl PendingCall {
             return;
         }
         match &self.replies {
-            Replies::NotSent(_) => {}
+            Replies::Failed(_) => {}
             Replies::Once(call, _) | Replies::Deferrable(call, ..) | Replies::Many(call, _) => call.abandon(),
             Replies::Local(call, ..) => call.cancel(),
         }
@@ -427,7 +460,7 @@ impl PendingCall {
     /// Stops waiting, and returns whether the call was sent.
     pub(super) fn cancel(&self, reason: &str) -> CallReply {
         match &self.replies {
-            Replies::NotSent(reason) => CallReply::NotSent(reason.clone()),
+            Replies::Failed(reply) => reply.clone(),
             Replies::Once(call, _) | Replies::Deferrable(call, ..) | Replies::Many(call, _) => {
                 let node = &call.shared.node_id;
                 if call.send_state.try_cancel() {
@@ -439,14 +472,6 @@ impl PendingCall {
             Replies::Local(..) => CallReply::Unknown(format!("this node did not answer: {reason}")),
         }
     }
-
-    fn load(&self) -> Option<&CallLoad> {
-        match &self.replies {
-            Replies::NotSent(_) => None,
-            Replies::Once(call, _) | Replies::Deferrable(call, ..) | Replies::Many(call, _) => Some(&call.shared.load),
-            Replies::Local(_, load, _) => Some(load),
-        }
-    }
 }
 
 impl Drop for PendingCall {
@@ -456,10 +481,7 @@ impl Drop for PendingCall {
                 call.send_state.try_cancel();
             }
             Replies::Deferrable(..) | Replies::Many(..) | Replies::Local(..) => self.abandon(),
-            Replies::NotSent(_) => {}
-        }
-        if let Some(load) = self.load() {
-            load.remove(self.is_deferred);
+            Replies::Failed(_) => {}
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The calls to one node that are queued or in flight, and the connection that carries them.
 
-use std::collections::VecDeque;
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use holdfast_fair_queue::{Decision, FairQueue, QueueLimits};
 use holdfast_proto::internal::{Answer, Call, CallFrame, call};
 use holdfast_rpc::{Calls, ClientConnection, ConnectError, Event, InFlight, Link, Waiter};
+use holdfast_types::limit;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -14,12 +15,10 @@ use tokio::time::Instant;
 
 use crate::channel::{CallReply, ObservedRules, ReplySink, SendState};
 
-/// Calls to one node that may be queued or in flight; further ones fail at once, without being sent.
-const MAX_OUTSTANDING: usize = 32_768;
-/// Deferred calls to one node; they take memory, but no capacity from other calls.
-const MAX_DEFERRED: usize = 262_144;
-/// Bytes of the bodies of queued calls.
-const MAX_QUEUED_BYTES: usize = 64 << 20;
+/// Bytes of the bodies of queued calls: of all, and of one account.
+const QUEUE_LIMITS: QueueLimits = QueueLimits { total: 64 << 20, lane: 16 << 20 };
+/// Minimum bytes that a call counts for in the queue.
+const MIN_CALL_BYTES: usize = 256;
 /// Bytes of one body; a full frame with one more is below the frame limit.
 const MAX_CALL_BYTES: usize = 8 << 20;
 /// Calls in one frame.
@@ -49,41 +48,9 @@ impl Waiter for SentCall {
     }
 }
 
-/// Numbers of calls to one node that have not ended.
-#[derive(Default)]
-pub(super) struct CallLoad {
-    outstanding: AtomicUsize,
-    deferred: AtomicUsize,
-}
-
-impl CallLoad {
-    /// Counts a call; returns false if there are too many.
-    pub(super) fn try_add(&self) -> bool {
-        let is_full = self.outstanding.fetch_add(1, Ordering::Relaxed) >= MAX_OUTSTANDING
-            || self.deferred.load(Ordering::Relaxed) >= MAX_DEFERRED;
-        if is_full {
-            self.remove(false);
-        }
-        !is_full
-    }
-
-    /// Notes that the reply of a call is deferred.
-    pub(super) fn defer(&self) {
-        self.outstanding.fetch_sub(1, Ordering::Relaxed);
-        self.deferred.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Notes the end of a call.
-    pub(super) fn remove(&self, is_deferred: bool) {
-        let counted = if is_deferred { &self.deferred } else { &self.outstanding };
-        counted.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[derive(Default)]
 struct SendQueue {
-    calls: VecDeque<QueuedCall>,
-    bytes: usize,
+    /// A lane for each account, and one for all calls that are of none.
+    calls: FairQueue<u64, QueuedCall>,
     /// Calls of which the node must learn that they were cancelled.
     cancelled: Vec<u64>,
     /// Subscriptions of which the node must send the next page.
@@ -92,10 +59,15 @@ struct SendQueue {
     down: Option<String>,
 }
 
+impl SendQueue {
+    fn new(down: Option<String>) -> Self {
+        Self { calls: FairQueue::new(QUEUE_LIMITS), cancelled: Vec::new(), credits: Vec::new(), down }
+    }
+}
+
 /// State shared by the callers and the connection.
 pub(super) struct ChannelState {
     pub(super) node_id: String,
-    pub(super) load: CallLoad,
     queue: Mutex<SendQueue>,
     filled: Notify,
     in_flight: InFlight<SentCall>,
@@ -106,32 +78,33 @@ impl ChannelState {
     pub(super) fn new(node_id: &str) -> Self {
         Self {
             node_id: node_id.to_owned(),
-            load: CallLoad::default(),
-            queue: Mutex::default(),
+            queue: Mutex::new(SendQueue::new(None)),
             filled: Notify::new(),
             in_flight: InFlight::default(),
             next_id: AtomicU64::new(1),
         }
     }
 
-    /// Queues a call and returns its id, or the reason why it is not sent.
-    pub(super) fn enqueue(&self, mut queued: QueuedCall) -> Result<u64, String> {
+    /// Queues a call and returns its id, or the outcome if it is not sent.
+    pub(super) fn enqueue(&self, mut queued: QueuedCall) -> Result<u64, CallReply> {
         let (node, bytes) = (&self.node_id, body_len(&queued.call));
         if bytes > MAX_CALL_BYTES {
-            return Err(format!("the call has {bytes} bytes and may have {MAX_CALL_BYTES}"));
+            let reason = format!("the call has {bytes} bytes and may have {MAX_CALL_BYTES}");
+            return Err(CallReply::NotSent(reason));
         }
         let mut queue = self.queue.lock();
         if let Some(reason) = &queue.down {
-            return Err(format!("node {node} cannot be reached: {reason}"));
-        }
-        if queue.bytes + bytes > MAX_QUEUED_BYTES || !self.load.try_add() {
-            return Err(format!("too many calls to node {node} are in flight"));
+            return Err(CallReply::NotSent(format!("node {node} cannot be reached: {reason}")));
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         queued.call.id = id;
-        queue.bytes += bytes;
-        queue.calls.push_back(queued);
+        let account = queued.call.account;
+        let pushed = queue.calls.push(account, bytes.max(MIN_CALL_BYTES), queued);
         drop(queue);
+        // What made room is not sent either.
+        for evicted in pushed.map_err(|_| CallReply::Limited(&limit::CALLS_TO_NODE))? {
+            evicted.sink.finish(CallReply::Limited(&limit::CALLS_TO_NODE));
+        }
         self.filled.notify_one();
         Ok(id)
     }
@@ -157,11 +130,8 @@ impl ChannelState {
     /// Fails queued calls, further ones, and those in flight: no reply can arrive.
     pub(super) fn fail_all(&self, reason: &str) {
         metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(0.0);
-        let before = std::mem::replace(
-            &mut *self.queue.lock(),
-            SendQueue { down: Some(reason.to_owned()), ..SendQueue::default() },
-        );
-        for queued in before.calls {
+        let mut before = std::mem::replace(&mut *self.queue.lock(), SendQueue::new(Some(reason.to_owned())));
+        for queued in before.calls.serve(|_, _| Decision::Serve(0)) {
             queued.sink.finish(CallReply::NotSent(format!("node {} cannot be reached: {reason}", self.node_id)));
         }
         for sent in self.in_flight.take_all() {
@@ -180,20 +150,25 @@ impl ChannelState {
         }
     }
 
-    /// Takes the next frame.
+    /// Takes the next frame: calls of all accounts, in equal shares of its bytes.
     fn take_frame(&self) -> CallFrame {
         let mut queue = self.queue.lock();
         let (given_up, credits) = (std::mem::take(&mut queue.cancelled), std::mem::take(&mut queue.credits));
-        let (mut calls, mut bytes) = (Vec::new(), 0);
-        while calls.len() < MAX_FRAME_CALLS && bytes < FULL_FRAME_BYTES {
-            let Some(queued) = queue.calls.pop_front() else { break };
-            let call_bytes = body_len(&queued.call);
-            queue.bytes -= call_bytes;
-            if let Some(call) = self.move_to_in_flight(queued) {
-                bytes += call_bytes;
-                calls.push(call);
+        let (mut count, mut bytes) = (0, 0);
+        let served = queue.calls.serve(|_, next| {
+            if next.send_state.is_cancelled() {
+                return Decision::Drop;
             }
-        }
+            if count >= MAX_FRAME_CALLS || bytes >= FULL_FRAME_BYTES {
+                return Decision::Stop;
+            }
+            let call_bytes = body_len(&next.call);
+            count += 1;
+            bytes += call_bytes;
+            Decision::Serve(call_bytes.max(MIN_CALL_BYTES) as u64)
+        });
+        // Under the lock: a call is either in the queue or in flight when the connection ends.
+        let calls = served.into_iter().filter_map(|queued| self.move_to_in_flight(queued)).collect();
         CallFrame { calls, given_up, credits }
     }
 
@@ -284,5 +259,76 @@ fn body_len(call: &Call) -> usize {
     match &call.body {
         Some(call::Body::Command(bytes) | call::Body::Query(bytes) | call::Body::Subscribe(bytes)) => bytes.len(),
         None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// A call whose caller waits for as long as the receiver lives.
+    fn queued(account: u64, bytes: usize) -> (QueuedCall, Arc<SendState>, oneshot::Receiver<CallReply>) {
+        let body = Some(call::Body::Command(Bytes::from(vec![1; bytes])));
+        let call = Call { account, body, ..Call::default() };
+        let ((sink, reply), send_state) = (oneshot::channel(), Arc::<SendState>::default());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let (sink, rules) = (ReplySink::Once(sink), ObservedRules::default());
+        (QueuedCall { call, deadline, send_state: Arc::clone(&send_state), sink, rules }, send_state, reply)
+    }
+
+    fn accounts(frame: &CallFrame) -> Vec<u64> {
+        frame.calls.iter().map(|call| call.account).collect()
+    }
+
+    #[test]
+    fn frames_are_shared_by_bytes_however_much_of_an_account_waits() {
+        let state = ChannelState::new("nd_1");
+        let mut waiting = Vec::new();
+        for _ in 0..1_000 {
+            let (call, _, reply) = queued(1, 8 << 10);
+            state.enqueue(call).unwrap();
+            waiting.push(reply);
+        }
+        for _ in 0..64 {
+            let (call, _, reply) = queued(2, 1 << 10);
+            state.enqueue(call).unwrap();
+            waiting.push(reply);
+        }
+        let first = accounts(&state.take_frame());
+        assert_eq!(first.iter().filter(|account| **account == 2).count(), 64, "64 KiB are less than half of a frame");
+        let rest =
+            std::iter::from_fn(|| Some(state.take_frame().calls.len()).filter(|calls| *calls > 0)).sum::<usize>();
+        assert_eq!(first.len() + rest, 1_064);
+    }
+
+    #[test]
+    fn cancelled_calls_are_not_sent_and_what_makes_room_is_told() {
+        let state = ChannelState::new("nd_1");
+        let (call, send_state, _reply) = queued(1, 1);
+        state.enqueue(call).unwrap();
+        assert!(send_state.try_cancel());
+        assert!(accounts(&state.take_frame()).is_empty());
+        let mut waiting = Vec::new();
+        for account in 1..=4 {
+            for _ in 0..4 {
+                let (call, _, reply) = queued(account, 4 << 20);
+                state.enqueue(call).unwrap();
+                waiting.push(reply);
+            }
+        }
+        let (call, _, _reply) = queued(4, 1);
+        assert!(matches!(state.enqueue(call), Err(CallReply::Limited(_))), "16 MiB of an account");
+        let (call, _, _reply) = queued(5, 1);
+        state.enqueue(call).unwrap();
+        let evicted = waiting.iter_mut().filter_map(|reply| reply.try_recv().ok()).collect::<Vec<_>>();
+        assert!(matches!(evicted[..], [CallReply::Limited(_)]), "{evicted:?}");
+        state.fail_all("it is gone");
+        let failed = waiting.iter_mut().filter_map(|reply| reply.try_recv().ok()).count();
+        assert_eq!(failed, 15);
     }
 }

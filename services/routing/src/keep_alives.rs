@@ -19,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
 use crate::call::{Destination, RoutedCall};
+use crate::call_load::LoadKey;
 use crate::channel::CallBody;
 use crate::leader_cache::GroupRoute;
 use crate::router::Router;
@@ -173,8 +174,9 @@ async fn send(router: &Router, route: &Arc<GroupRoute>, batch: Vec<QueuedKeepAli
     let deadline = batch.iter().map(|queued| queued.deadline).min().unwrap_or_else(Instant::now);
     let (sessions, sinks): (Vec<_>, Vec<_>) = batch.into_iter().map(|queued| (queued.session, queued.sink)).unzip();
     let body = CallBody::Query(Bytes::from(codec::encode(&Query::KeepAlives { sessions })));
-    // They are of several accounts, and each session has at most one.
-    let to = Destination { route: Arc::clone(route), application: Application::Locks, key, account: None };
+    // They are of several shards and accounts, and each session has at most one.
+    let load = LoadKey::default();
+    let to = Destination { route: Arc::clone(route), application: Application::Locks, key, load };
     let mut call = RoutedCall::new(router, to, body, RetryPolicy::LaterTerm, deadline);
     let error = match call.reply().await {
         Ok(Reply { outcome: Ok(Response::KeptAlive(outcomes)), .. }) if outcomes.len() == sinks.len() => {

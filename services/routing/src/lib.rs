@@ -14,6 +14,7 @@
 mod acquire_wait;
 mod admin_client;
 mod call;
+mod call_load;
 mod channel;
 mod config_watch;
 mod connection;
@@ -29,6 +30,7 @@ mod subscription;
 use std::time::Duration;
 
 use holdfast_types::Reply;
+use holdfast_types::limit::Limit;
 
 pub use admin_client::{AdminClient, AdminError};
 pub use holdfast_rpc::{ConnectError, Dialer, TcpDialer, TlsDialer};
@@ -67,6 +69,14 @@ pub enum RouteError {
         /// The result of the last attempt.
         reason: String,
     },
+    /// Nothing was done: too many calls are in progress.
+    #[error("shard {shard} cannot be called now: {limit}")]
+    Limited {
+        /// The shard.
+        shard: String,
+        /// The limit.
+        limit: &'static Limit,
+    },
     /// The call may have been applied, or may still be.
     #[error("the outcome is not known, shard {shard} did not answer in time: {reason}")]
     OutcomeUnknown {
@@ -91,6 +101,7 @@ impl RouteError {
         let shard = shard.to_owned();
         match self {
             Self::Unavailable { reason, .. } => Self::Unavailable { shard, reason },
+            Self::Limited { limit, .. } => Self::Limited { shard, limit },
             Self::OutcomeUnknown { reason, .. } => Self::OutcomeUnknown { shard, reason },
             Self::InvalidReply { reason, .. } => Self::InvalidReply { shard, reason },
         }

@@ -20,6 +20,7 @@ use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{CallOutcome, Destination, RoutedCall};
+use crate::call_load::LoadKey;
 use crate::channel::{CallBody, NodeChannel, PendingCall};
 use crate::http::HttpCaller;
 use crate::leader_cache::GroupRoute;
@@ -133,8 +134,8 @@ impl Router {
     /// Sends a command to the shard that owns the key.
     ///
     /// # Errors
-    /// [`RouteError::Unavailable`] only when nothing was done; [`RouteError::OutcomeUnknown`] when the command may have
-    /// been applied.
+    /// [`RouteError::Unavailable`] and [`RouteError::Limited`] only when nothing was done;
+    /// [`RouteError::OutcomeUnknown`] when the command may have been applied.
     pub async fn command(
         &self,
         application: Application,
@@ -228,7 +229,13 @@ impl Router {
         deadline: Instant,
         deferred: CancellationToken,
     ) -> Result<Reply, RouteError> {
-        let wait = acquire_wait::Wait { key, acquire, poll, deadline, deferred };
+        let account = acquire.namespace.account;
+        // The decoded acquire is dropped before the wait.
+        let (command, min_rules) = {
+            let command = Command::Locks(LocksCommand::Acquire(acquire));
+            (Bytes::from(codec::encode(&command)), command.min_rules())
+        };
+        let wait = acquire_wait::Wait { key, account, command, min_rules, poll, deadline, deferred };
         wait.run(self.clone()).await
     }
 
@@ -246,15 +253,10 @@ impl Router {
         hold: Duration,
         gone: CancellationToken,
     ) -> Result<(Reply, u64), RouteError> {
-        // The copy is dropped before the wait.
-        let (bytes, needs) = {
-            let command = Command::Locks(LocksCommand::Acquire(wait.acquire.clone()));
-            (Bytes::from(codec::encode(&command)), command.min_rules())
-        };
-        let to = self.destination(Application::Locks, wait.key, Some(wait.acquire.namespace.account));
-        let body = CallBody::Acquire(bytes, hold);
+        let to = self.destination(Application::Locks, wait.key, Some(wait.account));
+        let body = CallBody::Acquire(wait.command.clone(), hold);
         let course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, wait.deadline);
-        let course = course.with_min_rules(needs).with_cancellation(gone);
+        let course = course.with_min_rules(wait.min_rules).with_cancellation(gone);
         let mut course = course.telling_when_deferred(wait.deferred.clone());
         match course.run().await? {
             CallOutcome::Reply(bytes, attempt) => Ok((course.decode_reply(&bytes)?, attempt)),
@@ -290,9 +292,10 @@ impl Router {
     /// Returns where an account's calls to the shard go that owns the key.
     pub(super) fn destination(&self, application: Application, key: u32, account: Option<AccountId>) -> Destination {
         let map = self.inner.map.read();
-        let group = &map.shard_for(application, key).group;
-        let route = Arc::clone(&self.inner.routes.read()[group]);
-        Destination { route, application, key, account }
+        let shard = map.shard_for(application, key);
+        let route = Arc::clone(&self.inner.routes.read()[&shard.group]);
+        let load = LoadKey { shard: Some((application, shard.lower_bound)), account };
+        Destination { route, application, key, load }
     }
 }
 

@@ -21,10 +21,10 @@ use crate::call_handler::{
 use crate::connection::{Event, ServerConnection};
 use crate::protocol::Calls;
 
-/// Calls in flight on one connection that are not deferred. At the limit the node reads no further frames.
-const MAX_CALLS: usize = 16_384;
-/// Their bytes, with the same effect.
-const MAX_CALL_BYTES: usize = 64 << 20;
+/// Calls in flight on one connection that are not deferred. Further ones are rejected, and the node reads on.
+const MAX_CALLS: CallCount = CallCount { calls: 131_072, bytes: 256 << 20 };
+/// Those of one account, so that it leaves the connection to the others.
+pub(crate) const MAX_CALLS_OF_ACCOUNT: CallCount = CallCount { calls: 4_096, bytes: 16 << 20 };
 /// Deferred calls of one connection.
 const MAX_DEFERRED_CALLS: usize = 300_000;
 /// Replies of deferred calls that wait for the connection.
@@ -54,7 +54,6 @@ impl Server<Calls> for Responder {
         loop {
             // A caller that does not read its replies can't call either.
             let has_room = connection.has_room();
-            let reads = has_room && calls.can_take();
             let sent = tokio::select! {
                 biased;
                 Some(done) = calls.running.next(), if has_room => {
@@ -64,7 +63,7 @@ impl Server<Calls> for Responder {
                 Some(reply) = queued.recv(), if has_room => {
                     connection.send(fill_frame(reply.answer, &mut calls, &mut queued).await)
                 }
-                event = connection.next(reads) => match event {
+                event = connection.next(has_room) => match event {
                     Ok(Event::Received(frame)) => {
                         calls.start(frame);
                         Ok(())
@@ -81,15 +80,47 @@ impl Server<Calls> for Responder {
     }
 }
 
-/// A reply, and the bytes of its call.
-type Done = (Answer, usize);
+/// A reply, and what its call counted for; `None` for a call that was rejected.
+type Done = (Answer, Option<CountedCall>);
+
+/// A number of calls, and the bytes of their bodies.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CallCount {
+    pub(crate) calls: usize,
+    bytes: usize,
+}
+
+impl CallCount {
+    fn has_room(self, bytes: usize, max: Self) -> bool {
+        self.calls < max.calls && self.bytes + bytes <= max.bytes
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.calls += 1;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.calls -= 1;
+        self.bytes -= bytes;
+    }
+}
+
+/// A call that counts until it is answered.
+#[derive(Clone, Copy)]
+struct CountedCall {
+    /// 0 if it is of none.
+    account: u64,
+    bytes: usize,
+}
 
 /// The calls of one connection. Those that are not deferred run in the task of the connection, except for queries, which
 /// may take long to compute.
 struct CallsInFlight {
     handler: Arc<dyn CallHandler>,
     running: FuturesUnordered<futures::future::BoxFuture<'static, Done>>,
-    bytes: usize,
+    total: CallCount,
+    accounts: HashMap<u64, CallCount>,
     deferred: Arc<Mutex<HashMap<u64, CallControl>>>,
     replies: ReplyQueue,
     disconnected: CancellationToken,
@@ -102,11 +133,32 @@ impl CallsInFlight {
         let disconnected = CancellationToken::new();
         let _ends = disconnected.clone().drop_guard();
         let (running, deferred) = (FuturesUnordered::new(), Arc::default());
-        (Self { handler, running, bytes: 0, deferred, replies, disconnected, _ends }, queued)
+        let (total, accounts) = (CallCount::default(), HashMap::new());
+        (Self { handler, running, total, accounts, deferred, replies, disconnected, _ends }, queued)
     }
 
-    fn can_take(&self) -> bool {
-        self.running.len() < MAX_CALLS && self.bytes < MAX_CALL_BYTES
+    /// Counts a call; returns why it is rejected if there are too many.
+    fn count(&mut self, call: CountedCall) -> Result<(), &'static str> {
+        let of_account = self.accounts.get(&call.account).copied().unwrap_or_default();
+        if call.account != 0 && !of_account.has_room(call.bytes, MAX_CALLS_OF_ACCOUNT) {
+            return Err("too many calls of this account are in progress at the node; try again later");
+        }
+        if !self.total.has_room(call.bytes, MAX_CALLS) {
+            return Err("too many calls are in progress at the node; try again later");
+        }
+        self.total.add(call.bytes);
+        self.accounts.entry(call.account).or_default().add(call.bytes);
+        Ok(())
+    }
+
+    fn uncount(&mut self, call: CountedCall) {
+        self.total.remove(call.bytes);
+        if let Some(of_account) = self.accounts.get_mut(&call.account) {
+            of_account.remove(call.bytes);
+            if of_account.calls == 0 {
+                self.accounts.remove(&call.account);
+            }
+        }
     }
 
     fn start(&mut self, frame: CallFrame) {
@@ -131,18 +183,23 @@ impl CallsInFlight {
     }
 
     fn start_call(&mut self, call: Call) {
-        let (id, bytes) = (call.id, call_bytes(&call));
-        self.bytes += bytes;
+        let (id, counted) = (call.id, CountedCall { account: call.account, bytes: call_bytes(&call) });
+        if let Err(reason) = self.count(counted) {
+            let answer = failure(id, Outcome::NotProposed(reason.to_owned()));
+            self.running.push(futures::future::ready((answer, None)).boxed());
+            return;
+        }
+        let counted = Some(counted);
         let is_query = matches!(call.body, Some(Body::Query(_)));
         let calling = self.handler.call(call);
         self.running.push(match is_query {
             true => {
                 let calling = spawn_temporary("call", calling);
-                async move { (calling.await.unwrap_or_else(|_| failed(id)), bytes) }.boxed()
+                async move { (calling.await.unwrap_or_else(|_| failed(id)), counted) }.boxed()
             }
-            false => {
-                survive_panic("call", calling).map(move |answer| (answer.unwrap_or_else(|| failed(id)), bytes)).boxed()
-            }
+            false => survive_panic("call", calling)
+                .map(move |answer| (answer.unwrap_or_else(|| failed(id)), counted))
+                .boxed(),
         });
     }
 
@@ -150,7 +207,7 @@ impl CallsInFlight {
         let id = call.id;
         if self.deferred.lock().len() >= MAX_DEFERRED_CALLS {
             let outcome = Outcome::NotProposed("too many calls of this connection are held back".to_owned());
-            self.running.push(futures::future::ready((failure(id, outcome), 0)).boxed());
+            self.running.push(futures::future::ready((failure(id, outcome), None)).boxed());
             return;
         }
         let control = CallControl::default();
@@ -168,8 +225,10 @@ impl CallsInFlight {
         });
     }
 
-    fn finish(&mut self, (answer, bytes): Done) -> Answer {
-        self.bytes -= bytes;
+    fn finish(&mut self, (answer, counted): Done) -> Answer {
+        if let Some(counted) = counted {
+            self.uncount(counted);
+        }
         limit_reply(answer)
     }
 }

@@ -22,6 +22,7 @@ use tokio_util::codec::Framed;
 
 use crate::frames::FrameCodec;
 use crate::protocol::WIRE_VERSION;
+use crate::responder::MAX_CALLS_OF_ACCOUNT;
 use crate::*;
 
 /// Longer than anything takes on a busy machine.
@@ -348,25 +349,53 @@ async fn a_caller_that_reads_nothing_is_not_read_from_and_is_cut_off() {
     assert!(started.load(Ordering::SeqCst) < 64, "{started:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn calls_in_flight_are_bounded_by_their_bytes() {
+/// A node at which calls of account 1 never end, and others at once.
+fn stuck_for_one() -> (World, Arc<AtomicU64>) {
     let started = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&started);
-    let world = World::start(move |_| {
+    let world = World::start(move |call| {
         counted.fetch_add(1, Ordering::SeqCst);
-        std::future::pending().boxed()
+        if call.account == 1 { std::future::pending().boxed() } else { async { reply(3) }.boxed() }
     });
+    (world, started)
+}
+
+fn of_account(account: u64, call: Call) -> Call {
+    Call { account, ..call }
+}
+
+#[tokio::test]
+async fn calls_of_an_account_are_bounded_and_the_node_reads_on() {
+    let (world, started) = stuck_for_one();
     let mut connection = world.connect(1).await.unwrap();
-    let error = loop {
-        if connection.has_room() {
-            connection.send(frame(vec![command(1, 8 << 20)])).unwrap();
-        }
-        if let Err(error) = connection.next(true).await {
-            break error;
-        }
-    };
-    assert!(error.to_string().contains("it read nothing"), "{error}");
-    assert_eq!(started.load(Ordering::SeqCst), 8, "64 MiB");
+    let max = MAX_CALLS_OF_ACCOUNT.calls as u64;
+    for first in (1..=max).step_by(256) {
+        connection.send(frame((first..first + 256).map(|id| of_account(1, command(id, 1))).collect())).unwrap();
+        connection.flush().await.unwrap();
+    }
+    connection.send(frame(vec![of_account(1, command(max + 1, 1)), of_account(2, command(max + 2, 1))])).unwrap();
+    let mut answered = Vec::new();
+    while answered.len() < 2 {
+        answered.extend(answers(&mut connection).await.unwrap());
+    }
+    answered.sort_unstable_by_key(|answer| answer.id);
+    assert_eq!(answered.iter().map(|answer| answer.id).collect::<Vec<_>>(), [max + 1, max + 2]);
+    assert!(matches!(&answered[0].outcome, Some(Outcome::NotProposed(reason)) if reason.contains("this account")));
+    assert_eq!(answered[1].outcome, Some(reply(3)));
+    assert_eq!(started.load(Ordering::SeqCst), max + 1);
+}
+
+#[tokio::test]
+async fn large_calls_of_an_account_are_bounded_by_their_bytes() {
+    let (world, started) = stuck_for_one();
+    let mut connection = world.connect(1).await.unwrap();
+    for id in 1..=3 {
+        connection.send(frame(vec![of_account(1, command(id, 8 << 20))])).unwrap();
+        connection.flush().await.unwrap();
+    }
+    let answered = answers(&mut connection).await.unwrap();
+    assert!(matches!(answered[..], [Answer { id: 3, outcome: Some(Outcome::NotProposed(_)), .. }]), "{answered:?}");
+    assert_eq!(started.load(Ordering::SeqCst), 2, "16 MiB");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,8 @@
 //!
 //! A limit is enforced elsewhere, and each refusal names its row.
 
+use std::fmt;
+
 use super::{DEFAULT_MAX_NAMESPACES, Limits};
 
 /// The upper bound of limits in milliseconds: ten years, far from any overflow of instants.
@@ -16,12 +18,14 @@ const MAX_COUNT: u64 = u32::MAX as u64;
 pub const MAX_QUEUED_MS: u64 = 1_000;
 /// Calls of an account, queued or in progress at a gateway, that end or keep holds.
 pub const MAX_URGENT_CALLS: u64 = 16_384;
+/// Calls in progress at one node, to one shard or of one account.
+pub const MAX_LINK_CALLS: u64 = 4_096;
 /// Open streams of events of an account at a gateway.
 pub const MAX_WATCHERS: u64 = 1_000;
 /// What [`HELD_CALLS`] is about, besides their number.
 pub const HELD_BYTES: &str = "the bytes of waits and watches of an account at one gateway";
 
-/// A limit.
+/// A limit. Two are equal if they have the same name.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// Its name, in the member `limit` of an error and in the documentation.
@@ -51,6 +55,8 @@ pub enum Scope {
     AccountAndNode,
     /// Each account at each gateway, for each node.
     AccountAndConnection,
+    /// Each node at each gateway.
+    Connection,
     /// Each namespace.
     Namespace,
     /// Each lock.
@@ -97,6 +103,21 @@ pub enum Value {
     /// The same for every account; or given when an account is created, with this default.
     Fixed(u64),
 }
+
+/// What errors say: `WHAT is limited to MAX`, with the default.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is limited to {}", self.what.first().unwrap_or(&self.name), self.default_value())
+    }
+}
+
+impl PartialEq for Limit {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Limit {}
 
 impl Limit {
     /// Returns the value for an account that nobody changed.
@@ -277,6 +298,15 @@ limits! {
     /// Releases, extensions, keep-alives and closes at one gateway, queued or in progress.
     URGENT_CALLS = "urgent_calls", AccountAndGateway, Gateway, "UNAVAILABLE",
         ["the number of releases and extensions of an account at one gateway"], (fixed MAX_URGENT_CALLS);
+    /// Calls from one gateway to one shard.
+    CALLS_TO_SHARD = "calls_to_shard", ShardAndGateway, Gateway, "UNAVAILABLE",
+        ["the number of calls from one gateway to a shard"], (fixed MAX_LINK_CALLS);
+    /// Calls of an account from one gateway to one node.
+    CALLS_OF_ACCOUNT = "calls_of_account", AccountAndConnection, Gateway, "UNAVAILABLE",
+        ["the number of calls of an account from one gateway to a node"], (fixed MAX_LINK_CALLS);
+    /// Calls from one gateway to one node.
+    CALLS_TO_NODE = "calls_to_node", Connection, Gateway, "UNAVAILABLE",
+        ["the number of calls from one gateway to a node"], (fixed 131_072);
 }
 
 #[cfg(test)]

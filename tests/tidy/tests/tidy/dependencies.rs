@@ -24,7 +24,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
     ("bootstrap", &["auth"]),
     ("operator", &["auth", "supervise"]),
     ("rpc", &["proto", "auth", "tls", "supervise"]),
-    ("routing", &["rpc", "types", "proto", "cluster", "auth", "telemetry", "supervise"]),
+    ("routing", &["rpc", "types", "proto", "cluster", "auth", "telemetry", "supervise", "fair_queue"]),
     ("replication", &["rpc", "storage", "proto", "mutations", "supervise", "fair_queue", "clock"]),
     (
         "node",
