@@ -1,11 +1,11 @@
 //! The audit log of a shard: the latest actions and their actors.
 //!
-//! Two bounds apply: one per account and one per shard. So neither one account nor all together fill a shard. An active
-//! account evicts no records of others until the shard as a whole is full.
+//! Two bounds apply: one per account and one per shard. So neither one account nor all together fill a shard. Once the
+//! shard as a whole is full, the account with the most records loses its oldest one.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::recent_by_account::{Capacity, RecentByAccount};
 use crate::shard_common::REVISION_LIMIT;
 use crate::{
     AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, Bounds, Command,
@@ -17,9 +17,7 @@ const REPEAT_LOOKBACK: usize = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuditLog {
-    records: BTreeMap<u64, Arc<AuditRecord>>,
-    /// The record numbers of each account.
-    by_account: BTreeMap<AccountId, VecDeque<u64>>,
+    records: RecentByAccount<Arc<AuditRecord>>,
 }
 
 /// An action that a command performs and that is recorded.
@@ -49,7 +47,7 @@ impl AuditLog {
         if is_forced(act.action) && !rose && !ends_waits(answer) {
             return;
         }
-        let last = self.records.last_key_value().map(|(_, record)| (record.number, record.at_ms));
+        let last = self.records.last().map(|(number, record)| (number, record.at_ms));
         let (last_number, last_ms) = last.unwrap_or_default();
         let record = AuditRecord {
             number: last_number + 1,
@@ -74,8 +72,7 @@ impl AuditLog {
         if is_forced(record.action) {
             return false;
         }
-        let numbers = self.by_account.get(&record.account).into_iter().flatten().rev().take(REPEAT_LOOKBACK);
-        let mut noted = numbers.filter_map(|number| self.records.get(number));
+        let mut noted = self.records.of_account(record.account).rev().take(REPEAT_LOOKBACK);
         noted.any(|noted| {
             let same = AuditRecord { number: noted.number, at_ms: noted.at_ms, ..record.clone() };
             **noted == same
@@ -83,28 +80,13 @@ impl AuditLog {
     }
 
     fn push(&mut self, record: AuditRecord, bounds: &Bounds) {
-        let of_account = self.by_account.entry(record.account).or_default();
-        of_account.push_back(record.number);
-        if of_account.len() > bounds.audit_records_per_account
-            && let Some(oldest) = of_account.pop_front()
-        {
-            self.records.remove(&oldest);
-        }
-        self.records.insert(record.number, Arc::new(record));
-        if self.records.len() > bounds.audit_records
-            && let Some((number, oldest)) = self.records.pop_first()
-            && let Some(of_account) = self.by_account.get_mut(&oldest.account)
-        {
-            of_account.retain(|other| *other != number);
-            if of_account.is_empty() {
-                self.by_account.remove(&oldest.account);
-            }
-        }
+        let capacity = Capacity { per_account: bounds.audit_records_per_account, total: bounds.audit_records };
+        self.records.push(record.number, record.account, Arc::new(record), capacity);
     }
 
     /// Appends a record of a snapshot. Returns false if it is out of order.
     pub(crate) fn restore(&mut self, record: AuditRecord, bounds: &Bounds) -> bool {
-        let is_next = self.records.last_key_value().is_none_or(|(last, _)| *last < record.number);
+        let is_next = self.records.last().is_none_or(|(last, _)| last < record.number);
         let fits = is_next && record.number < REVISION_LIMIT;
         if fits {
             self.push(record, bounds);
@@ -112,8 +94,8 @@ impl AuditLog {
         fits
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &AuditRecord> {
-        self.records.values().map(Arc::as_ref)
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &AuditRecord> {
+        self.records.iter().map(|(_, record)| record.as_ref())
     }
 
     /// Returns the latest records before a cursor, newest first, of one account or of all.
@@ -122,12 +104,9 @@ impl AuditLog {
             before.is_none_or(|before| AuditCursor { at_ms: record.at_ms, number: record.number } < before)
         };
         let (records, more) = match account {
-            None => {
-                page::collect(self.records.values().rev().map(Arc::as_ref).filter(is_before), limit, AuditRecord::clone)
-            }
+            None => page::collect(self.iter().rev().filter(is_before), limit, AuditRecord::clone),
             Some(account) => {
-                let numbers = self.by_account.get(&account).into_iter().flatten().rev();
-                let records = numbers.filter_map(|number| self.records.get(number)).map(Arc::as_ref);
+                let records = self.records.of_account(account).rev().map(Arc::as_ref);
                 page::collect(records.filter(is_before), limit, AuditRecord::clone)
             }
         };

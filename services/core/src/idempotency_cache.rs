@@ -1,43 +1,53 @@
 //! Cached results of creations. A repeat of a creation returns the first result and does not recreate what was deleted
 //! since.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-/// The latest results by the id of their request; evicts the oldest first. Errors are not cached: they changed nothing,
-/// so a repeat is evaluated again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use crate::AccountId;
+use crate::recent_by_account::{Capacity, RecentByAccount};
+
+/// The latest results by the id of their request. Errors are not cached: they changed nothing, so a repeat is evaluated
+/// again. How many are kept is counted by account, so that no account makes repeats of others fail.
+#[derive(Clone, Debug)]
 pub(crate) struct IdempotencyCache<K, T> {
-    order: VecDeque<K>,
-    results: BTreeMap<K, T>,
+    recent: RecentByAccount<(K, T)>,
+    numbers: BTreeMap<K, u64>,
 }
 
 impl<K, T> Default for IdempotencyCache<K, T> {
     fn default() -> Self {
-        Self { order: VecDeque::new(), results: BTreeMap::new() }
+        Self { recent: RecentByAccount::default(), numbers: BTreeMap::new() }
     }
 }
 
+impl<K: PartialEq, T: PartialEq> PartialEq for IdempotencyCache<K, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.recent == other.recent
+    }
+}
+
+impl<K: Eq, T: Eq> Eq for IdempotencyCache<K, T> {}
+
 impl<K: Ord + Clone, T> IdempotencyCache<K, T> {
     pub(crate) fn get(&self, id: &K) -> Option<&T> {
-        self.results.get(id)
+        self.recent.get(*self.numbers.get(id)?).map(|(_, result)| result)
     }
 
-    /// Adds a result, keeping at most `max`.
-    pub(crate) fn insert(&mut self, id: K, answer: T, max: usize) {
-        if self.results.insert(id.clone(), answer).is_none() {
-            self.order.push_back(id);
+    /// Adds the result of an account's request. The first result of an id stays.
+    pub(crate) fn insert(&mut self, account: AccountId, id: K, result: T, capacity: Capacity) {
+        if self.numbers.contains_key(&id) {
+            return;
         }
-        while self.order.len() > max {
-            if let Some(oldest) = self.order.pop_front() {
-                self.results.remove(&oldest);
-            }
+        let number = self.recent.last().map_or(0, |(last, _)| last + 1);
+        self.numbers.insert(id.clone(), number);
+        for (evicted, _) in self.recent.push(number, account, (id, result), capacity) {
+            self.numbers.remove(&evicted);
         }
-        assert_eq!(self.order.len(), self.results.len(), "every remembered creation has its place in the order");
     }
 
     /// Iterates from the oldest to the newest.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
-        self.order.iter().filter_map(|id| self.results.get(id).map(|answer| (id, answer)))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (AccountId, &K, &T)> {
+        self.recent.iter().map(|(account, (id, result))| (account, id, result))
     }
 }
 
@@ -51,13 +61,16 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_creation_is_forgotten_first() {
-        let mut remembered = IdempotencyCache::default();
-        for number in 0..=3 {
-            remembered.insert(id(number), number, 3);
+    fn an_account_with_many_creations_forgets_its_own() {
+        let mut cache = IdempotencyCache::default();
+        let capacity = Capacity { per_account: 3, total: 4 };
+        cache.insert(AccountId(1), id(100), 100, capacity);
+        for number in 0..=10 {
+            cache.insert(AccountId(2), id(number), number, capacity);
         }
-        assert_eq!(remembered.get(&id(0)), None);
-        assert_eq!(remembered.get(&id(1)), Some(&1));
-        assert_eq!(remembered.iter().count(), 3);
+        assert_eq!((cache.get(&id(100)), cache.get(&id(7)), cache.get(&id(8))), (Some(&100), None, Some(&8)));
+        assert_eq!((cache.iter().count(), cache.numbers.len()), (4, 4));
+        cache.insert(AccountId(2), id(10), 11, capacity);
+        assert_eq!(cache.get(&id(10)), Some(&10), "the first result of an id stays");
     }
 }

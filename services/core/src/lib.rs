@@ -19,6 +19,7 @@ pub mod locks;
 pub mod namespaces;
 pub mod outbox;
 mod page;
+mod recent_by_account;
 pub mod shard;
 mod shard_common;
 

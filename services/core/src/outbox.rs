@@ -5,7 +5,7 @@
 //! proposes [`Command::OutboxConfirm`]. The receiver ignores messages that it has already accepted, so each takes
 //! effect once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,16 +23,42 @@ pub struct OutboxMessage {
     pub command: Command,
     /// The account that it concerns.
     pub account: AccountId,
-    /// A reply that awaits any number from this message's own up to this one also awaits this message.
+    /// The message's own number, or the highest number that stands for this message and others of its account.
     pub awaited_through: u64,
 }
 
-/// The messages of a shard to other shards, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The messages of a shard to other shards, in order. Whatever is asked about an account costs the same however many
+/// messages of others are pending.
+#[derive(Clone, Debug, Default)]
 pub struct Outbox {
     next_number: u64,
     messages: BTreeMap<u64, OutboxMessage>,
+    by_account: BTreeMap<AccountId, AccountMessages>,
+    /// The account of each number that stands for several messages.
+    barriers: BTreeMap<u64, AccountId>,
 }
+
+/// The pending messages of an account.
+#[derive(Clone, Debug, Default)]
+struct AccountMessages {
+    pending: BTreeSet<u64>,
+    /// The numbers that replies may await and that stand for all messages up to them, pending or not themselves. After
+    /// a restore only the latest is known: nobody has a reply that awaits an earlier one.
+    barriers: BTreeSet<u64>,
+}
+
+/// How many barriers an account has: far more than its calls can await within their deadlines. The oldest is dropped
+/// first, and then stands for its own message only.
+const MAX_BARRIERS: usize = 256;
+
+/// Two outboxes are equal if their snapshots are.
+impl PartialEq for Outbox {
+    fn eq(&self, other: &Self) -> bool {
+        (self.next_number, &self.messages) == (other.next_number, &other.messages)
+    }
+}
+
+impl Eq for Outbox {}
 
 impl Outbox {
     /// Returns the unconfirmed messages by number.
@@ -52,19 +78,19 @@ impl Outbox {
 
     /// Returns whether a reply with `awaits: Some(number)` may be sent now.
     pub fn is_confirmed(&self, number: u64) -> bool {
-        !self.messages.range(..=number).any(|(_, message)| message.awaited_through >= number)
+        if self.messages.contains_key(&number) {
+            return false;
+        }
+        let account = self.barriers.get(&number).and_then(|account| self.by_account.get(account));
+        account.is_none_or(|account| account.pending.first().is_none_or(|first| *first > number))
     }
 
-    /// Rejects new work if `max` messages are pending. Messages that must not be rejected skip this check.
-    pub(crate) fn check_capacity(&self, max: usize) -> Result<(), CommandError> {
-        if self.messages.len() < max {
+    /// Rejects new work on an account with `max` pending messages. Messages that must not be rejected skip this check.
+    pub(crate) fn check_capacity(&self, account: AccountId, max: usize) -> Result<(), CommandError> {
+        if self.by_account.get(&account).is_none_or(|account| account.pending.len() < max) {
             return Ok(());
         }
-        Err(CommandError::QuotaExceeded {
-            what: "the number of changes that other shards have yet to confirm".into(),
-            max: max as u64,
-            hint: "try again when they have caught up".into(),
-        })
+        Err(CommandError::Busy(format!("other shards have yet to confirm {max} changes of this account")))
     }
 
     /// Adds a message and returns its number, which it also passes to `command`.
@@ -78,21 +104,31 @@ impl Outbox {
         let number = self.next_number();
         let message =
             OutboxMessage { shard_key, application, command: command(number), account, awaited_through: number };
-        self.messages.insert(number, message);
+        self.insert(number, message);
         self.next_number = number.checked_add(1).expect("a shard sends far fewer than 2^64 messages");
         number
     }
 
     /// Returns the number of the last pending message that concerns the account.
     pub(crate) fn last_of(&self, account: AccountId) -> Option<u64> {
-        self.messages.iter().rev().find(|(_, message)| message.account == account).map(|(number, _)| *number)
+        self.by_account.get(&account)?.pending.last().copied()
     }
 
     /// Makes one number stand for all pending messages of the account, whatever their destinations, and returns it.
     pub(crate) fn await_all_of(&mut self, account: AccountId) -> Option<u64> {
-        let last = self.last_of(account)?;
-        for message in self.messages.values_mut().filter(|message| message.account == account) {
-            message.awaited_through = message.awaited_through.max(last);
+        let of_account = self.by_account.get_mut(&account)?;
+        let last = of_account.pending.last().copied()?;
+        for number in &of_account.pending {
+            if let Some(message) = self.messages.get_mut(number) {
+                message.awaited_through = message.awaited_through.max(last);
+            }
+        }
+        self.barriers.insert(last, account);
+        of_account.barriers.insert(last);
+        if of_account.barriers.len() > MAX_BARRIERS
+            && let Some(oldest) = of_account.barriers.pop_first()
+        {
+            self.barriers.remove(&oldest);
         }
         Some(last)
     }
@@ -100,7 +136,35 @@ impl Outbox {
     /// Drops messages that the receivers confirmed.
     pub(crate) fn confirm(&mut self, numbers: &[u64]) {
         for number in numbers {
-            self.messages.remove(number);
+            if let Some(message) = self.messages.remove(number) {
+                self.remove_from_account(*number, message.account);
+            }
+        }
+    }
+
+    fn insert(&mut self, number: u64, message: OutboxMessage) {
+        let of_account = self.by_account.entry(message.account).or_default();
+        of_account.pending.insert(number);
+        if message.awaited_through != number {
+            of_account.barriers.insert(message.awaited_through);
+            self.barriers.insert(message.awaited_through, message.account);
+        }
+        self.messages.insert(number, message);
+    }
+
+    /// Removes a message that is not pending any more, and the barriers that it was the last to hold up.
+    fn remove_from_account(&mut self, number: u64, account: AccountId) {
+        let Some(of_account) = self.by_account.get_mut(&account) else { return };
+        of_account.pending.remove(&number);
+        let first = of_account.pending.first().copied();
+        while let Some(barrier) = of_account.barriers.first().copied()
+            && first.is_none_or(|first| barrier < first)
+        {
+            of_account.barriers.remove(&barrier);
+            self.barriers.remove(&barrier);
+        }
+        if of_account.pending.is_empty() {
+            self.by_account.remove(&account);
         }
     }
 
@@ -110,7 +174,11 @@ impl Outbox {
 
     /// Adds a message of a snapshot. Returns false if its number was never assigned.
     pub(crate) fn restore_message(&mut self, number: u64, message: OutboxMessage) -> bool {
-        number >= 1 && number < self.next_number && self.messages.insert(number, message).is_none()
+        let is_new = number >= 1 && number < self.next_number && !self.messages.contains_key(&number);
+        if is_new {
+            self.insert(number, message);
+        }
+        is_new
     }
 
     pub(crate) fn raw_next_number(&self) -> u64 {
@@ -184,15 +252,67 @@ mod tests {
     }
 
     #[test]
-    fn new_work_is_refused_while_too_much_is_pending() {
+    fn others_do_not_wait_for_what_an_account_awaits() {
         let mut outbox = Outbox::default();
+        for account in [1, 2, 1] {
+            push(&mut outbox, account);
+        }
+        assert_eq!(outbox.await_all_of(AccountId(1)), Some(3));
+        outbox.confirm(&[2]);
+        assert!(outbox.is_confirmed(2), "the first message of the other account is pending, and no matter");
+        outbox.confirm(&[3]);
+        assert!(!outbox.is_confirmed(3));
+    }
+
+    #[test]
+    fn an_earlier_number_stands_for_its_messages_though_a_later_one_stands_for_them_too() {
+        let mut outbox = Outbox::default();
+        (0..2).for_each(|_| assert!(push(&mut outbox, 1) > 0));
+        assert_eq!(outbox.await_all_of(AccountId(1)), Some(2));
+        push(&mut outbox, 1);
+        assert_eq!(outbox.await_all_of(AccountId(1)), Some(3));
+        outbox.confirm(&[2, 3]);
+        assert!(!outbox.is_confirmed(2) && !outbox.is_confirmed(3));
+        let restored = {
+            let mut restored = Outbox::default();
+            restored.restore_next_number(outbox.raw_next_number());
+            let all = outbox.messages().iter();
+            all.for_each(|(number, message)| assert!(restored.restore_message(*number, message.clone())));
+            restored
+        };
+        assert!(restored == outbox && !restored.is_confirmed(3));
+        outbox.confirm(&[1]);
+        assert!(outbox.is_confirmed(2) && outbox.is_confirmed(3));
+        assert!(outbox.barriers.is_empty() && outbox.by_account.is_empty());
+    }
+
+    #[test]
+    fn an_account_whose_oldest_message_stays_keeps_a_bounded_number_of_barriers() {
+        let mut outbox = Outbox::default();
+        let first = push(&mut outbox, 1);
+        for _ in 0..=MAX_BARRIERS {
+            let number = push(&mut outbox, 1);
+            assert_eq!(outbox.await_all_of(AccountId(1)), Some(number));
+            outbox.confirm(&[number]);
+            assert!(!outbox.is_confirmed(number));
+        }
+        assert_eq!(outbox.barriers.len(), MAX_BARRIERS);
+        outbox.confirm(&[first]);
+        assert!(outbox.barriers.is_empty());
+    }
+
+    #[test]
+    fn new_work_on_an_account_is_refused_while_too_much_of_it_is_pending() {
+        let mut outbox = Outbox::default();
+        let check = |outbox: &Outbox, account| outbox.check_capacity(AccountId(account), 3);
         for _ in 0..3 {
-            assert_eq!(outbox.check_capacity(3), Ok(()));
+            assert_eq!(check(&outbox, 1), Ok(()));
             push(&mut outbox, 1);
         }
-        assert!(matches!(outbox.check_capacity(3), Err(CommandError::QuotaExceeded { .. })));
+        assert!(matches!(check(&outbox, 1), Err(CommandError::Busy(_))));
+        assert_eq!(check(&outbox, 2), Ok(()), "whatever is pending of others");
         outbox.confirm(&[1]);
-        assert_eq!(outbox.check_capacity(3), Ok(()));
+        assert_eq!(check(&outbox, 1), Ok(()));
     }
 
     #[test]

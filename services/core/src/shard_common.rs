@@ -8,7 +8,8 @@ use crate::Application;
 use crate::audit::AuditLog;
 use crate::codec::DecodeError;
 use crate::outbox::{Inbox, Outbox, OutboxMessage};
-use crate::{AuditRecord, Bounds, CommandError, EntryContext, Response, Revision, Rules};
+use crate::recent_by_account::Capacity;
+use crate::{AccountId, AuditRecord, Bounds, CommandError, EntryContext, Response, Revision, Rules};
 
 /// The result of a command: a response and the number that it awaits, or an error.
 pub(crate) type CommandResult = Result<(Response, Option<u64>), CommandError>;
@@ -81,6 +82,16 @@ impl ShardCommon {
         if !self.has_own_bounds && !Arc::ptr_eq(&self.bounds, bounds) {
             self.bounds = Arc::clone(bounds);
         }
+    }
+
+    /// Returns how many creations are cached, and how many deleted keys.
+    pub(crate) fn cache_capacity(&self) -> Capacity {
+        Capacity { per_account: self.bounds.cached_creations_per_account, total: self.bounds.cached_creations }
+    }
+
+    /// Rejects new work on an account with too many pending messages.
+    pub(crate) fn check_outbox(&self, account: AccountId) -> Result<(), CommandError> {
+        self.outbox.check_capacity(account, self.bounds.pending_messages_per_account)
     }
 
     /// Returns a new revision.

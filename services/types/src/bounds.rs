@@ -39,14 +39,17 @@ pub struct Bounds {
     pub visits_per_slice: usize,
     /// Maximum number of API keys of an account.
     pub api_keys_per_account: usize,
-    /// Number of creations that a shard caches, so that repeats return the first result.
+    /// Number of creations that a shard caches, so that repeats return the first result; likewise of deleted API keys,
+    /// so that repeats do not bring them back. The account with the most loses its oldest one.
     pub cached_creations: usize,
+    /// Number of them that a shard caches of one account.
+    pub cached_creations_per_account: usize,
     /// Number of changes that the accounts shard retains for gateways that cache accounts and keys.
     pub retained_changes: usize,
-    /// Maximum number of messages that other shards have not confirmed. Beyond it, new work that would need a message
-    /// is rejected.
-    pub pending_messages: usize,
-    /// Number of records in the audit log of a shard; the oldest is evicted first.
+    /// Maximum number of messages about one account that other shards have not confirmed. Beyond it, new work on the
+    /// account that would need a message is rejected.
+    pub pending_messages_per_account: usize,
+    /// Number of records in the audit log of a shard. The account with the most loses its oldest one.
     pub audit_records: usize,
     /// Number of records of one account in the audit log of a shard.
     pub audit_records_per_account: usize,
@@ -93,9 +96,10 @@ impl Bounds {
             holds_of_waiting_owner: since_two(rules, 16_384),
             holds_of_waiting: since_two(rules, 16_384),
             api_keys_per_account: 1_000,
-            cached_creations: 1_000,
+            cached_creations: 100_000,
+            cached_creations_per_account: 100,
             retained_changes: 10_000,
-            pending_messages: 100_000,
+            pending_messages_per_account: 256,
             audit_records: 20_000,
             audit_records_per_account: 1_000,
             retained_events: 10_000,
@@ -131,9 +135,10 @@ impl Bounds {
             grants_per_slice: 2,
             visits_per_slice: 100_000,
             api_keys_per_account: 2,
-            cached_creations: 2,
+            cached_creations: 3,
+            cached_creations_per_account: 2,
             retained_changes: 3,
-            pending_messages: 4,
+            pending_messages_per_account: 4,
             audit_records: 5,
             audit_records_per_account: 3,
             retained_events: 4,

@@ -68,7 +68,8 @@ pub enum CommandError {
     /// The command is malformed or for another kind of shard.
     #[error("not for this kind of shard: {0}")]
     Malformed(String),
-    /// The request conflicts with work that spans several entries. Known from rules 2 on.
+    /// The request conflicts with work that is not finished: ends that span several entries, or changes that other
+    /// shards have yet to confirm.
     #[error("{0}; try again in a second")]
     Busy(String),
     /// A node has no memory for new state. Never the result of applying an entry: the leader rejects the command before

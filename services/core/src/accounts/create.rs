@@ -27,7 +27,6 @@ impl AccountsState {
         if self.accounts.contains_key(&new.id) {
             return Err(CommandError::IdTaken);
         }
-        self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
         let revision = self.record_change(AccountChange::Account(new.id));
         let account = Account {
             id: new.id,
@@ -42,7 +41,7 @@ impl AccountsState {
         };
         self.emails.insert(account.email.clone(), account.id);
         self.accounts.insert(account.id, account.clone());
-        self.creations.insert(request_id, account.clone(), self.common.bounds.cached_creations);
+        self.creations.insert(account.id, request_id, account.clone(), self.common.cache_capacity());
         let number = self.enqueue_open(&account);
         Ok((Response::Account(account), Some(number)))
     }

@@ -7,7 +7,7 @@ use crate::{AccountChange, AccountId, AccountMessage, CommandError, Response, Ru
 impl AccountsState {
     pub(super) fn delete(&mut self, rules: Rules, id: AccountId) -> CommandResult {
         self.account(id)?;
-        self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
+        self.common.check_outbox(id)?;
         let account = self.accounts.remove(&id).ok_or(CommandError::AccountNotFound(id))?;
         let indexed = self.emails.remove(&account.email);
         assert_eq!(indexed, Some(id), "every account has its e-mail in the index");

@@ -134,7 +134,7 @@ impl AccountsState {
         if of_account.is_empty() {
             self.keys_by_account.remove(&account);
         }
-        self.deleted_keys.insert(key_id.to_owned(), (), self.common.bounds.cached_creations);
+        self.deleted_keys.insert(account, key_id.to_owned(), (), self.common.cache_capacity());
         self.record_change(key_change(rules, account, key_id));
     }
 }

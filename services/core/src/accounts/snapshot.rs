@@ -7,7 +7,7 @@ use crate::Application;
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
-use crate::{Account, AccountChange, ApiKey, RequestId, Revision};
+use crate::{Account, AccountChange, AccountId, ApiKey, RequestId, Revision};
 
 /// A snapshot item. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
@@ -25,10 +25,13 @@ enum Item {
     Change(Revision, AccountChange),
     /// Oldest first.
     Creation(RequestId, Account),
-    /// Oldest first.
+    /// Of a backup from before deleted keys were kept by account. Nothing repeats the creation of a key that was
+    /// deleted before a backup.
     DeletedKey(String),
     /// After the keys; for keys that were used.
     KeyUsed(String, u64),
+    /// Oldest first.
+    DeletedKeyOf(AccountId, String),
 }
 
 impl AccountsState {
@@ -47,11 +50,11 @@ impl AccountsState {
         for (revision, change) in self.changes.iter() {
             writer.push(&Item::Change(*revision, change.clone()));
         }
-        for (id, account) in self.creations.iter() {
+        for (_, id, account) in self.creations.iter() {
             writer.push(&Item::Creation(*id, account.clone()));
         }
-        for (key_id, ()) in self.deleted_keys.iter() {
-            writer.push(&Item::DeletedKey(key_id.clone()));
+        for (account, key_id, ()) in self.deleted_keys.iter() {
+            writer.push(&Item::DeletedKeyOf(account, key_id.clone()));
         }
         for (key_id, stored) in &self.keys {
             if let Some(last_used_ms) = stored.last_used_ms {
@@ -107,10 +110,11 @@ impl AccountsState {
                 }
             }
             Item::Creation(id, account) => {
-                self.creations.insert(id, account, self.common.bounds.cached_creations);
+                self.creations.insert(account.id, id, account, self.common.cache_capacity());
             }
-            Item::DeletedKey(key_id) => {
-                self.deleted_keys.insert(key_id, (), self.common.bounds.cached_creations);
+            Item::DeletedKey(_) => {}
+            Item::DeletedKeyOf(account, key_id) => {
+                self.deleted_keys.insert(account, key_id, (), self.common.cache_capacity());
             }
             Item::KeyUsed(key_id, last_used_ms) => {
                 let stored =

@@ -39,7 +39,7 @@ impl AccountsState {
             account.max_number_of_namespaces != before.max_number_of_namespaces || account.limits != before.limits;
         let is_changed = account != *before;
         if to_tell {
-            self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
+            self.common.check_outbox(id)?;
             self.enqueue_open(&account);
         }
         if is_changed {

@@ -13,7 +13,7 @@ impl NamespacesState {
         name: &str,
         description: &str,
     ) -> CommandResult {
-        if let Some(first) = self.creations.get(&request_id).filter(|first| first.account == account) {
+        if let Some(first) = self.creations.get(&(account, request_id)) {
             let answer = Response::Namespace(first.clone());
             // The reply awaits all pending messages of the account, which include the open of this namespace.
             return Ok((answer, self.common.outbox.await_all_of(account)));
@@ -31,7 +31,7 @@ impl NamespacesState {
             });
         }
         check_description(description, &record.limits)?;
-        self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
+        self.common.check_outbox(account)?;
         let limits = record.limits.clone();
         let namespace = Namespace {
             incarnation: Incarnation(self.common.next_revision()),
@@ -43,7 +43,7 @@ impl NamespacesState {
         };
         let record = self.accounts.get_mut(&account).ok_or(CommandError::AccountNotFound(account))?;
         record.namespaces.insert(namespace.name.clone(), namespace.clone());
-        self.creations.insert(request_id, namespace.clone(), self.common.bounds.cached_creations);
+        self.creations.insert(account, (account, request_id), namespace.clone(), self.common.cache_capacity());
         let number = self.enqueue_open(&namespace, &limits);
         Ok((Response::Namespace(namespace), Some(number)))
     }

@@ -12,7 +12,7 @@ impl NamespacesState {
         if incarnation.is_some_and(|wanted| wanted != namespace.incarnation) {
             return Err(CommandError::NamespaceNotFound);
         }
-        self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
+        self.common.check_outbox(account)?;
         let record = self.accounts.get_mut(&account).ok_or(CommandError::NamespaceNotFound)?;
         let namespace = record.namespaces.remove(name).ok_or(CommandError::NamespaceNotFound)?;
         let number = self.enqueue_purge(&namespace);

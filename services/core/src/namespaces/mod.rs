@@ -26,7 +26,7 @@ use crate::{
 pub struct NamespacesState {
     pub(crate) common: ShardCommon,
     accounts: BTreeMap<AccountId, AccountRecord>,
-    creations: IdempotencyCache<RequestId, Namespace>,
+    creations: IdempotencyCache<(AccountId, RequestId), Namespace>,
 }
 
 /// What a namespaces shard knows about an account.

@@ -45,7 +45,7 @@ impl NamespacesState {
                 writer.push(&Item::Namespace(namespace.clone()));
             }
         }
-        for (id, namespace) in self.creations.iter() {
+        for (_, (_, id), namespace) in self.creations.iter() {
             writer.push(&Item::Creation(*id, namespace.clone()));
         }
         writer.finish()
@@ -86,7 +86,8 @@ impl NamespacesState {
                 }
             }
             Item::Creation(id, namespace) => {
-                self.creations.insert(id, namespace, self.common.bounds.cached_creations);
+                let account = namespace.account;
+                self.creations.insert(account, (account, id), namespace, self.common.cache_capacity());
             }
         }
         Ok(())

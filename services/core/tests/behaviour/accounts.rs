@@ -37,7 +37,7 @@ pub(crate) fn create_key(id: &str, account: u64) -> Command {
     Command::Accounts(AccountsCommand::CreateApiKey { key: key(id, account) })
 }
 
-fn delete_key(id: &str, account: u64) -> Command {
+pub(crate) fn delete_key(id: &str, account: u64) -> Command {
     Command::Accounts(AccountsCommand::DeleteApiKey { account: AccountId(account), key_id: id.to_owned() })
 }
 

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod audit;
+mod by_account;
 mod cost_table;
 mod cross_shard;
 mod golden;

@@ -137,8 +137,9 @@ fn tiny_bounds() -> Bounds {
         tangled_owners: 1,
         tangled_claims: 4,
         cached_creations: whole.cached_creations,
+        cached_creations_per_account: whole.cached_creations_per_account,
         retained_events: whole.retained_events,
-        pending_messages: whole.pending_messages,
+        pending_messages_per_account: whole.pending_messages_per_account,
         max_readers_in_reply: whole.max_readers_in_reply,
         max_locks_in_reply: whole.max_locks_in_reply,
         ..Bounds::tiny()
