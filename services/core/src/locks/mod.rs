@@ -41,6 +41,7 @@ mod phase;
 mod purge;
 mod queries;
 mod queue;
+mod queue_page;
 mod quota;
 mod refusal;
 mod release;

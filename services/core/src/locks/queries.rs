@@ -218,14 +218,8 @@ impl Namespace {
         Response::Waits { waits, more }
     }
 
-    fn page_of_queue(&self, after: Option<WaitId>, limit: u32) -> Response {
-        let (waits, more) =
-            page::collect(self.in_order_of_arrival(after), limit, |position| self.queued_view(position));
-        Response::Queue { waits, more }
-    }
-
     /// Returns the waiting requests in order of arrival. Upgrades are at the head of the queue, and few.
-    fn in_order_of_arrival(&self, after: Option<WaitId>) -> impl Iterator<Item = QueuePosition> {
+    pub(super) fn in_order_of_arrival(&self, after: Option<WaitId>) -> impl Iterator<Item = QueuePosition> {
         let after = after.unwrap_or(WaitId(0));
         let mut upgrades = self.waits.range(..QueuePosition::AFTER_UPGRADES).map(|(position, _)| *position).peekable();
         let others = self.waits.range(QueuePosition::of(after, false)..).map(|(position, _)| *position);

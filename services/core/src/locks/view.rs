@@ -5,9 +5,7 @@ use super::namespace::Namespace;
 use super::queue::QueuePosition;
 use super::reply_size::ByteBudget;
 use super::tree::NodeId;
-use crate::{
-    Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, QueuedRequestView, Revision, WaitView,
-};
+use crate::{Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, Revision, WaitView};
 
 impl Namespace {
     /// Returns the view of a lock with at most `max_readers` readers, as far as they fit. `revision` is the shard's.
@@ -96,17 +94,6 @@ impl Namespace {
             upgrade: position.is_upgrade(),
             attempt: waiting.attempts.highest(),
             ends_at_ms: waiting.ends_at_ms,
-        }
-    }
-
-    /// Returns the view of a waiting request, including its current position.
-    pub(super) fn queued_view(&self, position: QueuePosition) -> QueuedRequestView {
-        let waiting = self.waiting(position);
-        QueuedRequestView {
-            wait: self.wait_view(position),
-            process_id: self.owners.name(waiting.owner).process_id().to_owned(),
-            since_ms: waiting.since_ms,
-            not_granted: self.queue_status(position, true).0,
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Acquire, AcquireOutcome, Bounds, Claim, CommandError, Limits, Reason, Response, Rules, Wait};
+use holdfast_core::{
+    Acquire, AcquireOutcome, Bounds, Claim, CommandError, Limits, Query, Reason, Response, Rules, Wait,
+};
 
-use crate::support::Shard;
+use crate::support::{Shard, orders};
 use crate::wait_requests::{read, try_request, wait_request, write};
 
 /// As much as one look for who waits for whom may take, with what is around it.
@@ -70,6 +72,34 @@ fn among_two_hundred_that_may_overtake_one_another_each_command_is_bounded() {
     assert!(refused.max(repeated).max(other).max(released) < MAX_SEARCH_UNITS);
     assert!(repeated < 100, "what is known is not looked for again");
     shard.core.verify();
+}
+
+#[test]
+fn a_page_of_those_who_wait_costs_about_a_slice_and_all_are_listed_once() {
+    let mut shard = tangled_owners(20);
+    let wide: Vec<Claim> = (0..64).map(|number| write(&format!("l1/{number}"))).collect();
+    for number in 0..2_000 {
+        let claims = if number < 100 { wide.clone() } else { vec![write("l1")] };
+        enqueue(&mut shard, wait_request(&format!("w{number}"), &claims));
+    }
+    let (mut after, mut listed, mut sizes) = (None, Vec::new(), Vec::new());
+    loop {
+        let query = Query::Queue { namespace: orders(), after, limit: 1_000 };
+        let (page, spent) = units(&mut shard, |shard| shard.query(&query));
+        let Ok(Response::Queue { waits, more }) = page else { panic!("not the queue: {page:?}") };
+        assert!(spent < 2 * A_SLICE, "{spent} units for {} rows", waits.len());
+        sizes.push(waits.len());
+        after = waits.last().map(|last| last.wait.wait);
+        listed.extend(waits);
+        if !more {
+            break;
+        }
+    }
+    assert!(sizes[0] < 140, "the page ends when its slice is used up: {sizes:?}");
+    assert_eq!(listed.len(), 40 + 2_000);
+    assert!(listed.is_sorted_by_key(|row| row.wait.wait));
+    let last = listed.last().unwrap();
+    assert_eq!((last.not_granted.reason, last.not_granted.queue_position), (Reason::Queued, Some(20 + 1_899)));
 }
 
 /// What others wait for of what somebody holds is known until it changes.

@@ -255,8 +255,12 @@ fn the_queue_is_told_with_what_each_waits_for() {
     let second = shard.enqueued(wait_request("p", &[read("k"), write("l")]));
     let query = |after, limit| Query::Queue { namespace: orders(), after, limit };
     let Ok(Response::Queue { waits, more: false }) = shard.query(&query(None, 10)) else { panic!("not the queue") };
-    let told: Vec<_> = waits.iter().map(|queued| (queued.wait.wait, queued.not_granted.clone())).collect();
-    assert_eq!(told, [(first.wait, first.not_granted), (second.wait, second.not_granted)]);
+    assert_eq!((waits[0].wait.wait, &waits[0].not_granted), (first.wait, &first.not_granted));
+    // What it was told of first is the holder; it is looked at again when the one before it has gone.
+    let ahead = &waits[1].not_granted;
+    assert_eq!((waits[1].wait.wait, second.not_granted.reason), (second.wait, Reason::Held));
+    assert_eq!((ahead.reason, ahead.queue_position), (Reason::Queued, second.not_granted.queue_position));
+    assert_eq!((&*ahead.blockers[0].holder.process_id, ahead.blockers[0].waiting), ("host of se_1", true));
     assert_eq!((&*waits[0].process_id, waits[0].wait.owner.clone()), ("host of se_1", session_owner("se_1")));
     assert_eq!(waits[1].wait.claims, [read("k"), write("l")]);
     let Ok(Response::Queue { waits, more: true }) = shard.query(&query(None, 1)) else { panic!("a page of one") };
