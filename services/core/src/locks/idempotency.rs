@@ -1,5 +1,7 @@
 //! Idempotency: a repeated request finds its queued request or its grant and is not applied twice.
 
+use std::collections::BTreeMap;
+
 use super::acquire::refused;
 use super::attempts::Attempts;
 use super::charge;
@@ -13,7 +15,9 @@ use super::sessions::NamedRequest;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::wait_graph::Dependents;
-use crate::{Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, Mode, Owner, Reason, Refused, Wait};
+use crate::{
+    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, Mode, Owner, Path, Reason, Refused, Wait,
+};
 
 impl NamespaceTxn<'_> {
     /// Returns the outcome of the request if an earlier call made it known. An old message of a session changes
@@ -151,10 +155,8 @@ impl Namespace {
             }
             Some(NamedRequest::Granted(granted)) => {
                 let granted = self.granted_requests.get(granted);
-                let is_claimed = |(node, mode): (&_, &_)| {
-                    let path = self.tree.path_of(*node);
-                    claims.iter().any(|claim| claim.path == path && claim.mode == *mode)
-                };
+                let modes: BTreeMap<&Path, Mode> = claims.iter().map(|claim| (&claim.path, claim.mode)).collect();
+                let is_claimed = |(node, mode): (&NodeId, &Mode)| modes.get(&self.tree.path_of(*node)) == Some(mode);
                 granted.owner == id && granted.claimed == claims.len() && granted.live.iter().all(is_claimed)
             }
         };
@@ -185,6 +187,13 @@ impl Namespace {
     }
 }
 
+/// Compares claims, each path once, whatever their order.
 fn same_claims(one: &[Claim], other: &[Claim]) -> bool {
-    one.len() == other.len() && one.iter().all(|claim| other.contains(claim))
+    one.len() == other.len() && (one == other || in_order(one) == in_order(other))
+}
+
+fn in_order(claims: &[Claim]) -> Vec<&Claim> {
+    let mut claims: Vec<&Claim> = claims.iter().collect();
+    claims.sort_unstable();
+    claims
 }
