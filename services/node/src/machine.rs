@@ -264,13 +264,22 @@ impl ShardMachine {
         self.inspect(ShardState::footprint).unwrap_or_default()
     }
 
-    /// Returns the oldest messages of the outbox.
-    pub fn outbox(&self, at_most: usize) -> Vec<(u64, OutboxMessage)> {
+    /// Returns the numbers and destinations of the first outbox messages after that number; none if the machine has
+    /// failed.
+    pub(crate) fn outbox_after(&self, number: u64, at_most: usize) -> Vec<(u64, Application, u32)> {
         let oldest = |core: &ShardState| {
-            let messages = core.outbox().messages().iter().take(at_most);
-            messages.map(|(number, message)| (*number, message.clone())).collect()
+            let messages = core.outbox().messages().range(number.saturating_add(1)..).take(at_most);
+            messages.map(|(number, message)| (*number, message.application, message.shard_key)).collect()
         };
         self.inspect(oldest).unwrap_or_default()
+    }
+
+    /// Returns those of these outbox messages that are pending, or `None` if the machine has failed.
+    pub(crate) fn outbox_messages(&self, numbers: &[u64]) -> Option<Vec<(u64, OutboxMessage)>> {
+        self.inspect(|core| {
+            let messages = core.outbox().messages();
+            numbers.iter().filter_map(|number| Some((*number, messages.get(number)?.clone()))).collect()
+        })
     }
 
     /// Returns true if this outbox message is confirmed, so that a reply awaiting it may be sent.

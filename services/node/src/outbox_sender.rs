@@ -1,8 +1,8 @@
 //! Sends outbox messages to their destination shards.
 
 use holdfast_cluster::ShardMap;
-use holdfast_core::Response;
 use holdfast_core::outbox::OutboxMessage;
+use holdfast_core::{Application, Response};
 use holdfast_routing::{RetryPolicy, Router};
 use tokio::time::{Duration, Instant};
 
@@ -26,9 +26,9 @@ impl OutboxSender {
         &self.router
     }
 
-    /// Returns the destination shard of a message.
-    pub(crate) fn destination(&self, message: &OutboxMessage) -> String {
-        self.map.shard_for(message.application, message.shard_key).id.clone()
+    /// Returns the destination shard of a message to this key.
+    pub(crate) fn destination(&self, application: Application, shard_key: u32) -> &str {
+        &self.map.shard_for(application, shard_key).id
     }
 
     /// Delivers one message. Returns true once the receiver has confirmed it together with all work that it awaits.
