@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// The replicated state of one shard.
+#[expect(clippy::large_enum_variant, reason = "a node has few of them")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardState {
     /// A shard of the accounts application.

@@ -77,6 +77,10 @@ pub(super) enum CallOutcome {
 }
 
 /// What to do after a step.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a value lives for one step; a box would cost an allocation for each call"
+)]
 enum NextStep {
     Finish(CallOutcome),
     /// New information is available.

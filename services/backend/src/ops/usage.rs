@@ -70,9 +70,8 @@ impl Service {
     ) -> ApiResult<UsageInfo> {
         let (query, state) = (Query::AccountUsage { account: account.id }, Query::AccountState { account: account.id });
         let asking = self.inner.router.shard_keys(Application::Locks).into_iter().map(async |key| {
-            let asked = |query: &Query| {
-                self.call_with_permit(share, Application::Locks, key, query.clone().into(), context)
-            };
+            let asked =
+                |query: &Query| self.call_with_permit(share, Application::Locks, key, query.clone().into(), context);
             let (usage, state) = try_join!(asked(&query), asked(&state))?;
             let usage = usage.reply.outcome?;
             let (namespaces, ended) =

@@ -80,7 +80,9 @@ async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
             && machine.frozen_state().is_none()
             && machine.freeze().is_err()
     );
-    assert!(machine.outbox_messages(&[1]).is_none() && !machine.is_settled(0) && machine.usage() == Footprint::default());
+    assert!(
+        machine.outbox_messages(&[1]).is_none() && !machine.is_settled(0) && machine.usage() == Footprint::default()
+    );
     // Waiters for leader state check again.
     resolved.await;
 
