@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_proto::internal;
-use holdfast_testkit::fake_node::{FakeNode, config_of, done_reply, leads, not_leader};
-use holdfast_types::{AccountId, AccountsCommand, Command};
+use holdfast_testkit::fake_node::{Action, FakeNode, config_of, done_reply, leads, not_leader};
+use holdfast_types::{AccountId, AccountsCommand, Command, limit};
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::fake_cluster::{FakeCluster, fast_options};
-use crate::{RetryPolicy, RouteError, RoutedReply};
+use crate::{RetryPolicy, RouteError, RoutedReply, RoutingOptions};
 
 const TERM: u64 = 1;
 
@@ -62,6 +63,36 @@ async fn one_leader_is_found_for_all_shards_of_a_group() {
         (TERM, internal::Application::Locks, u32::MAX),
     ];
     assert_eq!(commands, expected);
+}
+
+#[tokio::test]
+async fn a_shard_that_stands_still_leaves_the_others_of_its_leader_as_they_were() {
+    const SURPLUS: usize = 100;
+    let cluster = FakeCluster::start_with_one_group(RoutingOptions::default()).await;
+    elect(&cluster, 2);
+    done(&cluster, Application::Accounts, 0).await;
+    for node in &cluster.nodes {
+        node.on_call(|call| match call.replica {
+            2 if call.term > 0 && call.application() == internal::Application::Locks => Action::Silent,
+            2 => leads(call, 2, TERM),
+            _ => not_leader(2, TERM),
+        });
+    }
+    let mut stuck = JoinSet::new();
+    for number in 0..limit::MAX_LINK_CALLS as usize + SURPLUS {
+        let (router, deadline) = (cluster.router.clone(), Instant::now() + Duration::from_secs(60));
+        stuck.spawn(async move {
+            let command = Command::Accounts(AccountsCommand::Delete { id: AccountId(number as u64) });
+            router.command(Application::Locks, 7, &command, RetryPolicy::LaterTerm, deadline).await
+        });
+    }
+    // The surplus is refused at once.
+    for _ in 0..SURPLUS {
+        let refused = stuck.join_next().await.unwrap().unwrap().unwrap_err();
+        assert_eq!(refused, RouteError::Limited { shard: "locks_00".to_owned(), limit: &limit::CALLS_TO_SHARD });
+    }
+    done(&cluster, Application::Accounts, 0).await;
+    assert_eq!(stuck.len(), limit::MAX_LINK_CALLS as usize);
 }
 
 #[tokio::test]
