@@ -2,7 +2,7 @@
 
 /// Points at which a panic can strike: in `apply`, under the lock of the state, before what is due ends and before each
 /// command; and in every long-lived task, before each step of it, by its name.
-pub const PANIC_POINTS: [&str; 23] = [
+pub const PANIC_POINTS: [&str; 24] = [
     "apply",
     // Tasks of a replica.
     "leadership",
@@ -18,6 +18,7 @@ pub const PANIC_POINTS: [&str; 23] = [
     "outbox_dispatcher",
     "session_reaper",
     "wait_reaper",
+    "cancel_sender",
     "quorum_guard",
     // Of a node: the connection to a peer, what is done when one comes back, and taking over from one that is gone.
     "peer_connection",

@@ -17,8 +17,6 @@ use crate::replica::ShardReplica;
 
 /// How long the request stays queued after the caller's poll ends.
 const POLL_GRACE: Duration = Duration::from_secs(10);
-/// Timeout of a cancel. After it, the wait reaper cancels the orphaned request.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One acquire and its caller.
 pub(crate) struct AcquireWait<'a> {
@@ -150,13 +148,8 @@ impl AcquireWait<'_> {
 
     /// Cancels attempts in the state; returns false if that is not known to be done.
     async fn propose_cancel(&self, acquire: &Acquire, attempts: &[u64]) -> bool {
-        let bytes = Bytes::from(codec::encode(&cancel_all(cancel_of(acquire), attempts)));
-        let Ok(_permit) = self.shard.machine.cancels().acquire().await else { return false };
-        let proposed = self.shard.propose_own(self.term, bytes, Instant::now() + CANCEL_TIMEOUT).await;
-        if let Err(error) = &proposed {
-            tracing::debug!(shard = self.shard.id, %error, "an attempt could not be cancelled yet");
-        }
-        proposed.is_ok()
+        let command = cancel_all(cancel_of(acquire), attempts);
+        self.shard.cancel(self.term, acquire.namespace.account, command).await
     }
 
     /// Ends the wait. A caller that disconnected before it received the grant may reconnect and collect it.

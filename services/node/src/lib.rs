@@ -15,6 +15,7 @@ mod admin_server;
 mod admission;
 mod batch;
 mod call_handler;
+mod cancel_queue;
 mod cost_estimates;
 mod error;
 mod failure;

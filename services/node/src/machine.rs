@@ -18,9 +18,10 @@ use holdfast_replication::{Applied, ApplyFailure, CommandCost, EntryHeader, Repl
 use holdfast_supervise::catch_panic;
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::cancel_queue::CancelQueue;
 use crate::cost_estimates::CostEstimates;
 use crate::group_machine::ShardPart;
 use crate::leader::LeaderState;
@@ -29,10 +30,6 @@ use crate::{failure, mutations};
 use health::SectionList;
 pub(crate) use health::{DeferredSection, FailedHistory, FailedSection, ShardHealth};
 use slices::Entry;
-
-/// Cancels of queued requests proposed concurrently. Thousands of callers may disconnect together, and other commands
-/// must not wait behind all of their cancels.
-const CANCELS_AT_ONCE: usize = 64;
 
 /// State that the leader tasks wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,7 +71,7 @@ pub struct ShardMachine {
     expiry_resolved: Notify,
     leader_state_failed: watch::Sender<Option<String>>,
     health: watch::Sender<ShardHealth>,
-    cancels: Semaphore,
+    cancels: CancelQueue,
     /// Memory usage per account.
     memory: ShardMemory,
     /// Expected cost of commands per account.
@@ -144,7 +141,7 @@ impl ShardMachine {
             expiry_resolved,
             leader_state_failed,
             health: watch::Sender::new(ShardHealth::Healthy),
-            cancels: Semaphore::new(CANCELS_AT_ONCE),
+            cancels: CancelQueue::new(),
             memory: ShardMemory::new(NodeMemory::new(u64::MAX)),
             costs: Mutex::default(),
             slice_seconds: histogram!("holdfast_apply_slice_seconds"),
@@ -222,8 +219,8 @@ impl ShardMachine {
         None
     }
 
-    /// Permits for proposing the cancel of a queued request.
-    pub(crate) fn cancels(&self) -> &Semaphore {
+    /// The cancels that wait for an entry.
+    pub(crate) fn cancels(&self) -> &CancelQueue {
         &self.cancels
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn command(core: &ShardState, mut command: Command) -> Command {
         && let Command::Locks(LocksCommand::Cancel(cancel)) = &command
         && let Some(record) = core.waits().find(|record| matches_wait(cancel, record))
     {
-        command = cancel_all(cancel.clone(), &record.attempts);
+        command = Command::Locks(cancel_all(cancel.clone(), &record.attempts));
     }
     if is_enabled(Mutation::PurgeMissed)
         && let Command::Locks(LocksCommand::Deliver { message, .. }) = &mut command

@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use holdfast_cluster::{GroupConfig, GroupShard};
-use holdfast_core::Application;
+use holdfast_core::{AccountId, Application, LocksCommand};
 use holdfast_replication::{Group, HistoryStep, ProposeError, ReadMode, ReplayError, StateMachineError};
 use parking_lot::Mutex;
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::machine::ShardMachine;
 use crate::outbox_sender::OutboxSender;
 use crate::{shard_health, tasks};
 
+/// Timeout of a cancel. After it, the wait reaper cancels the orphaned request.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of an entry that follows everything proposed before.
 const BARRIER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay between attempts to write that entry.
@@ -169,6 +171,12 @@ impl ShardReplica {
         deadline: Instant,
     ) -> Result<Bytes, ProposeError> {
         self.group.propose_own(self.number, term, command, deadline).await
+    }
+
+    /// Cancels attempts together with others'. Returns false if that is not known to be done.
+    pub(crate) async fn cancel(&self, term: u64, account: AccountId, command: LocksCommand) -> bool {
+        let done = self.machine.cancels().push(term, account, command);
+        matches!(timeout(CANCEL_TIMEOUT, done).await, Ok(Ok(true)))
     }
 
     /// While this replica leads, waits until all that its leader tasks have proposed so far is applied, or never will be.

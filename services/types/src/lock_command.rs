@@ -62,8 +62,8 @@ pub enum LocksCommand {
     /// `SessionNotFound`, `Superseded`, `Busy`.
     LockInfo(LockInfo),
     /// Several commands, applied like single commands one after the other. A busy connection uses it to send several
-    /// messages together. The leader may propose it in parts. Returns `Batch`. Errors: `Malformed` if one of them is a batch
-    /// itself; decoding already rejects that.
+    /// messages together, and a leader for cancels. The leader may propose it in parts. Returns `Batch`. Errors:
+    /// `Malformed` if one of them is a batch itself; decoding already rejects that.
     Batch(#[serde(deserialize_with = "super::flat::commands")] Vec<LocksCommand>),
     /// The inner acquire, by a call that replaces others. Known from rules 2 on; before, it is rejected with
     /// `Malformed`.

@@ -97,8 +97,11 @@ impl LocksCommand {
             Self::OpenSession(open) => &open.namespace,
             Self::LockInfo(info) | Self::LockInfoPart(info) => &info.namespace,
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
-            // All commands of a batch belong to one connection.
-            Self::Batch(commands) => return commands.first().and_then(Self::account),
+            // Those of a batch belong to one connection, or are cancels that a leader has gathered.
+            Self::Batch(commands) => {
+                let account = commands.first().and_then(Self::account);
+                return account.filter(|_| commands.iter().all(|command| command.account() == account));
+            }
         };
         Some(namespace.account)
     }

@@ -222,15 +222,15 @@ pub(crate) fn cancel_of(effect: Effect) -> Option<Cancel> {
 }
 
 /// Returns the command that cancels these attempts.
-pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> Command {
-    Command::Locks(match attempts {
+pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> LocksCommand {
+    match attempts {
         [] => LocksCommand::Cancel(cancel),
         [attempt] => LocksCommand::Cancel(Cancel { attempt: *attempt, ..cancel }),
         [attempt, abandoned @ ..] => {
             let (cancel, abandoned) = (Cancel { attempt: *attempt, ..cancel }, abandoned.to_vec());
             LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned })
         }
-    })
+    }
 }
 
 /// Returns the encoded list with one [`holdfast_core::SessionUpdate`].

@@ -1,5 +1,6 @@
 //! Leader tasks. Each starts and ends with a leadership.
 
+mod cancel_sender;
 mod expiry;
 mod outbox_dispatcher;
 mod quorum_guard;
@@ -99,6 +100,7 @@ fn start(leading: &LeaderContext) -> TaskSet {
     spawn(&tasks, "outbox_dispatcher", leading, outbox_dispatcher::run);
     spawn(&tasks, "session_reaper", leading, session_reaper::run);
     spawn(&tasks, "wait_reaper", leading, wait_reaper::run);
+    spawn(&tasks, "cancel_sender", leading, cancel_sender::run);
     spawn(&tasks, "quorum_guard", leading, quorum_guard::run);
     tasks
 }

@@ -1,8 +1,7 @@
 //! Cancels queued requests that lost their callers, and releases grants that no caller received.
 
-use bytes::Bytes;
-use futures::future::join_all;
-use holdfast_core::{Cancel, Command, Query, Response, Rules, WaitId, codec};
+use futures::{StreamExt, stream};
+use holdfast_core::{Cancel, Query, Response, Rules, WaitId};
 use holdfast_core::{NamespaceRef, WaitView};
 use holdfast_replication::Leadership;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -12,8 +11,8 @@ use crate::leader::{Orphaned, cancel_all};
 use crate::machine::ShardMachine;
 use crate::replica::ShardReplica;
 
-/// Timeout of the entry with a cancel.
-const ENTRY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Cancels that wait for an entry at a time: those of several commands.
+const MAX_CANCELS: usize = 4_096;
 /// Poll interval if only a change can bring work.
 const IDLE_INTERVAL: Duration = Duration::from_secs(3_600);
 
@@ -34,7 +33,8 @@ pub(super) async fn run(leading: LeaderContext) {
             let rules = table.rules();
             table.waits.take_orphaned(Instant::now(), rules)
         });
-        join_all(orphaned.unwrap_or_default().into_iter().map(|one| cancel_orphaned(shard, leads, one))).await;
+        let orphaned = stream::iter(orphaned.unwrap_or_default());
+        orphaned.for_each_concurrent(MAX_CANCELS, |one| cancel_orphaned(shard, leads, one)).await;
     }
 }
 
@@ -59,8 +59,8 @@ async fn cancel_orphaned(shard: &ShardReplica, leads: Leadership, orphaned: Orph
             }
         }
     };
-    let Ok(_permit) = machine.cancels().acquire().await else { return };
-    if !propose(shard, leads, cancel_all(cancel, &orphaned.attempts)).await {
+    let account = cancel.namespace.account;
+    if !shard.cancel(leads.term, account, cancel_all(cancel, &orphaned.attempts)).await {
         machine.with_leader_state(leads.term, |_, table| table.waits.reinsert(orphaned));
     }
 }
@@ -72,13 +72,4 @@ fn find_wait(machine: &ShardMachine, leads: Leadership, namespace: &NamespaceRef
     let reply = machine.inspect_as_leader(leads.term, |core, _| core.query(core.clock_ms(), &query))?;
     let Ok(Response::Waits { waits, .. }) = reply.outcome else { return None };
     waits.into_iter().find(|view| view.wait == wait)
-}
-
-async fn propose(shard: &ShardReplica, leads: Leadership, command: Command) -> bool {
-    let bytes = Bytes::from(codec::encode(&command));
-    let proposed = shard.propose_own(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
-    if let Err(error) = &proposed {
-        tracing::debug!(shard = shard.id, %error, "an orphaned request can't be cancelled yet");
-    }
-    proposed.is_ok()
 }

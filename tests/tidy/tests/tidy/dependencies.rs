@@ -42,6 +42,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
             "tls",
             "telemetry",
             "supervise",
+            "fair_queue",
         ],
     ),
     ("api", &["types", "proto"]),

@@ -178,31 +178,51 @@ impl Replayer {
                 find("[model] has a command that can't be read".to_owned());
                 continue;
             };
-            let reply = self.core.apply(&context, &command);
+            let reply = match &command {
+                // Leaders gather cancels: a list does what its commands do one by one.
+                Command::Locks(LocksCommand::Batch(commands)) => {
+                    let (mut outcomes, mut clock_ms, mut awaits) = (Vec::new(), 0, None);
+                    for command in commands {
+                        let command = Command::Locks(command.clone());
+                        let reply = self.replay_command((at, entry), &context, &command, find);
+                        outcomes.push(reply.outcome);
+                        (clock_ms, awaits) = (reply.clock_ms, awaits.max(reply.awaits));
+                    }
+                    Reply { outcome: Ok(Response::Batch(outcomes)), clock_ms, awaits }
+                }
+                command => self.replay_command((at, entry), &context, command, find),
+            };
             if codec::encode(&reply) != *recorded {
                 find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
-            }
-            self.twins.iter_mut().for_each(|twin| twin.apply(&context, &command, &reply, find));
-            let Command::Locks(command) = command.inner() else {
-                self.step((at, entry), AffectedNamespaces::Any, None, find);
-                continue;
-            };
-            self.replayed.record_command(at, command, &reply);
-            let before = self.step(
-                (at, entry),
-                AffectedNamespaces::of_command(command),
-                invariants::direct_grant(command, &reply),
-                find,
-            );
-            // By the first rules a cancel of the newest call ends the hold of all.
-            if let LocksCommand::Cancel(cancel) | LocksCommand::CancelAttempts(CancelAttempts { cancel, .. }) = command
-                && context.rules >= Rules::TWO
-            {
-                self.replayed.given_back((at, entry), cancel, &before, &self.view);
             }
         }
         self.replayed.revisions.push(self.core.revision());
         self.replayed.record_resolved_waits(at);
+    }
+
+    fn replay_command(
+        &mut self,
+        (at, entry): (usize, &Entry),
+        context: &EntryContext,
+        command: &Command,
+        find: &mut dyn FnMut(String),
+    ) -> Reply {
+        let reply = self.core.apply(context, command);
+        self.twins.iter_mut().for_each(|twin| twin.apply(context, command, &reply, find));
+        let Command::Locks(command) = command.inner() else {
+            self.step((at, entry), AffectedNamespaces::Any, None, find);
+            return reply;
+        };
+        self.replayed.record_command(at, command, &reply);
+        let (touched, granted) = (AffectedNamespaces::of_command(command), invariants::direct_grant(command, &reply));
+        let before = self.step((at, entry), touched, granted, find);
+        // By the first rules a cancel of the newest call ends the hold of all.
+        if let LocksCommand::Cancel(cancel) | LocksCommand::CancelAttempts(CancelAttempts { cancel, .. }) = command
+            && context.rules >= Rules::TWO
+        {
+            self.replayed.given_back((at, entry), cancel, &before, &self.view);
+        }
+        reply
     }
 
     /// Compares after every command, and after the clock has advanced: a grant of one command of an entry that the next
