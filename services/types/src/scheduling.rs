@@ -126,3 +126,40 @@ impl LocksCommand {
         BASE_UNITS + of_parts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cancel, Incarnation, Mode, NamespaceRef, Owner, Path};
+
+    fn namespace(account: u64) -> NamespaceRef {
+        NamespaceRef { account: AccountId(account), name: "n".into(), incarnation: Incarnation(1) }
+    }
+
+    fn cancel(account: u64) -> LocksCommand {
+        LocksCommand::Cancel(Cancel {
+            namespace: namespace(account),
+            owner: Owner::Process("p".into()),
+            request_id: None,
+            claims: vec![Claim { path: Path::flat("l"), mode: Mode::Write }],
+            attempt: 1,
+        })
+    }
+
+    #[test]
+    fn a_batch_is_of_an_account_if_all_of_its_commands_are() {
+        let account = |commands| Command::Locks(LocksCommand::Batch(commands)).account();
+        assert_eq!(account(vec![cancel(1), cancel(1)]), Some(AccountId(1)));
+        assert_eq!(account(vec![cancel(1), cancel(2)]), None);
+        assert_eq!(account(vec![]), None);
+    }
+
+    #[test]
+    fn queries_and_subscriptions_name_the_account_that_they_are_for() {
+        assert_eq!(Query::Usage { namespace: namespace(7) }.account(), Some(AccountId(7)));
+        assert_eq!(Query::Audit { account: None, before: None, limit: 1 }.account(), None);
+        assert_eq!(Query::ApiKey { key_id: "k".into() }.account(), None);
+        assert_eq!(Topic::Events { namespace: namespace(7) }.account(), Some(AccountId(7)));
+        assert_eq!(Topic::AccountChanges.account(), None);
+    }
+}
