@@ -134,15 +134,19 @@ impl Service {
         let account = directory.account(kept.account, context.deadline).await?.ok_or_else(invalid_api_key)?;
         directory.record_key_use(&kept.key_id);
         let caller = AuthContext::new(principal, Some(require_active(account)?));
-        self.inner.checked_callers.insert(generation, &kept, caller.clone(), now_ms);
+        let of_account = directory.generation_of(kept.account);
+        // Otherwise something changed meanwhile, perhaps this account, and the next call checks again.
+        if directory.generation() == generation {
+            self.inner.checked_callers.insert(of_account, &kept, caller.clone(), now_ms);
+        }
         Ok(caller)
     }
 
-    /// Returns the caller of an API key that was checked before, if no account or key has changed since.
+    /// Returns the caller of an API key that was checked before, if its account and its key have not changed since.
     fn find_caller(&self, bearer: &str) -> ApiResult<Option<AuthContext>> {
         let Ok(presented) = PresentedApiKey::parse(bearer) else { return Ok(None) };
         let directory = &self.inner.directory;
-        let found = self.inner.checked_callers.find(&presented, directory.generation());
+        let found = self.inner.checked_callers.find(&presented, |account| directory.generation_of(account));
         let now_ms = Timestamp::now().0;
         let Some(found) = found.filter(|found| !found.is_expired(now_ms)) else { return Ok(None) };
         directory.require_fresh()?;
@@ -192,7 +196,8 @@ impl Service {
         let (is_good, refused): (bool, fn() -> ApiError) = match principal.credential_kind {
             CredentialKind::Key => (directory.api_key(&principal.key_id, deadline).await?.is_some(), invalid_api_key),
             CredentialKind::Token { issued_at_ms } => {
-                (directory.is_token_valid(&principal.key_id, issued_at_ms, deadline).await?, invalid_token)
+                let (account, key_id) = (principal.account, &principal.key_id);
+                (directory.is_token_valid(account, key_id, issued_at_ms, deadline).await?, invalid_token)
             }
             CredentialKind::Trusted => (true, invalid_api_key),
         };

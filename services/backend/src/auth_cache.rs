@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_auth::PresentedApiKey;
-use holdfast_types::ApiKey;
+use holdfast_types::{AccountId, ApiKey};
 use parking_lot::RwLock;
 
 use crate::AuthContext;
@@ -15,19 +15,15 @@ const MAX_CALLERS: usize = 20_000;
 /// Minimum time between two records of the use of one key, which is shown to the minute.
 const USE_INTERVAL_MS: u64 = 1_000;
 
-/// Callers that were checked in one generation of the directory. A change of any account or key begins the next
-/// generation, in which all of them are checked again.
+/// Callers, each with the generation of its account in the directory in which it was checked. A change of the account
+/// or a key of it begins the next generation, in which they are checked again.
 #[derive(Default)]
-pub(crate) struct AuthCache(RwLock<CheckedCallers>);
-
-#[derive(Default)]
-struct CheckedCallers {
-    generation: u64,
-    by_key_id: HashMap<String, Arc<CheckedCaller>>,
-}
+pub(crate) struct AuthCache(RwLock<HashMap<String, Arc<CheckedCaller>>>);
 
 /// A caller whose API key and account were checked.
 pub(crate) struct CheckedCaller {
+    account: AccountId,
+    generation: u64,
     context: AuthContext,
     secret_hash: [u8; 32],
     /// When the use of the key was last recorded; wall clock in milliseconds since 1970.
@@ -35,31 +31,32 @@ pub(crate) struct CheckedCaller {
 }
 
 impl AuthCache {
-    /// Returns the caller with this key, if it was checked in this generation of the directory.
-    pub(crate) fn find(&self, presented: &PresentedApiKey<'_>, generation: u64) -> Option<Arc<CheckedCaller>> {
-        let found = {
-            let callers = self.0.read();
-            if callers.generation != generation {
-                return None;
-            }
-            callers.by_key_id.get(presented.key_id()).cloned()?
-        };
-        presented.matches(&found.secret_hash).then_some(found)
+    /// Returns the caller with this key, if it was checked in the present generation of its account.
+    pub(crate) fn find(
+        &self,
+        presented: &PresentedApiKey<'_>,
+        generation_of: impl Fn(AccountId) -> u64,
+    ) -> Option<Arc<CheckedCaller>> {
+        let found = self.0.read().get(presented.key_id()).cloned()?;
+        let is_present = found.generation == generation_of(found.account);
+        (is_present && presented.matches(&found.secret_hash)).then_some(found)
     }
 
     /// Adds a caller that was checked at `now_ms` (wall clock in milliseconds since 1970), when the use of its key was
-    /// recorded too. `generation` is that of the directory before the check.
+    /// recorded too. `generation` is that of its account.
     pub(crate) fn insert(&self, generation: u64, key: &ApiKey, context: AuthContext, now_ms: u64) {
         let mut callers = self.0.write();
-        if generation < callers.generation {
-            return;
+        if callers.len() >= MAX_CALLERS && !callers.contains_key(&key.key_id) {
+            callers.clear();
         }
-        if generation > callers.generation || callers.by_key_id.len() >= MAX_CALLERS {
-            callers.by_key_id.clear();
-            callers.generation = generation;
-        }
-        let caller = CheckedCaller { context, secret_hash: key.secret_hash, recorded_ms: AtomicU64::new(now_ms) };
-        callers.by_key_id.insert(key.key_id.clone(), Arc::new(caller));
+        let caller = CheckedCaller {
+            account: key.account,
+            generation,
+            context,
+            secret_hash: key.secret_hash,
+            recorded_ms: AtomicU64::new(now_ms),
+        };
+        callers.insert(key.key_id.clone(), Arc::new(caller));
     }
 }
 
@@ -90,7 +87,7 @@ impl CheckedCaller {
 #[cfg(test)]
 mod tests {
     use holdfast_auth::{ApiKeySecret, Principal};
-    use holdfast_types::{AccountId, Scopes};
+    use holdfast_types::Scopes;
 
     use super::*;
 
@@ -114,7 +111,7 @@ mod tests {
     }
 
     fn find(cache: &AuthCache, secret: &ApiKeySecret, generation: u64) -> Option<Arc<CheckedCaller>> {
-        cache.find(&PresentedApiKey::parse(secret.reveal().expose()).unwrap(), generation)
+        cache.find(&PresentedApiKey::parse(secret.reveal().expose()).unwrap(), |_| generation)
     }
 
     #[test]
@@ -127,12 +124,22 @@ mod tests {
         let other = ApiKeySecret::generate().unwrap();
         assert!(find(&cache, &other, 1).is_none());
         let forged = format!("hf_{}_{}", secret.key_id(), "a".repeat(43));
-        assert!(cache.find(&PresentedApiKey::parse(&forged).unwrap(), 1).is_none());
+        assert!(cache.find(&PresentedApiKey::parse(&forged).unwrap(), |_| 1).is_none());
+    }
 
-        insert(&cache, 2, &other, None);
-        insert(&cache, 1, &secret, None);
-        assert!(find(&cache, &other, 2).is_some());
-        assert!(find(&cache, &secret, 2).is_none(), "it was checked before the change");
+    #[test]
+    fn a_change_of_one_account_leaves_callers_of_others_in_memory() {
+        let (cache, one, other) =
+            (AuthCache::default(), ApiKeySecret::generate().unwrap(), ApiKeySecret::generate().unwrap());
+        insert(&cache, 1, &one, None);
+        let key = ApiKey { account: AccountId(8), ..stored_key(&other, None) };
+        let principal = Principal::from_api_key(&other, &key, 0).unwrap();
+        cache.insert(1, &key, AuthContext::new(principal, None), 5_000);
+        let find = |secret: &ApiKeySecret| {
+            let changed = |account: AccountId| if account == AccountId(8) { 2 } else { 1 };
+            cache.find(&PresentedApiKey::parse(secret.reveal().expose()).unwrap(), changed)
+        };
+        assert!(find(&one).is_some() && find(&other).is_none());
     }
 
     #[test]
@@ -144,9 +151,9 @@ mod tests {
             key.key_id = number.to_string();
             cache.insert(1, &key, AuthContext::new(principal.clone(), None), 0);
         }
-        assert_eq!(cache.0.read().by_key_id.len(), MAX_CALLERS);
+        assert_eq!(cache.0.read().len(), MAX_CALLERS);
         insert(&cache, 1, &secret, None);
-        assert_eq!(cache.0.read().by_key_id.len(), 1);
+        assert_eq!(cache.0.read().len(), 1);
         assert!(find(&cache, &secret, 1).is_some());
     }
 

@@ -1,7 +1,6 @@
 //! Accounts and API keys in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_api::{ApiError, ApiResult, Timestamp};
 use holdfast_cluster::Application;
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 
 use super::cache::SingleFlightCache;
 use super::change_notifier::{ChangeListener, ChangeNotifier};
+use super::generations::Generations;
 use super::revocations::Revocations;
 use crate::admission::{Admission, AdmissionRequest, Priority, Share, Sharer};
 use crate::route_error::route_error;
@@ -29,8 +29,7 @@ pub(super) struct Accounts {
     accounts: SingleFlightCache<AccountId, Arc<Account>, ApiError>,
     api_keys: SingleFlightCache<String, Arc<ApiKey>, ApiError>,
     revocations: Revocations,
-    /// Rises once the caches have discarded what changed.
-    generation: AtomicU64,
+    generations: Generations,
     account_changes: Arc<ChangeNotifier<AccountId>>,
     key_changes: Arc<ChangeNotifier<String>>,
 }
@@ -43,7 +42,7 @@ impl Accounts {
             accounts: SingleFlightCache::new("accounts", MAX_ACCOUNTS, true),
             api_keys: SingleFlightCache::new("api_keys", MAX_API_KEYS, true),
             revocations: Revocations::default(),
-            generation: AtomicU64::new(0),
+            generations: Generations::default(),
             account_changes: Arc::default(),
             key_changes: Arc::default(),
         }
@@ -73,13 +72,13 @@ impl Accounts {
     }
 
     /// Returns whether the key of a token that was issued then may have been revoked, so that a lookup is necessary.
-    pub(super) fn needs_lookup(&self, key_id: &str, issued_at_ms: u64) -> bool {
-        self.revocations.needs_lookup(key_id, issued_at_ms)
+    pub(super) fn needs_lookup(&self, account: AccountId, key_id: &str, issued_at_ms: u64) -> bool {
+        self.revocations.needs_lookup(account, key_id, issued_at_ms)
     }
 
-    /// Returns a number that rises after each change.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    /// Returns the numbers that rise after changes.
+    pub(super) fn generations(&self) -> &Generations {
+        &self.generations
     }
 
     /// Counts a key and its account that were found without looking either up.
@@ -100,15 +99,19 @@ impl Accounts {
 
     pub(super) fn invalidate_account(&self, id: AccountId) {
         self.accounts.invalidate(&id);
-        self.begin_generation();
+        self.generations.begin(id);
         self.account_changes.notify(&id);
     }
 
-    pub(super) fn invalidate_api_key(&self, key_id: &str) {
+    /// `account` is that of the key, if the change names it.
+    pub(super) fn invalidate_api_key(&self, account: Option<AccountId>, key_id: &str) {
         let key_id = key_id.to_owned();
-        self.revocations.record(&key_id, Timestamp::now().0);
+        self.revocations.record(account, &key_id, Timestamp::now().0);
         self.api_keys.invalidate(&key_id);
-        self.begin_generation();
+        match account {
+            Some(account) => self.generations.begin(account),
+            None => self.generations.begin_all(),
+        }
         self.key_changes.notify(&key_id);
     }
 
@@ -116,9 +119,8 @@ impl Accounts {
     pub(super) fn invalidate(&self, change: AccountChange) {
         match change {
             AccountChange::Account(id) => self.invalidate_account(id),
-            AccountChange::ApiKey(key_id) | AccountChange::KeyOfAccount { key_id, .. } => {
-                self.invalidate_api_key(&key_id);
-            }
+            AccountChange::ApiKey(key_id) => self.invalidate_api_key(None, &key_id),
+            AccountChange::KeyOfAccount { account, key_id } => self.invalidate_api_key(Some(account), &key_id),
         }
     }
 
@@ -132,14 +134,9 @@ impl Accounts {
         self.revocations.reset(Timestamp::now().0);
         self.accounts.invalidate_all();
         self.api_keys.invalidate_all();
-        self.begin_generation();
+        self.generations.begin_all();
         self.account_changes.notify_all();
         self.key_changes.notify_all();
-    }
-
-    /// Call it after the caches have discarded what changed: whoever reads the new number finds nothing older in them.
-    fn begin_generation(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Looks something up, with a permit that all look-ups share: who asks is not known yet.

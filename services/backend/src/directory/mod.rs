@@ -8,6 +8,7 @@ mod account_feed;
 mod accounts;
 mod cache;
 mod change_notifier;
+mod generations;
 mod key_usage;
 mod namespaces;
 mod revocations;
@@ -71,18 +72,30 @@ impl Directory {
     ///
     /// # Errors
     /// `UNAVAILABLE` when the lookup fails.
-    pub(crate) async fn is_token_valid(&self, key_id: &str, issued_at_ms: u64, deadline: Instant) -> ApiResult<bool> {
+    pub(crate) async fn is_token_valid(
+        &self,
+        account: AccountId,
+        key_id: &str,
+        issued_at_ms: u64,
+        deadline: Instant,
+    ) -> ApiResult<bool> {
         self.require_fresh()?;
-        if !self.accounts.needs_lookup(key_id, issued_at_ms) {
+        if !self.accounts.needs_lookup(account, key_id, issued_at_ms) {
             return Ok(true);
         }
         Ok(self.accounts.api_key(key_id, deadline).await?.is_some())
     }
 
-    /// Returns a number that rises after each change of an account or a key that this gateway learns of. What was
-    /// looked up after the number was read is current for as long as the number stays.
+    /// Returns a number that rises after each change of an account or a key that this gateway learns of.
     pub(crate) fn generation(&self) -> u64 {
-        self.accounts.generation()
+        self.accounts.generations().of_any()
+    }
+
+    /// Returns a number that rises after each change of the account or its keys that this gateway learns of. What was
+    /// looked up is current for as long as the number stays, if [`Self::generation`] did not rise from before the
+    /// lookup until after the number was read.
+    pub(crate) fn generation_of(&self, account: AccountId) -> u64 {
+        self.accounts.generations().of(account)
     }
 
     /// Counts a key and its account that were found without looking either up.
@@ -131,9 +144,9 @@ impl Directory {
         self.accounts.invalidate_account(id);
     }
 
-    /// A call of this gateway created or revoked the key.
-    pub(crate) fn invalidate_api_key(&self, key_id: &str) {
-        self.accounts.invalidate_api_key(key_id);
+    /// A call of this gateway created or revoked the key of the account.
+    pub(crate) fn invalidate_api_key(&self, account: AccountId, key_id: &str) {
+        self.accounts.invalidate_api_key(Some(account), key_id);
     }
 
     /// The namespace was deleted, or its locks shard does not know the incarnation.

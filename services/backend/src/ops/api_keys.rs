@@ -35,7 +35,7 @@ impl Service {
                 Err(CommandError::IdTaken) if context.idempotency_key.is_none() => {}
                 outcome => {
                     let key = expect_answer!(outcome?, Response::ApiKey(key) => key)?;
-                    self.inner.directory.invalidate_api_key(&key.key_id);
+                    self.inner.directory.invalidate_api_key(account, &key.key_id);
                     let as_asked = ApiKey {
                         key_id: key.key_id.clone(),
                         secret_hash: key.secret_hash,
@@ -95,7 +95,7 @@ impl Service {
             Err(refusal) => return Err(ApiError::from(refusal).with("key_id", key_id)),
             Ok(answer) => expect_answer!(answer, Response::Done => ())?,
         }
-        self.inner.directory.invalidate_api_key(key_id);
+        self.inner.directory.invalidate_api_key(account, key_id);
         Ok(())
     }
 
