@@ -1,4 +1,8 @@
 //! API keys: `hf_<key id>_<secret>`.
+//!
+//! The last letters of a key id authenticate the others with the cluster secret. So a gateway tells most invented ids
+//! from those of keys without looking them up. Ids from before that, or from before another cluster secret, are still
+//! valid, but look like invented ones.
 
 use std::fmt;
 
@@ -9,6 +13,8 @@ use crate::{ClusterSecret, Secret};
 
 const PREFIX: &str = "hf_";
 const KEY_ID_LENGTH: usize = 16;
+/// Letters that tell one id from another: 50 bits. The others, 30 bits, authenticate them.
+const DISTINCT_LENGTH: usize = 10;
 /// Five bits a letter, without letters that are easily confused, and without `_`, which ends the key id.
 const KEY_ID_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
@@ -36,8 +42,8 @@ impl ApiKeySecret {
     ///
     /// # Errors
     /// When the system provides no random bytes.
-    pub fn generate() -> Result<Self, RandomError> {
-        Ok(Self::from_bytes(&random::bytes()?, &random::bytes()?))
+    pub fn generate(cluster_secret: &ClusterSecret) -> Result<Self, RandomError> {
+        Ok(Self::from_bytes(cluster_secret, &random::bytes()?, &random::bytes()?))
     }
 
     /// Derives the key of an account and an idempotency key. It is always the same in this cluster, so that a repeated
@@ -50,7 +56,7 @@ impl ApiKeySecret {
         let parts = [account.as_slice(), idempotency_key.as_bytes()];
         let id = cluster_secret.derive("api key id", &parts);
         let secret = cluster_secret.derive("api key secret", &parts);
-        Self::from_bytes(&id, &secret)
+        Self::from_bytes(cluster_secret, &id, &secret)
     }
 
     /// Parses a key as presented.
@@ -82,11 +88,24 @@ impl ApiKeySecret {
         crate::constant_time_eq(&self.hash(), secret_hash)
     }
 
-    fn from_bytes(id: &[u8; random::SECRET_BYTES], secret: &[u8; random::SECRET_BYTES]) -> Self {
-        let letter = |byte: &u8| char::from(KEY_ID_ALPHABET[usize::from(byte % 32)]);
-        let key_id = id.iter().take(KEY_ID_LENGTH).map(letter).collect();
+    fn from_bytes(
+        cluster_secret: &ClusterSecret,
+        id: &[u8; random::SECRET_BYTES],
+        secret: &[u8; random::SECRET_BYTES],
+    ) -> Self {
+        let distinct = letters(id, DISTINCT_LENGTH);
+        let key_id = format!("{distinct}{}", authenticator(cluster_secret, &distinct));
         Self { key_id, secret: Secret::new(secret_text(secret)) }
     }
+}
+
+fn letters(bytes: &[u8; random::SECRET_BYTES], count: usize) -> String {
+    bytes.iter().take(count).map(|byte| char::from(KEY_ID_ALPHABET[usize::from(byte % 32)])).collect()
+}
+
+/// Returns the last letters of the key id that begins with these.
+fn authenticator(cluster_secret: &ClusterSecret, distinct: &str) -> String {
+    letters(&cluster_secret.derive("api key id authenticator", &[distinct.as_bytes()]), KEY_ID_LENGTH - DISTINCT_LENGTH)
 }
 
 impl<'a> PresentedApiKey<'a> {
@@ -109,6 +128,17 @@ impl<'a> PresentedApiKey<'a> {
         self.key_id
     }
 
+    /// Returns whether the id was made with this cluster secret. If not, it was invented, or is older than that secret
+    /// or than this part of ids.
+    pub fn is_authentic(&self, cluster_secret: &ClusterSecret) -> bool {
+        let parts = self.key_id.split_at_checked(DISTINCT_LENGTH);
+        parts.is_some_and(|(distinct, rest)| {
+            // Hashed, so that the time tells nothing of the letters.
+            let expected = crate::sha256(&authenticator(cluster_secret, distinct));
+            crate::constant_time_eq(&crate::sha256(rest), &expected)
+        })
+    }
+
     /// Returns whether this is the secret of that hash, in constant time.
     pub fn matches(&self, secret_hash: &[u8; 32]) -> bool {
         crate::constant_time_eq(&crate::sha256(self.secret), secret_hash)
@@ -126,15 +156,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_id_is_authentic_in_its_cluster_only_and_an_invented_one_is_not() {
+        let (cluster, other) = (ClusterSecret::generate().unwrap(), ClusterSecret::generate().unwrap());
+        let drawn = ApiKeySecret::generate(&cluster).unwrap().reveal();
+        let derived = ApiKeySecret::derive(&cluster, AccountId(7), "ci").reveal();
+        for key in [&drawn, &derived] {
+            let presented = PresentedApiKey::parse(key.expose()).unwrap();
+            assert!(presented.is_authentic(&cluster) && !presented.is_authentic(&other));
+        }
+        // Another letter in either part.
+        let key = drawn.expose();
+        for place in [3, 3 + DISTINCT_LENGTH] {
+            let letter = if key.as_bytes()[place] == b'a' { "b" } else { "a" };
+            let invented = format!("{}{letter}{}", &key[..place], &key[place + 1..]);
+            assert!(!PresentedApiKey::parse(&invented).unwrap().is_authentic(&cluster), "{place}");
+        }
+    }
+
+    #[test]
     fn a_new_key_reads_back_and_matches_only_its_own_hash() {
-        let key = ApiKeySecret::generate().unwrap();
+        let cluster = ClusterSecret::generate().unwrap();
+        let key = ApiKeySecret::generate(&cluster).unwrap();
         let shown = key.reveal();
         assert_eq!(shown.expose().len(), 3 + 16 + 1 + 43);
         let parsed = ApiKeySecret::parse(shown.expose()).unwrap();
         assert_eq!(parsed.key_id(), key.key_id());
         assert!(parsed.matches(&key.hash()));
 
-        let other = ApiKeySecret::generate().unwrap();
+        let other = ApiKeySecret::generate(&cluster).unwrap();
         assert_ne!(other.key_id(), key.key_id());
         assert!(!other.matches(&key.hash()));
 
@@ -189,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_key_does_not_show_its_secret_in_debug_output() {
-        let key = ApiKeySecret::generate().unwrap();
+        let key = ApiKeySecret::generate(&ClusterSecret::generate().unwrap()).unwrap();
         assert_eq!(format!("{key:?}"), format!("ApiKeySecret {{ key_id: {:?}, secret: [secret] }}", key.key_id()));
         let shown = key.reveal();
         let presented = PresentedApiKey::parse(shown.expose()).unwrap();

@@ -41,10 +41,11 @@ fn is_jwt(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ClusterSecret;
 
     #[test]
     fn each_kind_of_credential_is_told_apart() {
-        let key = ApiKeySecret::generate().unwrap();
+        let key = ApiKeySecret::generate(&ClusterSecret::generate().unwrap()).unwrap();
         let token = OperatorToken::generate().unwrap();
         assert!(matches!(Credential::parse(key.reveal().expose()), Ok(Credential::ApiKey(_))));
         assert!(matches!(Credential::parse(token.reveal().expose()), Ok(Credential::Operator(_))));

@@ -110,6 +110,7 @@ impl AccountPrincipal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ClusterSecret;
 
     fn stored_key(secret: &ApiKeySecret) -> ApiKey {
         ApiKey {
@@ -125,13 +126,13 @@ mod tests {
     }
 
     fn principal() -> Principal {
-        let secret = ApiKeySecret::generate().unwrap();
+        let secret = ApiKeySecret::generate(&ClusterSecret::generate().unwrap()).unwrap();
         Principal::from_api_key(&secret, &stored_key(&secret), 0).unwrap()
     }
 
     #[test]
     fn a_key_is_refused_from_its_expiry_on_and_with_another_secret() {
-        let secret = ApiKeySecret::generate().unwrap();
+        let secret = ApiKeySecret::generate(&ClusterSecret::generate().unwrap()).unwrap();
         assert!(Principal::from_api_key(&secret, &stored_key(&secret), 999).is_some());
         assert!(Principal::from_api_key(&secret, &stored_key(&secret), 1_000).is_none());
         let mut other = stored_key(&secret);

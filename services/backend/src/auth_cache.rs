@@ -86,10 +86,14 @@ impl CheckedCaller {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_auth::{ApiKeySecret, Principal};
+    use holdfast_auth::{ApiKeySecret, ClusterSecret, Principal};
     use holdfast_types::Scopes;
 
     use super::*;
+
+    fn new_key() -> ApiKeySecret {
+        ApiKeySecret::generate(&ClusterSecret::generate().unwrap()).unwrap()
+    }
 
     fn stored_key(secret: &ApiKeySecret, expires_at_ms: Option<u64>) -> ApiKey {
         ApiKey {
@@ -116,12 +120,12 @@ mod tests {
 
     #[test]
     fn a_caller_is_found_by_its_whole_key_until_the_next_generation() {
-        let (cache, secret) = (AuthCache::default(), ApiKeySecret::generate().unwrap());
+        let (cache, secret) = (AuthCache::default(), new_key());
         assert!(find(&cache, &secret, 0).is_none());
         insert(&cache, 1, &secret, None);
         assert!(find(&cache, &secret, 1).is_some());
         assert!(find(&cache, &secret, 0).is_none() && find(&cache, &secret, 2).is_none());
-        let other = ApiKeySecret::generate().unwrap();
+        let other = new_key();
         assert!(find(&cache, &other, 1).is_none());
         let forged = format!("hf_{}_{}", secret.key_id(), "a".repeat(43));
         assert!(cache.find(&PresentedApiKey::parse(&forged).unwrap(), |_| 1).is_none());
@@ -129,8 +133,7 @@ mod tests {
 
     #[test]
     fn a_change_of_one_account_leaves_callers_of_others_in_memory() {
-        let (cache, one, other) =
-            (AuthCache::default(), ApiKeySecret::generate().unwrap(), ApiKeySecret::generate().unwrap());
+        let (cache, one, other) = (AuthCache::default(), new_key(), new_key());
         insert(&cache, 1, &one, None);
         let key = ApiKey { account: AccountId(8), ..stored_key(&other, None) };
         let principal = Principal::from_api_key(&other, &key, 0).unwrap();
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_bounded() {
-        let (cache, secret) = (AuthCache::default(), ApiKeySecret::generate().unwrap());
+        let (cache, secret) = (AuthCache::default(), new_key());
         let mut key = stored_key(&secret, None);
         let principal = Principal::from_api_key(&secret, &key, 0).unwrap();
         for number in 0..MAX_CALLERS {
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_key_expires_and_its_use_is_recorded_once_a_second() {
-        let (cache, secret) = (AuthCache::default(), ApiKeySecret::generate().unwrap());
+        let (cache, secret) = (AuthCache::default(), new_key());
         insert(&cache, 1, &secret, Some(9_000));
         let caller = find(&cache, &secret, 1).unwrap();
         assert!(!caller.is_expired(8_999) && caller.is_expired(9_000));

@@ -112,7 +112,7 @@ impl Service {
 
     fn generate_key(&self, caller: &AuthContext, account: AccountId, context: &CallContext) -> ApiResult<ApiKeySecret> {
         let Some(key) = &context.idempotency_key else {
-            return ApiKeySecret::generate().map_err(|error| {
+            return ApiKeySecret::generate(&self.inner.cluster_secret).map_err(|error| {
                 tracing::error!(%error, "no API key can be drawn");
                 ApiError::internal("no API key can be drawn")
             });
