@@ -1,4 +1,5 @@
-//! `holdfast-admin`: production operations on a cluster. Changes nodes, replicas and leaders, backs up and restores.
+//! `holdfast-admin`: production operations on a cluster. Changes nodes, replicas and leaders, backs up and restores, and
+//! shows what shards failed at.
 //!
 //! Invariant: each change is a new version of the cluster config that the nodes check, so an interrupted command is
 //! continued by running it again.
@@ -10,6 +11,7 @@ mod cluster;
 mod config;
 mod files;
 mod finalize;
+mod inspect;
 mod leaders;
 mod moves;
 mod nodes;
@@ -53,6 +55,9 @@ enum Command {
     /// Finalize the upgrade of a cluster.
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Show what nodes store for the case of a failure.
+    #[command(subcommand)]
+    Inspect(InspectCommand),
     /// Back up the whole cluster to a new directory.
     Backup(backup::BackupArgs),
     /// Restore a backup to empty directories of new nodes on this machine; elsewhere, use holdfast-node --restore-from.
@@ -101,6 +106,12 @@ enum ClusterCommand {
     Finalize(finalize::FinalizeArgs),
 }
 
+#[derive(Debug, Subcommand)]
+enum InspectCommand {
+    /// Show the entries that shards failed at for good, on each node, and whether all nodes failed alike.
+    Poison(inspect::InspectPoisonArgs),
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     output::exit_code(run(Cli::parse()).await)
@@ -126,6 +137,7 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::Replica(ReplicaCommand::Move(args)) => moves::move_replica(args).await,
         Command::Leader(LeaderCommand::Transfer(args)) => leaders::transfer(args).await,
         Command::Cluster(ClusterCommand::Finalize(args)) => finalize::finalize(args).await,
+        Command::Inspect(InspectCommand::Poison(args)) => inspect::show_poison(format, args).await,
         Command::Backup(args) => backup::back_up(format, args).await,
         Command::Restore(args) => restore::restore(args).await,
         Command::Secrets(args) => secrets::run(format, args),

@@ -95,8 +95,9 @@ impl NodeInner {
             let (host, forming) = (self.group_manager.clone(), group.clone());
             group.tasks().spawn_until_done("bootstrap", move || bootstrap(host.clone(), forming.clone()));
         }
+        let release = Arc::<str>::from(self.release.as_str());
         let shard = |(shard, machine): (&GroupShard<'_>, Arc<ShardMachine>)| {
-            Arc::new(ShardReplica::new(shard, group.clone(), machine, starting.reads))
+            Arc::new(ShardReplica::new(shard, group.clone(), machine, starting.reads, Arc::clone(&release)))
         };
         let shards = shards.iter().zip(machines).map(shard).collect();
         let (sender, is_serving) = (self.outbox_sender.clone(), Arc::clone(&self.is_serving));

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bytes::Bytes;
 use holdfast_cluster::{GroupConfig, GroupShard};
 use holdfast_core::{AccountId, Application, LocksCommand};
-use holdfast_replication::{Group, HistoryStep, ProposeError, ReadMode, ReplayError, StateMachineError};
+use holdfast_replication::{
+    FailedEntry, Group, HistoryStep, Poison, ProposeError, ReadMode, ReplayError, StateMachineError,
+};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -58,6 +60,10 @@ pub(crate) struct ShardReplica {
     pub(crate) machine: Arc<ShardMachine>,
     pub(crate) reads: ReadMode,
     open_calls: AtomicUsize,
+    /// The release of this program.
+    pub(crate) release: Arc<str>,
+    /// The stored record of what it failed at.
+    poison: Mutex<Option<Poison>>,
 }
 
 /// A call that counts for its shard until it is dropped.
@@ -120,11 +126,21 @@ impl Replica {
 }
 
 impl ShardReplica {
-    pub(crate) fn new(shard: &GroupShard<'_>, group: Group, machine: Arc<ShardMachine>, reads: ReadMode) -> Self {
+    pub(crate) fn new(
+        shard: &GroupShard<'_>,
+        group: Group,
+        machine: Arc<ShardMachine>,
+        reads: ReadMode,
+        release: Arc<str>,
+    ) -> Self {
         let GroupShard { number, application, shard } = *shard;
-        let bounds = (shard.lower_bound, shard.upper_bound);
-        let open_calls = AtomicUsize::new(0);
-        Self { application, id: shard.id.clone(), number, bounds, group, machine, reads, open_calls }
+        let (id, bounds) = (shard.id.clone(), (shard.lower_bound, shard.upper_bound));
+        let poison = group.shard_poison(&id).unwrap_or_else(|error| {
+            tracing::error!(shard = id, %error, "what the shard failed at before can't be read");
+            None
+        });
+        let (open_calls, poison) = (AtomicUsize::new(0), Mutex::new(poison));
+        Self { application, id, number, bounds, group, machine, reads, open_calls, release, poison }
     }
 
     /// Counts a call; `None` if there are too many.
@@ -132,6 +148,28 @@ impl ShardReplica {
         let before = self.open_calls.fetch_add(1, Ordering::Relaxed);
         let open = OpenCall(&self.open_calls);
         (before < MAX_OPEN_CALLS).then_some(open)
+    }
+
+    /// Returns what the shard failed at for good, and has not served since: as stored, also by an earlier process.
+    pub(crate) fn poison(&self) -> Option<Poison> {
+        self.poison.lock().clone()
+    }
+
+    /// Returns the record of an entry that this program failed at for good.
+    pub(crate) fn poison_at(&self, failed_entry: &FailedEntry) -> Poison {
+        Poison { failed_entry: failed_entry.clone(), release: self.release.to_string() }
+    }
+
+    /// Stores what the shard failed at for good; nothing if it serves.
+    pub(crate) async fn save_poison(&self, poison: Option<Poison>) {
+        if *self.poison.lock() == poison {
+            return;
+        }
+        match self.group.save_shard_poison(&self.id, poison.clone()).await {
+            Ok(()) => *self.poison.lock() = poison,
+            // A store that can't be written stops the node.
+            Err(error) => tracing::error!(shard = self.id, %error, "what the shard failed at can't be remembered"),
+        }
     }
 
     /// Returns the number of its commands that wait for their entry.

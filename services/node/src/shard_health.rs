@@ -44,8 +44,20 @@ enum RebuildError {
 /// Supervises one shard until the replica stops.
 pub(crate) async fn run(shard: Arc<ShardReplica>) {
     let (mut health, mut leadership) = (shard.machine.health(), shard.group.subscribe_leadership());
+    forget_other_release(&shard).await;
+    let mut has_failed = false;
     loop {
-        let patience = match &*health.borrow_and_update() {
+        let state = health.borrow_and_update().clone();
+        match &state {
+            ShardHealth::Healthy if has_failed => shard.save_poison(None).await,
+            ShardHealth::Healthy => {}
+            ShardHealth::Broken(_) => has_failed = true,
+            ShardHealth::Failed(failed) => {
+                has_failed = true;
+                shard.save_poison(Some(shard.poison_at(failed))).await;
+            }
+        }
+        let patience = match state {
             ShardHealth::Healthy => None,
             ShardHealth::Broken(_) => Some(TRANSFER_PATIENCE),
             ShardHealth::Failed(_) => Some(Duration::ZERO),
@@ -71,6 +83,15 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
         if !changed {
             return;
         }
+    }
+}
+
+/// Forgets what another release failed at: this one tries it again.
+async fn forget_other_release(shard: &ShardReplica) {
+    if let Some(poison) = shard.poison().filter(|poison| poison.release != *shard.release) {
+        let (id, release) = (shard.id.as_str(), &*shard.release);
+        tracing::warn!(shard = id, ?poison, release, "an entry is tried again that another release failed at");
+        shard.save_poison(None).await;
     }
 }
 

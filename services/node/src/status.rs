@@ -124,7 +124,7 @@ fn failing(replicas: &[Arc<Replica>], fails: impl Fn(&Group) -> bool) -> Option<
 pub(crate) fn collect(shared: &NodeInner, with_digests: bool) -> StatusAnswer {
     let replicas = shared.replicas();
     let left_out = shared.poisoned_replicas.read();
-    let replicas = replicas.iter().flat_map(|replica| replica_statuses(shared, replica, with_digests));
+    let replicas = replicas.iter().flat_map(|replica| replica_statuses(replica, with_digests));
     let left_out = left_out.values().flat_map(|left_out| poisoned_statuses(left_out));
     StatusAnswer {
         node_id: shared.node_id.clone(),
@@ -145,9 +145,9 @@ fn digest_of(chunks: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Returns the status of each shard of a replica. What concerns the log is the same in all.
-fn replica_statuses(shared: &NodeInner, replica: &Replica, with_digests: bool) -> Vec<ReplicaStatus> {
+fn replica_statuses(replica: &Replica, with_digests: bool) -> Vec<ReplicaStatus> {
     let status = of_group(&replica.group);
-    let status = |shard: &Arc<ShardReplica>| shard_status(shared, shard, status.clone(), with_digests);
+    let status = |shard: &Arc<ShardReplica>| shard_status(shard, status.clone(), with_digests);
     replica.shards.iter().map(status).collect()
 }
 
@@ -174,16 +174,15 @@ fn of_group(group: &Group) -> ReplicaStatus {
     }
 }
 
-fn shard_status(
-    shared: &NodeInner,
-    shard: &ShardReplica,
-    mut status: ReplicaStatus,
-    with_digest: bool,
-) -> ReplicaStatus {
-    let poison = match shard.machine.health().borrow().clone() {
-        ShardHealth::Failed(failed) => Some(replica_supervisor::to_record(failed, &shared.release)),
-        ShardHealth::Healthy | ShardHealth::Broken(_) => None,
+fn shard_status(shard: &ShardReplica, mut status: ReplicaStatus, with_digest: bool) -> ReplicaStatus {
+    let health = shard.machine.health().borrow().clone();
+    let poison = match &health {
+        ShardHealth::Healthy => None,
+        // An earlier process may have failed at it for good.
+        ShardHealth::Broken(_) => shard.poison(),
+        ShardHealth::Failed(failed_entry) => Some(shard.poison_at(failed_entry)),
     };
+    let poison = poison.map(|poison| replica_supervisor::to_record(poison.failed_entry, &poison.release));
     if with_digest {
         for _ in 0..MAX_DIGEST_ATTEMPTS {
             let before = shard.group.applied_index();
@@ -205,7 +204,7 @@ fn shard_status(
         waiting: kept.waits as u64,
         sessions: kept.sessions as u64,
         queued_commands: shard.queued_commands() as u64,
-        state: if poison.is_some() { "failed".to_owned() } else { status.state },
+        state: if matches!(health, ShardHealth::Failed(_)) { "failed".to_owned() } else { status.state },
         poison,
         ..status
     }

@@ -33,7 +33,7 @@ fn is_whole(entry: &Entry) -> bool {
 /// Decodes stored data of a replica; returns true if any decoder accepts the bytes.
 pub fn read_stored(bytes: &[u8]) -> bool {
     let of_log = decodes_entry(bytes) | decodes::<Vote>(bytes) | decodes::<LogId>(bytes);
-    of_log | decode_meta(bytes).is_ok() | decodes::<Option<Poison>>(bytes)
+    of_log | decode_meta(bytes).is_ok() | decodes::<Option<Poison>>(bytes) | poison::decodes_shard_records(bytes)
 }
 
 /// Decodes messages between replicas; returns true if any decoder accepts the bytes.
@@ -66,7 +66,8 @@ pub fn stored_samples() -> Vec<Bytes> {
         payloads.into_iter().zip(5..).map(|(payload, index)| Entry { log_id: id(index), payload }).collect();
     let append =
         AppendEntriesRequest { vote, prev_log_id: Some(id(4)), entries: entries.clone(), leader_commit: Some(id(3)) };
-    let mut samples = vec![encode(&vote), encode(&id(9)), encode_append(&append), poison::sample()];
+    let mut samples = vec![encode(&vote), encode(&id(9)), encode_append(&append)];
+    samples.extend(poison::samples());
     samples.extend(entries.iter().map(encode_entry));
     samples
 }

@@ -84,6 +84,7 @@ pub(crate) struct Inner {
     peer_connections: PeerConnections,
     failures: LocalFailures,
     failure_transfers: tokio::sync::Mutex<FailureTransfers>,
+    poison_lock: tokio::sync::Mutex<()>,
     /// While false, the replica does not stand for election either.
     may_vote: Arc<AtomicBool>,
     was_pristine: bool,
@@ -165,6 +166,7 @@ impl Group {
             peer_connections,
             failures,
             failure_transfers: tokio::sync::Mutex::default(),
+            poison_lock: tokio::sync::Mutex::default(),
             may_vote,
             was_pristine,
             known_rules,
@@ -372,6 +374,11 @@ impl Group {
     /// Returns when the group was last handed over because of failed shards; one attempt at a time has it.
     pub(crate) fn failure_transfers(&self) -> &tokio::sync::Mutex<FailureTransfers> {
         &self.inner.failure_transfers
+    }
+
+    /// Returns the lock of whoever changes the stored records of failed shards.
+    pub(crate) fn poison_lock(&self) -> &tokio::sync::Mutex<()> {
+        &self.inner.poison_lock
     }
 
     /// Returns true if all shards have a state.

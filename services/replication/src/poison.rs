@@ -1,18 +1,27 @@
-//! The stored record of an entry that a replica's state machine could not apply.
+//! Stored records of entries that a state machine could not apply: one of a replica, and one of each of its shards.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use holdfast_storage::{ReplicaStore, StorageError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use crate::group::Group;
 use crate::state_machine::FailedEntry;
 use crate::types::{decode, encode};
 
-/// The record's name in the store.
+/// The name in the store of the record of a replica.
 const NAME: &str = "poison";
+/// The name of the records of its shards.
+const SHARDS_NAME: &str = "poison_shards";
+
+/// The records of the shards that do not serve on a replica, by id: at most one for each shard of the group.
+type ShardRecords = BTreeMap<String, Poison>;
 
 /// An entry that a machine failed to apply twice in a row: rebuilt from the snapshot and the log, the state failed at
-/// it again. No entry is ever skipped, so the replica does not run with the release that wrote the record.
+/// it again. No entry is ever skipped: the replica does not run with the release that wrote the record, or, of a machine
+/// with several shards, the shard does not serve there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Poison {
     /// The entry and the failure.
@@ -37,7 +46,7 @@ impl Poison {
     /// # Errors
     /// When it could not be made durable.
     pub async fn save(&self, store: &ReplicaStore) -> Result<(), StorageError> {
-        write(store, Some(self)).await
+        write(store, NAME, &Some(self)).await
     }
 
     /// Removes the record; the removal is durable when this returns.
@@ -45,25 +54,65 @@ impl Poison {
     /// # Errors
     /// When it could not be made durable.
     pub async fn remove(store: &ReplicaStore) -> Result<(), StorageError> {
-        write(store, None).await
+        write(store, NAME, &None::<&Self>).await
     }
 }
 
-async fn write(store: &ReplicaStore, poison: Option<&Poison>) -> Result<(), StorageError> {
+impl Group {
+    /// Returns the stored record of a shard, if any. One that this release can't decode counts as none.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn shard_poison(&self, shard: &str) -> Result<Option<Poison>, StorageError> {
+        Ok(shard_records(self.store())?.remove(shard))
+    }
+
+    /// Stores the record of a shard, or removes it. That is durable when this returns.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub async fn save_shard_poison(&self, shard: &str, poison: Option<Poison>) -> Result<(), StorageError> {
+        // Several shards may fail at once, and all records are one value.
+        let _turn = self.poison_lock().lock().await;
+        let mut records = shard_records(self.store())?;
+        let before = records.clone();
+        match poison {
+            Some(poison) => drop(records.insert(shard.to_owned(), poison)),
+            None => drop(records.remove(shard)),
+        }
+        if records == before {
+            return Ok(());
+        }
+        write(self.store(), SHARDS_NAME, &records).await
+    }
+}
+
+fn shard_records(store: &ReplicaStore) -> Result<ShardRecords, StorageError> {
+    let bytes = store.meta(SHARDS_NAME)?;
+    Ok(bytes.and_then(|bytes| decode(&bytes).ok()).unwrap_or_default())
+}
+
+/// Returns true if the bytes are records of shards, for fuzz tests.
+pub(crate) fn decodes_shard_records(bytes: &[u8]) -> bool {
+    decode::<ShardRecords>(bytes).is_ok()
+}
+
+async fn write<T: Serialize>(store: &ReplicaStore, name: &'static str, record: &T) -> Result<(), StorageError> {
     let (done, saved) = oneshot::channel();
     let report = Box::new(move |result| {
         // The caller may have cancelled.
         let _ = done.send(result);
     });
-    store.save_meta(NAME, encode(&poison), report);
+    store.save_meta(name, encode(record), report);
     // The store runs every callback, at the latest when it is closed.
     saved.await.unwrap_or(Ok(()))
 }
 
-/// An encoded record, for fuzz tests.
-pub(crate) fn sample() -> Bytes {
+/// Encoded records, of a replica and of its shards, for fuzz tests.
+pub(crate) fn samples() -> [Bytes; 2] {
     use crate::state_machine::{ApplyFailure, ApplyStep};
     let (namespace, command, message) = ("orders".into(), "Delete".into(), "panic".into());
     let failure = ApplyFailure { step: ApplyStep::Command(3), namespace, command, message, backtrace: "at".into() };
-    encode(&Some(Poison { failed_entry: FailedEntry { term: 2, index: 9, failure }, release: "0.1.0".into() }))
+    let poison = Poison { failed_entry: FailedEntry { term: 2, index: 9, failure }, release: "0.1.0".into() };
+    [encode(&Some(&poison)), encode(&ShardRecords::from([("locks_00".to_owned(), poison.clone())]))]
 }

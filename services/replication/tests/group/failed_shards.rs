@@ -1,7 +1,7 @@
 //! Leaders whose shards failed, and what replicas tell one another of them.
 
 use crate::common::{Cluster, MAX_WAIT, Setup, command, eventually, replica_id};
-use holdfast_replication::{FailedShards, testing};
+use holdfast_replication::{ApplyFailure, FailedEntry, FailedShards, Poison, testing};
 use tokio::time::Duration;
 
 /// Longer than followers take to say what they have applied.
@@ -66,4 +66,26 @@ async fn a_planned_transfer_prefers_a_replica_whose_shards_serve() {
     assert_eq!(cluster.leader().await.0, second);
     fail_shards(&cluster, second, []);
     wait_known(&cluster, leader, second, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_of_shards_that_fail_at_once_are_all_there_after_a_restart() {
+    let mut cluster = Cluster::bootstrapped(Setup { nodes: 1, ..Setup::default() }).await;
+    cluster.propose(&command("the entry")).await.expect("answered");
+    let record = |index| {
+        let failure = ApplyFailure::invalid_entry("a bug".into());
+        Some(Poison { failed_entry: FailedEntry { term: 1, index, failure }, release: "1".into() })
+    };
+    let group = cluster.group(0);
+    let saved = tokio::join!(
+        group.save_shard_poison("a", record(3)),
+        group.save_shard_poison("b", record(4)),
+        group.save_shard_poison("c", record(5))
+    );
+    assert!(saved.0.is_ok() && saved.1.is_ok() && saved.2.is_ok());
+    group.save_shard_poison("b", None).await.expect("it is removed");
+    cluster.kill(0).await;
+    cluster.start(0).await;
+    let stored = ["a", "b", "c", "d"].map(|shard| cluster.group(0).shard_poison(shard).expect("it is readable"));
+    assert_eq!(stored, [record(3), None, record(5), None]);
 }
