@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use holdfast_operator::output::{self, Format};
 use holdfast_proto::internal::{Poison, ReplicaStatus};
+use holdfast_routing::AdminError;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, ClusterArgs};
@@ -23,7 +24,7 @@ pub(crate) struct InspectPoisonArgs {
 
 /// What a shard failed at on a node.
 pub(crate) struct PoisonRecord {
-    node: String,
+    pub(crate) node: String,
     poison: Poison,
 }
 
@@ -33,7 +34,8 @@ pub(crate) type PoisonRecords = BTreeMap<(String, String), Vec<PoisonRecord>>;
 /// Prints the record of each shard on each node where it has failed, and whether those of a shard agree.
 pub(crate) async fn show_poison(format: Format, args: &InspectPoisonArgs) -> Result<()> {
     let cluster = args.cluster.connect().await?;
-    let records = cluster.poison_records(&args.shard).await;
+    let (records, problems) = cluster.poison_records(&args.shard).await;
+    problems.iter().for_each(output::info);
     match format {
         Format::Text => output::print(text(&records).trim_end()),
         Format::Json => rows(&records).into_iter().try_for_each(output::print),
@@ -41,16 +43,16 @@ pub(crate) async fn show_poison(format: Format, args: &InspectPoisonArgs) -> Res
 }
 
 impl Cluster {
-    /// Returns the records of the shards whose ids have this prefix, and reports nodes that do not respond.
-    pub(crate) async fn poison_records(&self, prefix: &str) -> PoisonRecords {
-        let mut records = PoisonRecords::new();
+    /// Returns the records of the shards whose ids have this prefix, and which nodes do not respond.
+    pub(crate) async fn poison_records(&self, prefix: &str) -> (PoisonRecords, Vec<AdminError>) {
+        let (mut records, mut problems) = (PoisonRecords::new(), Vec::new());
         for (node, said) in self.operations.statuses(&self.config).await {
             match said {
                 Ok(said) => add(&mut records, prefix, &node.id, said.replicas),
-                Err(error) => output::info(error),
+                Err(error) => problems.push(error),
             }
         }
-        records
+        (records, problems)
     }
 }
 

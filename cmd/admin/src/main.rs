@@ -17,6 +17,7 @@ mod moves;
 mod nodes;
 mod restore;
 mod secrets;
+mod shards;
 mod usage;
 mod wait;
 
@@ -58,6 +59,8 @@ enum Command {
     /// Show what nodes store for the case of a failure.
     #[command(subcommand)]
     Inspect(InspectCommand),
+    /// Rebuild a failed shard from the state on one node. Without this, it is rebuilt once most nodes agree on its state.
+    RebuildShard(shards::RebuildShardArgs),
     /// Back up the whole cluster to a new directory.
     Backup(backup::BackupArgs),
     /// Restore a backup to empty directories of new nodes on this machine; elsewhere, use holdfast-node --restore-from.
@@ -138,6 +141,7 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::Leader(LeaderCommand::Transfer(args)) => leaders::transfer(args).await,
         Command::Cluster(ClusterCommand::Finalize(args)) => finalize::finalize(args).await,
         Command::Inspect(InspectCommand::Poison(args)) => inspect::show_poison(format, args).await,
+        Command::RebuildShard(args) => shards::rebuild(args).await,
         Command::Backup(args) => backup::back_up(format, args).await,
         Command::Restore(args) => restore::restore(args).await,
         Command::Secrets(args) => secrets::run(format, args),

@@ -89,6 +89,8 @@ pub enum Mutation {
     PartBehind,
     /// The partly changed state of a shard that failed becomes its part of a snapshot.
     BrokenPart,
+    /// A shard is built again from the state of the first replica that answers.
+    RebuildUnchecked,
     /// A shard is built again from a part and a log that begins later.
     RebuildGap,
     /// A leader acknowledges keep-alives of a shard that has no state there.
@@ -139,6 +141,7 @@ impl Mutation {
         Self::SectionReplayed,
         Self::PartBehind,
         Self::BrokenPart,
+        Self::RebuildUnchecked,
         Self::RebuildGap,
         Self::KeepAliveWhileBroken,
         Self::GroupsRederived,
@@ -184,6 +187,7 @@ impl Mutation {
             Self::SectionReplayed => "section-replayed",
             Self::PartBehind => "part-behind",
             Self::BrokenPart => "broken-part",
+            Self::RebuildUnchecked => "rebuild-unchecked",
             Self::RebuildGap => "rebuild-gap",
             Self::KeepAliveWhileBroken => "keep-alive-while-broken",
             Self::GroupsRederived => "groups-rederived",
@@ -210,6 +214,7 @@ impl Mutation {
             Self::ReplyByEntry => Some("proposing::a_section_is_answered_whatever_the_others_of_its_entry_take"),
             Self::SinkByIndex => Some("proposing::no_caller_gets_the_reply_to_what_replaced_its_command"),
             Self::LeadUndrained => Some("failover::an_elected_replica_leads_once_it_has_applied_all_of_earlier_terms"),
+            Self::RebuildUnchecked => Some("checkpoints::a_state_that_no_majority_has_is_taken_from_nobody"),
             Self::RebuildGap => Some("snapshot::a_history_whose_next_entries_are_purged_meanwhile_is_refused"),
             _ => None,
         }

@@ -7,9 +7,9 @@ use holdfast_cluster::ClusterConfig;
 use holdfast_proto::internal::operations_service_server::{OperationsService, OperationsServiceServer};
 use holdfast_proto::internal::{
     BackUpHead, BackUpPart, BackUpRequest, ConfigAnswer, GetConfigRequest, HandOverAnswer, HandOverRequest,
-    SetConfigRequest,
+    RebuildShardAnswer, RebuildShardRequest, SetConfigRequest,
 };
-use holdfast_replication::BackupError;
+use holdfast_replication::{BackupError, ProposeError};
 use holdfast_supervise::spawn_temporary;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 
 use crate::group_machine::ShardPart;
 use crate::node::NodeInner;
-use crate::replica::Replica;
+use crate::replica::{Replica, ShardReplica};
 
 /// Largest cluster config accepted, in bytes: ten thousand shards. As one update, it is below the limit of a reply.
 const MAX_CONFIG_BYTES: usize = 4 * 1024 * 1024;
@@ -43,6 +43,18 @@ impl AdminServer {
     fn config(&self) -> ConfigAnswer {
         let map = self.shared.map();
         ConfigAnswer { version: map.config().version, config: map.config().to_json() }
+    }
+}
+
+fn shard_of<'a>(replica: &'a Replica, shard: &str) -> Result<&'a ShardReplica, Status> {
+    let unknown = || Status::not_found(format!("group {} has no shard {shard:?}", replica.group.id()));
+    replica.shard(shard).ok_or_else(unknown)
+}
+
+fn not_logged(error: ProposeError) -> Status {
+    match error {
+        ProposeError::NotLeader(_) => Status::failed_precondition("the replica does not lead its group"),
+        error => Status::unavailable(error.to_string()),
     }
 }
 
@@ -87,10 +99,7 @@ impl OperationsService for AdminServer {
         self.shared.authorize(&request)?;
         let BackUpRequest { replica, shard } = request.into_inner();
         let replica = self.replica(replica)?;
-        match replica.shard(&shard) {
-            None => return Err(Status::not_found(format!("group {} has no shard {shard:?}", replica.group.id()))),
-            Some(shard) => shard.machine.check_health().map_err(|failed| Status::unavailable(failed.0))?,
-        }
+        shard_of(&replica, &shard)?.machine.check_health().map_err(|failed| Status::unavailable(failed.0))?;
         let backup = replica.group.back_up(&shard).await.map_err(|error| match error {
             BackupError::NotLeader(_) => Status::failed_precondition(error.to_string()),
             BackupError::SnapshotFailed(_) => Status::unavailable(error.to_string()),
@@ -112,5 +121,24 @@ impl OperationsService for AdminServer {
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn rebuild_shard(
+        &self,
+        request: Request<RebuildShardRequest>,
+    ) -> Result<Response<RebuildShardAnswer>, Status> {
+        self.shared.authorize(&request)?;
+        let RebuildShardRequest { replica, shard, from } = request.into_inner();
+        let replica = self.replica(replica)?;
+        let shard = shard_of(&replica, &shard)?;
+        if !replica.group.members().contains_key(&from) {
+            return Err(Status::not_found(format!("group {} has no replica {from}", replica.group.id())));
+        }
+        if shard.has_failed_on(from) {
+            return Err(Status::failed_precondition(format!("shard {} has failed on replica {from} too", shard.id)));
+        }
+        shard.log_checkpoint_from(from).await.map_err(not_logged)?;
+        tracing::warn!(shard = shard.id, from, "an operator has a shard rebuilt from the state of one replica");
+        Ok(Response::new(RebuildShardAnswer {}))
     }
 }

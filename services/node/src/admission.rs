@@ -91,7 +91,7 @@ mod tests {
         let message = NamespaceMessage::open(namespace(), Limits::default());
         let open = LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message };
         machine.set_rules(Rules::TWO.0);
-        let header = EntryHeader { rules: Rules::TWO.0, now_ms: 1, wall_ms: 1 };
+        let header = EntryHeader { rules: Rules::TWO.0, now_ms: 1, wall_ms: 1, ..EntryHeader::default() };
         let commands = [encoded(open), encoded(acquire("held"))];
         assert!(machine.apply(header, &commands, ReplyMode::Encode).is_ok());
         machine.on_leadership_change(Some(TERM));

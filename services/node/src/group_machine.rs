@@ -88,6 +88,20 @@ impl StateMachine for GroupMachine {
         numbered.filter_map(|(number, shard)| Some((number, shard.failed_index()?))).collect()
     }
 
+    fn checkpoint(&self, shard: u32, index: u64, from: Option<u64>) {
+        if let Some(shard) = self.shard(shard) {
+            shard.checkpoint(index, from);
+        }
+    }
+
+    fn checkpoint_digest(&self, shard: u32, index: u64) -> Option<Bytes> {
+        self.shard(shard)?.checkpoint_digest(index)
+    }
+
+    fn checkpoint_chunks(&self, shard: u32, index: u64) -> Option<Vec<Bytes>> {
+        self.shard(shard)?.checkpoint_chunks(index)
+    }
+
     fn assess(&self, rules: u16, shard: u32, command: &[u8]) -> Result<CommandCost, StateMachineError> {
         self.known_shard(shard)?.assess(rules, command)
     }

@@ -118,7 +118,7 @@ mod tests {
     /// Applies an entry with one command, and returns its response.
     fn apply(machine: &ShardMachine, command: LocksCommand) -> Response {
         let commands = [Bytes::from(codec::encode(&Command::Locks(command)))];
-        let header = EntryHeader { rules: 1, now_ms: 1_000, wall_ms: 1_000 };
+        let header = EntryHeader { rules: 1, now_ms: 1_000, wall_ms: 1_000, ..EntryHeader::default() };
         let applied = machine.apply(header, &commands, ReplyMode::Encode).expect("it is sound");
         let Applied::Done(replies) = applied else { panic!("the entry is long") };
         let reply: Reply = codec::decode(&replies[0]).expect("it was encoded here");

@@ -40,6 +40,7 @@ mod restore;
 mod rules_tests;
 mod serve;
 mod shard_health;
+mod shard_rebuild;
 mod status;
 mod stored_config;
 mod subscribe;

@@ -1,5 +1,6 @@
 //! A shard's state in memory, shared by the group, which applies sections, and the node, which queries it.
 
+mod checkpoint;
 mod health;
 mod leader_state;
 mod slices;
@@ -27,8 +28,9 @@ use crate::group_machine::ShardPart;
 use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, mutations};
+pub(crate) use checkpoint::{Checkpoint, digest_of};
 use health::SectionList;
-pub(crate) use health::{DeferredSection, FailedHistory, FailedSection, ShardHealth};
+pub(crate) use health::{DeferredSection, FailedHistory, Outage, ShardHealth};
 use slices::Entry;
 
 /// State that the leader tasks wait for.
@@ -71,6 +73,8 @@ pub struct ShardMachine {
     expiry_resolved: Notify,
     leader_state_failed: watch::Sender<Option<String>>,
     health: watch::Sender<ShardHealth>,
+    /// The latest checkpoint since the process started.
+    checkpoint: watch::Sender<Option<Arc<Checkpoint>>>,
     cancels: CancelQueue,
     /// Memory usage per account.
     memory: ShardMemory,
@@ -99,16 +103,15 @@ struct Inner {
     kept: Option<FailedHistory>,
     /// Sections since the entry that failed.
     backlog: SectionList,
-    /// True if the state is from a part of a snapshot with sections, which were applied here: a new part has none.
-    part_has_sections: bool,
+    /// True if the saved part may differ from the state though no section came since: it has sections, which were applied
+    /// here, or the state was built again.
+    differs_from_part: bool,
 }
 
 /// A decoded part of a snapshot: a state, and the sections since if the shard failed where the snapshot was made.
 pub(crate) struct ReadPart {
     pub(crate) core: ShardState,
     pub(crate) sections: Vec<DeferredSection>,
-    /// At which of the sections it failed there, if its entry is known.
-    pub(crate) failed_at: Option<FailedSection>,
 }
 
 /// A frozen shard, to be encoded.
@@ -141,6 +144,7 @@ impl ShardMachine {
             expiry_resolved,
             leader_state_failed,
             health: watch::Sender::new(ShardHealth::Healthy),
+            checkpoint: watch::Sender::new(None),
             cancels: CancelQueue::new(),
             memory: ShardMemory::new(NodeMemory::new(u64::MAX)),
             costs: Mutex::default(),
@@ -306,7 +310,7 @@ impl Inner {
             epoch: 0,
             kept: None,
             backlog: SectionList::default(),
-            part_has_sections: false,
+            differs_from_part: false,
         }
     }
 }
@@ -418,7 +422,7 @@ impl ShardMachine {
     /// while the shard has failed: its part has the sections since, which it may yet apply.
     pub(crate) fn may_retain_part(&self) -> bool {
         let inner = self.inner.lock();
-        inner.core.is_some() && !inner.part_has_sections
+        inner.core.is_some() && !inner.differs_from_part
     }
 
     /// Freezes the state; of a shard that failed for good, its last state and the sections since.
@@ -442,12 +446,14 @@ impl ShardMachine {
         if part.state.is_empty() && part.kept.is_empty() {
             return Err(StateMachineError(format!("the snapshot of shard {} is empty", self.shard)));
         }
-        let (sections, failed_at) = FailedHistory::decode(&part.kept)?;
-        Ok(ReadPart { core: self.read_snapshot(&part.state)?, sections, failed_at })
+        Ok(ReadPart { core: self.read_state(&part.state)?, sections: FailedHistory::decode(&part.kept)? })
     }
 
     /// Decodes the chunks of a state; none are those of an empty shard.
-    fn read_snapshot(&self, chunks: &[Bytes]) -> Result<ShardState, StateMachineError> {
+    ///
+    /// # Errors
+    /// When they are damaged.
+    pub(crate) fn read_state(&self, chunks: &[Bytes]) -> Result<ShardState, StateMachineError> {
         let restored = match self.bounds.clone() {
             bounds if chunks.is_empty() => return Ok(empty_state(self.application, &self.shard, bounds)),
             None => ShardState::restore(self.application, &self.shard, chunks),
@@ -470,7 +476,7 @@ impl ShardMachine {
         let signals = signals_of(&restored);
         inner.core = Some(restored);
         (inner.kept, inner.backlog) = (None, SectionList::default());
-        inner.part_has_sections = false;
+        inner.differs_from_part = false;
         inner.epoch += 1;
         // Under the lock, so that health never contradicts the state for long.
         self.health.send_replace(ShardHealth::Healthy);

@@ -7,12 +7,13 @@ use bytes::Bytes;
 use holdfast_cluster::{GroupConfig, GroupShard};
 use holdfast_core::{AccountId, Application, LocksCommand};
 use holdfast_replication::{
-    FailedEntry, Group, HistoryStep, Poison, ProposeError, ReadMode, ReplayError, StateMachineError,
+    CheckpointError, CheckpointPart, FailedEntry, Group, HistoryStep, Poison, ProposeError, ReadMode, ReplayError,
+    StateMachineError,
 };
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::machine::ShardMachine;
+use crate::machine::{Checkpoint, ShardMachine};
 use crate::outbox_sender::OutboxSender;
 use crate::{shard_health, tasks};
 
@@ -64,6 +65,8 @@ pub(crate) struct ShardReplica {
     pub(crate) release: Arc<str>,
     /// The stored record of what it failed at.
     poison: Mutex<Option<Poison>>,
+    /// Why its state can't be taken from other replicas.
+    rebuild_problem: Mutex<Option<String>>,
 }
 
 /// A call that counts for its shard until it is dropped.
@@ -139,8 +142,8 @@ impl ShardReplica {
             tracing::error!(shard = id, %error, "what the shard failed at before can't be read");
             None
         });
-        let (open_calls, poison) = (AtomicUsize::new(0), Mutex::new(poison));
-        Self { application, id, number, bounds, group, machine, reads, open_calls, release, poison }
+        let (open_calls, poison, rebuild_problem) = (AtomicUsize::new(0), Mutex::new(poison), Mutex::default());
+        Self { application, id, number, bounds, group, machine, reads, open_calls, release, poison, rebuild_problem }
     }
 
     /// Counts a call; `None` if there are too many.
@@ -170,6 +173,42 @@ impl ShardReplica {
             // A store that can't be written stops the node.
             Err(error) => tracing::error!(shard = self.id, %error, "what the shard failed at can't be remembered"),
         }
+    }
+
+    /// Returns why the state of the shard, which has failed here, can't be taken from other replicas; `None` before the
+    /// first attempt.
+    pub(crate) fn rebuild_problem(&self) -> Option<String> {
+        self.rebuild_problem.lock().clone()
+    }
+
+    /// Records why the state can't be taken from other replicas. Returns true if that is not the reason of the attempt
+    /// before.
+    pub(crate) fn set_rebuild_problem(&self, problem: Option<String>) -> bool {
+        let mut current = self.rebuild_problem.lock();
+        let differs = *current != problem;
+        *current = problem;
+        differs
+    }
+
+    /// Has the leader log a checkpoint of the shard: see [`Group::request_checkpoint`].
+    pub(crate) async fn request_checkpoint(&self) -> Result<(), CheckpointError> {
+        self.group.request_checkpoint(self.number).await
+    }
+
+    /// Logs a checkpoint of the shard from which replicas where it has failed take the state of one replica: see
+    /// [`Group::log_checkpoint`].
+    pub(crate) async fn log_checkpoint_from(&self, replica: u64) -> Result<(), ProposeError> {
+        self.group.log_checkpoint(self.number, Some(replica)).await
+    }
+
+    /// Fetches the state at a checkpoint from another replica: see [`Group::fetch_checkpoint`].
+    pub(crate) async fn fetch_checkpoint(&self, checkpoint: &Checkpoint) -> Result<CheckpointPart, CheckpointError> {
+        self.group.fetch_checkpoint(self.number, checkpoint.index, checkpoint.from).await
+    }
+
+    /// Returns true if the shard is known to have failed on that replica of the group.
+    pub(crate) fn has_failed_on(&self, replica: u64) -> bool {
+        self.group.has_failed_shard(replica, self.number)
     }
 
     /// Returns the number of its commands that wait for their entry.

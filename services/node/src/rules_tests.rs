@@ -13,7 +13,7 @@ use holdfast_storage::{MemoryDisk, NodeStore};
 
 use crate::{Node, NodeError, NodeOptions, ShardMachine};
 
-const STAMP: EntryHeader = EntryHeader { rules: 1, now_ms: 1_000, wall_ms: 2_000 };
+const STAMP: EntryHeader = EntryHeader { term: 1, index: 1, rules: 1, now_ms: 1_000, wall_ms: 2_000 };
 
 fn known() -> Bytes {
     codec::encode(&Command::OutboxConfirm { numbers: vec![1] }).into()

@@ -1,20 +1,19 @@
 //! Brings a shard back that failed at an entry on this replica, while the others of its group go on.
 //!
 //! Its state is a function of its snapshot and its sections, so it is built again from them, once. A fault that does not
-//! come again is healed by that. At a fault that does, the shard stays out of service here.
+//! come again is healed by that. At a fault that does, the shard is out of service here until other replicas agree on its
+//! state at a later entry: it goes on from there.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use holdfast_replication::{EntryHeader, FailedEntry, HistoryStep, StateMachineError};
+use holdfast_replication::FailedEntry;
 use metrics::counter;
-use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::group_machine::ShardPart;
-use crate::machine::{FailedHistory, FailedSection, ReadPart, ShardHealth, ShardMachine};
+use crate::machine::{Checkpoint, FailedHistory, Outage, ShardHealth};
 use crate::replica::ShardReplica;
+use crate::shard_rebuild::{RebuildError, rebuild, rebuild_from_others};
 
 /// How long a leader waits for a follower that has applied the entry and serves the shard, before it builds the state
 /// again itself. Calls that are sent to the next leader are answered; here they may stay unknown.
@@ -29,60 +28,99 @@ const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Attempts to read the history while later snapshots replace what is being read.
 const MAX_READS: usize = 5;
 
-/// Why a state could not be built again.
-enum RebuildError {
-    /// It failed again, at an entry of the history.
-    Failed(FailedEntry, FailedHistory),
-    /// It failed at what came since. That is taken only once, so that there is no other attempt.
-    FailedLater(FailedEntry, FailedHistory),
-    /// The history could not be read, or changed meanwhile.
-    Unreadable(String),
-    /// Too much came since the shard failed.
-    TooLate(String),
+/// Delay between the first two requests for a checkpoint; it doubles with each further one.
+const FIRST_REQUEST_DELAY: Duration = Duration::from_secs(5);
+/// Longest delay between two. Each may cost every replica an encoded copy of the state.
+const MAX_REQUEST_DELAY: Duration = Duration::from_secs(30);
+
+/// When the leader is next asked for a checkpoint of a shard that has failed for good.
+#[derive(Default)]
+struct RequestSchedule {
+    next: Option<Instant>,
+    delay: Duration,
+}
+
+impl RequestSchedule {
+    /// Returns the time of the next request: now for the first. There is none if the shard has not failed for good.
+    fn next(&mut self, has_failed: bool) -> Option<Instant> {
+        if !has_failed {
+            *self = Self::default();
+            return None;
+        }
+        Some(*self.next.get_or_insert_with(Instant::now))
+    }
+
+    fn record_request(&mut self) {
+        self.delay = (2 * self.delay).clamp(FIRST_REQUEST_DELAY, MAX_REQUEST_DELAY);
+        self.next = Some(Instant::now() + self.delay);
+    }
 }
 
 /// Supervises one shard until the replica stops.
 pub(crate) async fn run(shard: Arc<ShardReplica>) {
     let (mut health, mut leadership) = (shard.machine.health(), shard.group.subscribe_leadership());
+    let (mut checkpoints, mut requests) = (shard.machine.checkpoints(), RequestSchedule::default());
     forget_other_release(&shard).await;
-    let mut has_failed = false;
+    let (mut has_failed, mut last_checkpoint) = (false, 0);
     loop {
         let state = health.borrow_and_update().clone();
-        match &state {
-            ShardHealth::Healthy if has_failed => shard.save_poison(None).await,
-            ShardHealth::Healthy => {}
-            ShardHealth::Broken(_) => has_failed = true,
-            ShardHealth::Failed(failed) => {
-                has_failed = true;
-                shard.save_poison(Some(shard.poison_at(failed))).await;
-            }
-        }
-        let patience = match state {
-            ShardHealth::Healthy => None,
-            ShardHealth::Broken(_) => Some(TRANSFER_PATIENCE),
-            ShardHealth::Failed(_) => Some(Duration::ZERO),
-        };
+        has_failed |= state != ShardHealth::Healthy;
+        record_health(&shard, &state, has_failed).await;
         shard.group.publish_failed_shards();
         let leads = leadership.borrow_and_update().is_some();
-        let patience = patience.filter(|_| leads);
+        let patience = transfer_patience(&state).filter(|_| leads);
         if let Some(patience) = patience
             && shard.group.transfer_from_failed_shards(patience, TRANSFER_TIMEOUT).await
         {
             let (shard, group) = (shard.id.as_str(), shard.group.id());
             tracing::warn!(shard, group, "the shard failed here; the group is handed over");
         }
-        if let Some((failed, epoch)) = shard.machine.broken() {
-            bring_back(&shard, failed, epoch).await;
+        if let Some(outage) = shard.machine.broken() {
+            bring_back(&shard, outage).await;
             continue;
         }
+        let checkpoint = checkpoints.borrow_and_update().clone();
+        if let Some(checkpoint) = checkpoint.filter(|checkpoint| checkpoint.index > last_checkpoint) {
+            last_checkpoint = checkpoint.index;
+            on_checkpoint(&shard, &checkpoint).await;
+            continue;
+        }
+        let request_at = requests.next(matches!(state, ShardHealth::Failed(_)));
         let changed = tokio::select! {
             changed = health.changed() => changed.is_ok(),
             changed = leadership.changed() => changed.is_ok(),
+            changed = checkpoints.changed() => changed.is_ok(),
             () = sleep(TRANSFER_RETRY_INTERVAL), if patience.is_some() => true,
+            () = sleep_until(request_at.unwrap_or_else(Instant::now)), if request_at.is_some() => {
+                request_checkpoint(&shard).await;
+                requests.record_request();
+                true
+            }
         };
         if !changed {
             return;
         }
+    }
+}
+
+/// Stores what the shard failed at for good, and that it serves again.
+async fn record_health(shard: &ShardReplica, health: &ShardHealth, has_failed: bool) {
+    match health {
+        ShardHealth::Failed(failed) => shard.save_poison(Some(shard.poison_at(failed))).await,
+        ShardHealth::Healthy if has_failed => {
+            shard.set_rebuild_problem(None);
+            shard.save_poison(None).await;
+        }
+        ShardHealth::Healthy | ShardHealth::Broken(_) => {}
+    }
+}
+
+/// Returns how long a leader waits for a follower where more shards serve, if it is to hand the group over.
+fn transfer_patience(health: &ShardHealth) -> Option<Duration> {
+    match health {
+        ShardHealth::Healthy => None,
+        ShardHealth::Broken(_) => Some(TRANSFER_PATIENCE),
+        ShardHealth::Failed(_) => Some(Duration::ZERO),
     }
 }
 
@@ -95,32 +133,59 @@ async fn forget_other_release(shard: &ShardReplica) {
     }
 }
 
-/// Builds the state again, or takes the shard out of service for good.
-async fn bring_back(shard: &ShardReplica, failed: FailedEntry, epoch: u64) {
-    log_failure(shard, &failed);
-    match rebuild_or_fail(shard, failed, epoch).await {
+/// Digests the state at a checkpoint. A shard that has failed takes that of other replicas.
+async fn on_checkpoint(shard: &ShardReplica, checkpoint: &Arc<Checkpoint>) {
+    checkpoint.encode_in_background();
+    let (id, index) = (shard.id.as_str(), checkpoint.index);
+    match rebuild_from_others(shard, checkpoint).await {
+        Ok(false) => {}
+        Ok(true) => {
+            tracing::info!(shard = id, index, "the state is that of other replicas; the shard serves");
+            // Without it the next start would begin with the state that fails. An error means that the replica has
+            // stopped.
+            let _ = shard.group.make_snapshot().await;
+        }
+        Err(problem) => record_problem(shard, problem),
+    }
+}
+
+async fn request_checkpoint(shard: &ShardReplica) {
+    if shard.group.members().len() == 1 {
+        return record_problem(shard, "the group has no other replica".to_owned());
+    }
+    match shard.request_checkpoint().await {
+        Ok(()) => tracing::debug!(shard = shard.id, "a checkpoint is logged"),
+        Err(error) => record_problem(shard, error.to_string()),
+    }
+}
+
+/// Tells the operator why the state can't be taken from other replicas, unless that was said.
+fn record_problem(shard: &ShardReplica, problem: String) {
+    if shard.set_rebuild_problem(Some(problem.clone())) {
+        tracing::error!(shard = shard.id, problem, "the state can't be taken from other replicas");
+    }
+}
+
+/// Builds the state again from its own history, or takes the shard out of service until others give it.
+async fn bring_back(shard: &ShardReplica, outage: Outage) {
+    log_failure(shard, &outage.failed_entry);
+    match rebuild_or_fail(shard, &outage).await {
         Ok(()) => tracing::info!(shard = shard.id, "the state is built again; the shard serves"),
         Err((again, kept)) => {
             tracing::error!(shard = shard.id, failed = ?again, "the shard has failed for good on this replica");
-            shard.machine.mark_failed(epoch, again, kept);
+            shard.machine.mark_failed(outage.epoch, again, kept);
         }
     }
 }
 
 /// Builds the state again. Returns the entry that it failed at, twice in a row.
-async fn rebuild_or_fail(
-    shard: &ShardReplica,
-    first: FailedEntry,
-    epoch: u64,
-) -> Result<(), (FailedEntry, Option<FailedHistory>)> {
-    // What came after this entry is kept aside.
-    let (until, mut failed, mut reads) = (first.index, first, 0);
+async fn rebuild_or_fail(shard: &ShardReplica, outage: &Outage) -> Result<(), (FailedEntry, Option<FailedHistory>)> {
+    let (mut failed, mut reads) = (outage.failed_entry.clone(), 0);
     loop {
-        match rebuild(shard, until, epoch).await {
+        match rebuild(shard, outage).await {
             Ok(()) => return Ok(()),
             Err(RebuildError::Failed(again, kept)) if again.is_same_step(&failed) => return Err((again, Some(kept))),
             Err(RebuildError::Failed(again, _)) => failed = again,
-            Err(RebuildError::FailedLater(again, kept)) => return Err((again, Some(kept))),
             Err(RebuildError::Unreadable(reason)) if reads < MAX_READS => {
                 tracing::warn!(shard = shard.id, reason, "the state can't be built again yet");
                 reads += 1;
@@ -144,70 +209,21 @@ fn log_failure(shard: &ShardReplica, failed: &FailedEntry) {
     );
 }
 
-/// A machine on which the history of a shard is replayed, and what it consists of.
-struct Replay {
-    machine: ShardMachine,
-    /// The entry that the shard failed at first.
-    failed_index: u64,
-    kept: FailedHistory,
-    failed: Option<FailedEntry>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Replay {
-    fn visit(&mut self, step: HistoryStep<'_>) -> Result<(), StateMachineError> {
-        match step {
-            HistoryStep::Section { term, index, header, commands } => self.apply(term, index, header, &commands),
-            HistoryStep::Snapshot(chunks) => {
-                let part = ShardPart::decode(chunks)?;
-                let ReadPart { core, sections, failed_at } = self.machine.read_part(&part)?;
-                self.machine.install(core);
-                self.kept.state = part.state;
-                for (header, commands) in sections {
-                    let failed_at = failed_at.filter(|failed_at| failed_at.position == self.kept.since.next_position());
-                    let (term, index) = failed_at.map_or((0, self.failed_index), |at| (at.term, at.index));
-                    self.apply(term, index, header, &commands);
-                }
-            }
+    #[tokio::test(start_paused = true)]
+    async fn checkpoints_are_requested_at_once_then_more_and_more_rarely() {
+        let mut requests = RequestSchedule::default();
+        assert_eq!(requests.next(false), None);
+        assert_eq!(requests.next(true), Some(Instant::now()));
+        let mut delays = Vec::new();
+        for _ in 0..5 {
+            requests.record_request();
+            delays.push((requests.next(true).expect("it has failed") - Instant::now()).as_secs());
         }
-        Ok(())
-    }
-
-    /// Applies a section, unless an earlier one failed, and keeps it.
-    fn apply(&mut self, term: u64, index: u64, header: EntryHeader, commands: &[Bytes]) {
-        if self.failed.is_none()
-            && let Err(failure) = self.machine.apply_whole(header, commands)
-        {
-            let position = self.kept.since.next_position();
-            // An entry of no term is one whose term is not known.
-            self.kept.failed_at = (term > 0).then_some(FailedSection { position, term, index });
-            self.failed = Some(FailedEntry { term, index, failure });
-        }
-        self.kept.since.push(header, commands);
-    }
-}
-
-/// Replays the history of the shard up to the entry that it failed at, then what came since, and puts the state in place.
-async fn rebuild(shard: &ShardReplica, failed_index: u64, epoch: u64) -> Result<(), RebuildError> {
-    let machine = shard.machine.for_rebuild();
-    let mut replay = Replay { machine, failed_index, kept: FailedHistory::default(), failed: None };
-    let replayed = shard.replay(failed_index, |step| replay.visit(step)).await;
-    replayed.map_err(|error| RebuildError::Unreadable(error.to_string()))?;
-    if let Some(failed) = replay.failed {
-        return Err(RebuildError::Failed(failed, replay.kept));
-    }
-    // A leader state that is gone may have proposed what its successor would not expect.
-    shard.propose_barrier().await;
-    loop {
-        let missing = shard.machine.adopt(epoch, &replay.machine).map_err(|error| RebuildError::TooLate(error.0))?;
-        if missing.is_empty() {
-            return Ok(());
-        }
-        for (header, commands) in missing {
-            replay.apply(0, failed_index, header, &commands);
-            yield_now().await;
-        }
-        if let Some(failed) = replay.failed {
-            return Err(RebuildError::FailedLater(failed, replay.kept));
-        }
+        assert_eq!(delays, [5, 10, 20, 30, 30]);
+        assert_eq!((requests.next(false), requests.next(true)), (None, Some(Instant::now())), "it serves meanwhile");
     }
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
 use holdfast_replication::{Failure, Group};
-use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
-use crate::machine::ShardHealth;
+use crate::machine::{ShardHealth, digest_of};
 use crate::node::NodeInner;
 use crate::replica::{Replica, ShardReplica};
 use crate::replica_supervisor::{self, PoisonedReplica};
@@ -87,12 +86,17 @@ fn failed_shard(shared: &NodeInner, shard: &ShardReplica) -> Option<String> {
         ShardHealth::Broken(failed) => {
             Some(format!("shard {id} of replica {replica} is built again: {}", Failure::StateMachine(failed)))
         }
-        ShardHealth::Failed(failed) => Some(format!(
-            "shard {id} of replica {replica} has failed for good: release {} can't apply {}; install another release, \
-             or give the group a new replica here",
-            shared.release,
-            Failure::StateMachine(failed)
-        )),
+        ShardHealth::Failed(failed) => {
+            let rebuilding = match shard.rebuild_problem() {
+                None => "its state is being taken from other replicas".to_owned(),
+                Some(problem) => format!("its state can't be taken from other replicas: {problem}"),
+            };
+            Some(format!(
+                "shard {id} of replica {replica} has failed for good: release {} can't apply {}; {rebuilding}",
+                shared.release,
+                Failure::StateMachine(failed)
+            ))
+        }
     }
 }
 
@@ -135,13 +139,6 @@ pub(crate) fn collect(shared: &NodeInner, with_digests: bool) -> StatusAnswer {
         lowest_rules: shared.rules.lowest.into(),
         highest_rules: shared.rules.highest.into(),
     }
-}
-
-/// Returns the SHA-256 of a snapshot.
-fn digest_of(chunks: &[Vec<u8>]) -> Vec<u8> {
-    let mut hasher = Sha256::new();
-    chunks.iter().for_each(|chunk| hasher.update(chunk));
-    hasher.finalize().to_vec()
 }
 
 /// Returns the status of each shard of a replica. What concerns the log is the same in all.
@@ -192,18 +189,20 @@ fn shard_status(shard: &ShardReplica, mut status: ReplicaStatus, with_digest: bo
             if let (Some(index), Some(frozen)) = (same, frozen) {
                 status = of_group(&shard.group);
                 status.applied_index = index;
-                status.state_digest = digest_of(&frozen.encode()).into();
+                status.state_digest = digest_of(&frozen.encode());
                 break;
             }
         }
     }
-    let kept = shard.machine.usage();
+    let (kept, checkpoint) = (shard.machine.usage(), shard.machine.latest_checkpoint());
     ReplicaStatus {
         shard: shard.id.clone(),
         holds: kept.holds as u64,
         waiting: kept.waits as u64,
         sessions: kept.sessions as u64,
         queued_commands: shard.queued_commands() as u64,
+        checkpoint_index: checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index),
+        checkpoint_digest: checkpoint.and_then(|checkpoint| checkpoint.digest()).unwrap_or_default(),
         state: if matches!(health, ShardHealth::Failed(_)) { "failed".to_owned() } else { status.state },
         poison,
         ..status

@@ -20,6 +20,7 @@ use crate::error::WireError;
 use crate::reply_sinks::ReplySinks;
 use crate::rules::GroupState;
 use crate::state_machine::EntryHeader;
+use crate::types::LogId;
 
 /// The rules of entries written before entries named their rules.
 pub(crate) const FIRST_RULES: u16 = 1;
@@ -79,6 +80,14 @@ impl fmt::Display for EntryData {
 pub(crate) enum GroupCommand {
     /// From the next entry on these rules apply, unless higher ones already do.
     RaiseRules(u16),
+    /// Every replica where this shard serves digests its state here; where it has failed, it may be built again from
+    /// such a state.
+    Checkpoint {
+        /// The number of the shard.
+        shard: u32,
+        /// The only replica whose state counts, if an operator has named one; else a majority decides.
+        from: Option<u64>,
+    },
 }
 
 /// A decoded block.
@@ -95,9 +104,9 @@ pub(crate) struct Block {
 impl Block {
     /// Returns the header by which the sections are applied, given the state of the group after the entry. An entry that
     /// was in flight when the rules were raised names the earlier ones, but is applied by the new ones.
-    pub(crate) fn header(&self, group: GroupState) -> EntryHeader {
-        let rules = group.rules.unwrap_or(self.rules);
-        EntryHeader { rules, now_ms: self.now_ms, wall_ms: self.wall_ms }
+    pub(crate) fn header(&self, id: LogId, group: GroupState) -> EntryHeader {
+        let (term, index, rules) = (id.leader_id.term, id.index, group.rules.unwrap_or(self.rules));
+        EntryHeader { term, index, rules, now_ms: self.now_ms, wall_ms: self.wall_ms }
     }
 }
 
@@ -231,6 +240,8 @@ mod tests {
         assert_eq!(block[..], [1, 0xac, 2, 5, 0, 2, 0, 5, 2, 2, b'a', b'b', 0, 0xac, 2, 1, 0]);
         let raised = EntryData::structural(1, 300, 5, GroupCommand::RaiseRules(200)).block;
         assert_eq!(raised[..], [1, 0xac, 2, 5, 1, 0, 0xc8, 1]);
+        let checkpoint = EntryData::structural(1, 300, 5, GroupCommand::Checkpoint { shard: 3, from: Some(7) }).block;
+        assert_eq!(checkpoint[..], [1, 0xac, 2, 5, 1, 1, 3, 1, 7]);
     }
 
     #[test]
@@ -243,8 +254,9 @@ mod tests {
                 assert_eq!(block.body, Body::Commands(sections));
             }
         }
-        let raise = GroupCommand::RaiseRules(3);
-        assert_eq!(EntryData::structural(2, 1, 2, raise).read().unwrap().body, Body::Structural(raise));
+        for command in [GroupCommand::RaiseRules(3), GroupCommand::Checkpoint { shard: 70_000, from: None }] {
+            assert_eq!(EntryData::structural(2, 1, 2, command).read().unwrap().body, Body::Structural(command));
+        }
     }
 
     #[test]

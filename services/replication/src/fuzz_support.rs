@@ -7,6 +7,7 @@ use openraft::raft::{
 use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
 
+use crate::checkpoints::RebuildQuestion;
 use crate::entry::{EntryData, GroupCommand, Section};
 use crate::poison::{self, Poison};
 use crate::types::{
@@ -40,6 +41,7 @@ pub fn read_stored(bytes: &[u8]) -> bool {
 pub fn read_message(bytes: &[u8]) -> bool {
     let asked = decode_append(bytes).is_ok_and(|append| append.entries.iter().all(is_whole))
         | decodes::<VoteRequest<TypeConfig>>(bytes)
+        | decodes::<RebuildQuestion>(bytes)
         | decodes::<TransferLeaderRequest<TypeConfig>>(bytes);
     let answered = decodes::<AppendEntriesResponse<TypeConfig>>(bytes)
         | decodes::<VoteResponse<TypeConfig>>(bytes)
@@ -56,11 +58,13 @@ pub fn stored_samples() -> Vec<Bytes> {
     let commands = vec![Bytes::from_static(&[1, 2, 3]); 3];
     let data = EntryData::commands(1, 1, 2, &[Section { shard: 0, commands }, Section { shard: 4, commands: vec![] }]);
     let raised = EntryData::structural(1, 1, 2, GroupCommand::RaiseRules(2));
+    let checkpoint = EntryData::structural(1, 1, 2, GroupCommand::Checkpoint { shard: 4, from: Some(1) });
     let payloads = [
         EntryPayload::Blank,
         EntryPayload::Membership(members),
         EntryPayload::Normal(data),
         EntryPayload::Normal(raised),
+        EntryPayload::Normal(checkpoint),
     ];
     let entries: Vec<Entry> =
         payloads.into_iter().zip(5..).map(|(payload, index)| Entry { log_id: id(index), payload }).collect();

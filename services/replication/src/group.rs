@@ -13,6 +13,7 @@ use holdfast_supervise::{TaskOwner, TaskSet};
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
 
+use crate::checkpoints::Checkpoints;
 use crate::config::raft_config;
 use crate::entry::FIRST_RULES;
 use crate::error::{NotLeader, ReplicationError};
@@ -85,6 +86,7 @@ pub(crate) struct Inner {
     failures: LocalFailures,
     failure_transfers: tokio::sync::Mutex<FailureTransfers>,
     poison_lock: tokio::sync::Mutex<()>,
+    checkpoints: Checkpoints,
     /// While false, the replica does not stand for election either.
     may_vote: Arc<AtomicBool>,
     was_pristine: bool,
@@ -167,6 +169,7 @@ impl Group {
             failures,
             failure_transfers: tokio::sync::Mutex::default(),
             poison_lock: tokio::sync::Mutex::default(),
+            checkpoints: Checkpoints::default(),
             may_vote,
             was_pristine,
             known_rules,
@@ -362,7 +365,7 @@ impl Group {
 
     /// Returns the shards that do not serve on this replica.
     pub(crate) fn failed_shards(&self) -> FailedShards {
-        self.inner.machine.upgrade().map(|machine| machine.failed_shards()).unwrap_or_default()
+        self.machine().map(|machine| machine.failed_shards()).unwrap_or_default()
     }
 
     /// Tells peers which shards do not serve on this replica, if that has changed. To be called when a shard serves
@@ -381,9 +384,18 @@ impl Group {
         &self.inner.poison_lock
     }
 
+    pub(crate) fn checkpoints(&self) -> &Checkpoints {
+        &self.inner.checkpoints
+    }
+
+    /// Returns the state machine; `None` once the replica has stopped.
+    pub(crate) fn machine(&self) -> Option<Arc<dyn StateMachine>> {
+        self.inner.machine.upgrade()
+    }
+
     /// Returns true if all shards have a state.
     pub(crate) fn can_freeze(&self) -> bool {
-        self.inner.machine.upgrade().is_some_and(|machine| machine.can_freeze())
+        self.machine().is_some_and(|machine| machine.can_freeze())
     }
 
     /// Returns entries of `from..to` of the log, as far as they exist: at least one, otherwise at most `max_bytes`.

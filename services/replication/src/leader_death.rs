@@ -88,7 +88,7 @@ impl Group {
     }
 
     /// Returns the voters; during a membership change, the old and the new set.
-    fn voters(&self) -> Vec<BTreeSet<u64>> {
+    pub(crate) fn voters(&self) -> Vec<BTreeSet<u64>> {
         let metrics = self.raft().server_metrics();
         let now = metrics.borrow_watched();
         now.membership_config.get_joint_config().clone()
@@ -100,7 +100,8 @@ impl Group {
     }
 }
 
-fn is_majority(some: &BTreeSet<u64>, voters: &[BTreeSet<u64>]) -> bool {
+/// Returns true if some of the voters are a majority of them, and of each set of a membership change.
+pub(crate) fn is_majority(some: &BTreeSet<u64>, voters: &[BTreeSet<u64>]) -> bool {
     voters.iter().all(|voters| 2 * voters.intersection(some).count() > voters.len())
 }
 

@@ -17,6 +17,7 @@
 
 mod applied;
 mod backup;
+mod checkpoints;
 mod clock;
 mod coalesce;
 mod config;
@@ -60,6 +61,7 @@ mod timing;
 mod types;
 
 pub use backup::{Backup, BackupError};
+pub use checkpoints::{CheckpointError, CheckpointPart};
 pub use clock::ShardClock;
 pub use coalesce::coalesce;
 pub use error::{NotLeader, ProposeError, ReplicationError};
@@ -75,6 +77,7 @@ pub use read::{ReadMode, ReadPermit};
 pub use replay::{HistoryStep, ReplayError};
 pub use restore::{InitialSnapshot, bootstrap_from_snapshot};
 pub use rules::KnownRules;
+pub use snapshot_store::run_blocking;
 pub use state_machine::{
     Applied, ApplyFailure, ApplyStep, CommandCost, Continuation, EntryHeader, FailedEntry, FailedShards, FrozenState,
     ReplyMode, StateMachine, StateMachineError,

@@ -16,10 +16,8 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::entry::{EntryData, FIRST_RULES, GroupCommand};
-use crate::error::ProposeError;
+use crate::entry::GroupCommand;
 use crate::group::Group;
-use crate::proposer;
 use crate::rules::KnownRules;
 
 /// How soon a leader checks again while a member does not know the rules to be raised, or is disconnected.
@@ -131,19 +129,11 @@ fn member_rules(group: &Group, peers: &impl Peers, members: &BTreeSet<u64>, begi
 async fn propose(group: &Group, term: u64, active: Option<u16>, next: u16, is_alone: bool) {
     let id = group.id();
     tracing::debug!(group = id, ?active, next, is_alone, "raising the rules of the group");
-    // The header is irrelevant for a change of the group: it reaches no state machine.
-    let data = EntryData::structural(active.unwrap_or(FIRST_RULES), 0, 0, GroupCommand::RaiseRules(next));
-    match timeout(ENTRY_TIMEOUT, write(group, term, data)).await {
+    match timeout(ENTRY_TIMEOUT, group.propose_structural(term, GroupCommand::RaiseRules(next))).await {
         Ok(Ok(())) => tracing::debug!(group = id, rules = next, "the rules of the group are raised"),
         Ok(Err(error)) => tracing::warn!(group = id, %error, "the rules are not raised yet"),
         Err(_) => tracing::warn!(group = id, "the rules are not raised yet: it took too long"),
     }
-}
-
-/// Writes a change of the group itself, and waits until it is applied here.
-async fn write(group: &Group, term: u64, data: EntryData) -> Result<(), ProposeError> {
-    let written = proposer::write(group.raft(), term, data).await?;
-    proposer::outcome(written.await)
 }
 
 #[cfg(test)]

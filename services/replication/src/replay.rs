@@ -17,15 +17,16 @@ const MAX_READ_BYTES: usize = 1024 * 1024;
 
 /// A step of a shard's history, in order. The snapshot comes first, if there is one.
 pub enum HistoryStep<'a> {
-    /// The chunks of the shard's part of the group's snapshot.
-    Snapshot(&'a [Bytes]),
+    /// The shard's part of the group's snapshot.
+    Snapshot {
+        /// The index of the last entry in the snapshot.
+        index: u64,
+        /// The chunks of the part.
+        chunks: &'a [Bytes],
+    },
     /// A section for the shard.
     Section {
-        /// The term of the entry.
-        term: u64,
-        /// Its index.
-        index: u64,
-        /// Its header.
+        /// The header of its entry.
         header: EntryHeader,
         /// The commands for the shard.
         commands: Vec<Bytes>,
@@ -55,7 +56,8 @@ impl Group {
         let (mut next, mut state) = (0, GroupState::default());
         if let Some((meta, chunks)) = self.store().snapshot_part(part).map_err(|error| unreadable(&error))? {
             let (meta, group) = decode_meta(&meta).map_err(|error| unreadable(&error))?;
-            visit(HistoryStep::Snapshot(&chunks)).map_err(|error| unreadable(&error))?;
+            let index = meta.last_log_id.map_or(0, |id| id.index);
+            visit(HistoryStep::Snapshot { index, chunks: &chunks }).map_err(|error| unreadable(&error))?;
             (next, state) = (meta.last_log_id.map_or(0, |id| id.index + 1), group);
             if is_enabled(Mutation::SectionReplayed) {
                 next = self.first_log_index().map_or(next, |first| first.min(next));
@@ -94,14 +96,12 @@ impl Group {
         let block = data.read().map_err(|error| unreadable(&error))?;
         let named = match block.body {
             Body::Structural(GroupCommand::RaiseRules(next)) => next,
-            Body::Commands(_) => block.rules,
+            Body::Structural(GroupCommand::Checkpoint { .. }) | Body::Commands(_) => block.rules,
         };
         *state = state.raised(named, self.known_rules()).map_err(|error| unreadable(&error))?;
-        let header = block.header(*state);
+        let header = block.header(entry.log_id(), *state);
         let Body::Commands(sections) = block.body else { return Ok(()) };
         let Some(section) = sections.into_iter().find(|section| section.shard == shard) else { return Ok(()) };
-        let (id, commands) = (entry.log_id(), section.commands);
-        visit(HistoryStep::Section { term: id.leader_id.term, index: id.index, header, commands })
-            .map_err(|error| unreadable(&error))
+        visit(HistoryStep::Section { header, commands: section.commands }).map_err(|error| unreadable(&error))
     }
 }

@@ -152,7 +152,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
 /// Runs work that may take a second without blocking the other tasks of the thread, if the runtime is multi-threaded. A
 /// single-threaded runtime has no other thread.
-fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
+pub fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => block_in_place(work),
         _ => work(),

@@ -7,9 +7,13 @@ use bytes::Bytes;
 use holdfast_storage::{PartUpdate, SnapshotPart};
 use serde::{Deserialize, Serialize};
 
-/// The leader's header of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where an entry is in the log, and the leader's header of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EntryHeader {
+    /// The term of the entry.
+    pub term: u64,
+    /// Its index.
+    pub index: u64,
     /// The rules by which the entry is applied; they never decrease.
     pub rules: u16,
     /// The group's clock, in milliseconds.
@@ -143,6 +147,22 @@ pub trait StateMachine: Send + Sync + 'static {
     /// Returns the shards that do not serve on this replica: they failed at an entry, or are being built again.
     fn failed_shards(&self) -> FailedShards {
         FailedShards::new()
+    }
+
+    /// The group has logged a checkpoint of a shard in the entry of this index. A shard with a state freezes it, for
+    /// [`Self::checkpoint_digest`] and [`Self::checkpoint_chunks`]. A shard that has failed may be built again from that
+    /// of another replica: of `from` alone, if an operator has named it.
+    fn checkpoint(&self, _shard: u32, _index: u64, _from: Option<u64>) {}
+
+    /// Returns the digest of the state that a shard had at the checkpoint of this index; `None` before it is computed,
+    /// if the shard had no state there, and once another checkpoint of the shard followed.
+    fn checkpoint_digest(&self, _shard: u32, _index: u64) -> Option<Bytes> {
+        None
+    }
+
+    /// Returns that state itself, in chunks of at most 1 MiB. It is kept for a while only.
+    fn checkpoint_chunks(&self, _shard: u32, _index: u64) -> Option<Vec<Bytes>> {
+        None
     }
 
     /// Checks a command before it is proposed to a group with these rules. A command rejected here is never written, so

@@ -195,13 +195,10 @@ impl StateMachineAdapter {
         let block = data.read()?;
         let sections = match &block.body {
             Body::Commands(sections) => sections,
-            Body::Structural(GroupCommand::RaiseRules(next)) => {
-                self.set_group_state(self.group.raised(*next, self.known_rules)?);
-                return Ok(());
-            }
+            Body::Structural(command) => return self.apply_structural(id, *command),
         };
         let group = self.group.raised(block.rules, self.known_rules)?;
-        let header = block.header(group);
+        let header = block.header(id, group);
         let (began, mut late) = (Instant::now(), Vec::new());
         for (position, section) in sections.iter().enumerate() {
             self.last_sections.insert(section.shard, id.index);
@@ -215,6 +212,14 @@ impl StateMachineAdapter {
         late.into_iter().for_each(|(position, replies)| answer(data, position, replies));
         self.apply_seconds.record(began.elapsed().as_secs_f64());
         self.set_group_state(group);
+        Ok(())
+    }
+
+    fn apply_structural(&mut self, id: LogId, command: GroupCommand) -> Result<(), ApplyFailure> {
+        match command {
+            GroupCommand::RaiseRules(next) => self.set_group_state(self.group.raised(next, self.known_rules)?),
+            GroupCommand::Checkpoint { shard, from } => self.machine.checkpoint(shard, id.index, from),
+        }
         Ok(())
     }
 

@@ -10,7 +10,8 @@ use holdfast_cluster::{ClusterConfig, Node};
 use holdfast_proto::internal::node_service_client::NodeServiceClient;
 use holdfast_proto::internal::operations_service_client::OperationsServiceClient;
 use holdfast_proto::internal::{
-    BackUpPart, BackUpRequest, GetConfigRequest, HandOverRequest, SetConfigRequest, StatusAnswer, StatusRequest,
+    BackUpPart, BackUpRequest, GetConfigRequest, HandOverRequest, RebuildShardRequest, SetConfigRequest, StatusAnswer,
+    StatusRequest,
 };
 use holdfast_rpc::Identity;
 use tokio::time::timeout;
@@ -94,6 +95,17 @@ impl AdminClient {
     pub async fn back_up(&self, node: &Node, replica: u64, shard: &str) -> Result<Streaming<BackUpPart>, AdminError> {
         let request = BackUpRequest { replica, shard: shard.to_owned() };
         self.call(node, request, CALL_TIMEOUT * 6, async |mut client, request| client.back_up(request).await).await
+    }
+
+    /// Has the replicas where a shard has failed take its state from the replica `from`, whatever others have. `node` is
+    /// that of the replica that leads the group of the shard.
+    ///
+    /// # Errors
+    /// When the node is not reached, the replica does not lead, or the shard has failed on that replica too.
+    pub async fn rebuild_shard(&self, node: &Node, replica: u64, shard: &str, from: u64) -> Result<(), AdminError> {
+        let request = RebuildShardRequest { replica, shard: shard.to_owned(), from };
+        self.call(node, request, CALL_TIMEOUT, async |mut client, request| client.rebuild_shard(request).await).await?;
+        Ok(())
     }
 
     /// Returns the status of every node of the config, in its order.

@@ -2,7 +2,7 @@ use holdfast_core::{Application, Command};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 
 use super::*;
-use crate::machine::{FailedHistory, FailedSection, ShardHealth};
+use crate::machine::{FailedHistory, ShardHealth};
 use crate::testing;
 
 const SHARDS: u32 = 16;
@@ -14,7 +14,7 @@ fn group() -> (GroupMachine, Vec<Arc<ShardMachine>>) {
 }
 
 fn header(now_ms: u64) -> EntryHeader {
-    EntryHeader { rules: 1, now_ms, wall_ms: now_ms }
+    EntryHeader { rules: 1, now_ms, wall_ms: now_ms, ..EntryHeader::default() }
 }
 
 fn apply(machine: &GroupMachine, shard: u32, now_ms: u64, commands: &[Command]) {
@@ -87,10 +87,10 @@ async fn a_snapshot_writes_the_parts_of_busy_shards_and_a_restart_from_it_restor
 fn the_part_of_a_shard_with_sections_since_its_state_is_always_written() {
     let (machine, shards) = group();
     assert!(machine.isolate(2, &failed_entry()));
-    let (failed, epoch) = shards[2].broken().expect("it has failed");
+    let outage = shards[2].broken().expect("it has failed");
     let mut kept = FailedHistory::default();
     kept.since.push(header(1_000), &[]);
-    shards[2].mark_failed(epoch, failed, Some(kept));
+    shards[2].mark_failed(outage.epoch, outage.failed_entry, Some(kept));
     for _ in 0..2 {
         assert_eq!(names(&written(&freeze(&machine, |_| true))), ["locks_02"]);
     }
@@ -111,34 +111,31 @@ fn the_part_of_a_shard_with_sections_since_its_state_is_always_written() {
 #[test]
 fn a_shard_that_fails_again_after_a_restart_names_the_entry_that_it_failed_at() {
     let (machine, shards) = group();
+    let at = |index, now_ms| EntryHeader { term: 4, index, ..header(now_ms) };
     let unreadable = [Bytes::from_static(b"no command")];
-    let failure = machine.apply(header(1_000), 2, &unreadable, ReplyMode::Skip).err().expect("it can't be read");
+    let failure = machine.apply(at(9, 1_000), 2, &unreadable, ReplyMode::Skip).err().expect("it can't be read");
     assert!(machine.isolate(2, &FailedEntry { term: 4, index: 9, failure }));
     assert_eq!(machine.failed_shards(), FailedShards::from([(2, 9)]));
-    let (failed, epoch) = shards[2].broken().expect("it has failed");
+    let outage = shards[2].broken().expect("it has failed");
     let mut kept = FailedHistory::default();
-    kept.since.push(header(900), &[]);
-    kept.failed_at = Some(FailedSection { position: kept.since.next_position(), term: 4, index: 9 });
-    kept.since.push(header(1_000), &unreadable);
-    shards[2].mark_failed(epoch, failed, Some(kept.clone()));
+    kept.since.push(at(8, 900), &[]);
+    kept.since.push(at(9, 1_000), &unreadable);
+    shards[2].mark_failed(outage.epoch, outage.failed_entry, Some(kept));
+    apply(&machine, 2, 1_100, &[acquire("a")]);
     let restored = |parts: &[SnapshotPart]| {
         let (restarted, shards) = group();
         restarted.restore(50, parts).expect("it fits");
-        let ShardHealth::Failed(failed) = shards[2].health().borrow().clone() else { panic!("it can't be read") };
-        assert_eq!(restarted.failed_shards(), FailedShards::from([(2, failed.index)]));
-        (failed.term, failed.index, written(&freeze(&restarted, |_| false)))
+        let outage = shards[2].outage().expect("it can't be read");
+        assert!(matches!(*shards[2].health().borrow(), ShardHealth::Failed(_)));
+        assert_eq!(restarted.failed_shards(), FailedShards::from([(2, outage.failed_entry.index)]));
+        assert_eq!(outage.history_end, 50, "its part has all sections up to there");
+        (outage.failed_entry.term, outage.failed_entry.index, written(&freeze(&restarted, |_| false)))
     };
-    let (term, index, again) = restored(&written(&freeze(&machine, |_| false)));
-    assert_eq!((term, index), (4, 9));
+    let parts = written(&freeze(&machine, |_| false));
+    let (term, index, again) = restored(&parts);
+    assert_eq!((term, index, &again), (4, 9, &parts));
     let (term, index, _) = restored(&again);
     assert_eq!((term, index), (4, 9), "it stays known");
-
-    assert!(machine.isolate(2, &failed_entry()));
-    let (failed, epoch) = shards[2].broken().expect("it has failed");
-    kept.failed_at = kept.failed_at.map(|failed_at| FailedSection { position: 0, ..failed_at });
-    shards[2].mark_failed(epoch, failed, Some(kept));
-    let (term, index, _) = restored(&written(&freeze(&machine, |_| false)));
-    assert_eq!((term, index), (0, 50), "another section fails here");
 }
 
 #[test]

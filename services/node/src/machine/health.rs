@@ -1,7 +1,8 @@
 //! A shard that failed at an entry: out of service until its state is built again.
 //!
 //! While there is no state, sections for the shard are kept in order. A rebuild replays the history of the shard on
-//! another machine, then what was kept, and puts that state in place.
+//! another machine, or takes the state that another replica had at a later entry, then applies what was kept, and puts
+//! that state in place.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ use super::{Inner, ReadPart, ShardMachine, ShardSignals, signals_of};
 use crate::mutations;
 
 /// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, and the state
-/// can only come from one of another replica or from a restart.
+/// can only come from another replica or from a restart.
 const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes that a section counts for besides its commands.
 const SECTION_BYTES: usize = 64;
@@ -51,14 +52,35 @@ pub(crate) type DeferredSection = (EntryHeader, Vec<Bytes>);
 pub(crate) struct SectionList {
     sections: Vec<DeferredSection>,
     bytes: usize,
+    /// The index of the entry after which it begins.
+    begins_after: u64,
     /// True if there were too many, and all were dropped.
     is_incomplete: bool,
 }
 
 impl SectionList {
-    /// Returns the position that the next section will have.
-    pub(crate) fn next_position(&self) -> u64 {
-        self.sections.len() as u64
+    /// Creates an empty list of the sections after the entry of this index.
+    pub(super) fn after(index: u64) -> Self {
+        Self { begins_after: index, ..Self::default() }
+    }
+
+    /// Returns true if there were too many.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
+    }
+
+    /// Returns the sections after the entry of this index.
+    ///
+    /// # Errors
+    /// When they are not all in the list.
+    fn sections_after(&self, index: u64) -> Result<Vec<DeferredSection>, StateMachineError> {
+        if self.is_incomplete {
+            return Err(StateMachineError("too many entries came while the shard had no state".to_owned()));
+        }
+        if index < self.begins_after {
+            return Err(StateMachineError(format!("the sections after entry {index} were not kept")));
+        }
+        Ok(self.sections.iter().filter(|(header, _)| header.index > index).cloned().collect())
     }
 
     /// Adds copies of the commands, so that they do not hold their whole entry in memory.
@@ -68,22 +90,22 @@ impl SectionList {
         }
         self.bytes += section_bytes(commands);
         if self.bytes > MAX_BACKLOG_BYTES {
-            *self = Self { is_incomplete: true, ..Self::default() };
+            *self = Self { is_incomplete: true, ..Self::after(self.begins_after) };
             return;
         }
         self.sections.push((header, commands.iter().map(|command| Bytes::copy_from_slice(command)).collect()));
     }
 }
 
-/// Where a shard failed in its history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FailedSection {
-    /// Its position among the sections since the state.
-    pub(crate) position: u64,
-    /// The term of its entry.
-    pub(crate) term: u64,
-    /// The index of its entry.
-    pub(crate) index: u64,
+/// A shard without a state, which a rebuild may bring back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outage {
+    /// Where it failed.
+    pub(crate) failed_entry: FailedEntry,
+    /// Sections after the entry of this index are kept aside.
+    pub(crate) history_end: u64,
+    /// Rises with each outage and each end of one.
+    pub(crate) epoch: u64,
 }
 
 /// The last state of a shard that failed for good, and its sections since. A release that can apply them builds the
@@ -93,45 +115,40 @@ pub(crate) struct FailedHistory {
     /// The chunks of the state; none for an empty shard.
     pub(crate) state: Vec<Bytes>,
     pub(crate) since: SectionList,
-    /// The section that it failed at, if its entry is known.
-    pub(crate) failed_at: Option<FailedSection>,
 }
 
 impl FailedHistory {
-    /// Encodes where it failed, then the sections, in chunks.
+    /// Encodes the sections in chunks: at least one, also if there are no sections.
     pub(crate) fn encode(&self) -> Vec<Bytes> {
-        let failed_at = self.failed_at.map(|FailedSection { position, term, index }| (position, term, index));
-        let mut chunks = vec![Bytes::from(codec::encode(&failed_at))];
-        let (mut pending, mut bytes) = (Vec::new(), 0);
+        let (mut chunks, mut pending, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (header, commands) in &self.since.sections {
-            pending.push((header.rules, header.now_ms, header.wall_ms, commands));
+            let EntryHeader { term, index, rules, now_ms, wall_ms } = *header;
+            pending.push(((term, index, rules, now_ms, wall_ms), commands));
             bytes += section_bytes(commands);
             if bytes >= MAX_CHUNK_BYTES {
                 chunks.push(codec::encode(&std::mem::take(&mut pending)).into());
                 bytes = 0;
             }
         }
-        if !pending.is_empty() {
+        if !pending.is_empty() || chunks.is_empty() {
             chunks.push(codec::encode(&pending).into());
         }
         chunks
     }
 
-    /// Decodes the sections that [`Self::encode`] made chunks of, and at which of them the shard failed. There are none
-    /// without chunks.
+    /// Decodes the sections that [`Self::encode`] made chunks of.
     ///
     /// # Errors
     /// When they are damaged.
-    pub(crate) fn decode(chunks: &[Bytes]) -> Result<(Vec<DeferredSection>, Option<FailedSection>), StateMachineError> {
-        let Some((first, rest)) = chunks.split_first() else { return Ok((Vec::new(), None)) };
-        let failed_at: Option<(u64, u64, u64)> = codec::decode(first).map_err(unreadable)?;
+    pub(crate) fn decode(chunks: &[Bytes]) -> Result<Vec<DeferredSection>, StateMachineError> {
         let mut sections = Vec::new();
-        for chunk in rest {
-            let decoded: Vec<(u16, u64, u64, Vec<Bytes>)> = codec::decode(chunk).map_err(unreadable)?;
-            let header = |(rules, now_ms, wall_ms, commands)| (EntryHeader { rules, now_ms, wall_ms }, commands);
-            sections.extend(decoded.into_iter().map(header));
+        for chunk in chunks {
+            let decoded: Vec<((u64, u64, u16, u64, u64), Vec<Bytes>)> = codec::decode(chunk).map_err(unreadable)?;
+            sections.extend(decoded.into_iter().map(|((term, index, rules, now_ms, wall_ms), commands)| {
+                (EntryHeader { term, index, rules, now_ms, wall_ms }, commands)
+            }));
         }
-        Ok((sections, failed_at.map(|(position, term, index)| FailedSection { position, term, index })))
+        Ok(sections)
     }
 }
 
@@ -177,15 +194,19 @@ impl ShardMachine {
         inner.core.is_some() || (inner.kept.is_some() && !inner.backlog.is_incomplete)
     }
 
-    /// Takes the shard out of service after it failed in this entry; the others of its group go on. Returns the epoch of
-    /// the failure.
-    pub(crate) fn isolate(&self, failed_entry: &FailedEntry) -> u64 {
+    /// Takes the shard out of service after it failed in this entry; the others of its group go on.
+    pub(crate) fn isolate(&self, failed_entry: &FailedEntry) {
+        self.begin_outage(failed_entry, failed_entry.index);
+    }
+
+    /// As above; the sections after the entry of index `history_end` are kept aside. Returns the epoch of the outage.
+    fn begin_outage(&self, failed_entry: &FailedEntry, history_end: u64) -> u64 {
         let mut inner = self.inner.lock();
         if inner.core.is_some() {
             // A command that can't be decoded: the state is unchanged, but behind.
             self.fail(&mut inner);
         }
-        inner.backlog = SectionList::default();
+        inner.backlog = SectionList::after(history_end);
         inner.epoch += 1;
         let epoch = inner.epoch;
         self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
@@ -194,12 +215,22 @@ impl ShardMachine {
         epoch
     }
 
-    /// Returns the entry that a broken shard failed at, and the epoch of that failure.
-    pub(crate) fn broken(&self) -> Option<(FailedEntry, u64)> {
+    /// Returns the outage of a broken shard, whose own history was not tried again yet.
+    pub(crate) fn broken(&self) -> Option<Outage> {
+        let outage = self.outage()?;
+        matches!(*self.health.borrow(), ShardHealth::Broken(_)).then_some(outage)
+    }
+
+    /// Returns the outage of a shard that serves no more, for now or for good.
+    pub(crate) fn outage(&self) -> Option<Outage> {
         let inner = self.inner.lock();
         match &*self.health.borrow() {
-            ShardHealth::Broken(failed) => Some((failed.clone(), inner.epoch)),
-            ShardHealth::Healthy | ShardHealth::Failed(_) => None,
+            ShardHealth::Healthy => None,
+            ShardHealth::Broken(failed) | ShardHealth::Failed(failed) => Some(Outage {
+                failed_entry: failed.clone(),
+                history_end: inner.backlog.begins_after,
+                epoch: inner.epoch,
+            }),
         }
     }
 
@@ -240,35 +271,31 @@ impl ShardMachine {
     }
 
     /// Replaces the state by that of a snapshot up to this index. If the shard failed where the snapshot was made, it
-    /// has sections since its state, which are tried here, twice. If another one fails here than there, its entry is not
-    /// known, only that it is not after the index.
+    /// has sections since its state, which are tried here, twice.
     ///
     /// # Errors
     /// When the state can't be read a second time.
     pub(crate) fn install_part(&self, index: u64, read: ReadPart, state: Vec<Bytes>) -> Result<(), StateMachineError> {
-        let ReadPart { core, sections, failed_at } = read;
+        let ReadPart { core, sections } = read;
         self.install(core);
         if self.apply_all(&sections).is_ok() {
             return Ok(());
         }
-        self.install(self.read_snapshot(&state)?);
-        let Err((position, failure)) = self.apply_all(&sections) else { return Ok(()) };
-        let failed_at = failed_at.filter(|failed_at| failed_at.position == position);
-        let (term, index) = failed_at.map_or((0, index), |failed_at| (failed_at.term, failed_at.index));
-        let failed_entry = FailedEntry { term, index, failure };
-        let epoch = self.isolate(&failed_entry);
+        self.install(self.read_state(&state)?);
+        let Err(failed_entry) = self.apply_all(&sections) else { return Ok(()) };
+        let epoch = self.begin_outage(&failed_entry, index);
         let mut since = SectionList::default();
         sections.iter().for_each(|(header, commands)| since.push(*header, commands));
-        self.mark_failed(epoch, failed_entry, Some(FailedHistory { state, since, failed_at }));
+        self.mark_failed(epoch, failed_entry, Some(FailedHistory { state, since }));
         Ok(())
     }
 
-    /// Applies the sections of a part. Fails with the position of the section that fails.
-    fn apply_all(&self, sections: &[DeferredSection]) -> Result<(), (u64, ApplyFailure)> {
-        self.inner.lock().part_has_sections = !sections.is_empty();
-        let mut numbered = (0..).zip(sections);
-        numbered.try_for_each(|(position, (header, commands))| {
-            self.apply_whole(*header, commands).map_err(|failure| (position, failure))
+    /// Applies the sections of a part. Fails with the entry of the first that fails.
+    fn apply_all(&self, sections: &[DeferredSection]) -> Result<(), FailedEntry> {
+        self.inner.lock().differs_from_part = !sections.is_empty();
+        sections.iter().try_for_each(|(header, commands)| {
+            let EntryHeader { term, index, .. } = *header;
+            self.apply_whole(*header, commands).map_err(|failure| FailedEntry { term, index, failure })
         })
     }
 
@@ -289,21 +316,25 @@ impl ShardMachine {
         Ok(())
     }
 
-    /// Puts the state of `rebuilt` in place if it has everything that this machine was given. Otherwise returns what it
-    /// lacks, in order. Changes nothing if the state was replaced or lost again since `epoch`.
+    /// Puts the state of `rebuilt` in place if it has everything that this machine was given. It has all sections up to
+    /// the entry of index `has`. Otherwise returns what it lacks, in order, which stays here too. Changes nothing if the
+    /// state was replaced or lost again since `epoch`.
     ///
     /// # Errors
-    /// When too much came meanwhile.
-    pub(crate) fn adopt(&self, epoch: u64, rebuilt: &Self) -> Result<Vec<DeferredSection>, StateMachineError> {
+    /// When sections that it lacks are not here any more.
+    pub(crate) fn adopt(
+        &self,
+        epoch: u64,
+        rebuilt: &Self,
+        has: u64,
+    ) -> Result<Vec<DeferredSection>, StateMachineError> {
         let mut inner = self.inner.lock();
         if inner.epoch != epoch {
             return Ok(Vec::new());
         }
-        if inner.backlog.is_incomplete {
-            return Err(StateMachineError("too many entries came while the state was built again".to_owned()));
-        }
-        if !inner.backlog.sections.is_empty() {
-            return Ok(std::mem::take(&mut inner.backlog).sections);
+        let missing = inner.backlog.sections_after(has)?;
+        if !missing.is_empty() {
+            return Ok(missing);
         }
         let Some(core) = rebuilt.inner.lock().core.take() else {
             return Err(StateMachineError("there is no state to put in place".to_owned()));
@@ -311,6 +342,9 @@ impl ShardMachine {
         let signals = signals_of(&core);
         self.memory.take_over(&rebuilt.memory);
         inner.core = Some(core);
+        (inner.kept, inner.backlog) = (None, SectionList::default());
+        // The saved part may have sections since its state, or be of before the state that another replica had.
+        inner.differs_from_part = true;
         inner.epoch += 1;
         if let Some(failed) = inner.build_leader_state() {
             self.leader_state_failed.send_replace(Some(failed));

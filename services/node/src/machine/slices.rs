@@ -180,7 +180,7 @@ impl ShardMachine {
         entry: &mut Entry<'_>,
         began: Instant,
     ) {
-        let EntryHeader { rules, now_ms, wall_ms } = entry.header;
+        let EntryHeader { rules, now_ms, wall_ms, .. } = entry.header;
         let context = EntryContext { now_ms, wall_ms, rules: Rules(rules) };
         // Further commands run only after all effects of earlier ones are processed.
         let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };

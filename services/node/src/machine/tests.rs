@@ -41,7 +41,7 @@ fn part(applied: Applied<'_>) -> Continuation<'_> {
 }
 
 fn header(now_ms: u64) -> EntryHeader {
-    EntryHeader { rules: 1, now_ms, wall_ms: now_ms }
+    EntryHeader { rules: 1, now_ms, wall_ms: now_ms, ..EntryHeader::default() }
 }
 
 fn deletion() -> Bytes {

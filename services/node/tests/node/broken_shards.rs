@@ -75,7 +75,7 @@ fn a_shard_that_broke_is_in_no_snapshot() {
         Arc::new(ShardMachine::new(Application::Locks, id, None, Some(observer)))
     };
     let group = GroupMachine::new(vec![shard(SHARD), shard("locks_01")]);
-    let header = |now_ms| EntryHeader { rules: 1, now_ms, wall_ms: now_ms };
+    let header = |now_ms| EntryHeader { rules: 1, now_ms, wall_ms: now_ms, ..EntryHeader::default() };
     let commands = [open_namespace()];
     assert!(group.apply(header(1_000), 0, &commands, ReplyMode::Skip).is_ok() && group.can_freeze());
     observer.0.store(true, Ordering::Relaxed);

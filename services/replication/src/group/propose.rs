@@ -5,8 +5,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::{DISK_IS_FULL, Group, MAX_COMMAND_BYTES, QUORUM_POLL_INTERVAL};
+use crate::entry::{EntryData, GroupCommand};
 use crate::error::{NotLeader, ProposeError};
 use crate::proposal_queue::{Proposal, ProposalResult, ProposalState};
+use crate::proposer;
 use crate::state_machine::CommandCost;
 
 impl Group {
@@ -66,6 +68,14 @@ impl Group {
         self.propose_at(shard, CommandCost { account: None, units: 1 }, term, None, deadline).await.map(drop)
     }
 
+    /// Writes a change of the group itself in this term, past the queue, and waits until it is applied here.
+    pub(crate) async fn propose_structural(&self, term: u64, command: GroupCommand) -> Result<(), ProposeError> {
+        // The clocks are irrelevant for a change of the group: they reach no state machine.
+        let data = EntryData::structural(self.rules(), 0, 0, command);
+        let written = proposer::write(self.raft(), term, data).await?;
+        proposer::outcome(written.await)
+    }
+
     /// Checks whether this replica may propose the command and every replica of the group can apply it; returns its cost.
     fn check(&self, shard: u32, term: u64, command: &Bytes) -> Result<CommandCost, ProposeError> {
         if self.leadership().is_none_or(|leads| leads.term != term) {
@@ -81,7 +91,7 @@ impl Group {
         if command.len() > MAX_COMMAND_BYTES {
             return Err(ProposeError::NotProposed("the command is too large"));
         }
-        let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
+        let machine = self.machine().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
         machine
             .assess(self.rules(), shard, command)
             .map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))

@@ -8,7 +8,7 @@ mod peer_connection;
 mod request;
 mod send_queue;
 mod server;
-mod snapshot;
+pub(crate) mod snapshot;
 mod unary;
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,11 +1,13 @@
-//! Snapshots, sent part by part in chunks over a connection of their own so that they do not delay other messages.
+//! Snapshots, sent part by part in chunks over a connection of their own so that they do not delay other messages. A
+//! replica where one shard has failed requests the state of that shard at a checkpoint in the same way.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_proto::internal::{Hello, SnapshotAnswer, SnapshotChunk, SnapshotHeader};
+use holdfast_proto::internal::{Hello, PartRequest, SnapshotAnswer, SnapshotChunk, SnapshotHeader};
 use holdfast_rpc::{CallerId, Event, Server, ServerConnection};
 use holdfast_storage::SnapshotPart;
 use openraft::errors::{NetworkError, StreamingError, Timeout, Unreachable};
@@ -17,7 +19,7 @@ use tokio::time::timeout;
 use super::SnapshotTransfers;
 use super::peer_connection::PeerConnection;
 use super::request::RpcError;
-use crate::group::DISK_IS_FULL;
+use crate::group::{DISK_IS_FULL, Group};
 use crate::group_manager::GroupManager;
 use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote, decode, decode_meta, encode, encode_meta};
 
@@ -25,6 +27,8 @@ use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote, decode, decode_meta
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Chunks that wait to be taken in.
 const CHUNKS_AHEAD: usize = 4;
+/// Timeout of a part that was requested.
+const PART_TIMEOUT: Duration = Duration::from_secs(120);
 /// Largest snapshot accepted, in bytes: far above the size of a million holds, far below a node's memory.
 const MAX_SNAPSHOT_BYTES: usize = 4 * 1024 * 1024 * 1024;
 
@@ -83,7 +87,44 @@ async fn send_chunks(
     }
 }
 
-/// Receives the snapshots of peers.
+/// Requests the state of a shard at a checkpoint, and returns its chunks.
+pub(crate) async fn fetch_part(link: &PeerConnection, request: PartRequest) -> Result<Vec<Bytes>, RpcError> {
+    let late = || RpcError::Rejected(link.node().to_owned(), "it took too long".to_owned());
+    timeout(PART_TIMEOUT, receive_part(link, request)).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn receive_part(link: &PeerConnection, request: PartRequest) -> Result<Vec<Bytes>, RpcError> {
+    let rejected = |reason: String| RpcError::Rejected(link.node().to_owned(), reason);
+    let mut connection = link.open_snapshot().await?;
+    let request = SnapshotChunk { part_request: Some(request), ..SnapshotChunk::default() };
+    connection.send(request).map_err(|error| rejected(error.to_string()))?;
+    let (mut chunks, mut bytes) = (Vec::new(), 0);
+    loop {
+        let event = connection.next(true).await.map_err(|error| rejected(error.to_string()))?;
+        let Event::Received(SnapshotAnswer { body, rejected: reason, is_last }) = event else { continue };
+        if !reason.is_empty() {
+            return Err(rejected(reason));
+        }
+        if is_last {
+            return Ok(chunks);
+        }
+        bytes += body.len();
+        if bytes > MAX_SNAPSHOT_BYTES {
+            return Err(rejected(format!("a part is limited to {MAX_SNAPSHOT_BYTES} bytes")));
+        }
+        chunks.push(body);
+    }
+}
+
+/// What a peer gets that opened a connection.
+enum Received {
+    /// It sent a snapshot: the encoded response.
+    Snapshot(Bytes),
+    /// It requested a part: the chunks.
+    Part(Vec<Bytes>),
+}
+
+/// Receives the snapshots of peers, and sends them parts of checkpoints.
 pub(crate) struct SnapshotServer(pub(crate) GroupManager);
 
 impl Server<SnapshotTransfers> for SnapshotServer {
@@ -114,7 +155,11 @@ impl Server<SnapshotTransfers> for SnapshotServer {
             }
         };
         let answer = match received {
-            Ok(body) => SnapshotAnswer { body, ..SnapshotAnswer::default() },
+            Ok(Received::Snapshot(body)) => SnapshotAnswer { body, ..SnapshotAnswer::default() },
+            Ok(Received::Part(chunks)) => match send_part(&mut connection, chunks).await {
+                Ok(()) => SnapshotAnswer { is_last: true, ..SnapshotAnswer::default() },
+                Err(_) => return,
+            },
             Err(rejected) => SnapshotAnswer { rejected, ..SnapshotAnswer::default() },
         };
         // The peer may be gone; it then sends the snapshot again.
@@ -122,17 +167,34 @@ impl Server<SnapshotTransfers> for SnapshotServer {
     }
 }
 
-/// Receives a snapshot and installs it; returns the encoded response, or the reason why not.
+/// Sends the chunks of a part, each once the system has taken the one before. None of them is empty.
+async fn send_part(connection: &mut ServerConnection<SnapshotTransfers>, chunks: Vec<Bytes>) -> Result<(), io::Error> {
+    for body in chunks {
+        connection.flush().await?;
+        connection.send(SnapshotAnswer { body, ..SnapshotAnswer::default() })?;
+    }
+    connection.flush().await
+}
+
+/// Returns the replica of this node that a replica of the peer may address: both are of one group.
+fn shared_group(host: &GroupManager, theirs: &Hello, from: u64, to: u64) -> Result<Group, String> {
+    let group = host.group(to).filter(|group| group.locations().get(&from) == Some(&theirs.node_id));
+    group.ok_or_else(|| format!("replicas {from} and {to} share no group here"))
+}
+
+/// Receives a snapshot and installs it, or a request for a part; returns what the peer gets, or the reason why not.
 async fn receive(
     host: &GroupManager,
     theirs: &Hello,
     mut chunks: mpsc::Receiver<SnapshotChunk>,
-) -> Result<Bytes, String> {
-    let header = next_chunk(&mut chunks).await?.header.ok_or("the first chunk of a snapshot has no header")?;
-    let group = host
-        .group(header.to)
-        .filter(|group| group.locations().get(&header.from) == Some(&theirs.node_id))
-        .ok_or_else(|| format!("replicas {} and {} share no group here", header.from, header.to))?;
+) -> Result<Received, String> {
+    let SnapshotChunk { header, part_request, .. } = next_chunk(&mut chunks).await?;
+    if let Some(PartRequest { from, to, shard, index }) = part_request {
+        let part = shared_group(host, theirs, from, to)?.checkpoint_chunks(shard, index);
+        return part.map(Received::Part).ok_or_else(|| "it has no such checkpoint any more".to_owned());
+    }
+    let header = header.ok_or("the first chunk of a snapshot has no header")?;
+    let group = shared_group(host, theirs, header.from, header.to)?;
     if !group.has_disk_space() {
         return Err(DISK_IS_FULL.to_owned());
     }
@@ -147,7 +209,7 @@ async fn receive(
     tracing::info!(group = group.id(), replica = header.to, bytes, "installing a snapshot from a peer");
     let snapshot = Snapshot { meta, snapshot: SnapshotData { group: state, parts } };
     let response = group.raft().install_full_snapshot(vote, snapshot).await.map_err(|fatal| fatal.to_string())?;
-    Ok(encode(&response))
+    Ok(Received::Snapshot(encode(&response)))
 }
 
 /// Receives the parts of a snapshot up to its end.

@@ -1,9 +1,10 @@
-//! Handles unary messages: votes, heartbeats, transfers.
+//! Handles unary messages: votes, heartbeats, transfers, and what concerns a leader's death or a shard to be built again.
 
 use bytes::Bytes;
 use holdfast_proto::internal::{Kind, RaftMessage};
 use openraft::raft::{TransferLeaderRequest, VoteRequest};
 
+use crate::checkpoints::RebuildQuestion;
 use crate::error::WireError;
 use crate::group::Group;
 use crate::leader_death::LeaderDeath;
@@ -18,6 +19,7 @@ pub(crate) async fn handle_unary(group: &Group, message: RaftMessage, run: u64) 
         Kind::Heartbeat => heartbeat(group, &message.body, message.clock_ms, run).await,
         Kind::TransferLeader => transfer(group, &message.body).await,
         Kind::IsGone => is_gone(group, &message.body).await,
+        Kind::Rebuild => rebuild(group, &message.body).await,
         other => Err(format!("{other:?} is not a question")),
     };
     match result {
@@ -87,6 +89,11 @@ async fn transfer(group: &Group, body: &[u8]) -> Result<Bytes, String> {
     let request: TransferLeaderRequest<TypeConfig> = decode(body).map_err(damaged)?;
     let response = group.raft().handle_transfer_leader(request).await.map_err(|error| error.to_string())?;
     Ok(encode(&response))
+}
+
+async fn rebuild(group: &Group, body: &[u8]) -> Result<Bytes, String> {
+    let question: RebuildQuestion = decode(body).map_err(damaged)?;
+    Ok(encode(&group.answer_rebuild(question).await))
 }
 
 async fn is_gone(group: &Group, body: &[u8]) -> Result<Bytes, String> {

@@ -8,13 +8,13 @@ use tokio::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// From now on these shards have failed on the node, and no others.
-fn fail_shards<const N: usize>(cluster: &Cluster, node: usize, failed: [(u32, u64); N]) {
+pub(crate) fn fail_shards<const N: usize>(cluster: &Cluster, node: usize, failed: [(u32, u64); N]) {
     cluster.node(node).machine.fail_shards(FailedShards::from(failed));
     cluster.group(node).publish_failed_shards();
 }
 
 /// Waits until the first node knows that these shards have failed on the second, and no others.
-async fn wait_known(cluster: &Cluster, node: usize, other: usize, failed: &[u32]) {
+pub(crate) async fn wait_known(cluster: &Cluster, node: usize, other: usize, failed: &[u32]) {
     eventually("it knows what failed there", || async {
         (testing::known_failed_shards(cluster.group(node), replica_id(other)) == failed).then_some(())
     })

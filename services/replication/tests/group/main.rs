@@ -5,6 +5,7 @@ mod backpressure;
 mod common;
 
 mod bootstrap;
+mod checkpoints;
 mod failed_shards;
 mod failover;
 mod fast_failover;

@@ -185,7 +185,7 @@ async fn a_history_whose_next_entries_are_purged_meanwhile_is_refused() {
     let replayed = group.replay(0, COMMANDS, until, |step| {
         match step {
             // Its part is read, and the entries after it are not yet.
-            HistoryStep::Snapshot(_) => {
+            HistoryStep::Snapshot { .. } => {
                 let compact = compact.take().expect("there is one part");
                 block_in_place(|| Handle::current().block_on(compact));
             }

@@ -66,11 +66,42 @@ async fn a_panic_that_does_not_come_again_costs_a_rebuild_of_the_shard() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_fails_twice_at_an_entry_is_left_out_there_and_nothing_else_is() {
+async fn a_shard_that_fails_twice_on_one_replica_takes_the_state_of_the_others() {
     let _alone = crate::EXCLUSIVE.lock().await;
     let mut world = TestCluster::start().await;
     let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
     *world.observers[leader].panics_left.lock() = usize::MAX;
+    world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
+    world.wait_ready().await;
+    world.assert_serves("after").await;
+    world.wait_equal_states().await;
+    assert!(*world.observers[leader].panics_left.lock() <= usize::MAX - 2, "its own history did not suffice");
+    assert_eq!(poison_record(&world, leader), None);
+    // It is among those that others believe.
+    let other = (leader + 1) % 3;
+    *world.observers[leader].panics_left.lock() = 0;
+    *world.observers[other].panics_left.lock() = usize::MAX;
+    world.acquire(POISONED_SHARD, &format!("{POISON} again"), 10 * MAX_WAIT).await.expect("one serves");
+    world.wait_ready().await;
+    world.wait_equal_states().await;
+    // The next start begins behind the entries, or mends it again.
+    world.stop_node(leader).await;
+    world.start_node(leader, "1").await;
+    world.wait_ready().await;
+    world.assert_serves("started again").await;
+    world.wait_equal_states().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_fails_on_most_replicas_is_left_out_there_and_nothing_else_is() {
+    let _alone = crate::EXCLUSIVE.lock().await;
+    let mut world = TestCluster::start().await;
+    let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
+    // One healthy replica alone is not believed.
+    let second = (leader + 1) % 3;
+    for node in [leader, second] {
+        *world.observers[node].panics_left.lock() = usize::MAX;
+    }
     world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
     assert_shard_failed(&world, leader).await;
     assert_ne!(world.leader(&world.shard_id(POISONED_SHARD)).await, leader, "one leads whose shards all serve");
@@ -98,9 +129,12 @@ async fn a_shard_that_fails_twice_at_an_entry_is_left_out_there_and_nothing_else
     assert_eq!((again.term, again.index), (poison.term, poison.index), "the entry is known from the snapshot");
     assert_other_shards_serve(&world, leader, "started again").await;
     // Another one tries again, and has what the others did meanwhile.
-    *world.observers[leader].panics_left.lock() = 0;
-    world.stop_node(leader).await;
-    world.start_node(leader, "2").await;
+    for node in [leader, second] {
+        *world.observers[node].panics_left.lock() = 0;
+        world.stop_node(node).await;
+        world.start_node(node, "2").await;
+        eventually("it is mended", async || world.node(node).not_ready()().is_none().then_some(())).await;
+    }
     world.wait_ready().await;
     world.assert_serves("mended").await;
     world.wait_equal_states().await;

@@ -40,6 +40,19 @@ pub(crate) struct Journal {
     stalled: Mutex<Vec<u32>>,
     /// Shards that it says do not serve.
     failed_shards: Mutex<FailedShards>,
+    /// All checkpoints that this process applied.
+    checkpoints: Mutex<Vec<AppliedCheckpoint>>,
+    /// Its states at checkpoints differ from those of others.
+    pub(crate) has_diverged: AtomicBool,
+}
+
+/// A checkpoint, and what the machine says that it had there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AppliedCheckpoint {
+    pub(crate) shard: u32,
+    pub(crate) index: u64,
+    pub(crate) from: Option<u64>,
+    pub(crate) chunks: Vec<Bytes>,
 }
 
 pub(crate) const POISON: &[u8] = b"poison";
@@ -93,6 +106,15 @@ impl Journal {
         *self.failed_shards.lock() = failed.into();
     }
 
+    pub(crate) fn checkpoints(&self) -> Vec<AppliedCheckpoint> {
+        self.checkpoints.lock().clone()
+    }
+
+    fn checkpoint_at(&self, shard: u32, index: u64) -> Option<AppliedCheckpoint> {
+        let checkpoints = self.checkpoints.lock();
+        checkpoints.iter().find(|applied| (applied.shard, applied.index) == (shard, index)).cloned()
+    }
+
     fn read(&self, command: &[u8]) -> Result<(), StateMachineError> {
         if command.starts_with(LATER.as_bytes()) && !self.knows_later {
             return Err(StateMachineError("a command of a later release".into()));
@@ -115,6 +137,20 @@ impl StateMachine for Journal {
 
     fn failed_shards(&self) -> FailedShards {
         self.failed_shards.lock().clone()
+    }
+
+    fn checkpoint(&self, shard: u32, index: u64, from: Option<u64>) {
+        let own = if self.has_diverged.load(Ordering::Relaxed) { "other commands" } else { "commands" };
+        let chunks = vec![Bytes::from_static(own.as_bytes()), Bytes::from(self.len().to_string())];
+        self.checkpoints.lock().push(AppliedCheckpoint { shard, index, from, chunks });
+    }
+
+    fn checkpoint_digest(&self, shard: u32, index: u64) -> Option<Bytes> {
+        Some(self.checkpoint_at(shard, index)?.chunks.concat().into())
+    }
+
+    fn checkpoint_chunks(&self, shard: u32, index: u64) -> Option<Vec<Bytes>> {
+        Some(self.checkpoint_at(shard, index)?.chunks)
     }
 
     fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
