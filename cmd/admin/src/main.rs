@@ -61,6 +61,8 @@ enum Command {
     Inspect(InspectCommand),
     /// Rebuild a failed shard from the state on one node. Without this, it is rebuilt once most nodes agree on its state.
     RebuildShard(shards::RebuildShardArgs),
+    /// Leave out what a shard failed at on all nodes, so that it serves again. It cannot be undone.
+    Quarantine(shards::QuarantineArgs),
     /// Back up the whole cluster to a new directory.
     Backup(backup::BackupArgs),
     /// Restore a backup to empty directories of new nodes on this machine; elsewhere, use holdfast-node --restore-from.
@@ -142,6 +144,7 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::Cluster(ClusterCommand::Finalize(args)) => finalize::finalize(args).await,
         Command::Inspect(InspectCommand::Poison(args)) => inspect::show_poison(format, args).await,
         Command::RebuildShard(args) => shards::rebuild(args).await,
+        Command::Quarantine(args) => shards::quarantine(args).await,
         Command::Backup(args) => backup::back_up(format, args).await,
         Command::Restore(args) => restore::restore(args).await,
         Command::Secrets(args) => secrets::run(format, args),

@@ -1,11 +1,12 @@
-//! `holdfast-admin rebuild-shard`: the operator's word on a shard that failed.
+//! `holdfast-admin rebuild-shard` and `quarantine`: the operator's word on a shard that failed.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use holdfast_cluster::GroupConfig;
 use holdfast_operator::output;
+use holdfast_routing::Quarantined;
 
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::wait::{Leader, Wait};
@@ -24,6 +25,42 @@ pub(crate) struct RebuildShardArgs {
     /// The node whose state of the shard counts. The shard must serve there.
     #[arg(long, env = "HOLDFAST_FROM", value_name = "NODE")]
     from: String,
+}
+
+/// Flags of `holdfast-admin quarantine`.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The shard, like locks_03.
+    #[arg(long, env = "HOLDFAST_SHARD", value_name = "ID")]
+    shard: String,
+    /// The index of the entry that it failed at, as `holdfast-admin inspect poison` shows it.
+    #[arg(long, env = "HOLDFAST_INDEX", value_name = "NUMBER")]
+    index: u64,
+    /// The namespace that it failed in, as `holdfast-admin inspect poison` shows it. From that entry on the namespace
+    /// stands still, and every call for it is refused but its deletion.
+    #[arg(long, env = "HOLDFAST_QUARANTINED_NAMESPACE", value_name = "ACCOUNT/NAME/INCARNATION")]
+    namespace: Option<String>,
+    /// The command of the entry that it failed at, by its number: it has no effect. For shards without namespaces, and
+    /// when the same command will not come again.
+    #[arg(long, env = "HOLDFAST_QUARANTINED_COMMAND", value_name = "NUMBER", conflicts_with = "namespace")]
+    command: Option<u32>,
+}
+
+/// Has every node leave out what a shard failed at, and waits until the shard serves on all that respond.
+pub(crate) async fn quarantine(args: &QuarantineArgs) -> Result<()> {
+    let what = match (&args.namespace, args.command) {
+        (Some(namespace), _) => Quarantined::Namespace(namespace.clone()),
+        (None, Some(position)) => Quarantined::Command(position),
+        (None, None) => bail!("say --namespace or --command; `holdfast-admin inspect poison` shows both"),
+    };
+    let cluster = args.cluster.connect().await?;
+    let (_, leader) = cluster.leader_of_shard(&args.shard).await?;
+    let leading = cluster.node(&leader.node)?;
+    cluster.operations.quarantine(leading, leader.replica, &args.shard, args.index, what).await?;
+    cluster.wait_until_serving(&args.shard).await?;
+    output::print(format_args!("{} serves on every node that answers", args.shard))
 }
 
 /// Has the nodes where a shard has failed take its state from one node, and waits until it serves on all that respond.

@@ -128,7 +128,9 @@ impl From<CommandError> for ApiError {
                 Self::new(Code::QuotaExceeded, detail).with("limit", limit).with("max", max.to_string())
             }
             // The service draws another id before a caller could see this.
-            CommandError::IdTaken | CommandError::Busy(_) => Self::new(Code::Unavailable, detail),
+            CommandError::IdTaken | CommandError::Busy(_) | CommandError::Quarantined => {
+                Self::new(Code::Unavailable, detail)
+            }
             CommandError::Full(_) => Self::new(Code::Unavailable, detail).retry_in(RETRY_AFTER_FULL),
             // Only change feeds and nodes send these queries; a caller would see such an error only through a fault.
             CommandError::ChangesCompacted { .. } | CommandError::NotWaiting => Self::internal(detail),

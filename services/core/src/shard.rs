@@ -13,8 +13,8 @@ use crate::outbox::Outbox;
 use crate::shard_common::ShardCommon;
 use crate::{
     AccountsCommand, Acquire, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext, JobState,
-    LocksCommand, NamespacesCommand, Query, Reply, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord,
-    WaitId, WaitRecord,
+    LocksCommand, NamespaceRef, NamespacesCommand, Query, Reply, Response, Revision, SessionKeepAlive, SessionNumber,
+    SessionRecord, WaitId, WaitRecord,
 };
 
 /// The replicated state of one shard.
@@ -112,6 +112,19 @@ impl ShardState {
         if let Self::Locks(core) = self {
             core.begin_entry(context);
         }
+    }
+
+    /// Sets a namespace aside, for an operator: from now on it stands still, and refuses everything but its deletion.
+    /// Called before the entry from which on it must take no part is advanced. Only a locks shard has any.
+    pub fn quarantine(&mut self, namespace: &NamespaceRef) {
+        if let Self::Locks(core) = self {
+            core.quarantine(namespace);
+        }
+    }
+
+    /// Returns the namespace that was being changed when a panic left the state half changed, if that is known.
+    pub fn namespace_in_work(&self) -> Option<NamespaceRef> {
+        self.locks().and_then(LocksState::namespace_in_work)
     }
 
     /// Applies one command. Called after [`Self::advance`] with the same context. Never fails: an error is a reply.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_cluster::ClusterConfig;
+use holdfast_core::{LeftOut, NamespaceRef};
 use holdfast_proto::internal::operations_service_server::{OperationsService, OperationsServiceServer};
+use holdfast_proto::internal::quarantine_request::What;
 use holdfast_proto::internal::{
     BackUpHead, BackUpPart, BackUpRequest, ConfigAnswer, GetConfigRequest, HandOverAnswer, HandOverRequest,
-    RebuildShardAnswer, RebuildShardRequest, SetConfigRequest,
+    QuarantineAnswer, QuarantineRequest, RebuildShardAnswer, RebuildShardRequest, SetConfigRequest,
 };
-use holdfast_replication::{BackupError, ProposeError};
+use holdfast_replication::{ApplyStep, BackupError, FailedEntry, ProposeError};
 use holdfast_supervise::spawn_temporary;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -55,6 +57,26 @@ fn not_logged(error: ProposeError) -> Status {
     match error {
         ProposeError::NotLeader(_) => Status::failed_precondition("the replica does not lead its group"),
         error => Status::unavailable(error.to_string()),
+    }
+}
+
+/// Returns what is to be left out, if that is what the shard failed at.
+fn left_out(what: Option<What>, index: u64, failed: &FailedEntry) -> Result<LeftOut, Status> {
+    let (at, step, of) = (failed.index, failed.failure.step, failed.failure.namespace.as_str());
+    if at != index {
+        return Err(Status::failed_precondition(format!("the shard failed at entry {at} here, not at {index}")));
+    }
+    match what {
+        None => Err(Status::invalid_argument("neither a namespace nor a command is named")),
+        Some(What::Command(command)) if step == ApplyStep::Command(command) => Ok(LeftOut::Command(command)),
+        Some(What::Command(_)) => Err(Status::failed_precondition(format!("the shard failed at {step} of entry {at}"))),
+        Some(What::Namespace(text)) if of.is_empty() || of == text => {
+            let namespace: NamespaceRef = text.parse().map_err(|_| {
+                Status::invalid_argument("a namespace is ACCOUNT/NAME/INCARNATION, as the record of the failure has it")
+            })?;
+            Ok(LeftOut::Namespace(namespace))
+        }
+        Some(What::Namespace(_)) => Err(Status::failed_precondition(format!("the shard failed in namespace {of}"))),
     }
 }
 
@@ -140,5 +162,54 @@ impl OperationsService for AdminServer {
         shard.log_checkpoint_from(from).await.map_err(not_logged)?;
         tracing::warn!(shard = shard.id, from, "an operator has a shard rebuilt from the state of one replica");
         Ok(Response::new(RebuildShardAnswer {}))
+    }
+
+    async fn quarantine(&self, request: Request<QuarantineRequest>) -> Result<Response<QuarantineAnswer>, Status> {
+        self.shared.authorize(&request)?;
+        let QuarantineRequest { replica, shard, index, what } = request.into_inner();
+        let replica = self.replica(replica)?;
+        let shard = shard_of(&replica, &shard)?;
+        let serves =
+            || Status::failed_precondition(format!("shard {} has not failed here: others rebuild it", shard.id));
+        let outage = shard.machine.outage().ok_or_else(serves)?;
+        let left_out = left_out(what, index, &outage.failed_entry)?;
+        shard.log_exception(index, &left_out).await.map_err(not_logged)?;
+        tracing::warn!(shard = shard.id, index, ?left_out, "an operator has something left out of a shard's history");
+        Ok(Response::new(QuarantineAnswer {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{AccountId, Incarnation};
+    use holdfast_replication::ApplyFailure;
+    use tonic::Code;
+
+    use super::*;
+
+    fn failed(step: ApplyStep, namespace: &str) -> FailedEntry {
+        let (command, message, backtrace) = Default::default();
+        let failure = ApplyFailure { step, namespace: namespace.to_owned(), command, message, backtrace };
+        FailedEntry { term: 1, index: 9, failure }
+    }
+
+    #[test]
+    fn only_what_a_shard_failed_at_is_left_out() {
+        let orders = NamespaceRef { account: AccountId(7), name: "orders".to_owned(), incarnation: Incarnation(1) };
+        let (text, other) = (orders.to_string(), "0000000000000008/orders/0000000000000001".to_owned());
+        let at_command = failed(ApplyStep::Command(2), &text);
+        let code = |what, index, failed: &FailedEntry| left_out(what, index, failed).map_err(|refusal| refusal.code());
+        assert_eq!(code(Some(What::Command(2)), 9, &at_command), Ok(LeftOut::Command(2)));
+        assert_eq!(code(Some(What::Namespace(text.clone())), 9, &at_command), Ok(LeftOut::Namespace(orders.clone())));
+        for wrong in [What::Command(1), What::Namespace(other)] {
+            assert_eq!(code(Some(wrong), 9, &at_command), Err(Code::FailedPrecondition));
+        }
+        assert_eq!(code(Some(What::Command(2)), 8, &at_command), Err(Code::FailedPrecondition), "another entry");
+        assert_eq!(code(None, 9, &at_command), Err(Code::InvalidArgument));
+        // What was due when it failed is not known: the operator does.
+        let at_expiry = failed(ApplyStep::Expiry, "");
+        assert_eq!(code(Some(What::Namespace(text)), 9, &at_expiry), Ok(LeftOut::Namespace(orders)));
+        assert_eq!(code(Some(What::Command(0)), 9, &at_expiry), Err(Code::FailedPrecondition));
+        assert_eq!(code(Some(What::Namespace("orders".to_owned())), 9, &at_expiry), Err(Code::InvalidArgument));
     }
 }

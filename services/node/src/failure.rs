@@ -8,12 +8,19 @@ use holdfast_supervise::CaughtPanic;
 /// Longest text of a command, in bytes.
 const MAX_COMMAND_BYTES: usize = 2_048;
 
-/// Describes a panic in the middle of an entry.
-pub(crate) fn from_panic(step: ApplyStep, commands: &[Bytes], panicked: CaughtPanic) -> ApplyFailure {
-    let (namespace, command) = match step {
+/// Describes a panic in the middle of an entry. `in_work` is the namespace that was being changed, if that is known: also
+/// one where something was due, or one of several that a command is about.
+pub(crate) fn from_panic(
+    step: ApplyStep,
+    commands: &[Bytes],
+    in_work: Option<NamespaceRef>,
+    panicked: CaughtPanic,
+) -> ApplyFailure {
+    let (of_command, command) = match step {
         ApplyStep::Expiry => Default::default(),
         ApplyStep::Command(number) => commands.get(number as usize).map(|bytes| describe(bytes)).unwrap_or_default(),
     };
+    let namespace = in_work.map_or(of_command, |namespace| namespace.to_string());
     ApplyFailure { step, namespace, command, message: panicked.to_string(), backtrace: panicked.backtrace }
 }
 
@@ -41,7 +48,7 @@ fn describe(bytes: &[u8]) -> (String, String) {
         return (String::new(), format!("{} bytes that can't be read", bytes.len()));
     };
     let namespace = match command.inner() {
-        Command::Locks(command) => namespace_of(command).map(name).unwrap_or_default(),
+        Command::Locks(command) => namespace_of(command).map(ToString::to_string).unwrap_or_default(),
         _ => String::new(),
     };
     let mut text = format!("{command:?}");
@@ -51,10 +58,6 @@ fn describe(bytes: &[u8]) -> (String, String) {
         text.push('…');
     }
     (namespace, text)
-}
-
-fn name(namespace: &NamespaceRef) -> String {
-    format!("{} of account {}, incarnation {}", namespace.name, namespace.account.0, namespace.incarnation.0)
 }
 
 fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_core::codec;
 use holdfast_replication::{
-    Applied, ApplyFailure, CommandCost, EntryHeader, FailedEntry, FailedShards, FrozenState, ReplyMode, StateMachine,
-    StateMachineError,
+    Applied, ApplyFailure, CommandCost, EntryHeader, Exception, FailedEntry, FailedShards, FrozenState, ReplyMode,
+    StateMachine, StateMachineError,
 };
 use holdfast_storage::{PartUpdate, SnapshotPart};
 
@@ -86,6 +86,17 @@ impl StateMachine for GroupMachine {
     fn failed_shards(&self) -> FailedShards {
         let numbered = (0..).zip(&self.shards);
         numbered.filter_map(|(number, shard)| Some((number, shard.failed_index()?))).collect()
+    }
+
+    fn set_exceptions(&self, exceptions: &[Exception]) -> Result<(), StateMachineError> {
+        let mut of_shards = Vec::with_capacity(self.shards.len());
+        for (shard, number) in self.shards.iter().zip(0..) {
+            let own = exceptions.iter().filter(|exception| exception.shard == number).cloned().collect();
+            of_shards.push(shard.read_exceptions(own)?);
+        }
+        // All could be read: they change together or not at all.
+        self.shards.iter().zip(of_shards).for_each(|(shard, own)| shard.set_exceptions(own));
+        Ok(())
     }
 
     fn checkpoint(&self, shard: u32, index: u64, from: Option<u64>) {

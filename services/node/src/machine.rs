@@ -1,6 +1,7 @@
 //! A shard's state in memory, shared by the group, which applies sections, and the node, which queries it.
 
 mod checkpoint;
+mod exceptions;
 mod health;
 mod leader_state;
 mod slices;
@@ -29,6 +30,8 @@ use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, mutations};
 pub(crate) use checkpoint::{Checkpoint, digest_of};
+use exceptions::SectionExceptions;
+pub(crate) use exceptions::{ShardExceptions, encode_left_out};
 use health::SectionList;
 pub(crate) use health::{DeferredSection, FailedHistory, Outage, ShardHealth};
 use slices::Entry;
@@ -103,6 +106,8 @@ struct Inner {
     kept: Option<FailedHistory>,
     /// Sections since the entry that failed.
     backlog: SectionList,
+    /// What is left out of the history.
+    exceptions: ShardExceptions,
     /// True if the saved part may differ from the state though no section came since: it has sections, which were applied
     /// here, or the state was built again.
     differs_from_part: bool,
@@ -310,6 +315,7 @@ impl Inner {
             epoch: 0,
             kept: None,
             backlog: SectionList::default(),
+            exceptions: ShardExceptions::default(),
             differs_from_part: false,
         }
     }
@@ -348,11 +354,12 @@ fn decode(rules: Rules, bytes: &[u8]) -> Result<Command, StateMachineError> {
     Ok(command)
 }
 
-fn decode_all(rules: Rules, commands: &[Bytes]) -> Result<Vec<Command>, ApplyFailure> {
-    let reading = commands.iter().zip(0..);
-    reading
-        .map(|(bytes, number)| decode(rules, bytes).map_err(|error| failure::from_undecodable(number, bytes, error)))
-        .collect()
+fn decode_all(rules: Rules, commands: &[Bytes], exceptions: &SectionExceptions) -> Result<Vec<Command>, ApplyFailure> {
+    let read = |(bytes, number): (&Bytes, u32)| match exceptions.replacement(number) {
+        Some(command) => Ok(command),
+        None => decode(rules, bytes).map_err(|error| failure::from_undecodable(number, bytes, error)),
+    };
+    commands.iter().zip(0..).map(read).collect()
 }
 
 /// What the group's machine does with each of its shards.
@@ -364,13 +371,11 @@ impl ShardMachine {
         commands: &'a [Bytes],
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure> {
-        if self.defer_section(header, commands) {
-            return Ok(Applied::Done(Vec::new()));
-        }
+        let Some(exceptions) = self.begin_section(header, commands) else { return Ok(Applied::Done(Vec::new())) };
         // Decodes all commands before it applies the first, so that a shard that fails is unchanged by the entry.
-        let read = decode_all(Rules(header.rules), commands)?;
+        let read = decode_all(Rules(header.rules), commands, &exceptions)?;
         let encodes = replies == ReplyMode::Encode || self.observer.is_some();
-        self.apply_next_slice(Entry::new(header, commands, read, encodes))
+        self.apply_next_slice(Entry::new(header, commands, read, encodes).without_namespaces(exceptions.namespaces))
     }
 
     pub(crate) fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use holdfast_cluster::{GroupConfig, GroupShard};
-use holdfast_core::{AccountId, Application, LocksCommand};
+use holdfast_core::{AccountId, Application, LeftOut, LocksCommand};
 use holdfast_replication::{
-    CheckpointError, CheckpointPart, FailedEntry, Group, HistoryStep, Poison, ProposeError, ReadMode, ReplayError,
-    StateMachineError,
+    CheckpointError, CheckpointPart, Exception, FailedEntry, Group, HistoryStep, Poison, ProposeError, ReadMode,
+    ReplayError, StateMachineError,
 };
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::machine::{Checkpoint, ShardMachine};
+use crate::machine::{Checkpoint, ShardMachine, encode_left_out};
 use crate::outbox_sender::OutboxSender;
 use crate::{shard_health, tasks};
 
@@ -199,6 +199,12 @@ impl ShardReplica {
     /// [`Group::log_checkpoint`].
     pub(crate) async fn log_checkpoint_from(&self, replica: u64) -> Result<(), ProposeError> {
         self.group.log_checkpoint(self.number, Some(replica)).await
+    }
+
+    /// Logs that something is left out of the history of the shard: see [`Group::log_exception`].
+    pub(crate) async fn log_exception(&self, index: u64, left_out: &LeftOut) -> Result<(), ProposeError> {
+        let what = encode_left_out(left_out);
+        self.group.log_exception(Exception { shard: self.number, index, what }).await
     }
 
     /// Fetches the state at a checkpoint from another replica: see [`Group::fetch_checkpoint`].

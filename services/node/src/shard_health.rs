@@ -191,7 +191,7 @@ async fn rebuild_or_fail(shard: &ShardReplica, outage: &Outage) -> Result<(), (F
                 reads += 1;
                 sleep(RETRY_DELAY).await;
             }
-            Err(RebuildError::Unreadable(reason) | RebuildError::TooLate(reason)) => {
+            Err(RebuildError::Unreadable(reason) | RebuildError::Unusable(reason)) => {
                 tracing::error!(shard = shard.id, reason, "the state can't be built again");
                 return Err((failed, None));
             }

@@ -5,7 +5,7 @@ use holdfast_replication::{EntryHeader, FailedEntry, HistoryStep, StateMachineEr
 use tokio::task::yield_now;
 
 use crate::group_machine::ShardPart;
-use crate::machine::{Checkpoint, FailedHistory, Outage, ReadPart, ShardMachine, digest_of};
+use crate::machine::{Checkpoint, FailedHistory, Outage, ReadPart, ShardExceptions, ShardMachine, digest_of};
 use crate::replica::ShardReplica;
 
 /// Why a state could not be built again.
@@ -14,8 +14,9 @@ pub(crate) enum RebuildError {
     Failed(FailedEntry, FailedHistory),
     /// The history could not be read, or changed meanwhile.
     Unreadable(String),
-    /// Some of what came since is not here any more.
-    TooLate(String),
+    /// The state would not be the right one: some of what came since is not here any more, or the saved state has what an
+    /// operator has left out.
+    Unusable(String),
 }
 
 /// A machine on which a state is built, and what it consists of.
@@ -25,18 +26,22 @@ struct Replay {
     index: u64,
     /// The history, without what came since.
     history: FailedHistory,
+    /// What is to be left out, and was not yet.
+    left: ShardExceptions,
     failed: Option<FailedEntry>,
 }
 
 impl Replay {
     fn new(machine: ShardMachine) -> Self {
-        Self { machine, index: 0, history: FailedHistory::default(), failed: None }
+        let left = machine.exceptions();
+        Self { machine, index: 0, history: FailedHistory::default(), left, failed: None }
     }
 
     fn visit(&mut self, step: HistoryStep<'_>) -> Result<(), StateMachineError> {
         match step {
             HistoryStep::Section { header, commands } => self.apply_history(header, &commands),
-            HistoryStep::Snapshot { index, chunks } => {
+            HistoryStep::Snapshot { index, chunks, exceptions } => {
+                self.left.remove_obeyed(exceptions);
                 let part = ShardPart::decode(chunks)?;
                 let ReadPart { core, sections } = self.machine.read_part(&part)?;
                 self.machine.install(core);
@@ -49,6 +54,7 @@ impl Replay {
     }
 
     fn apply_history(&mut self, header: EntryHeader, commands: &[Bytes]) {
+        self.left.remove_at(header.index);
         self.apply(header, commands);
         self.history.since.push(header, commands);
     }
@@ -76,7 +82,7 @@ impl Replay {
         shard.propose_barrier().await;
         loop {
             let missing = shard.machine.adopt(outage.epoch, &self.machine, self.index);
-            let missing = missing.map_err(|error| RebuildError::TooLate(error.0))?;
+            let missing = missing.map_err(|error| RebuildError::Unusable(error.0))?;
             if missing.is_empty() {
                 return Ok(());
             }
@@ -94,6 +100,10 @@ pub(crate) async fn rebuild(shard: &ShardReplica, outage: &Outage) -> Result<(),
     let mut replay = Replay::new(shard.machine.for_rebuild());
     let replayed = shard.replay(outage.history_end, |step| replay.visit(step)).await;
     replayed.map_err(|error| RebuildError::Unreadable(error.to_string()))?;
+    if let Some(index) = replay.left.first_index() {
+        let reason = format!("the saved state has what an operator has left out from entry {index} on");
+        return Err(RebuildError::Unusable(reason));
+    }
     replay.check()?;
     replay.index = replay.index.max(outage.history_end);
     replay.finish(shard, outage).await
@@ -122,6 +132,90 @@ pub(crate) async fn rebuild_from_others(shard: &ShardReplica, checkpoint: &Check
             "with the state of replica {} it fails at entry {}: {}",
             part.replica, failed.index, failed.failure
         )),
-        Err(RebuildError::Unreadable(reason) | RebuildError::TooLate(reason)) => Err(reason),
+        Err(RebuildError::Unreadable(reason) | RebuildError::Unusable(reason)) => Err(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{Application, LeftOut};
+    use holdfast_replication::Exception;
+
+    use super::*;
+    use crate::machine::encode_left_out;
+
+    fn machine() -> ShardMachine {
+        ShardMachine::new(Application::Locks, "locks_00", None, None)
+    }
+
+    /// The first command of entry 5 is left out.
+    fn exception() -> Exception {
+        Exception { shard: 0, index: 5, what: encode_left_out(&LeftOut::Command(0)) }
+    }
+
+    fn replay() -> Replay {
+        let machine = machine();
+        machine.set_exceptions(machine.read_exceptions(vec![exception()]).expect("it was encoded here"));
+        Replay::new(machine)
+    }
+
+    fn header(index: u64) -> EntryHeader {
+        EntryHeader { term: 1, index, rules: 1, now_ms: index, wall_ms: index }
+    }
+
+    fn chunks(part: ShardPart) -> Vec<Bytes> {
+        part.into_snapshot_part("locks_00".to_owned()).chunks
+    }
+
+    fn sound_part() -> Vec<Bytes> {
+        chunks(machine().freeze().expect("it has a state")())
+    }
+
+    fn visit(replay: &mut Replay, index: u64, chunks: &[Bytes], exceptions: &[Exception]) {
+        replay.visit(HistoryStep::Snapshot { index, chunks, exceptions }).expect("it can be read");
+    }
+
+    #[test]
+    fn a_saved_state_that_may_have_what_is_left_out_is_of_no_use() {
+        let mut replay = replay();
+        visit(&mut replay, 8, &sound_part(), &[]);
+        assert_eq!(replay.left.first_index(), Some(5));
+    }
+
+    #[test]
+    fn what_is_left_out_is_so_by_the_saved_state_or_while_its_entry_is_replayed() {
+        let mut saved_later = replay();
+        visit(&mut saved_later, 8, &sound_part(), &[exception()]);
+        assert_eq!(saved_later.left.first_index(), None);
+
+        let unreadable = vec![Bytes::from_static(b"no command")];
+        let mut from_log = replay();
+        visit(&mut from_log, 3, &sound_part(), &[]);
+        assert_eq!(from_log.left.first_index(), Some(5));
+        let section = HistoryStep::Section { header: header(5), commands: unreadable.clone() };
+        from_log.visit(section).expect("it is applied without the command");
+        assert!(from_log.left.first_index().is_none() && from_log.check().is_ok() && from_log.index == 5);
+
+        let mut history = FailedHistory::default();
+        history.since.push(header(4), &[]);
+        history.since.push(header(5), &unreadable);
+        let failed = chunks(ShardPart { state: Vec::new(), kept: history.encode() });
+        let mut from_part = replay();
+        visit(&mut from_part, 8, &failed, &[]);
+        assert!(from_part.left.first_index().is_none() && from_part.check().is_ok() && from_part.index == 8);
+    }
+
+    #[test]
+    fn a_history_that_fails_is_returned_with_what_it_consists_of() {
+        let mut replay = Replay::new(machine());
+        visit(&mut replay, 3, &sound_part(), &[]);
+        for index in [5, 7] {
+            let commands = vec![Bytes::from_static(b"no command")];
+            replay.visit(HistoryStep::Section { header: header(index), commands }).expect("it is kept");
+        }
+        let Err(RebuildError::Failed(failed, history)) = replay.check() else { panic!("it can't be read") };
+        assert_eq!((failed.term, failed.index), (1, 5), "the first that fails");
+        let kept = FailedHistory::decode(&history.encode()).expect("it is readable");
+        assert_eq!(kept.iter().map(|(header, _)| header.index).collect::<Vec<_>>(), [5, 7]);
     }
 }

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
+use crate::exceptions::Exception;
 use crate::reply_sinks::ReplySinks;
 use crate::rules::GroupState;
 use crate::state_machine::EntryHeader;
@@ -76,7 +77,7 @@ impl fmt::Display for EntryData {
 }
 
 /// A change of the group itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GroupCommand {
     /// From the next entry on these rules apply, unless higher ones already do.
     RaiseRules(u16),
@@ -88,6 +89,8 @@ pub(crate) enum GroupCommand {
         /// The only replica whose state counts, if an operator has named one; else a majority decides.
         from: Option<u64>,
     },
+    /// From now on this is left out: every replica builds the state of the shard again without it.
+    Quarantine(Exception),
 }
 
 /// A decoded block.
@@ -104,7 +107,7 @@ pub(crate) struct Block {
 impl Block {
     /// Returns the header by which the sections are applied, given the state of the group after the entry. An entry that
     /// was in flight when the rules were raised names the earlier ones, but is applied by the new ones.
-    pub(crate) fn header(&self, id: LogId, group: GroupState) -> EntryHeader {
+    pub(crate) fn header(&self, id: LogId, group: &GroupState) -> EntryHeader {
         let (term, index, rules) = (id.leader_id.term, id.index, group.rules.unwrap_or(self.rules));
         EntryHeader { term, index, rules, now_ms: self.now_ms, wall_ms: self.wall_ms }
     }
@@ -242,6 +245,9 @@ mod tests {
         assert_eq!(raised[..], [1, 0xac, 2, 5, 1, 0, 0xc8, 1]);
         let checkpoint = EntryData::structural(1, 300, 5, GroupCommand::Checkpoint { shard: 3, from: Some(7) }).block;
         assert_eq!(checkpoint[..], [1, 0xac, 2, 5, 1, 1, 3, 1, 7]);
+        let exception = Exception { shard: 3, index: 300, what: Bytes::from_static(b"ab") };
+        let quarantine = EntryData::structural(1, 300, 5, GroupCommand::Quarantine(exception)).block;
+        assert_eq!(quarantine[..], [1, 0xac, 2, 5, 1, 2, 3, 0xac, 2, 2, b'a', b'b']);
     }
 
     #[test]
@@ -254,8 +260,11 @@ mod tests {
                 assert_eq!(block.body, Body::Commands(sections));
             }
         }
-        for command in [GroupCommand::RaiseRules(3), GroupCommand::Checkpoint { shard: 70_000, from: None }] {
-            assert_eq!(EntryData::structural(2, 1, 2, command).read().unwrap().body, Body::Structural(command));
+        let quarantine = GroupCommand::Quarantine(Exception { shard: 1, index: 1 << 40, what: Bytes::new() });
+        for command in [GroupCommand::RaiseRules(3), GroupCommand::Checkpoint { shard: 70_000, from: None }, quarantine]
+        {
+            let data = EntryData::structural(2, 1, 2, command.clone());
+            assert_eq!(data.read().unwrap().body, Body::Structural(command));
         }
     }
 

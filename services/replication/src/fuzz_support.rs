@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::checkpoints::RebuildQuestion;
 use crate::entry::{EntryData, GroupCommand, Section};
+use crate::exceptions::Exception;
 use crate::poison::{self, Poison};
 use crate::types::{
     AppendEntriesRequest, Entry, LogId, TypeConfig, Vote, decode, decode_append, decode_entry, decode_meta, encode,
@@ -59,12 +60,15 @@ pub fn stored_samples() -> Vec<Bytes> {
     let data = EntryData::commands(1, 1, 2, &[Section { shard: 0, commands }, Section { shard: 4, commands: vec![] }]);
     let raised = EntryData::structural(1, 1, 2, GroupCommand::RaiseRules(2));
     let checkpoint = EntryData::structural(1, 1, 2, GroupCommand::Checkpoint { shard: 4, from: Some(1) });
+    let exception = Exception { shard: 4, index: 5, what: Bytes::from_static(&[1, 2, 3]) };
+    let quarantine = EntryData::structural(1, 1, 2, GroupCommand::Quarantine(exception));
     let payloads = [
         EntryPayload::Blank,
         EntryPayload::Membership(members),
         EntryPayload::Normal(data),
         EntryPayload::Normal(raised),
         EntryPayload::Normal(checkpoint),
+        EntryPayload::Normal(quarantine),
     ];
     let entries: Vec<Entry> =
         payloads.into_iter().zip(5..).map(|(payload, index)| Entry { log_id: id(index), payload }).collect();

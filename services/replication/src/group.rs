@@ -247,12 +247,12 @@ impl Group {
 
     /// Returns the rules of the next entry, as far as this replica knows.
     pub fn rules(&self) -> u16 {
-        self.group_state().rules.unwrap_or(FIRST_RULES)
+        self.inner.adapter.group_state.borrow().rules.unwrap_or(FIRST_RULES)
     }
 
     /// Returns the replicated group state that this replica has applied.
     pub(crate) fn group_state(&self) -> GroupState {
-        *self.inner.adapter.group_state.borrow()
+        self.inner.adapter.group_state.borrow().clone()
     }
 
     /// Subscribes to the start of the latest term with an applied entry.

@@ -7,6 +7,7 @@ use openraft::entry::RaftEntry;
 use tokio::task::yield_now;
 
 use crate::entry::{Body, GroupCommand};
+use crate::exceptions::Exception;
 use crate::group::Group;
 use crate::rules::GroupState;
 use crate::state_machine::{EntryHeader, StateMachineError};
@@ -23,6 +24,8 @@ pub enum HistoryStep<'a> {
         index: u64,
         /// The chunks of the part.
         chunks: &'a [Bytes],
+        /// What is left out of the histories of the group's shards, and of this part.
+        exceptions: &'a [Exception],
     },
     /// A section for the shard.
     Section {
@@ -57,7 +60,8 @@ impl Group {
         if let Some((meta, chunks)) = self.store().snapshot_part(part).map_err(|error| unreadable(&error))? {
             let (meta, group) = decode_meta(&meta).map_err(|error| unreadable(&error))?;
             let index = meta.last_log_id.map_or(0, |id| id.index);
-            visit(HistoryStep::Snapshot { index, chunks: &chunks }).map_err(|error| unreadable(&error))?;
+            let step = HistoryStep::Snapshot { index, chunks: &chunks, exceptions: &group.exceptions };
+            visit(step).map_err(|error| unreadable(&error))?;
             (next, state) = (meta.last_log_id.map_or(0, |id| id.index + 1), group);
             if is_enabled(Mutation::SectionReplayed) {
                 next = self.first_log_index().map_or(next, |first| first.min(next));
@@ -96,10 +100,12 @@ impl Group {
         let block = data.read().map_err(|error| unreadable(&error))?;
         let named = match block.body {
             Body::Structural(GroupCommand::RaiseRules(next)) => next,
-            Body::Structural(GroupCommand::Checkpoint { .. }) | Body::Commands(_) => block.rules,
+            Body::Structural(GroupCommand::Checkpoint { .. } | GroupCommand::Quarantine(_)) | Body::Commands(_) => {
+                block.rules
+            }
         };
         *state = state.raised(named, self.known_rules()).map_err(|error| unreadable(&error))?;
-        let header = block.header(entry.log_id(), *state);
+        let header = block.header(entry.log_id(), state);
         let Body::Commands(sections) = block.body else { return Ok(()) };
         let Some(section) = sections.into_iter().find(|section| section.shard == shard) else { return Ok(()) };
         visit(HistoryStep::Section { header, commands: section.commands }).map_err(|error| unreadable(&error))

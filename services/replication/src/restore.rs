@@ -43,9 +43,9 @@ pub async fn bootstrap_from_snapshot(store: &ReplicaStore, snapshot: InitialSnap
     let last = LogId::new(RaftLeaderId::to_committed(&vote.leader_id), snapshot.index.max(1));
     let members = Membership::new_with_defaults(vec![snapshot.members.iter().copied().collect()], []);
     let meta = SnapshotMeta { last_log_id: Some(last), last_membership: StoredMembership::new(Some(last), members) };
-    let group = GroupState { rules: Some(snapshot.rules) };
+    let group = GroupState { rules: Some(snapshot.rules), ..GroupState::default() };
     let parts = snapshot.parts.iter().cloned().map(PartUpdate::Write).collect();
-    store.save_snapshot(encode_meta(&meta, group), parts).await?;
+    store.save_snapshot(encode_meta(&meta, &group), parts).await?;
     let (done, purged) = oneshot::channel();
     store.purge_to(last.index, encode(&last), Box::new(move |result| drop(done.send(result))));
     purged.await.map_err(|_| stopped("the store was closed".to_owned()))??;

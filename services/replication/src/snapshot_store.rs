@@ -91,7 +91,7 @@ impl SnapshotStore {
     pub(crate) async fn save(
         &self,
         meta: &SnapshotMeta,
-        group: GroupState,
+        group: &GroupState,
         parts: Vec<PartUpdate>,
     ) -> Result<(), io::Error> {
         let mut newest = self.latest.lock().await;
@@ -143,10 +143,11 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         let parts = catch_unwind(AssertUnwindSafe(|| run_blocking(frozen)));
         let parts =
             parts.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
-        self.snapshots.save(&self.meta, self.group, parts).await?;
+        self.snapshots.save(&self.meta, &self.group, parts).await?;
         let index = self.meta.last_log_id.map_or(0, |id| id.index);
         self.log_size.snapshot_saved(index, self.covered_bytes);
-        Ok(Snapshot { meta: self.meta.clone(), snapshot: SnapshotData { group: self.group, parts: Vec::new() } })
+        let snapshot = SnapshotData { group: self.group.clone(), parts: Vec::new() };
+        Ok(Snapshot { meta: self.meta.clone(), snapshot })
     }
 }
 

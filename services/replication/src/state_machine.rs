@@ -7,6 +7,8 @@ use bytes::Bytes;
 use holdfast_storage::{PartUpdate, SnapshotPart};
 use serde::{Deserialize, Serialize};
 
+use crate::exceptions::Exception;
+
 /// Where an entry is in the log, and the leader's header of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EntryHeader {
@@ -138,8 +140,9 @@ pub trait StateMachine: Send + Sync + 'static {
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure>;
 
-    /// Called after an apply failed. Returns true if the failure concerns this shard alone: the machine then keeps the
-    /// shard out of service, and the group goes on with the others. Otherwise the replica of the group stops.
+    /// Called after an apply failed, and after more was left out of the history of the shard. Returns true if that
+    /// concerns this shard alone: the machine then keeps the shard out of service until its state is built again, and the
+    /// group goes on with the others. Otherwise the replica of the group stops.
     fn isolate(&self, _shard: u32, _failed_entry: &FailedEntry) -> bool {
         false
     }
@@ -147,6 +150,15 @@ pub trait StateMachine: Send + Sync + 'static {
     /// Returns the shards that do not serve on this replica: they failed at an entry, or are being built again.
     fn failed_shards(&self) -> FailedShards {
         FailedShards::new()
+    }
+
+    /// Sets what is left out of the histories of shards, all of it. Called before a state is restored, and when more was
+    /// decided: then also [`Self::isolate`], since the state of that shard is to be built again.
+    ///
+    /// # Errors
+    /// When this program does not know how to leave that out.
+    fn set_exceptions(&self, _exceptions: &[Exception]) -> Result<(), StateMachineError> {
+        Ok(())
     }
 
     /// The group has logged a checkpoint of a shard in the entry of this index. A shard with a state freezes it, for

@@ -195,10 +195,10 @@ impl StateMachineAdapter {
         let block = data.read()?;
         let sections = match &block.body {
             Body::Commands(sections) => sections,
-            Body::Structural(command) => return self.apply_structural(id, *command),
+            Body::Structural(command) => return self.apply_structural(id, command),
         };
         let group = self.group.raised(block.rules, self.known_rules)?;
-        let header = block.header(id, group);
+        let header = block.header(id, &group);
         let (began, mut late) = (Instant::now(), Vec::new());
         for (position, section) in sections.iter().enumerate() {
             self.last_sections.insert(section.shard, id.index);
@@ -215,10 +215,21 @@ impl StateMachineAdapter {
         Ok(())
     }
 
-    fn apply_structural(&mut self, id: LogId, command: GroupCommand) -> Result<(), ApplyFailure> {
+    fn apply_structural(&mut self, id: LogId, command: &GroupCommand) -> Result<(), ApplyFailure> {
         match command {
-            GroupCommand::RaiseRules(next) => self.set_group_state(self.group.raised(next, self.known_rules)?),
-            GroupCommand::Checkpoint { shard, from } => self.machine.checkpoint(shard, id.index, from),
+            GroupCommand::RaiseRules(next) => self.set_group_state(self.group.raised(*next, self.known_rules)?),
+            GroupCommand::Checkpoint { shard, from } => self.machine.checkpoint(*shard, id.index, *from),
+            GroupCommand::Quarantine(exception) => {
+                let Some(group) = self.group.with_exception(exception) else { return Ok(()) };
+                self.machine.set_exceptions(&group.exceptions)?;
+                self.set_group_state(group);
+                // Whether or not it serves here: its state may have what is left out.
+                let failed_entry = exception.failure(id);
+                if !self.machine.isolate(exception.shard, &failed_entry) {
+                    return Err(failed_entry.failure);
+                }
+                self.publish_failed_shards();
+            }
         }
         Ok(())
     }
@@ -262,7 +273,7 @@ impl StateMachineAdapter {
         if self.group == group {
             return;
         }
-        self.group = group;
+        self.group = group.clone();
         if let Some(rules) = group.rules {
             self.snapshots.store().record_rules(rules);
             self.machine.set_rules(rules);
@@ -363,7 +374,7 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         let is_saved = |shard: u32| saved.is_some_and(|saved| has_all(shard, saved));
         let (frozen, covered_bytes) = (Some(self.machine.freeze(&is_saved)), self.log_size.snapshot_begun());
         let (snapshots, log_size) = (self.snapshots.clone(), self.log_size.clone());
-        SnapshotBuilder { snapshots, meta, group: self.group, frozen, log_size, covered_bytes }
+        SnapshotBuilder { snapshots, meta, group: self.group.clone(), frozen, log_size, covered_bytes }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), io::Error> {
@@ -371,10 +382,11 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         group.check(self.known_rules).map_err(invalid)?;
         let index = meta.last_log_id.map_or(0, |id| id.index);
         self.applied_index.begin(index);
+        self.machine.set_exceptions(&group.exceptions).map_err(invalid)?;
         self.machine.restore(index, &parts).map_err(invalid)?;
         self.publish_failed_shards();
-        self.set_group_state(group);
-        self.snapshots.save(meta, group, parts.into_iter().map(PartUpdate::Write).collect()).await?;
+        self.set_group_state(group.clone());
+        self.snapshots.save(meta, &group, parts.into_iter().map(PartUpdate::Write).collect()).await?;
         self.applied = meta.last_log_id;
         self.applied_index.end(index);
         self.membership = meta.last_membership.clone();

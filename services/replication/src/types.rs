@@ -100,14 +100,14 @@ pub(crate) fn decode_append(bytes: &[u8]) -> Result<AppendEntriesRequest, WireEr
 }
 
 /// Encodes snapshot metadata.
-pub(crate) fn encode_meta(meta: &SnapshotMeta, group: GroupState) -> Bytes {
+pub(crate) fn encode_meta(meta: &SnapshotMeta, group: &GroupState) -> Bytes {
     encode_as(META_FORMAT, &(meta, group), TYPICAL_BYTES)
 }
 
 /// Decodes snapshot metadata, including metadata without rules.
 pub(crate) fn decode_meta(bytes: &[u8]) -> Result<(SnapshotMeta, GroupState), WireError> {
     if bytes.first() == Some(&FORMAT) {
-        return Ok((decode_as(FORMAT, bytes)?, GroupState { rules: Some(FIRST_RULES) }));
+        return Ok((decode_as(FORMAT, bytes)?, GroupState { rules: Some(FIRST_RULES), ..GroupState::default() }));
     }
     decode_as(META_FORMAT, bytes)
 }
@@ -166,6 +166,7 @@ mod tests {
 
     use super::*;
     use crate::entry::Body;
+    use crate::exceptions::Exception;
 
     fn id(term: u64, index: u64) -> LogId {
         LogId::new(RaftLeaderId::to_committed(&Vote::new_committed(term, 1).leader_id), index)
@@ -203,10 +204,11 @@ mod tests {
         assert_eq!(bytes[0], 2);
         assert_eq!(decode_entry(&bytes).unwrap(), entry);
         let meta = SnapshotMeta { last_log_id: Some(id(3, 4)), last_membership: StoredMembership::default() };
-        let group = GroupState { rules: Some(2) };
-        let written = encode_meta(&meta, group);
+        let exceptions = vec![Exception { shard: 3, index: 4, what: Bytes::from_static(b"it") }];
+        let group = GroupState { rules: Some(2), exceptions };
+        let written = encode_meta(&meta, &group);
         assert_eq!((written[0], decode_meta(&written).unwrap()), (2, (meta.clone(), group)));
-        let first = encode(&meta);
-        assert_eq!(decode_meta(&first).unwrap(), (meta, GroupState { rules: Some(1) }), "of before they named rules");
+        let (first, group) = (encode(&meta), GroupState { rules: Some(1), ..GroupState::default() });
+        assert_eq!(decode_meta(&first).unwrap(), (meta, group), "of before they named rules");
     }
 }

@@ -9,9 +9,10 @@ use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{ClusterConfig, Node};
 use holdfast_proto::internal::node_service_client::NodeServiceClient;
 use holdfast_proto::internal::operations_service_client::OperationsServiceClient;
+use holdfast_proto::internal::quarantine_request::What;
 use holdfast_proto::internal::{
-    BackUpPart, BackUpRequest, GetConfigRequest, HandOverRequest, RebuildShardRequest, SetConfigRequest, StatusAnswer,
-    StatusRequest,
+    BackUpPart, BackUpRequest, GetConfigRequest, HandOverRequest, QuarantineRequest, RebuildShardRequest,
+    SetConfigRequest, StatusAnswer, StatusRequest,
 };
 use holdfast_rpc::Identity;
 use tokio::time::timeout;
@@ -39,6 +40,15 @@ pub struct AdminError {
     pub reason: String,
     /// The node was not reached, so its state is unknown.
     pub is_unreachable: bool,
+}
+
+/// What every replica leaves out of the history of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Quarantined {
+    /// A namespace, from an entry on.
+    Namespace(String),
+    /// A command of the entry, by its position in the section of the shard.
+    Command(u32),
 }
 
 type Client = OperationsServiceClient<Channel>;
@@ -105,6 +115,29 @@ impl AdminClient {
     pub async fn rebuild_shard(&self, node: &Node, replica: u64, shard: &str, from: u64) -> Result<(), AdminError> {
         let request = RebuildShardRequest { replica, shard: shard.to_owned(), from };
         self.call(node, request, CALL_TIMEOUT, async |mut client, request| client.rebuild_shard(request).await).await?;
+        Ok(())
+    }
+
+    /// Has every replica leave something out of the history of a shard from the entry of this index on, at which the
+    /// shard has failed there: a namespace, as the record of the failure names it, or a command of the entry, by its
+    /// position. `node` is that of the replica that leads the group of the shard.
+    ///
+    /// # Errors
+    /// When the node is not reached, the replica does not lead, or the shard has failed at something else there.
+    pub async fn quarantine(
+        &self,
+        node: &Node,
+        replica: u64,
+        shard: &str,
+        index: u64,
+        what: Quarantined,
+    ) -> Result<(), AdminError> {
+        let what = match what {
+            Quarantined::Namespace(namespace) => What::Namespace(namespace),
+            Quarantined::Command(position) => What::Command(position),
+        };
+        let request = QuarantineRequest { replica, shard: shard.to_owned(), index, what: Some(what) };
+        self.call(node, request, CALL_TIMEOUT, async |mut client, request| client.quarantine(request).await).await?;
         Ok(())
     }
 

@@ -76,6 +76,9 @@ pub enum CommandError {
     /// it proposes it. Known from rules 2 on.
     #[error("{0}; try again later, or somewhere with more memory")]
     Full(String),
+    /// An operator has set the namespace aside, because something in it made its shard fail. Only deleting it works.
+    #[error("the namespace is set aside after a fault; the operators of the service know")]
+    Quarantined,
 }
 
 impl CommandError {

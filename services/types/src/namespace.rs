@@ -1,8 +1,11 @@
 //! Namespaces, and the reference to a namespace in lock commands.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, Incarnation};
+use super::{AccountId, Incarnation, ParseIdError};
 
 /// A namespace. Times are wall-clock milliseconds since 1970, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,4 +34,36 @@ pub struct NamespaceRef {
     pub name: String,
     /// Its incarnation.
     pub incarnation: Incarnation,
+}
+
+/// For operators: account, name and incarnation, with slashes in between.
+impl fmt::Display for NamespaceRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.account, self.name, self.incarnation)
+    }
+}
+
+impl FromStr for NamespaceRef {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let (account, rest) = text.split_once('/').ok_or(ParseIdError)?;
+        let (name, incarnation) = rest.rsplit_once('/').ok_or(ParseIdError)?;
+        Ok(Self { account: account.parse()?, name: name.to_owned(), incarnation: incarnation.parse()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_is_read_as_it_is_shown() {
+        for name in ["orders", "a/b", ""] {
+            let namespace = NamespaceRef { account: AccountId(7), name: name.to_owned(), incarnation: Incarnation(31) };
+            assert_eq!(namespace.to_string().parse(), Ok(namespace));
+        }
+        for wrong in ["", "orders", "0000000000000007/orders", "7/orders/1", "0000000000000007/orders/x"] {
+            assert!(wrong.parse::<NamespaceRef>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -92,9 +92,9 @@ impl LocksState {
             return;
         }
         let mut excess = total.saturating_add(most) - max;
-        for slot in
-            std::iter::once(first).chain(self.slots_of(wanted.account).into_iter().filter(|slot| *slot != first))
-        {
+        let mut others = self.slots_of(wanted.account);
+        others.retain(|slot| *slot != first && !self.is_quarantined(&self.namespaces.get(*slot).id));
+        for slot in std::iter::once(first).chain(others) {
             let namespace = self.namespaces.get_mut(slot);
             excess = excess.saturating_sub(namespace.history.evict(excess, namespace.bounds.min_event_bytes));
             self.touched.push(slot);

@@ -19,6 +19,9 @@ impl LocksState {
     /// Opens an incarnation. A purge always precedes the open of the next incarnation. If it is missing nevertheless,
     /// this ends the older incarnation. An older incarnation never reopens.
     fn open(&mut self, opened: &NamespaceRef, limits: &Limits) {
+        if self.is_quarantined(opened) {
+            return;
+        }
         match self.open_incarnation(opened) {
             Some(open) if open > opened.incarnation => return,
             Some(open) if open < opened.incarnation => {

@@ -39,6 +39,7 @@ mod owner;
 mod owner_multiset;
 mod phase;
 mod purge;
+mod quarantine;
 mod queries;
 mod queue;
 mod queue_page;
@@ -129,6 +130,8 @@ pub struct LocksState {
     /// Namespaces whose charge may have changed since; empty between entries.
     touched: Vec<u32>,
     to_shrink: BTreeSet<NamespaceKey>,
+    /// Namespaces that are set aside, with the clock at which they stand still; some may not be open.
+    quarantined: BTreeMap<NamespaceRef, u64>,
     /// The rules of the current entry.
     rules: Rules,
     /// Effects of the current entry on other owners. Not part of the state.
@@ -183,6 +186,7 @@ impl LocksState {
             changed_charges: BTreeSet::new(),
             touched: Vec::new(),
             to_shrink: BTreeSet::new(),
+            quarantined: BTreeMap::new(),
             rules: Rules::LOWEST,
             effects: EffectBuffer::default(),
             with_views: true,
@@ -290,9 +294,16 @@ impl LocksState {
     }
 
     fn slot(&self, wanted: &NamespaceRef) -> Result<u32, CommandError> {
-        let key = NamespaceKey { account: wanted.account, incarnation: wanted.incarnation };
-        let slot = self.slots.get(&key).filter(|slot| self.namespaces.get(**slot).id.name == wanted.name);
-        slot.copied().ok_or(CommandError::NamespaceNotFound)
+        if self.is_quarantined(wanted) {
+            return Err(CommandError::Quarantined);
+        }
+        self.slot_of(wanted).ok_or(CommandError::NamespaceNotFound)
+    }
+
+    /// Returns the slot of a namespace, also of one that is set aside.
+    fn slot_of(&self, wanted: &NamespaceRef) -> Option<u32> {
+        let slot = self.slots.get(&NamespaceKey::of(wanted)).copied();
+        slot.filter(|slot| self.namespaces.get(*slot).id.name == wanted.name)
     }
 
     /// Returns the open namespace of a query.

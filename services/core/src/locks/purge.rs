@@ -57,8 +57,9 @@ impl ClosedNamespace {
 }
 
 impl LocksState {
-    /// Purges that incarnation, if it is the open one.
+    /// Purges that incarnation, if it is the open one. One that was set aside is no more.
     pub(super) fn purge(&mut self, purged: &NamespaceRef) {
+        self.quarantined.remove(purged);
         if self.open_incarnation(purged) != Some(purged.incarnation) {
             return;
         }

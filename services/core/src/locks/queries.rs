@@ -131,10 +131,11 @@ impl LocksState {
         Some(range.map(|range| ExaminedEvents { range, prefix: prefix.clone(), limit: *limit }))
     }
 
-    /// Returns all sessions, for a new leader that starts to track their keep-alives.
+    /// Returns all sessions, for a new leader that starts to track their keep-alives. Those of namespaces that are set
+    /// aside rest.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionRecord> {
         self.sessions.iter().filter_map(|(number, (slot, session_id))| {
-            let namespace = self.namespaces.find(*slot)?;
+            let namespace = self.namespaces.find(*slot).filter(|namespace| !self.is_quarantined(&namespace.id))?;
             let session = namespace.sessions.get(session_id).filter(|session| session.facts.number == *number)?;
             Some(SessionRecord {
                 namespace: NamespaceRef::clone(&namespace.id),
@@ -146,10 +147,12 @@ impl LocksState {
         })
     }
 
-    /// Returns all waiting requests, for a new leader that checks which callers are still attached.
+    /// Returns all waiting requests, for a new leader that checks which callers are still attached. Those of namespaces
+    /// that are set aside rest.
     pub(crate) fn waits(&self) -> impl Iterator<Item = WaitRecord> {
-        self.slots.values().flat_map(|slot| {
-            let namespace = self.namespaces.get(*slot);
+        let namespaces = self.slots.values().map(|slot| self.namespaces.get(*slot));
+        let namespaces = namespaces.filter(|namespace| !self.is_quarantined(&namespace.id));
+        namespaces.flat_map(|namespace| {
             namespace.waits.keys().map(|position| WaitRecord {
                 namespace: NamespaceRef::clone(&namespace.id),
                 wait: namespace.wait_view(*position),

@@ -151,6 +151,11 @@ impl Restorer {
                 let is_new = self.core.ended_usage.insert(account, usage).is_none();
                 ensure(is_new, "what an account used comes twice")
             }
+            Item::Quarantined(namespace, since_ms) => {
+                ensure(since_ms <= self.core.common.clock_ms, "a namespace stands still from the future on")?;
+                let is_new = self.core.quarantined.insert(namespace, since_ms).is_none();
+                ensure(is_new && self.core.slots.is_empty(), "a namespace is set aside twice, or too late")
+            }
         }
     }
 
@@ -357,7 +362,10 @@ impl Restorer {
     fn finish_namespace(&mut self) -> RestoreResult {
         self.lock = None;
         let Some(slot) = self.slot.take() else { return Ok(()) };
+        let id = Arc::clone(&self.core.namespaces.get(slot).id);
+        let (is_quarantined, clock_ms) = (self.core.is_quarantined(&id), self.core.clock_of(&id));
         let namespace = self.core.namespaces.get_mut(slot);
+        namespace.now_ms.set(clock_ms);
         let locks: Vec<NodeId> = namespace.paths_under(&Path::default(), None).collect();
         for node in locks {
             let spot = namespace.tree.lookup_node(node);
@@ -391,6 +399,9 @@ impl Restorer {
         self.core.update_charges();
         // No command ran: events are evicted only in namespaces that a command changed.
         self.core.to_shrink.clear();
+        if is_quarantined {
+            self.core.suspend(slot);
+        }
         Ok(())
     }
 }

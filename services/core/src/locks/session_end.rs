@@ -43,7 +43,7 @@ impl LocksState {
         let (mut slots, mut order) = (BTreeSet::new(), Vec::new());
         for number in ids {
             let Some((slot, session_id)) = self.sessions.get(number).cloned() else { continue };
-            let namespace = self.namespaces.find(slot);
+            let namespace = self.namespaces.find(slot).filter(|namespace| !self.is_quarantined(&namespace.id));
             let session = namespace.and_then(|namespace| namespace.sessions.get(&session_id));
             if session.is_none_or(|session| session.facts.number != *number || session.facts.epoch > known_revision) {
                 continue;

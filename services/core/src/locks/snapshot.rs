@@ -41,6 +41,7 @@ const WAITS_PER_ITEM: usize = 4_096;
 pub(crate) struct FrozenLocks {
     common: ShardCommon,
     ended_usage: BTreeMap<AccountId, UsageTotals>,
+    quarantined: BTreeMap<NamespaceRef, u64>,
     namespaces: Vec<FrozenNamespace>,
     job_cursors: Option<JobCursors>,
 }
@@ -82,6 +83,7 @@ impl LocksState {
         FrozenLocks {
             common: self.common.clone(),
             ended_usage: self.ended_usage.clone(),
+            quarantined: self.quarantined.clone(),
             namespaces: namespaces.collect(),
             job_cursors: self.jobs.cursors(),
         }
@@ -96,6 +98,10 @@ impl FrozenLocks {
         }
         for (account, usage) in &self.ended_usage {
             writer.push(&Item::EndedUsage(*account, *usage));
+        }
+        // Before the namespaces: restoring one depends on whether it stands still.
+        for (namespace, since_ms) in &self.quarantined {
+            writer.push(&Item::Quarantined(namespace.clone(), *since_ms));
         }
         for namespace in &self.namespaces {
             namespace.write(&mut writer);

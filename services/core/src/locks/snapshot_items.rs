@@ -13,7 +13,10 @@ use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::first_limits;
 use crate::shard_common::CommonItem;
-use crate::{AccountId, FencingToken, Incarnation, Limits, Mode, Phase, RequestId, Revision, SessionEnd, UsageTotals};
+use crate::{
+    AccountId, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Phase, RequestId, Revision, SessionEnd,
+    UsageTotals,
+};
 
 /// A snapshot item; written from references, read as values. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
@@ -80,6 +83,8 @@ pub(super) enum Item<S> {
         /// Whether a pending request claims it.
         is_claimed: bool,
     },
+    /// A namespace that stands still since that shard clock. It may not be open.
+    Quarantined(NamespaceRef, u64),
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ
@@ -172,6 +177,7 @@ impl Item<String> {
             Self::Wait(wait) => wait.ends_at_ms = wait.ends_at_ms.map(|at| at.saturating_add(by_ms)),
             Self::EndingSession(ending) => ending.since_ms = ending.since_ms.saturating_add(by_ms),
             Self::Sweep(_, sweep) => sweep.since_ms = sweep.since_ms.saturating_add(by_ms),
+            Self::Quarantined(_, since_ms) => *since_ms = since_ms.saturating_add(by_ms),
             // The wall clock counts in all others.
             _ => {}
         }

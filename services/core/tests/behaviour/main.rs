@@ -30,6 +30,7 @@ mod locks_trees;
 mod locks_waits;
 mod namespaces;
 mod outbox_waits;
+mod quarantine;
 mod replay;
 mod support;
 mod usage;

@@ -109,6 +109,19 @@ fn the_part_of_a_shard_with_sections_since_its_state_is_always_written() {
 }
 
 #[test]
+fn a_failed_shard_that_is_to_be_built_again_is_no_part_of_a_snapshot_before_it_was() {
+    let (machine, shards) = group();
+    assert!(machine.isolate(2, &failed_entry()));
+    let outage = shards[2].broken().expect("it has failed");
+    shards[2].mark_failed(outage.epoch, outage.failed_entry, Some(FailedHistory::default()));
+    apply(&machine, 2, 1_000, &[]);
+    assert!(machine.can_freeze());
+    // An order to leave something out comes behind a section that nothing else has.
+    assert!(machine.isolate(2, &FailedEntry { index: failed_entry().index + 5, ..failed_entry() }));
+    assert!(!machine.can_freeze() && shards[2].broken().is_some());
+}
+
+#[test]
 fn a_shard_that_fails_again_after_a_restart_names_the_entry_that_it_failed_at() {
     let (machine, shards) = group();
     let at = |index, now_ms| EntryHeader { term: 4, index, ..header(now_ms) };

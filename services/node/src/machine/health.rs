@@ -13,6 +13,7 @@ use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, Repl
 use holdfast_supervise::catch_panic;
 use tokio::sync::watch;
 
+use super::exceptions::SectionExceptions;
 use super::{Inner, ReadPart, ShardMachine, ShardSignals, signals_of};
 use crate::mutations;
 
@@ -205,6 +206,9 @@ impl ShardMachine {
         if inner.core.is_some() {
             // A command that can't be decoded: the state is unchanged, but behind.
             self.fail(&mut inner);
+        } else if *self.health.borrow() != ShardHealth::Healthy {
+            // What it was made of up to an earlier entry is no part of a snapshot without the sections up to this one.
+            inner.kept = None;
         }
         inner.backlog = SectionList::after(history_end);
         inner.epoch += 1;
@@ -234,15 +238,16 @@ impl ShardMachine {
         }
     }
 
-    /// Keeps a section if there is no state to apply it to. Its callers hear that the outcome is unknown.
-    pub(super) fn defer_section(&self, header: EntryHeader, commands: &[Bytes]) -> bool {
+    /// Returns what is left out of a section that is about to be applied. `None` if there is no state to apply it to: then
+    /// it is kept, and its callers hear that the outcome is unknown.
+    pub(super) fn begin_section(&self, header: EntryHeader, commands: &[Bytes]) -> Option<SectionExceptions> {
         let mut inner = self.inner.lock();
-        let defers = inner.core.is_none() && *self.health.borrow() != ShardHealth::Healthy;
-        if defers {
+        if inner.core.is_none() && *self.health.borrow() != ShardHealth::Healthy {
             inner.last_clock_ms = inner.last_clock_ms.max(header.now_ms);
             inner.backlog.push(header, commands);
+            return None;
         }
-        defers
+        Some(inner.exceptions.of_section(header))
     }
 
     /// Drops the partly changed state and the leader state.
@@ -301,7 +306,9 @@ impl ShardMachine {
 
     /// Returns an empty machine of the same shard, to replay its history on.
     pub(crate) fn for_rebuild(&self) -> Self {
-        Self::new(self.application, &self.shard, self.bounds.clone(), self.observer.clone())
+        let empty = Self::new(self.application, &self.shard, self.bounds.clone(), self.observer.clone());
+        empty.set_exceptions(self.exceptions());
+        empty
     }
 
     /// Applies a whole section at once.

@@ -10,7 +10,9 @@ use std::vec;
 use bytes::Bytes;
 use holdfast_core::locks::Purged;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{AccountId, Command, CommandError, EntryContext, LocksCommand, Reply, Response, Rules, codec};
+use holdfast_core::{
+    AccountId, Command, CommandError, EntryContext, LocksCommand, NamespaceRef, Reply, Response, Rules, codec,
+};
 use holdfast_mutations::{Mutation, is_enabled, maybe_panic};
 use holdfast_replication::{Applied, ApplyFailure, ApplyStep, EntryHeader};
 use holdfast_supervise::catch_panic;
@@ -42,6 +44,8 @@ pub(super) struct Entry<'a> {
     expected: Option<(AccountId, u64, u64)>,
     /// Whether replies are encoded.
     encode_replies: bool,
+    /// Namespaces that are set aside before the clock advances.
+    left_out: Vec<NamespaceRef>,
     replies: Vec<Bytes>,
     has_advanced: bool,
     /// The current step.
@@ -66,11 +70,17 @@ impl<'a> Entry<'a> {
             batch: None,
             expected: None,
             encode_replies,
+            left_out: Vec::new(),
             replies,
             has_advanced: false,
             step: ApplyStep::Expiry,
             is_done: false,
         }
+    }
+
+    /// Sets these namespaces aside before the entry.
+    pub(super) fn without_namespaces(self, left_out: Vec<NamespaceRef>) -> Self {
+        Self { left_out, ..self }
     }
 
     fn has_commands(&self) -> bool {
@@ -167,8 +177,10 @@ impl ShardMachine {
             }
             Err(_) if is_enabled(Mutation::PanicInApply) => Ok(Applied::Done(vec![Bytes::new(); entry.commands.len()])),
             Err(panicked) => {
+                // The state is half changed, but who was being served is still there.
+                let namespace = catch_panic(|| core.namespace_in_work()).unwrap_or_default();
                 self.fail(&mut inner);
-                Err(failure::from_panic(entry.step, entry.commands, panicked))
+                Err(failure::from_panic(entry.step, entry.commands, namespace, panicked))
             }
         }
     }
@@ -186,6 +198,7 @@ impl ShardMachine {
         let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };
         let (mut has_done_some, mut costs) = (false, Vec::new());
         if !entry.has_advanced {
+            entry.left_out.iter().for_each(|namespace| core.quarantine(namespace));
             maybe_panic("apply");
             core.advance(&context);
             (entry.has_advanced, has_done_some) = (true, true);

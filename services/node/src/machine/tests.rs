@@ -71,7 +71,7 @@ async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
 
     let failure = machine.apply(header(2_000), &[deletion(), deletion()], ReplyMode::Encode).err().expect("it breaks");
     assert_eq!(failure.step, ApplyStep::Command(1));
-    assert_eq!(failure.namespace, "orders of account 7, incarnation 1");
+    assert_eq!(failure.namespace, "0000000000000007/orders/0000000000000001");
     assert!(failure.command.contains("Delete") && failure.message.contains("a bug"), "{failure:?}");
     assert!(failure.message.contains("tests.rs") && failure.backtrace.contains("apply"), "{failure:?}");
     assert!(query_waits(&machine).is_none(), "half a change is shown to nobody");

@@ -42,7 +42,7 @@ pub(crate) async fn send(
     timeout: Duration,
 ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
     let header =
-        SnapshotHeader { from, to, vote: encode(&vote), meta: encode_meta(&snapshot.meta, snapshot.snapshot.group) };
+        SnapshotHeader { from, to, vote: encode(&vote), meta: encode_meta(&snapshot.meta, &snapshot.snapshot.group) };
     let first = SnapshotChunk { header: Some(header), ..SnapshotChunk::default() };
     let rest = snapshot.snapshot.parts.into_iter().flat_map(part_chunks);
     let last = SnapshotChunk { is_last: true, ..SnapshotChunk::default() };

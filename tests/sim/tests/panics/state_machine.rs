@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use holdfast_core::{
+    AccountId, Acquire, AcquireOutcome, CommandError, Incarnation, LocksCommand, NamespaceRef, Owner, Response,
+};
 use holdfast_proto::internal::{Poison, ReplicaStatus};
-use holdfast_routing::RouteError;
+use holdfast_routing::{Quarantined, RouteError};
 
-use crate::cluster::{POISON, SNAPSHOT_INTERVAL, TestCluster, eventually};
+use crate::cluster::{POISON, SNAPSHOT_INTERVAL, TestCluster, acquire_command, eventually};
 
 /// The shard with the entry, one of another group, and one of the same.
 const POISONED_SHARD: u32 = 0;
@@ -18,12 +21,26 @@ fn poison_record(world: &TestCluster, node: usize) -> Option<Poison> {
     status.replicas.into_iter().find(|replica| replica.shard == shard)?.poison
 }
 
+fn invoices() -> NamespaceRef {
+    NamespaceRef { account: AccountId(8), name: "invoices".into(), incarnation: Incarnation(2) }
+}
+
+/// A request for ten minutes of another namespace than the poisoned one.
+fn acquire_invoice(name: &str, owner: &str) -> LocksCommand {
+    let owner = Owner::Process(owner.to_owned());
+    LocksCommand::Acquire(Acquire { namespace: invoices(), ttl_ms: Some(600_000), owner, ..acquire_command(name) })
+}
+
+fn is_granted(response: &Response) -> bool {
+    matches!(response, Response::Acquired { outcome: AcquireOutcome::Granted { .. }, .. })
+}
+
 /// It is said what failed where, and by whom.
 async fn assert_shard_failed(world: &TestCluster, node: usize) {
     let shard = world.shard_id(POISONED_SHARD);
     let poison = eventually("it is left out", async || poison_record(world, node)).await;
     assert_eq!((poison.step.as_str(), poison.release.as_str()), ("command 0", "1"));
-    assert_eq!(poison.namespace, "orders of account 7, incarnation 1");
+    assert_eq!(poison.namespace, "0000000000000007/orders/0000000000000001");
     assert!(poison.command.contains("Acquire") && poison.command.contains(POISON), "{poison:?}");
     assert!(poison.message.contains("a bug in the state machine"), "{poison:?}");
     assert!(poison.backtrace.contains("apply"), "{poison:?}");
@@ -176,4 +193,68 @@ async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_els
     let records: Vec<Option<Poison>> = (0..3).map(|node| poison_record(&world, node)).collect();
     let places = records.iter().flatten().map(|poison| (poison.term, poison.index, poison.step.clone()));
     assert!(places.collect::<std::collections::BTreeSet<_>>().len() == 1, "{records:?}");
+}
+
+/// Has the operator leave out the namespace that the record names, at an entry `later` than that of the record.
+async fn quarantine(world: &TestCluster, record: &Poison, later: u64) -> Result<(), String> {
+    let shard = world.shard_id(POISONED_SHARD);
+    let leader = world.leader(&shard).await;
+    let of_shard = |replica: &ReplicaStatus| replica.shard == shard;
+    let replica = world.node(leader).status(false).replicas.into_iter().find(of_shard).expect("it is there").replica;
+    let (node, what) = (&world.config.nodes[leader], Quarantined::Namespace(record.namespace.clone()));
+    let ordered = world.operations().quarantine(node, replica, &shard, record.index + later, what).await;
+    ordered.map_err(|error| error.to_string())
+}
+
+/// The poisoned namespace is refused, and the other one of its shard has what it had.
+async fn assert_quarantined(world: &TestCluster, name: &str) {
+    let poisoned = LocksCommand::Acquire(acquire_command(name));
+    let refused = world.try_send(POISONED_SHARD, poisoned, 10 * MAX_WAIT).await.expect("the shard answers");
+    assert_eq!(refused, Err(CommandError::Quarantined));
+    let held = world.send(POISONED_SHARD, acquire_invoice("kept", name), 10 * MAX_WAIT).await.expect("it answers");
+    assert!(!is_granted(&held), "somebody else holds it: {held:?}");
+    let free = world.send(POISONED_SHARD, acquire_invoice(name, name), 10 * MAX_WAIT).await.expect("it answers");
+    assert!(is_granted(&free), "{free:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_all_replicas_fail_at_is_left_out_by_an_operator_and_no_other_namespace_loses_anything() {
+    let _alone = crate::EXCLUSIVE.lock().await;
+    let mut world = TestCluster::start().await;
+    world.open_namespace(POISONED_SHARD, 2, invoices()).await;
+    let kept = world.send(POISONED_SHARD, acquire_invoice("kept", "owner"), 10 * MAX_WAIT).await.expect("it answers");
+    assert!(is_granted(&kept), "{kept:?}");
+    for observer in &world.observers {
+        *observer.panics_left.lock() = usize::MAX;
+    }
+    world.acquire(POISONED_SHARD, POISON, MAX_WAIT).await.expect_err("nobody can apply it");
+    let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
+    let record = eventually("it is left out", async || poison_record(&world, leader)).await;
+    let refusal = quarantine(&world, &record, 1).await.expect_err("it failed at another entry");
+    assert!(refusal.contains(&format!("failed at entry {}", record.index)), "{refusal}");
+    quarantine(&world, &record, 0).await.expect("it is logged");
+    world.wait_ready().await;
+    assert_quarantined(&world, "after").await;
+    for shard in HEALTHY_SHARDS {
+        world.acquire(shard, "after", 10 * MAX_WAIT).await.expect("the other shard serves");
+    }
+    world.wait_equal_states().await;
+    assert!((0..3).all(|node| poison_record(&world, node).is_none()));
+    assert!(quarantine(&world, &record, 0).await.is_err(), "it serves");
+
+    // Also from a log that has the entry before the order, and from a snapshot of after both.
+    world.stop_node(leader).await;
+    world.start_node(leader, "1").await;
+    world.wait_ready().await;
+    for number in 0..2 * SNAPSHOT_INTERVAL {
+        let more = acquire_invoice(&format!("more {number}"), "owner");
+        world.send(POISONED_SHARD, more, 10 * MAX_WAIT).await.expect("it serves");
+    }
+    for node in 0..3 {
+        world.stop_node(node).await;
+        world.start_node(node, "1").await;
+        world.wait_ready().await;
+    }
+    assert_quarantined(&world, "started again").await;
+    world.wait_equal_states().await;
 }

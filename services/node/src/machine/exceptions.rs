@@ -1,0 +1,164 @@
+//! What is left out of the history of a shard, by the decision of an operator.
+//!
+//! A section is applied without what is left out of its entry whenever the state is built from its history. A namespace
+//! that is left out is in quarantine from then on, which is part of the state.
+
+use bytes::Bytes;
+use holdfast_core::{Command, LeftOut, NamespaceRef, codec};
+use holdfast_replication::{EntryHeader, Exception, StateMachineError};
+
+use super::ShardMachine;
+
+/// An exception of this shard, and what its state machine knows of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ShardException {
+    logged: Exception,
+    left_out: LeftOut,
+}
+
+/// What is left out of a section.
+#[derive(Debug, Default)]
+pub(super) struct SectionExceptions {
+    /// Positions of commands.
+    commands: Vec<u32>,
+    /// Namespaces, from this section on.
+    pub(super) namespaces: Vec<NamespaceRef>,
+}
+
+impl SectionExceptions {
+    /// Returns what is applied instead of the command at this position, if that is left out: a command without effect.
+    pub(super) fn replacement(&self, position: u32) -> Option<Command> {
+        self.commands.contains(&position).then(|| Command::OutboxConfirm { numbers: Vec::new() })
+    }
+}
+
+/// Encodes what is left out, for the log.
+pub(crate) fn encode_left_out(left_out: &LeftOut) -> Bytes {
+    codec::encode(left_out).into()
+}
+
+impl ShardMachine {
+    /// Reads what is left out of the history of this shard.
+    ///
+    /// # Errors
+    /// When this program can't read it.
+    pub(crate) fn read_exceptions(&self, logged: Vec<Exception>) -> Result<ShardExceptions, StateMachineError> {
+        let read = |logged: Exception| match codec::decode(&logged.what) {
+            Ok(left_out) => Ok(ShardException { logged, left_out }),
+            Err(error) => Err(StateMachineError(format!(
+                "what is left out of shard {} from entry {} on can't be read, it needs a later release: {error}",
+                self.shard, logged.index
+            ))),
+        };
+        logged.into_iter().map(read).collect::<Result<_, _>>().map(ShardExceptions)
+    }
+
+    /// Sets what is left out, from the next section on.
+    pub(crate) fn set_exceptions(&self, exceptions: ShardExceptions) {
+        self.inner.lock().exceptions = exceptions;
+    }
+
+    /// Returns what is left out of the history of this shard.
+    pub(crate) fn exceptions(&self) -> ShardExceptions {
+        self.inner.lock().exceptions.clone()
+    }
+}
+
+/// All exceptions of a shard.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ShardExceptions(Vec<ShardException>);
+
+impl ShardExceptions {
+    /// Returns what is left out of the section of an entry.
+    pub(super) fn of_section(&self, header: EntryHeader) -> SectionExceptions {
+        let mut of_section = SectionExceptions::default();
+        for exception in self.0.iter().filter(|exception| exception.logged.index == header.index) {
+            match &exception.left_out {
+                LeftOut::Command(position) => of_section.commands.push(*position),
+                LeftOut::Namespace(namespace) => of_section.namespaces.push(namespace.clone()),
+            }
+        }
+        of_section
+    }
+
+    /// Removes those that a part of a snapshot already obeys.
+    pub(crate) fn remove_obeyed(&mut self, obeyed: &[Exception]) {
+        self.0.retain(|exception| !obeyed.contains(&exception.logged));
+    }
+
+    /// Removes those of a section that was applied without them.
+    pub(crate) fn remove_at(&mut self, index: u64) {
+        self.0.retain(|exception| exception.logged.index != index);
+    }
+
+    /// Returns the index of the entry of the first, if there is one.
+    pub(crate) fn first_index(&self) -> Option<u64> {
+        self.0.first().map(|exception| exception.logged.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{Application, CommandError, Path, Query};
+    use holdfast_replication::ReplyMode;
+
+    use super::*;
+    use crate::testing;
+
+    fn exception(index: u64, left_out: &LeftOut) -> Exception {
+        Exception { shard: 0, index, what: encode_left_out(left_out) }
+    }
+
+    fn machine(left_out: &[(u64, LeftOut)]) -> ShardMachine {
+        let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+        let logged = left_out.iter().map(|(index, left_out)| exception(*index, left_out)).collect();
+        machine.set_exceptions(machine.read_exceptions(logged).expect("it was encoded here"));
+        machine
+    }
+
+    fn apply(machine: &ShardMachine, index: u64, commands: &[Bytes]) {
+        let header = EntryHeader { term: 1, index, rules: 1, now_ms: 1_000, wall_ms: 1_000 };
+        assert!(machine.apply(header, commands, ReplyMode::Skip).is_ok());
+    }
+
+    fn encoded(command: holdfast_core::LocksCommand) -> Bytes {
+        codec::encode(&Command::Locks(command)).into()
+    }
+
+    fn is_held(machine: &ShardMachine, path: &str) -> Result<bool, CommandError> {
+        let query = Query::Lock { namespace: testing::namespace(), path: Path::flat(path) };
+        match machine.query(1_000, &query).expect("it has a state").outcome? {
+            holdfast_core::Response::Lock(lock) => Ok(lock.holders_total == 1),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_left_out_has_no_effect_and_need_not_be_readable() {
+        let machine = machine(&[(5, LeftOut::Command(1)), (5, LeftOut::Command(2)), (9, LeftOut::Command(0))]);
+        apply(&machine, 3, &[encoded(testing::open_namespace())]);
+        let unreadable = Bytes::from_static(b"no command");
+        apply(&machine, 5, &[encoded(testing::acquire("a")), encoded(testing::acquire("b")), unreadable]);
+        apply(&machine, 7, &[encoded(testing::acquire("c"))]);
+        let held = ["a", "b", "c"].map(|path| is_held(&machine, path));
+        assert_eq!(held, [Ok(true), Ok(false), Ok(true)]);
+    }
+
+    #[test]
+    fn a_namespace_is_left_out_from_its_section_on() {
+        let machine = machine(&[(5, LeftOut::Namespace(testing::namespace()))]);
+        apply(&machine, 3, &[encoded(testing::open_namespace())]);
+        assert_eq!(is_held(&machine, "a"), Ok(false));
+        apply(&machine, 5, &[encoded(testing::acquire("a"))]);
+        assert_eq!(is_held(&machine, "a"), Err(CommandError::Quarantined));
+        assert_eq!(machine.usage().holds, 0);
+    }
+
+    #[test]
+    fn what_a_program_can_not_read_is_not_left_out_by_guess() {
+        let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+        let unknown = Exception { shard: 0, index: 5, what: Bytes::from_static(&[codec::VERSION, 200]) };
+        let refusal = machine.read_exceptions(vec![unknown]).expect_err("no release has written it");
+        assert!(refusal.0.contains("entry 5") && refusal.0.contains("later release"), "{refusal}");
+    }
+}
