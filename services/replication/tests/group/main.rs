@@ -6,6 +6,7 @@ mod common;
 
 mod bootstrap;
 mod checkpoints;
+mod exceptions;
 mod failed_shards;
 mod failover;
 mod fast_failover;

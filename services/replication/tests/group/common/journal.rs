@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use holdfast_replication::{
-    Applied, ApplyFailure, ApplyStep, CommandCost, EntryHeader, FailedShards, FrozenState, KnownRules, ReplyMode,
-    StateMachine, StateMachineError,
+    Applied, ApplyFailure, ApplyStep, CommandCost, EntryHeader, Exception, FailedEntry, FailedShards, FrozenState,
+    KnownRules, ReplyMode, StateMachine, StateMachineError,
 };
 use holdfast_storage::{PartUpdate, SnapshotPart};
 use parking_lot::Mutex;
@@ -44,6 +44,9 @@ pub(crate) struct Journal {
     checkpoints: Mutex<Vec<AppliedCheckpoint>>,
     /// Its states at checkpoints differ from those of others.
     pub(crate) has_diverged: AtomicBool,
+    exceptions: Mutex<Vec<Exception>>,
+    /// Shards that were to be built again without what is left out, each with the entry that said so.
+    isolated: Mutex<Vec<(u32, u64)>>,
 }
 
 /// A checkpoint, and what the machine says that it had there.
@@ -110,6 +113,15 @@ impl Journal {
         self.checkpoints.lock().clone()
     }
 
+    /// Returns what is left out.
+    pub(crate) fn exceptions(&self) -> Vec<Exception> {
+        self.exceptions.lock().clone()
+    }
+
+    pub(crate) fn isolated(&self) -> Vec<(u32, u64)> {
+        self.isolated.lock().clone()
+    }
+
     fn checkpoint_at(&self, shard: u32, index: u64) -> Option<AppliedCheckpoint> {
         let checkpoints = self.checkpoints.lock();
         checkpoints.iter().find(|applied| (applied.shard, applied.index) == (shard, index)).cloned()
@@ -137,6 +149,20 @@ impl StateMachine for Journal {
 
     fn failed_shards(&self) -> FailedShards {
         self.failed_shards.lock().clone()
+    }
+
+    /// A bug stops the replica: only what is left out concerns one shard alone.
+    fn isolate(&self, shard: u32, failed_entry: &FailedEntry) -> bool {
+        if !self.exceptions.lock().iter().any(|exception| exception.shard == shard) {
+            return false;
+        }
+        self.isolated.lock().push((shard, failed_entry.index));
+        true
+    }
+
+    fn set_exceptions(&self, exceptions: &[Exception]) -> Result<(), StateMachineError> {
+        *self.exceptions.lock() = exceptions.to_vec();
+        Ok(())
     }
 
     fn checkpoint(&self, shard: u32, index: u64, from: Option<u64>) {
