@@ -184,8 +184,8 @@ async fn rebuild_or_fail(shard: &ShardReplica, outage: &Outage) -> Result<(), (F
     loop {
         match rebuild(shard, outage).await {
             Ok(()) => return Ok(()),
-            Err(RebuildError::Failed(again, kept)) if again.is_same_step(&failed) => return Err((again, Some(kept))),
-            Err(RebuildError::Failed(again, _)) => failed = again,
+            Err(RebuildError::Failed(again, kept)) if again.is_same_step(&failed) => return Err((*again, Some(kept))),
+            Err(RebuildError::Failed(again, _)) => failed = *again,
             Err(RebuildError::Unreadable(reason)) if reads < MAX_READS => {
                 tracing::warn!(shard = shard.id, reason, "the state can't be built again yet");
                 reads += 1;

@@ -11,7 +11,7 @@ use crate::replica::ShardReplica;
 /// Why a state could not be built again.
 pub(crate) enum RebuildError {
     /// It failed again, at an entry of the history or at one that came since. What the shard was made of before those.
-    Failed(FailedEntry, FailedHistory),
+    Failed(Box<FailedEntry>, FailedHistory),
     /// The history could not be read, or changed meanwhile.
     Unreadable(String),
     /// The state would not be the right one: some of what came since is not here any more, or the saved state has what an
@@ -72,7 +72,7 @@ impl Replay {
     fn check(&mut self) -> Result<(), RebuildError> {
         match self.failed.take() {
             None => Ok(()),
-            Some(failed) => Err(RebuildError::Failed(failed, std::mem::take(&mut self.history))),
+            Some(failed) => Err(RebuildError::Failed(Box::new(failed), std::mem::take(&mut self.history))),
         }
     }
 

@@ -109,6 +109,9 @@ pub(crate) struct Outage {
     pub(crate) epoch: u64,
 }
 
+/// A kept section in a chunk: the fields of its header in order, and its commands.
+type EncodedSection = ((u64, u64, u16, u64, u64), Vec<Bytes>);
+
 /// The last state of a shard that failed for good, and its sections since. A release that can apply them builds the
 /// state from these.
 #[derive(Clone, Default)]
@@ -144,7 +147,7 @@ impl FailedHistory {
     pub(crate) fn decode(chunks: &[Bytes]) -> Result<Vec<DeferredSection>, StateMachineError> {
         let mut sections = Vec::new();
         for chunk in chunks {
-            let decoded: Vec<((u64, u64, u16, u64, u64), Vec<Bytes>)> = codec::decode(chunk).map_err(unreadable)?;
+            let decoded: Vec<EncodedSection> = codec::decode(chunk).map_err(unreadable)?;
             sections.extend(decoded.into_iter().map(|((term, index, rules, now_ms, wall_ms), commands)| {
                 (EntryHeader { term, index, rules, now_ms, wall_ms }, commands)
             }));

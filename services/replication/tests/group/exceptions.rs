@@ -30,7 +30,7 @@ async fn what_the_leader_logs_as_left_out_is_so_on_all_replicas_also_after_resta
     cluster.group(leader).log_exception(left_out.clone()).await.expect("it leads");
     let ordered = cluster.all_applied().await;
     for (_, node) in cluster.running() {
-        assert_eq!(node.machine.exceptions(), [left_out.clone()]);
+        assert_eq!(node.machine.exceptions(), std::slice::from_ref(&left_out));
         assert_eq!(node.machine.isolated(), [(SHARD, ordered)], "its state may have what is left out");
     }
 
