@@ -190,7 +190,12 @@ impl Drop for Committer {
         }
         let rest = self.shared.queue.stop();
         let engine = self.shared.engine.write().take();
-        drop(engine);
+        if let Some(engine) = engine.filter(|_| self.shared.poison_error().is_none())
+            && let Err(error) = engine.end_log()
+        {
+            // Everything that was acknowledged is on disk all the same.
+            tracing::warn!(%error, "the log of the store could not be ended");
+        }
         for queued in rest {
             (queued.done)(Err(self.shared.closed()));
         }

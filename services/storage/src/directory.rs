@@ -148,6 +148,11 @@ impl Directory {
         self.marker.is_some()
     }
 
+    /// Returns the id of the store in the marker file.
+    pub(crate) fn store_id(&self) -> Option<&str> {
+        self.marker.as_ref().map(|marker| marker.store_id.as_str())
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

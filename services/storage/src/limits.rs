@@ -21,6 +21,13 @@ pub(crate) const OPERATION_OVERHEAD_BYTES: usize = 64;
 /// Size beyond which RocksDB starts a new log file and flushes memtables; a start replays at most this much.
 pub(crate) const MAX_WAL_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Log files that are kept to be overwritten: as many as one flush of all memtables sets free. Each is about as large
+/// as a memtable.
+pub(crate) const MAX_RECYCLED_LOG_FILES: usize = 4;
+
+/// Size beyond which RocksDB starts a new manifest.
+pub(crate) const MAX_MANIFEST_BYTES: usize = 16 * 1024 * 1024;
+
 /// Size of one memtable. Small, because there are three column families and idle memory counts.
 pub(crate) const MEMTABLE_BYTES: usize = 16 * 1024 * 1024;
 

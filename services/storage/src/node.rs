@@ -85,7 +85,7 @@ impl NodeStore {
     /// # Errors
     /// `OwnerMismatch` for the data of another node or cluster, `InUse` if another process has it open, `UnknownFormat`
     /// for data of another version, `Corrupt` for damaged or missing files, `Io` otherwise. None of them changes
-    /// anything in the directory.
+    /// anything in the directory, except that an unsynced write at the end of the log may be cut off.
     pub fn open(dir: &Path, identity: &Identity) -> Result<Self, StorageError> {
         identity.check()?;
         let directory = Directory::open(dir, identity, FORMAT)?;

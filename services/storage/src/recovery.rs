@@ -70,6 +70,7 @@ fn load_or_create_marker(
     if let Some(stored) = read_record(engine, &key::of_node(Kind::Identity), None)? {
         let marker = Marker::decode(&stored, place, FORMAT)?;
         marker.check_owner(identity, place)?;
+        engine.set_store_id(&marker.store_id);
         return Ok(marker);
     }
     let kinds = [Kind::PeerPin, Kind::Replica, Kind::Vote, Kind::Log];
@@ -78,6 +79,7 @@ fn load_or_create_marker(
             return Err(StorageError::corrupt(place, "the record of its owner is missing from the database"));
         }
     }
+    engine.set_store_id(new_store_id);
     let marker = Marker { format: FORMAT, identity: identity.clone(), store_id: new_store_id.to_owned() };
     let mut batch = Batch::default();
     batch.put(key::of_node(Kind::Identity), &[marker.encode().as_bytes()]);

@@ -21,8 +21,14 @@ pub(crate) type KeyValue = (Vec<u8>, Bytes);
 pub(crate) trait Engine: Send + Sync {
     /// Returns the name for error messages: the data directory.
     fn location(&self) -> &str;
+    /// Sets the id of the store, before the first write: every write carries it.
+    fn set_store_id(&self, _store_id: &str) {}
     /// Writes the batch atomically, and returns once it is on stable storage.
     fn write_synced(&self, batch: &Batch) -> Result<(), StorageError>;
+    /// Makes damage to the last write recognizable at the next open. Nothing may be written after it.
+    fn end_log(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
     /// Returns the bytes that can still be written, if that is limited and known.
     fn free_bytes(&self) -> Option<u64>;
     /// Returns the time that a simulated sync takes before the write.

@@ -1,6 +1,7 @@
 //! RocksDB behind the [`Engine`] trait.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,12 +12,14 @@ use crate::StorageError;
 use crate::batch::{Batch, Write};
 use crate::directory::Directory;
 use crate::key::{self, ColumnFamilyId};
+use crate::wal::{self, Mark};
 
 /// An open database. Field order matters: the directory stays locked until RocksDB is closed.
 pub(crate) struct RocksEngine {
     db: DB,
     place: String,
     directory: Directory,
+    log_mark: OnceLock<Mark>,
     sync_seconds: metrics::Histogram,
 }
 
@@ -25,7 +28,7 @@ impl RocksEngine {
     pub(crate) fn open(directory: Directory) -> Result<Self, StorageError> {
         let place = directory.location().to_owned();
         let path = directory.path().to_owned();
-        let existing = existing_column_families(&path, &place)?;
+        let existing = existing_column_families(&directory)?;
         if let Some(existing) = &existing {
             let known = |name: &str| rocks_options::COLUMN_FAMILIES.iter().any(|(_, known)| *known == name);
             if let Some(unknown) = existing.iter().find(|name| !known(name)) {
@@ -38,6 +41,7 @@ impl RocksEngine {
             if let (Some((_, name)), true) = (missing, directory.is_marked()) {
                 return Err(StorageError::corrupt(&place, format!("column family {name:?} is missing")));
             }
+            verify_replay(&path, &place, existing)?;
         }
         let db =
             DB::open_cf_descriptors(&rocks_options::db_options(), &path, rocks_options::column_family_descriptors())
@@ -45,7 +49,8 @@ impl RocksEngine {
                     Some(_) => open_error(&path, &place, "opening RocksDB", &error),
                     None => storage_error(&place, "opening RocksDB", &error),
                 })?;
-        Ok(Self { db, place, directory, sync_seconds: metrics::histogram!("holdfast_storage_sync_seconds") })
+        let sync_seconds = metrics::histogram!("holdfast_storage_sync_seconds");
+        Ok(Self { db, place, directory, log_mark: OnceLock::new(), sync_seconds })
     }
 
     pub(crate) fn directory(&self) -> &Directory {
@@ -79,8 +84,15 @@ impl Engine for RocksEngine {
         &self.place
     }
 
+    fn set_store_id(&self, store_id: &str) {
+        self.log_mark.get_or_init(|| Mark::of_store(store_id));
+    }
+
     fn write_synced(&self, batch: &Batch) -> Result<(), StorageError> {
-        let mut write = WriteBatch::with_capacity_bytes(batch.bytes() + batch.writes().len() * 16);
+        let mut write = WriteBatch::with_capacity_bytes(batch.bytes() + (batch.writes().len() + 2) * 16);
+        if let Some(mark) = self.log_mark.get() {
+            write.put_log_data(mark.bytes());
+        }
         for change in batch.writes() {
             match change {
                 Write::Put(key, value) => write.put_cf(self.column_family(ColumnFamilyId::of(key))?, key, value),
@@ -96,6 +108,10 @@ impl Engine for RocksEngine {
         self.db.write_opt(write, &options).map_err(|error| storage_error(&self.place, "a synced write", &error))?;
         self.sync_seconds.record(started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    fn end_log(&self) -> Result<(), StorageError> {
+        self.write_synced(&Batch::default())
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -130,15 +146,27 @@ impl Engine for RocksEngine {
     }
 }
 
-/// Returns the column families of an existing database, or `None` if the directory has no database yet.
-fn existing_column_families(path: &Path, place: &str) -> Result<Option<Vec<String>>, StorageError> {
+/// Checks the log, and returns the column families of an existing database, or `None` if the directory has no database
+/// yet.
+fn existing_column_families(directory: &Directory) -> Result<Option<Vec<String>>, StorageError> {
+    let (path, place) = (directory.path(), directory.location());
     if !path.join("CURRENT").exists() {
         return Ok(None);
     }
-    crate::wal::check_directory(path)?;
+    wal::check_directory(path, directory.store_id().map(Mark::of_store))?;
     DB::list_cf(&Options::default(), path)
         .map(Some)
         .map_err(|error| open_error(path, place, "reading RocksDB's manifest", &error))
+}
+
+/// Lets RocksDB read the whole log in its strictest mode, without changing anything. The mode that allows recycled log
+/// files would silently drop what follows a write that RocksDB can't apply.
+fn verify_replay(path: &Path, place: &str, existing: &[String]) -> Result<(), StorageError> {
+    let families = rocks_options::column_family_descriptors().into_iter();
+    let families = families.filter(|family| existing.iter().any(|name| name == family.name()));
+    DB::open_cf_descriptors_read_only(&rocks_options::replay_options(), path, families, false)
+        .map(drop)
+        .map_err(|error| open_error(path, place, "replaying RocksDB's log", &error))
 }
 
 /// Explains why an existing database can't be opened. RocksDB does not always report in which file it found the damage.

@@ -25,11 +25,14 @@ pub(crate) fn db_options() -> Options {
     options.create_missing_column_families(true);
     // Makes an open or a write fail on any damage, instead of skipping it.
     options.set_paranoid_checks(true);
-    // The default, PointInTime, treats damage in the middle of a log file as its end and silently drops everything
-    // after it, synced or not. AbsoluteConsistency would reject a write torn by a power failure, which is no damage,
-    // because it was never acknowledged. This mode accepts the torn tail and rejects a wrong checksum. It accepts a
-    // damaged length or type near the end of the file; our own check of the files before the open rejects that (`wal`).
-    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    // Overwrites the log files of flushed data instead of deleting them: a sync then waits for the data only, not for a
+    // new length of the file and new blocks. RocksDB ignores this setting in the stricter recovery modes, because it
+    // can't tell older data behind the end of a recycled file from damage. Our own check before the open can, and cuts
+    // it off (`wal`).
+    options.set_recycle_log_file_num(limits::MAX_RECYCLED_LOG_FILES);
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    // The check reads a whole manifest into memory.
+    options.set_max_manifest_file_size(limits::MAX_MANIFEST_BYTES);
     // Rejects a closed log file that is missing or shorter than it was.
     options.set_track_and_verify_wals_in_manifest(true);
     // fdatasync: the data and the length of the file are on disk; its modification time need not be.
@@ -49,6 +52,13 @@ pub(crate) fn db_options() -> Options {
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(4);
     options.set_max_log_file_size(4 * 1024 * 1024);
+    options
+}
+
+/// Returns the options for a replay that fails on anything but whole writes.
+pub(crate) fn replay_options() -> Options {
+    let mut options = db_options();
+    options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
     options
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use holdfast_storage::{NodeStore, StorageError};
@@ -10,42 +10,16 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::common::{append, bytes, commit, entries, entry, identity, read_all};
+use crate::files::{copy, files, log_file, manifest};
 
 fn open(dir: &Path) -> Result<NodeStore, StorageError> {
     NodeStore::open(dir, &identity())
-}
-
-fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
-    files.sort();
-    files
-}
-
-/// The log file that has the data: RocksDB keeps empty ones beside it.
-fn log_file(dir: &Path) -> PathBuf {
-    files(dir, "log").into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).expect("there is a log file")
-}
-
-/// A fresh copy, because RocksDB changes a directory that it opens.
-fn copy(from: &Path) -> tempfile::TempDir {
-    let to = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, to.path().join(path.file_name().unwrap())).unwrap();
-    }
-    to
 }
 
 fn flip_bit(path: &Path, at: u64, bit: u8) {
     let mut data = fs::read(path).unwrap();
     data[usize::try_from(at).unwrap()] ^= 1 << bit;
     fs::write(path, data).unwrap();
-}
-
-/// The manifest that CURRENT names.
-fn manifest(dir: &Path) -> PathBuf {
-    dir.join(fs::read_to_string(dir.join("CURRENT")).unwrap().trim())
 }
 
 /// A directory with entries `0..count` of replica 7 in its log file, one commit each.
@@ -68,42 +42,28 @@ async fn the_directory_is_for_its_owner_only() {
 }
 
 #[tokio::test]
-async fn any_flipped_bit_in_the_log_file_is_refused_and_the_file_is_named() {
+async fn any_flipped_bit_in_the_log_file_of_a_closed_store_is_refused_and_the_file_is_named() {
     let dir = create_store(40).await;
     let file = log_file(dir.path());
     let length = fs::metadata(&file).unwrap().len();
     let random = &mut StdRng::seed_from_u64(1);
+    let mut refused = 0;
     for _ in 0..150 {
         let (at, bit) = (random.random_range(0..length), random.random_range(0..8));
         let damaged = copy(dir.path());
         let name = file.file_name().unwrap();
         flip_bit(&damaged.path().join(name), at, bit);
-        let refused = open(damaged.path()).err().unwrap_or_else(|| panic!("bit {bit} of byte {at} was not noticed"));
-        let text = refused.to_string();
-        assert!(refused.is_corrupt() && text.contains(name.to_str().unwrap()), "{text}");
+        match open(damaged.path()) {
+            // The empty write with which the log ends may be damaged without harm.
+            Ok(store) => assert_eq!(read_all(&store.replica(7)), entries(0..40), "bit {bit} of byte {at}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(error.is_corrupt() && text.contains(name.to_str().unwrap()), "{text}");
+                refused += 1;
+            }
+        }
     }
-}
-
-#[tokio::test]
-async fn a_torn_tail_of_the_log_file_is_cut_off_and_all_before_it_is_there() {
-    let dir = create_store(40).await;
-    let file = log_file(dir.path());
-    let length = fs::metadata(&file).unwrap().len();
-    let mut counts = Vec::new();
-    for cut in 0..60 {
-        let torn = copy(dir.path());
-        let data = fs::read(&file).unwrap();
-        fs::write(torn.path().join(file.file_name().unwrap()), &data[..data.len() - cut]).unwrap();
-        let store = open(torn.path()).unwrap_or_else(|error| panic!("{cut} of {length} bytes cut off: {error}"));
-        let found = read_all(&store.replica(7));
-        assert_eq!(found, entries(0..found.len() as u64));
-        append(&store.replica(7), found.len() as u64..41).await;
-        store.close().await;
-        assert_eq!(read_all(&open(torn.path()).unwrap().replica(7)), entries(0..41));
-        counts.push(found.len());
-    }
-    assert_eq!(counts[..2], [40, 39]);
-    assert!(counts.windows(2).all(|pair| pair[1] <= pair[0] && pair[1] + 1 >= pair[0]));
+    assert!(refused > 130, "{refused} of 150");
 }
 
 #[tokio::test]

@@ -3,5 +3,7 @@
 mod common;
 mod damage;
 mod faults;
+mod files;
 mod latency;
 mod suite;
+mod torn;
