@@ -56,7 +56,13 @@ async fn calls_to_a_shard_that_does_not_answer_stay_open_and_releases_are_not_re
     world.service.acquire_lock(&tenant, &context(), acquire("l", "p", Mode::Write)).await.unwrap();
     world.drop_queries();
     let (service, reader) = (world.service.clone(), tenant.clone());
-    let stuck = tokio::spawn(async move { service.get_lock(&reader, &context(), "demo", &"l".into()).await });
+    // It asks until its call is the open one.
+    let stuck = tokio::spawn(async move {
+        let read = async || service.get_lock(&reader, &context(), "demo", &"l".into()).await;
+        while read().await.is_err_and(|error| error.code == Code::RateLimited) {
+            tokio::task::yield_now().await;
+        }
+    });
     let take = async || world.service.acquire_lock(&tenant, &context(), acquire("m", "p", Mode::Write)).await;
     wait_until(async || {
         let refused = take().await.err();
