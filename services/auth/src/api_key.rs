@@ -73,6 +73,17 @@ impl ApiKeySecret {
         &self.key_id
     }
 
+    /// Returns whether the id was made with this cluster secret. If not, it was invented, or is older than that secret
+    /// or than this part of ids.
+    pub fn is_authentic(&self, cluster_secret: &ClusterSecret) -> bool {
+        let parts = self.key_id.split_at_checked(DISTINCT_LENGTH);
+        parts.is_some_and(|(distinct, rest)| {
+            // Hashed, so that the time tells nothing of the letters.
+            let expected = crate::sha256(&authenticator(cluster_secret, distinct));
+            crate::constant_time_eq(&crate::sha256(rest), &expected)
+        })
+    }
+
     /// The whole key, to be shown to its new owner once.
     pub fn reveal(&self) -> Secret {
         Secret::new(format!("{PREFIX}{}_{}", self.key_id, self.secret.expose()))
@@ -128,17 +139,6 @@ impl<'a> PresentedApiKey<'a> {
         self.key_id
     }
 
-    /// Returns whether the id was made with this cluster secret. If not, it was invented, or is older than that secret
-    /// or than this part of ids.
-    pub fn is_authentic(&self, cluster_secret: &ClusterSecret) -> bool {
-        let parts = self.key_id.split_at_checked(DISTINCT_LENGTH);
-        parts.is_some_and(|(distinct, rest)| {
-            // Hashed, so that the time tells nothing of the letters.
-            let expected = crate::sha256(&authenticator(cluster_secret, distinct));
-            crate::constant_time_eq(&crate::sha256(rest), &expected)
-        })
-    }
-
     /// Returns whether this is the secret of that hash, in constant time.
     pub fn matches(&self, secret_hash: &[u8; 32]) -> bool {
         crate::constant_time_eq(&crate::sha256(self.secret), secret_hash)
@@ -161,7 +161,7 @@ mod tests {
         let drawn = ApiKeySecret::generate(&cluster).unwrap().reveal();
         let derived = ApiKeySecret::derive(&cluster, AccountId(7), "ci").reveal();
         for key in [&drawn, &derived] {
-            let presented = PresentedApiKey::parse(key.expose()).unwrap();
+            let presented = ApiKeySecret::parse(key.expose()).unwrap();
             assert!(presented.is_authentic(&cluster) && !presented.is_authentic(&other));
         }
         // Another letter in either part.
@@ -169,7 +169,7 @@ mod tests {
         for place in [3, 3 + DISTINCT_LENGTH] {
             let letter = if key.as_bytes()[place] == b'a' { "b" } else { "a" };
             let invented = format!("{}{letter}{}", &key[..place], &key[place + 1..]);
-            assert!(!PresentedApiKey::parse(&invented).unwrap().is_authentic(&cluster), "{place}");
+            assert!(!ApiKeySecret::parse(&invented).unwrap().is_authentic(&cluster), "{place}");
         }
     }
 
