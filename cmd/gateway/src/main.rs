@@ -56,6 +56,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let process_name = format!("gateway {}", frontends.address());
     let mut options = BackendOptions::new(config, cluster_secret, &operator_token, process_name);
     options.signing = args.signing.rotation();
+    options.refused_credentials_per_second = args.frontends.refused_credentials_per_second();
     if let Some(tls) = args.cluster_tls.load_client()? {
         options.dialer = Arc::new(TlsDialer::new(tls));
     }

@@ -17,7 +17,8 @@ use holdfast_runtime::{SigningArgs, TlsArgs};
 pub(crate) struct GatewayArgs {
     /// Serve clients on this address too, as holdfast-gateway does: one port carries REST, gRPC, health and metrics.
     /// Clients learn of it by `gateway_address` of this node in the cluster config. Without this flag there is no
-    /// gateway, and the flags for clients have no effect (--tls-…, --signing-key-…, --dlocks-…, --locktopus-…).
+    /// gateway, and the flags for clients have no effect (--tls-…, --signing-key-…, --refused-…, --dlocks-…,
+    /// --locktopus-…).
     #[arg(long, env = "HOLDFAST_GATEWAY_LISTEN", value_name = "HOST:PORT")]
     gateway_listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -65,6 +66,7 @@ impl GatewayArgs {
         backend.dialer = dialer;
         backend.local_node = Some(node.local());
         backend.signing = self.signing.rotation();
+        backend.refused_credentials_per_second = self.frontends.refused_credentials_per_second();
         Ok(Gateway { frontends, service: Backend::start(backend)? })
     }
 }

@@ -82,6 +82,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let mut backend = BackendOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
     backend.local_node = Some(node.local());
     backend.signing = args.signing.rotation();
+    backend.refused_credentials_per_second = args.frontends.refused_credentials_per_second();
     let service = Backend::start(backend)?;
     let (address, locktopus_address) = (frontends.address(), frontends.locktopus_address());
     let scheme = if frontends.is_encrypted() { "https" } else { "http" };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_api::{ApiError, ApiResult, Timestamp, validate};
+use holdfast_api::{ApiError, ApiResult, Code, Timestamp, validate};
 use holdfast_auth::{AccountPrincipal, Credential, CredentialKind, OperatorToken, PresentedApiKey, Principal};
 use holdfast_types::{Account, AccountStatus, Limits, Scopes};
 use tokio::time::Instant;
@@ -102,7 +102,8 @@ impl Service {
     ///
     /// # Errors
     /// `UNAUTHENTICATED` for anything but a current key or the operator token, `PERMISSION_DENIED` for a suspended
-    /// account, `UNAVAILABLE` when keys cannot be looked up.
+    /// account, `UNAVAILABLE` when keys cannot be looked up, `RATE_LIMITED` when too many invalid ones came from the
+    /// same address.
     pub async fn authenticate(&self, bearer: Option<&str>, context: &CallContext) -> ApiResult<AuthContext> {
         let bearer = bearer.ok_or_else(|| {
             ApiError::unauthenticated(
@@ -112,6 +113,16 @@ impl Service {
         if let Some(caller) = self.find_caller(bearer)? {
             return Ok(caller);
         }
+        let checked = self.check_credential(bearer, context).await;
+        if checked.as_ref().is_err_and(|error| error.code == Code::Unauthenticated) {
+            self.inner.strangers.record_refusal(context.peer);
+        }
+        checked
+    }
+
+    /// Checks a credential that is not the key of a caller in memory.
+    async fn check_credential(&self, bearer: &str, context: &CallContext) -> ApiResult<AuthContext> {
+        let strangers = &self.inner.strangers;
         let credential = Credential::parse(bearer)
             .map_err(|error| ApiError::unauthenticated(format!("the credential is {error}")))?;
         let presented = match credential {
@@ -120,15 +131,22 @@ impl Service {
             }
             Credential::Operator(_) => return Err(ApiError::unauthenticated("the operator token is not the one")),
             Credential::Token(token) => {
-                let principal = self.inner.tokens.verify(&token)?;
+                let principal = self.inner.tokens.verify(&token, || strangers.check(context.peer))?;
                 let account = self.validate(&principal, context.deadline).await?;
                 return Ok(AuthContext::new(Principal::Account(principal), Some(account)));
             }
             Credential::ApiKey(presented) => presented,
         };
+        strangers.check(context.peer)?;
         let directory = &self.inner.directory;
         let generation = directory.generation();
-        let kept = directory.api_key(presented.key_id(), context.deadline).await?.ok_or_else(invalid_api_key)?;
+        // An id that looks invented is looked up only as often as strangers may have that done.
+        let may_look_up = || match presented.is_authentic(&self.inner.cluster_secret) {
+            true => Ok(()),
+            false => strangers.admit_unknown_key(context.peer),
+        };
+        let kept = directory.presented_api_key(presented.key_id(), may_look_up, context.deadline).await?;
+        let kept = kept.ok_or_else(invalid_api_key)?;
         let now_ms = Timestamp::now().0;
         let principal = Principal::from_api_key(&presented, &kept, now_ms).ok_or_else(invalid_api_key)?;
         let account = directory.account(kept.account, context.deadline).await?.ok_or_else(invalid_api_key)?;

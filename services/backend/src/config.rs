@@ -11,12 +11,14 @@ use holdfast_routing::{Dialer, LocalNode, Router, RoutingOptions, TcpDialer};
 use tokio_util::sync::CancellationToken;
 
 use crate::Service;
+use crate::account_rates::AccountRates;
 use crate::admission::{Admission, HeldCalls, RateLimits};
 use crate::auth_cache::AuthCache;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
 use crate::service::Inner;
+use crate::strangers::Strangers;
 
 /// The options of a gateway.
 pub struct BackendOptions {
@@ -38,6 +40,8 @@ pub struct BackendOptions {
     pub local_node: Option<LocalNode>,
     /// They age what the gateway knows of accounts and keys.
     pub clocks: Clocks,
+    /// How many credentials from one address may be refused in a second; 0 for any number.
+    pub refused_credentials_per_second: u32,
 }
 
 impl BackendOptions {
@@ -58,6 +62,7 @@ impl BackendOptions {
             routing: RoutingOptions::default(),
             local_node: None,
             clocks: Clocks::default(),
+            refused_credentials_per_second: Strangers::REFUSED_PER_SECOND,
         }
     }
 }
@@ -98,6 +103,8 @@ impl Backend {
             directory,
             checked_callers: AuthCache::default(),
             rates: RateLimits::default(),
+            account_rates: AccountRates::default(),
+            strangers: Strangers::new(options.refused_credentials_per_second),
             admission,
             heavy_admission: Arc::new(Admission::one_at_a_time()),
             held_calls: HeldCalls::default(),

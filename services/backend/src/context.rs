@@ -1,5 +1,6 @@
 //! The context of every call, independent of the operation.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct CallContext {
     pub idempotency_key: Option<String>,
     /// Whether the caller set the deadline. Without a deadline of its own, a call gets more time when it waits.
     pub is_own_deadline: bool,
+    /// The address that the call came from, if the frontend knows it: that of the caller, or of a proxy.
+    pub peer: Option<IpAddr>,
     /// What the frontend learns of the call besides its response.
     pub report: CallReport,
 }
@@ -66,6 +69,7 @@ impl CallContext {
             deadline: Instant::now() + DEFAULT_DEADLINE,
             idempotency_key: None,
             is_own_deadline: false,
+            peer: None,
             report: CallReport::default(),
         }
     }

@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod access_watch;
+mod account_rates;
 mod admission;
 mod auth;
 mod auth_cache;
@@ -26,6 +27,7 @@ mod route_error;
 mod service;
 pub mod session;
 mod shard_call;
+mod strangers;
 mod view_builder;
 
 pub use self::metrics::describe_metrics;

@@ -8,11 +8,13 @@ use holdfast_clock::Clocks;
 use holdfast_routing::{LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
+use crate::account_rates::AccountRates;
 use crate::admission::{Admission, HeldCalls, RateLimits};
 use crate::auth_cache::AuthCache;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
+use crate::strangers::Strangers;
 
 /// The operations. Clones are cheap and share connections and caches.
 #[derive(Clone)]
@@ -32,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) directory: Directory,
     pub(crate) checked_callers: AuthCache,
     pub(crate) rates: RateLimits,
+    pub(crate) account_rates: AccountRates,
+    pub(crate) strangers: Strangers,
     pub(crate) admission: Arc<Admission>,
     /// For work that keeps a processor busy for milliseconds.
     pub(crate) heavy_admission: Arc<Admission>,

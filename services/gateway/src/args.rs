@@ -1,4 +1,4 @@
-//! Flags of the compatible frontends.
+//! Flags of the frontends.
 
 use std::net::SocketAddr;
 
@@ -6,9 +6,13 @@ use clap::Args;
 
 use crate::locktopus::{LocktopusAccount, LocktopusOptions, LocktopusOrigin};
 
-/// Flags of the frontends for dlocks and Locktopus clients.
+/// Flags about clients: those without valid credentials, and those of dlocks and Locktopus.
 #[derive(Debug, Clone, Args)]
 pub struct FrontendArgs {
+    /// Refused credentials a second from one address, twice as many at once, after which further ones from there are
+    /// not checked for a moment; 0 for any number, for a gateway behind a proxy whose address all clients share.
+    #[arg(long, env = "HOLDFAST_REFUSED_CREDENTIALS_PER_SECOND", default_value_t = 20, value_name = "NUMBER")]
+    refused_credentials_per_second: u32,
     /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: every client that
     /// reaches the port is then trusted.
     #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
@@ -33,6 +37,11 @@ pub struct FrontendArgs {
 }
 
 impl FrontendArgs {
+    /// Returns how many credentials from one address may be refused in a second; 0 for any number.
+    pub fn refused_credentials_per_second(&self) -> u32 {
+        self.refused_credentials_per_second
+    }
+
     /// Returns where Locktopus clients connect, and the options of their frontend, if it is enabled.
     pub(crate) fn locktopus(&self) -> Option<(SocketAddr, LocktopusOptions)> {
         let options = LocktopusOptions { account: self.locktopus_account?, origins: self.locktopus_origin.clone() };

@@ -3,13 +3,14 @@
 //! It is one layer, because each layer of a router clones the service behind it and boxes its future for every call.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures::FutureExt;
@@ -119,7 +120,8 @@ where
     fn call(&mut self, mut request: Request) -> Self::Future {
         let started = Instant::now();
         let protocol = Arc::clone(&self.protocol);
-        let head = Arc::new(protocol.head(request.headers()));
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+        let head = Arc::new(protocol.head(request.headers()).with_peer(peer));
         let route = protocol.route(&request);
         let span = call_span(&head, request.headers());
         request.extensions_mut().insert(Arc::clone(&head));

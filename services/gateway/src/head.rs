@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub(crate) struct Head {
     deadline: ApiResult<Instant>,
     /// Whether the caller set a deadline.
     is_own_deadline: bool,
+    peer: Option<IpAddr>,
     /// Written by the service while the call runs.
     report: CallReport,
     idempotency_key: ApiResult<Option<String>>,
@@ -65,9 +67,15 @@ impl Head {
             request_id: request_id(headers),
             deadline: single(headers, timeout).and_then(|text| deadline(text, parse)),
             is_own_deadline: headers.contains_key(timeout),
+            peer: None,
             report: CallReport::default(),
             idempotency_key: single(headers, &IDEMPOTENCY_KEY_NAME).map(|key| key.map(str::to_owned)),
         }
+    }
+
+    /// Returns the head of a call from this address.
+    pub(crate) fn with_peer(self, peer: Option<IpAddr>) -> Self {
+        Self { peer, ..self }
     }
 
     /// Returns the context of the call for the service.
@@ -77,6 +85,7 @@ impl Head {
             deadline: self.deadline.clone()?,
             idempotency_key: self.idempotency_key.clone()?,
             is_own_deadline: self.is_own_deadline,
+            peer: self.peer,
             report: self.report.clone(),
         })
     }

@@ -20,6 +20,8 @@ pub const MAX_QUEUED_MS: u64 = 1_000;
 pub const MAX_URGENT_CALLS: u64 = 16_384;
 /// Calls in progress at one node, to one shard or of one account.
 pub const MAX_LINK_CALLS: u64 = 4_096;
+/// Credentials from one address that are refused in a second, unless a gateway is started with another number.
+pub const REFUSED_CREDENTIALS_PER_SECOND: u32 = 20;
 /// Open streams of events of an account at a gateway.
 pub const MAX_WATCHERS: u64 = 1_000;
 /// What [`HELD_CALLS`] is about, besides their number.
@@ -49,6 +51,8 @@ pub enum Scope {
     Account,
     /// Each account at each gateway.
     AccountAndGateway,
+    /// Each address of callers at each gateway.
+    AddressAndGateway,
     /// Each account in each shard.
     AccountAndShard,
     /// Each account at each node.
@@ -286,6 +290,15 @@ limits! {
     /// Open streams of events.
     WATCHERS = "max_watchers", AccountAndGateway, Gateway, "RATE_LIMITED",
         ["the number of watchers of an account at one gateway"], (fixed MAX_WATCHERS);
+    /// Tokens issued in a second.
+    TOKENS = "tokens_per_second", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of tokens a second at one gateway"], (fixed 100);
+    /// Credentials that are not valid, in a second; twice as many at once.
+    REFUSED_CREDENTIALS = "refused_credentials_per_second", AddressAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of refused credentials a second from one address"], (fixed REFUSED_CREDENTIALS_PER_SECOND as u64);
+    /// API keys whose ids look invented, in a second; twice as many at once.
+    UNKNOWN_KEYS = "unknown_keys_per_second", AddressAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of unknown API keys a second from one address"], (fixed 5);
     /// Calls in the queue of a gateway, besides waits and urgent ones.
     QUEUED_CALLS = "queued_calls", AccountAndGateway, Gateway, "UNAVAILABLE",
         ["the number of calls of an account in the queue of a gateway"], (fixed 4_096);

@@ -10,6 +10,7 @@ use crate::program::Program;
 use crate::scratch::scratch;
 
 const PROGRAM: &str = "holdfast-standalone";
+const REFUSALS_FLAG: &str = "--refused-credentials-per-second";
 const LISTENING_MESSAGE: &str = "Holdfast serves at http";
 /// How long it may take until it serves, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,13 +27,16 @@ pub struct Standalone {
 }
 
 impl Standalone {
-    /// Starts the program on a data directory, and blocks until it serves. Its log is beside the directory.
+    /// Starts the program on a data directory, and blocks until it serves. Its log is beside the directory. Unless a
+    /// flag says otherwise, it refuses any number of credentials a second: all tests come from one address.
     ///
     /// # Panics
     /// With its log, if it does not serve within a minute.
     pub fn start(data_dir: &Path, flags: &[&str]) -> Self {
         let text = data_dir.to_str().expect("scratch paths are text");
-        let arguments = ["--listen", "127.0.0.1:0", "--data-dir", text].into_iter().chain(flags.iter().copied());
+        let unlimited = (!flags.contains(&REFUSALS_FLAG)).then_some([REFUSALS_FLAG, "0"]).into_iter().flatten();
+        let arguments = ["--listen", "127.0.0.1:0", "--data-dir", text].into_iter();
+        let arguments = arguments.chain(unlimited).chain(flags.iter().copied());
         let (folder, name) = (data_dir.parent(), data_dir.file_name().and_then(|name| name.to_str()));
         let (folder, name) = folder.zip(name).expect("a data directory is in a folder");
         let mut program = Program::new(name, PROGRAM, arguments.map(str::to_owned).collect(), folder);

@@ -59,9 +59,16 @@ impl Accounts {
         self.accounts.get(&id, look_up).await
     }
 
-    pub(super) async fn api_key(&self, key_id: &str, deadline: Instant) -> ApiResult<Option<Arc<ApiKey>>> {
+    /// Asks `may_look_up` before each lookup.
+    pub(super) async fn api_key(
+        &self,
+        key_id: &str,
+        may_look_up: impl Fn() -> ApiResult<()>,
+        deadline: Instant,
+    ) -> ApiResult<Option<Arc<ApiKey>>> {
         let key_id = key_id.to_owned();
         let look_up = || async {
+            may_look_up()?;
             match self.query(&Query::ApiKey { key_id: key_id.clone() }, deadline).await? {
                 Ok(Response::ApiKey(key)) => Ok(Some(Arc::new(key))),
                 Err(CommandError::ApiKeyNotFound) => Ok(None),

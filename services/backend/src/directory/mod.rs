@@ -64,7 +64,22 @@ impl Directory {
     /// `UNAVAILABLE` when the lookup fails.
     pub(crate) async fn api_key(&self, key_id: &str, deadline: Instant) -> ApiResult<Option<Arc<ApiKey>>> {
         self.require_fresh()?;
-        self.accounts.api_key(key_id, deadline).await
+        self.accounts.api_key(key_id, || Ok(()), deadline).await
+    }
+
+    /// As [`Self::api_key`], for a key that somebody presents. Asks `may_look_up` before it looks up a key that is not
+    /// in memory.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when the lookup fails, and the error of `may_look_up`.
+    pub(crate) async fn presented_api_key(
+        &self,
+        key_id: &str,
+        may_look_up: impl Fn() -> ApiResult<()>,
+        deadline: Instant,
+    ) -> ApiResult<Option<Arc<ApiKey>>> {
+        self.require_fresh()?;
+        self.accounts.api_key(key_id, may_look_up, deadline).await
     }
 
     /// Returns whether the key of a token issued at this instant (wall clock in milliseconds since 1970) is still
@@ -83,7 +98,7 @@ impl Directory {
         if !self.accounts.needs_lookup(account, key_id, issued_at_ms) {
             return Ok(true);
         }
-        Ok(self.accounts.api_key(key_id, deadline).await?.is_some())
+        Ok(self.accounts.api_key(key_id, || Ok(()), deadline).await?.is_some())
     }
 
     /// Returns a number that rises after each change of an account or a key that this gateway learns of.

@@ -26,6 +26,7 @@ impl Service {
     ) -> ApiResult<CreatedApiKey> {
         let account = self.account_of_keys(caller, account)?;
         let template = key_template(caller, account, request)?;
+        self.admit_key_change(caller)?;
         for _ in 0..MAX_ID_ATTEMPTS {
             let secret = self.generate_key(caller, account, context)?;
             let key = ApiKey { key_id: secret.key_id().to_owned(), secret_hash: secret.hash(), ..template.clone() };
@@ -86,6 +87,7 @@ impl Service {
     ) -> ApiResult<()> {
         let account = self.account_of_keys(caller, account)?;
         validate::name("key_id", key_id)?;
+        self.admit_key_change(caller)?;
         let command = AccountsCommand::DeleteApiKey { account, key_id: key_id.to_owned() };
         let routed =
             self.call_accounts(caller.share(), caller.audited(context, Command::Accounts(command)), context).await?;
@@ -108,6 +110,14 @@ impl Service {
         let tenant = caller.require(Scopes::ACCOUNT_ADMIN)?;
         self.inner.rates.admit(tenant.account)?;
         Ok(tenant.account.id)
+    }
+
+    /// Counts a change of a tenant's keys.
+    fn admit_key_change(&self, caller: &AuthContext) -> ApiResult<()> {
+        match caller.tenant() {
+            Ok(tenant) => self.inner.account_rates.admit_key_change(tenant.account),
+            Err(_) => Ok(()),
+        }
     }
 
     fn generate_key(&self, caller: &AuthContext, account: AccountId, context: &CallContext) -> ApiResult<ApiKeySecret> {

@@ -40,8 +40,13 @@ impl TokenIssuer {
         Self { keys, verified: verified.build() }
     }
 
-    /// Returns the principal of a token, by its signature and its times.
-    pub(crate) fn verify(&self, token: &Secret) -> ApiResult<AccountPrincipal> {
+    /// Returns the principal of a token, by its signature and its times. Asks `may_verify` before it verifies a
+    /// signature that is not in memory.
+    pub(crate) fn verify(
+        &self,
+        token: &Secret,
+        may_verify: impl FnOnce() -> ApiResult<()>,
+    ) -> ApiResult<AccountPrincipal> {
         let now_ms = Timestamp::now().0;
         let hash: [u8; 32] = Sha256::digest(token.expose()).into();
         if let Some(principal) = self.verified.get(&hash) {
@@ -49,6 +54,7 @@ impl TokenIssuer {
             let is_alive = principal.expires_at_ms.is_some_and(|expires_at_ms| now_ms < expires_at_ms);
             return if is_alive { Ok(principal) } else { Err(invalid_token()) };
         }
+        may_verify()?;
         let principal = self.keys.verify_token(token.expose(), now_ms).map_err(|error| {
             tracing::debug!(%error, "a token is refused");
             invalid_token()
@@ -70,6 +76,7 @@ impl Service {
             return Err(ApiError::denied("a token is got for an API key; send the key itself"));
         }
         self.inner.rates.admit(tenant.account)?;
+        self.inner.account_rates.admit_token(tenant.account)?;
         let (min, max) = (MIN_TTL.as_millis(), MAX_TOKEN_LIFETIME.as_millis());
         let life = request.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis);
         if !(MIN_TTL..=MAX_TOKEN_LIFETIME).contains(&life) {
