@@ -127,6 +127,11 @@ impl From<CommandError> for ApiError {
                 let limit = limit.map_or(what, |limit| limit.name.to_owned());
                 Self::new(Code::QuotaExceeded, detail).with("limit", limit).with("max", max.to_string())
             }
+            CommandError::RateLimited { what, max, wait_ms } => {
+                let limit = limit.map_or(what, |limit| limit.name.to_owned());
+                let error = Self::new(Code::RateLimited, detail).retry_in(Duration::from_millis(wait_ms));
+                error.with("limit", limit).with("max", max.to_string())
+            }
             // The service draws another id before a caller could see this.
             CommandError::IdTaken | CommandError::Busy(_) | CommandError::Quarantined => {
                 Self::new(Code::Unavailable, detail)
@@ -165,6 +170,14 @@ mod tests {
         let quota = CommandError::QuotaExceeded { what: what.into(), max: 7, hint: "release some".into() };
         let ids = vec![("limit", "max_holds_per_namespace".to_owned()), ("max", "7".to_owned())];
         assert_eq!(ApiError::from(quota).ids, ids, "the limit is called as its field is");
+    }
+
+    #[test]
+    fn a_rate_that_a_leader_counts_is_named_with_when_to_try_again() {
+        let what = limit::KEY_CHANGES.what[0].to_owned();
+        let error = ApiError::from(CommandError::RateLimited { what, max: 60, wait_ms: 1_500 });
+        assert_eq!((error.code, error.retry_after_seconds()), (Code::RateLimited, Some(2)));
+        assert_eq!(error.ids, [("limit", "max_key_changes".to_owned()), ("max", "60".to_owned())]);
     }
 
     #[test]

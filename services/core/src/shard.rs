@@ -12,9 +12,9 @@ use crate::namespaces::NamespacesState;
 use crate::outbox::Outbox;
 use crate::shard_common::ShardCommon;
 use crate::{
-    AccountsCommand, Acquire, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext, JobState,
-    LocksCommand, NamespaceRef, NamespacesCommand, Query, Reply, Response, Revision, SessionKeepAlive, SessionNumber,
-    SessionRecord, WaitId, WaitRecord,
+    AccountId, AccountsCommand, Acquire, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext,
+    JobState, Limits, LocksCommand, NamespaceRef, NamespacesCommand, Query, Reply, Response, Revision,
+    SessionKeepAlive, SessionNumber, SessionRecord, WaitId, WaitRecord,
 };
 
 /// The replicated state of one shard.
@@ -382,6 +382,15 @@ impl ShardState {
     /// Returns the revision of the last change.
     pub fn revision(&self) -> Revision {
         self.common().revision
+    }
+
+    /// Returns the limits of an account in a shard of accounts or namespaces.
+    pub fn limits_of(&self, account: AccountId) -> Option<&Limits> {
+        match self {
+            Self::Accounts(core) => core.limits_of(account),
+            Self::Namespaces(core) => core.limits_of(account),
+            Self::Locks(_) => None,
+        }
     }
 
     /// Returns the messages to other shards.

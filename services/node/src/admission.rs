@@ -1,4 +1,5 @@
-//! Rejects commands for which there is no memory before they are proposed. Entries in the log are always applied.
+//! Rejects commands for which there is no memory, and changes that an account makes too often, before they are
+//! proposed. Entries in the log are always applied.
 
 use bytes::Bytes;
 use holdfast_core::{Command, CommandError, LocksCommand, Reply, Response, codec};
@@ -15,19 +16,23 @@ pub(crate) enum Admission {
     Rejected(Bytes),
 }
 
-/// Checks whether there is memory for the state that a command creates.
+/// Checks whether there is memory for the state that a command creates, and whether the account may change something.
 pub(crate) fn admit(machine: &ShardMachine, term: u64, bytes: Bytes) -> Admission {
-    if !machine.is_under_pressure() {
+    if !machine.is_under_pressure() && !machine.has_rated_changes() {
         return Admission::Admitted(bytes);
     }
-    match codec::decode(&bytes) {
+    match codec::decode::<Command>(&bytes) {
         Ok(Command::Locks(LocksCommand::Batch(commands))) => admit_batch(machine, term, bytes, commands),
         Ok(Command::Locks(command)) => match machine.check_capacity(term, &command) {
             Ok(()) => Admission::Admitted(bytes),
             Err(refusal) => Admission::Rejected(encode_reply(machine, Err(refusal))),
         },
+        Ok(command) => match machine.check_change_rate(term, &command) {
+            Ok(()) => Admission::Admitted(bytes),
+            Err(refusal) => Admission::Rejected(encode_reply(machine, Err(refusal))),
+        },
         // The proposal path rejects undecodable commands.
-        Ok(_) | Err(_) => Admission::Admitted(bytes),
+        Err(_) => Admission::Admitted(bytes),
     }
 }
 
@@ -68,7 +73,7 @@ pub(crate) fn encode_reply(machine: &ShardMachine, outcome: Result<Response, Com
 #[cfg(test)]
 mod tests {
     use holdfast_core::Application;
-    use holdfast_core::{Limits, NamespaceMessage, Path, Rules};
+    use holdfast_core::{AccountId, AccountsCommand, Actor, Audited, Limits, NamespaceMessage, Path, RequestId, Rules};
     use holdfast_replication::{EntryHeader, ReplyMode};
 
     use super::*;
@@ -138,6 +143,41 @@ mod tests {
             [&merged[1], &merged[2], &merged[4]],
             [&Ok(Response::Done), &Ok(Response::Ignored), &Ok(Response::Done)]
         );
+    }
+
+    #[test]
+    fn a_tenant_changes_its_keys_only_so_often_and_the_operator_as_often_as_it_wants() {
+        let machine = ShardMachine::new(Application::Accounts, "accounts_00", None, None);
+        let account = AccountId(7);
+        let create = AccountsCommand::Create {
+            request_id: RequestId([0; 16]),
+            id: account,
+            email: "a@b.c".into(),
+            full_name: "Ann".into(),
+            max_number_of_namespaces: 1,
+            limits: Limits::default(),
+        };
+        let header = EntryHeader { rules: Rules::TWO.0, now_ms: 1, wall_ms: 1 };
+        let commands = [Bytes::from(codec::encode(&Command::Accounts(create)))];
+        assert!(machine.apply(header, &commands, ReplyMode::Encode).is_ok());
+        machine.on_leadership_change(Some(TERM));
+        let deletion = |actor| {
+            let command = Command::Accounts(AccountsCommand::DeleteApiKey { account, key_id: "k".into() });
+            let audited = Audited { actor, request_id: "r".into(), command: Box::new(command) };
+            Bytes::from(codec::encode(&Command::Audited(audited)))
+        };
+        let is_admitted = |actor| matches!(admit(&machine, TERM, deletion(actor)), Admission::Admitted(_));
+        let admitted = (0..1_000).take_while(|_| is_admitted(Actor::Account(account))).count();
+        let max = usize::try_from(Limits::default().max_key_changes).unwrap();
+        assert!((max..max + 10).contains(&admitted), "{admitted}");
+        let Admission::Rejected(bytes) = admit(&machine, TERM, deletion(Actor::Account(account))) else {
+            panic!("there were too many")
+        };
+        let reply: Reply = codec::decode(&bytes).unwrap();
+        assert!(matches!(reply.outcome, Err(CommandError::RateLimited { max: 60, .. })), "{reply:?}");
+        assert!((0..100).all(|_| is_admitted(Actor::Operator)));
+        let elsewhere = admit(&machine, TERM - 1, deletion(Actor::Account(account)));
+        assert!(matches!(elsewhere, Admission::Admitted(_)), "it does not lead then");
     }
 
     #[test]

@@ -189,6 +189,28 @@ impl ShardMachine {
         }
     }
 
+    /// Returns whether accounts change keys or namespaces in this shard.
+    pub(crate) fn has_rated_changes(&self) -> bool {
+        self.application != Application::Locks
+    }
+
+    /// Counts a command that changes keys or namespaces, if it is one.
+    ///
+    /// # Errors
+    /// When the account makes too many of them. A replica that does not lead in this term rejects nothing.
+    pub(crate) fn check_change_rate(&self, term: u64, command: &Command) -> Result<(), CommandError> {
+        let Some((account, limit)) = command.rated_change() else { return Ok(()) };
+        let checked = self.inspect_as_leader(term, |core, leads| {
+            // The command itself finds out that the account is not there.
+            let Some(max) = core.limits_of(account).map(|limits| limit.value_of(limits)) else { return Ok(()) };
+            leads.change_rates.admit(account, max, Instant::now()).map_err(|wait| (max, wait))
+        });
+        let Some(Err((max, wait))) = checked else { return Ok(()) };
+        let what = limit.what.first().copied().unwrap_or(limit.name).to_owned();
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        Err(CommandError::RateLimited { what, max, wait_ms })
+    }
+
     /// Returns the bytes of the state, as charged to accounts.
     pub(crate) fn state_bytes(&self) -> u64 {
         self.memory.total()

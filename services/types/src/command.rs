@@ -5,9 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::limit::{self, Limit};
 use super::{
-    AccountId, AccountStatus, ApiKey, Audited, Incarnation, Limits, LocksCommand, NamespaceRef, RequestId, Rules,
-    first_limits,
+    AccountId, AccountStatus, Actor, ApiKey, Audited, Incarnation, Limits, LocksCommand, NamespaceRef, RequestId,
+    Rules, first_limits,
 };
 
 /// A command in a shard's log.
@@ -38,6 +39,25 @@ impl Command {
             Self::Audited(audited) => audited.command.inner(),
             command => command,
         }
+    }
+
+    /// Returns the account whose changes of keys or namespaces the command counts among, and their limit. `None` for
+    /// all other commands, and for those of the operator.
+    pub fn rated_change(&self) -> Option<(AccountId, &'static Limit)> {
+        let Self::Audited(audited) = self else { return None };
+        if audited.actor == Actor::Operator {
+            return None;
+        }
+        Some(match self.inner() {
+            Self::Accounts(AccountsCommand::CreateApiKey { key }) => (key.account, &limit::KEY_CHANGES),
+            Self::Accounts(AccountsCommand::DeleteApiKey { account, .. }) => (*account, &limit::KEY_CHANGES),
+            Self::Namespaces(
+                NamespacesCommand::Create { account, .. }
+                | NamespacesCommand::Update { account, .. }
+                | NamespacesCommand::Delete { account, .. },
+            ) => (*account, &limit::NAMESPACE_CHANGES),
+            _ => return None,
+        })
     }
 
     /// Returns the first rules by which the command can be applied. A program that applies lower rules may not know it,

@@ -79,12 +79,23 @@ pub enum CommandError {
     /// An operator has set the namespace aside, because something in it made its shard fail. Only deleting it works.
     #[error("the namespace is set aside after a fault; the operators of the service know")]
     Quarantined,
+    /// The account makes too many changes. Never the result of applying an entry: the leader rejects the command before
+    /// it proposes it.
+    #[error("{what} is limited to {max}; make them more slowly")]
+    RateLimited {
+        /// What is counted.
+        what: String,
+        /// The limit.
+        max: u64,
+        /// When one more is allowed, in milliseconds from now.
+        wait_ms: u64,
+    },
 }
 
 impl CommandError {
     /// Returns the limit that is reached, if the error is about one.
     pub fn limit(&self) -> Option<&'static Limit> {
-        let Self::QuotaExceeded { what, .. } = self else { return None };
+        let (Self::QuotaExceeded { what, .. } | Self::RateLimited { what, .. }) = self else { return None };
         limit::ALL.iter().copied().find(|limit| limit.what.contains(&what.as_str()))
     }
 }

@@ -126,8 +126,13 @@ impl Eq for Limit {}
 impl Limit {
     /// Returns the value for an account that nobody changed.
     pub fn default_value(&self) -> u64 {
+        self.value_of(&Limits::default())
+    }
+
+    /// Returns the value for an account with these limits.
+    pub fn value_of(&self, limits: &Limits) -> u64 {
         match self.value {
-            Value::OfAccount { get, .. } => get(&Limits::default()),
+            Value::OfAccount { get, .. } => get(limits),
             Value::Fixed(value) => value,
         }
     }

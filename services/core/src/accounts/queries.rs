@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::AccountsState;
-use crate::{AccountId, CommandError, Query, Response, Revision, page};
+use crate::{AccountId, CommandError, Limits, Query, Response, Revision, page};
 
 impl AccountsState {
     /// Returns `None` for queries of other applications.
@@ -20,6 +20,10 @@ impl AccountsState {
             Query::KeyUse { account } => self.key_use(*account),
             _ => return None,
         })
+    }
+
+    pub(crate) fn limits_of(&self, account: AccountId) -> Option<&Limits> {
+        self.accounts.get(&account).map(|account| &account.limits)
     }
 
     fn page_of_accounts(&self, after: Option<AccountId>, limit: u32) -> Response {

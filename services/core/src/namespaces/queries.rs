@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::NamespacesState;
-use crate::{AccountId, CommandError, Query, Response, page};
+use crate::{AccountId, CommandError, Limits, Query, Response, page};
 
 impl NamespacesState {
     /// Returns `None` for queries of other applications.
@@ -15,6 +15,10 @@ impl NamespacesState {
             Query::Namespaces { account, after, limit } => self.page_of_namespaces(*account, after.as_deref(), *limit),
             _ => return None,
         })
+    }
+
+    pub(crate) fn limits_of(&self, account: AccountId) -> Option<&Limits> {
+        self.accounts.get(&account).map(|record| &record.limits)
     }
 
     fn page_of_namespaces(

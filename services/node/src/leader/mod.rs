@@ -3,6 +3,7 @@
 //! A [`LeaderState`] exists only while its replica leads; the next leader rebuilds it from the replicated state, so
 //! nothing depends on its contents. It changes only under the state lock, so it is always in step with the state.
 
+mod change_rates;
 mod heartbeats;
 mod lock_metrics;
 mod pending_wait;
@@ -17,6 +18,7 @@ use holdfast_core::{
 };
 use tokio::time::Instant;
 
+pub(crate) use change_rates::ChangeRates;
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
@@ -39,6 +41,7 @@ pub(crate) struct LeaderState {
     pub(crate) waits: PendingWaits,
     pub(crate) heartbeats: HeartbeatTable,
     pub(crate) subscriptions: Subscriptions,
+    pub(crate) change_rates: ChangeRates,
     metrics: LockMetrics,
     /// True if the quorum guard is already running for the callers.
     has_quorum_guard: bool,
@@ -64,6 +67,7 @@ impl LeaderState {
             waits,
             heartbeats,
             subscriptions: Subscriptions::default(),
+            change_rates: ChangeRates::default(),
             metrics: LockMetrics::new(),
             has_quorum_guard: false,
         }
