@@ -157,7 +157,7 @@ mod tests {
             max_number_of_namespaces: 1,
             limits: Limits::default(),
         };
-        let header = EntryHeader { rules: Rules::TWO.0, now_ms: 1, wall_ms: 1 };
+        let header = EntryHeader { term: 1, index: 1, rules: Rules::TWO.0, now_ms: 1, wall_ms: 1 };
         let commands = [Bytes::from(codec::encode(&Command::Accounts(create)))];
         assert!(machine.apply(header, &commands, ReplyMode::Encode).is_ok());
         machine.on_leadership_change(Some(TERM));

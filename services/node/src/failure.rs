@@ -66,6 +66,7 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
             NamespaceMessage::Open { namespace, .. }
             | NamespaceMessage::Open2 { namespace, .. }
             | NamespaceMessage::Purge { namespace } => Some(namespace),
+            NamespaceMessage::PurgeAccount { .. } => None,
         },
         LocksCommand::Acquire(acquire) => Some(&acquire.namespace),
         LocksCommand::Release(release) => Some(&release.namespace),

@@ -255,6 +255,12 @@ pub enum NamespaceMessage {
         /// The account's limits.
         limits: Limits,
     },
+    /// The account was deleted, after all its namespaces: forget what it used. Known from rules 2 on; before, it is
+    /// rejected with `Malformed`.
+    PurgeAccount {
+        /// The account.
+        account: AccountId,
+    },
 }
 
 impl NamespaceMessage {

@@ -80,8 +80,11 @@ impl LocksCommand {
     /// Returns the first rules by which the command can be applied.
     pub fn min_rules(&self) -> Rules {
         let is_later = |command: &Self| {
-            let opens = matches!(command, Self::Deliver { message: NamespaceMessage::Open2 { .. }, .. });
-            opens || matches!(command, Self::Reattach(_) | Self::CancelAttempts(_) | Self::LockInfoPart(_))
+            let is_later_message = |message: &NamespaceMessage| {
+                matches!(message, NamespaceMessage::Open2 { .. } | NamespaceMessage::PurgeAccount { .. })
+            };
+            matches!(command, Self::Deliver { message, .. } if is_later_message(message))
+                || matches!(command, Self::Reattach(_) | Self::CancelAttempts(_) | Self::LockInfoPart(_))
         };
         let any_later = match self {
             Self::Batch(commands) => commands.iter().any(is_later),

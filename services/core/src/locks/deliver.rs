@@ -11,6 +11,9 @@ impl LocksState {
                 NamespaceMessage::Open { namespace, limits } => self.open(namespace, &limits.first()),
                 NamespaceMessage::Open2 { namespace, limits } => self.open(namespace, limits),
                 NamespaceMessage::Purge { namespace } => self.purge(namespace),
+                NamespaceMessage::PurgeAccount { account } => {
+                    self.ended_usage.remove(account);
+                }
             }
         }
         Response::Done

@@ -15,6 +15,7 @@ impl NamespacesState {
         self.common.check_outbox(account)?;
         let record = self.accounts.get_mut(&account).ok_or(CommandError::NamespaceNotFound)?;
         let namespace = record.namespaces.remove(name).ok_or(CommandError::NamespaceNotFound)?;
+        record.ended_keys.insert(account, name);
         let number = self.enqueue_purge(&namespace);
         Ok((Response::Done, Some(number)))
     }

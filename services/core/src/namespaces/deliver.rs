@@ -2,13 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use super::ended_keys::EndedKeys;
 use super::{AccountRecord, NamespacesState};
-use crate::{AccountId, AccountMessage, Limits, Namespace, Response};
+use crate::{AccountId, AccountMessage, EntryContext, Limits, Namespace, NamespaceMessage, Response, Rules};
 
 impl NamespacesState {
     /// A message is confirmed when all messages that follow from it are. So the deletion of an account is acknowledged
     /// after its locks are gone. A repeat awaits all messages that are still pending for the account.
-    pub(super) fn deliver(&mut self, source: &str, number: u64, message: &AccountMessage) -> (Response, Option<u64>) {
+    pub(super) fn deliver(
+        &mut self,
+        context: &EntryContext,
+        source: &str,
+        number: u64,
+        message: &AccountMessage,
+    ) -> (Response, Option<u64>) {
         let is_new = self.common.inbox.accept(source, number);
         let account = match message {
             AccountMessage::Open { account, max_number_of_namespaces, limits } => {
@@ -25,7 +32,7 @@ impl NamespacesState {
             }
             AccountMessage::Purge { account } => {
                 if is_new {
-                    self.purge_account(*account);
+                    self.purge_account(*account, context.rules);
                 }
                 *account
             }
@@ -38,6 +45,7 @@ impl NamespacesState {
             max_number_of_namespaces,
             limits: limits.clone(),
             namespaces: BTreeMap::new(),
+            ended_keys: EndedKeys::default(),
         });
         record.max_number_of_namespaces = max_number_of_namespaces;
         if record.limits == *limits {
@@ -50,10 +58,18 @@ impl NamespacesState {
         }
     }
 
-    fn purge_account(&mut self, account: AccountId) {
+    fn purge_account(&mut self, account: AccountId, rules: Rules) {
         let Some(record) = self.accounts.remove(&account) else { return };
+        let mut keys = record.ended_keys;
         for namespace in record.namespaces.values() {
             self.enqueue_purge(namespace);
+            keys.insert(account, &namespace.name);
+        }
+        // After the purges, which add to what the account used.
+        if rules >= Rules::TWO {
+            for key in keys.iter() {
+                self.enqueue_to(account, key, NamespaceMessage::PurgeAccount { account });
+            }
         }
     }
 }

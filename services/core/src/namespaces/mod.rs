@@ -6,6 +6,7 @@
 mod create;
 mod delete;
 mod deliver;
+mod ended_keys;
 mod queries;
 mod snapshot;
 mod update;
@@ -20,6 +21,7 @@ use crate::{
     AccountId, Command, CommandError, EntryContext, Limits, LocksCommand, Namespace, NamespaceMessage, NamespaceRef,
     NamespacesCommand, shard_key,
 };
+use ended_keys::EndedKeys;
 
 /// The state of a namespaces shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ struct AccountRecord {
     max_number_of_namespaces: u32,
     limits: Limits,
     namespaces: BTreeMap<String, Namespace>,
+    /// Where the locks shards are that know what the account used in deleted namespaces.
+    ended_keys: EndedKeys,
 }
 
 impl NamespacesState {
@@ -44,7 +48,9 @@ impl NamespacesState {
 
     pub(crate) fn apply(&mut self, context: &EntryContext, command: &NamespacesCommand) -> CommandResult {
         match command {
-            NamespacesCommand::Deliver { source, number, message } => Ok(self.deliver(source, *number, message)),
+            NamespacesCommand::Deliver { source, number, message } => {
+                Ok(self.deliver(context, source, *number, message))
+            }
             NamespacesCommand::Create { request_id, account, name, description } => {
                 self.create(context, *request_id, *account, name, description)
             }
@@ -63,8 +69,12 @@ impl NamespacesState {
 
     /// Sends a message to the namespace's locks shard, and returns the number of the message.
     fn enqueue(&mut self, account: AccountId, name: &str, message: NamespaceMessage) -> u64 {
+        self.enqueue_to(account, shard_key(Application::Locks, account.0, name), message)
+    }
+
+    /// Sends a message to the locks shard of a key.
+    fn enqueue_to(&mut self, account: AccountId, key: u32, message: NamespaceMessage) -> u64 {
         let source = self.common.id.clone();
-        let key = shard_key(Application::Locks, account.0, name);
         self.common.outbox.push(Application::Locks, key, account, |number| {
             Command::Locks(LocksCommand::Deliver { source, number, message })
         })

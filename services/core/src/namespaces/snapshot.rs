@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::ended_keys::EndedKeys;
 use super::{AccountRecord, NamespacesState};
 use crate::Application;
 use crate::chunks::{self, ChunkWriter};
@@ -28,6 +29,8 @@ enum Item {
     Creation(RequestId, Namespace),
     /// All limits of the account, after it and before its namespaces, if the first limits do not suffice.
     Limits(AccountId, Box<Limits>),
+    /// The keys of its deleted namespaces, after the account, if there are any.
+    EndedKeys(AccountId, Vec<u32>),
 }
 
 impl NamespacesState {
@@ -41,6 +44,9 @@ impl NamespacesState {
             let all = (!limits.are_first()).then(|| Item::Limits(*id, Box::new(limits.clone())));
             writer.push(&Item::Account { id: *id, max_number_of_namespaces, limits });
             all.iter().for_each(|all| writer.push(all));
+            if !record.ended_keys.is_empty() {
+                writer.push(&Item::EndedKeys(*id, record.ended_keys.iter().collect()));
+            }
             for namespace in record.namespaces.values() {
                 writer.push(&Item::Namespace(namespace.clone()));
             }
@@ -66,7 +72,8 @@ impl NamespacesState {
         match item {
             Item::Common(item) => self.common.restore(Application::Namespaces, item)?,
             Item::Account { id, max_number_of_namespaces, limits } => {
-                let record = AccountRecord { max_number_of_namespaces, limits, namespaces: BTreeMap::new() };
+                let (namespaces, ended_keys) = (BTreeMap::new(), EndedKeys::default());
+                let record = AccountRecord { max_number_of_namespaces, limits, namespaces, ended_keys };
                 if self.accounts.insert(id, record).is_some() {
                     return Err(DecodeError::Snapshot("an account comes twice"));
                 }
@@ -74,6 +81,11 @@ impl NamespacesState {
             Item::Limits(id, limits) => {
                 let record = self.accounts.get_mut(&id).filter(|record| record.namespaces.is_empty());
                 record.ok_or(DecodeError::Snapshot("limits have no account"))?.limits = *limits;
+            }
+            Item::EndedKeys(id, keys) => {
+                let record = self.accounts.get_mut(&id);
+                let record = record.ok_or(DecodeError::Snapshot("keys of namespaces have no account"))?;
+                keys.into_iter().for_each(|key| record.ended_keys.insert_key(key));
             }
             Item::Namespace(namespace) => {
                 let record = self.accounts.get_mut(&namespace.account);

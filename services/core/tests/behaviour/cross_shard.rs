@@ -3,8 +3,8 @@
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, Acquire, Command, CommandError, LocksCommand, Mode, Namespace, NamespaceRef, NamespacesCommand, Path,
-    Query, RESTORE_MARGIN, Reply, Response, Wait, delay_locks_snapshot,
+    AccountId, Acquire, Command, CommandError, EntryContext, LocksCommand, Mode, Namespace, NamespaceRef,
+    NamespacesCommand, Path, Query, RESTORE_MARGIN, Reply, Response, Rules, Wait, delay_locks_snapshot,
 };
 
 use crate::accounts;
@@ -19,20 +19,28 @@ struct ThreeShards {
 const ANN: AccountId = AccountId(5);
 
 fn apply(core: &mut ShardState, command: &Command) -> Reply {
-    let context = at(core.clock_ms().max(1));
+    apply_by(Rules::ONE, core, command)
+}
+
+fn apply_by(rules: Rules, core: &mut ShardState, command: &Command) -> Reply {
+    let context = EntryContext { rules, ..at(core.clock_ms().max(1)) };
     core.advance(&context);
     core.apply(&context, command)
 }
 
 /// Delivers everything that is pending, each message twice, and confirms what was confirmed.
 fn deliver(from: &mut ShardState, to: &mut ShardState) {
+    deliver_by(Rules::ONE, from, to);
+}
+
+fn deliver_by(rules: Rules, from: &mut ShardState, to: &mut ShardState) {
     let pending: Vec<_> = from.outbox().messages().iter().map(|(number, m)| (*number, m.command.clone())).collect();
     for (number, command) in pending {
-        assert_eq!(apply(to, &command).outcome, Ok(Response::Done));
-        let again = apply(to, &command);
+        assert_eq!(apply_by(rules, to, &command).outcome, Ok(Response::Done));
+        let again = apply_by(rules, to, &command);
         assert_eq!(again.outcome, Ok(Response::Done));
         if again.awaits.is_none_or(|awaited| to.outbox().is_confirmed(awaited)) {
-            apply(from, &Command::OutboxConfirm { numbers: vec![number] });
+            apply_by(rules, from, &Command::OutboxConfirm { numbers: vec![number] });
         }
     }
 }
@@ -96,6 +104,31 @@ fn a_new_accounts_namespace_can_be_locked_as_soon_as_its_creation_may_be_answere
     assert_eq!(chain.acquire(&namespace, "p1"), Err(CommandError::NamespaceNotFound));
     deliver(&mut chain.namespaces, &mut chain.locks);
     assert_eq!(chain.acquire(&namespace, "p1"), Ok(true));
+}
+
+#[test]
+fn what_an_account_used_is_kept_while_it_exists_and_goes_with_it() {
+    let mut chain = ThreeShards::new();
+    let usage = |chain: &ThreeShards| match chain.locks.query(0, &Query::AccountUsage { account: ANN }).outcome {
+        Ok(Response::AccountUsage { namespaces, ended }) => (namespaces.len(), ended.grants),
+        other => panic!("not what an account uses: {other:?}"),
+    };
+    apply(&mut chain.accounts, &accounts::create(1, ANN.0, "ann@example.com"));
+    chain.deliver_all();
+    let deleted = chain.create_namespace(1, "a").unwrap();
+    let kept = chain.create_namespace(2, "b").unwrap();
+    chain.deliver_all();
+    assert_eq!((chain.acquire(&deleted, "p1"), chain.acquire(&kept, "p1")), (Ok(true), Ok(true)));
+    chain.delete_namespace("a");
+    chain.deliver_all();
+    assert_eq!(usage(&chain), (1, 1));
+    let chunks = chain.namespaces.snapshot();
+    chain.namespaces = ShardState::restore(Application::Namespaces, "namespaces_00", &chunks).unwrap();
+    apply(&mut chain.accounts, &accounts::delete(ANN.0));
+    deliver_by(Rules::TWO, &mut chain.accounts, &mut chain.namespaces);
+    deliver_by(Rules::TWO, &mut chain.namespaces, &mut chain.locks);
+    assert!(chain.namespaces.outbox().is_empty());
+    assert_eq!(usage(&chain), (0, 0));
 }
 
 #[test]

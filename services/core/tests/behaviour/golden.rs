@@ -4,8 +4,8 @@ use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountsCommand, Acquire, Actor, Audited, Bounds, Cancel, CancelAttempts, Claim, Command, Incarnation, Limits,
-    LockInfo, LocksCommand, MessageSeq, Mode, NamespacesCommand, OpenSession, Owner, Path, Reattach, Release,
-    ReleaseTarget, ReportedHold, Reset, Rules, Wait, codec,
+    LockInfo, LocksCommand, MessageSeq, Mode, NamespaceMessage, NamespacesCommand, OpenSession, Owner, Path, Reattach,
+    Release, ReleaseTarget, ReportedHold, Reset, Rules, Wait, codec,
 };
 
 use crate::support::{ACCOUNT, Shard, at, lock_request, metadata, open, orders, process, purge, request_id};
@@ -264,6 +264,11 @@ fn commands_of_rules_2_have_the_bytes_they_always_had() {
     assert_bytes(
         &Command::Locks(LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned })),
         "01020c07066f72646572730100027031000101016c01070203ac02",
+    );
+    let message = NamespaceMessage::PurgeAccount { account: ACCOUNT };
+    assert_bytes(
+        &Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 2, message }),
+        "0102000d6e616d657370616365735f3030020307",
     );
 }
 

@@ -119,7 +119,7 @@ impl LogReader<'_> {
         let Some(mark) = self.mark else { return true };
         let end = record.payload.end;
         let mut head = self.data[record.payload.start..end.min(record.payload.start + Mark::HEAD_BYTES)].to_vec();
-        if head.len() < Mark::HEAD_BYTES && end % BLOCK_BYTES == 0 {
+        if head.len() < Mark::HEAD_BYTES && end.is_multiple_of(BLOCK_BYTES) {
             let next = self.format.record_at(self.data, end);
             head.extend(next.iter().flat_map(|next| &self.data[next.payload.clone()]));
         }
