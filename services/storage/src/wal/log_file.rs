@@ -313,7 +313,7 @@ mod tests {
         data[BLOCK_BYTES - 3] = 1;
         let (writes, contents) = read(&data).unwrap();
         assert_eq!((writes, contents.end), (2, data.len()));
-        assert_eq!(contents.stale_gaps, [BLOCK_BYTES - 8..BLOCK_BYTES]);
+        assert_eq!(contents.stale_gaps, std::slice::from_ref(&(BLOCK_BYTES - 8..BLOCK_BYTES)));
     }
 
     #[test]

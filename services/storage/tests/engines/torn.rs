@@ -32,8 +32,9 @@ fn torn_log(before: &[u8], after: &[u8], from: usize, mut arrived: impl FnMut(us
     let mut torn = after.to_vec();
     for page in from / PAGE..after.len().div_ceil(PAGE) {
         if !arrived(page) {
-            for at in (page * PAGE).max(from)..((page + 1) * PAGE).min(after.len()) {
-                torn[at] = before.get(at).copied().unwrap_or(0);
+            let lost = (page * PAGE).max(from)..((page + 1) * PAGE).min(after.len());
+            for (at, byte) in lost.clone().zip(&mut torn[lost]) {
+                *byte = before.get(at).copied().unwrap_or(0);
             }
         }
     }
