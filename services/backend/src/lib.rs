@@ -23,6 +23,7 @@ mod directory;
 mod events;
 mod metrics;
 mod ops;
+mod rate_clock;
 mod route_error;
 mod service;
 pub mod session;

@@ -256,3 +256,26 @@ async fn a_key_shows_when_it_or_its_token_was_last_used() {
     wait_until("the use is noted", async || shown().await.is_string()).await;
     assert!(shown().await.as_str() >= made["created_at"].as_str());
 }
+
+#[tokio::test]
+async fn an_address_with_many_refused_tokens_waits_and_callers_that_were_checked_before_go_on() {
+    let strict = Standalone::start(&scratch(), &["--refused-credentials-per-second", "1"]);
+    let rest = RestClient::new(strict.address(), &strict.secret("demo.key"));
+    let by_token = with_token(&rest, json!({})).await;
+    by_token.call("GET /v1/namespaces").await.ok();
+    let forger = rest.with_key("e30.e30.c2ln");
+    let mut limited = None;
+    for _ in 0..50 {
+        let answer = forger.call("GET /v1/namespaces").await;
+        if answer.status == 429 {
+            limited = Some(answer);
+            break;
+        }
+        assert_unauthenticated(answer);
+    }
+    let limited = limited.expect("fifty are too many for one a second");
+    assert_eq!(limited.header("retry-after"), "1");
+    assert_eq!(limited.expect_error("RATE_LIMITED")["limit"], "refused_credentials_per_second");
+    rest.call("GET /v1/namespaces").await.ok();
+    by_token.call("GET /v1/namespaces").await.ok();
+}

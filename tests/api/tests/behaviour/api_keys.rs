@@ -228,3 +228,18 @@ async fn keys_can_be_made_and_revoked_over_grpc() {
     client.delete_api_key(with_key(delete, &tenant.rest.key)).await.unwrap();
     rest.call("GET /v1/namespaces").await.expect_error("UNAUTHENTICATED");
 }
+
+#[tokio::test]
+async fn an_account_changes_its_keys_only_so_often() {
+    let tenant = create_tenant(server()).await;
+    tenant.update(server(), json!({"limits": {"max_key_changes": 3}})).await;
+    for _ in 0..3 {
+        tenant.rest.json("POST /v1/api-keys", json!({})).await.ok();
+    }
+    let refused = tenant.rest.json("POST /v1/api-keys", json!({})).await;
+    assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 10);
+    let refused = refused.expect_error("RATE_LIMITED");
+    assert_eq!(refused["limit"], "max_key_changes");
+    assert_eq!(refused["max"], 3);
+    tenant.rest.call("GET /v1/api-keys").await.ok();
+}

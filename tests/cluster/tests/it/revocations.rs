@@ -120,6 +120,7 @@ async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration
 async fn what_is_revoked_at_one_gateway_ends_at_the_other_within_a_second() {
     let cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
     let tenant = Arc::new(cluster.create_tenant("revoked", &["ns"]).await);
+    cluster.update_account(&tenant, json!({"limits": {"max_key_changes": 6_000}})).await;
     cluster.rest_client(0, &tenant.key).acquire("ns", "taken", "keeper").await.expect("it is free");
     let mut times = vec![Vec::new(); ACCESS_KINDS.len()];
     for at in 0..TRIES {
