@@ -10,6 +10,7 @@ mod charge;
 mod cost;
 mod ends;
 mod memory;
+mod pairs;
 mod shard;
 mod speed;
 

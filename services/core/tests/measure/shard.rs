@@ -64,6 +64,7 @@ impl Shard {
             max_state_bytes: 1 << 40,
             max_event_bytes,
             max_owners_per_session: 1_000_000,
+            max_requests_per_session: 1_000_000,
             ..Limits::default()
         };
         let message = NamespaceMessage::open(namespace(), limits);
