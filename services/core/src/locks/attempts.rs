@@ -18,19 +18,19 @@ const PERMANENT: u64 = 0;
 pub(super) struct Attempts {
     highest: u64,
     /// The other attempts, in ascending order.
-    lower: Vec<u64>,
+    lower: Box<[u64]>,
 }
 
 impl Attempts {
     /// Returns the attempts of a single call.
     pub(super) fn of(attempt: u64) -> Self {
-        Self { highest: attempt, lower: Vec::new() }
+        Self { highest: attempt, lower: Box::default() }
     }
 
     /// Restores the attempts from a snapshot.
     pub(super) fn restored(highest: u64, lower: Vec<u64>) -> Option<Self> {
         let is_rising = lower.is_sorted_by(|one, next| one < next) && lower.last().is_none_or(|last| *last < highest);
-        (is_rising && lower.len() < MAX_TRACKED).then_some(Self { highest, lower })
+        (is_rising && lower.len() < MAX_TRACKED).then(|| Self { highest, lower: lower.into() })
     }
 
     pub(super) fn highest(&self) -> u64 {
@@ -68,7 +68,7 @@ impl Attempts {
         let highest = all.pop().unwrap_or(PERMANENT);
         let has_room = all.len() < MAX_TRACKED && all.first() != Some(&PERMANENT);
         let lower = if has_room { all } else { vec![PERMANENT] };
-        *self = Self { highest, lower };
+        *self = Self { highest, lower: lower.into() };
     }
 
     /// Removes attempts whose callers left. Returns whether no attempt remains.
@@ -87,7 +87,7 @@ impl Attempts {
         }
         let mut rest: Vec<u64> = self.all().filter(|one| *one != attempt && !left.contains(one)).collect();
         let Some(highest) = rest.pop() else { return true };
-        *self = Self { highest, lower: rest };
+        *self = Self { highest, lower: rest.into() };
         false
     }
 }
@@ -96,7 +96,7 @@ impl Attempts {
 /// few holds have.
 impl Hold {
     pub(super) fn attempts(&self) -> Attempts {
-        let lower = self.extras.as_deref().map_or_else(Vec::new, |rare| rare.attempts.clone());
+        let lower = self.extras.as_deref().map_or_else(Box::default, |rare| rare.attempts.as_slice().into());
         Attempts { highest: self.attempt, lower }
     }
 
@@ -112,7 +112,7 @@ impl Hold {
         }
         self.attempt = attempts.highest;
         if self.extras.is_some() || !attempts.lower.is_empty() {
-            self.change_extras(|rare| rare.attempts = attempts.lower);
+            self.change_extras(|rare| rare.attempts = attempts.lower.into_vec());
         }
     }
 
@@ -149,7 +149,7 @@ impl Hold {
             let as_reader = if stays || is_left { Vec::new() } else { before.all().collect() };
             self.upgraded = !is_left;
             self.change_extras(|rare| {
-                rare.attempts.clone_from(&others.lower);
+                rare.attempts = others.lower.to_vec();
                 rare.reader_attempts = as_reader;
             });
         }
@@ -205,14 +205,17 @@ impl Hold {
     pub(super) fn restore_attempts(&mut self, attempts: Attempts, as_reader: &[u64]) -> bool {
         let reader_fits = match attempts_from_rising(as_reader) {
             Some(Attempts { highest, lower }) => {
-                self.upgraded && Attempts::restored(highest, lower).is_some_and(|reader| !reader.is_permanent())
+                self.upgraded
+                    && Attempts::restored(highest, lower.into_vec()).is_some_and(|reader| !reader.is_permanent())
             }
             None => true,
         };
         if attempts.is_permanent() || !reader_fits {
             return false;
         }
-        self.change_extras(|rare| (rare.attempts, rare.reader_attempts) = (attempts.lower, as_reader.to_vec()));
+        self.change_extras(|rare| {
+            (rare.attempts, rare.reader_attempts) = (attempts.lower.into_vec(), as_reader.to_vec())
+        });
         true
     }
 
@@ -235,5 +238,5 @@ pub(super) enum DetachResult {
 
 fn attempts_from_rising(rising: &[u64]) -> Option<Attempts> {
     let (highest, lower) = rising.split_last()?;
-    Some(Attempts { highest: *highest, lower: lower.to_vec() })
+    Some(Attempts { highest: *highest, lower: lower.into() })
 }

@@ -195,7 +195,8 @@ impl NamespaceTxn<'_> {
         if !new && by_id.is_none() {
             return Ok(!self.has_capacity(holds));
         }
-        let by_id = by_id.map_or(0, |request_id| charge::granted(request_id, asked.claims.len()));
+        let claims = asked.claims.len() as u64;
+        let by_id = by_id.map_or(0, |request_id| charge::granted(request_id.len(), claims));
         let more = |exact| {
             holds
                 + by_id
@@ -244,7 +245,7 @@ impl Tree {
             }
             for depth in known..segments.len() {
                 let is_new = !exact || paths.insert(&segments[..=depth]);
-                total += if is_new { charge::path(&segments[depth]) } else { 0 };
+                total += if is_new { charge::path(segments[depth].len()) } else { 0 };
             }
         }
         total

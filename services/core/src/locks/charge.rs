@@ -12,9 +12,9 @@ use crate::{Acquire, Claim, NamespaceRef, OpenSession, Owner, StateBytes};
 /// The extra of a path that has descendants or a queue.
 pub(super) const NODE_EXTRA: u64 = 576;
 
-/// A path, by its last segment.
-pub(super) fn path(segment: &str) -> u64 {
-    144 + segment.len() as u64
+/// A path, by the length of its last segment.
+pub(super) fn path(segment: usize) -> u64 {
+    144 + segment as u64
 }
 
 /// A hold without its metadata.
@@ -42,9 +42,9 @@ pub(super) fn waiting(request_id: Option<&str>, claims: &[Claim], metadata_bytes
     640 + request_id.map_or(0, str::len) as u64 + claims.iter().map(claim).sum::<u64>()
 }
 
-/// A granted request of a session with a request id, and its claims.
-pub(super) fn granted(request_id: &str, claims: usize) -> u64 {
-    256 + 2 * request_id.len() as u64 + 160 * claims as u64
+/// A granted request of a session, by the length of its id and the number of its claims.
+pub(super) fn granted(request_id: usize, claims: u64) -> u64 {
+    192 + request_id as u64 + 96 * claims
 }
 
 /// A session without its metadata.
@@ -52,9 +52,14 @@ pub(super) fn session(session_id: &str, process_id: &str) -> u64 {
     768 + (session_id.len() + process_id.len()) as u64
 }
 
-/// An event, by its encoded size in bytes.
-pub(super) fn event(bytes: usize) -> u64 {
-    24 + bytes as u64
+/// An event without its claims, by the length of its names.
+pub(super) fn event(names: usize) -> u64 {
+    48 + names as u64
+}
+
+/// A claim of an event without the text of its path, by the number of segments.
+pub(super) fn event_claim(segments: usize) -> u64 {
+    3 + 3 * segments as u64
 }
 
 /// An open namespace without any content.
@@ -66,9 +71,9 @@ pub(super) fn namespace(id: &NamespaceRef) -> u64 {
 pub(super) fn max_of_acquire(request: &Acquire) -> u64 {
     let kept = EncodedMetadata::encoded_len(&request.metadata);
     let request_id = request.request_id.as_deref();
-    let paths = request.claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment) + NODE_EXTRA);
+    let paths = request.claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment.len()) + NODE_EXTRA);
     let holds = request.claims.len() as u64 * hold(true);
-    let by_id = request_id.map_or(0, |request_id| granted(request_id, request.claims.len()));
+    let by_id = request_id.map_or(0, |request_id| granted(request_id.len(), request.claims.len() as u64));
     let waits = waiting(request_id, &request.claims, kept);
     paths.sum::<u64>() + 2 * NODE_EXTRA + holds + by_id + waits + owner(name_bytes(&request.owner))
 }
@@ -112,7 +117,7 @@ impl WaitingRequest {
 
 impl GrantedRequest {
     pub(super) fn charge(&self) -> u64 {
-        granted(&self.request_id, self.claimed)
+        granted(self.request_id.len(), u64::from(self.claimed))
     }
 }
 

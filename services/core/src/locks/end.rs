@@ -105,16 +105,14 @@ impl NamespaceTxn<'_> {
     /// Removes that path from a granted request. Removes the request with its last claim.
     pub(super) fn remove_claim(&mut self, request: u32, node: NodeId) {
         let granted = self.ns.granted_requests.get_mut(request);
-        granted.live.remove(&node);
+        granted.live.remove(node);
         if !granted.live.is_empty() {
             return;
         }
         let granted = self.ns.granted_requests.remove(request);
         self.ns.charged.requests -= granted.charge();
-        if let Some(session) = self.ns.session_mut(granted.owner)
-            && session.requests.get(&granted.request_id) == Some(&NamedRequest::Granted(request))
-        {
-            session.requests.remove(&granted.request_id);
+        if let Some(session) = self.ns.session_mut(granted.owner) {
+            session.requests.remove(granted.request_id.as_str(), NamedRequest::Granted(request));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::LocksState;
+use super::chunked_set::ChunkedSet;
 use super::hold::Hold;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
@@ -13,13 +14,13 @@ use crate::{AccountId, EntryContext, FencingToken, Mode, Reason};
 #[derive(Clone, Debug, Default)]
 pub(super) struct DueIndex {
     /// The end of every hold's current phase.
-    pub(super) holds: BTreeSet<Deadline>,
+    pub(super) holds: ChunkedSet<Deadline, Deadline>,
     /// The end of every wait with a limit.
     pub(super) waits: BTreeSet<WaitEnd>,
 }
 
 /// The end of a hold's current phase, ordered by time, then by grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deadline {
     pub(super) at_ms: u64,
     pub(super) token: FencingToken,
@@ -119,7 +120,8 @@ impl LocksState {
             return 1;
         }
         let of_grant = |node| Deadline { at_ms: first.at_ms, token: first.number, node };
-        let due = work.ns.due.holds.range(of_grant(NodeId(0))..=of_grant(NodeId(u32::MAX)));
+        let is_of_grant = |deadline: &Deadline| (deadline.at_ms, deadline.token) == (first.at_ms, first.number);
+        let due = work.ns.due.holds.at_or_after(of_grant(NodeId(0))).take_while(is_of_grant);
         let mut nodes: Vec<NodeId> = due.map(|deadline| deadline.node).collect();
         work.sort_by_path(&mut nodes);
         nodes.truncate(at_most);

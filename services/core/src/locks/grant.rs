@@ -1,10 +1,12 @@
 //! Applies grants.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use super::attempts::Attempts;
 use super::end::GrantContext;
-use super::hold::{Hold, HoldTerms};
+use super::hold::{Hold, HoldTerms, NO_REQUEST};
+use super::named_requests::LiveClaims;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::sessions::{GrantedRequest, NamedRequest};
@@ -58,6 +60,7 @@ impl NamespaceTxn<'_> {
                         direct: false,
                         upgraded: false,
                         transition_ms: 0,
+                        request: NO_REQUEST,
                         token,
                         locked_at_ms: self.wall_ms,
                         deadline_ms,
@@ -156,20 +159,19 @@ impl NamespaceTxn<'_> {
     /// Records a granted request of a session that has a request id.
     fn insert_granted_request(&mut self, owner: OwnerId, claimed: usize, call: GrantContext<'_>) -> Option<u32> {
         let request_id = call.request_id?;
-        let session_id = self.ns.owners.name(owner).session()?.session_id.clone();
+        let session_id = Arc::clone(&self.ns.owners.name(owner).session()?.session_id);
         let granted = GrantedRequest {
-            session_id: session_id.clone(),
             request_id: request_id.into(),
             owner,
+            claimed: u32::try_from(claimed).unwrap_or(u32::MAX),
             token: 0,
             attempts: call.attempts.clone(),
-            claimed,
-            live: Default::default(),
+            live: LiveClaims::None,
         };
         self.ns.charged.requests += granted.charge();
         let request = self.ns.granted_requests.insert(granted);
         let session = self.ns.sessions.get_mut(&session_id)?;
-        session.requests.insert(request_id.into(), NamedRequest::Granted(request));
+        session.requests.insert(request_id, NamedRequest::Granted(request));
         Some(request)
     }
 

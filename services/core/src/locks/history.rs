@@ -4,41 +4,15 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use super::charge;
+use super::event_block::{Block, EventRecord, EventView, Segments};
+use super::owner::NO_OWNER;
 use crate::page::PageBudget;
-use crate::{
-    CommandError, Event, EventKind, FencingToken, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Owner, Path,
-    Revision, codec,
-};
-
-/// An event to encode: it has the same encoding as [`Event`] and borrows its content.
-#[derive(Serialize)]
-pub(super) struct EventRecord<'a> {
-    pub(super) revision: Revision,
-    pub(super) at_ms: u64,
-    pub(super) kind: EventKind,
-    pub(super) owner: Owner,
-    pub(super) process_id: &'a str,
-    pub(super) fencing_token: Option<FencingToken>,
-    pub(super) claims: Vec<EventClaim<'a>>,
-}
-
-/// A [`Claim`] to encode.
-#[derive(Serialize)]
-pub(super) struct EventClaim<'a> {
-    pub(super) path: Vec<&'a str>,
-    pub(super) mode: Mode,
-}
-
-/// Number of events in a block.
-const EVENTS_PER_BLOCK: usize = 64;
+use crate::{CommandError, Event, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Path, Revision, codec};
 
 /// The latest events in order of revision. They stay encoded, because few are ever read. A clone shares the blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    /// All blocks but the last are full, and none is empty.
+    /// In order, none empty. Only the last may have room.
     blocks: VecDeque<Arc<Block>>,
     /// The number of evicted events in the first block.
     skipped: usize,
@@ -49,43 +23,10 @@ pub(super) struct History {
     compacted: Revision,
 }
 
-/// Concatenated encoded events.
-#[derive(Clone, Debug, Default)]
-struct Block {
-    bytes: Vec<u8>,
-    /// The revision of each event, and the end of its bytes.
-    ends: Vec<(Revision, usize)>,
-}
-
-impl Block {
-    fn last(&self) -> Revision {
-        self.ends.last().map_or(0, |(revision, _)| *revision)
-    }
-
-    fn start_of(&self, index: usize) -> usize {
-        index.checked_sub(1).map_or(0, |before| self.ends[before].1)
-    }
-
-    fn bytes_of(&self, index: usize) -> &[u8] {
-        &self.bytes[self.start_of(index)..self.ends[index].1]
-    }
-
-    fn events(&self) -> impl Iterator<Item = (Revision, &[u8])> {
-        self.ends.iter().enumerate().map(|(index, (revision, _))| (*revision, self.bytes_of(index)))
-    }
-
-    /// Shares some of the events with a reader. Copies from a block that is not full: sharing it would make the next
-    /// event copy all of it.
-    fn share(self: &Arc<Self>, range: Range<usize>) -> (Arc<Self>, Range<usize>) {
-        if self.ends.len() == EVENTS_PER_BLOCK {
-            return (Arc::clone(self), range);
-        }
-        let begin = self.start_of(range.start);
-        let ends: Vec<_> = self.ends[range].iter().map(|(revision, end)| (*revision, end - begin)).collect();
-        let bytes = self.bytes[begin..begin + ends.last().map_or(0, |(_, end)| *end)].to_vec();
-        let all = 0..ends.len();
-        (Arc::new(Self { bytes, ends }), all)
-    }
+/// Shares some events of a block with a reader. Copies a block that is not full: sharing it would make the next event
+/// copy it.
+fn share(block: &Arc<Block>) -> Arc<Block> {
+    if block.is_full() { Arc::clone(block) } else { Arc::new(Block::clone(block)) }
 }
 
 /// A page of events.
@@ -97,22 +38,22 @@ pub(super) struct EventPage {
 
 impl History {
     /// Appends an event, keeping at most `max` events and `max_bytes` of charge.
-    pub(super) fn push(&mut self, event: &EventRecord<'_>, max: usize, max_bytes: u64) {
-        self.push_bytes(event.revision, &codec::encode(event), max, max_bytes);
-    }
-
-    fn push_bytes(&mut self, revision: Revision, bytes: &[u8], max: usize, max_bytes: u64) {
-        if self.blocks.back().is_none_or(|last| last.ends.len() == EVENTS_PER_BLOCK) {
+    pub(super) fn push<P: Segments>(
+        &mut self,
+        event: &EventRecord<'_>,
+        claims: impl ExactSizeIterator<Item = (P, Mode)>,
+        max: usize,
+        max_bytes: u64,
+    ) {
+        if self.blocks.back().is_none_or(|last| !last.has_room(event.revision)) {
             self.blocks.push_back(Arc::default());
         }
         let block = self.blocks.back_mut().map(Arc::make_mut).expect("it was just made");
-        block.bytes.extend_from_slice(bytes);
-        block.ends.push((revision, block.bytes.len()));
-        if block.ends.len() == EVENTS_PER_BLOCK {
-            block.bytes.shrink_to_fit();
+        self.bytes += block.push(event, claims);
+        if block.is_full() {
+            block.shrink_to_fit();
         }
         self.len += 1;
-        self.bytes += charge::event(bytes.len());
         if self.len > max {
             self.evict_first();
         }
@@ -141,11 +82,11 @@ impl History {
 
     fn evict_first(&mut self) {
         let Some(first) = self.blocks.front() else { return };
-        self.compacted = first.ends[self.skipped].0;
-        self.bytes -= charge::event(first.bytes_of(self.skipped).len());
+        self.compacted = first.revision(self.skipped);
+        self.bytes -= first.charge(self.skipped);
         self.skipped += 1;
         self.len -= 1;
-        if self.skipped == first.ends.len() {
+        if self.skipped == first.len() {
             self.blocks.pop_front();
             self.skipped = 0;
         }
@@ -153,11 +94,23 @@ impl History {
 
     /// Appends an event of a snapshot. Returns false if it is out of order, exceeds `max`, or is no valid event.
     pub(super) fn restore(&mut self, revision: Revision, bytes: &[u8], max: usize) -> bool {
-        let last = self.blocks.back().map_or(self.compacted, |block| block.last());
-        let is_event = || codec::decode::<Event>(bytes).is_ok_and(|event| event.revision == revision);
-        let fits = revision > last && self.len < max && is_event();
+        let last = self.blocks.back().map_or(self.compacted, |block| block.last_revision());
+        if revision <= last || self.len >= max {
+            return false;
+        }
+        let Ok(event) = codec::decode::<Event>(bytes) else { return false };
+        let fits = event.revision == revision;
         if fits {
-            self.push_bytes(revision, bytes, max, u64::MAX);
+            let record = EventRecord {
+                revision,
+                at_ms: event.at_ms,
+                kind: event.kind,
+                owner_id: NO_OWNER,
+                owner: (&event.owner).into(),
+                process_id: &event.process_id,
+                fencing_token: event.fencing_token,
+            };
+            self.push(&record, event.claims.iter().map(|claim| (&claim.path, claim.mode)), max, u64::MAX);
         }
         fits
     }
@@ -170,8 +123,9 @@ impl History {
         self.compacted
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Revision, &[u8])> {
-        self.blocks.iter().flat_map(|block| block.events()).skip(self.skipped)
+    pub(super) fn iter(&self) -> impl Iterator<Item = EventView<'_>> {
+        let all = self.blocks.iter().flat_map(|block| (0..block.len()).map(move |index| (block, index)));
+        all.skip(self.skipped).map(|(block, index)| block.event(index))
     }
 
     /// Returns the events from a revision on, as many as one query examines. `now` is the shard's revision.
@@ -182,17 +136,17 @@ impl History {
         if from <= self.compacted && self.compacted > 0 {
             return Err(CommandError::RevisionCompacted { oldest: self.compacted + 1 });
         }
-        let start = self.blocks.partition_point(|block| block.last() < from);
+        let start = self.blocks.partition_point(|block| block.last_revision() < from);
         let mut part = HistoryRange { segments: vec![], next_revision: from.max(now + 1), more: false };
         let mut budget = PageBudget::new(MAX_EVENTS_EXAMINED, MAX_EVENT_BYTES_EXAMINED);
         for block in self.blocks.range(start..) {
             // The evicted events of the first block also precede `from`.
-            let begin = block.ends.partition_point(|(revision, _)| *revision < from);
-            let fitting = (begin..block.ends.len()).take_while(|index| budget.try_take(block.bytes_of(*index).len()));
-            let end = begin + fitting.count();
-            part.segments.extend((end > begin).then(|| block.share(begin..end)));
-            if let Some((revision, _)) = block.ends.get(end) {
-                (part.next_revision, part.more) = (*revision, true);
+            let begin = block.events_before(from);
+            let bytes = |index: &usize| usize::try_from(block.charge(*index)).unwrap_or(usize::MAX);
+            let end = begin + (begin..block.len()).take_while(|index| budget.try_take(bytes(index))).count();
+            part.segments.extend((end > begin).then(|| (share(block), begin..end)));
+            if end < block.len() {
+                (part.next_revision, part.more) = (block.revision(end), true);
                 break;
             }
         }
@@ -214,13 +168,13 @@ impl HistoryRange {
     pub(super) fn page(&self, prefix: &Path, limit: u32) -> EventPage {
         let mut page = EventPage { events: vec![], next_revision: self.next_revision, more: self.more };
         let mut budget = PageBudget::of(limit);
-        let all = self.segments.iter().flat_map(|(block, range)| range.clone().map(|index| block.bytes_of(index)));
-        for bytes in all {
-            let event: Event = codec::decode(bytes).expect("events are written by `push` or checked by `restore`");
+        let all = self.segments.iter().flat_map(|(block, range)| range.clone().map(move |index| (block, index)));
+        for (block, index) in all {
+            let event = block.event(index).to_event();
             if !event.concerns(prefix) {
                 continue;
             }
-            if !budget.try_take(bytes.len()) {
+            if !budget.try_take(codec::size(&event)) {
                 (page.next_revision, page.more) = (event.revision, true);
                 break;
             }
@@ -232,29 +186,18 @@ impl HistoryRange {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event_block::{EVENTS_PER_BLOCK, OwnerView};
     use super::*;
-    use crate::Claim;
+    use crate::EventKind;
 
     const MAX: usize = 1_000;
 
-    #[test]
-    fn an_event_is_written_as_it_is_read() {
-        let owner = Owner::Session { session_id: "se_1".into(), holder: Some("h".into()) };
-        let claims = || vec![EventClaim { path: vec!["a", "b"], mode: Mode::Read }];
-        let (kind, token) = (EventKind::Deleted, Some(4));
-        let (owner_again, process_id) = (owner.clone(), "p");
-        let written =
-            EventRecord { revision: 7, at_ms: 9, kind, owner, process_id, fencing_token: token, claims: claims() };
-        let read = Event {
-            revision: 7,
-            at_ms: 9,
-            kind,
-            owner: owner_again,
-            process_id: "p".into(),
-            fencing_token: token,
-            claims: vec![Claim { path: Path(vec!["a".into(), "b".into()]), mode: Mode::Read }],
-        };
-        assert_eq!(codec::encode(&written), codec::encode(&read));
+    /// Adds the end of a hold of a process.
+    fn push(history: &mut History, revision: Revision, process_id: &str, max: usize, max_bytes: u64) {
+        let owner = OwnerView::Process("p");
+        let (kind, owner_id) = (EventKind::Deleted, NO_OWNER);
+        let event = EventRecord { revision, at_ms: 0, kind, owner_id, owner, process_id, fencing_token: None };
+        history.push(&event, [].map(|path: &Path| (path, Mode::Read)).into_iter(), max, max_bytes);
     }
 
     #[test]
@@ -262,21 +205,10 @@ mod tests {
         let mut history = History::default();
         let all = MAX as u64 + EVENTS_PER_BLOCK as u64 + 7;
         for number in 1..=all {
-            let owner = Owner::Process("p".into());
-            let (kind, process_id) = (EventKind::Deleted, "p");
-            let written = EventRecord {
-                revision: 2 * number,
-                at_ms: 0,
-                kind,
-                owner,
-                process_id,
-                fencing_token: None,
-                claims: vec![],
-            };
-            history.push(&written, MAX, u64::MAX);
+            push(&mut history, 2 * number, "p", MAX, u64::MAX);
         }
         let forgotten = all - MAX as u64;
-        let revisions: Vec<Revision> = history.iter().map(|(revision, _)| revision).collect();
+        let revisions: Vec<Revision> = history.iter().map(|event| event.revision).collect();
         assert_eq!(revisions, (forgotten + 1..=all).map(|number| 2 * number).collect::<Vec<_>>());
         assert_eq!(history.compacted_revision(), 2 * forgotten);
         assert_eq!(history.blocks.len(), (all as usize).div_ceil(EVENTS_PER_BLOCK) - 1);
@@ -301,11 +233,7 @@ mod tests {
     fn history_of(events: u64, bytes: usize) -> History {
         let mut history = History::default();
         for number in 1..=events {
-            let owner = Owner::Process("p".into());
-            let (kind, process_id) = (EventKind::Deleted, &*"p".repeat(bytes));
-            let (revision, claims) = (2 * number, vec![]);
-            let written = EventRecord { revision, at_ms: 0, kind, owner, process_id, fencing_token: None, claims };
-            history.push(&written, usize::MAX, u64::MAX);
+            push(&mut history, 2 * number, &format!("{number}{}", "x".repeat(bytes)), usize::MAX, u64::MAX);
         }
         history
     }
@@ -343,25 +271,17 @@ mod tests {
     fn the_oldest_give_way_to_what_is_more_than_so_many_bytes() {
         let mut history = history_of(300, 1_000);
         let all = history.bytes();
-        let charges: Vec<u64> = history.iter().map(|(_, bytes)| charge::event(bytes.len())).collect();
+        let of_block = |block: &Arc<Block>| (0..block.len()).map(|index| block.charge(index)).collect::<Vec<u64>>();
+        let charges: Vec<u64> = history.blocks.iter().flat_map(of_block).collect();
         assert!(all == charges.iter().sum::<u64>() && charges[0] > 1_000);
         assert_eq!(history.shrink_to(all), 0);
         assert_eq!(history.shrink_to(all - 1), charges[0]);
         let each = charges[299];
         history.shrink_to(100 * each);
         assert_eq!((history.len, history.bytes(), history.compacted_revision()), (100, 100 * each, 400));
-        let event = |revision| Event {
-            revision,
-            at_ms: 0,
-            kind: EventKind::Deleted,
-            owner: Owner::Process("p".into()),
-            process_id: "p".repeat(1_000),
-            fencing_token: None,
-            claims: vec![],
-        };
-        history.push_bytes(602, &codec::encode(&event(602)), MAX, 50 * each);
+        push(&mut history, 602, &"p".repeat(1_000), MAX, 50 * each);
         assert_eq!((history.iter().count(), history.compacted_revision()), (50, 502));
-        history.push_bytes(604, &codec::encode(&event(604)), MAX, 0);
+        push(&mut history, 604, &"p".repeat(1_000), MAX, 0);
         assert_eq!((history.iter().count(), history.bytes(), history.compacted_revision()), (0, 0, 604));
     }
 
@@ -370,16 +290,7 @@ mod tests {
         let mut history = history_of(EVENTS_PER_BLOCK as u64 + 3, 1);
         let part = history.range(Some(1), 9_999).map_err(|_| "it is all there").unwrap();
         let open = Arc::as_ptr(history.blocks.back().unwrap());
-        let more = Event {
-            revision: 1_000,
-            at_ms: 0,
-            kind: EventKind::Deleted,
-            owner: Owner::Process("p".into()),
-            process_id: String::new(),
-            fencing_token: None,
-            claims: vec![],
-        };
-        history.push_bytes(1_000, &codec::encode(&more), MAX, u64::MAX);
+        push(&mut history, 1_000, "", MAX, u64::MAX);
         assert_eq!(Arc::as_ptr(history.blocks.back().unwrap()), open, "nothing had to be copied");
         assert_eq!(part.page(&Path::default(), 1_000).events.len(), EVENTS_PER_BLOCK + 3);
     }

@@ -19,6 +19,8 @@ pub(super) struct Hold {
     /// Whether the calls that rely on it upgraded it from READ. If they leave, it continues as a READ hold.
     pub(super) upgraded: bool,
     pub(super) transition_ms: u32,
+    /// The only granted request of its session that claims it, or [`NO_REQUEST`] if there is none or several.
+    pub(super) request: u32,
     pub(super) token: FencingToken,
     pub(super) locked_at_ms: u64,
     /// When the current phase ends; none for holds that last as long as a session.
@@ -29,12 +31,15 @@ pub(super) struct Hold {
     pub(super) extras: Option<Box<HoldExtras>>,
 }
 
+/// No request claims the hold by its id, or several do.
+pub(super) const NO_REQUEST: u32 = u32::MAX;
+
 /// Fields that few holds use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HoldExtras {
     pub(super) metadata: EncodedMetadata,
     pub(super) requested_expires_at_ns: Option<i64>,
-    /// The granted requests of its session that claim it, in order of number.
+    /// The granted requests of its session that claim it, in order of number, if there are several.
     pub(super) requests: Vec<u32>,
     /// The attempts that rely on it besides the highest, in ascending order.
     pub(super) attempts: Vec<u64>,
@@ -57,7 +62,10 @@ impl Hold {
     }
 
     pub(super) fn requests(&self) -> &[u32] {
-        self.extras.as_deref().map_or(&[], |rare| &rare.requests)
+        match self.request {
+            NO_REQUEST => self.extras.as_deref().map_or(&[], |rare| &rare.requests),
+            _ => std::slice::from_ref(&self.request),
+        }
     }
 
     /// Returns the encoded size of the metadata in bytes.
@@ -67,28 +75,41 @@ impl Hold {
 
     /// Adds the claim of a request with an id.
     pub(super) fn claim_by(&mut self, request: u32) {
-        let requests = &mut self.extras.get_or_insert_default().requests;
-        if let Err(index) = requests.binary_search(&request) {
-            requests.insert(index, request);
+        match self.requests().binary_search(&request) {
+            Ok(_) => {}
+            Err(_) if self.requests().is_empty() => self.request = request,
+            Err(index) => self.change_requests(|requests| requests.insert(index, request)),
         }
     }
 
     /// Removes the claim of a request. Returns whether no claim remains.
     pub(super) fn unclaim(&mut self, request: u32) -> bool {
-        if let Some(rare) = &mut self.extras
-            && let Ok(index) = rare.requests.binary_search(&request)
-        {
-            rare.requests.remove(index);
+        if self.request == request {
+            self.request = NO_REQUEST;
+        } else if let Ok(index) = self.requests().binary_search(&request) {
+            self.change_requests(|requests| _ = requests.remove(index));
         }
-        self.drop_empty_extras();
         !self.direct && self.requests().is_empty()
     }
 
     /// Removes the claims of all requests with ids, and returns the requests.
     pub(super) fn unclaim_all(&mut self) -> Vec<u32> {
-        let requests = self.extras.as_mut().map(|rare| std::mem::take(&mut rare.requests)).unwrap_or_default();
+        let mut all = Vec::new();
+        self.change_requests(|requests| all = std::mem::take(requests));
+        all
+    }
+
+    fn change_requests(&mut self, change: impl FnOnce(&mut Vec<u32>)) {
+        let mut requests = match self.request {
+            NO_REQUEST => self.extras.as_mut().map(|rare| std::mem::take(&mut rare.requests)).unwrap_or_default(),
+            request => vec![request],
+        };
+        change(&mut requests);
+        self.request = if let [only] = requests[..] { only } else { NO_REQUEST };
+        if requests.len() > 1 {
+            self.extras.get_or_insert_default().requests = requests;
+        }
         self.drop_empty_extras();
-        requests
     }
 
     /// Applies the terms of a call. Without capacity, the hold keeps its old metadata.

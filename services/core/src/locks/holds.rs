@@ -149,6 +149,7 @@ impl ManyHolds {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hold::NO_REQUEST;
     use super::*;
     use crate::{Mode, Phase};
 
@@ -160,6 +161,7 @@ mod tests {
             direct: true,
             upgraded: false,
             transition_ms: 0,
+            request: NO_REQUEST,
             token,
             locked_at_ms: 0,
             deadline_ms: None,

@@ -110,12 +110,12 @@ impl NamespaceTxn<'_> {
             }
         }
         let granted = self.ns.granted_requests.get(granted);
-        let held = |(node, mode): (&NodeId, &Mode)| {
-            let hold = self.ns.hold(*node, granted.owner)?;
-            (hold.mode >= *mode).then_some(hold.token)
+        let held = |(node, mode): (NodeId, Mode)| {
+            let hold = self.ns.hold(node, granted.owner)?;
+            (hold.mode >= mode).then_some(hold.token)
         };
         let tokens: Vec<FencingToken> = granted.live.iter().filter_map(held).collect();
-        if tokens.len() == granted.claimed {
+        if tokens.len() == granted.claimed as usize {
             let newest = tokens.iter().copied().max().unwrap_or(granted.token);
             let fencing_token = if tokens.contains(&granted.token) { granted.token } else { newest };
             return AcquireOutcome::Granted { fencing_token };
@@ -136,7 +136,7 @@ impl Namespace {
         let found = match (owner, request_id) {
             (Owner::Session { session_id, .. }, Some(request_id)) => {
                 let session = self.sessions.get(session_id.as_str());
-                session.and_then(|session| session.requests.get(request_id)).copied()
+                session.and_then(|session| self.request_named(&session.requests, request_id))
             }
             (Owner::Process(_), Some(request_id)) => {
                 self.find_wait(id, &WaitKey::Named(request_id.into())).map(NamedRequest::Waiting)
@@ -156,8 +156,9 @@ impl Namespace {
             Some(NamedRequest::Granted(granted)) => {
                 let granted = self.granted_requests.get(granted);
                 let modes: BTreeMap<&Path, Mode> = claims.iter().map(|claim| (&claim.path, claim.mode)).collect();
-                let is_claimed = |(node, mode): (&NodeId, &Mode)| modes.get(&self.tree.path_of(*node)) == Some(mode);
-                granted.owner == id && granted.claimed == claims.len() && granted.live.iter().all(is_claimed)
+                let is_claimed = |(node, mode): (NodeId, Mode)| modes.get(&self.tree.path_of(node)) == Some(&mode);
+                let is_as_long = granted.claimed as usize == claims.len();
+                granted.owner == id && is_as_long && granted.live.iter().all(is_claimed)
             }
         };
         match (is_same, request_id) {

@@ -85,10 +85,10 @@ impl NamespaceTxn<'_> {
         let report = Arc::make_mut(&mut kept);
         let session = &self.ns.sessions[info.session_id.as_str()];
         for request_id in &info.pending {
-            let Some(named) = session.requests.get(request_id.as_str()) else { continue };
+            let Some(named) = self.ns.request_named(&session.requests, request_id) else { continue };
             report.add_pending(request_id);
             if let NamedRequest::Granted(granted) = named {
-                self.ns.add_claims(report, *granted);
+                self.ns.add_claims(report, granted);
             }
         }
         self.ns.spend(2 * info.held.len());

@@ -255,7 +255,9 @@ impl Namespace {
         let is_named_there = session.is_some() && waiting.request_id.is_some();
         if let Some(session) = session {
             session.waiting += 1;
-            session.requests.extend(waiting.request_id.clone().map(|name| (name, NamedRequest::Waiting(position))));
+            if let Some(request_id) = &waiting.request_id {
+                session.requests.insert(request_id, NamedRequest::Waiting(position));
+            }
         }
         let record = self.owners.get_mut(waiting.owner);
         if record.wait_count() == 0 && record.holds.len() > 0 {
@@ -307,7 +309,7 @@ impl Namespace {
         if let Some(session) = session {
             session.waiting -= 1;
             if let Some(request_id) = &waiting.request_id {
-                session.requests.remove(request_id);
+                session.requests.remove(request_id, NamedRequest::Waiting(position));
             }
         }
         let record = self.owners.get_mut(waiting.owner);

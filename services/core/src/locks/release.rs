@@ -52,7 +52,7 @@ impl NamespaceTxn<'_> {
         let named = match owner {
             Owner::Session { session_id, .. } => {
                 let session = self.ns.sessions.get(session_id.as_str());
-                session.and_then(|session| session.requests.get(request_id)).copied()
+                session.and_then(|session| self.ns.request_named(&session.requests, request_id))
             }
             Owner::Process(_) => {
                 let key = WaitKey::Named(request_id.into());
@@ -74,7 +74,7 @@ impl NamespaceTxn<'_> {
     pub(super) fn release_granted(&mut self, granted: u32) -> BTreeSet<Path> {
         let (owner, mut nodes) = {
             let granted = self.ns.granted_requests.get(granted);
-            (granted.owner, granted.live.keys().copied().collect::<Vec<NodeId>>())
+            (granted.owner, granted.live.nodes().collect::<Vec<NodeId>>())
         };
         self.sort_by_path(&mut nodes);
         let paths = nodes.iter().map(|node| self.ns.tree.path_of(*node)).collect();

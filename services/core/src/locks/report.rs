@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
-use super::sessions::NamedRequest;
+use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::waiting::WaitingRequest;
@@ -87,11 +87,15 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
+    /// Returns the open session that the owner belongs to.
+    fn session_of(&self, owner: OwnerId) -> Option<&Session> {
+        let name = self.owners.name(owner).session()?;
+        self.sessions.get(&name.session_id).filter(|session| session.facts.number == name.number)
+    }
+
     /// Returns the report of the session that the owner belongs to.
     pub(super) fn report_of(&self, owner: OwnerId) -> Option<&Report> {
-        let name = self.owners.name(owner).session()?;
-        let session = self.sessions.get(&name.session_id).filter(|session| session.facts.number == name.number);
-        session?.report.as_deref()
+        self.session_of(owner)?.report.as_deref()
     }
 
     /// If a report names this request as pending, which was granted since, adds its holds.
@@ -101,7 +105,8 @@ impl Namespace {
         }
         let Some(session) = self.session_mut(owner) else { return };
         let Some(mut report) = session.report.take() else { return };
-        if let Some(NamedRequest::Granted(granted)) = session.requests.get(request_id).copied() {
+        let granted = self.session_of(owner).and_then(|session| self.request_named(&session.requests, request_id));
+        if let Some(NamedRequest::Granted(granted)) = granted {
             self.add_claims(Arc::make_mut(&mut report), granted);
         }
         if let Some(session) = self.session_mut(owner) {
@@ -113,9 +118,9 @@ impl Namespace {
     pub(super) fn add_claims(&self, report: &mut Report, request: u32) {
         let granted = self.granted_requests.get(request);
         self.spend(1 + granted.live.len());
-        for node in granted.live.keys() {
-            if let Some(hold) = self.hold(*node, granted.owner) {
-                report.claim(*node, hold.token);
+        for node in granted.live.nodes() {
+            if let Some(hold) = self.hold(node, granted.owner) {
+                report.claim(node, hold.token);
             }
         }
     }

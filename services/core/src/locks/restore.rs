@@ -1,13 +1,13 @@
 //! Restores a locks shard from a snapshot. Damaged bytes are rejected or result in a consistent state.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::acquire::distinct_claims;
 use super::attempts::Attempts;
-use super::hold::{Hold, HoldExtras};
+use super::hold::{Hold, HoldExtras, NO_REQUEST};
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
+use super::named_requests::LiveClaims;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::QueuePosition;
@@ -241,6 +241,7 @@ impl Restorer {
             locked_at_ms: item.locked_at_ms,
             deadline_ms: item.deadline_ms,
             attempt: item.attempt,
+            request: NO_REQUEST,
             extras: (rare != HoldExtras::default()).then(|| Box::new(rare)),
         };
         self.attempts_target = Some(AttemptsTarget::Hold(node, owner));
@@ -259,30 +260,30 @@ impl Restorer {
         let number = number.ok_or(DecodeError::Snapshot("a request has no session"))?;
         let owner = namespace.owners.find(OwnerKey::Session(number, item.holder.as_deref()));
         let owner = owner.ok_or(DecodeError::Snapshot("a granted request has no holds"))?;
-        let mut live = BTreeMap::new();
+        let mut live = LiveClaims::None;
         for (path, mode) in item.live {
             let node = namespace.tree.find(&Path(path)).filter(|node| namespace.hold(*node, owner).is_some());
             live.insert(node.ok_or(DecodeError::Snapshot("a granted request has no holds"))?, mode);
         }
         ensure(!live.is_empty() && live.len() <= item.claimed as usize, "a granted request has no holds")?;
-        let request_id: Box<str> = item.request_id.into();
-        let nodes: Vec<NodeId> = live.keys().copied().collect();
+        let nodes: Vec<NodeId> = live.nodes().collect();
         let granted = GrantedRequest {
-            session_id: item.session_id.as_str().into(),
-            request_id: request_id.clone(),
+            request_id: item.request_id.as_str().into(),
             owner,
+            claimed: item.claimed,
             token: item.token,
             attempts: Attempts::of(item.attempt),
-            claimed: item.claimed as usize,
             live,
         };
         namespace.charged.requests += granted.charge();
         let request = namespace.granted_requests.insert(granted);
         nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
-        let session = namespace.session_numbered_mut(&item.session_id, number);
-        let before = session.and_then(|session| session.requests.insert(request_id, NamedRequest::Granted(request)));
+        let is_new = !namespace.has_request(owner, &item.request_id);
+        if let Some(session) = namespace.session_numbered_mut(&item.session_id, number) {
+            session.requests.insert(&item.request_id, NamedRequest::Granted(request));
+        }
         self.attempts_target = Some(AttemptsTarget::Granted(request));
-        ensure(before.is_none(), "a request comes twice")
+        ensure(is_new, "a request comes twice")
     }
 
     fn wait(&mut self, item: WaitItem<String>) -> RestoreResult {
@@ -304,8 +305,7 @@ impl Restorer {
             let hold = nodes.first().and_then(|node| namespace.hold(*node, owner));
             ensure(claims.len() == 1 && hold.is_some(), "a request waits to change what is not held")?;
         }
-        let named = item.request_id.as_deref().zip(namespace.session_mut(owner));
-        let is_taken = named.is_some_and(|(request_id, session)| session.requests.contains_key(request_id));
+        let is_taken = item.request_id.as_deref().is_some_and(|request_id| namespace.has_request(owner, request_id));
         ensure(!is_taken, "a request comes twice")?;
         namespace.add_waiting(
             position,
@@ -423,7 +423,7 @@ fn facts_of(item: SessionItem<String>) -> (Arc<str>, SessionFacts) {
 /// Returns the owner of a hold or a wait. Only a hold in transition outlives its session.
 fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: bool) -> Result<OwnerId, DecodeError> {
     let name = match item {
-        OwnerItem::Process(process_id) => OwnerName::Process(process_id.into()),
+        OwnerItem::Process(process_id) => OwnerName::Process(process_id.as_str().into()),
         OwnerItem::Session { number, session_id, process_id, holder } => OwnerName::Session(Box::new(SessionOwner {
             number,
             session_id: session_id.into(),

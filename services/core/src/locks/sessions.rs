@@ -1,16 +1,17 @@
 //! Sessions and their named requests.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::attempts::Attempts;
 use super::metadata::EncodedMetadata;
+use super::name::Name;
+use super::named_requests::{LiveClaims, RequestIndex};
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::report::Report;
-use super::tree::NodeId;
-use crate::{Bounds, CommandError, FencingToken, MessageSeq, Mode, RequestId, SessionNumber, SessionView};
+use crate::{Bounds, CommandError, FencingToken, MessageSeq, RequestId, SessionNumber, SessionView};
 
 /// A session of a namespace.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub(super) struct Session {
     pub(super) holds: u64,
     pub(super) waiting: u64,
     /// Its unreleased requests by id.
-    pub(super) requests: BTreeMap<Box<str>, NamedRequest>,
+    pub(super) requests: RequestIndex,
     /// What its client reports after a resume, until everything else has ended. Shared with snapshots in progress.
     pub(super) report: Option<Arc<Report>>,
 }
@@ -53,7 +54,7 @@ impl Session {
     }
 
     pub(super) fn new(facts: SessionFacts) -> Self {
-        let (owners, requests) = (BTreeSet::new(), BTreeMap::new());
+        let (owners, requests) = (BTreeSet::new(), RequestIndex::default());
         Self { facts: Arc::new(facts), owners, holds: 0, waiting: 0, requests, report: None }
     }
 
@@ -99,14 +100,13 @@ pub(super) enum NamedRequest {
 /// A granted request of a session that still has claims.
 #[derive(Clone, Debug)]
 pub(super) struct GrantedRequest {
-    pub(super) session_id: Arc<str>,
-    pub(super) request_id: Box<str>,
+    pub(super) request_id: Name,
     pub(super) owner: OwnerId,
+    /// The number of claims that it had.
+    pub(super) claimed: u32,
     pub(super) token: FencingToken,
     /// The calls that received the grant, until the client shows that it knows of it.
     pub(super) attempts: Attempts,
-    /// The number of claims that it had.
-    pub(super) claimed: usize,
-    /// The claims whose holds still exist, in order of node.
-    pub(super) live: BTreeMap<NodeId, Mode>,
+    /// The claims whose holds still exist.
+    pub(super) live: LiveClaims,
 }

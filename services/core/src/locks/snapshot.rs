@@ -27,7 +27,9 @@ use super::waiting::{BlockedOn, WaitingRequest};
 use crate::Application;
 use crate::chunks::ChunkWriter;
 use crate::shard_common::ShardCommon;
-use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals};
+use crate::{
+    AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals, codec,
+};
 
 /// Number of process ids in one item.
 const OLD_PROCESSES_PER_ITEM: usize = 256;
@@ -182,10 +184,11 @@ impl FrozenNamespace {
         }
         let mut granted: Vec<&GrantedRequest> = self.granted.iter().map(|(_, granted)| granted).collect();
         granted.sort_unstable_by_key(|granted| {
-            (&granted.session_id, &granted.request_id, self.session_number_of(granted))
+            let (session_id, number) = self.session_of(granted);
+            (session_id, granted.request_id.as_bytes(), number)
         });
         for granted in granted {
-            let (number, item) = (self.session_number_of(granted), self.granted_item(granted));
+            let (number, item) = (self.session_of(granted).1, self.granted_item(granted));
             let is_ending = self.ending_sessions.binary_search_by_key(&number, |ending| ending.facts.number).is_ok();
             writer.push(&if is_ending { Item::GrantedToEnding(number, Box::new(item)) } else { Item::Granted(item) });
             write_attempts(writer, &granted.attempts, &[]);
@@ -197,8 +200,8 @@ impl FrozenNamespace {
                 writer.push(&Item::BlockedOn(watch));
             }
         }
-        for (revision, bytes) in self.history.iter() {
-            writer.push(&Item::Event { revision, bytes: bytes.to_vec() });
+        for event in self.history.iter() {
+            writer.push(&Item::Event { revision: event.revision, bytes: codec::encode(&event) });
         }
         for (began, sweep) in &self.sweeps {
             self.write_old_processes(writer, *began, sweep);
@@ -216,7 +219,8 @@ impl FrozenNamespace {
     /// Written in order of name and in several items, because there may be as many names as owners.
     fn write_old_processes<'a>(&'a self, writer: &mut ChunkWriter<Item<&'a str>>, began: Revision, sweep: &Sweep) {
         let old = self.owners.iter().filter(|(id, _)| sweep.is_old(OwnerId(*id)));
-        let names = old.filter_map(|(_, name)| if let OwnerName::Process(id) = name { Some(&**id) } else { None });
+        let names =
+            old.filter_map(|(_, name)| if let OwnerName::Process(id) = name { Some(id.as_str()) } else { None });
         let mut names: Vec<&str> = names.collect();
         names.sort_unstable();
         for names in names.chunks(OLD_PROCESSES_PER_ITEM) {
@@ -246,8 +250,10 @@ impl FrozenNamespace {
         report.map_or((false, false), |report| (report.lists(node, hold.token), report.claims(node, hold.token)))
     }
 
-    fn session_number_of(&self, granted: &GrantedRequest) -> u64 {
-        self.owners.get(granted.owner.0).session().map_or(0, |session| session.number)
+    /// Returns the id and the number of the session of a granted request.
+    fn session_of(&self, granted: &GrantedRequest) -> (&str, SessionNumber) {
+        let session = self.owners.get(granted.owner.0).session();
+        session.map_or(("", 0), |session| (&session.session_id, session.number))
     }
 
     /// Returns `None` for a blocker that is gone: then the request is evaluated after a restore.
@@ -274,7 +280,7 @@ impl FrozenNamespace {
 
     fn owner_item(&self, owner: OwnerId) -> OwnerItem<&str> {
         match self.owners.get(owner.0) {
-            OwnerName::Process(process_id) => OwnerItem::Process(process_id),
+            OwnerName::Process(process_id) => OwnerItem::Process(process_id.as_str()),
             OwnerName::Session(session) => OwnerItem::Session {
                 number: session.number,
                 session_id: &session.session_id,
@@ -304,18 +310,17 @@ impl FrozenNamespace {
     }
 
     fn granted_item<'a>(&'a self, granted: &'a GrantedRequest) -> GrantedItem<&'a str> {
-        let live = granted.live.iter().map(|(node, mode)| (self.paths.segments(*node), *mode));
+        let live = granted.live.iter().map(|(node, mode)| (self.paths.segments(node), mode));
         let mut live: Vec<_> = live.collect();
         live.sort_unstable();
         let holder = self.owners.get(granted.owner.0).session().and_then(|session| session.holder.as_deref());
-        let claimed = u32::try_from(granted.claimed).unwrap_or(u32::MAX);
         GrantedItem {
-            session_id: &granted.session_id,
-            request_id: &granted.request_id,
+            session_id: self.session_of(granted).0,
+            request_id: granted.request_id.as_str(),
             holder,
             token: granted.token,
             attempt: granted.attempts.highest(),
-            claimed,
+            claimed: granted.claimed,
             live,
         }
     }

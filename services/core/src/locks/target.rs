@@ -59,12 +59,12 @@ impl Target {
     pub(super) fn covers(&self, name: &OwnerName) -> bool {
         let session = name.session();
         match (self, name) {
-            (Self::Owner(Owner::Process(process), _), OwnerName::Process(id)) => process.as_str() == &**id,
+            (Self::Owner(Owner::Process(process), _), OwnerName::Process(id)) => process == id.as_str(),
             (Self::Owner(Owner::Session { holder, .. }, number), OwnerName::Session(owner)) => {
                 owner.number == *number && owner.holder.as_deref() == holder.as_deref()
             }
             (Self::Session(number) | Self::Unlisted(number), _) => session.is_some_and(|owner| owner.number == *number),
-            (Self::Reset { live, .. }, OwnerName::Process(id)) => !live.contains(&**id),
+            (Self::Reset { live, .. }, OwnerName::Process(id)) => !live.contains(id.as_str()),
             (Self::Reset { .. }, OwnerName::Session(owner)) => self.covers_session(&owner.session_id, owner.number),
             (Self::Owner(..) | Self::Path(_), _) => false,
         }
@@ -123,7 +123,7 @@ impl Namespace {
             NamedRequest::Waiting(position) => self.sweep_of_wait(position).is_some(),
             NamedRequest::Granted(granted) => {
                 let granted = self.granted_requests.get(granted);
-                let mut holds = granted.live.keys().filter_map(|node| Some((*node, self.hold(*node, granted.owner)?)));
+                let mut holds = granted.live.nodes().filter_map(|node| Some((node, self.hold(node, granted.owner)?)));
                 holds.any(|(node, hold)| goes(node, hold))
             }
         }

@@ -2,12 +2,12 @@
 //!
 //! Every path knows the holds and waiting claims at it and below it, so walking down one path finds all conflicts.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::charge;
+use super::chunked_set::ChunkedSet;
+use super::event_block::{PathWriter, Segments};
 use super::hold::Hold;
 use super::holds::Holds;
+use super::name::Name;
 use super::owner::OwnerId;
 use super::owner_multiset::OwnerMultiset;
 use super::queue::{ClaimQueue, Queue, QueuePosition};
@@ -15,7 +15,7 @@ use super::slab::Slab;
 use crate::{Mode, Path, Revision};
 
 /// Identifies a path of the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeId(pub(super) u32);
 
 /// The empty path. It always exists.
@@ -23,7 +23,7 @@ pub(super) const ROOT: NodeId = NodeId(0);
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    name: Arc<str>,
+    name: Name,
     parent: NodeId,
     /// The last change of the holds at this path.
     pub(super) revision: Revision,
@@ -38,7 +38,8 @@ const NO_EXTRA: u32 = u32::MAX;
 /// data of a subtree may be large, and all of it can be recomputed from the paths.
 #[derive(Clone, Debug, Default)]
 struct NodeExtra {
-    children: BTreeMap<Arc<str>, NodeId>,
+    /// In order of name, which each child stores.
+    children: ChunkedSet<Name, NodeId>,
     subtree: SubtreeHolds,
     queue: Queue,
 }
@@ -117,6 +118,10 @@ impl PathTable {
         self.0.get(node.0)
     }
 
+    fn name(&self, node: NodeId) -> &[u8] {
+        self.get(node).name.as_bytes()
+    }
+
     /// Returns the path, if it still exists.
     pub(super) fn find(&self, node: NodeId) -> Option<&Node> {
         self.0.find(node.0)
@@ -129,7 +134,7 @@ impl PathTable {
 
     pub(super) fn segments(&self, node: NodeId) -> Vec<&str> {
         let mut segments: Vec<&str> = Vec::new();
-        segments.extend(self.self_and_ancestors(node).filter(|at| *at != ROOT).map(|at| &*self.get(at).name));
+        segments.extend(self.self_and_ancestors(node).filter(|at| *at != ROOT).map(|at| self.get(at).name.as_str()));
         segments.reverse();
         segments
     }
@@ -140,10 +145,30 @@ impl PathTable {
     }
 }
 
+/// A path of the tree, to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodePath<'a> {
+    paths: &'a PathTable,
+    node: NodeId,
+}
+
+impl Segments for NodePath<'_> {
+    fn write(&self, out: &mut PathWriter<'_>) {
+        let Self { paths, node } = *self;
+        if node != ROOT && paths.get(node).parent == ROOT {
+            out.begin(1);
+            return out.segment(paths.name(node));
+        }
+        let segments = paths.segments(node);
+        out.begin(segments.len());
+        segments.into_iter().for_each(|segment| out.segment(segment.as_bytes()));
+    }
+}
+
 impl Tree {
     pub(super) fn new() -> Self {
         let mut nodes = Slab::default();
-        let root = Node { name: "".into(), parent: ROOT, revision: 0, holds: Holds::None, extra: NO_EXTRA };
+        let root = Node { name: Name::default(), parent: ROOT, revision: 0, holds: Holds::None, extra: NO_EXTRA };
         assert_eq!(nodes.insert(root), ROOT.0, "the first number is that of the root");
         Self { paths: PathTable(nodes), extras: Slab::default(), name_bytes: 0 }
     }
@@ -203,14 +228,18 @@ impl Tree {
         line.push(ROOT);
         let mut at = ROOT;
         for segment in &path.0 {
-            let side = self.extra(at);
-            let Some(child) = side.and_then(|side| side.children.get(segment.as_str())) else {
+            let Some(child) = self.child(at, segment) else {
                 return PathLookup { ancestry: line, exact: false };
             };
-            at = *child;
+            at = child;
             line.push(at);
         }
         PathLookup { ancestry: line, exact: true }
+    }
+
+    fn child(&self, node: NodeId, name: &str) -> Option<NodeId> {
+        let name = name.as_bytes();
+        self.extra(node)?.children.find(name, |child| self.paths.name(*child).cmp(name))
     }
 
     pub(super) fn find(&self, path: &Path) -> Option<NodeId> {
@@ -234,14 +263,30 @@ impl Tree {
         let known = spot.ancestry.len() - 1;
         let mut at = *spot.ancestry.last().expect("every path begins with the root");
         for segment in &path.0[known..] {
-            let name: Arc<str> = segment.as_str().into();
-            self.name_bytes += charge::path(segment);
-            let node = Node { name: Arc::clone(&name), parent: at, revision: 0, holds: Holds::None, extra: NO_EXTRA };
+            self.name_bytes += charge::path(segment.len());
+            let name = segment.as_str().into();
+            let node = Node { name, parent: at, revision: 0, holds: Holds::None, extra: NO_EXTRA };
             let child = NodeId(self.paths.0.insert(node));
-            self.extra_or_insert(at).children.insert(name, child);
+            self.extra_or_insert(at);
+            self.add_child(at, child, segment);
             at = child;
         }
         at
+    }
+
+    fn add_child(&mut self, parent: NodeId, child: NodeId, name: &str) {
+        let Self { paths, extras, .. } = self;
+        let children = &mut extras.get_mut(paths.get(parent).extra).children;
+        let order = |other: &NodeId| paths.name(*other).cmp(name.as_bytes());
+        children.insert(child, order, |child| paths.get(*child).name.clone());
+    }
+
+    /// The child must still be in the tree: the children are ordered by the names that they store.
+    fn remove_child(&mut self, parent: NodeId, child: NodeId) {
+        let Self { paths, extras, .. } = self;
+        let children = &mut extras.get_mut(paths.get(parent).extra).children;
+        let name = paths.name(child);
+        children.remove(name, |other| paths.name(*other).cmp(name));
     }
 
     /// Removes unused paths, from this path upward.
@@ -256,10 +301,11 @@ impl Tree {
             if at == ROOT || !here.holds.is_empty() || here.extra != NO_EXTRA {
                 return;
             }
+            let parent = here.parent;
+            self.remove_child(parent, at);
             let gone = self.paths.0.remove(at.0);
-            self.name_bytes -= charge::path(&gone.name);
-            at = gone.parent;
-            self.extra_mut(at).children.remove(&gone.name);
+            self.name_bytes -= charge::path(gone.name.len());
+            at = parent;
         }
     }
 
@@ -268,24 +314,30 @@ impl Tree {
         node != ROOT && self.get(node).holds.is_empty() && self.extra(node).is_none_or(NodeExtra::is_empty)
     }
 
-    pub(super) fn segments(&self, node: NodeId) -> Vec<&str> {
-        self.paths.segments(node)
+    /// Returns a path to be written.
+    pub(super) fn path(&self, node: NodeId) -> NodePath<'_> {
+        NodePath { paths: &self.paths, node }
     }
 
     pub(super) fn path_of(&self, node: NodeId) -> Path {
-        Path(self.segments(node).into_iter().map(str::to_owned).collect())
+        Path(self.paths.segments(node).into_iter().map(str::to_owned).collect())
     }
 
     /// Iterates over its children in order.
     pub(super) fn children(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
-        self.extra(node).into_iter().flat_map(|side| side.children.values().copied())
+        self.extra(node).into_iter().flat_map(|side| side.children.iter())
     }
 
     /// Iterates in order over its children whose name is at or after the given one.
-    pub(super) fn children_from<'a>(&'a self, node: NodeId, name: &str) -> impl Iterator<Item = (&'a str, NodeId)> {
-        let from = std::ops::Bound::Included(name);
-        let children = self.extra(node).map(|side| side.children.range::<str, _>((from, std::ops::Bound::Unbounded)));
-        children.into_iter().flatten().map(|(name, child)| (&**name, *child))
+    pub(super) fn children_from<'a>(
+        &'a self,
+        node: NodeId,
+        name: &'a str,
+    ) -> impl Iterator<Item = (&'a str, NodeId)> + 'a {
+        let name = name.as_bytes();
+        let order = move |child: &NodeId| self.paths.name(*child).cmp(name);
+        let children = self.extra(node).map(|side| side.children.iter_from(name, order));
+        children.into_iter().flatten().map(|child| (self.get(child).name.as_str(), child))
     }
 
     pub(super) fn subtree(&self, node: NodeId) -> Option<&SubtreeHolds> {
@@ -323,7 +375,7 @@ impl Tree {
     pub(super) fn verify_extras(&self) {
         let mut sides: Vec<u32> = self.iter().map(|(_, node)| node.extra).filter(|side| *side != NO_EXTRA).collect();
         assert!(sides.iter().all(|side| self.extras.find(*side).is_some()));
-        let names = self.iter().filter(|(node, _)| *node != ROOT).map(|(_, node)| charge::path(&node.name));
+        let names = self.iter().filter(|(node, _)| *node != ROOT).map(|(_, node)| charge::path(node.name.len()));
         assert_eq!(self.name_bytes, names.sum::<u64>(), "paths are charged");
         assert!(self.extras.iter().all(|(_, side)| !side.is_empty()), "a side is kept for something");
         let with_sides = sides.len();
@@ -443,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_path_takes_little_memory() {
-        assert!(size_of::<Node>() <= 88, "a path takes {} bytes", size_of::<Node>());
+        assert!(size_of::<Node>() <= 96, "a path takes {} bytes", size_of::<Node>());
     }
 
     #[test]

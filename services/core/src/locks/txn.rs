@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::effects::EffectBuffer;
+use super::event_block::{EventRecord, OwnerView};
 use super::expire::{Deadline, FirstDue, WaitEnd};
-use super::history::{EventClaim, EventRecord};
 use super::hold::Hold;
 use super::jobs::JobQueue;
 use super::namespace::Namespace;
-use super::owner::OwnerId;
+use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::sessions::Session;
 use super::sweep::FinishedSweeps;
 use super::tree::NodeId;
 use crate::shard_common::ShardCommon;
-use crate::{Bounds, CommandError, EventKind, FencingToken, MessageSeq, Mode, Owner, Revision, Rules, SessionNumber};
+use crate::{Bounds, CommandError, EventKind, FencingToken, MessageSeq, Mode, Path, Revision, Rules, SessionNumber};
 
 /// A namespace together with the parts of its shard that a command may also change.
 pub(super) struct NamespaceTxn<'a> {
@@ -86,14 +86,14 @@ impl NamespaceTxn<'_> {
 
     pub(super) fn add_deadline(&mut self, deadline: Option<Deadline>) {
         if let Some(deadline) = deadline {
-            let is_new = self.ns.due.holds.insert(deadline);
+            let is_new = self.ns.due.holds.add(deadline);
             assert!(is_new, "every hold has a deadline of its own");
             self.update_first_due();
         }
     }
 
     pub(super) fn remove_deadline(&mut self, deadline: Deadline) {
-        let was_there = self.ns.due.holds.remove(&deadline);
+        let was_there = self.ns.due.holds.take(deadline);
         assert!(was_there, "the end of every hold's present phase is in the index");
         self.update_first_due();
     }
@@ -142,17 +142,17 @@ impl NamespaceTxn<'_> {
     ) {
         let max_bytes = self.since_rules_two(self.ns.limits.max_event_bytes);
         let name = self.ns.owners.name(owner);
-        let claims = claims.iter().map(|(node, mode)| EventClaim { path: self.ns.tree.segments(*node), mode: *mode });
-        let written = EventRecord {
+        let event = EventRecord {
             revision,
             at_ms: self.wall_ms,
             kind,
-            owner: name.to_owner(),
+            owner_id: owner,
+            owner: name.view(),
             process_id: name.process_id(),
             fencing_token: Some(token),
-            claims: claims.collect(),
         };
-        self.ns.history.push(&written, self.ns.bounds.retained_events, max_bytes);
+        let claims = claims.iter().map(|(node, mode)| (self.ns.tree.path(*node), *mode));
+        self.ns.history.push(&event, claims, self.ns.bounds.retained_events, max_bytes);
         self.effects.event(&self.ns.id, revision);
     }
 
@@ -160,16 +160,17 @@ impl NamespaceTxn<'_> {
     pub(super) fn record_session_event(&mut self, kind: EventKind, session_id: &str, process_id: &str) -> Revision {
         let max_bytes = self.since_rules_two(self.ns.limits.max_event_bytes);
         let revision = self.common.next_revision();
-        let written = EventRecord {
+        let event = EventRecord {
             revision,
             at_ms: self.wall_ms,
             kind,
-            owner: Owner::Session { session_id: session_id.to_owned(), holder: None },
+            owner_id: NO_OWNER,
+            owner: OwnerView::Session { session_id, holder: None },
             process_id,
             fencing_token: None,
-            claims: vec![],
         };
-        self.ns.history.push(&written, self.ns.bounds.retained_events, max_bytes);
+        let claims: [(&Path, Mode); 0] = [];
+        self.ns.history.push(&event, claims.into_iter(), self.ns.bounds.retained_events, max_bytes);
         self.effects.event(&self.ns.id, revision);
         revision
     }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::LocksState;
 use super::bit_set::BitSet;
-use super::charge;
 use super::closure::Closure;
 use super::expire::{Deadline, WaitEnd};
 use super::namespace::Namespace;
@@ -106,8 +105,9 @@ impl Namespace {
     fn verify_due(&self, slot: u32, stands_still: bool) {
         let holds =
             self.tree.iter().flat_map(|(node, lock)| lock.holds.as_slice().iter().map(move |hold| (node, hold)));
-        let deadlines: BTreeSet<Deadline> = holds.filter_map(|(node, hold)| hold.deadline(node)).collect();
-        assert_eq!(self.due.holds, deadlines, "the end of every hold's present phase is known");
+        let mut deadlines: Vec<Deadline> = holds.filter_map(|(node, hold)| hold.deadline(node)).collect();
+        deadlines.sort_unstable();
+        assert!(self.due.holds.iter().eq(deadlines), "the end of every hold's present phase is known");
         let ends = self.waits.iter().filter_map(|(place, waiting)| {
             Some(WaitEnd { at_ms: waiting.ends_at_ms?, wait: place.wait().0, position: *place })
         });
@@ -131,7 +131,7 @@ impl Namespace {
                 held.entry(hold.owner).or_default().push(node);
                 holds += 1;
                 for request in hold.requests() {
-                    assert!(self.granted_requests.get(*request).live.contains_key(&node));
+                    assert!(self.granted_requests.get(*request).live.nodes().any(|live| live == node));
                 }
             }
             self.verify_below(node);
@@ -139,7 +139,7 @@ impl Namespace {
         assert_eq!(holds, self.hold_count);
         assert_eq!(self.charged, self.recount_charges(), "what there is is charged");
         let owners: u64 = self.owners.iter().map(|(owner, _)| self.owners.name(owner).charge()).sum();
-        let events: u64 = self.history.iter().map(|(_, bytes)| charge::event(bytes.len())).sum();
+        let events: u64 = self.history.iter().map(|event| event.charge()).sum();
         assert_eq!((owners, events), (self.owners.charge(), self.history.bytes()), "owners and events are charged");
         self.tree.verify_extras();
         for (owner, record) in self.owners.iter() {
@@ -178,11 +178,11 @@ impl Namespace {
             let owner = self.owners.name(granted.owner).session().expect("only sessions name what they are granted");
             let mut sessions = self.all_sessions().filter(|session| session.facts.number == owner.number);
             let session = sessions.next().expect("a granted request has a session");
-            let named = session.requests.get(&granted.request_id);
-            assert_eq!(named, Some(&NamedRequest::Granted(number)), "a granted request is found by its name");
+            let named = self.request_named(&session.requests, granted.request_id.as_str());
+            assert_eq!(named, Some(NamedRequest::Granted(number)), "a granted request is found by its name");
             assert!(!granted.live.is_empty(), "a granted request claims something");
         }
-        let named = self.all_sessions().flat_map(|session| session.requests.values());
+        let named = self.all_sessions().flat_map(|session| session.requests.iter());
         let granted = named.filter(|named| matches!(named, NamedRequest::Granted(_))).count();
         assert_eq!(granted, self.granted_requests.len());
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::{Acquire, Claim, CommandError, Metadata, OpenSession, Owner, Path, Rules, StateBytes, codec};
+use holdfast_core::{
+    Acquire, Claim, CommandError, Event, Metadata, OpenSession, Owner, Path, Rules, StateBytes, codec,
+};
 
 use crate::quota::quota_error;
 use crate::state::{Hold, Model, OwnerKey};
@@ -28,11 +30,22 @@ fn waiting(request_id: Option<&str>, claims: &[Claim], given: &Metadata) -> u64 
 }
 
 fn granted(request_id: &str, claims: usize) -> u64 {
-    256 + 2 * request_id.len() as u64 + 160 * claims as u64
+    192 + request_id.len() as u64 + 96 * claims as u64
 }
 
 fn session(open: &OpenSession) -> u64 {
     768 + (open.session_id.len() + open.process_id.len()) as u64 + metadata(&open.metadata)
+}
+
+pub(crate) fn event(event: &Event) -> u64 {
+    let (id, holder) = match &event.owner {
+        Owner::Process(process_id) => (process_id, None),
+        Owner::Session { session_id, holder } => (session_id, holder.as_ref()),
+    };
+    let process_id = if event.process_id == *id { 0 } else { event.process_id.len() };
+    let names = id.len() + holder.map_or(0, String::len) + process_id;
+    let claim = |claim: &Claim| 3 + claim.path.0.iter().map(|segment| 3 + segment.len() as u64).sum::<u64>();
+    48 + names as u64 + event.claims.iter().map(claim).sum::<u64>()
 }
 
 fn hold(hold: &Hold) -> u64 {

@@ -3,10 +3,11 @@
 use holdfast_core::{
     AcquireOutcome, Blocker, Bounds, Claim, Effect, Event, EventKind, HolderView, JobState, Limits, LockState,
     LockView, Metadata, Mode, NamespaceRef, Owner, Path, Phase, Reason, Refused, RequestId, RevokedReason, Rules,
-    SessionEnd, WaitId, codec,
+    SessionEnd, WaitId,
 };
 
 use crate::attempts::Attempts;
+use crate::charge;
 use crate::report::Report;
 use crate::sweeps::Sweep;
 
@@ -256,7 +257,7 @@ impl Model {
 
     /// What the events are charged with that are not forgotten.
     pub(crate) fn event_bytes(&self) -> u64 {
-        self.events[self.compacted_events..].iter().map(|event| 24 + codec::encode(event).len() as u64).sum()
+        self.events[self.compacted_events..].iter().map(charge::event).sum()
     }
 
     pub(crate) fn shrink_events_to(&mut self, max: u64) {
