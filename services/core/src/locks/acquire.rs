@@ -1,10 +1,13 @@
 //! Acquire: grants all claims of a request together, or none.
 
+use std::borrow::Cow;
+
 use super::attempts::Attempts;
 use super::end::GrantContext;
 use super::evaluate::{ClaimKind, Decision, Evaluation};
 use super::hold::HoldTerms;
 use super::metadata::EncodedMetadata;
+use super::owner::NO_OWNER;
 use super::queue::QueuePosition;
 use super::reply_size::{reason_only, truncated};
 use super::tree::NodeId;
@@ -29,6 +32,9 @@ impl NamespaceTxn<'_> {
             None if !is_new => return Ok(Response::Ignored),
             None => self.decide(request, &claims, left)?,
         };
+        if !self.with_views {
+            return Ok(Response::Acquired { outcome, locks: Vec::new() });
+        }
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
         let locks = self.views(&paths, !matches!(outcome, AcquireOutcome::Granted { .. }));
@@ -70,7 +76,7 @@ impl NamespaceTxn<'_> {
                 let kept = EncodedMetadata::encoded_len(&request.metadata);
                 let keeps_metadata = self.check_capacity_to_hold(request, &asked, kept)?;
                 self.check_tangled_grant(&asked)?;
-                return Ok(self.grant_now(request, claims, left, !keeps_metadata));
+                return Ok(self.grant_now(request, &asked, left, !keeps_metadata));
             }
             Decision::Impossible(index, reason) => {
                 return Ok(refused(self.refusal(&asked, &mut waiters, index, reason)));
@@ -105,15 +111,19 @@ impl NamespaceTxn<'_> {
     fn grant_now(
         &mut self,
         request: &Acquire,
-        claims: &[Claim],
+        asked: &Evaluation<'_>,
         abandoned: &[u64],
         metadata_fits: bool,
     ) -> AcquireOutcome {
-        let owner = self.ns.intern_owner(&request.owner);
+        let owner = match asked.owner {
+            NO_OWNER => self.ns.intern_owner(&request.owner),
+            owner => owner,
+        };
         let attempts = Attempts::of(request.attempt);
         let call =
             GrantContext { attempts: &attempts, abandoned, request_id: request.request_id.as_deref(), metadata_fits };
-        let fencing_token = self.grant(owner, claims, &HoldTerms::of(request), call);
+        let nodes = self.ns.tree.ensure_paths(asked);
+        let fencing_token = self.grant(owner, (asked.claims, &nodes), &HoldTerms::of(request), call);
         self.run_grant_loop();
         AcquireOutcome::Granted { fencing_token }
     }
@@ -212,9 +222,9 @@ fn check_request(request: &Acquire, claims: &[Claim]) -> Result<(), CommandError
 }
 
 /// Returns one claim per path, in the strongest mode requested for it, in order of first mention.
-pub(super) fn distinct_claims(claims: &[Claim]) -> Vec<Claim> {
-    if let [claim] = claims {
-        return vec![claim.clone()];
+pub(super) fn distinct_claims(claims: &[Claim]) -> Cow<'_, [Claim]> {
+    if let [_] = claims {
+        return Cow::Borrowed(claims);
     }
     let mut by_path: Vec<(usize, &Claim)> = claims.iter().enumerate().collect();
     by_path.sort_unstable_by_key(|(place, claim)| (&claim.path, *place));
@@ -226,5 +236,5 @@ pub(super) fn distinct_claims(claims: &[Claim]) -> Vec<Claim> {
     });
     let mut strongest: Vec<(usize, Claim)> = strongest.collect();
     strongest.sort_unstable_by_key(|(first, _)| *first);
-    strongest.into_iter().map(|(_, claim)| claim).collect()
+    strongest.into_iter().map(|(_, claim)| claim).collect::<Vec<Claim>>().into()
 }

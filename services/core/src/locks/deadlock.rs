@@ -56,7 +56,7 @@ impl Namespace {
     ) -> Vec<(OwnerId, NodeId)> {
         let waits = |other: OwnerId| self.owners.get(other).wait_count() > 0;
         let mut found = Vec::new();
-        for node in &spot.ancestry {
+        for node in spot.ancestry.iter() {
             self.spend(1);
             let holds = self.conflicting_holds_at(*node, owner, mode).filter(|hold| waits(hold.owner));
             found.extend(holds.map(|hold| (hold.owner, *node)));

@@ -1,7 +1,6 @@
 //! Applies grants.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use super::attempts::Attempts;
 use super::end::GrantContext;
@@ -16,12 +15,12 @@ use super::waiting::BlockedOn;
 use crate::{Claim, EventKind, FencingToken, Mode, Phase, Reason};
 
 impl NamespaceTxn<'_> {
-    /// Grants claims that nothing blocks: new holds, extensions and mode changes. All new holds share one revision,
+    /// Grants claims that nothing blocks, each with its node: new holds, extensions and mode changes. All new holds share one revision,
     /// which is their fencing token. If nothing is new, returns the token of the first hold.
     pub(super) fn grant(
         &mut self,
         owner: OwnerId,
-        claims: &[Claim],
+        (claims, nodes): (&[Claim], &[NodeId]),
         terms: &HoldTerms,
         call: GrantContext<'_>,
     ) -> FencingToken {
@@ -33,7 +32,6 @@ impl NamespaceTxn<'_> {
         let call = if request.is_some() { GrantContext { attempts: &by_id, ..call } } else { call };
         let mut new: Vec<(NodeId, Mode)> = Vec::new();
         let (mut token, mut found) = (None, None);
-        let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.ensure_path(&claim.path)).collect();
         for (node, claim) in nodes.iter().zip(claims) {
             let held = self.ns.hold(*node, owner).map(|hold| (hold.mode, hold.token));
             match held {
@@ -81,7 +79,7 @@ impl NamespaceTxn<'_> {
         if let Some(request) = request {
             self.ns.granted_requests.get_mut(request).token = token;
         }
-        self.end_contradicted_waits(owner, &nodes);
+        self.end_contradicted_waits(owner, nodes);
         token
     }
 
@@ -152,6 +150,9 @@ impl NamespaceTxn<'_> {
 
     /// Schedules requests that are blocked on a hold that ended or was downgraded.
     pub(super) fn unblock_waiters(&mut self, node: NodeId, owner: OwnerId) {
+        if self.ns.waits.is_empty() {
+            return;
+        }
         self.ns.blocked_index.unblock(BlockedOn::Hold(node, owner));
         self.ns.unblock_ancestors(node);
     }
@@ -159,7 +160,7 @@ impl NamespaceTxn<'_> {
     /// Records a granted request of a session that has a request id.
     fn insert_granted_request(&mut self, owner: OwnerId, claimed: usize, call: GrantContext<'_>) -> Option<u32> {
         let request_id = call.request_id?;
-        let session_id = Arc::clone(&self.ns.owners.name(owner).session()?.session_id);
+        self.ns.owners.name(owner).session()?;
         let granted = GrantedRequest {
             request_id: request_id.into(),
             owner,
@@ -170,7 +171,7 @@ impl NamespaceTxn<'_> {
         };
         self.ns.charged.requests += granted.charge();
         let request = self.ns.granted_requests.insert(granted);
-        let session = self.ns.sessions.get_mut(&session_id)?;
+        let session = self.ns.session_mut(owner)?;
         session.requests.insert(request_id, NamedRequest::Granted(request));
         Some(request)
     }

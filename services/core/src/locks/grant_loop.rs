@@ -3,6 +3,7 @@
 use super::effects::ResolvedWait;
 use super::end::GrantContext;
 use super::queue::QueuePosition;
+use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::waiting::{BlockedOn, WaitingRequest};
 use crate::Reason;
@@ -94,7 +95,10 @@ impl NamespaceTxn<'_> {
             metadata_fits: true,
         };
         self.revoke_listed(position, &waiting);
-        let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
+        // The nodes may have been removed together with the wait.
+        let claims = &waiting.claims;
+        let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.ensure_path(&claim.path)).collect();
+        let token = self.grant(waiting.owner, (claims, &nodes), &waiting.terms, call);
         if let Some(request_id) = &waiting.request_id {
             self.ns.claim_reported(waiting.owner, request_id);
         }

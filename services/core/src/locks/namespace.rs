@@ -121,14 +121,16 @@ impl Namespace {
 
     /// Returns the id of an owner, or [`NO_OWNER`] if it neither holds nor waits.
     pub(super) fn owner_id(&self, owner: &Owner) -> OwnerId {
-        let key = match owner {
-            Owner::Process(process_id) => Some(OwnerKey::Process(process_id)),
+        let id = match owner {
+            Owner::Process(process_id) => self.owners.find(OwnerKey::Process(process_id)),
             Owner::Session { session_id, holder } => {
-                let session = self.sessions.get(session_id.as_str());
-                session.map(|session| OwnerKey::Session(session.facts.number, holder.as_deref()))
+                self.sessions.get(session_id.as_str()).and_then(|session| match holder {
+                    None => Some(session.own),
+                    holder => self.owners.find(OwnerKey::Session(session.facts.number, holder.as_deref())),
+                })
             }
         };
-        key.and_then(|key| self.owners.find(key)).unwrap_or(NO_OWNER)
+        id.unwrap_or(NO_OWNER)
     }
 
     /// Returns the id of an owner and adds the owner if it is new. The session of the owner must exist.
@@ -146,7 +148,7 @@ impl Namespace {
                 };
                 let id = self.owners.get_or_insert(OwnerName::Session(Box::new(name)));
                 if let Some(session) = self.sessions.get_mut(session_id_of(owner)) {
-                    session.owners.insert(id);
+                    session.add_owner(id, holder.is_none());
                 }
                 id
             }
@@ -164,7 +166,7 @@ impl Namespace {
             && let Some((session_id, number)) = session
             && let Some(session) = self.session_numbered_mut(&session_id, number)
         {
-            session.owners.remove(&owner);
+            session.remove_owner(owner);
         }
     }
 
@@ -175,9 +177,12 @@ impl Namespace {
     /// Returns the session of an owner, open or ending. A hold in transition outlives its session, and another session
     /// may have the same id by then.
     pub(super) fn session_mut(&mut self, owner: OwnerId) -> Option<&mut Session> {
-        let name = self.owners.name(owner).session()?;
-        let (session_id, number) = (Arc::clone(&name.session_id), name.number);
-        self.session_numbered_mut(&session_id, number)
+        let Self { owners, ending_sessions, sessions, .. } = self;
+        let name = owners.name(owner).session()?;
+        match ending_sessions.get_mut(&name.number) {
+            Some(ending) => Some(&mut ending.session),
+            None => sessions.get_mut(&name.session_id).filter(|session| session.facts.number == name.number),
+        }
     }
 
     /// Returns the session with that number, open or ending.

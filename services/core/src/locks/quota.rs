@@ -11,17 +11,17 @@ use crate::{Claim, CommandError, Limits, Mode, Owner};
 impl NamespaceTxn<'_> {
     /// Checks the limits for the new holds of a grant. The claims of waiting requests count as well.
     pub(super) fn check_holds(&self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
-        let indexes = 0..asked.claims.len();
-        let new: Vec<usize> = indexes.filter(|index| self.ns.claim_kind(asked, *index) == ClaimKind::New).collect();
-        if new.is_empty() {
+        let mut new = (0..asked.claims.len()).filter(|index| self.ns.claim_kind(asked, *index) == ClaimKind::New);
+        let count = new.clone().count();
+        if count == 0 {
             return Ok(());
         }
         self.check_claims(asked.claims)?;
-        self.check_hold_count(new.len())?;
+        self.check_hold_count(count)?;
         if asked.owner != NO_OWNER && self.ns.owners.get(asked.owner).wait_count() > 0 {
-            self.check_holds_of_waiting(asked, new.len())?;
+            self.check_holds_of_waiting(asked, count)?;
         }
-        new.into_iter().try_for_each(|index| self.check_readers(asked, index))
+        new.try_for_each(|index| self.check_readers(asked, index))
     }
 
     /// Checks whether an owner may wait. A waiting owner must not hold so much that building the wait-for graph takes

@@ -62,7 +62,9 @@ impl NamespaceTxn<'_> {
         match named {
             None => (false, BTreeSet::new()),
             Some(NamedRequest::Waiting(position)) => {
-                let paths = self.ns.waiting(position).claims.iter().map(|claim| claim.path.clone()).collect();
+                let claims = &self.ns.waiting(position).claims;
+                let shown = if self.with_views { claims.as_slice() } else { &[] };
+                let paths = shown.iter().map(|claim| claim.path.clone()).collect();
                 self.end_wait(position, Reason::Ended);
                 (true, paths)
             }
@@ -77,7 +79,9 @@ impl NamespaceTxn<'_> {
             (granted.owner, granted.live.nodes().collect::<Vec<NodeId>>())
         };
         self.sort_by_path(&mut nodes);
-        let paths = nodes.iter().map(|node| self.ns.tree.path_of(*node)).collect();
+        // Only views need the paths.
+        let shown = if self.with_views { nodes.as_slice() } else { &[] };
+        let paths = shown.iter().map(|node| self.ns.tree.path_of(*node)).collect();
         for node in nodes {
             let mut is_unclaimed = false;
             self.change_hold(node, owner, |hold| is_unclaimed = hold.unclaim(granted));

@@ -431,14 +431,11 @@ fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: boo
             holder: holder.map(Into::into),
         })),
     };
-    let session = match &name {
-        OwnerName::Process(_) => None,
-        OwnerName::Session(owner) => Some((Arc::clone(&owner.session_id), owner.number)),
-    };
+    let is_own = name.session().map(|owner| owner.holder.is_none());
     let id = namespace.owners.get_or_insert(name);
-    if let Some((session_id, number)) = session {
-        match namespace.session_numbered_mut(&session_id, number) {
-            Some(session) => drop(session.owners.insert(id)),
+    if let Some(is_own) = is_own {
+        match namespace.session_mut(id) {
+            Some(session) => session.add_owner(id, is_own),
             None => ensure(may_be_gone, "an owner has no session")?,
         }
     }

@@ -8,7 +8,7 @@ use super::attempts::Attempts;
 use super::metadata::EncodedMetadata;
 use super::name::Name;
 use super::named_requests::{LiveClaims, RequestIndex};
-use super::owner::OwnerId;
+use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::report::Report;
 use crate::{Bounds, CommandError, FencingToken, MessageSeq, RequestId, SessionNumber, SessionView};
@@ -20,6 +20,8 @@ pub(super) struct Session {
     pub(super) facts: Arc<SessionFacts>,
     /// Its owners that hold or wait.
     pub(super) owners: BTreeSet<OwnerId>,
+    /// The one of them without a holder, or [`NO_OWNER`]. Most commands are its.
+    pub(super) own: OwnerId,
     /// The number of holds and waits of these owners. Counted incrementally, because every response to a keep-alive
     /// contains them.
     pub(super) holds: u64,
@@ -55,7 +57,22 @@ impl Session {
 
     pub(super) fn new(facts: SessionFacts) -> Self {
         let (owners, requests) = (BTreeSet::new(), RequestIndex::default());
-        Self { facts: Arc::new(facts), owners, holds: 0, waiting: 0, requests, report: None }
+        Self { facts: Arc::new(facts), owners, own: NO_OWNER, holds: 0, waiting: 0, requests, report: None }
+    }
+
+    /// Adds an owner that holds or waits, and whether it is the one without a holder.
+    pub(super) fn add_owner(&mut self, owner: OwnerId, is_own: bool) {
+        self.owners.insert(owner);
+        if is_own {
+            self.own = owner;
+        }
+    }
+
+    pub(super) fn remove_owner(&mut self, owner: OwnerId) {
+        self.owners.remove(&owner);
+        if self.own == owner {
+            self.own = NO_OWNER;
+        }
     }
 
     pub(super) fn view(&self, session_id: &str) -> SessionView {

@@ -1,7 +1,8 @@
 //! A slab: items addressed by small numbers that are reused.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use super::free_pages::FreePages;
 
 /// Number of items in a page. An empty page frees its memory, and no page ever moves. Pages are small, because a page
 /// that a clone shares is copied before it changes.
@@ -14,7 +15,7 @@ const PAGE_SIZE: usize = 64;
 pub(super) struct Slab<T> {
     pages: Vec<Arc<Page<T>>>,
     /// The pages with a free slot.
-    with_free: BTreeSet<u32>,
+    with_free: FreePages,
     len: usize,
 }
 
@@ -33,13 +34,13 @@ impl<T> Default for Page<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { pages: Vec::new(), with_free: BTreeSet::new(), len: 0 }
+        Self { pages: Vec::new(), with_free: FreePages::default(), len: 0 }
     }
 }
 
 impl<T: Clone> Slab<T> {
     pub(super) fn insert(&mut self, thing: T) -> u32 {
-        let index = self.with_free.first().copied().unwrap_or_else(|| {
+        let index = self.with_free.first().unwrap_or_else(|| {
             self.pages.push(Arc::default());
             let index = u32::try_from(self.pages.len() - 1).expect("memory ends before 2^32 pieces");
             self.with_free.insert(index);
@@ -58,7 +59,7 @@ impl<T: Clone> Slab<T> {
         };
         piece.used += 1;
         if piece.used == PAGE_SIZE {
-            self.with_free.remove(&index);
+            self.with_free.remove(index);
         }
         self.len += 1;
         let number = index as usize * PAGE_SIZE + place;
@@ -78,7 +79,7 @@ impl<T: Clone> Slab<T> {
         self.with_free.insert(index as u32);
         while self.pages.last().is_some_and(|last| last.used == 0) {
             self.pages.pop();
-            self.with_free.remove(&(self.pages.len() as u32));
+            self.with_free.remove(self.pages.len() as u32);
         }
         self.len -= 1;
         thing
@@ -155,7 +156,7 @@ mod tests {
         for number in &numbers[..300] {
             slab.remove(*number);
         }
-        assert_eq!((slab.len(), slab.pages.len(), slab.with_free.len()), (0, 0, 0));
+        assert_eq!((slab.len(), slab.pages.len(), slab.with_free.first()), (0, 0, None));
     }
 
     #[test]

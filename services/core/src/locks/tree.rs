@@ -4,10 +4,12 @@
 
 use super::charge;
 use super::chunked_set::ChunkedSet;
+use super::evaluate::Evaluation;
 use super::event_block::{PathWriter, Segments};
 use super::hold::Hold;
 use super::holds::Holds;
 use super::name::Name;
+use super::node_line::NodeLine;
 use super::owner::OwnerId;
 use super::owner_multiset::OwnerMultiset;
 use super::queue::{ClaimQueue, Queue, QueuePosition};
@@ -85,7 +87,7 @@ impl SubtreeHolds {
 /// The existing part of a path: its nodes from the root on, and whether the last one is the path itself.
 #[derive(Clone, Debug)]
 pub(super) struct PathLookup {
-    pub(super) ancestry: Vec<NodeId>,
+    pub(super) ancestry: NodeLine,
     pub(super) exact: bool,
 }
 
@@ -224,7 +226,7 @@ impl Tree {
     }
 
     pub(super) fn lookup(&self, path: &Path) -> PathLookup {
-        let mut line = Vec::with_capacity(path.0.len() + 1);
+        let mut line = NodeLine::default();
         line.push(ROOT);
         let mut at = ROOT;
         for segment in &path.0 {
@@ -247,7 +249,8 @@ impl Tree {
     }
 
     pub(super) fn lookup_node(&self, node: NodeId) -> PathLookup {
-        let mut line: Vec<NodeId> = self.self_and_ancestors(node).collect();
+        let mut line = NodeLine::default();
+        self.self_and_ancestors(node).for_each(|node| line.push(node));
         line.reverse();
         PathLookup { ancestry: line, exact: true }
     }
@@ -260,6 +263,20 @@ impl Tree {
     /// Returns the path, adding missing nodes. It stays as long as there are holds or waiting claims at it or below it.
     pub(super) fn ensure_path(&mut self, path: &Path) -> NodeId {
         let spot = self.lookup(path);
+        self.ensure_rest(path, &spot)
+    }
+
+    /// Returns the paths of a request, adding missing nodes.
+    pub(super) fn ensure_paths(&mut self, asked: &Evaluation<'_>) -> Vec<NodeId> {
+        match (asked.claims, asked.lookups.as_slice()) {
+            ([claim], [spot]) => vec![self.ensure_rest(&claim.path, spot)],
+            // A path may begin with nodes that were added for another.
+            (claims, _) => claims.iter().map(|claim| self.ensure_path(&claim.path)).collect(),
+        }
+    }
+
+    /// Returns the path, adding nodes that are missing by its lookup.
+    fn ensure_rest(&mut self, path: &Path, spot: &PathLookup) -> NodeId {
         let known = spot.ancestry.len() - 1;
         let mut at = *spot.ancestry.last().expect("every path begins with the root");
         for segment in &path.0[known..] {

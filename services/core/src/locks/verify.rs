@@ -7,7 +7,7 @@ use super::bit_set::BitSet;
 use super::closure::Closure;
 use super::expire::{Deadline, WaitEnd};
 use super::namespace::Namespace;
-use super::owner::OwnerId;
+use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::sessions::{NamedRequest, Session};
 use super::tree::{NodeId, ROOT};
@@ -162,6 +162,8 @@ impl Namespace {
     fn verify_sessions(&self) {
         for session in self.all_sessions() {
             let owners = || session.owners.iter().map(|owner| self.owners.get(*owner));
+            let is_own = |owner: &&OwnerId| self.owners.name(**owner).session().is_some_and(|it| it.holder.is_none());
+            assert_eq!(session.own, session.owners.iter().find(is_own).copied().unwrap_or(NO_OWNER));
             let holds: usize = owners().map(|owner| owner.holds.len()).sum();
             let waiting: usize = owners().map(|owner| owner.wait_count()).sum();
             assert_eq!(
