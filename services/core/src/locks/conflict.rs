@@ -106,10 +106,11 @@ impl Namespace {
     /// exclude all owners, all but their only owner, or none.
     pub(super) fn unblock_ancestors(&mut self, node: NodeId) {
         let above: Vec<NodeId> = self.tree.self_and_ancestors(node).skip(1).collect();
-        // Towards the root the set of holders only grows, so at most one owner is ever the only one.
-        let mut own: Option<BTreeMap<BlockedOn, Vec<QueuePosition>>> = None;
-        for node in above {
-            for mode in [Mode::Read, Mode::Write] {
+        for mode in [Mode::Read, Mode::Write] {
+            // Towards the root the set of holders that exclude a mode only grows, so at most one owner is ever the only
+            // one in it. For the two modes these may be two owners.
+            let mut own: Option<BTreeMap<BlockedOn, Vec<QueuePosition>>> = None;
+            for node in above.iter().copied() {
                 let watch = BlockedOn::Subtree(node, mode);
                 match self.tree.subtree(node).map_or(RemainingOwners::Nobody, |below| below.excluding(mode)) {
                     RemainingOwners::Nobody => self.blocked_index.unblock(watch),

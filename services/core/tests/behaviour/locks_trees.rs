@@ -1,6 +1,6 @@
 //! Locks in trees: who excludes whom, for every pair of places.
 
-use holdfast_core::{Claim, Mode, Reason, ReleaseTarget};
+use holdfast_core::{Acquire, Claim, Mode, Reason, ReleaseTarget};
 
 use crate::support::{Shard, assert_nothing_is_left, process};
 use crate::wait_requests::{at, read, try_request, wait_request, write};
@@ -92,4 +92,19 @@ fn sixteen_segments_are_locked_and_one_more_is_refused() {
         let refusal = shard.try_acquire(request).unwrap_err();
         assert_eq!(refusal.to_string(), "the number of segments in a path is limited to 16; use a shorter path");
     }
+}
+
+/// Below a path, one owner may be the only one that excludes readers, and another the only one besides it that excludes
+/// writers. Each waits for the other one alone.
+#[test]
+fn whoever_only_its_own_holds_are_left_for_is_let_in_whatever_else_it_waits_for() {
+    let mut shard = Shard::new();
+    shard.granted(try_request("p", &[write("a/x/1")]));
+    shard.granted(try_request("s", &[write("a/y")]));
+    shard.queued(wait_request("s", &[read("")]), Reason::Descendant);
+    shard.queued(wait_request("s", &[write("a/x")]), Reason::Descendant);
+    shard.granted(Acquire { allow_upgrade: true, ..try_request("p", &[read("a/x/1")]) });
+    assert_eq!(shard.holders(""), ["s"]);
+    assert_eq!(shard.waiting_owners(), ["s"]);
+    shard.core.verify();
 }
