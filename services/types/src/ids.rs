@@ -24,6 +24,21 @@ impl FromStr for AccountId {
     }
 }
 
+/// Encodes the id of an account in eight bytes: as a random number it would take ten.
+pub(super) mod fixed {
+    use serde::{Deserializer, Serializer};
+
+    use super::AccountId;
+
+    pub(crate) fn serialize<S: Serializer>(account: &AccountId, serializer: S) -> Result<S::Ok, S::Error> {
+        postcard::fixint::le::serialize(&account.0, serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AccountId, D::Error> {
+        postcard::fixint::le::deserialize(deserializer).map(AccountId)
+    }
+}
+
 /// One life of a namespace: new at each creation, never reused within an account. Displayed like an account id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);

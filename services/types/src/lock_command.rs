@@ -74,6 +74,10 @@ pub enum LocksCommand {
     /// last part. Returns `Reconciled`, or `Ignored`. Errors: `SessionNotFound`, `Superseded`. Known from rules 2 on;
     /// before, it is rejected with `Malformed`.
     LockInfoPart(LockInfo),
+    /// A request of a connected session, which it names by its number. Returns as `Acquire` and `Release`, and `Granted`
+    /// or `Done` where the connection knows the rest. Errors: those of the two; `SessionNotFound` also if the namespace
+    /// is gone.
+    Session(SessionCommand),
 }
 
 impl LocksCommand {
@@ -111,6 +115,9 @@ impl LocksCommand {
                 Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
             }
             Self::OpenSession(open) => Some(open.namespace.account).filter(|_| !open.resume),
+            Self::Session(command) => {
+                Some(command.account).filter(|_| matches!(command.request, SessionRequest::Acquire(_)))
+            }
             _ => None,
         }
     }
@@ -123,6 +130,53 @@ impl LocksCommand {
             _ => None,
         }
     }
+}
+
+/// A request of a connected session. Its number stands for the namespace and for the names of the session, which would
+/// otherwise be most of the command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCommand {
+    /// The account of the session, for fair queues and limits.
+    #[serde(with = "super::ids::fixed")]
+    pub account: AccountId,
+    /// The session.
+    pub session: SessionNumber,
+    /// The sequence number of this message in its session.
+    pub message: MessageSeq,
+    /// What it requests.
+    pub request: SessionRequest,
+}
+
+/// What a connected session requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionRequest {
+    /// As [`LocksCommand::Acquire`]. Returns `Granted` if each claim has the new token in its mode.
+    Acquire(SessionAcquire),
+    /// As [`LocksCommand::Release`] of a request. Returns `Done` if it was granted, all of its holds ended, and none is
+    /// left at their paths, provided that the connection knows the paths.
+    Release {
+        /// The request id.
+        request_id: String,
+        /// Whether the connection knows the claims of the request.
+        is_known: bool,
+    },
+}
+
+/// The fields of an [`Acquire`] that a connected session may give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionAcquire {
+    /// The thread of the session, if it is not for the session as a whole.
+    pub holder: Option<String>,
+    /// The claims: at least one.
+    pub claims: Vec<Claim>,
+    /// As in [`Acquire`].
+    pub transition_ms: u64,
+    /// As in [`Acquire`].
+    pub wait: Wait,
+    /// As in [`Acquire`].
+    pub allow_upgrade: bool,
+    /// Identifies the request within its session.
+    pub request_id: String,
 }
 
 /// A request for claims, granted all together or not at all.

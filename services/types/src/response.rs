@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, CommandError, Event, KeepAliveOutcome, LockView,
-    LostHold, Namespace, NamespaceUsage, QueuedRequestView, Revision, SessionNumber, SessionView, StateBytes,
+    Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, CommandError, Event, FencingToken, KeepAliveOutcome,
+    LockView, LostHold, Namespace, NamespaceUsage, QueuedRequestView, Revision, SessionNumber, SessionView, StateBytes,
     UsageTotals, WaitView,
 };
 
@@ -175,6 +175,11 @@ pub enum Response {
     AccountState(Vec<(String, StateBytes)>),
     /// The outcome of each keep-alive, in the order of the query.
     KeptAlive(Vec<KeepAliveOutcome>),
+    /// A request of a connected session was granted: its owner has each claim in its mode under this token.
+    Granted {
+        /// The token.
+        fencing_token: FencingToken,
+    },
 }
 
 /// The reply to a caller.

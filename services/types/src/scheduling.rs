@@ -2,7 +2,8 @@
 //! among accounts by it; nothing in the state depends on it.
 
 use super::{
-    AccountId, AccountsCommand, Claim, Command, LocksCommand, NamespacesCommand, Query, Reattach, ReleaseTarget, Topic,
+    AccountId, AccountsCommand, Claim, Command, LocksCommand, NamespacesCommand, Query, Reattach, ReleaseTarget,
+    SessionRequest, Topic,
 };
 
 /// Minimum cost of every command, in units.
@@ -96,6 +97,7 @@ impl LocksCommand {
             Self::Reset(reset) => &reset.namespace,
             Self::OpenSession(open) => &open.namespace,
             Self::LockInfo(info) | Self::LockInfoPart(info) => &info.namespace,
+            Self::Session(command) => return Some(command.account),
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
             // Those of a batch belong to one connection, or are cancels that a leader has gathered.
             Self::Batch(commands) => {
@@ -113,6 +115,10 @@ impl LocksCommand {
             Self::Release(release) => match &release.what {
                 ReleaseTarget::Paths { paths, .. } => paths.iter().map(|path| path.0.len() as u64 + 1).sum(),
                 ReleaseTarget::Request { .. } | ReleaseTarget::All => 1,
+            },
+            Self::Session(command) => match &command.request {
+                SessionRequest::Acquire(acquire) => claims(&acquire.claims),
+                SessionRequest::Release { .. } => 1,
             },
             Self::Cancel(cancel) => claims(&cancel.claims),
             Self::CancelAttempts(cancel) => claims(&cancel.cancel.claims),

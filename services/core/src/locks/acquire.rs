@@ -7,23 +7,27 @@ use super::end::GrantContext;
 use super::evaluate::{ClaimKind, Decision, Evaluation};
 use super::hold::HoldTerms;
 use super::metadata::EncodedMetadata;
+use super::namespace::Namespace;
 use super::owner::NO_OWNER;
 use super::queue::QueuePosition;
 use super::reply_size::{reason_only, truncated};
+use super::request::Request;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::wait_graph::Dependents;
 use super::waiting::{BlockedOn, WaitingRequest, claim_set_of};
 use crate::{
-    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, Mode, Owner, Path, Reason, Refused, Response, Wait, WaitId,
+    AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, Mode, Owner, Path, Reason, Refused, Response, Wait,
+    WaitId,
 };
 
 impl NamespaceTxn<'_> {
     /// Executes an acquire. `left` lists earlier attempts at the same request whose callers disconnected.
-    pub(super) fn acquire(&mut self, request: &Acquire, left: &[u64]) -> Result<Response, CommandError> {
-        let claims = distinct_claims(&request.claims);
+    pub(super) fn acquire(&mut self, request: &Request<'_>, left: &[u64]) -> Result<Response, CommandError> {
+        let before = self.common.revision;
+        let claims = distinct_claims(request.claims);
         check_request(request, &claims)?;
-        let is_new = match &request.owner {
+        let is_new = match request.owner {
             Owner::Session { session_id, .. } => self.check_sequence(session_id, request.message)?,
             Owner::Process(_) => true,
         };
@@ -32,6 +36,13 @@ impl NamespaceTxn<'_> {
             None if !is_new => return Ok(Response::Ignored),
             None => self.decide(request, &claims, left)?,
         };
+        if let AcquireOutcome::Granted { fencing_token } = outcome
+            && !request.always_shows
+            && fencing_token > before
+            && self.ns.holds_all_under(request.owner, &claims, fencing_token)
+        {
+            return Ok(Response::Granted { fencing_token });
+        }
         if !self.with_views {
             return Ok(Response::Acquired { outcome, locks: Vec::new() });
         }
@@ -42,8 +53,13 @@ impl NamespaceTxn<'_> {
     }
 
     /// Decides a request whose id matches neither a waiting nor a granted request.
-    fn decide(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> Result<AcquireOutcome, CommandError> {
-        let owner = self.ns.owner_id(&request.owner);
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        claims: &[Claim],
+        left: &[u64],
+    ) -> Result<AcquireOutcome, CommandError> {
+        let owner = self.ns.owner_id(request.owner);
         let lookups = claims.iter().map(|claim| self.ns.tree.lookup(&claim.path)).collect();
         let mut asked = Evaluation {
             owner,
@@ -72,8 +88,8 @@ impl NamespaceTxn<'_> {
         let (index, reason) = match self.ns.evaluate(&asked, &mut waiters, waits) {
             Decision::Granted => {
                 self.check_holds(&asked)?;
-                self.check_session_limits(&asked, &request.owner, request.request_id.as_deref())?;
-                let kept = EncodedMetadata::encoded_len(&request.metadata);
+                self.check_session_limits(&asked, request.owner, request.request_id)?;
+                let kept = EncodedMetadata::encoded_len(request.metadata);
                 let keeps_metadata = self.check_capacity_to_hold(request, &asked, kept)?;
                 self.check_tangled_grant(&asked)?;
                 return Ok(self.grant_now(request, &asked, left, !keeps_metadata));
@@ -94,8 +110,8 @@ impl NamespaceTxn<'_> {
             return Ok(refused(truncated(not_granted)));
         }
         self.check_queue_limits(&asked)?;
-        self.check_session_limits(&asked, &request.owner, request.request_id.as_deref())?;
-        self.check_capacity_to_wait(request, &asked, EncodedMetadata::encoded_len(&request.metadata))?;
+        self.check_session_limits(&asked, request.owner, request.request_id)?;
+        self.check_capacity_to_wait(request, &asked, EncodedMetadata::encoded_len(request.metadata))?;
         if self.with_views {
             not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
         }
@@ -110,18 +126,17 @@ impl NamespaceTxn<'_> {
 
     fn grant_now(
         &mut self,
-        request: &Acquire,
+        request: &Request<'_>,
         asked: &Evaluation<'_>,
         abandoned: &[u64],
         metadata_fits: bool,
     ) -> AcquireOutcome {
         let owner = match asked.owner {
-            NO_OWNER => self.ns.intern_owner(&request.owner),
+            NO_OWNER => self.ns.intern_owner(request.owner),
             owner => owner,
         };
         let attempts = Attempts::of(request.attempt);
-        let call =
-            GrantContext { attempts: &attempts, abandoned, request_id: request.request_id.as_deref(), metadata_fits };
+        let call = GrantContext { attempts: &attempts, abandoned, request_id: request.request_id, metadata_fits };
         let nodes = self.ns.tree.ensure_paths(asked);
         let fencing_token = self.grant(owner, (asked.claims, &nodes), &HoldTerms::of(request), call);
         self.run_grant_loop();
@@ -132,14 +147,14 @@ impl NamespaceTxn<'_> {
     /// requests overtake, and in the end even unblock the request itself.
     fn enqueue(
         &mut self,
-        request: &Acquire,
+        request: &Request<'_>,
         claims: &[Claim],
         upgrade: bool,
         not_granted: Refused,
     ) -> Result<AcquireOutcome, CommandError> {
         let wait = WaitId(self.common.revision.saturating_add(1));
         let place = QueuePosition::of(wait, upgrade);
-        let owner = self.ns.intern_owner(&request.owner);
+        let owner = self.ns.intern_owner(request.owner);
         let ends_at_ms = self.ends_at_ms(request.wait);
         let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.ensure_path(&claim.path)).collect();
         let waiting = WaitingRequest {
@@ -148,7 +163,7 @@ impl NamespaceTxn<'_> {
             claim_set: claim_set_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
             nodes,
             terms: HoldTerms::of(request),
-            request_id: request.request_id.as_deref().map(Into::into),
+            request_id: request.request_id.map(Into::into),
             attempts: Attempts::of(request.attempt),
             ends_at_ms,
             since_ms: self.wall_ms,
@@ -184,12 +199,25 @@ impl NamespaceTxn<'_> {
     }
 }
 
+impl Namespace {
+    /// Returns whether the owner has each claim in its mode under a token that its request was granted with. One claim
+    /// it has.
+    fn holds_all_under(&self, owner: &Owner, claims: &[Claim], token: FencingToken) -> bool {
+        let owner = self.owner_id(owner);
+        let is_held = |claim: &Claim| {
+            let hold = self.tree.find(&claim.path).and_then(|node| self.hold(node, owner));
+            hold.is_some_and(|hold| hold.token == token && hold.mode == claim.mode)
+        };
+        claims.len() == 1 || claims.iter().all(is_held)
+    }
+}
+
 impl HoldTerms {
-    pub(super) fn of(request: &Acquire) -> Self {
+    pub(super) fn of(request: &Request<'_>) -> Self {
         Self {
             ttl_ms: request.ttl_ms,
             transition_ms: u32::try_from(request.transition_ms).unwrap_or(u32::MAX),
-            metadata: EncodedMetadata::of(&request.metadata),
+            metadata: EncodedMetadata::of(request.metadata),
             requested_expires_at_ns: request.requested_expires_at_ns,
         }
     }
@@ -201,7 +229,7 @@ pub(super) fn refused(not_granted: Refused) -> AcquireOutcome {
 
 /// Validates a request. Frontends validate too; this check guarantees that no hold or wait lasts forever or for no time
 /// at all.
-fn check_request(request: &Acquire, claims: &[Claim]) -> Result<(), CommandError> {
+fn check_request(request: &Request<'_>, claims: &[Claim]) -> Result<(), CommandError> {
     let malformed = |what: &str| Err(CommandError::Malformed(what.into()));
     if claims.is_empty() {
         return malformed("a request has at least one claim");
@@ -209,12 +237,12 @@ fn check_request(request: &Acquire, claims: &[Claim]) -> Result<(), CommandError
     if request.allow_upgrade && claims.len() > 1 {
         return malformed("a request that may change a mode has one claim");
     }
-    match (&request.owner, request.ttl_ms) {
+    match (request.owner, request.ttl_ms) {
         (Owner::Session { .. }, Some(_)) => return malformed("a hold of a session lives as long as the session"),
         (Owner::Process(_), None | Some(0)) => return malformed("a hold of a process has a time to live"),
         _ => {}
     }
-    match (&request.owner, request.wait) {
+    match (request.owner, request.wait) {
         (Owner::Process(_), Wait::Unlimited) => malformed("a process waits for a limited time"),
         (Owner::Process(_), _) if request.message.is_some() => malformed("a message is one of a session"),
         _ => Ok(()),

@@ -8,10 +8,13 @@ use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::NO_OWNER;
 use super::quota::quota_exceeded;
+use super::request::Request;
 use super::tree::Tree;
 use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
-use crate::{AccountId, Acquire, Claim, CommandError, LocksCommand, OpenSession, Owner, Reattach, Rules};
+use crate::{
+    AccountId, Claim, CommandError, LocksCommand, OpenSession, Owner, Reattach, Rules, SessionCommand, SessionRequest,
+};
 
 /// The state that an account is charged for in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,22 +80,28 @@ impl LocksState {
 
     /// Evicts the account's oldest events before new state is rejected, starting with those of the same namespace.
     pub(super) fn evict_events(&mut self, command: &LocksCommand) {
-        let (wanted, most) = match command {
+        let (first, most) = match command {
             LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => {
-                (&acquire.namespace, charge::max_of_acquire(acquire))
+                (self.slot(&acquire.namespace).ok(), charge::max_of_acquire(&acquire.into()))
             }
-            LocksCommand::OpenSession(open) => (&open.namespace, charge::max_of_opening(open)),
+            LocksCommand::Session(SessionCommand { request: SessionRequest::Acquire(acquire), .. }) => {
+                let LocksCommand::Session(command) = command else { return };
+                let Some((slot, session_id)) = self.session_of(command) else { return };
+                (Some(slot), charge::max_of_session_acquire(acquire, session_id))
+            }
+            LocksCommand::OpenSession(open) => (self.slot(&open.namespace).ok(), charge::max_of_opening(open)),
             _ => return,
         };
-        let Ok(first) = self.slot(wanted) else { return };
+        let Some(first) = first else { return };
         self.update_charges();
-        let total = self.charged.get(&wanted.account).copied().unwrap_or_default();
+        let account = self.namespaces.get(first).id.account;
+        let total = self.charged.get(&account).copied().unwrap_or_default();
         let max = self.namespaces.get(first).limits.max_state_bytes;
         if self.rules < Rules::TWO || total.saturating_add(most) <= max {
             return;
         }
         let mut excess = total.saturating_add(most) - max;
-        let mut others = self.slots_of(wanted.account);
+        let mut others = self.slots_of(account);
         others.retain(|slot| *slot != first && !self.is_quarantined(&self.namespaces.get(*slot).id));
         for slot in std::iter::once(first).chain(others) {
             let namespace = self.namespaces.get_mut(slot);
@@ -121,14 +130,22 @@ impl LocksState {
     /// Returns whether a command would create state. Repeats and extensions do not.
     pub(crate) fn creates_state(&self, command: &LocksCommand) -> bool {
         match (command, command.as_acquire()) {
+            (LocksCommand::Session(command), _) => self.is_new_session_request(command),
             (_, Some((acquire, _))) => {
-                self.find(&acquire.namespace).is_ok_and(|namespace| namespace.is_new_request(acquire))
+                self.find(&acquire.namespace).is_ok_and(|namespace| namespace.is_new_request(&acquire.into()))
             }
             (LocksCommand::OpenSession(open), None) => {
                 self.find(&open.namespace).is_ok_and(|namespace| !namespace.sessions.contains_key(&*open.session_id))
             }
             _ => false,
         }
+    }
+
+    fn is_new_session_request(&self, command: &SessionCommand) -> bool {
+        let SessionRequest::Acquire(acquire) = &command.request else { return false };
+        let Some((slot, session_id)) = self.session_of(command) else { return false };
+        let owner = Owner::Session { session_id: session_id.to_string(), holder: acquire.holder.clone() };
+        self.namespaces.get(slot).is_new_request(&Request::of_session(acquire, &owner, command.message))
     }
 
     /// Returns the account's namespaces in order of incarnation.
@@ -140,12 +157,12 @@ impl LocksState {
 
 impl Namespace {
     /// Returns whether a request is neither known nor a mere extension of its owner's holds.
-    fn is_new_request(&self, request: &Acquire) -> bool {
-        let claims = distinct_claims(&request.claims);
-        if !matches!(self.named_request(&request.owner, request.request_id.as_deref(), &claims), Ok(None)) {
+    fn is_new_request(&self, request: &Request<'_>) -> bool {
+        let claims = distinct_claims(request.claims);
+        if !matches!(self.named_request(request.owner, request.request_id, &claims), Ok(None)) {
             return false;
         }
-        let owner = self.owner_id(&request.owner);
+        let owner = self.owner_id(request.owner);
         let holds = |claim: &Claim| self.tree.find(&claim.path).is_some_and(|node| self.hold(node, owner).is_some());
         owner == NO_OWNER || !claims.iter().all(holds)
     }
@@ -175,11 +192,11 @@ impl NamespaceTxn<'_> {
     /// if its metadata does not fit, the hold keeps its old metadata. Returns whether it must.
     pub(super) fn check_capacity_to_hold(
         &self,
-        request: &Acquire,
+        request: &Request<'_>,
         asked: &Evaluation<'_>,
         kept: usize,
     ) -> Result<bool, CommandError> {
-        let by_id = request.request_id.as_deref().filter(|_| matches!(request.owner, Owner::Session { .. }));
+        let by_id = request.request_id.filter(|_| matches!(request.owner, Owner::Session { .. }));
         let has_deadline = request.ttl_ms.is_some();
         let (mut new, mut before, mut after) = (false, 0, 0);
         for (index, spot) in asked.lookups.iter().enumerate() {
@@ -209,17 +226,17 @@ impl NamespaceTxn<'_> {
     /// Checks the capacity for a queued request.
     pub(super) fn check_capacity_to_wait(
         &self,
-        request: &Acquire,
+        request: &Request<'_>,
         asked: &Evaluation<'_>,
         kept: usize,
     ) -> Result<(), CommandError> {
-        let waiting = charge::waiting(request.request_id.as_deref(), asked.claims, kept);
+        let waiting = charge::waiting(request.request_id, asked.claims, kept);
         let owner = self.charge_of_new_owner(request, asked);
         self.check_capacity(|exact| waiting + owner + self.ns.tree.charge_of_new_paths(asked, true, exact))
     }
 
-    fn charge_of_new_owner(&self, request: &Acquire, asked: &Evaluation<'_>) -> u64 {
-        if asked.owner == NO_OWNER { charge::owner(charge::name_bytes(&request.owner)) } else { 0 }
+    fn charge_of_new_owner(&self, request: &Request<'_>, asked: &Evaluation<'_>) -> u64 {
+        if asked.owner == NO_OWNER { charge::owner(charge::name_bytes(request.owner)) } else { 0 }
     }
 
     pub(super) fn check_capacity_for_session(&self, open: &OpenSession) -> Result<(), CommandError> {

@@ -5,9 +5,10 @@ use super::hold::Hold;
 use super::metadata::EncodedMetadata;
 use super::namespace::Namespace;
 use super::owner::OwnerName;
+use super::request::Request;
 use super::sessions::{GrantedRequest, SessionFacts};
 use super::waiting::WaitingRequest;
-use crate::{Acquire, Claim, NamespaceRef, OpenSession, Owner, StateBytes};
+use crate::{Claim, NamespaceRef, OpenSession, Owner, SessionAcquire, StateBytes};
 
 /// The extra of a path that has descendants or a queue.
 pub(super) const NODE_EXTRA: u64 = 576;
@@ -68,14 +69,23 @@ pub(super) fn namespace(id: &NamespaceRef) -> u64 {
 }
 
 /// The maximum that a request can add, whatever the state is.
-pub(super) fn max_of_acquire(request: &Acquire) -> u64 {
-    let kept = EncodedMetadata::encoded_len(&request.metadata);
-    let request_id = request.request_id.as_deref();
-    let paths = request.claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment.len()) + NODE_EXTRA);
-    let holds = request.claims.len() as u64 * hold(true);
-    let by_id = request_id.map_or(0, |request_id| granted(request_id.len(), request.claims.len() as u64));
-    let waits = waiting(request_id, &request.claims, kept);
-    paths.sum::<u64>() + 2 * NODE_EXTRA + holds + by_id + waits + owner(name_bytes(&request.owner))
+pub(super) fn max_of_acquire(request: &Request<'_>) -> u64 {
+    let kept = EncodedMetadata::encoded_len(request.metadata);
+    max_of_claims(request.claims, request.request_id, kept, name_bytes(request.owner))
+}
+
+/// The maximum that a request of a connected session can add.
+pub(super) fn max_of_session_acquire(request: &SessionAcquire, session_id: &str) -> u64 {
+    let names = session_id.len() + request.holder.as_ref().map_or(0, String::len);
+    max_of_claims(&request.claims, Some(&request.request_id), 0, names)
+}
+
+fn max_of_claims(claims: &[Claim], request_id: Option<&str>, metadata_bytes: usize, names: usize) -> u64 {
+    let paths = claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment.len()) + NODE_EXTRA);
+    let holds = claims.len() as u64 * hold(true);
+    let by_id = request_id.map_or(0, |request_id| granted(request_id.len(), claims.len() as u64));
+    let waits = waiting(request_id, claims, metadata_bytes);
+    paths.sum::<u64>() + 2 * NODE_EXTRA + holds + by_id + waits + owner(names)
 }
 
 /// The maximum that opening a session can add.

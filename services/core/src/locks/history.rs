@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::event_block::{Block, EventRecord, EventView, Segments};
+use super::event_block::Block;
+use super::event_view::{EventRecord, EventView, Segments};
 use super::owner::NO_OWNER;
 use crate::page::PageBudget;
 use crate::{CommandError, Event, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Path, Revision, codec};
@@ -186,7 +187,8 @@ impl HistoryRange {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event_block::{EVENTS_PER_BLOCK, OwnerView};
+    use super::super::event_block::EVENTS_PER_BLOCK;
+    use super::super::event_view::OwnerView;
     use super::*;
     use crate::EventKind;
 

@@ -11,25 +11,24 @@ use super::namespace::Namespace;
 use super::owner::{NO_OWNER, WaitKey};
 use super::queue::QueuePosition;
 use super::reply_size::{reason_only, truncated};
+use super::request::Request;
 use super::sessions::NamedRequest;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::wait_graph::Dependents;
-use crate::{
-    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, Mode, Owner, Path, Reason, Refused, Wait,
-};
+use crate::{AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, Mode, Owner, Path, Reason, Refused, Wait};
 
 impl NamespaceTxn<'_> {
     /// Returns the outcome of the request if an earlier call made it known. An old message of a session changes
     /// nothing.
     pub(super) fn repeated(
         &mut self,
-        request: &Acquire,
+        request: &Request<'_>,
         claims: &[Claim],
         left: &[u64],
         is_new: bool,
     ) -> Result<Option<AcquireOutcome>, CommandError> {
-        let named = self.ns.named_request(&request.owner, request.request_id.as_deref(), claims)?;
+        let named = self.ns.named_request(request.owner, request.request_id, claims)?;
         if named.is_some_and(|named| self.ns.is_request_swept(named)) {
             return Err(CommandError::Busy(
                 "what the request got, or its place in the queue, is being released".into(),
@@ -45,7 +44,7 @@ impl NamespaceTxn<'_> {
     /// Applies the terms and the wait limit of the newest call. A call that does not wait leaves the limit unchanged.
     fn repeat_wait(
         &mut self,
-        request: &Acquire,
+        request: &Request<'_>,
         position: QueuePosition,
         left: &[u64],
         is_new: bool,
@@ -98,7 +97,7 @@ impl NamespaceTxn<'_> {
     /// Repeats a granted request. It remains granted as long as all of its claims are held. If a hold was lost, or
     /// downgraded by another request of the owner, the client has to release the request. A hold that was upgraded
     /// since has another token.
-    fn repeat_grant(&mut self, request: &Acquire, granted: u32, left: &[u64], is_new: bool) -> AcquireOutcome {
+    fn repeat_grant(&mut self, request: &Request<'_>, granted: u32, left: &[u64], is_new: bool) -> AcquireOutcome {
         if is_new {
             let rules = self.rules;
             let granted = self.ns.granted_requests.get_mut(granted);

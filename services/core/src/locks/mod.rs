@@ -26,6 +26,7 @@ mod effects;
 mod end;
 mod evaluate;
 mod event_block;
+mod event_view;
 mod expire;
 mod free_pages;
 mod grant;
@@ -43,6 +44,7 @@ mod namespace;
 mod node_line;
 mod owner;
 mod owner_multiset;
+mod path_table;
 mod phase;
 mod purge;
 mod quarantine;
@@ -54,9 +56,11 @@ mod refusal;
 mod release;
 mod reply_size;
 mod report;
+mod request;
 mod reset;
 mod restore;
 mod restore_jobs;
+mod session_commands;
 mod session_end;
 mod session_open;
 mod sessions;
@@ -252,7 +256,7 @@ impl LocksState {
     fn execute(&mut self, context: &EntryContext, command: &LocksCommand) -> Result<Response, CommandError> {
         Ok(match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
-            LocksCommand::Acquire(request) => self.txn(&request.namespace, context)?.acquire(request, &[])?,
+            LocksCommand::Acquire(request) => self.txn(&request.namespace, context)?.acquire(&request.into(), &[])?,
             LocksCommand::Release(request) => self.txn(&request.namespace, context)?.release(request)?,
             LocksCommand::Delete { namespace, path } => self.txn(namespace, context)?.delete(path)?,
             LocksCommand::Cancel(cancel) => self.txn(&cancel.namespace, context)?.cancel(cancel, &[]),
@@ -266,8 +270,9 @@ impl LocksState {
             LocksCommand::LockInfoPart(info) => self.txn(&info.namespace, context)?.lock_info_part(info)?,
             LocksCommand::Batch(commands) => self.apply_batch(context, commands)?,
             LocksCommand::Reattach(Reattach { acquire, abandoned }) => {
-                self.txn(&acquire.namespace, context)?.acquire(acquire, abandoned)?
+                self.txn(&acquire.namespace, context)?.acquire(&acquire.into(), abandoned)?
             }
+            LocksCommand::Session(command) => self.session_command(context, command)?,
             LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned }) => {
                 self.txn(&cancel.namespace, context)?.cancel(cancel, abandoned)
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::event_block::OwnerView;
+use super::event_view::OwnerView;
 use super::name::Name;
 use super::queue::QueuePosition;
 use super::slab::Slab;

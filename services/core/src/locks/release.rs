@@ -48,7 +48,7 @@ impl NamespaceTxn<'_> {
         (released, paths)
     }
 
-    fn release_request(&mut self, owner: &Owner, request_id: &str) -> (bool, BTreeSet<Path>) {
+    pub(super) fn release_request(&mut self, owner: &Owner, request_id: &str) -> (bool, BTreeSet<Path>) {
         let named = match owner {
             Owner::Session { session_id, .. } => {
                 let session = self.ns.sessions.get(session_id.as_str());
@@ -72,25 +72,48 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Ends the holds of a granted request that no other unreleased request claims.
+    /// Ends the holds of a granted request that no other unreleased request claims. Returns the paths that it claimed,
+    /// if views are wanted.
     pub(super) fn release_granted(&mut self, granted: u32) -> BTreeSet<Path> {
-        let (owner, mut nodes) = {
-            let granted = self.ns.granted_requests.get(granted);
-            (granted.owner, granted.live.nodes().collect::<Vec<NodeId>>())
-        };
-        self.sort_by_path(&mut nodes);
-        // Only views need the paths.
+        let nodes = self.claimed_nodes(granted);
         let shown = if self.with_views { nodes.as_slice() } else { &[] };
         let paths = shown.iter().map(|node| self.ns.tree.path_of(*node)).collect();
+        self.end_claims(granted, &nodes);
+        paths
+    }
+
+    /// As above, but only if all claims of the request are held, and the paths are free once it is released. Returns
+    /// whether they are.
+    pub(super) fn release_completely(&mut self, granted: u32) -> bool {
+        let request = self.ns.granted_requests.get(granted);
+        let is_only = |node: NodeId| match self.ns.tree.get(node).holds.as_slice() {
+            [hold] => hold.owner == request.owner && !hold.direct && hold.requests() == [granted],
+            _ => false,
+        };
+        let frees = request.live.len() == request.claimed as usize && request.live.nodes().all(is_only);
+        if frees {
+            self.end_claims(granted, &self.claimed_nodes(granted));
+        }
+        frees
+    }
+
+    /// Returns the claimed nodes of a granted request, in path order.
+    fn claimed_nodes(&self, granted: u32) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.ns.granted_requests.get(granted).live.nodes().collect();
+        self.sort_by_path(&mut nodes);
+        nodes
+    }
+
+    fn end_claims(&mut self, granted: u32, nodes: &[NodeId]) {
+        let owner = self.ns.granted_requests.get(granted).owner;
         for node in nodes {
             let mut is_unclaimed = false;
-            self.change_hold(node, owner, |hold| is_unclaimed = hold.unclaim(granted));
-            self.remove_claim(granted, node);
+            self.change_hold(*node, owner, |hold| is_unclaimed = hold.unclaim(granted));
+            self.remove_claim(granted, *node);
             if is_unclaimed {
-                self.end_hold(node, owner, EndCause::Released);
+                self.end_hold(*node, owner, EndCause::Released);
             }
         }
-        paths
     }
 
     /// Releases everything of an owner. If that exceeds the slice, the response contains no locks.

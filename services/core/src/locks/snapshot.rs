@@ -13,6 +13,7 @@ use super::hold::{Hold, HoldExtras};
 use super::jobs::JobCursors;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
+use super::path_table::PathTable;
 use super::queue::QueuePosition;
 use super::report::Report;
 use super::session_end::EndingSession;
@@ -22,7 +23,7 @@ use super::snapshot_items::{
     BlockedOnItem, EndingSessionItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem,
 };
 use super::sweep::Sweep;
-use super::tree::{Node, NodeId, PathTable};
+use super::tree::{Node, NodeId};
 use super::waiting::{BlockedOn, WaitingRequest};
 use crate::Application;
 use crate::chunks::ChunkWriter;

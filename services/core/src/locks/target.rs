@@ -9,10 +9,11 @@ use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName};
 use super::queue::QueuePosition;
+use super::request::Request;
 use super::sessions::NamedRequest;
 use super::sweep::Sweep;
 use super::tree::NodeId;
-use crate::{Acquire, Owner, Path, Reset, Revision, SessionNumber};
+use crate::{Owner, Path, Reset, Revision, SessionNumber};
 
 /// What a sweep ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,14 +132,14 @@ impl Namespace {
 
     /// Returns whether a new request must be retried later, because a sweep is ending state of its owner or on its
     /// paths.
-    pub(super) fn conflicts_with_sweep(&self, request: &Acquire) -> bool {
-        let session_id = match &request.owner {
+    pub(super) fn conflicts_with_sweep(&self, request: &Request<'_>) -> bool {
+        let session_id = match request.owner {
             Owner::Process(_) => None,
             Owner::Session { session_id, .. } => Some(session_id.as_str()),
         };
         let number = || Some(self.sessions.get(session_id?)?.facts.number);
         let has_sweep = self.sweeps.values().any(|sweep| match &sweep.target {
-            Target::Owner(owner, _) => *owner == request.owner,
+            Target::Owner(owner, _) => owner == request.owner,
             Target::Session(session) => number() == Some(*session),
             Target::Path(path) => request.claims.iter().any(|claim| claim.path == *path),
             Target::Reset { .. } | Target::Unlisted(_) => false,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::effects::EffectBuffer;
-use super::event_block::{EventRecord, OwnerView};
+use super::event_view::{EventRecord, OwnerView};
 use super::expire::{Deadline, FirstDue, WaitEnd};
 use super::hold::Hold;
 use super::jobs::JobQueue;

@@ -7,6 +7,10 @@ use crate::{AccountId, Incarnation, LocksCommand, NamespaceUsage, Reattach, Resp
 impl LocksState {
     /// Counts a caller's command that was not rejected.
     pub(super) fn count_operation(&mut self, command: &LocksCommand) {
+        if let LocksCommand::Session(command) = command {
+            let slot = self.session_of(command).map(|(slot, _)| slot);
+            return slot.into_iter().for_each(|slot| self.count_operation_in(slot));
+        }
         let namespace = match command {
             LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
             LocksCommand::Release(release) => &release.namespace,
@@ -20,12 +24,17 @@ impl LocksState {
             | LocksCommand::CancelAttempts(_)
             | LocksCommand::ExpireSessions { .. }
             | LocksCommand::LockInfoPart(_)
+            | LocksCommand::Session(_)
             | LocksCommand::Batch(_) => return,
         };
         if let Ok(slot) = self.slot(namespace) {
-            let usage = &mut self.namespaces.get_mut(slot).usage;
-            usage.operations = usage.operations.saturating_add(1);
+            self.count_operation_in(slot);
         }
+    }
+
+    fn count_operation_in(&mut self, slot: u32) {
+        let usage = &mut self.namespaces.get_mut(slot).usage;
+        usage.operations = usage.operations.saturating_add(1);
     }
 
     /// Retains the usage of a namespace that is gone.

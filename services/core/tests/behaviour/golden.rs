@@ -5,7 +5,7 @@ use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountsCommand, Acquire, Actor, Audited, Bounds, Cancel, CancelAttempts, Claim, Command, Incarnation, Limits,
     LockInfo, LocksCommand, MessageSeq, Mode, NamespaceMessage, NamespacesCommand, OpenSession, Owner, Path, Reattach,
-    Release, ReleaseTarget, ReportedHold, Reset, Rules, Wait, codec,
+    Release, ReleaseTarget, ReportedHold, Reset, Rules, SessionAcquire, SessionCommand, SessionRequest, Wait, codec,
 };
 
 use crate::support::{ACCOUNT, Shard, at, lock_request, metadata, open, orders, process, purge, request_id};
@@ -167,6 +167,22 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
     let hex = "07066f7264657273010473655f3101ac02020101016c01ac02010172";
     bytes(LocksCommand::LockInfo(info.clone()), &format!("010209{hex}"));
     bytes(LocksCommand::LockInfoPart(info.clone()), &format!("01020d{hex}"));
+    let session = |request| {
+        let message = MessageSeq { epoch: 300, seq: 2 };
+        LocksCommand::Session(SessionCommand { account: ACCOUNT, session: 300, message, request })
+    };
+    let acquire = SessionAcquire {
+        holder: Some("h".into()),
+        claims: vec![Claim { path: Path::flat("l"), mode: Mode::Write }],
+        transition_ms: 5,
+        wait: Wait::Unlimited,
+        allow_upgrade: true,
+        request_id: "r".into(),
+    };
+    let hex = "01020e0700000000000000ac02ac0202";
+    bytes(session(SessionRequest::Acquire(acquire)), &format!("{hex}000101680101016c010502010172"));
+    let release = SessionRequest::Release { request_id: "r".into(), is_known: true };
+    bytes(session(release), &format!("{hex}01017201"));
     for (command, is_report, is_batch) in [
         (LocksCommand::LockInfo(info.clone()), true, false),
         (LocksCommand::LockInfoPart(info.clone()), true, false),

@@ -244,6 +244,7 @@ fn replies_about_sessions_waits_and_events_have_the_bytes_they_always_had() {
             ]),
             "011f0300a846010102",
         ),
+        (Response::Granted { fencing_token: 300 }, "0120ac02"),
         (Response::Session(session()), "01130473655f31ac02ad02027031904ea84601016b0176ae020102"),
         (
             Response::Sessions { sessions: vec![session()], more: true },

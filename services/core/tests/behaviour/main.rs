@@ -32,6 +32,7 @@ mod namespaces;
 mod outbox_waits;
 mod quarantine;
 mod replay;
+mod session_commands;
 mod support;
 mod usage;
 mod wait_requests;

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use holdfast_core::{
-    Acquire, Command, EntryContext, LocksCommand, MessageSeq, Mode, Owner, Release, ReleaseTarget, Reply, Rules, Wait,
-    codec,
+    Acquire, Claim, Command, EntryContext, LocksCommand, MessageSeq, Mode, Owner, Path, Release, ReleaseTarget, Reply,
+    Rules, SessionAcquire, SessionCommand, SessionRequest, Wait, codec,
 };
 use stats_alloc::Region;
 
@@ -48,10 +48,34 @@ fn add_holds(shard: &mut Shard, from: u64, to: u64) {
     }
 }
 
+/// The same commands of a connection, which names the session by its number.
+fn numbered(shard: &Shard, seq: u64, request: SessionRequest) -> Command {
+    let session = shard.core.sessions().next().expect("it is open");
+    let (account, session) = (namespace().account, session.number);
+    let message = MessageSeq { epoch: session, seq };
+    Command::Locks(LocksCommand::Session(SessionCommand { account, session, message, request }))
+}
+
+fn session_acquire(name: &str, request_id: &str) -> SessionRequest {
+    SessionRequest::Acquire(SessionAcquire {
+        holder: None,
+        claims: vec![Claim { path: Path::flat(name), mode: Mode::Write }],
+        transition_ms: 0,
+        wait: Wait::Unlimited,
+        allow_upgrade: false,
+        request_id: request_id.to_owned(),
+    })
+}
+
 /// The commands of so many pairs, encoded.
-fn pairs(shard: &Shard, first: u64, number: u64) -> Vec<Vec<u8>> {
+fn pairs(shard: &Shard, by_number: bool, first: u64, number: u64) -> Vec<Vec<u8>> {
     let commands = (first..first + number).flat_map(|pair| {
         let (name, request_id) = (format!("mine-{:04}", pair % 5_000), format!("r{pair}"));
+        if by_number {
+            let release = SessionRequest::Release { request_id: request_id.clone(), is_known: true };
+            let acquire = numbered(shard, 2 * pair + 1, session_acquire(&name, &request_id));
+            return [acquire, numbered(shard, 2 * pair + 2, release)];
+        }
         [acquire(&name, &request_id, seq(shard, 2 * pair + 1)), release(&request_id, seq(shard, 2 * pair + 2))]
     });
     commands.map(|command| codec::encode(&command)).collect()
@@ -101,11 +125,11 @@ fn run(shard: &mut Shard, commands: &[Vec<u8>], with_views: bool, times: &mut Ti
 fn what_a_pair_of_a_session_takes() {
     let _alone = exclusive();
     const PAIRS: u64 = 100_000;
-    for with_views in [true, false] {
+    for (by_number, with_views) in [(false, true), (false, false), (true, true), (true, false)] {
         let mut shard = shard_with(10_000);
-        let warm_up = pairs(&shard, 0, 10_000);
+        let warm_up = pairs(&shard, by_number, 0, 10_000);
         run(&mut shard, &warm_up, with_views, &mut Times::default());
-        let commands = pairs(&shard, 10_000, PAIRS);
+        let commands = pairs(&shard, by_number, 10_000, PAIRS);
         let bytes = commands.iter().map(Vec::len).sum::<usize>() as f64 / PAIRS as f64;
         let mut best: Option<Times> = None;
         let mut replies = 0;
@@ -119,7 +143,7 @@ fn what_a_pair_of_a_session_takes() {
         let Times { decode, apply, encode, decode_reply } = best.expect("there are some");
         let each = |time: Duration| time.as_nanos() as f64 / 10_000.0;
         println!(
-            "views {with_views}: decode {:.0}, apply {:.0}, encode reply {:.0}, decode reply {:.0} ns a pair; \
+            "by number {by_number}, views {with_views}: decode {:.0}, apply {:.0}, encode reply {:.0}, decode reply {:.0} ns a pair; \
              commands {bytes:.1} bytes, replies {:.1} bytes a pair",
             each(decode),
             each(apply),

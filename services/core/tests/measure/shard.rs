@@ -14,7 +14,11 @@ pub(crate) struct Shard {
 }
 
 pub(crate) fn namespace() -> NamespaceRef {
-    NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
+    NamespaceRef {
+        account: AccountId(0x9fff_3bf7_d1f9_561d),
+        name: "orders".into(),
+        incarnation: Incarnation(0x1c80_33ab_5e0f_9d42),
+    }
 }
 
 fn path(segments: &[&str]) -> Path {

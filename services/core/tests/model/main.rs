@@ -16,6 +16,7 @@ mod random;
 mod report;
 mod restored_replicas;
 mod run;
+mod session_commands;
 mod sessions;
 mod state;
 mod sweeps;
@@ -108,9 +109,12 @@ impl Run {
         assert_eq!(reply.awaits, self.model.awaits.filter(|_| expected.is_ok()), "what {command:?} awaits");
         let mut got = reply.outcome;
         if let (Ok(Response::Acquired { outcome, .. }), Command::Locks(command)) = (&mut got, command)
-            && let Some((request, _)) = command.as_acquire()
+            && let Some(request) = match command {
+                LocksCommand::Session(command) => before.named_acquire(command),
+                command => command.as_acquire().map(|(request, _)| request.clone()),
+            }
         {
-            check_cycle(&before, request, outcome);
+            check_cycle(&before, &request, outcome);
         }
         match (&got, &expected) {
             (Err(CommandError::QuotaExceeded { .. }), Err(CommandError::QuotaExceeded { .. }))
@@ -150,6 +154,7 @@ impl Run {
             LocksCommand::ExpireSessions { ids, known_revision } => Ok(model.expire(ids, *known_revision)),
             LocksCommand::LockInfo(info) => model.lock_info(info),
             LocksCommand::LockInfoPart(info) => model.lock_info_part(info),
+            LocksCommand::Session(command) => model.session_command(command),
             LocksCommand::Deliver { .. } => unreachable!("the namespace stays open"),
             LocksCommand::Batch(_) => unreachable!("a list does what its commands do one by one"),
         }

@@ -3,7 +3,7 @@
 use holdfast_core::{
     AccountId, Acquire, Cancel, CancelAttempts, Claim, Command, Incarnation, Limits, LockInfo, LocksCommand,
     MessageSeq, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Reattach, Release, ReleaseTarget, ReportedHold,
-    RequestId, Reset, Rules, Wait,
+    RequestId, Reset, Rules, SessionAcquire, SessionCommand, SessionRequest, Wait,
 };
 
 use crate::state::Model;
@@ -206,6 +206,30 @@ impl Workload {
         Release { namespace: namespace(), message: self.message(dice, model, &owner), owner, what }
     }
 
+    fn session_command(&self, dice: &mut SeededRng, model: &Model) -> SessionCommand {
+        let sessions: Vec<(u64, Owner)> = model
+            .sessions
+            .iter()
+            .map(|session| (session.number, Owner::Session { session_id: session.id.clone(), holder: None }))
+            .collect();
+        let (session, owner) = match sessions.is_empty() || dice.one_in(30) {
+            true => (dice.below(model.revision + 1), Owner::Process(String::new())),
+            false => dice.pick(&sessions),
+        };
+        let message = self.message(dice, model, &owner).unwrap_or(MessageSeq { epoch: session, seq: dice.below(3) });
+        let mut account = namespace().account;
+        account.0 += u64::from(dice.one_in(40));
+        let request_id = format!("r{}", dice.below(4));
+        if dice.one_in(3) {
+            let request = SessionRequest::Release { request_id, is_known: !dice.one_in(4) };
+            return SessionCommand { account, session, message, request };
+        }
+        let Acquire { claims, transition_ms, wait, allow_upgrade, .. } = self.acquire(dice, model);
+        let holder = dice.one_in(2).then(|| format!("h{}", dice.below(2)));
+        let acquire = SessionAcquire { holder, claims, transition_ms, wait, allow_upgrade, request_id };
+        SessionCommand { account, session, message, request: SessionRequest::Acquire(acquire) }
+    }
+
     fn cancel(&self, dice: &mut SeededRng, model: &Model) -> Cancel {
         let mut cancel = Cancel {
             namespace: namespace(),
@@ -279,7 +303,8 @@ impl Workload {
     pub(crate) fn command(&self, dice: &mut SeededRng, model: &Model) -> Command {
         let roll = dice.below(100);
         Command::Locks(match roll {
-            0..50 => LocksCommand::Acquire(self.acquire(dice, model)),
+            0..40 => LocksCommand::Acquire(self.acquire(dice, model)),
+            40..50 => LocksCommand::Session(self.session_command(dice, model)),
             50..55 => LocksCommand::Reattach(Reattach {
                 acquire: self.acquire(dice, model),
                 abandoned: self.abandoned_attempts(dice),
