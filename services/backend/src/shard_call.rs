@@ -8,8 +8,8 @@ use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
-    Account, Acquire, Command, CommandError, LocksCommand, NamespaceRef, Path, Query, ReleaseTarget, Reply, RequestId,
-    Response,
+    Account, Acquire, Claim, Command, CommandError, LocksCommand, NamespaceRef, Path, Query, ReleaseTarget, Reply,
+    RequestId, Response, SessionCommand, SessionRequest,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -84,6 +84,7 @@ pub(crate) fn is_urgent(command: &LocksCommand) -> bool {
         LocksCommand::Release(_) | LocksCommand::CloseSession { .. } => true,
         LocksCommand::Acquire(acquire) => acquire.fencing_token.is_some(),
         LocksCommand::OpenSession(open) => open.resume,
+        LocksCommand::Session(command) => matches!(command.request, SessionRequest::Release { .. }),
         LocksCommand::Batch(commands) => commands.iter().any(is_urgent),
         _ => false,
     }
@@ -93,6 +94,9 @@ pub(crate) fn is_urgent(command: &LocksCommand) -> bool {
 pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
     match command {
         LocksCommand::Acquire(acquire) => acquire_bytes(acquire),
+        LocksCommand::Session(SessionCommand { request: SessionRequest::Acquire(acquire), .. }) => {
+            claim_bytes(&acquire.claims)
+        }
         LocksCommand::Release(release) => match &release.what {
             ReleaseTarget::Paths { paths, .. } => paths.iter().map(path_bytes).sum(),
             _ => 0,
@@ -108,7 +112,11 @@ pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
 
 fn acquire_bytes(acquire: &Acquire) -> usize {
     let metadata: usize = acquire.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
-    acquire.claims.iter().map(|claim| path_bytes(&claim.path)).sum::<usize>() + metadata
+    claim_bytes(&acquire.claims) + metadata
+}
+
+fn claim_bytes(claims: &[Claim]) -> usize {
+    claims.iter().map(|claim| path_bytes(&claim.path)).sum()
 }
 
 fn path_bytes(path: &Path) -> usize {

@@ -78,6 +78,7 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::Batch(commands) => commands.iter().find_map(namespace_of),
         LocksCommand::Reattach(reattach) => Some(&reattach.acquire.namespace),
         LocksCommand::CancelAttempts(several) => Some(&several.cancel.namespace),
-        LocksCommand::ExpireSessions { .. } => None,
+        // The number of a session stands for its namespace.
+        LocksCommand::ExpireSessions { .. } | LocksCommand::Session(_) => None,
     }
 }

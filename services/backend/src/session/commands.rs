@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use holdfast_api::session_message::{Lock, LockInfo, Pending, RefusalCause, ServerMessage};
 use holdfast_api::{ApiResult, validate};
 use holdfast_types::{
-    Acquire, Limits, LocksCommand, Metadata, Query, Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold,
-    Scopes, Wait,
+    Limits, LocksCommand, Query, Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire,
+    SessionRequest, Wait,
 };
 
 use super::channel::CloseReason;
@@ -103,7 +103,7 @@ impl SessionConnection<'_> {
         let command = match job {
             ClientCommand::Malformed(error) => return Err(CloseReason::Malformed(error.clone())),
             ClientCommand::Lock(lock) => match self.admit(lock, tries) {
-                Ok(acquire) => LocksCommand::Acquire(acquire),
+                Ok(acquire) => self.request(SessionRequest::Acquire(acquire)),
                 Err(error) => {
                     let request_id = lock.request_id.clone();
                     self.send(ServerMessage::Refused { request_id, why: RefusalCause::Fault(error) }).await?;
@@ -112,7 +112,7 @@ impl SessionConnection<'_> {
             },
             ClientCommand::Requery(request_id) => {
                 match self.requests.waiting(request_id).map(|lock| self.repeat_acquire_command(&lock)) {
-                    Some(Ok(acquire)) => LocksCommand::Acquire(acquire),
+                    Some(Ok(acquire)) => self.request(SessionRequest::Acquire(acquire)),
                     // It was resolved meanwhile; or its caller lost access, which is reported elsewhere.
                     _ => return Ok(None),
                 }
@@ -123,9 +123,11 @@ impl SessionConnection<'_> {
                     self.send(ServerMessage::Error { error, request_id }).await?;
                     return Ok(None);
                 }
-                self.release_command(ReleaseTarget::Request { request_id: release.request_id.clone() })
+                let request_id = release.request_id.clone();
+                let is_known = self.requests.state(&request_id).is_some();
+                self.request(SessionRequest::Release { request_id, is_known })
             }
-            ClientCommand::ReleaseAll => self.release_command(ReleaseTarget::All),
+            ClientCommand::ReleaseAll => self.release_all_command(),
             ClientCommand::LockInfo(info) => {
                 let tenant = self.tenant().map_err(CloseReason::Failed)?;
                 protocol::check_lock_info(info, tenant.limits()).map_err(CloseReason::Malformed)?;
@@ -178,50 +180,48 @@ impl SessionConnection<'_> {
     }
 
     /// Counts a request of the client against its account's rate, once.
-    fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<Acquire> {
+    fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<SessionAcquire> {
         let tenant = self.tenant()?;
         // A repeat requests nothing new: after a rejection its client would forget what it has.
         let is_new = tries == 0 && self.requests.state(&lock.request_id).is_none();
         if !is_new || self.resumed_requests.contains(&lock.request_id) {
             return self.repeat_acquire_command(lock);
         }
-        let acquire = self.acquire_command(lock, tenant.limits())?;
+        let acquire = Self::acquire_command(lock, tenant.limits())?;
         self.session.service.inner.rates.admit(tenant.account)?;
         Ok(acquire)
     }
 
-    fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<Acquire> {
-        self.acquire_command(lock, &validate::limits_for_existing(self.tenant()?.limits()))
+    fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<SessionAcquire> {
+        Self::acquire_command(lock, &validate::limits_for_existing(self.tenant()?.limits()))
     }
 
     fn tenant(&self) -> ApiResult<TenantContext<'_>> {
         self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)
     }
 
-    fn acquire_command(&self, lock: &Lock, limits: &Limits) -> ApiResult<Acquire> {
-        Ok(Acquire {
-            namespace: self.session.namespace.clone(),
-            owner: self.session.owner(lock.holder.clone()),
+    fn acquire_command(lock: &Lock, limits: &Limits) -> ApiResult<SessionAcquire> {
+        Ok(SessionAcquire {
+            holder: lock.holder.clone(),
             claims: protocol::validate_claims(lock, limits)?,
-            ttl_ms: None,
             transition_ms: lock.transition_ms,
-            metadata: Metadata::new(),
-            fencing_token: None,
-            requested_expires_at_ns: None,
             wait: if lock.only_try { Wait::No } else { Wait::Unlimited },
             allow_upgrade: lock.allow_upgrade,
-            request_id: Some(lock.request_id.clone()),
-            attempt: 0,
-            message: self.session.message_seq(self.seq + 1),
+            request_id: lock.request_id.clone(),
         })
     }
 
-    /// Releases for the whole session: request ids belong to it, whichever thread used them.
-    fn release_command(&self, what: ReleaseTarget) -> LocksCommand {
+    /// Returns the command of a request, under the next number.
+    fn request(&self, request: SessionRequest) -> LocksCommand {
+        self.session.request(self.seq + 1, request)
+    }
+
+    /// Releases for the whole session, whichever thread acquired.
+    fn release_all_command(&self) -> LocksCommand {
         LocksCommand::Release(ReleaseCommand {
             namespace: self.session.namespace.clone(),
-            owner: self.session.owner(None),
-            what,
+            owner: self.session.owner(),
+            what: ReleaseTarget::All,
             message: self.session.message_seq(self.seq + 1),
         })
     }

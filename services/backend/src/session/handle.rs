@@ -8,7 +8,7 @@ use holdfast_cluster::Application;
 use holdfast_routing::{RetryPolicy, Subscription};
 use holdfast_types::{
     Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
-    SessionKeepAlive, SessionUpdate, Topic,
+    SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, Topic,
 };
 use tokio::time::Instant;
 
@@ -32,18 +32,27 @@ pub(super) struct SessionHandle {
     pub(super) key: u32,
     pub(super) namespace: NamespaceRef,
     pub(super) session_id: String,
+    /// The number of the session in its shard, which stands for all of its names in commands.
+    pub(super) number: SessionNumber,
     pub(super) epoch: u64,
     pub(super) ttl_ms: u64,
 }
 
 impl SessionHandle {
-    /// Returns the owner: the session, or one of its threads.
-    pub(super) fn owner(&self, holder: Option<String>) -> Owner {
-        Owner::Session { session_id: self.session_id.clone(), holder }
+    /// Returns the session as an owner.
+    pub(super) fn owner(&self) -> Owner {
+        Owner::Session { session_id: self.session_id.clone(), holder: None }
     }
 
     pub(super) fn message_seq(&self, seq: u64) -> Option<MessageSeq> {
         Some(MessageSeq { epoch: self.epoch, seq })
+    }
+
+    /// Returns the command of a request with that sequence number.
+    pub(super) fn request(&self, seq: u64, request: SessionRequest) -> LocksCommand {
+        let message = MessageSeq { epoch: self.epoch, seq };
+        let account = self.namespace.account;
+        LocksCommand::Session(SessionCommand { account, session: self.number, message, request })
     }
 
     /// Sends a command once it has a permit. The shard ignores a late copy by its stamp.

@@ -183,6 +183,7 @@ impl Handshake {
             key: opened.key,
             namespace: opened.namespace,
             session_id: opened.session.session_id,
+            number: opened.session.number,
             epoch: opened.session.epoch,
             ttl_ms: opened.session.ttl_ms,
         };

@@ -53,6 +53,25 @@ fn claims_that_were_held_before_keep_their_token() {
 }
 
 #[test]
+fn a_new_token_and_a_complete_release_need_no_views() {
+    let mut ledger = RequestTable::new("se_1");
+    let twice = Arc::new(Lock {
+        resources: [Mode::Write, Mode::Read].map(|mode| Resource { path: vec!["x".to_owned()], mode }).into(),
+        ..Lock::clone(&lock("a", &[], Mode::Read))
+    });
+    ledger.granted_anew(&twice, 5);
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Write, 5)]);
+    ledger.granted_anew(&lock("b", &["x", "y"], Mode::Write), 9);
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Write, 9), ("y".into(), Mode::Write, 9)]);
+    ledger.add_reported(ReportedHold { path: Path::flat("y"), mode: Mode::Read, fencing_token: 3 });
+    ledger.released_completely("unknown");
+    assert_eq!(client_view(&ledger).len(), 3);
+    ledger.released_completely("b");
+    assert!(client_view(&ledger).is_empty());
+    assert_eq!((ledger.state("a"), ledger.state("b")), (Some(RequestState::Granted), None));
+}
+
+#[test]
 fn an_upgrade_takes_the_place_of_the_hold_that_it_changed() {
     let mut ledger = RequestTable::new("se_1");
     ledger.granted(&lock("a", &["x"], Mode::Read), 5, &[view("x", vec![held_by("se_1", Mode::Read, 5)], 1)]);

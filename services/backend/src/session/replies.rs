@@ -5,7 +5,8 @@ use std::sync::Arc;
 use holdfast_api::session_message::{EndReason, Lock, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
 use holdfast_types::{
-    AcquireOutcome, CommandError, LockView, LostHold, Reason, Refused, Reply, Response, RevokedReason, SessionEnd,
+    AcquireOutcome, CommandError, FencingToken, LockView, LostHold, Reason, Refused, Reply, Response, RevokedReason,
+    SessionEnd,
 };
 use tokio::task::yield_now;
 
@@ -91,6 +92,14 @@ impl SessionConnection<'_> {
                 let lock = Arc::clone(lock);
                 self.on_acquire_outcome(&lock, outcome, &locks, clock_ms, true).await
             }
+            (ClientCommand::Lock(lock), Response::Granted { fencing_token }) => {
+                let lock = Arc::clone(lock);
+                self.on_granted(&lock, fencing_token).await
+            }
+            (ClientCommand::Requery(request_id), Response::Granted { fencing_token }) => {
+                let Some(lock) = self.requests.waiting(request_id) else { return Ok(()) };
+                self.on_granted(&lock, fencing_token).await
+            }
             (ClientCommand::Requery(request_id), Response::Acquired { outcome, locks }) => {
                 let Some(lock) = self.requests.waiting(request_id) else { return Ok(()) };
                 self.on_acquire_outcome(&lock, outcome, &locks, clock_ms, false).await
@@ -98,6 +107,7 @@ impl SessionConnection<'_> {
             (ClientCommand::Release(release), answer) => {
                 match answer {
                     Response::Released { locks, released: true } => self.requests.released(&release.request_id, &locks),
+                    Response::Done => self.requests.released_completely(&release.request_id),
                     _ => self.requests.released_without_views(&release.request_id),
                 }
                 self.send(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
@@ -124,6 +134,12 @@ impl SessionConnection<'_> {
             (ClientCommand::Close, Response::Done) => self.end_with(EndReason::Ended(SessionEnd::Closed)).await,
             (_, answer) => Err(CloseReason::Failed(unexpected(&answer))),
         }
+    }
+
+    /// Handles a grant that gave each claim a new token.
+    async fn on_granted(&mut self, lock: &Arc<Lock>, fencing_token: FencingToken) -> Result<(), CloseReason> {
+        self.requests.granted_anew(lock, fencing_token);
+        self.send(ServerMessage::Acquired { request_id: lock.request_id.clone(), fencing_token }).await
     }
 
     /// Handles the outcome of a request. Only a client that asked is notified that it still waits.

@@ -133,6 +133,23 @@ impl RequestTable {
         }
     }
 
+    /// Records that a request holds all its claims, each under this token.
+    pub(super) fn granted_anew(&mut self, lock: &Arc<Lock>, token: FencingToken) {
+        let request = Request { lock: Arc::clone(lock), state: RequestState::Granted, lost: Vec::new() };
+        self.requests.insert(lock.request_id.clone(), request);
+        for claim in &lock.resources {
+            let path = &claim.path;
+            if let Some(holds) = self.holds.get_mut(path) {
+                holds.retain(|old, hold| *old == token || hold.holder.as_ref() != Some(&lock.holder));
+            }
+            // A path may be claimed twice, and is then held in the stronger mode.
+            let other = self.hold(path, token);
+            let mode = other.map_or(claim.mode, |other| other.mode.max(claim.mode));
+            let is_listed = other.is_some_and(|other| other.is_listed);
+            self.insert_hold(path.clone(), token, Hold { mode, holder: Some(lock.holder.clone()), is_listed });
+        }
+    }
+
     /// Removes a request that has no holds and does not wait.
     pub(super) fn remove(&mut self, request_id: &str) {
         self.requests.remove(request_id);
@@ -169,6 +186,18 @@ impl RequestTable {
                 if !holders_in(view).any(|hold| hold.fencing_token == token && self.is_own_session(&hold.owner)) {
                     self.take_hold(&view.path.0, token);
                 }
+            }
+        }
+    }
+
+    /// Records the release of a request after which no hold is left at its paths.
+    pub(super) fn released_completely(&mut self, request_id: &str) {
+        let Some(released) = self.requests.remove(request_id) else { return };
+        let is_its = |hold: &Hold| hold.holder.as_ref().is_none_or(|holder| *holder == released.lock.holder);
+        for claim in &released.lock.resources {
+            let ended = self.holds_at(&claim.path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token);
+            for token in ended.collect::<Vec<FencingToken>>() {
+                self.take_hold(&claim.path, token);
             }
         }
     }

@@ -19,6 +19,9 @@ impl LocksState {
             return Err(CommandError::SessionNotFound(command.session.to_string()));
         };
         let session_id = Arc::clone(session_id);
+        if self.is_quarantined(&self.namespaces.get(slot).id) {
+            return Err(CommandError::Quarantined);
+        }
         let mut work = self.txn_in(slot, context);
         work.ns.spend(COMMAND_COST);
         match &command.request {

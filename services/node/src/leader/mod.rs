@@ -162,6 +162,10 @@ impl LeaderState {
             self.subscriptions.notify(None);
         }
         let Command::Locks(command) = command else { return };
+        if let LocksCommand::Session(_) = command {
+            // It has no attempts.
+            return self.count_grant(reply);
+        }
         let Some((acquire, left)) = command.as_acquire() else { return };
         let Ok(Response::Acquired { outcome, .. }) = &reply.outcome else { return };
         self.metrics.acquired(outcome);
@@ -169,6 +173,17 @@ impl LeaderState {
         if enqueued.attempt > 0 {
             self.waits.enqueued(&acquire.namespace, enqueued.wait, acquire.attempt, enqueued.attempt);
             self.waits.on_cancelled(enqueued.wait, left);
+        }
+    }
+
+    /// Counts the outcome of an acquire of a connected session.
+    fn count_grant(&self, reply: &Reply) {
+        match &reply.outcome {
+            Ok(Response::Acquired { outcome, .. }) => self.metrics.acquired(outcome),
+            Ok(Response::Granted { fencing_token }) => {
+                self.metrics.acquired(&AcquireOutcome::Granted { fencing_token: *fencing_token });
+            }
+            _ => {}
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AcquireOutcome, Claim, Effect, Event, EventKind, LocksCommand, Mode, NamespaceRef, Owner, Reply, Response, WaitId,
-    WaitView,
+    AcquireOutcome, Claim, Effect, Event, EventKind, LocksCommand, Mode, NamespaceRef, Owner, Reply, Response,
+    SessionCommand, SessionRequest, WaitId, WaitView,
 };
 
 use super::shard_view::{Hold, ShardView, claim_of, conflict};
@@ -32,12 +33,25 @@ pub(crate) struct Grant {
     pub(super) allow_upgrade: bool,
 }
 
-/// A grant by the reply to an acquire.
-pub(crate) fn direct_grant(command: &LocksCommand, reply: &Reply) -> Option<Grant> {
-    let (acquire, _) = command.as_acquire()?;
-    let Ok(Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. }) = &reply.outcome else {
+/// A grant by the reply to an acquire, given the state after it.
+pub(crate) fn direct_grant(core: &ShardState, command: &LocksCommand, reply: &Reply) -> Option<Grant> {
+    let (Ok(Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. })
+    | Ok(Response::Granted { fencing_token })) = &reply.outcome
+    else {
         return None;
     };
+    if let LocksCommand::Session(SessionCommand { session, request: SessionRequest::Acquire(acquire), .. }) = command {
+        let session = core.sessions().find(|record| record.number == *session)?;
+        return Some(Grant {
+            namespace: session.namespace,
+            owner: Owner::Session { session_id: session.session_id, holder: acquire.holder.clone() },
+            claims: acquire.claims.clone(),
+            token: *fencing_token,
+            wait: None,
+            allow_upgrade: acquire.allow_upgrade,
+        });
+    }
+    let (acquire, _) = command.as_acquire()?;
     Some(Grant {
         namespace: acquire.namespace.clone(),
         owner: acquire.owner.clone(),

@@ -214,7 +214,8 @@ impl Replayer {
             return reply;
         };
         self.replayed.record_command(at, command, &reply);
-        let (touched, granted) = (AffectedNamespaces::of_command(command), invariants::direct_grant(command, &reply));
+        let touched = AffectedNamespaces::of_command(command);
+        let granted = invariants::direct_grant(&self.core, command, &reply);
         let before = self.step((at, entry), touched, granted, find);
         // By the first rules a cancel of the newest call ends the hold of all.
         if let LocksCommand::Cancel(cancel) | LocksCommand::CancelAttempts(CancelAttempts { cancel, .. }) = command
