@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use holdfast_testkit::{Cluster, Setup, Tenant};
+use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use super::attacker::Attacker;
@@ -77,8 +78,10 @@ impl TestBed {
         health::wait_healthy(&mut cluster, HEALTH_TIMEOUT).await?;
         let quiet_tenant = cluster.create_tenant("quiet", &QUIET_NAMESPACES).await;
         let control = cluster.create_tenant("polite", &[CONTROL_NAMESPACE]).await;
-        // Its limits are those that an account has from the start.
+        // Its limits are those that an account has from the start, but for one: each round of an attack has a namespace of
+        // its own.
         let hostile = cluster.create_tenant_with_default_limits("hostile").await;
+        cluster.update_account(&hostile, json!({"limits": {"max_namespace_changes": 6_000}})).await;
         let gateways = addresses(&cluster);
         let namespaces = QUIET_NAMESPACES.map(str::to_owned).to_vec();
         let quiet = QuietTenant::start(gateways, quiet_tenant.key.clone(), namespaces).await?;
