@@ -58,7 +58,7 @@ mod tests {
         for step in 0..20_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let number = (seed >> 33) as u32 % if step % 5_000 < 2_500 { 1_000 } else { 70 };
-            if (seed >> 20) % 3 == 0 {
+            if (seed >> 20).is_multiple_of(3) {
                 pages.insert(number);
                 expected.insert(number);
             } else {

@@ -53,6 +53,17 @@ impl Connection {
 }
 
 #[test]
+fn a_session_of_a_namespace_that_is_set_aside_is_refused() {
+    let mut shard = Shard::new();
+    let mut one = Connection::open(&mut shard, "se_1");
+    one.granted(&mut shard, "r1", &[write("a")]);
+    shard.core.quarantine(&orders());
+    assert_eq!(one.send(&mut shard, acquire("r2", &[write("b")])), Err(CommandError::Quarantined));
+    assert_eq!(one.send(&mut shard, release("r1", true)), Err(CommandError::Quarantined));
+    assert_eq!(shard.core.footprint().holds, 1);
+}
+
+#[test]
 fn a_grant_tells_its_token_and_a_release_that_it_is_done() {
     let mut shard = Shard::new();
     let mut one = Connection::open(&mut shard, "se_1");

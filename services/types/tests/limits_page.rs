@@ -1,0 +1,91 @@
+//! `docs/limits.md` is made from the table of limits.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use holdfast_types::limit::{ALL, KeptBy, Limit, Scope, Value};
+
+/// Writes the page instead of comparing it.
+const WRITE_VARIABLE: &str = "HOLDFAST_WRITE_LIMITS";
+
+const HEAD: &str = "# Limits
+
+Made from `services/types/src/limit.rs`. A refusal has the members `limit` and `max`, and where a later call may do,
+`Retry-After`. Operators set the limits that have a maximum for each account (`PATCH /v1/accounts/{id}`, member
+`limits`). *Rules* are kept by all replicas alike, as part of the replicated state; all others before anything is
+written. [Semantics](semantics.md#limits) explains the limits of locks, [operations](operations.md#tenant-isolation)
+those of gateways and nodes.
+
+| limit | what | each | default | maximum | kept by | refused with |
+|---|---|---|---|---|---|---|
+";
+
+fn scope(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Account => "account",
+        Scope::AccountAndGateway => "account and gateway",
+        Scope::AddressAndGateway => "address and gateway",
+        Scope::AccountAndShard => "account and shard",
+        Scope::AccountAndNode => "account and node",
+        Scope::AccountAndConnection => "account, gateway and node",
+        Scope::Connection => "gateway and node",
+        Scope::Namespace => "namespace",
+        Scope::Lock => "lock",
+        Scope::Hold => "hold",
+        Scope::Owner => "owner",
+        Scope::Session => "session",
+        Scope::Request => "request",
+        Scope::Shard => "shard",
+        Scope::ShardAndGateway => "gateway and shard",
+    }
+}
+
+fn kept_by(kept_by: KeptBy) -> &'static str {
+    match kept_by {
+        KeptBy::Rules => "rules",
+        KeptBy::Leader => "leader",
+        KeptBy::Node => "node",
+        KeptBy::Gateway => "gateway",
+    }
+}
+
+/// With commas between thousands.
+fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn row(limit: &Limit) -> String {
+    let what: Vec<&str> = limit.what.iter().map(|what| what.trim_end_matches(',').trim_start_matches("the ")).collect();
+    let max = match limit.value {
+        Value::OfAccount { max, .. } => number(max),
+        Value::Fixed(_) => String::new(),
+    };
+    let (name, code, default) = (limit.name, limit.code, number(limit.default_value()));
+    let (each, by) = (scope(limit.scope), kept_by(limit.kept_by));
+    format!("| `{name}` | {} | {each} | {default} | {max} | {by} | `{code}` |", what.join("; "))
+}
+
+#[test]
+fn the_page_has_every_limit_as_it_is() {
+    let mut page = HEAD.to_owned();
+    for limit in ALL {
+        let _ = writeln!(page, "{}", row(limit));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/limits.md");
+    if std::env::var_os(WRITE_VARIABLE).is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        written, page,
+        "{WRITE_VARIABLE}=1 cargo test -p holdfast-types --test limits_page writes docs/limits.md"
+    );
+}
