@@ -21,7 +21,8 @@ use crate::call_handler::{
 use crate::connection::{Event, ServerConnection};
 use crate::protocol::Calls;
 
-/// Calls in flight on one connection that are not deferred. Further ones are rejected, and the node reads on.
+/// Calls in flight on one connection that are not deferred. Further ones are rejected, and the node reads on. A quarter
+/// of each limit is for urgent calls only.
 const MAX_CALLS: CallCount = CallCount { calls: 131_072, bytes: 256 << 20 };
 /// Those of one account, so that it leaves the connection to the others.
 pub(crate) const MAX_CALLS_OF_ACCOUNT: CallCount = CallCount { calls: 4_096, bytes: 16 << 20 };
@@ -91,6 +92,11 @@ pub(crate) struct CallCount {
 }
 
 impl CallCount {
+    /// What calls that are not urgent may take of this limit.
+    pub(crate) const fn without_reserve(self) -> Self {
+        Self { calls: self.calls / 4 * 3, bytes: self.bytes / 4 * 3 }
+    }
+
     fn has_room(self, bytes: usize, max: Self) -> bool {
         self.calls < max.calls && self.bytes + bytes <= max.bytes
     }
@@ -112,6 +118,7 @@ struct CountedCall {
     /// 0 if it is of none.
     account: u64,
     bytes: usize,
+    is_urgent: bool,
 }
 
 /// The calls of one connection. Those that are not deferred run in the task of the connection, except for queries, which
@@ -140,10 +147,11 @@ impl CallsInFlight {
     /// Counts a call; returns why it is rejected if there are too many.
     fn count(&mut self, call: CountedCall) -> Result<(), &'static str> {
         let of_account = self.accounts.get(&call.account).copied().unwrap_or_default();
-        if call.account != 0 && !of_account.has_room(call.bytes, MAX_CALLS_OF_ACCOUNT) {
+        let max = |limit: CallCount| if call.is_urgent { limit } else { limit.without_reserve() };
+        if call.account != 0 && !of_account.has_room(call.bytes, max(MAX_CALLS_OF_ACCOUNT)) {
             return Err("too many calls of this account are in progress at the node; try again later");
         }
-        if !self.total.has_room(call.bytes, MAX_CALLS) {
+        if !self.total.has_room(call.bytes, max(MAX_CALLS)) {
             return Err("too many calls are in progress at the node; try again later");
         }
         self.total.add(call.bytes);
@@ -183,7 +191,8 @@ impl CallsInFlight {
     }
 
     fn start_call(&mut self, call: Call) {
-        let (id, counted) = (call.id, CountedCall { account: call.account, bytes: call_bytes(&call) });
+        let (id, is_urgent) = (call.id, call.is_urgent);
+        let counted = CountedCall { account: call.account, bytes: call_bytes(&call), is_urgent };
         if let Err(reason) = self.count(counted) {
             let answer = failure(id, Outcome::NotProposed(reason.to_owned()));
             self.running.push(futures::future::ready((answer, None)).boxed());

@@ -368,20 +368,24 @@ fn of_account(account: u64, call: Call) -> Call {
 async fn calls_of_an_account_are_bounded_and_the_node_reads_on() {
     let (world, started) = stuck_for_one();
     let mut connection = world.connect(1).await.unwrap();
-    let max = MAX_CALLS_OF_ACCOUNT.calls as u64;
-    for first in (1..=max).step_by(256) {
-        connection.send(frame((first..first + 256).map(|id| of_account(1, command(id, 1))).collect())).unwrap();
+    // One call too many that is not urgent, and then one that is.
+    let (usual, max) = (MAX_CALLS_OF_ACCOUNT.without_reserve().calls as u64, MAX_CALLS_OF_ACCOUNT.calls as u64);
+    let call = |id| Call { is_urgent: id > usual + 1, ..of_account(1, command(id, 1)) };
+    for calls in (1..=max + 2).map(call).collect::<Vec<_>>().chunks(256) {
+        connection.send(frame(calls.to_vec())).unwrap();
         connection.flush().await.unwrap();
     }
-    connection.send(frame(vec![of_account(1, command(max + 1, 1)), of_account(2, command(max + 2, 1))])).unwrap();
+    connection.send(frame(vec![of_account(2, command(max + 3, 1))])).unwrap();
     let mut answered = Vec::new();
-    while answered.len() < 2 {
+    while answered.len() < 3 {
         answered.extend(answers(&mut connection).await.unwrap());
     }
     answered.sort_unstable_by_key(|answer| answer.id);
-    assert_eq!(answered.iter().map(|answer| answer.id).collect::<Vec<_>>(), [max + 1, max + 2]);
-    assert!(matches!(&answered[0].outcome, Some(Outcome::NotProposed(reason)) if reason.contains("this account")));
-    assert_eq!(answered[1].outcome, Some(reply(3)));
+    assert_eq!(answered.iter().map(|answer| answer.id).collect::<Vec<_>>(), [usual + 1, max + 2, max + 3]);
+    for refused in &answered[..2] {
+        assert!(matches!(&refused.outcome, Some(Outcome::NotProposed(reason)) if reason.contains("this account")));
+    }
+    assert_eq!(answered[2].outcome, Some(reply(3)));
     assert_eq!(started.load(Ordering::SeqCst), max + 1);
 }
 
@@ -390,12 +394,12 @@ async fn large_calls_of_an_account_are_bounded_by_their_bytes() {
     let (world, started) = stuck_for_one();
     let mut connection = world.connect(1).await.unwrap();
     for id in 1..=3 {
-        connection.send(frame(vec![of_account(1, command(id, 8 << 20))])).unwrap();
+        connection.send(frame(vec![of_account(1, command(id, 6 << 20))])).unwrap();
         connection.flush().await.unwrap();
     }
     let answered = answers(&mut connection).await.unwrap();
     assert!(matches!(answered[..], [Answer { id: 3, outcome: Some(Outcome::NotProposed(_)), .. }]), "{answered:?}");
-    assert_eq!(started.load(Ordering::SeqCst), 2, "16 MiB");
+    assert_eq!(started.load(Ordering::SeqCst), 2, "12 MiB");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,8 @@ pub const MAX_QUEUED_MS: u64 = 1_000;
 pub const MAX_URGENT_CALLS: u64 = 16_384;
 /// Calls in progress at one node, to one shard or of one account.
 pub const MAX_LINK_CALLS: u64 = 4_096;
+/// Of those, as many as only urgent calls may be, which end or keep holds.
+pub const MIN_URGENT_LINK_CALLS: u64 = 1_024;
 /// Credentials from one address that are refused in a second, unless a gateway is started with another number.
 pub const REFUSED_CREDENTIALS_PER_SECOND: u32 = 20;
 /// Open streams of events of an account at a gateway.

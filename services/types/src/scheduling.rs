@@ -1,5 +1,5 @@
-//! The cost and the account of a command before it is applied, and the account of a query. Fair queues share a shard
-//! among accounts by it; nothing in the state depends on it.
+//! The cost, the account and the urgency of a command before it is applied, and the account and the urgency of a query.
+//! Queues share a shard among accounts by it; nothing in the state depends on it.
 
 use super::{
     AccountId, AccountsCommand, Claim, Command, LocksCommand, NamespacesCommand, Query, Reattach, ReleaseTarget,
@@ -36,6 +36,11 @@ impl Command {
         }
     }
 
+    /// Returns whether the command ends or keeps holds of its owner. Such calls are sent first and rejected last.
+    pub fn is_urgent(&self) -> bool {
+        matches!(self.inner(), Self::Locks(command) if command.is_urgent())
+    }
+
     /// Returns the minimum cost in units, computed from the command alone: 8, and for each claim its depth + 1.
     pub fn min_units(&self) -> u64 {
         match self.inner() {
@@ -46,6 +51,11 @@ impl Command {
 }
 
 impl Query {
+    /// Returns whether the query keeps holds of its owner, as the commands do for which [`Command::is_urgent`] is true.
+    pub fn is_urgent(&self) -> bool {
+        matches!(self, Self::KeepAlive { .. } | Self::KeepAlives { .. })
+    }
+
     /// Returns the account that the query works for. `None` for queries about all accounts, for the look-up of a key that
     /// may be of none, and for keep-alives of many.
     pub fn account(&self) -> Option<AccountId> {
@@ -87,6 +97,19 @@ impl Topic {
 }
 
 impl LocksCommand {
+    /// Returns whether the command ends or keeps holds of its owner; a report after a resume keeps them. A batch is
+    /// urgent if any of its commands is.
+    pub fn is_urgent(&self) -> bool {
+        match self {
+            Self::Release(_) | Self::CloseSession { .. } | Self::LockInfo(_) | Self::LockInfoPart(_) => true,
+            Self::Acquire(acquire) => acquire.fencing_token.is_some(),
+            Self::OpenSession(open) => open.resume,
+            Self::Session(command) => matches!(command.request, SessionRequest::Release { .. }),
+            Self::Batch(commands) => commands.iter().any(Self::is_urgent),
+            _ => false,
+        }
+    }
+
     fn account(&self) -> Option<AccountId> {
         let namespace = match self {
             Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
@@ -136,7 +159,7 @@ impl LocksCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cancel, Incarnation, Mode, NamespaceRef, Owner, Path};
+    use crate::{Cancel, Incarnation, LockInfo, Mode, NamespaceRef, Owner, Path, Release};
 
     fn namespace(account: u64) -> NamespaceRef {
         NamespaceRef { account: AccountId(account), name: "n".into(), incarnation: Incarnation(1) }
@@ -158,6 +181,20 @@ mod tests {
         assert_eq!(account(vec![cancel(1), cancel(1)]), Some(AccountId(1)));
         assert_eq!(account(vec![cancel(1), cancel(2)]), None);
         assert_eq!(account(vec![]), None);
+    }
+
+    #[test]
+    fn what_ends_or_keeps_holds_is_urgent() {
+        let (namespace, owner) = (namespace(1), Owner::Process("p".into()));
+        let release = Release { namespace: namespace.clone(), owner, what: ReleaseTarget::All, message: None };
+        let session_id = "s".to_owned();
+        let info = LockInfo { namespace, session_id: session_id.clone(), message: None, held: vec![], pending: vec![] };
+        let is_urgent = |command| Command::Locks(command).is_urgent();
+        assert!(is_urgent(LocksCommand::LockInfo(info.clone())) && is_urgent(LocksCommand::LockInfoPart(info.clone())));
+        assert!(is_urgent(LocksCommand::Batch(vec![cancel(1), LocksCommand::Release(release)])));
+        assert!(!is_urgent(cancel(1)) && !is_urgent(LocksCommand::Batch(vec![cancel(1)])));
+        let keep_alive = Query::KeepAlive { namespace: info.namespace.clone(), session_id, epoch: None };
+        assert!(keep_alive.is_urgent() && !Query::Usage { namespace: info.namespace }.is_urgent());
     }
 
     #[test]
