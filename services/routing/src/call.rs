@@ -14,7 +14,7 @@ use holdfast_types::limit::Limit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::call_load::LoadKey;
+use crate::call_load::{CallKind, LoadKey};
 use crate::channel::{CallAddress, CallBody, CallReply, PendingCall};
 use crate::leader_cache::{GroupRoute, Leader, ReplicaEndpoint};
 use crate::router::Router;
@@ -28,6 +28,10 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// add a gap of the same length.
 const BACKOFF_FACTOR: f32 = 1.4;
 
+/// How much longer than other pauses the one is after which a call that may wait looks for room again: all waits of a
+/// leader that failed come at once.
+const ROOM_BACKOFF_FACTOR: u32 = 10;
+
 /// The shard that a call is for, and the route to its group.
 pub(super) struct Destination {
     pub(super) route: Arc<GroupRoute>,
@@ -36,6 +40,14 @@ pub(super) struct Destination {
     pub(super) key: u32,
     /// What its calls count for.
     pub(super) load: LoadKey,
+}
+
+impl Destination {
+    /// Sets what kind of call it is for.
+    pub(super) fn with_kind(mut self, kind: CallKind) -> Self {
+        self.load.kind = kind;
+        self
+    }
 }
 
 /// One call in progress.
@@ -87,6 +99,8 @@ enum NextStep {
     RetryNow,
     /// No new information: retry after a backoff.
     RetryLater,
+    /// There is no room for the call: retry after a longer one.
+    RetryWithRoom,
     /// The retry policy forbids a retry.
     Fail,
 }
@@ -174,7 +188,8 @@ impl<'a> RoutedCall<'a> {
                 NextStep::Finish(end) => return Ok(end),
                 NextStep::Fail => return Err(self.failure()),
                 NextStep::RetryNow => {}
-                NextStep::RetryLater => self.back_off().await,
+                NextStep::RetryLater => self.back_off(1).await,
+                NextStep::RetryWithRoom => self.back_off(ROOM_BACKOFF_FACTOR).await,
             }
         }
     }
@@ -210,9 +225,9 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    async fn back_off(&mut self) {
+    async fn back_off(&mut self, factor: u32) {
         // The iterator is endless; if it ended, the longest backoff would apply.
-        let pause = self.backoff.next().unwrap_or(self.options.max_backoff);
+        let pause = self.backoff.next().unwrap_or(self.options.max_backoff) * factor;
         tokio::time::sleep_until(self.effective_deadline().min(Instant::now() + pause)).await;
     }
 
@@ -281,17 +296,28 @@ impl<'a> RoutedCall<'a> {
                 self.suspect(leader);
                 NextStep::RetryLater
             }
-            // Says nothing about the leader. Calls that may wait are sent again: many come at once after a failover.
-            CallReply::Limited(limit) => {
-                self.reason = limit.to_string();
-                self.limit = Some(limit);
-                if matches!(self.body, CallBody::Acquire(..)) { NextStep::RetryLater } else { NextStep::Fail }
-            }
+            CallReply::Limited(limit) => self.on_limit(limit),
             CallReply::Unknown(reason) => {
                 self.reason = reason;
                 self.suspect(leader);
                 self.on_unknown_outcome(leader.term)
             }
+        }
+    }
+
+    /// The call was not sent, which says nothing about the leader.
+    fn on_limit(&mut self, limit: &'static Limit) -> NextStep {
+        self.reason = limit.to_string();
+        self.limit = Some(limit);
+        if matches!(self.body, CallBody::Acquire(..)) {
+            // Many come at once after a failover. It keeps its place in the queue, however long the others take.
+            self.without_leader_since = Instant::now();
+            NextStep::RetryWithRoom
+        } else if self.maybe_done_in.is_some() {
+            // Only another attempt tells whether it was done.
+            NextStep::RetryLater
+        } else {
+            NextStep::Fail
         }
     }
 
@@ -457,7 +483,7 @@ impl<'a> RoutedCall<'a> {
 
     async fn probe<'p>(&self, place: &'p ReplicaEndpoint, deadline: Instant) -> (&'p ReplicaEndpoint, CallReply) {
         // Who leads is asked when calls of the shard stand still, so this call counts for none of them.
-        let to = CallAddress { load: LoadKey::default(), ..self.address(Leader { replica: place.replica, term: 0 }) };
+        let to = CallAddress { load: LoadKey::URGENT, ..self.address(Leader { replica: place.replica, term: 0 }) };
         let mut attempt = place.channel.send(to, self.body.to_immediate(), &self.route.rules, deadline);
         let outcome = match tokio::time::timeout_at(deadline, attempt.next_reply()).await {
             Ok(outcome) => outcome,

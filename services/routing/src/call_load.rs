@@ -1,5 +1,6 @@
 //! The calls to one node that have not ended: how many each shard and each account has of them. A shard that stands
-//! still, or an account that calls too much, leaves the connection to the others.
+//! still, or an account that calls too much, leaves the connection to the others. Calls that may be held count apart
+//! until they are, so that many at once, as after a failover, leave it to the other calls.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,21 +12,54 @@ use holdfast_types::AccountId;
 use holdfast_types::limit::{self, Limit};
 use parking_lot::Mutex;
 
-/// Calls to one shard, and calls of one account.
+/// Calls to one shard, and calls of one account, that can't be held.
 const MAX_SHARE: Usage = Usage { calls: limit::MAX_LINK_CALLS as usize, bytes: 16 << 20 };
-/// Calls to one node that are not held.
+/// What only urgent ones may take of it.
+const URGENT_SHARE: Usage = Usage { calls: limit::MIN_URGENT_LINK_CALLS as usize, bytes: 4 << 20 };
+/// Calls to one node that can't be held.
 const MAX_TOTAL: Usage = Usage { calls: 131_072, bytes: 256 << 20 };
+/// What only urgent ones may take of it.
+const URGENT_TOTAL: Usage = Usage { calls: 32_768, bytes: 64 << 20 };
+/// The same for calls that may be held, and are not yet: to one shard, or of one account.
+const MAX_WAITING_SHARE: Usage = Usage { calls: MAX_SHARE.calls / 2, bytes: MAX_SHARE.bytes / 2 };
+/// Those to one node.
+const MAX_WAITING_TOTAL: Usage = Usage { calls: MAX_TOTAL.calls / 2, bytes: MAX_TOTAL.bytes / 2 };
 /// Held calls to one node; they take memory, but no capacity from other calls.
 const MAX_HELD: usize = 262_144;
 
+/// What kind of call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallKind {
+    /// Ends or keeps a hold, or asks who leads.
+    Urgent,
+    /// Any other call with one reply.
+    Usual,
+    /// May be held: an acquire that may wait, or a subscription to the events of a namespace.
+    Deferrable,
+    /// The subscription of a session: as [`Self::Deferrable`], but held calls are no reason to refuse it. The sessions
+    /// bound them.
+    Session,
+    /// A subscription of this process itself. There are a few to each node, and they are never refused.
+    Feed,
+}
+
 /// What a call counts for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoadKey {
     /// The shard: its application, and the first key that it owns. `None` for calls that ask who leads, and for those
     /// about several shards.
     pub(super) shard: Option<(Application, u32)>,
     /// The account that the call works for; `None` if it is of none, or of several.
     pub(super) account: Option<AccountId>,
+    /// Which share it takes from.
+    pub(super) kind: CallKind,
+}
+
+impl LoadKey {
+    /// Of an urgent call that is of no shard and no account.
+    pub(super) const URGENT: Self = Self { shard: None, account: None, kind: CallKind::Urgent };
+    /// Of a subscription of this process itself.
+    pub(super) const FEED: Self = Self { shard: None, account: None, kind: CallKind::Feed };
 }
 
 /// A number of calls, and the bytes of their bodies.
@@ -41,6 +75,10 @@ impl Usage {
         self.calls < max.calls && self.bytes + bytes <= max.bytes
     }
 
+    const fn without(self, reserve: Self) -> Self {
+        Self { calls: self.calls - reserve.calls, bytes: self.bytes - reserve.bytes }
+    }
+
     fn add(&mut self, bytes: usize) {
         self.calls += 1;
         self.bytes += bytes;
@@ -52,12 +90,30 @@ impl Usage {
     }
 }
 
+impl CallKind {
+    /// Returns how many calls there may be once one of this kind is added: to a shard or of an account, and in all.
+    const fn max(self) -> (Usage, Usage) {
+        match self {
+            Self::Urgent | Self::Feed => (MAX_SHARE, MAX_TOTAL),
+            Self::Usual => (MAX_SHARE.without(URGENT_SHARE), MAX_TOTAL.without(URGENT_TOTAL)),
+            Self::Deferrable | Self::Session => (MAX_WAITING_SHARE, MAX_WAITING_TOTAL),
+        }
+    }
+}
+
+/// Calls that are not held.
 #[derive(Default)]
-struct Counts {
+struct Shares {
     total: Usage,
-    held: usize,
     shards: HashMap<(Application, u32), Usage>,
     accounts: HashMap<AccountId, Usage>,
+}
+
+#[derive(Default)]
+struct Counts {
+    usual: Shares,
+    waiting: Shares,
+    held: usize,
 }
 
 /// Counts the calls to one node.
@@ -73,40 +129,56 @@ pub(super) struct CountedCall {
 }
 
 impl CallLoad {
-    /// Counts a call.
+    /// Counts a call; `None` for one that never counts.
     ///
     /// # Errors
-    /// The limit that is reached. Held calls are only a reason to refuse one that `may_be_held`.
-    pub(super) fn add(
-        self: &Arc<Self>,
-        key: LoadKey,
-        bytes: usize,
-        may_be_held: bool,
-    ) -> Result<CountedCall, &'static Limit> {
+    /// The limit that is reached.
+    pub(super) fn add(self: &Arc<Self>, key: LoadKey, bytes: usize) -> Result<Option<CountedCall>, &'static Limit> {
+        if key.kind == CallKind::Feed {
+            return Ok(None);
+        }
         let mut counts = self.0.lock();
-        let of_shard = key.shard.and_then(|shard| counts.shards.get(&shard)).copied().unwrap_or_default();
-        let of_account = key.account.and_then(|account| counts.accounts.get(&account)).copied().unwrap_or_default();
-        if !of_shard.has_room(bytes, MAX_SHARE) {
-            return Err(&limit::CALLS_TO_SHARD);
-        }
-        if !of_account.has_room(bytes, MAX_SHARE) {
-            return Err(&limit::CALLS_OF_ACCOUNT);
-        }
-        if !counts.total.has_room(bytes, MAX_TOTAL) || (may_be_held && counts.held >= MAX_HELD) {
+        if key.kind == CallKind::Deferrable && counts.held >= MAX_HELD {
             return Err(&limit::CALLS_TO_NODE);
         }
-        counts.total.add(bytes);
-        if let Some(shard) = key.shard {
-            counts.shards.entry(shard).or_default().add(bytes);
-        }
-        if let Some(account) = key.account {
-            counts.accounts.entry(account).or_default().add(bytes);
-        }
-        Ok(CountedCall { load: Arc::clone(self), key, bytes, is_held: false })
+        counts.shares(key.kind).add(key, bytes)?;
+        Ok(Some(CountedCall { load: Arc::clone(self), key, bytes, is_held: false }))
     }
 }
 
 impl Counts {
+    fn shares(&mut self, kind: CallKind) -> &mut Shares {
+        match kind {
+            CallKind::Deferrable | CallKind::Session => &mut self.waiting,
+            CallKind::Urgent | CallKind::Usual | CallKind::Feed => &mut self.usual,
+        }
+    }
+}
+
+impl Shares {
+    fn add(&mut self, key: LoadKey, bytes: usize) -> Result<(), &'static Limit> {
+        let (max_share, max_total) = key.kind.max();
+        let of_shard = key.shard.and_then(|shard| self.shards.get(&shard)).copied().unwrap_or_default();
+        let of_account = key.account.and_then(|account| self.accounts.get(&account)).copied().unwrap_or_default();
+        if !of_shard.has_room(bytes, max_share) {
+            return Err(&limit::CALLS_TO_SHARD);
+        }
+        if !of_account.has_room(bytes, max_share) {
+            return Err(&limit::CALLS_OF_ACCOUNT);
+        }
+        if !self.total.has_room(bytes, max_total) {
+            return Err(&limit::CALLS_TO_NODE);
+        }
+        self.total.add(bytes);
+        if let Some(shard) = key.shard {
+            self.shards.entry(shard).or_default().add(bytes);
+        }
+        if let Some(account) = key.account {
+            self.accounts.entry(account).or_default().add(bytes);
+        }
+        Ok(())
+    }
+
     fn remove(&mut self, key: LoadKey, bytes: usize) {
         self.total.remove(bytes);
         if let Some(shard) = key.shard {
@@ -132,7 +204,7 @@ impl CountedCall {
     pub(super) fn hold(&mut self) {
         if !std::mem::replace(&mut self.is_held, true) {
             let mut counts = self.load.0.lock();
-            counts.remove(self.key, self.bytes);
+            counts.shares(self.key.kind).remove(self.key, self.bytes);
             counts.held += 1;
         }
     }
@@ -144,7 +216,7 @@ impl Drop for CountedCall {
         if self.is_held {
             counts.held -= 1;
         } else {
-            counts.remove(self.key, self.bytes);
+            counts.shares(self.key.kind).remove(self.key, self.bytes);
         }
     }
 }
@@ -153,16 +225,30 @@ impl Drop for CountedCall {
 mod tests {
     use super::*;
 
+    const USUAL_SHARE: Usage = MAX_SHARE.without(URGENT_SHARE);
+
+    fn of(kind: CallKind, shard: u32, account: u64) -> LoadKey {
+        LoadKey { shard: Some((Application::Locks, shard)), account: Some(AccountId(account)), kind }
+    }
+
     fn key(shard: u32, account: u64) -> LoadKey {
-        LoadKey { shard: Some((Application::Locks, shard)), account: Some(AccountId(account)) }
+        of(CallKind::Usual, shard, account)
+    }
+
+    fn add(load: &Arc<CallLoad>, key: LoadKey) -> CountedCall {
+        load.add(key, 0).ok().flatten().unwrap()
+    }
+
+    fn refused(load: &Arc<CallLoad>, key: LoadKey) -> Option<&'static str> {
+        load.add(key, 0).err().map(|limit| limit.name)
     }
 
     /// Adds calls until one is refused.
     fn fill(load: &Arc<CallLoad>, bytes: usize, key: impl Fn(usize) -> LoadKey) -> (Vec<CountedCall>, &'static str) {
         let mut calls = Vec::new();
         loop {
-            match load.add(key(calls.len()), bytes, false) {
-                Ok(call) => calls.push(call),
+            match load.add(key(calls.len()), bytes) {
+                Ok(call) => calls.push(call.unwrap()),
                 Err(limit) => return (calls, limit.name),
             }
         }
@@ -172,46 +258,86 @@ mod tests {
     fn a_shard_that_stands_still_leaves_the_connection_to_the_others() {
         let load = Arc::<CallLoad>::default();
         let (calls, limit) = fill(&load, 100, |call| key(1, call as u64));
-        assert_eq!((calls.len(), limit), (MAX_SHARE.calls, "calls_to_shard"));
-        load.add(key(2, 0), 100, false).ok().unwrap();
+        assert_eq!((calls.len(), limit), (USUAL_SHARE.calls, "calls_to_shard"));
+        add(&load, key(2, 0));
         // Whoever asks who leads the shard is let through.
-        load.add(LoadKey::default(), 100, false).ok().unwrap();
+        add(&load, LoadKey::URGENT);
         drop(calls);
-        load.add(key(1, 0), 100, false).ok().unwrap();
+        add(&load, key(1, 0));
         let counts = load.0.lock();
-        assert!(counts.shards.is_empty() && counts.accounts.is_empty() && counts.total == Usage::default());
+        let usual = &counts.usual;
+        assert!(usual.shards.is_empty() && usual.accounts.is_empty() && usual.total == Usage::default());
+    }
+
+    #[test]
+    fn a_shard_that_stands_still_leaves_their_releases_at_others_to_its_accounts() {
+        let load = Arc::<CallLoad>::default();
+        let (mut calls, limit) = fill(&load, 0, |_| key(1, 1));
+        assert_eq!((calls.len(), limit), (USUAL_SHARE.calls, "calls_to_shard"));
+        assert_eq!(refused(&load, key(2, 1)), Some("calls_of_account"));
+        add(&load, of(CallKind::Urgent, 2, 1));
+        let (urgent, limit) = fill(&load, 0, |call| of(CallKind::Urgent, 2 + call as u32, 1));
+        assert_eq!((urgent.len(), limit), (URGENT_SHARE.calls, "calls_of_account"));
+        // Those that are urgent take from the others as well.
+        calls.pop();
+        assert_eq!(refused(&load, key(2, 1)), Some("calls_of_account"));
     }
 
     #[test]
     fn an_account_has_its_share_in_calls_and_in_bytes() {
         let load = Arc::<CallLoad>::default();
         let (_calls, limit) = fill(&load, 0, |call| key(call as u32, 1));
-        assert_eq!((load.0.lock().total.calls, limit), (MAX_SHARE.calls, "calls_of_account"));
-        load.add(key(0, 2), 0, false).ok().unwrap();
+        assert_eq!((load.0.lock().usual.total.calls, limit), (USUAL_SHARE.calls, "calls_of_account"));
+        add(&load, key(0, 2));
         let (large, limit) = fill(&load, 1 << 20, |call| key(call as u32, 3));
-        assert_eq!((large.len(), limit), (16, "calls_of_account"));
+        assert_eq!((large.len(), limit), (12, "calls_of_account"));
+        let (urgent, limit) = fill(&load, 1 << 20, |call| of(CallKind::Urgent, call as u32, 3));
+        assert_eq!((urgent.len(), limit), (4, "calls_of_account"));
     }
 
     #[test]
     fn a_node_has_so_many_calls_in_all() {
         let load = Arc::<CallLoad>::default();
-        let (calls, limit) = fill(&load, 0, |call| key(call as u32 % 1_000, call as u64 % 1_000));
-        assert_eq!((calls.len(), limit), (MAX_TOTAL.calls, "calls_to_node"));
+        let of_many = |kind| move |call: usize| of(kind, call as u32 % 1_000, call as u64 % 1_000);
+        let (calls, limit) = fill(&load, 0, of_many(CallKind::Usual));
+        assert_eq!((calls.len(), limit), (MAX_TOTAL.calls - URGENT_TOTAL.calls, "calls_to_node"));
+        let (urgent, limit) = fill(&load, 0, of_many(CallKind::Urgent));
+        assert_eq!((urgent.len(), limit), (URGENT_TOTAL.calls, "calls_to_node"));
+        let (waiting, limit) = fill(&load, 0, of_many(CallKind::Deferrable));
+        assert_eq!((waiting.len(), limit), (MAX_WAITING_TOTAL.calls, "calls_to_node"));
+        // The feeds of this process go on.
+        assert!(load.add(LoadKey::FEED, 0).is_ok_and(|call| call.is_none()));
+    }
+
+    #[test]
+    fn calls_that_are_to_be_held_leave_their_shard_and_their_account_to_others() {
+        let load = Arc::<CallLoad>::default();
+        let (mut waiting, limit) = fill(&load, 0, |_| of(CallKind::Deferrable, 1, 1));
+        assert_eq!((waiting.len(), limit), (MAX_WAITING_SHARE.calls, "calls_to_shard"));
+        assert_eq!(refused(&load, of(CallKind::Session, 1, 1)), Some("calls_to_shard"));
+        let (usual, _) = fill(&load, 0, |_| key(1, 1));
+        assert_eq!(usual.len(), USUAL_SHARE.calls);
+        // One that is held makes room for the next.
+        waiting[0].hold();
+        add(&load, of(CallKind::Deferrable, 1, 1));
     }
 
     #[test]
     fn held_calls_are_no_reason_to_refuse_others() {
         let load = Arc::<CallLoad>::default();
+        let waits = of(CallKind::Deferrable, 1, 1);
         let mut held = Vec::new();
         for _ in 0..MAX_HELD {
-            let mut call = load.add(key(1, 1), 1_000, true).ok().unwrap();
+            let mut call = load.add(waits, 1_000).ok().flatten().unwrap();
             call.hold();
             call.hold();
             held.push(call);
         }
-        assert_eq!(load.add(key(1, 1), 0, true).err().map(|limit| limit.name), Some("calls_to_node"));
-        load.add(key(1, 1), 0, false).ok().unwrap();
+        assert_eq!(refused(&load, waits), Some("calls_to_node"));
+        add(&load, key(1, 1));
+        add(&load, of(CallKind::Session, 1, 1)).hold();
+        assert!(load.add(LoadKey::FEED, 0).is_ok());
         held.pop();
-        load.add(key(1, 1), 0, true).ok().unwrap();
+        add(&load, waits);
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::call_load::{CallLoad, CountedCall, LoadKey};
+use crate::call_load::{CallKind, CallLoad, CountedCall, LoadKey};
 use crate::connection::{ChannelState, QueuedCall};
 use crate::http::HttpCaller;
 use crate::leader_cache::Leader;
@@ -39,9 +39,8 @@ pub(super) struct CallAddress {
 }
 
 impl CallAddress {
-    /// A node, whichever replicas it has.
-    pub(super) const NODE: Self =
-        Self { leader: Leader { replica: 0, term: 0 }, shard: None, load: LoadKey { shard: None, account: None } };
+    /// A node, whichever replicas it has, for a subscription of this process itself.
+    pub(super) const NODE: Self = Self { leader: Leader { replica: 0, term: 0 }, shard: None, load: LoadKey::FEED };
 }
 
 /// The body of a call.
@@ -100,6 +99,7 @@ impl CallBody {
             application: application.into(),
             key,
             account: to.load.account.map_or(0, |account| account.0),
+            is_urgent: to.load.kind == CallKind::Urgent,
         }
     }
 }
@@ -299,8 +299,7 @@ impl NodeChannel {
         deadline: Instant,
     ) -> PendingCall {
         let (Self::Remote { load, .. } | Self::Local(_, load)) = self;
-        let may_be_held = matches!(body, CallBody::Acquire(..) | CallBody::Subscribe(_));
-        let counted = match load.add(to.load, body.len(), may_be_held) {
+        let counted = match load.add(to.load, body.len()) {
             Ok(counted) => counted,
             Err(limit) => return PendingCall::failed(CallReply::Limited(limit)),
         };
@@ -314,7 +313,7 @@ impl NodeChannel {
             }
         };
         match sent {
-            Ok(replies) => PendingCall { replies, counted: Some(counted), is_deferred: false, is_over: false },
+            Ok(replies) => PendingCall { replies, counted, is_deferred: false, is_over: false },
             Err(reply) => PendingCall::failed(reply),
         }
     }
@@ -340,7 +339,7 @@ impl NodeChannel {
 /// dropping it also cancels the call at the node.
 pub(super) struct PendingCall {
     replies: Replies,
-    /// `None` for a call that was never sent.
+    /// `None` for a call that was never sent, or that never counts.
     counted: Option<CountedCall>,
     /// The node has deferred the reply.
     is_deferred: bool,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::channel::{CallReply, ObservedRules, ReplySink, SendState};
 
-/// Bytes of the bodies of queued calls: of all, and of one account.
+/// Bytes of the bodies of queued calls: of all, and of one account. Its urgent ones go first and have as much again.
 const QUEUE_LIMITS: QueueLimits = QueueLimits { total: 64 << 20, lane: 16 << 20 };
 /// Minimum bytes that a call counts for in the queue.
 const MIN_CALL_BYTES: usize = 256;
@@ -98,8 +98,11 @@ impl ChannelState {
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         queued.call.id = id;
-        let account = queued.call.account;
-        let pushed = queue.calls.push(account, bytes.max(MIN_CALL_BYTES), queued);
+        let (account, size) = (queued.call.account, bytes.max(MIN_CALL_BYTES));
+        let pushed = match queued.call.is_urgent {
+            true => queue.calls.push_urgent(account, size, queued),
+            false => queue.calls.push(account, size, queued),
+        };
         drop(queue);
         // What made room is not sent either.
         for evicted in pushed.map_err(|_| CallReply::Limited(&limit::CALLS_TO_NODE))? {

@@ -11,9 +11,10 @@ use holdfast_types::{
     Path, Reply, Response as CoreAnswer, Wait, codec,
 };
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::call_load::CallKind;
 use crate::fake_cluster::{FakeCluster, fast_options};
 
 fn namespace() -> NamespaceRef {
@@ -104,6 +105,23 @@ async fn a_wait_whose_connection_ends_is_asked_for_again_in_the_same_term() {
     });
     let answered = cluster.router.acquire(0, acquire(), None, soon(), CancellationToken::new()).await;
     assert_eq!(answered, Ok(granted()));
+}
+
+#[tokio::test]
+async fn a_wait_that_finds_no_room_looks_for_it_until_its_deadline() {
+    let options = fast_options();
+    let patience = options.max_without_leader;
+    let cluster = FakeCluster::start(options).await;
+    elect(&cluster, |_| Action::Sequence(vec![deferred(), reply(&granted())], 9));
+    let to =
+        cluster.router.destination(Application::Locks, 0, Some(namespace().account)).with_kind(CallKind::Deferrable);
+    let others: Vec<_> = to.route.endpoints().iter().map(|place| FakeCluster::fill(&to, place.replica)).collect();
+    let router = cluster.router.clone();
+    let mut waiting =
+        tokio::spawn(async move { router.acquire(0, acquire(), None, soon(), CancellationToken::new()).await });
+    assert!(timeout(2 * patience, &mut waiting).await.is_err(), "it has given its place up");
+    drop(others);
+    assert_eq!(waiting.await.unwrap(), Ok(granted()));
 }
 
 #[tokio::test]

@@ -7,6 +7,9 @@ use holdfast_auth::{ClusterSecret, ServiceSigner};
 use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_testkit::fake_node::{FakeNode, config_of};
 
+use crate::call::Destination;
+use crate::call_load::CountedCall;
+use crate::channel::NodeChannel;
 use crate::{Router, RoutingOptions, TcpDialer};
 
 /// Three nodes, one shard for each application, each in a group of its own; the replicas of the accounts shard's group
@@ -38,6 +41,16 @@ impl FakeCluster {
         }
         let router = router_of(config(&nodes), &secret, options);
         Self { nodes, router }
+    }
+
+    /// Counts calls to the node of a replica until there is room for no other one to that destination. Dropping them
+    /// makes room again.
+    pub(super) fn fill(to: &Destination, replica: u64) -> Vec<CountedCall> {
+        let place = to.route.endpoint(replica).expect("a replica of the group");
+        let NodeChannel::Remote { load, .. } = &*place.channel else { panic!("the nodes are other processes") };
+        let counted = std::iter::from_fn(|| load.add(to.load, 0).ok().flatten()).collect::<Vec<_>>();
+        assert!(!counted.is_empty(), "there was no room");
+        counted
     }
 }
 

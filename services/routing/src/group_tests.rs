@@ -6,7 +6,9 @@ use std::time::Duration;
 use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_proto::internal;
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, done_reply, leads, not_leader};
-use holdfast_types::{AccountId, AccountsCommand, Command, limit};
+use holdfast_types::{
+    AccountId, AccountsCommand, Command, Incarnation, LocksCommand, NamespaceRef, Owner, Release, ReleaseTarget, limit,
+};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -68,6 +70,8 @@ async fn one_leader_is_found_for_all_shards_of_a_group() {
 #[tokio::test]
 async fn a_shard_that_stands_still_leaves_the_others_of_its_leader_as_they_were() {
     const SURPLUS: usize = 100;
+    const ROOM: usize = (limit::MAX_LINK_CALLS - limit::MIN_URGENT_LINK_CALLS) as usize;
+    const STUCK: AccountId = AccountId(7);
     let cluster = FakeCluster::start_with_one_group(RoutingOptions::default()).await;
     elect(&cluster, 2);
     done(&cluster, Application::Accounts, 0).await;
@@ -79,10 +83,10 @@ async fn a_shard_that_stands_still_leaves_the_others_of_its_leader_as_they_were(
         });
     }
     let mut stuck = JoinSet::new();
-    for number in 0..limit::MAX_LINK_CALLS as usize + SURPLUS {
+    for _ in 0..ROOM + SURPLUS {
         let (router, deadline) = (cluster.router.clone(), Instant::now() + Duration::from_secs(60));
         stuck.spawn(async move {
-            let command = Command::Accounts(AccountsCommand::Delete { id: AccountId(number as u64) });
+            let command = Command::Accounts(AccountsCommand::Delete { id: STUCK });
             router.command(Application::Locks, 7, &command, RetryPolicy::LaterTerm, deadline).await
         });
     }
@@ -92,7 +96,14 @@ async fn a_shard_that_stands_still_leaves_the_others_of_its_leader_as_they_were(
         assert_eq!(refused, RouteError::Limited { shard: "locks_00".to_owned(), limit: &limit::CALLS_TO_SHARD });
     }
     done(&cluster, Application::Accounts, 0).await;
-    assert_eq!(stuck.len(), limit::MAX_LINK_CALLS as usize);
+    // The account whose calls are stuck goes on to release what it holds in other shards.
+    let namespace = NamespaceRef { account: STUCK, name: "demo".into(), incarnation: Incarnation(1) };
+    let (owner, what) = (Owner::Process("a".into()), ReleaseTarget::All);
+    let release = Command::Locks(LocksCommand::Release(Release { namespace, owner, what, message: None }));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let released = cluster.router.command(Application::Namespaces, 0, &release, RetryPolicy::LaterTerm, deadline).await;
+    assert_eq!(released.map(|routed| routed.reply), Ok(done_reply()));
+    assert_eq!(stuck.len(), ROOM);
 }
 
 #[tokio::test]

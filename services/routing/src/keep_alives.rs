@@ -175,7 +175,7 @@ async fn send(router: &Router, route: &Arc<GroupRoute>, batch: Vec<QueuedKeepAli
     let (sessions, sinks): (Vec<_>, Vec<_>) = batch.into_iter().map(|queued| (queued.session, queued.sink)).unzip();
     let body = CallBody::Query(Bytes::from(codec::encode(&Query::KeepAlives { sessions })));
     // They are of several shards and accounts, and each session has at most one.
-    let load = LoadKey::default();
+    let load = LoadKey::URGENT;
     let to = Destination { route: Arc::clone(route), application: Application::Locks, key, load };
     let mut call = RoutedCall::new(router, to, body, RetryPolicy::LaterTerm, deadline);
     let error = match call.reply().await {

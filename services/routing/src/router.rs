@@ -20,7 +20,7 @@ use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{CallOutcome, Destination, RoutedCall};
-use crate::call_load::LoadKey;
+use crate::call_load::{CallKind, LoadKey};
 use crate::channel::{CallBody, NodeChannel, PendingCall};
 use crate::http::HttpCaller;
 use crate::leader_cache::GroupRoute;
@@ -145,7 +145,7 @@ impl Router {
         deadline: Instant,
     ) -> Result<RoutedReply, RouteError> {
         let bytes = Bytes::from(codec::encode(command));
-        let to = self.destination(application, key, command.account());
+        let to = self.destination(application, key, command.account()).with_kind(kind_of(command.is_urgent()));
         self.send(to, bytes, command.min_rules(), repeat, deadline).await
     }
 
@@ -176,7 +176,7 @@ impl Router {
         deadline: Instant,
     ) -> Result<Reply, RouteError> {
         let body = CallBody::Query(Bytes::from(codec::encode(query)));
-        let to = self.destination(application, key, query.account());
+        let to = self.destination(application, key, query.account()).with_kind(kind_of(query.is_urgent()));
         RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline).reply().await
     }
 
@@ -193,16 +193,13 @@ impl Router {
         Subscription::new(Publisher::Shard(self.clone(), application, key), topic, from, max_wait)
     }
 
-    /// Sends a subscription to the shard that owns the key. Returns its first update.
+    /// Sends a subscription to a shard. Returns its first update.
     pub(super) async fn start_subscription(
         &self,
-        application: Application,
-        key: u32,
-        account: Option<AccountId>,
+        to: Destination,
         body: CallBody,
         deadline: Instant,
     ) -> Result<Result<(Update, PendingCall), CommandError>, RouteError> {
-        let to = self.destination(application, key, account);
         let mut course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline);
         match course.run().await? {
             CallOutcome::Subscribed(update, attempt) => Ok(Ok((update, attempt))),
@@ -253,7 +250,7 @@ impl Router {
         hold: Duration,
         gone: CancellationToken,
     ) -> Result<(Reply, u64), RouteError> {
-        let to = self.destination(Application::Locks, wait.key, Some(wait.account));
+        let to = self.destination(Application::Locks, wait.key, Some(wait.account)).with_kind(CallKind::Deferrable);
         let body = CallBody::Acquire(wait.command.clone(), hold);
         let course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, wait.deadline);
         let course = course.with_min_rules(wait.min_rules).with_cancellation(gone);
@@ -289,14 +286,19 @@ impl Router {
         &self.inner.options
     }
 
-    /// Returns where an account's calls to the shard go that owns the key.
+    /// Returns where an account's calls to the shard go that owns the key; usual ones, unless another kind is set.
     pub(super) fn destination(&self, application: Application, key: u32, account: Option<AccountId>) -> Destination {
         let map = self.inner.map.read();
         let shard = map.shard_for(application, key);
         let route = Arc::clone(&self.inner.routes.read()[&shard.group]);
-        let load = LoadKey { shard: Some((application, shard.lower_bound)), account };
+        let load = LoadKey { shard: Some((application, shard.lower_bound)), account, kind: CallKind::Usual };
         Destination { route, application, key, load }
     }
+}
+
+/// Returns the kind of a call with one reply.
+fn kind_of(is_urgent: bool) -> CallKind {
+    if is_urgent { CallKind::Urgent } else { CallKind::Usual }
 }
 
 async fn apply_config_updates(mut later: watch::Receiver<Option<Arc<ClusterConfig>>>, inner: Weak<Inner>) {

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::RouteError;
+use crate::call_load::CallKind;
 use crate::channel::{CallAddress, CallBody, CallReply, NodeChannel, ObservedRules, PendingCall};
 use crate::router::Router;
 
@@ -144,8 +145,12 @@ impl<T: DeserializeOwned> Subscription<T> {
         match &self.publisher {
             Publisher::Shard(router, application, key) => {
                 let (router, application, key) = (router.clone(), *application, *key);
-                let account = self.topic.account();
-                async move { router.start_subscription(application, key, account, body, deadline).await }.boxed()
+                let (account, kind) = (self.topic.account(), kind_of(&self.topic));
+                async move {
+                    let to = router.destination(application, key, account).with_kind(kind);
+                    router.start_subscription(to, body, deadline).await
+                }
+                .boxed()
             }
             Publisher::Node(channel, node) => start_at_node(Weak::clone(channel), node.clone(), body, deadline).boxed(),
         }
@@ -206,6 +211,15 @@ impl<T: DeserializeOwned> Subscription<T> {
         // The delays are endless; if they ended, the longest one would apply.
         let delay = self.backoff.next().unwrap_or(BACKOFF_RANGE.1);
         self.phase = Phase::Idle { until: Instant::now() + delay };
+    }
+}
+
+/// Returns the kind of the calls that subscribe to a topic.
+fn kind_of(topic: &Topic) -> CallKind {
+    match topic {
+        Topic::Events { .. } => CallKind::Deferrable,
+        Topic::Session { .. } => CallKind::Session,
+        Topic::AccountChanges | Topic::ClusterConfig => CallKind::Feed,
     }
 }
 

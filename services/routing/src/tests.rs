@@ -12,7 +12,7 @@ use holdfast_testkit::fake_node::{
     Action, FakeNode, ReceivedCall, done, done_reply, leads, not_leader, not_proposed, unknown,
 };
 use holdfast_types::{AccountId, AccountsCommand, Command, Query, Reply, Rules, codec};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::fake_cluster::{FakeCluster, fast_options, router_to};
 use crate::{RetryPolicy, RouteError, RoutedReply, RoutingOptions};
@@ -161,6 +161,30 @@ async fn a_command_that_must_not_be_repeated_is_not() {
     let sent = cluster.router.command(Application::Accounts, 0, &command(), RetryPolicy::Never, soon()).await;
     assert!(matches!(sent.unwrap_err(), RouteError::OutcomeUnknown { .. }));
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 2)]);
+}
+
+#[tokio::test]
+async fn a_command_that_may_be_done_is_sent_again_once_there_is_room() {
+    let options = RoutingOptions { max_without_leader: Duration::from_secs(10), ..fast_options() };
+    let cluster = FakeCluster::start(options).await;
+    elect(&cluster, 1, 1);
+    send(&cluster).await.unwrap();
+    // The first leader does not know what became of the command, and the next one has no room.
+    elect(&cluster, 2, 2);
+    cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(2, 2) } else { unknown() });
+    let to = cluster.router.destination(Application::Accounts, 0, command().account());
+    let others = FakeCluster::fill(&to, 2);
+    let router = cluster.router.clone();
+    let mut sent = tokio::spawn(async move {
+        router.command(Application::Accounts, 0, &command(), RetryPolicy::LaterTerm, soon()).await
+    });
+    while to.route.leader().is_none_or(|leader| leader.term < 2) {
+        to.route.wait_for_change(to.route.leader(), Duration::from_millis(10)).await;
+    }
+    assert!(timeout(Duration::from_millis(100), &mut sent).await.is_err(), "it does not wait for room");
+    assert!(cluster.nodes[1].addressed().is_empty());
+    drop(others);
+    assert!(sent.await.unwrap().unwrap().maybe_done_before);
 }
 
 #[tokio::test]
