@@ -42,8 +42,8 @@ pub(crate) enum ShardRequest {
 impl ShardRequest {
     fn priority(&self) -> Priority {
         let is_urgent = match self {
-            Self::Command(command, _) => matches!(&**command, Command::Locks(command) if is_urgent(command)),
-            Self::Query(query) => matches!(**query, Query::KeepAlive { .. }),
+            Self::Command(command, _) => command.is_urgent(),
+            Self::Query(query) => query.is_urgent(),
             Self::Wait(..) => return Priority::Patient,
         };
         if is_urgent { Priority::High } else { Priority::Normal }
@@ -78,19 +78,8 @@ impl From<Query> for ShardRequest {
     }
 }
 
-/// Returns whether a command ends or keeps holds of its owner.
-pub(crate) fn is_urgent(command: &LocksCommand) -> bool {
-    match command {
-        LocksCommand::Release(_) | LocksCommand::CloseSession { .. } => true,
-        LocksCommand::Acquire(acquire) => acquire.fencing_token.is_some(),
-        LocksCommand::OpenSession(open) => open.resume,
-        LocksCommand::Session(command) => matches!(command.request, SessionRequest::Release { .. }),
-        LocksCommand::Batch(commands) => commands.iter().any(is_urgent),
-        _ => false,
-    }
-}
-
-/// Returns approximately how many bytes a command has.
+/// Returns approximately how many bytes a command has. A report counts for none: each connection has one at a time, and
+/// bounds its bytes itself. If many resume together, none is refused for the reports of the others.
 pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
     match command {
         LocksCommand::Acquire(acquire) => acquire_bytes(acquire),
@@ -101,10 +90,6 @@ pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
             ReleaseTarget::Paths { paths, .. } => paths.iter().map(path_bytes).sum(),
             _ => 0,
         },
-        LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => {
-            let held: usize = info.held.iter().map(|hold| path_bytes(&hold.path)).sum();
-            held + info.pending.iter().map(String::len).sum::<usize>()
-        }
         LocksCommand::Batch(commands) => commands.iter().map(command_bytes).sum(),
         _ => 0,
     }

@@ -128,6 +128,20 @@ enum ReleaseReason {
     Slow,
 }
 
+/// Why a call gets no permit. It is reported outside of the lock.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    limit: &'static Limit,
+    /// Its value.
+    max: u64,
+}
+
+impl Refusal {
+    fn report(self) -> ApiError {
+        rejected(self.limit, self.max)
+    }
+}
+
 /// A call that waits for a permit.
 struct QueuedCall {
     admission: Arc<Admission>,
@@ -168,7 +182,7 @@ impl Admission {
     pub(crate) async fn acquire(self: &Arc<Self>, request: AdmissionRequest, deadline: Instant) -> ApiResult<Permit> {
         let now = Instant::now();
         let admitted = self.state.lock().admit(self, request, now);
-        let receiver = match admitted? {
+        let receiver = match admitted.map_err(Refusal::report)? {
             Admitted::AtOnce(permit) => return Ok(permit),
             Admitted::Queued(receiver) => receiver,
         };
@@ -220,7 +234,7 @@ impl QueuedCall {
                 self.is_admitted = true;
                 Ok(permit)
             }
-            Ok(Err(_)) => Err(queue_is_full(self.request.priority)),
+            Ok(Err(_)) => Err(queue_is_full(self.request.priority).report()),
             Err(_) => Err(rejected(&limit::QUEUED_TIME, limit::MAX_QUEUED_MS)),
         }
     }

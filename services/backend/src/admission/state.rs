@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use holdfast_api::{ApiError, ApiResult};
 use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
 use holdfast_types::limit;
 use metrics::gauge;
@@ -11,14 +10,16 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::concurrency_limit::{AccountLoad, ConcurrencyLimit, MAX_LIGHT_CALLS};
-use super::{Admission, AdmissionRequest, Permit, Priority, Sharer, rejected};
+use super::{Admission, AdmissionRequest, Permit, Priority, Refusal, Sharer};
 
 /// Minimum bytes that a call counts for, so that a limit in bytes is also one of their number.
 const MIN_CALL_BYTES: usize = 1_024;
-/// 16,384 small calls of an account, and as many urgent ones.
-const LIMITS: QueueLimits = QueueLimits { total: 256 << 20, lane: 16 << 20 };
-/// Bytes of the queue of an account beyond which only calls that may wait long join it: 4,096 small calls.
+/// Bytes of the queued normal calls of an account: 4,096 small ones.
 const MAX_NORMAL_BYTES: usize = 4 << 20;
+/// Bytes of its queued calls that may wait long: 16,384 small ones.
+const MAX_PATIENT_BYTES: usize = 16 << 20;
+/// A lane has room for both, and for as many urgent calls.
+const LIMITS: QueueLimits = QueueLimits { total: 256 << 20, lane: MAX_NORMAL_BYTES + MAX_PATIENT_BYTES };
 /// Bytes of the urgent calls of an account, queued or in progress.
 const MAX_URGENT_BYTES: usize = 16 << 20;
 
@@ -39,6 +40,8 @@ pub(super) struct SharerState {
     /// The urgent ones.
     urgent: usize,
     urgent_bytes: usize,
+    /// Bytes of the queued calls that are neither urgent nor patient.
+    pub(super) queued_normal: usize,
     /// Calls in the queue whose callers have left.
     left: usize,
     load: AccountLoad,
@@ -81,7 +84,7 @@ impl State {
         admission: &Arc<Admission>,
         request: AdmissionRequest,
         now: Instant,
-    ) -> ApiResult<Admitted> {
+    ) -> Result<Admitted, Refusal> {
         if self.tick(now) {
             self.dispatch(admission, now);
         }
@@ -104,7 +107,7 @@ impl State {
     }
 
     /// Joins the sharer's queue, unless that is full.
-    fn enqueue(&mut self, request: AdmissionRequest) -> ApiResult<oneshot::Receiver<Permit>> {
+    fn enqueue(&mut self, request: AdmissionRequest) -> Result<oneshot::Receiver<Permit>, Refusal> {
         let (sharer, bytes) = (request.share.sharer, request.counted_bytes());
         if !self.has_room(&request) {
             self.drop_left(sharer);
@@ -120,29 +123,52 @@ impl State {
         };
         match pushed {
             // The callers of what made room find that no permit will come.
-            Ok(_) => Ok(receiver),
+            Ok(evicted) => {
+                for waiting in evicted {
+                    self.on_dequeued(&waiting.request);
+                }
+                if request.priority == Priority::Normal {
+                    self.sharers.entry(sharer).or_default().queued_normal += bytes;
+                }
+                Ok(receiver)
+            }
             Err(Full::Lane | Full::Queue) => Err(queue_is_full(request.priority)),
         }
     }
 
     fn has_room(&self, request: &AdmissionRequest) -> bool {
-        let max = match request.priority {
-            Priority::Normal => MAX_NORMAL_BYTES,
-            Priority::Patient => LIMITS.lane,
+        let sharer = request.share.sharer;
+        let normal = self.sharers.get(&sharer).map_or(0, |of_sharer| of_sharer.queued_normal);
+        let (queued, max) = match request.priority {
+            Priority::Normal => (normal, MAX_NORMAL_BYTES),
+            Priority::Patient => (self.queue.lane_size(sharer).saturating_sub(normal), MAX_PATIENT_BYTES),
             // Their number is limited together with those in progress.
             Priority::High => return true,
         };
-        self.queue.lane_size(request.share.sharer) + request.counted_bytes() <= max
+        queued + request.counted_bytes() <= max
+    }
+
+    /// Notes that a call has left the queue.
+    fn on_dequeued(&mut self, request: &AdmissionRequest) {
+        if let Some(of_sharer) = self.sharers.get_mut(&request.share.sharer) {
+            of_sharer.on_dequeued(request);
+        }
     }
 
     /// Drops the queued calls whose callers have left, if these are so many that it is worth it.
     fn drop_left(&mut self, sharer: Sharer) {
         let queued = self.queue.lane_len(sharer);
         if let Some(of_sharer) = self.sharers.get_mut(&sharer)
-            && of_sharer.left * 4 >= queued
+            && of_sharer.left * 8 >= queued
         {
             of_sharer.left = 0;
-            self.queue.retain(sharer, |waiting| !waiting.sink.is_closed());
+            self.queue.retain(sharer, |waiting| {
+                let stays = !waiting.sink.is_closed();
+                if !stays {
+                    of_sharer.on_dequeued(&waiting.request);
+                }
+                stays
+            });
         }
     }
 
@@ -169,6 +195,7 @@ impl State {
             let of_sharer = sharers.entry(sharer).or_default();
             if next.sink.is_closed() {
                 of_sharer.left = of_sharer.left.saturating_sub(1);
+                of_sharer.on_dequeued(&next.request);
                 return Decision::Drop;
             }
             if *in_flight >= limit {
@@ -179,6 +206,7 @@ impl State {
             }
             *in_flight += 1;
             of_sharer.in_flight += 1;
+            of_sharer.on_dequeued(&next.request);
             Decision::Serve(next.request.counted_bytes() as u64)
         });
         for WaitingPermit { request, sink } in served {
@@ -265,31 +293,31 @@ impl State {
     }
 }
 
-/// Returns the error for a call that does not fit into the queue.
-pub(super) fn queue_is_full(priority: Priority) -> ApiError {
+/// Returns why a call does not fit into the queue.
+pub(super) fn queue_is_full(priority: Priority) -> Refusal {
     let limit = match priority {
         Priority::Normal => &limit::QUEUED_CALLS,
         Priority::Patient => &limit::QUEUED_WAITS,
         Priority::High => &limit::URGENT_CALLS,
     };
-    rejected(limit, limit.default_value())
+    Refusal { limit, max: limit.default_value() }
 }
 
 impl SharerState {
     /// Counts a call, if the sharer may have another one.
-    fn open(&mut self, request: &AdmissionRequest) -> ApiResult<()> {
+    fn open(&mut self, request: &AdmissionRequest) -> Result<(), Refusal> {
         match request.priority {
             Priority::Normal => {
                 let max = request.share.max_open_calls;
                 if self.open as u64 >= max {
-                    return Err(rejected(&limit::OPEN_CALLS, max));
+                    return Err(Refusal { limit: &limit::OPEN_CALLS, max });
                 }
                 self.open += 1;
             }
             Priority::High => {
                 let bytes = self.urgent_bytes + request.counted_bytes();
                 if self.urgent as u64 >= limit::MAX_URGENT_CALLS || bytes > MAX_URGENT_BYTES {
-                    return Err(rejected(&limit::URGENT_CALLS, limit::MAX_URGENT_CALLS));
+                    return Err(Refusal { limit: &limit::URGENT_CALLS, max: limit::MAX_URGENT_CALLS });
                 }
                 self.urgent += 1;
                 self.urgent_bytes = bytes;
@@ -307,6 +335,13 @@ impl SharerState {
                 self.urgent_bytes -= request.counted_bytes();
             }
             Priority::Patient => {}
+        }
+    }
+
+    /// Notes that one of its calls has left the queue.
+    fn on_dequeued(&mut self, request: &AdmissionRequest) {
+        if request.priority == Priority::Normal {
+            self.queued_normal -= request.counted_bytes();
         }
     }
 

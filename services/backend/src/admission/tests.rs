@@ -57,7 +57,7 @@ fn queue_until_refused(admission: &Arc<Admission>, request: AdmissionRequest) ->
                 calls.push(QueuedCall { admission: Arc::clone(admission), request, receiver, is_admitted: false });
             }
             Ok(Admitted::AtOnce(_)) => panic!("all permits are taken"),
-            Err(refused) => return (calls, refused),
+            Err(refused) => return (calls, refused.report()),
         }
     }
 }
@@ -118,14 +118,32 @@ async fn a_queue_has_an_end_and_urgent_calls_and_waits_have_their_own() {
     assert_eq!((calls.len() as u64, limit_of(&refused)), (limit::QUEUED_CALLS.default_value(), "queued_calls"));
     assert_eq!((refused.code, refused.retry_after_seconds()), (Code::Unavailable, Some(1)));
     let (waits, refused) = queue_until_refused(&admission, request(1, Priority::Patient));
-    let patient = calls.len() + waits.len();
-    assert_eq!((patient as u64, limit_of(&refused)), (limit::QUEUED_WAITS.default_value(), "queued_waits"));
+    assert_eq!((waits.len() as u64, limit_of(&refused)), (limit::QUEUED_WAITS.default_value(), "queued_waits"));
     let (urgent, refused) = queue_until_refused(&admission, request(1, Priority::High));
     assert_eq!((urgent.len() as u64, limit_of(&refused)), (limit::MAX_URGENT_CALLS, "urgent_calls"));
     assert_eq!(refused.code, Code::Unavailable);
     drop((calls, waits, urgent));
     let _waits = spawn_queued(&admission, 1, Priority::Normal).await;
     assert_eq!(queued(&admission), 1, "those that gave up take no room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn queued_waits_leave_room_for_normal_calls() {
+    let admission = Arc::<Admission>::default();
+    let mut taken = fill(&admission, 1).await;
+    let (waits, _) = queue_until_refused(&admission, request(1, Priority::Patient));
+    let any_open = Share { max_open_calls: u64::MAX, ..Share::of(sharer(1)) };
+    let normal = AdmissionRequest { share: any_open, ..request(1, Priority::Normal) };
+    for _ in 0..2 {
+        let (calls, refused) = queue_until_refused(&admission, normal);
+        assert_eq!((calls.len() as u64, limit_of(&refused)), (limit::QUEUED_CALLS.default_value(), "queued_calls"));
+    }
+    let (calls, _) = queue_until_refused(&admission, normal);
+    // Whichever way they leave the queue, they no longer count.
+    taken.clear();
+    drop((waits, calls));
+    drop(permit(&admission, 1).await);
+    assert_eq!(admission.state.lock().sharers[&sharer(1)].queued_normal, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -146,9 +146,10 @@ impl Accounts {
         self.key_changes.notify_all();
     }
 
-    /// Looks something up, with a permit that all look-ups share: who asks is not known yet.
+    /// Looks something up, with a permit that all look-ups share: who asks is not known yet. The look-up may be for an
+    /// urgent call, so it waits for its turn as long as its call.
     async fn query(&self, query: &Query, deadline: Instant) -> ApiResult<Result<Response, CommandError>> {
-        let request = AdmissionRequest { share: Share::of(Sharer::LookUps), priority: Priority::Normal, bytes: 0 };
+        let request = AdmissionRequest { share: Share::of(Sharer::LookUps), priority: Priority::Patient, bytes: 0 };
         let permit = self.admission.acquire(request, deadline).await?;
         let asked =
             async { self.router.query(Application::Accounts, SHARD_KEY, query, deadline).await.map_err(route_error) };

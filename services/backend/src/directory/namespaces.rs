@@ -34,7 +34,8 @@ impl Namespaces {
         let look_up = || async {
             let key = shard_key(Application::Namespaces, id.0, "");
             let query = Query::Namespace { account: id, name: name.to_owned() };
-            let request = AdmissionRequest { share: Share::from(account), priority: Priority::Normal, bytes: 0 };
+            // It may be for an urgent call, which the limits of normal ones do not refuse.
+            let request = AdmissionRequest { share: Share::from(account), priority: Priority::Patient, bytes: 0 };
             let permit = self.admission.acquire(request, deadline).await?;
             let asked =
                 async { self.router.query(Application::Namespaces, key, &query, deadline).await.map_err(route_error) };

@@ -81,11 +81,11 @@ impl TestGateway {
         shards.deliver_all();
     }
 
-    /// Drops all following queries; commands still get replies.
-    pub(super) fn drop_queries(&self) {
+    /// Drops the matching queries from now on; all other calls still get replies.
+    pub(super) fn drop_queries(&self, drops: impl Fn(&Query) -> bool + Send + Sync + 'static) {
         let running = self.shards.clone();
-        self.node.on_call(move |call| match call.body {
-            Some(call::Body::Query(_)) => Action::Silent,
+        self.node.on_call(move |call| match &call.body {
+            Some(call::Body::Query(bytes)) if codec::decode(bytes).is_ok_and(|query| drops(&query)) => Action::Silent,
             _ => running.lock().serve(call),
         });
     }

@@ -90,7 +90,7 @@ async fn a_grant_that_cannot_be_signed_is_not_said_to_be_none() {
     let world = TestGateway::start().await;
     let tenant = demo_tenant(&world).await;
     world.service.acquire_lock(&tenant, &context(), acquire("first", "p", Mode::Write)).await.unwrap();
-    world.drop_queries();
+    world.drop_queries(|_| true);
     let mut request = signed(None);
     request.terms.wait_ms = 100;
     let short = context().with_timeout(Duration::from_millis(400));

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::Service;
 use crate::admission::{Admission, AdmissionRequest, Permit, Priority, Share, Sharer};
 use crate::route_error::route_error;
-use crate::shard_call::{command_bytes, is_urgent, unexpected};
+use crate::shard_call::{command_bytes, unexpected};
 
 /// How long one command or query may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ impl SessionHandle {
     /// Sends a command once it has a permit. The shard ignores a late copy by its stamp.
     pub(super) async fn command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
         // Each connection has one command at a time, so it may wait for its turn.
-        let priority = if is_urgent(&command) { Priority::High } else { Priority::Patient };
+        let priority = if command.is_urgent() { Priority::High } else { Priority::Patient };
         let permit = self.permit(priority, command_bytes(&command)).await?;
         let command = Command::Locks(command);
         let sent = async {
@@ -78,11 +78,12 @@ impl SessionHandle {
         Share::of(Sharer::Account(self.namespace.account))
     }
 
-    /// As [`Self::command`], for one that takes as long as hundreds of others: one at a time in this process.
+    /// As [`Self::command`], for a report that takes as long as hundreds of other commands: one at a time in this
+    /// process.
     pub(super) async fn heavy_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
         let deadline = Instant::now() + MAX_WAIT + Duration::from_millis(self.ttl_ms);
-        let bytes = command_bytes(&command);
-        let request = AdmissionRequest { share: self.share(), priority: Priority::Patient, bytes };
+        // It keeps holds, and its connection bounds its bytes.
+        let request = AdmissionRequest { share: self.share(), priority: Priority::High, bytes: 0 };
         let permit = self.service.inner.heavy_admission.acquire(request, deadline).await?;
         Admission::run(permit, true, None, Arc::clone(&self).command(command)).await
     }
