@@ -81,7 +81,9 @@ pub enum LocksCommand {
 }
 
 impl LocksCommand {
-    /// Returns the first rules by which the command can be applied.
+    /// Returns the first rules by which the command can be applied. [`Self::Session`] has none of its own, although
+    /// programs of the release before do not know it: none of them can be a member of a group with this one, because
+    /// wire and data directory have other versions.
     pub fn min_rules(&self) -> Rules {
         let is_later = |command: &Self| {
             let is_later_message = |message: &NamespaceMessage| {
