@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_proto::v1;
 use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
-use holdfast_testkit::{Standalone, scratch};
+use holdfast_testkit::{Metrics, Standalone, scratch};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde_json::{Value, json};
 
@@ -263,6 +263,22 @@ async fn an_address_with_many_refused_tokens_waits_and_callers_that_were_checked
     let rest = RestClient::new(strict.address(), &strict.secret("demo.key"));
     let by_token = with_token(&rest, json!({})).await;
     by_token.call("GET /v1/namespaces").await.ok();
+    // A change that the gateway learns of meanwhile has it look the key up again.
+    let look_ups = async || {
+        let metrics = Metrics::read(strict.address()).await.unwrap();
+        let count = |outcome: &str| -> f64 {
+            let all = metrics.named("holdfast_directory_cache_lookups_total");
+            all.filter(|sample| sample.labels["outcome"] == outcome).map(|sample| sample.value).sum()
+        };
+        (count("hit"), count("miss"))
+    };
+    wait_until("the key is in memory", async || {
+        let (hits, misses) = look_ups().await;
+        rest.call("GET /v1/namespaces").await.ok();
+        let (hits_after, misses_after) = look_ups().await;
+        hits_after > hits && misses_after == misses
+    })
+    .await;
     let forger = rest.with_key("e30.e30.c2ln");
     let mut limited = None;
     for _ in 0..50 {
