@@ -1,6 +1,7 @@
 //! Authentication: checks the credential and looks up the account.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_api::{ApiError, ApiResult, Code, Timestamp, validate};
 use holdfast_auth::{AccountPrincipal, Credential, CredentialKind, OperatorToken, PresentedApiKey, Principal};
@@ -141,12 +142,19 @@ impl Service {
         let directory = &self.inner.directory;
         let generation = directory.generation();
         // An id that looks invented is looked up only as often as strangers may have that done.
-        let may_look_up = || match presented.is_authentic(&self.inner.cluster_secret) {
-            true => Ok(()),
-            false => strangers.admit_unknown_key(context.peer),
+        let is_counted = AtomicBool::new(false);
+        let may_look_up = || -> ApiResult<()> {
+            if !presented.is_authentic(&self.inner.cluster_secret) {
+                strangers.admit_unknown_key(context.peer)?;
+                is_counted.store(true, Ordering::Relaxed);
+            }
+            Ok(())
         };
         let kept = directory.presented_api_key(presented.key_id(), may_look_up, context.deadline).await?;
         let kept = kept.ok_or_else(invalid_api_key)?;
+        if is_counted.into_inner() {
+            strangers.take_back_unknown_key(context.peer);
+        }
         let now_ms = Timestamp::now().0;
         let principal = Principal::from_api_key(&presented, &kept, now_ms).ok_or_else(invalid_api_key)?;
         let account = directory.account(kept.account, context.deadline).await?.ok_or_else(invalid_api_key)?;

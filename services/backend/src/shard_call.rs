@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
@@ -22,6 +23,9 @@ use crate::{CallContext, Service};
 
 /// How much later the deadline of a waiting call is at the shard than at the caller.
 const SHARD_DEADLINE_MARGIN: Duration = Duration::from_secs(1);
+
+/// Queries to several shards that are in progress at a time for one call.
+const MAX_CONCURRENT_QUERIES: usize = 8;
 
 /// What a segment of a path takes besides its text.
 const SEGMENT_BYTES: usize = 24;
@@ -230,6 +234,22 @@ impl Service {
             Admission::run(permit, is_command, deferred, work).await
         });
         if waits { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
+    }
+
+    /// Sends queries to several shards for one call, under one permit, and returns the replies in the same order. With
+    /// a permit each, the call would fail for an account whose other calls leave it fewer than these.
+    pub(crate) async fn query_shards(
+        &self,
+        share: Share,
+        queries: Vec<(Application, u32, Query)>,
+        context: &CallContext,
+    ) -> ApiResult<Vec<Reply>> {
+        let request = AdmissionRequest { share, priority: Priority::Normal, bytes: 0 };
+        let permit = self.inner.admission.acquire(request, context.deadline).await?;
+        let call = |(application, key, query): (_, _, Query)| self.call(application, key, query.into(), context);
+        let calls: Vec<_> = queries.into_iter().map(call).collect();
+        let replies = stream::iter(calls).buffered(MAX_CONCURRENT_QUERIES).map_ok(|routed| routed.reply);
+        Admission::run(permit, false, None, replies.try_collect()).await
     }
 
     /// Runs an acquire that waits. It is cancelled here and not by the shard. There, a call that lasts to its deadline

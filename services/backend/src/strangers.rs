@@ -91,6 +91,14 @@ impl Strangers {
         self.unknown_keys.admit().map_err(|wait| ApiError::new(Code::RateLimited, detail).retry_in(wait))
     }
 
+    /// Takes back an admitted look-up that found a key: an old one, and no stranger's.
+    pub(crate) fn take_back_unknown_key(&self, from: Option<IpAddr>) {
+        if let Some(stranger) = self.stranger(from) {
+            stranger.unknown_keys.take_back();
+        }
+        self.unknown_keys.take_back();
+    }
+
     /// Returns the counts of an address, if it has any.
     fn stranger(&self, from: Option<IpAddr>) -> Option<Arc<Stranger>> {
         let refused_per_second = self.refused_per_second?;
@@ -157,6 +165,18 @@ mod tests {
         assert_eq!((admitted("2001:db8::1"), admitted("2001:db8::2")), (10, 0), "they are in one network");
         let total: usize = (10..30).map(|host| admitted(&format!("192.0.2.{host}"))).sum();
         assert_eq!(total, 30, "fifty in all");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_up_that_found_a_key_costs_nothing() {
+        let strangers = Strangers::new(20);
+        for _ in 0..100 {
+            strangers.admit_unknown_key(address("192.0.2.1")).unwrap();
+            strangers.take_back_unknown_key(address("192.0.2.1"));
+        }
+        let admitted = |from: &str| (0..100).filter(|_| strangers.admit_unknown_key(address(from)).is_ok()).count();
+        assert_eq!(admitted("192.0.2.1"), 10);
+        assert_eq!((2..12).map(|host| admitted(&format!("192.0.2.{host}"))).sum::<usize>(), 40, "fifty in all");
     }
 
     #[tokio::test(start_paused = true)]

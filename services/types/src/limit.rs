@@ -26,6 +26,8 @@ pub const MIN_URGENT_LINK_CALLS: u64 = 1_024;
 pub const REFUSED_CREDENTIALS_PER_SECOND: u32 = 20;
 /// Open streams of events of an account at a gateway.
 pub const MAX_WATCHERS: u64 = 1_000;
+/// Connections of sessions of an account at a gateway.
+pub const MAX_SESSION_CONNECTIONS: u64 = 65_536;
 /// What [`HELD_CALLS`] is about, besides their number.
 pub const HELD_BYTES: &str = "the bytes of waits and watches of an account at one gateway";
 
@@ -269,7 +271,7 @@ limits! {
     /// Calls in progress at one gateway, besides those that are held.
     OPEN_CALLS = "max_open_calls", AccountAndGateway, Gateway, "RATE_LIMITED",
         ["the number of open calls of an account at one gateway"], (max_open_calls in 1, 16_384);
-    /// Waits, watches and subscriptions at one gateway.
+    /// Waits and watches at one gateway.
     HELD_CALLS = "max_held_calls", AccountAndGateway, Gateway, "RATE_LIMITED",
         [
             "the number of waits and watches of an account at one gateway",
@@ -297,6 +299,9 @@ limits! {
     /// Open streams of events.
     WATCHERS = "max_watchers", AccountAndGateway, Gateway, "RATE_LIMITED",
         ["the number of watchers of an account at one gateway"], (fixed MAX_WATCHERS);
+    /// Connections of sessions.
+    SESSION_CONNECTIONS = "session_connections", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of session connections of an account at one gateway"], (fixed MAX_SESSION_CONNECTIONS);
     /// Tokens issued in a second.
     TOKENS = "tokens_per_second", AccountAndGateway, Gateway, "RATE_LIMITED",
         ["the number of tokens a second at one gateway"], (fixed 100);

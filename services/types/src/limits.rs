@@ -80,8 +80,8 @@ pub struct Limits {
     pub max_connections: u64,
     /// Calls in progress at one gateway that are not held.
     pub max_open_calls: u64,
-    /// Held calls at one gateway: acquires that wait, watches and subscriptions; their bodies have at most
-    /// [`Limits::BYTES_PER_HELD_CALL`] times as many bytes.
+    /// Held calls at one gateway: acquires that wait, and watches. Their bodies have at most
+    /// [`Limits::BYTES_PER_HELD_CALL`] times as many bytes, or 256 KiB if that is more.
     pub max_held_calls: u64,
     /// Bytes of requests and answers that one gateway buffers.
     pub max_buffered_bytes: u64,

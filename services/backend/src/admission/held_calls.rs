@@ -1,5 +1,6 @@
 //! Calls that wait at a shard, watches, and connections of sessions: they take memory for minutes, and no permits. So
-//! they are counted apart, and are never the reason to refuse another kind of call.
+//! they are counted apart, and are never the reason to refuse another kind of call. Connections have a limit of their
+//! own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +13,23 @@ use super::{Share, Sharer, count_rejected};
 
 /// What a refused caller does.
 const HINT: &str = "end some, or wait at another gateway";
+const SESSION_HINT: &str = "end some, or connect to another gateway";
+
+/// Bytes that an account with few held calls may have as well, so that any one of its requests fits: 64 KiB of text, and
+/// 24 bytes for each of 8,192 segments.
+const MIN_MAX_BYTES: u64 = 256 * 1_024;
 
 /// Counts the held calls of each account. Clones share the counts.
 #[derive(Clone, Default)]
 pub(crate) struct HeldCalls {
-    sharers: Arc<Mutex<HashMap<Sharer, Count>>>,
+    counts: Arc<Mutex<HashMap<(Sharer, Kind), Count>>>,
+}
+
+/// Waits and watches never refuse a session, which would lose its holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Call,
+    SessionConnection,
 }
 
 #[derive(Default)]
@@ -28,21 +41,21 @@ struct Count {
 /// A call that is counted until it is dropped.
 pub(crate) struct HeldCall {
     calls: HeldCalls,
-    sharer: Sharer,
+    counted_as: (Sharer, Kind),
     bytes: u64,
 }
 
 impl HeldCalls {
-    /// Counts a call.
+    /// Counts a wait or a watch.
     ///
     /// # Errors
     /// `RATE_LIMITED` at the account's limit.
     pub(crate) fn acquire(&self, share: Share, bytes: usize) -> ApiResult<HeldCall> {
-        let (sharer, bytes) = (share.sharer, bytes as u64);
+        let (counted_as, bytes) = ((share.sharer, Kind::Call), bytes as u64);
         let max = share.max_held_calls;
-        let max_bytes = max.saturating_mul(Limits::BYTES_PER_HELD_CALL);
-        let mut sharers = self.sharers.lock();
-        let (calls, used) = sharers.get(&sharer).map_or((0, 0), |count| (count.calls, count.bytes));
+        let max_bytes = max.saturating_mul(Limits::BYTES_PER_HELD_CALL).max(MIN_MAX_BYTES);
+        let mut counts = self.counts.lock();
+        let (calls, used) = counts.get(&counted_as).map_or((0, 0), |count| (count.calls, count.bytes));
         if calls >= max {
             count_rejected(&limit::HELD_CALLS);
             return Err(ApiError::limited(&limit::HELD_CALLS, max, HINT));
@@ -51,21 +64,38 @@ impl HeldCalls {
             count_rejected(&limit::HELD_CALLS);
             return Err(ApiError::limited_to(&limit::HELD_CALLS, limit::HELD_BYTES, max_bytes, HINT));
         }
-        let count = sharers.entry(sharer).or_default();
+        let count = counts.entry(counted_as).or_default();
         count.calls += 1;
         count.bytes += bytes;
-        Ok(HeldCall { calls: self.clone(), sharer, bytes })
+        Ok(HeldCall { calls: self.clone(), counted_as, bytes })
+    }
+
+    /// Counts the connection of a session.
+    ///
+    /// # Errors
+    /// `RATE_LIMITED` at the limit.
+    pub(crate) fn connect(&self, sharer: Sharer) -> ApiResult<HeldCall> {
+        let counted_as = (sharer, Kind::SessionConnection);
+        let mut counts = self.counts.lock();
+        let connected = counts.get(&counted_as).map_or(0, |count| count.calls);
+        if connected >= limit::MAX_SESSION_CONNECTIONS {
+            count_rejected(&limit::SESSION_CONNECTIONS);
+            let max = limit::MAX_SESSION_CONNECTIONS;
+            return Err(ApiError::limited(&limit::SESSION_CONNECTIONS, max, SESSION_HINT));
+        }
+        counts.entry(counted_as).or_default().calls += 1;
+        Ok(HeldCall { calls: self.clone(), counted_as, bytes: 0 })
     }
 }
 
 impl Drop for HeldCall {
     fn drop(&mut self) {
-        let mut sharers = self.calls.sharers.lock();
-        if let Some(count) = sharers.get_mut(&self.sharer) {
+        let mut counts = self.calls.counts.lock();
+        if let Some(count) = counts.get_mut(&self.counted_as) {
             count.calls -= 1;
             count.bytes -= self.bytes;
             if count.calls == 0 {
-                sharers.remove(&self.sharer);
+                counts.remove(&self.counted_as);
             }
         }
     }
@@ -85,16 +115,44 @@ mod tests {
     #[test]
     fn an_account_holds_so_many_calls_and_bytes_and_another_has_its_own() {
         let held = HeldCalls::default();
-        let mut calls: Vec<HeldCall> = (0..3).map(|_| held.acquire(share(1), 4_096).unwrap()).collect();
+        let large = 86_016;
+        let mut calls: Vec<HeldCall> = (0..3).map(|_| held.acquire(share(1), large).unwrap()).collect();
         let refused = held.acquire(share(1), 0).err().unwrap();
         assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(1)));
         assert_eq!(refused.ids, [("limit", "max_held_calls".to_owned()), ("max", "3".to_owned())]);
-        calls.push(held.acquire(share(2), 4_096).unwrap());
+        calls.push(held.acquire(share(2), large).unwrap());
         calls.remove(0);
-        let refused = held.acquire(share(1), 4_097).err().unwrap();
-        assert_eq!(refused.ids, [("limit", "max_held_calls".to_owned()), ("max", "12288".to_owned())]);
-        calls.push(held.acquire(share(1), 4_096).unwrap());
+        let refused = held.acquire(share(1), large + 4_097).err().unwrap();
+        assert_eq!(refused.ids, [("limit", "max_held_calls".to_owned()), ("max", "262144".to_owned())]);
+        calls.push(held.acquire(share(1), large + 4_096).unwrap());
         drop(calls);
-        assert!(held.sharers.lock().is_empty(), "nothing is kept of accounts that hold nothing");
+        assert!(held.counts.lock().is_empty(), "nothing is kept of accounts that hold nothing");
+    }
+
+    #[test]
+    fn many_held_calls_have_more_bytes_and_one_has_enough_for_the_largest_request() {
+        let held = HeldCalls::default();
+        let with_max = |max_held_calls| Share { max_held_calls, ..share(1) };
+        assert!(held.acquire(with_max(1), 262_144).is_ok());
+        assert!(held.acquire(with_max(1), 262_145).is_err());
+        assert!(held.acquire(with_max(65), 65 * 4_096).is_ok());
+        assert!(held.acquire(with_max(65), 65 * 4_096 + 1).is_err());
+    }
+
+    #[test]
+    fn sessions_connect_up_to_a_limit_of_their_own() {
+        let held = HeldCalls::default();
+        let of_account = |account| Sharer::Account(AccountId(account));
+        let calls: Vec<HeldCall> = (0..3).map(|_| held.acquire(share(1), 0).unwrap()).collect();
+        let connect = || held.connect(of_account(1));
+        let mut connections: Vec<HeldCall> = (0..limit::MAX_SESSION_CONNECTIONS).map(|_| connect().unwrap()).collect();
+        let refused = connect().err().unwrap();
+        assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(1)));
+        assert_eq!(refused.ids, [("limit", "session_connections".to_owned()), ("max", "65536".to_owned())]);
+        assert!(held.connect(of_account(2)).is_ok());
+        connections.pop();
+        assert!(connect().is_ok());
+        drop((calls, connections));
+        assert!(held.counts.lock().is_empty(), "nothing is kept of accounts that hold nothing");
     }
 }

@@ -93,9 +93,11 @@ impl EventCursor {
         let query = events_query(&self.namespace, &self.prefix, Some(self.next_revision));
         let give_up_at = Instant::now() + MAX_WAIT;
         loop {
-            let deadline = Instant::now() + QUERY_TIMEOUT;
-            let asked =
-                async { router.query(Application::Locks, self.key, &query, deadline).await.map_err(route_error) };
+            let asked = async {
+                // From now on: the permit may have come late.
+                let deadline = Instant::now() + QUERY_TIMEOUT;
+                router.query(Application::Locks, self.key, &query, deadline).await.map_err(route_error)
+            };
             let answered = match admission.acquire(request, give_up_at).await {
                 Ok(permit) => Admission::run(permit, false, None, asked).await,
                 Err(error) => Err(error),

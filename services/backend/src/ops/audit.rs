@@ -1,13 +1,11 @@
 //! The audit log: shards record an action in the step that performs it, and a query merges the records of all shards.
 
-use futures::future::try_join_all;
 use holdfast_api::{ApiError, ApiResult, AuditEntry, ListAudit, Page, page_token, validate};
 use holdfast_cluster::Application;
 use holdfast_types::{
-    AccountId, Actor, AuditCursor, AuditRecord, Audited, Command, Query, Response, Scopes, shard_key,
+    AccountId, Actor, AuditCursor, AuditRecord, Audited, Command, Query, Reply, Response, Scopes, shard_key,
 };
 
-use crate::admission::Share;
 use crate::shard_call::expect_answer;
 use crate::{AuthContext, CallContext, Service};
 
@@ -47,13 +45,16 @@ impl Service {
         let list = format!("audit {}", account.map_or_else(|| "all".to_owned(), |account| account.to_string()));
         let cursor: Option<Cursor> = page_token::decode(&list, request.page.page_token.as_deref())?;
         let sources = self.audit_sources(account);
-        let pages = sources.iter().zip(0..).map(|(source, ordinal)| {
-            let query = Query::Audit { account, before: shard_cursor(cursor, ordinal), limit };
-            self.audit_page(caller.share(), *source, ordinal, query, context)
-        });
-        let pages: Vec<(Vec<(Cursor, AuditRecord)>, bool)> = try_join_all(pages).await?;
-        let mut more = pages.iter().any(|(_, more)| *more);
-        let mut records: Vec<_> = pages.into_iter().flat_map(|(records, _)| records).collect();
+        let query_to = |((application, key), ordinal)| {
+            (application, key, Query::Audit { account, before: shard_cursor(cursor, ordinal), limit })
+        };
+        let queries = sources.into_iter().zip(0..).map(query_to).collect();
+        let replies = self.query_shards(caller.share(), queries, context).await?;
+        let mut more = false;
+        let mut records: Vec<(Cursor, AuditRecord)> = Vec::new();
+        for (reply, ordinal) in replies.into_iter().zip(0..) {
+            more |= add_page(&mut records, reply, ordinal)?;
+        }
         records.sort_unstable_by(|(one, _), (other, _)| other.cmp(one));
         more |= records.len() > limit as usize;
         records.truncate(limit as usize);
@@ -91,21 +92,13 @@ impl Service {
         };
         all(Application::Accounts).chain(namespaces).chain(all(Application::Locks)).collect()
     }
+}
 
-    async fn audit_page(
-        &self,
-        share: Share,
-        (application, key): AuditSource,
-        ordinal: u32,
-        query: Query,
-        context: &CallContext,
-    ) -> ApiResult<(Vec<(Cursor, AuditRecord)>, bool)> {
-        let reply = self.call_with_permit(share, application, key, query.into(), context).await?.reply;
-        let (records, more) =
-            expect_answer!(reply.outcome?, Response::AuditRecords { records, more } => (records, more))?;
-        let placed = records.into_iter().map(|record| ((record.at_ms, ordinal, record.number), record));
-        Ok((placed.collect(), more))
-    }
+/// Adds the page of one shard, and returns whether the shard has more.
+fn add_page(records: &mut Vec<(Cursor, AuditRecord)>, reply: Reply, ordinal: u32) -> ApiResult<bool> {
+    let (page, more) = expect_answer!(reply.outcome?, Response::AuditRecords { records, more } => (records, more))?;
+    records.extend(page.into_iter().map(|record| ((record.at_ms, ordinal, record.number), record)));
+    Ok(more)
 }
 
 /// Returns where the page of one shard begins, so that all shards continue after the cursor.

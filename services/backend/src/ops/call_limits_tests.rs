@@ -10,7 +10,7 @@ use super::tests::{acquire, code, make_namespace, release, wait_until};
 use crate::*;
 
 /// A tenant with a namespace `demo` and these limits.
-async fn limited_tenant(world: &TestGateway, limits: LimitsPatch) -> AuthContext {
+pub(super) async fn limited_tenant(world: &TestGateway, limits: LimitsPatch) -> AuthContext {
     world.node.rules.store(2, Ordering::Relaxed);
     let operator = world.operator().await;
     let account = world.account("small@example.com").await;
@@ -46,6 +46,17 @@ async fn held_calls_beyond_the_limit_are_refused_and_no_other_kind_of_call_is() 
     let _others = watch(&world, &other).await.unwrap();
     watchers.pop();
     wait_until(async || watch(&world, &tenant).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn an_account_with_one_open_call_reads_its_usage_and_its_audit_log() {
+    let world = TestGateway::start().await;
+    let limits = LimitsPatch { max_open_calls: Some(1), ..LimitsPatch::default() };
+    let tenant = limited_tenant(&world, limits).await;
+    let usage = world.service.usage(&tenant, &context(), None).await.unwrap();
+    assert_eq!(usage.namespaces.iter().map(|namespace| namespace.name.as_str()).collect::<Vec<_>>(), ["demo"]);
+    let audit = world.service.list_audit(&tenant, &context(), ListAudit::default()).await.unwrap();
+    assert!(!audit.items.is_empty());
 }
 
 #[tokio::test]

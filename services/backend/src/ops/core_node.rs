@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_api::{CreateAccount, CreateApiKey};
@@ -10,7 +10,7 @@ use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Command, EntryContext, Page, Query, Reply, Rules, Subscribe, Topic, codec};
+use holdfast_core::{Command, EntryContext, Page, Query, Reply, Response, Rules, Subscribe, Topic, codec};
 use holdfast_proto::internal::{self, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use holdfast_testkit::subscriptions::{rejected, subscription_of};
@@ -104,6 +104,21 @@ impl TestGateway {
         self.count_calls(move |call| subscription_of(call).is_some_and(is_one))
     }
 
+    /// Takes the next command about locks for a copy, and proposes none after it.
+    pub(super) fn ignore_next_lock_command(&self) {
+        let (running, is_next) = (self.shards.clone(), AtomicBool::new(true));
+        self.node.on_call(move |call| match call.body {
+            Some(call::Body::Command(_)) if application_of(call) == Application::Locks => {
+                if is_next.swap(false, Ordering::SeqCst) {
+                    let ignored = Reply { outcome: Ok(Response::Ignored), clock_ms: 0, awaits: None };
+                    return Action::Answer(answer::Outcome::Reply(codec::encode(&ignored).into()));
+                }
+                Action::Answer(answer::Outcome::NotProposed("the queue is full".to_owned()))
+            }
+            _ => running.lock().serve(call),
+        });
+    }
+
     fn count_calls(&self, counts: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
         let counting = count.clone();
@@ -191,7 +206,10 @@ impl Shards {
         };
         // Each application has one shard.
         let shard = &self.map.shard_for(application, 0).id;
-        let query = subscribe.topic.query(subscribe.from).unwrap();
+        // Sessions have no history, and nothing happens to them.
+        let Some(query) = subscribe.topic.query(subscribe.from) else {
+            return Ok(Page::new::<()>(&[], subscribe.from.unwrap_or(1)));
+        };
         Page::of_reply(&self.states[shard].query(self.clock_ms.load(Ordering::SeqCst), &query)).map_err(rejected)
     }
 

@@ -29,6 +29,8 @@ mod namespaces_tests;
 #[cfg(test)]
 mod rate_limit_tests;
 #[cfg(test)]
+mod session_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod watch_tests;

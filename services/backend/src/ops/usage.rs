@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::try_join_all;
-use futures::try_join;
 use holdfast_api::{ApiError, ApiResult, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, UsageInfo, validate};
 use holdfast_cluster::Application;
 use holdfast_types::{Account, Query, Response, Scopes, StateBytes, UsageTotals};
@@ -69,20 +67,16 @@ impl Service {
         context: &CallContext,
     ) -> ApiResult<UsageInfo> {
         let (query, state) = (Query::AccountUsage { account: account.id }, Query::AccountState { account: account.id });
-        let asking = self.inner.router.shard_keys(Application::Locks).into_iter().map(async |key| {
-            let asked =
-                |query: &Query| self.call_with_permit(share, Application::Locks, key, query.clone().into(), context);
-            let (usage, state) = try_join!(asked(&query), asked(&state))?;
-            let usage = usage.reply.outcome?;
-            let (namespaces, ended) =
-                expect_answer!(usage, Response::AccountUsage { namespaces, ended } => (namespaces, ended))?;
-            let state = expect_answer!(state.reply.outcome?, Response::AccountState(state) => state)?;
-            Ok::<_, ApiError>((namespaces, ended, state))
-        });
+        let queries_to = |key| [&query, &state].map(|query| (Application::Locks, key, query.clone()));
+        let queries = self.inner.router.shard_keys(Application::Locks).into_iter().flat_map(queries_to).collect();
+        let mut replies = self.query_shards(share, queries, context).await?.into_iter();
         let (mut namespaces, mut deleted, mut all) = (Vec::new(), UsageTotals::default(), UsageTotals::default());
         let mut total = NamespaceFigures::default();
         let (mut state_bytes, mut state_bytes_of_fullest_shard) = (StateBytes::default(), 0);
-        for (open, ended, state) in try_join_all(asking).await? {
+        while let (Some(usage), Some(state)) = (replies.next(), replies.next()) {
+            let (open, ended) =
+                expect_answer!(usage.outcome?, Response::AccountUsage { namespaces, ended } => (namespaces, ended))?;
+            let state = expect_answer!(state.outcome?, Response::AccountState(state) => state)?;
             deleted.add(&ended);
             let state: BTreeMap<String, StateBytes> = state.into_iter().filter(|(name, _)| is_shown(name)).collect();
             state.values().for_each(|bytes| state_bytes.add(bytes));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use holdfast_api::session_message::{Lock, LockInfo, Pending, RefusalCause, ServerMessage};
-use holdfast_api::{ApiResult, validate};
+use holdfast_api::session_message::{Lock, LockInfo, Pending, ServerMessage};
+use holdfast_api::{ApiResult, Code, validate};
 use holdfast_types::{
     Limits, LocksCommand, Query, Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire,
     SessionRequest, Wait,
@@ -16,6 +16,7 @@ use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
 use super::protocol;
+use super::replies::unknown_outcome;
 use crate::auth::TenantContext;
 
 /// Maximum holds in one query after a change of leader.
@@ -105,8 +106,9 @@ impl SessionConnection<'_> {
             ClientCommand::Lock(lock) => match self.admit(lock, tries) {
                 Ok(acquire) => self.request(SessionRequest::Acquire(acquire)),
                 Err(error) => {
-                    let request_id = lock.request_id.clone();
-                    self.send(ServerMessage::Refused { request_id, why: RefusalCause::Fault(error) }).await?;
+                    // Whether the caller still has access could not be checked.
+                    let is_unknown = error.code == Code::Unavailable && self.may_be_granted(job, tries);
+                    self.on_command_failed(job, if is_unknown { unknown_outcome() } else { error }).await?;
                     return Ok(None);
                 }
             },
@@ -183,13 +185,17 @@ impl SessionConnection<'_> {
     fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<SessionAcquire> {
         let tenant = self.tenant()?;
         // A repeat requests nothing new: after a rejection its client would forget what it has.
-        let is_new = tries == 0 && self.requests.state(&lock.request_id).is_none();
-        if !is_new || self.resumed_requests.contains(&lock.request_id) {
+        if tries > 0 || self.is_known(&lock.request_id) {
             return self.repeat_acquire_command(lock);
         }
         let acquire = Self::acquire_command(lock, tenant.limits())?;
         self.session.service.inner.rates.admit(tenant.account)?;
         Ok(acquire)
+    }
+
+    /// Returns whether the client has or may have made the request before.
+    pub(super) fn is_known(&self, request_id: &str) -> bool {
+        self.requests.state(request_id).is_some() || self.resumed_requests.contains(request_id)
     }
 
     fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<SessionAcquire> {

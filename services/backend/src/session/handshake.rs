@@ -175,7 +175,7 @@ impl Handshake {
         } else if open.ttl_ms == 0 {
             return Err(ApiError::invalid("ttl_ms", "ttl_ms: must be at least 1"));
         }
-        let held = self.service.inner.held_calls.acquire(caller.share(), 0)?;
+        let held = self.service.inner.held_calls.connect(caller.share().sharer)?;
         let context = CallContext::new("session connection");
         let opened = self.service.open_session(tenant, &context, &request, open.session_id.as_deref()).await?;
         let session = SessionHandle {

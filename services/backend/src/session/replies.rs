@@ -30,7 +30,8 @@ impl SessionConnection<'_> {
         match reply {
             Err(error) => {
                 for job in &commands {
-                    self.on_command_failed(job, error.clone()).await?;
+                    let error = if self.may_be_granted(job, attempts) { unknown_outcome() } else { error.clone() };
+                    self.on_command_failed(job, error).await?;
                 }
             }
             Ok(Reply { outcome: Ok(Response::Batch(outcomes)), clock_ms, .. }) => {
@@ -46,6 +47,13 @@ impl SessionConnection<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether an earlier copy of an acquire may have been granted, so that nothing can be said of it without a
+    /// reply to this copy.
+    pub(super) fn may_be_granted(&self, job: &ClientCommand, attempts: u8) -> bool {
+        let ClientCommand::Lock(lock) = job else { return false };
+        attempts > 0 || self.is_known(&lock.request_id)
     }
 
     async fn on_outcomes(
@@ -242,7 +250,7 @@ impl SessionConnection<'_> {
     }
 
     /// Handles a missing reply, or one that does not say what was done.
-    async fn on_command_failed(&mut self, job: &ClientCommand, error: ApiError) -> Result<(), CloseReason> {
+    pub(super) async fn on_command_failed(&mut self, job: &ClientCommand, error: ApiError) -> Result<(), CloseReason> {
         let request_id = match job {
             ClientCommand::Lock(lock) if error.code.has_no_side_effects() => {
                 let why = RefusalCause::Fault(error);
@@ -306,6 +314,6 @@ fn ended_by<'a>(job: &ClientCommand, later: &'a [ClientCommand]) -> Option<&'a C
     later.iter().find(is_its_release).or_else(|| later.iter().find(|other| other.ends(request_id)))
 }
 
-fn unknown_outcome() -> ApiError {
+pub(super) fn unknown_outcome() -> ApiError {
     ApiError::new(Code::DeadlineExceeded, "the shard may have done it before, and does not tell; ask again")
 }
