@@ -3,10 +3,12 @@
 //! A batch counts as one command in an entry, and all later commands for the shard wait until it is applied. Most batches
 //! cost next to nothing. Those of an account whose recent commands were expensive are split by the expected cost.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use holdfast_core::{Command, CommandError, LocksCommand, Reply, Response, codec};
 use holdfast_proto::internal::answer::Outcome;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::call_handler::propose_command;
 use crate::machine::ShardMachine;
@@ -14,6 +16,10 @@ use crate::replica::ShardReplica;
 
 /// Maximum expected units of a part of more than one command: half of what one account may have of a slice.
 const MAX_PART_UNITS: u64 = 2_048;
+/// Delay before a later part that found no room is proposed again.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+/// How long before the caller's deadline a batch in parts is given up, so that the answer still arrives.
+const ANSWER_TIME: Duration = Duration::from_millis(100);
 
 /// Proposes a batch, one part after the other. Returns one reply, with the outcomes of all its commands.
 pub(crate) async fn propose_batch(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
@@ -27,20 +33,46 @@ pub(crate) async fn propose_batch(shard: &ShardReplica, term: u64, bytes: Bytes,
     if parts.len() <= 1 {
         return propose_command(shard, term, bytes, deadline).await;
     }
+    let deadline = deadline.checked_sub(ANSWER_TIME).unwrap_or(deadline);
+    propose_parts(parts, deadline, move |command| propose_command(shard, term, command, deadline)).await
+}
+
+/// Proposes the parts with `propose`. Once one was applied, the batch has had an effect, so a later one that finds no
+/// room is proposed again until the deadline. What is left then is refused: an unknown outcome would speak against the
+/// leader.
+async fn propose_parts<F: Future<Output = Outcome>>(
+    parts: Vec<Vec<LocksCommand>>,
+    deadline: Instant,
+    propose: impl Fn(Bytes) -> F,
+) -> Outcome {
     let (mut outcomes, mut clock_ms) = (Vec::new(), 0);
-    for part in parts {
-        let command = Command::Locks(LocksCommand::Batch(part));
-        let outcome = propose_command(shard, term, codec::encode(&command).into(), deadline).await;
-        match outcomes_of(&outcome) {
-            Some((more, now_ms)) => {
+    let mut parts = parts.into_iter();
+    while let Some(part) = parts.next() {
+        let count = part.len();
+        let command = Bytes::from(codec::encode(&Command::Locks(LocksCommand::Batch(part))));
+        let mut outcome = propose(command.clone()).await;
+        while !outcomes.is_empty() && is_refused(&outcome) && Instant::now() + RETRY_DELAY < deadline {
+            sleep(RETRY_DELAY).await;
+            outcome = propose(command.clone()).await;
+        }
+        match (outcomes_of(&outcome), outcome) {
+            (Some((more, now_ms)), _) => {
                 outcomes.extend(more);
                 clock_ms = now_ms;
             }
-            None => return after_earlier_parts(outcome, !outcomes.is_empty()),
+            (None, Outcome::NotProposed(reason)) if !outcomes.is_empty() => {
+                let left = count + parts.by_ref().map(|part| part.len()).sum::<usize>();
+                outcomes.extend(std::iter::repeat_n(Err(CommandError::Busy(reason)), left));
+            }
+            (None, outcome) => return after_earlier_parts(outcome, !outcomes.is_empty()),
         }
     }
     let reply = Reply { outcome: Ok(Response::Batch(outcomes)), clock_ms, awaits: None };
     Outcome::Reply(codec::encode(&reply).into())
+}
+
+fn is_refused(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::NotProposed(_))
 }
 
 /// Splits a batch where the expected cost exceeds that of a part.
@@ -80,7 +112,7 @@ fn outcomes_of(outcome: &Outcome) -> Option<(Vec<Result<Response, CommandError>>
 /// batch had no effect.
 fn after_earlier_parts(outcome: Outcome, is_applied_in_part: bool) -> Outcome {
     match outcome {
-        Outcome::NotLeader(_) | Outcome::NotProposed(_) if is_applied_in_part => {
+        Outcome::NotLeader(_) if is_applied_in_part => {
             Outcome::Unknown("a part of the batch was applied, and the rest was not proposed".into())
         }
         outcome => outcome,
@@ -89,6 +121,9 @@ fn after_earlier_parts(outcome: Outcome, is_applied_in_part: bool) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::future::ready;
+
     use holdfast_core::Application;
     use holdfast_proto::internal::NotLeader;
 
@@ -132,11 +167,52 @@ mod tests {
         assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1]);
     }
 
-    #[test]
-    fn a_batch_that_was_applied_in_part_is_not_told_to_have_had_no_effect() {
-        for outcome in [Outcome::NotProposed("busy".into()), Outcome::NotLeader(NotLeader { leader: 2, term: 3 })] {
-            assert_eq!(after_earlier_parts(outcome.clone(), false), outcome);
-            assert!(matches!(after_earlier_parts(outcome, true), Outcome::Unknown(_)));
-        }
+    fn refused() -> Option<Outcome> {
+        Some(Outcome::NotProposed("busy".into()))
+    }
+
+    /// Proposes three parts of two commands each. Attempts whose number has an outcome end with it, all others are
+    /// applied. Returns the outcome, and the number of attempts.
+    async fn propose_three(outcome_of: impl Fn(usize) -> Option<Outcome>) -> (Outcome, usize) {
+        let attempts = Cell::new(0);
+        let deadline = Instant::now() + 10 * RETRY_DELAY;
+        let propose = |command: Bytes| {
+            let attempt = attempts.replace(attempts.get() + 1);
+            let Ok(Command::Locks(LocksCommand::Batch(part))) = codec::decode(&command) else { panic!("no batch") };
+            let done = part.iter().map(|_| Ok(Response::Done)).collect();
+            let reply = Reply { outcome: Ok(Response::Batch(done)), clock_ms: 5, awaits: None };
+            ready(outcome_of(attempt).unwrap_or_else(|| Outcome::Reply(codec::encode(&reply).into())))
+        };
+        let outcome = propose_parts(vec![batch(2); 3], deadline, propose).await;
+        (outcome, attempts.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_later_part_that_finds_no_room_is_proposed_again() {
+        let (outcome, attempts) = propose_three(|attempt| (1..5).contains(&attempt).then(refused).flatten()).await;
+        let (outcomes, clock_ms) = outcomes_of(&outcome).expect("all were applied");
+        assert_eq!((outcomes, clock_ms, attempts), (vec![Ok(Response::Done); 6], 5, 7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_finds_no_room_until_the_deadline_is_refused_and_what_was_applied_is_answered() {
+        let (outcome, attempts) = propose_three(|attempt| (attempt > 0).then(refused).flatten()).await;
+        let (outcomes, clock_ms) = outcomes_of(&outcome).expect("a part was applied");
+        assert_eq!((&outcomes[..2], clock_ms), (&[Ok(Response::Done), Ok(Response::Done)][..], 5));
+        assert_eq!(outcomes[2..], vec![Err(CommandError::Busy("busy".into())); 4]);
+        assert!((3..20).contains(&attempts), "{attempts}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_part_that_is_not_proposed_is_for_the_caller_to_repeat() {
+        assert_eq!(propose_three(|_| refused()).await, (refused().expect("it is one"), 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_was_applied_in_part_is_not_told_to_have_had_no_effect() {
+        let other = || Outcome::NotLeader(NotLeader { leader: 2, term: 3 });
+        assert_eq!(propose_three(|_| Some(other())).await, (other(), 1));
+        let (outcome, attempts) = propose_three(|attempt| (attempt == 1).then(other)).await;
+        assert!(matches!(outcome, Outcome::Unknown(_)) && attempts == 2, "{outcome:?}");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) use checkpoint::{Checkpoint, digest_of};
 use exceptions::SectionExceptions;
 pub(crate) use exceptions::{ShardExceptions, encode_left_out};
 use health::SectionList;
-pub(crate) use health::{DeferredSection, FailedHistory, Outage, ShardHealth};
+pub(crate) use health::{Adoption, DeferredSection, FailedHistory, Outage, ShardHealth};
 use slices::Entry;
 
 /// State that the leader tasks wait for.

@@ -170,20 +170,21 @@ fn record_problem(shard: &ShardReplica, problem: String) {
 async fn bring_back(shard: &ShardReplica, outage: Outage) {
     log_failure(shard, &outage.failed_entry);
     match rebuild_or_fail(shard, &outage).await {
-        Ok(()) => tracing::info!(shard = shard.id, "the state is built again; the shard serves"),
+        Ok(true) => tracing::info!(shard = shard.id, "the state is built again; the shard serves"),
+        Ok(false) => {}
         Err((again, kept)) => {
             tracing::error!(shard = shard.id, failed = ?again, "the shard has failed for good on this replica");
-            shard.machine.mark_failed(outage.epoch, again, kept);
+            shard.machine.mark_failed(&outage, again, kept);
         }
     }
 }
 
-/// Builds the state again. Returns the entry that it failed at, twice in a row.
-async fn rebuild_or_fail(shard: &ShardReplica, outage: &Outage) -> Result<(), (FailedEntry, Option<FailedHistory>)> {
+/// Builds the state again; see [`rebuild`]. Fails with the entry that it failed at, twice in a row.
+async fn rebuild_or_fail(shard: &ShardReplica, outage: &Outage) -> Result<bool, (FailedEntry, Option<FailedHistory>)> {
     let (mut failed, mut reads) = (outage.failed_entry.clone(), 0);
     loop {
         match rebuild(shard, outage).await {
-            Ok(()) => return Ok(()),
+            Ok(is_in_place) => return Ok(is_in_place),
             Err(RebuildError::Failed(again, kept)) if again.is_same_step(&failed) => return Err((*again, Some(kept))),
             Err(RebuildError::Failed(again, _)) => failed = *again,
             Err(RebuildError::Unreadable(reason)) if reads < MAX_READS => {

@@ -5,7 +5,7 @@ use holdfast_replication::{EntryHeader, FailedEntry, HistoryStep, StateMachineEr
 use tokio::task::yield_now;
 
 use crate::group_machine::ShardPart;
-use crate::machine::{Checkpoint, FailedHistory, Outage, ReadPart, ShardExceptions, ShardMachine, digest_of};
+use crate::machine::{Adoption, Checkpoint, FailedHistory, Outage, ReadPart, ShardExceptions, ShardMachine, digest_of};
 use crate::replica::ShardReplica;
 
 /// Why a state could not be built again.
@@ -26,35 +26,40 @@ struct Replay {
     index: u64,
     /// The history, without what came since.
     history: FailedHistory,
-    /// What is to be left out, and was not yet.
+    /// What is to be left out, and is in the saved part.
     left: ShardExceptions,
     failed: Option<FailedEntry>,
 }
 
 impl Replay {
     fn new(machine: ShardMachine) -> Self {
-        let left = machine.exceptions();
-        Self { machine, index: 0, history: FailedHistory::default(), left, failed: None }
+        let (history, left) = (FailedHistory::default(), ShardExceptions::default());
+        Self { machine, index: 0, history, left, failed: None }
     }
 
     fn visit(&mut self, step: HistoryStep<'_>) -> Result<(), StateMachineError> {
         match step {
             HistoryStep::Section { header, commands } => self.apply_history(header, &commands),
             HistoryStep::Snapshot { index, chunks, exceptions } => {
-                self.left.remove_obeyed(exceptions);
+                let mut left = self.machine.exceptions();
+                left.remove_obeyed(exceptions);
+                // What comes later is replayed from the log without it.
+                left.remove_after(index);
                 let part = ShardPart::decode(chunks)?;
                 let ReadPart { core, sections } = self.machine.read_part(&part)?;
                 self.machine.install(core);
                 self.history.state = part.state;
-                sections.iter().for_each(|(header, commands)| self.apply_history(*header, commands));
-                self.index = index;
+                for (header, commands) in &sections {
+                    left.remove_at(header.index);
+                    self.apply_history(*header, commands);
+                }
+                (self.left, self.index) = (left, index);
             }
         }
         Ok(())
     }
 
     fn apply_history(&mut self, header: EntryHeader, commands: &[Bytes]) {
-        self.left.remove_at(header.index);
         self.apply(header, commands);
         self.history.since.push(header, commands);
     }
@@ -76,27 +81,51 @@ impl Replay {
         }
     }
 
-    /// Applies what came since, and puts the state in place. Changes nothing if the outage is over by then.
-    async fn finish(mut self, shard: &ShardReplica, outage: &Outage) -> Result<(), RebuildError> {
+    /// Applies what came since, and puts the state in place. Returns false, and changes nothing, if the outage is over by
+    /// then.
+    async fn finish(mut self, shard: &ShardReplica, outage: &Outage) -> Result<bool, RebuildError> {
         // A leader state that is gone may have proposed what its successor would not expect.
         shard.propose_barrier().await;
         loop {
-            let missing = shard.machine.adopt(outage.epoch, &self.machine, self.index);
-            let missing = missing.map_err(|error| RebuildError::Unusable(error.0))?;
-            if missing.is_empty() {
-                return Ok(());
-            }
-            for (header, commands) in missing {
-                self.apply(header, &commands);
-                yield_now().await;
+            let adoption = shard.machine.adopt(outage.epoch, &self.machine, self.index);
+            match adoption.map_err(|error| RebuildError::Unusable(error.0))? {
+                Adoption::Done => return Ok(true),
+                Adoption::Stale => return Ok(false),
+                Adoption::Missing(missing) => {
+                    for (header, commands) in missing {
+                        self.apply(header, &commands);
+                        yield_now().await;
+                    }
+                }
+                Adoption::InLog(until) => {
+                    let has = self.index;
+                    let replayed = shard.replay(until, |step| self.apply_later(has, step)).await;
+                    replayed.map_err(|error| RebuildError::Unreadable(error.to_string()))?;
+                    self.index = self.index.max(until);
+                }
             }
             self.check()?;
         }
     }
+
+    /// Applies a step of the history if it comes after the entry of index `has`.
+    fn apply_later(&mut self, has: u64, step: HistoryStep<'_>) -> Result<(), StateMachineError> {
+        match step {
+            HistoryStep::Snapshot { index, .. } if index > has => {
+                Err(StateMachineError(format!("entries {} to {index} are in a snapshot by now", has + 1)))
+            }
+            HistoryStep::Section { header, commands } if header.index > has => {
+                self.apply(header, &commands);
+                Ok(())
+            }
+            HistoryStep::Snapshot { .. } | HistoryStep::Section { .. } => Ok(()),
+        }
+    }
 }
 
-/// Replays the history of the shard, then what came since, and puts the state in place.
-pub(crate) async fn rebuild(shard: &ShardReplica, outage: &Outage) -> Result<(), RebuildError> {
+/// Replays the history of the shard, then what came since, and puts the state in place. Returns false, and changes
+/// nothing, if the outage is over by then.
+pub(crate) async fn rebuild(shard: &ShardReplica, outage: &Outage) -> Result<bool, RebuildError> {
     let mut replay = Replay::new(shard.machine.for_rebuild());
     let replayed = shard.replay(outage.history_end, |step| replay.visit(step)).await;
     replayed.map_err(|error| RebuildError::Unreadable(error.to_string()))?;
@@ -115,7 +144,7 @@ pub(crate) async fn rebuild(shard: &ShardReplica, outage: &Outage) -> Result<(),
 /// # Errors
 /// Why that is not possible now.
 pub(crate) async fn rebuild_from_others(shard: &ShardReplica, checkpoint: &Checkpoint) -> Result<bool, String> {
-    let Some(outage) = shard.machine.outage().filter(|outage| outage.history_end <= checkpoint.index) else {
+    let Some(outage) = shard.machine.outage().filter(|outage| outage.failed_entry.index <= checkpoint.index) else {
         return Ok(false);
     };
     let part = shard.fetch_checkpoint(checkpoint).await.map_err(|error| error.to_string())?;
@@ -127,7 +156,7 @@ pub(crate) async fn rebuild_from_others(shard: &ShardReplica, checkpoint: &Check
     let mut replay = Replay::new(machine);
     replay.index = checkpoint.index;
     match replay.finish(shard, &outage).await {
-        Ok(()) => Ok(true),
+        Ok(is_in_place) => Ok(is_in_place),
         Err(RebuildError::Failed(failed, _)) => Err(format!(
             "with the state of replica {} it fails at entry {}: {}",
             part.replica, failed.index, failed.failure
@@ -191,7 +220,7 @@ mod tests {
         let unreadable = vec![Bytes::from_static(b"no command")];
         let mut from_log = replay();
         visit(&mut from_log, 3, &sound_part(), &[]);
-        assert_eq!(from_log.left.first_index(), Some(5));
+        assert_eq!(from_log.left.first_index(), None, "the log is replayed without it, also if it has no section there");
         let section = HistoryStep::Section { header: header(5), commands: unreadable.clone() };
         from_log.visit(section).expect("it is applied without the command");
         assert!(from_log.left.first_index().is_none() && from_log.check().is_ok() && from_log.index == 5);
@@ -203,6 +232,21 @@ mod tests {
         let mut from_part = replay();
         visit(&mut from_part, 8, &failed, &[]);
         assert!(from_part.left.first_index().is_none() && from_part.check().is_ok() && from_part.index == 8);
+    }
+
+    #[test]
+    fn only_what_comes_after_a_state_is_applied_to_it_from_the_log() {
+        let mut replay = Replay::new(machine());
+        replay.index = 6;
+        let unreadable = || vec![Bytes::from_static(b"no command")];
+        let section = |index| HistoryStep::Section { header: header(index), commands: unreadable() };
+        replay.apply_later(6, HistoryStep::Snapshot { index: 6, chunks: &[], exceptions: &[] }).expect("it has that");
+        replay.apply_later(6, section(6)).expect("it has that");
+        assert!(replay.check().is_ok());
+        replay.apply_later(6, section(7)).expect("it is applied");
+        assert!(replay.check().is_err() && replay.index == 7);
+        let later = HistoryStep::Snapshot { index: 8, chunks: &[], exceptions: &[] };
+        assert!(replay.apply_later(7, later).is_err(), "entry 8 is not in the log");
     }
 
     #[test]

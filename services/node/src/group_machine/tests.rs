@@ -90,7 +90,7 @@ fn the_part_of_a_shard_with_sections_since_its_state_is_always_written() {
     let outage = shards[2].broken().expect("it has failed");
     let mut kept = FailedHistory::default();
     kept.since.push(header(1_000), &[]);
-    shards[2].mark_failed(outage.epoch, outage.failed_entry, Some(kept));
+    shards[2].mark_failed(&outage, outage.failed_entry.clone(), Some(kept));
     for _ in 0..2 {
         assert_eq!(names(&written(&freeze(&machine, |_| true))), ["locks_02"]);
     }
@@ -113,7 +113,7 @@ fn a_failed_shard_that_is_to_be_built_again_is_no_part_of_a_snapshot_before_it_w
     let (machine, shards) = group();
     assert!(machine.isolate(2, &failed_entry()));
     let outage = shards[2].broken().expect("it has failed");
-    shards[2].mark_failed(outage.epoch, outage.failed_entry, Some(FailedHistory::default()));
+    shards[2].mark_failed(&outage, outage.failed_entry.clone(), Some(FailedHistory::default()));
     apply(&machine, 2, 1_000, &[]);
     assert!(machine.can_freeze());
     // An order to leave something out comes behind a section that nothing else has.
@@ -133,7 +133,7 @@ fn a_shard_that_fails_again_after_a_restart_names_the_entry_that_it_failed_at() 
     let mut kept = FailedHistory::default();
     kept.since.push(at(8, 900), &[]);
     kept.since.push(at(9, 1_000), &unreadable);
-    shards[2].mark_failed(outage.epoch, outage.failed_entry, Some(kept));
+    shards[2].mark_failed(&outage, outage.failed_entry.clone(), Some(kept));
     apply(&machine, 2, 1_100, &[acquire("a")]);
     let restored = |parts: &[SnapshotPart]| {
         let (restarted, shards) = group();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_core::shard::{FrozenShard, ShardState};
+use holdfast_core::shard::FrozenShard;
 use holdfast_replication::run_blocking;
 use holdfast_supervise::spawn_temporary;
 use parking_lot::Mutex;
@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::ShardMachine;
-use super::health::SectionList;
 
 /// How long the encoded state is kept. Whoever wants it asks within seconds.
 const RETENTION: Duration = Duration::from_secs(60);
@@ -85,16 +84,9 @@ pub(crate) fn digest_of(chunks: &[impl AsRef<[u8]>]) -> Bytes {
 }
 
 impl ShardMachine {
-    /// Freezes the state at a checkpoint; see [`holdfast_replication::StateMachine::checkpoint`]. Without a state, what
-    /// was kept aside begins behind the checkpoint, if some of it was dropped: that suffices for the state of another
-    /// replica there.
+    /// Freezes the state at a checkpoint; see [`holdfast_replication::StateMachine::checkpoint`].
     pub(crate) fn checkpoint(&self, index: u64, from: Option<u64>) {
-        let mut inner = self.inner.lock();
-        let frozen = inner.core.as_ref().map(ShardState::freeze);
-        if frozen.is_none() && inner.backlog.is_incomplete() {
-            (inner.kept, inner.backlog) = (None, SectionList::after(index));
-        }
-        drop(inner);
+        let frozen = self.frozen_state();
         self.checkpoint.send_replace(Some(Arc::new(Checkpoint::new(index, from, frozen))));
     }
 
@@ -131,6 +123,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::machine::{Adoption, DeferredSection, FailedHistory, Outage};
     use crate::testing;
 
     fn apply(machine: &ShardMachine, index: u64) {
@@ -180,34 +173,64 @@ mod tests {
             apply(&failed, index);
         }
         let outage = failed.broken().expect("it has failed");
-        assert_eq!((outage.history_end, outage.failed_entry), (5, failed_entry));
-        let early = failed.adopt(outage.epoch, &other, 4).expect_err("entry 5 is missing");
-        assert!(early.0.contains("not kept"), "{early}");
+        assert_eq!((outage.history_end, &outage.failed_entry), (5, &failed_entry));
+        assert_eq!(adopt(&failed, &outage, &other, 4), Adoption::InLog(5), "entry 5 was not kept");
         apply(&other, 8);
-        let missing = failed.adopt(outage.epoch, &other, 8).expect("all are there");
-        assert_eq!(missing.iter().map(|(header, _)| header.index).collect::<Vec<_>>(), [9, 11]);
-        let again = failed.adopt(outage.epoch, &other, 8).expect("they stay until the state is in place");
-        assert_eq!(again.len(), 2);
+        for _ in 0..2 {
+            // They stay until the state is in place.
+            let missing = missing(adopt(&failed, &outage, &other, 8));
+            assert_eq!(missing.iter().map(|(header, _)| header.index).collect::<Vec<_>>(), [9, 11]);
+        }
         apply(&other, 9);
         apply(&other, 11);
-        assert!(failed.adopt(outage.epoch, &other, 11).expect("all are there").is_empty());
+        assert_eq!(adopt(&failed, &outage, &other, 11), Adoption::Done);
         assert!(failed.check_health().is_ok() && failed.clock_ms() == 11 && !failed.may_retain_part());
+        assert_eq!(adopt(&failed, &outage, &other, 11), Adoption::Stale, "it serves already");
     }
 
-    #[test]
-    fn what_a_failed_shard_kept_begins_anew_at_a_checkpoint_if_it_was_too_much() {
-        let [failed, other] = [machine(), machine()];
+    fn adopt(failed: &ShardMachine, outage: &Outage, rebuilt: &ShardMachine, has: u64) -> Adoption {
+        failed.adopt(outage.epoch, rebuilt, has).expect("there is a state")
+    }
+
+    fn missing(adoption: Adoption) -> Vec<DeferredSection> {
+        match adoption {
+            Adoption::Missing(sections) => sections,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A shard that failed at entry 5 and was given too much since, and the outage as it was before that.
+    fn failed_with_too_much() -> (ShardMachine, Outage) {
+        let failed = machine();
         failed.isolate(&FailedEntry { term: 1, index: 5, failure: ApplyFailure::invalid_entry("a bug".to_owned()) });
+        let outage = failed.broken().expect("it has failed");
         let header = |index| EntryHeader { term: 1, index, ..EntryHeader::default() };
         let megabyte = [Bytes::from(vec![0; 1024 * 1024])];
         for index in 6..80 {
             assert!(failed.apply(header(index), &megabyte, ReplyMode::Skip).is_ok());
         }
-        let outage = failed.broken().expect("it has failed");
-        assert!(failed.adopt(outage.epoch, &other, 80).is_err(), "there were too many");
-        failed.checkpoint(80, None);
-        assert!(failed.apply(header(81), &megabyte, ReplyMode::Skip).is_ok());
-        assert!(failed.adopt(outage.epoch, &other, 79).is_err(), "that state is of before the checkpoint");
-        assert_eq!(failed.adopt(outage.epoch, &other, 80).expect("there is one").len(), 1);
+        (failed, outage)
+    }
+
+    #[test]
+    fn what_a_failed_shard_kept_begins_anew_if_it_was_too_much_and_the_log_has_the_rest() {
+        let ((failed, outage), other) = (failed_with_too_much(), machine());
+        let Adoption::InLog(until) = adopt(&failed, &outage, &other, 7) else { panic!("it was too much") };
+        assert!((60..80).contains(&until), "{until}");
+        let kept = missing(adopt(&failed, &outage, &other, until));
+        let kept: Vec<u64> = kept.iter().map(|(header, _)| header.index).collect();
+        assert_eq!(kept, (until + 1..80).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_history_is_in_a_snapshot_only_if_what_was_kept_continues_it() {
+        for is_known in [true, false] {
+            let (failed, before) = failed_with_too_much();
+            failed.checkpoint(80, None);
+            let outage = if is_known { failed.broken().expect("it has failed") } else { before };
+            failed.mark_failed(&outage, outage.failed_entry.clone(), Some(FailedHistory::default()));
+            assert!(failed.broken().is_none() && failed.outage().is_some());
+            assert_eq!(failed.can_freeze(), is_known, "the sections up to {} are known", outage.history_end);
+        }
     }
 }

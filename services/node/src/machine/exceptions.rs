@@ -91,6 +91,11 @@ impl ShardExceptions {
         self.0.retain(|exception| exception.logged.index != index);
     }
 
+    /// Removes those behind the entry of this index.
+    pub(crate) fn remove_after(&mut self, index: u64) {
+        self.0.retain(|exception| exception.logged.index <= index);
+    }
+
     /// Returns the index of the entry of the first, if there is one.
     pub(crate) fn first_index(&self) -> Option<u64> {
         self.0.first().map(|exception| exception.logged.index)

@@ -17,8 +17,8 @@ use super::exceptions::SectionExceptions;
 use super::{Inner, ReadPart, ShardMachine, ShardSignals, signals_of};
 use crate::mutations;
 
-/// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, and the state
-/// can only come from another replica or from a restart.
+/// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, so that the
+/// log has what is dropped.
 const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes that a section counts for besides its commands.
 const SECTION_BYTES: usize = 64;
@@ -26,7 +26,7 @@ const SECTION_BYTES: usize = 64;
 impl Inner {
     /// Returns the last state of a shard that failed for good and all sections since, if none is missing.
     pub(super) fn kept_sections(&self) -> Option<FailedHistory> {
-        let mut kept = self.kept.clone().filter(|_| !self.backlog.is_incomplete)?;
+        let mut kept = self.kept.clone()?;
         kept.since.sections.extend(self.backlog.sections.iter().cloned());
         Some(kept)
     }
@@ -48,15 +48,13 @@ const MAX_CHUNK_BYTES: usize = 512 * 1024;
 /// A section that was not applied: the header of its entry, and its commands.
 pub(crate) type DeferredSection = (EntryHeader, Vec<Bytes>);
 
-/// Sections in the order of the log, as many as fit.
+/// Sections in the order of the log: the latest ones. Once there are too many, all are dropped and it begins anew.
 #[derive(Clone, Default)]
 pub(crate) struct SectionList {
     sections: Vec<DeferredSection>,
     bytes: usize,
     /// The index of the entry after which it begins.
     begins_after: u64,
-    /// True if there were too many, and all were dropped.
-    is_incomplete: bool,
 }
 
 impl SectionList {
@@ -65,37 +63,34 @@ impl SectionList {
         Self { begins_after: index, ..Self::default() }
     }
 
-    /// Returns true if there were too many.
-    pub(super) fn is_incomplete(&self) -> bool {
-        self.is_incomplete
-    }
-
-    /// Returns the sections after the entry of this index.
-    ///
-    /// # Errors
-    /// When they are not all in the list.
-    fn sections_after(&self, index: u64) -> Result<Vec<DeferredSection>, StateMachineError> {
-        if self.is_incomplete {
-            return Err(StateMachineError("too many entries came while the shard had no state".to_owned()));
-        }
-        if index < self.begins_after {
-            return Err(StateMachineError(format!("the sections after entry {index} were not kept")));
-        }
-        Ok(self.sections.iter().filter(|(header, _)| header.index > index).cloned().collect())
+    /// Returns the sections after the entry of this index, or `None` if they are not all in the list.
+    fn sections_after(&self, index: u64) -> Option<Vec<DeferredSection>> {
+        let after = || self.sections.iter().filter(|(header, _)| header.index > index).cloned().collect();
+        (index >= self.begins_after).then(after)
     }
 
     /// Adds copies of the commands, so that they do not hold their whole entry in memory.
     pub(crate) fn push(&mut self, header: EntryHeader, commands: &[Bytes]) {
-        if self.is_incomplete {
-            return;
-        }
         self.bytes += section_bytes(commands);
         if self.bytes > MAX_BACKLOG_BYTES {
-            *self = Self { is_incomplete: true, ..Self::after(self.begins_after) };
+            *self = Self::after(header.index);
             return;
         }
         self.sections.push((header, commands.iter().map(|command| Bytes::copy_from_slice(command)).collect()));
     }
+}
+
+/// What became of a state that was built again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Adoption {
+    /// It is in place.
+    Done,
+    /// The outage is over, or another one has begun: nothing was changed.
+    Stale,
+    /// It lacks these sections, in order, which stay kept aside.
+    Missing(Vec<DeferredSection>),
+    /// It lacks sections up to the entry of this index, which only the log has.
+    InLog(u64),
 }
 
 /// A shard without a state, which a rebuild may bring back.
@@ -195,7 +190,7 @@ impl ShardMachine {
     /// Returns true if the shard can be part of a snapshot.
     pub(crate) fn can_freeze(&self) -> bool {
         let inner = self.inner.lock();
-        inner.core.is_some() || (inner.kept.is_some() && !inner.backlog.is_incomplete)
+        inner.core.is_some() || inner.kept.is_some()
     }
 
     /// Takes the shard out of service after it failed in this entry; the others of its group go on.
@@ -203,8 +198,8 @@ impl ShardMachine {
         self.begin_outage(failed_entry, failed_entry.index);
     }
 
-    /// As above; the sections after the entry of index `history_end` are kept aside. Returns the epoch of the outage.
-    fn begin_outage(&self, failed_entry: &FailedEntry, history_end: u64) -> u64 {
+    /// As above; the sections after the entry of index `history_end` are kept aside.
+    fn begin_outage(&self, failed_entry: &FailedEntry, history_end: u64) -> Outage {
         let mut inner = self.inner.lock();
         if inner.core.is_some() {
             // A command that can't be decoded: the state is unchanged, but behind.
@@ -219,7 +214,7 @@ impl ShardMachine {
         self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
         drop(inner);
         self.signals.send_replace(ShardSignals::default());
-        epoch
+        Outage { failed_entry: failed_entry.clone(), history_end, epoch }
     }
 
     /// Returns the outage of a broken shard, whose own history was not tried again yet.
@@ -247,7 +242,12 @@ impl ShardMachine {
         let mut inner = self.inner.lock();
         if inner.core.is_none() && *self.health.borrow() != ShardHealth::Healthy {
             inner.last_clock_ms = inner.last_clock_ms.max(header.now_ms);
+            let begins_after = inner.backlog.begins_after;
             inner.backlog.push(header, commands);
+            if inner.backlog.begins_after != begins_after {
+                // What was dropped can be in no snapshot.
+                inner.kept = None;
+            }
             return None;
         }
         Some(inner.exceptions.of_section(header))
@@ -268,12 +268,14 @@ impl ShardMachine {
         self.expiry_resolved.notify_waiters();
     }
 
-    /// Takes the shard out of service for good after it failed again; `kept` is what it was made of before the backlog.
-    /// Changes nothing if the state was replaced or lost again since `epoch`.
-    pub(crate) fn mark_failed(&self, epoch: u64, failed_entry: FailedEntry, kept: Option<FailedHistory>) {
+    /// Takes the shard out of service for good after it failed again; `kept` is what it was made of up to the end of the
+    /// outage's history. Changes nothing if the state was replaced or lost again since.
+    pub(crate) fn mark_failed(&self, outage: &Outage, failed_entry: FailedEntry, kept: Option<FailedHistory>) {
         let mut inner = self.inner.lock();
-        if inner.epoch == epoch {
-            inner.kept = kept.filter(|kept| !kept.since.is_incomplete);
+        if inner.epoch == outage.epoch {
+            // Sections between the two may have been dropped meanwhile.
+            let continues = inner.backlog.begins_after == outage.history_end;
+            inner.kept = kept.filter(|kept| continues && kept.since.begins_after == 0);
             self.health.send_replace(ShardHealth::Failed(failed_entry));
         }
     }
@@ -291,10 +293,10 @@ impl ShardMachine {
         }
         self.install(self.read_state(&state)?);
         let Err(failed_entry) = self.apply_all(&sections) else { return Ok(()) };
-        let epoch = self.begin_outage(&failed_entry, index);
+        let outage = self.begin_outage(&failed_entry, index);
         let mut since = SectionList::default();
         sections.iter().for_each(|(header, commands)| since.push(*header, commands));
-        self.mark_failed(epoch, failed_entry, Some(FailedHistory { state, since }));
+        self.mark_failed(&outage, failed_entry, Some(FailedHistory { state, since }));
         Ok(())
     }
 
@@ -327,24 +329,20 @@ impl ShardMachine {
     }
 
     /// Puts the state of `rebuilt` in place if it has everything that this machine was given. It has all sections up to
-    /// the entry of index `has`. Otherwise returns what it lacks, in order, which stays here too. Changes nothing if the
-    /// state was replaced or lost again since `epoch`.
+    /// the entry of index `has`. Otherwise returns what it lacks. Changes nothing if the state was replaced or lost again
+    /// since `epoch`.
     ///
     /// # Errors
-    /// When sections that it lacks are not here any more.
-    pub(crate) fn adopt(
-        &self,
-        epoch: u64,
-        rebuilt: &Self,
-        has: u64,
-    ) -> Result<Vec<DeferredSection>, StateMachineError> {
+    /// When there is no state in `rebuilt`.
+    pub(crate) fn adopt(&self, epoch: u64, rebuilt: &Self, has: u64) -> Result<Adoption, StateMachineError> {
         let mut inner = self.inner.lock();
         if inner.epoch != epoch {
-            return Ok(Vec::new());
+            return Ok(Adoption::Stale);
         }
-        let missing = inner.backlog.sections_after(has)?;
-        if !missing.is_empty() {
-            return Ok(missing);
+        match inner.backlog.sections_after(has) {
+            None => return Ok(Adoption::InLog(inner.backlog.begins_after)),
+            Some(missing) if !missing.is_empty() => return Ok(Adoption::Missing(missing)),
+            Some(_) => {}
         }
         let Some(core) = rebuilt.inner.lock().core.take() else {
             return Err(StateMachineError("there is no state to put in place".to_owned()));
@@ -363,6 +361,6 @@ impl ShardMachine {
         drop(inner);
         self.signals.send_replace(signals);
         self.leader_state_changed.notify_waiters();
-        Ok(Vec::new())
+        Ok(Adoption::Done)
     }
 }
