@@ -46,6 +46,9 @@ pub(crate) struct QuarantineArgs {
     /// when the same command will not come again.
     #[arg(long, env = "HOLDFAST_QUARANTINED_COMMAND", value_name = "NUMBER", conflicts_with = "namespace")]
     command: Option<u32>,
+    /// Do so although the shard serves on other nodes. They can bring it back otherwise.
+    #[arg(long, env = "HOLDFAST_FORCE_QUARANTINE")]
+    force: bool,
 }
 
 /// Has every node leave out what a shard failed at, and waits until the shard serves on all that respond.
@@ -58,7 +61,7 @@ pub(crate) async fn quarantine(args: &QuarantineArgs) -> Result<()> {
     let cluster = args.cluster.connect().await?;
     let (_, leader) = cluster.leader_of_shard(&args.shard).await?;
     let leading = cluster.node(&leader.node)?;
-    cluster.operations.quarantine(leading, leader.replica, &args.shard, args.index, what).await?;
+    cluster.operations.quarantine(leading, leader.replica, &args.shard, args.index, what, args.force).await?;
     cluster.wait_until_serving(&args.shard).await?;
     output::print(format_args!("{} serves on every node that answers", args.shard))
 }

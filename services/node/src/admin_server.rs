@@ -1,5 +1,6 @@
 //! The operators' gRPC service of a node.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,17 @@ fn not_logged(error: ProposeError) -> Status {
         ProposeError::NotLeader(_) => Status::failed_precondition("the replica does not lead its group"),
         error => Status::unavailable(error.to_string()),
     }
+}
+
+/// Refuses to leave something out while others serve the shard, unless that is forced: an order takes theirs out of
+/// service too, and their saved states may have what is left out.
+fn check_fails_everywhere(shard: &str, serving: &BTreeSet<u64>, force: bool) -> Result<(), Status> {
+    if serving.is_empty() || force {
+        return Ok(());
+    }
+    Err(Status::failed_precondition(format!(
+        "shard {shard} serves on replicas {serving:?}: they can bring it back; force the quarantine only if they can't"
+    )))
 }
 
 /// Returns what is to be left out, if that is what the shard failed at.
@@ -166,13 +178,14 @@ impl OperationsService for AdminServer {
 
     async fn quarantine(&self, request: Request<QuarantineRequest>) -> Result<Response<QuarantineAnswer>, Status> {
         self.shared.authorize(&request)?;
-        let QuarantineRequest { replica, shard, index, what } = request.into_inner();
+        let QuarantineRequest { replica, shard, index, what, force } = request.into_inner();
         let replica = self.replica(replica)?;
         let shard = shard_of(&replica, &shard)?;
         let serves =
             || Status::failed_precondition(format!("shard {} has not failed here: others rebuild it", shard.id));
         let outage = shard.machine.outage().ok_or_else(serves)?;
         let left_out = left_out(what, index, &outage.failed_entry)?;
+        check_fails_everywhere(&shard.id, &shard.other_replicas_serving(), force)?;
         shard.log_exception(index, &left_out).await.map_err(not_logged)?;
         tracing::warn!(shard = shard.id, index, ?left_out, "an operator has something left out of a shard's history");
         Ok(Response::new(QuarantineAnswer {}))
@@ -191,6 +204,17 @@ mod tests {
         let (command, message, backtrace) = Default::default();
         let failure = ApplyFailure { step, namespace: namespace.to_owned(), command, message, backtrace };
         FailedEntry { term: 1, index: 9, failure }
+    }
+
+    #[test]
+    fn nothing_is_left_out_while_others_serve_the_shard_unless_that_is_forced() {
+        let check = |serving: &[u64], force| {
+            let checked = check_fails_everywhere("locks_00", &serving.iter().copied().collect(), force);
+            checked.map_err(|refusal| refusal.code())
+        };
+        assert_eq!(check(&[2, 3], false), Err(Code::FailedPrecondition));
+        assert_eq!(check(&[2, 3], true), Ok(()));
+        assert_eq!(check(&[], false), Ok(()));
     }
 
     #[test]

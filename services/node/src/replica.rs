@@ -1,5 +1,6 @@
 //! The replicas of groups on this node, and the shards in them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -201,8 +202,12 @@ impl ShardReplica {
         self.group.log_checkpoint(self.number, Some(replica)).await
     }
 
-    /// Logs that something is left out of the history of the shard: see [`Group::log_exception`].
+    /// Logs that something is left out of the history of the shard: see [`Group::log_exception`]. An entry that is not
+    /// in the log any more must be in what is kept of the shard.
     pub(crate) async fn log_exception(&self, index: u64, left_out: &LeftOut) -> Result<(), ProposeError> {
+        if self.group.has_section(self.number, index).is_none() && !self.machine.has_kept_section(index) {
+            return Err(ProposeError::NotProposed("it is not known whether the entry has something for the shard"));
+        }
         let what = encode_left_out(left_out);
         self.group.log_exception(Exception { shard: self.number, index, what }).await
     }
@@ -215,6 +220,16 @@ impl ShardReplica {
     /// Returns true if the shard is known to have failed on that replica of the group.
     pub(crate) fn has_failed_on(&self, replica: u64) -> bool {
         self.group.has_failed_shard(replica, self.number)
+    }
+
+    /// Returns true if others may agree on the state of the shard: see [`Group::others_may_agree`].
+    pub(crate) fn others_may_agree(&self) -> bool {
+        self.group.others_may_agree(self.number)
+    }
+
+    /// Returns the other replicas where the shard serves: see [`Group::other_replicas_serving`].
+    pub(crate) fn other_replicas_serving(&self) -> BTreeSet<u64> {
+        self.group.other_replicas_serving(self.number)
     }
 
     /// Returns the number of its commands that wait for their entry.

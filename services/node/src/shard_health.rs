@@ -153,6 +153,10 @@ async fn request_checkpoint(shard: &ShardReplica) {
     if shard.group.members().len() == 1 {
         return record_problem(shard, "the group has no other replica".to_owned());
     }
+    if !shard.others_may_agree() {
+        let problem = "the shard has failed on so many replicas that no majority can have the same state";
+        return record_problem(shard, problem.to_owned());
+    }
     match shard.request_checkpoint().await {
         Ok(()) => tracing::debug!(shard = shard.id, "a checkpoint is logged"),
         Err(error) => record_problem(shard, error.to_string()),

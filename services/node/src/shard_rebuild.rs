@@ -81,8 +81,8 @@ impl Replay {
         }
     }
 
-    /// Applies what came since, and puts the state in place. Returns false, and changes nothing, if the outage is over by
-    /// then.
+    /// Applies what came since, and puts the state in place. Returns false, and changes nothing, if the outage is over
+    /// by then.
     async fn finish(mut self, shard: &ShardReplica, outage: &Outage) -> Result<bool, RebuildError> {
         // A leader state that is gone may have proposed what its successor would not expect.
         shard.propose_barrier().await;
@@ -220,7 +220,7 @@ mod tests {
         let unreadable = vec![Bytes::from_static(b"no command")];
         let mut from_log = replay();
         visit(&mut from_log, 3, &sound_part(), &[]);
-        assert_eq!(from_log.left.first_index(), None, "the log is replayed without it, also if it has no section there");
+        assert_eq!(from_log.left.first_index(), None, "the log is replayed without it");
         let section = HistoryStep::Section { header: header(5), commands: unreadable.clone() };
         from_log.visit(section).expect("it is applied without the command");
         assert!(from_log.left.first_index().is_none() && from_log.check().is_ok() && from_log.index == 5);

@@ -122,6 +122,27 @@ impl Group {
         self.replica_report(replica).failed_shards.contains(&shard)
     }
 
+    /// Returns the voters besides this one that do not say that the shard of this number has failed there.
+    fn other_serving_voters(&self, shard: u32, voters: &[BTreeSet<u64>]) -> BTreeSet<u64> {
+        let others = voters.iter().flatten().copied().filter(|voter| *voter != self.replica());
+        others.filter(|voter| !self.has_failed_shard(*voter, shard)).collect()
+    }
+
+    /// Returns true if, as far as is known, the shard of this number serves on a majority of the voters besides this
+    /// one. Only then can they agree on its state at a checkpoint.
+    pub fn others_may_agree(&self, shard: u32) -> bool {
+        let voters = self.voters();
+        is_majority(&self.other_serving_voters(shard, &voters), &voters)
+    }
+
+    /// Returns the voters on connected nodes, besides this one, where the shard of this number serves as far as is
+    /// known.
+    pub fn other_replicas_serving(&self, shard: u32) -> BTreeSet<u64> {
+        let mut serving = self.other_serving_voters(shard, &self.voters());
+        serving.retain(|voter| self.connection_to(*voter).is_some_and(|link| link.is_connected()));
+        serving
+    }
+
     /// Fetches the state of a shard at the checkpoint of this index from one of a majority of the voters that has the
     /// same; or from the replica `from`, if one is given, which an operator has decided to believe.
     ///

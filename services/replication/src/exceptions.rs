@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use openraft::EntryPayload;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::entry::GroupCommand;
+use crate::entry::{Body, GroupCommand};
 use crate::error::ProposeError;
 use crate::group::Group;
 use crate::state_machine::{ApplyFailure, FailedEntry};
@@ -45,10 +46,11 @@ impl Exception {
 
 impl Group {
     /// Logs, as the leader, that something is left out of the history of a shard; returns once that is applied here. The
-    /// caller has checked that the entry has a section for the shard.
+    /// caller has checked that an entry that is not in the log any more had a section for the shard.
     ///
     /// # Errors
-    /// When this replica does not lead, it is left out already, too much is, or the outcome is unknown.
+    /// When this replica does not lead, the entry has no section for the shard, it is left out already, too much is, or
+    /// the outcome is unknown.
     pub async fn log_exception(&self, exception: Exception) -> Result<(), ProposeError> {
         let Some(leads) = self.leadership() else { return Err(self.not_leader().into()) };
         if exception.what.len() > MAX_EXCEPTION_BYTES {
@@ -57,7 +59,20 @@ impl Group {
         if self.group_state().with_exception(&exception).is_none() {
             return Err(ProposeError::NotProposed("it is left out already, or the group leaves out too much"));
         }
+        if self.has_section(exception.shard, exception.index) == Some(false) {
+            return Err(ProposeError::NotProposed("the entry has nothing for the shard"));
+        }
         let logged = timeout(ENTRY_TIMEOUT, self.propose_structural(leads.term, GroupCommand::Quarantine(exception)));
         logged.await.unwrap_or(Err(ProposeError::Unknown("the entry was not applied in time")))
+    }
+    /// Returns whether the entry of this index has a section for the shard of this number; `None` if the log does not
+    /// have that entry any more, or it can't be read.
+    pub fn has_section(&self, shard: u32, index: u64) -> Option<bool> {
+        let entries = self.read_log(index, index.saturating_add(1), 1).ok()?;
+        let EntryPayload::Normal(data) = &entries.first()?.payload else { return Some(false) };
+        match data.read().ok()?.body {
+            Body::Structural(_) => Some(false),
+            Body::Commands(sections) => Some(sections.iter().any(|section| section.shard == shard)),
+        }
     }
 }

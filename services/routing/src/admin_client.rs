@@ -120,10 +120,12 @@ impl AdminClient {
 
     /// Has every replica leave something out of the history of a shard from the entry of this index on, at which the
     /// shard has failed there: a namespace, as the record of the failure names it, or a command of the entry, by its
-    /// position. `node` is that of the replica that leads the group of the shard.
+    /// position. `node` is that of the replica that leads the group of the shard. With `force`, also while the shard
+    /// serves on other replicas.
     ///
     /// # Errors
-    /// When the node is not reached, the replica does not lead, or the shard has failed at something else there.
+    /// When the node is not reached, the replica does not lead, or the shard has failed at something else there, or
+    /// serves on others.
     pub async fn quarantine(
         &self,
         node: &Node,
@@ -131,12 +133,13 @@ impl AdminClient {
         shard: &str,
         index: u64,
         what: Quarantined,
+        force: bool,
     ) -> Result<(), AdminError> {
         let what = match what {
             Quarantined::Namespace(namespace) => What::Namespace(namespace),
             Quarantined::Command(position) => What::Command(position),
         };
-        let request = QuarantineRequest { replica, shard: shard.to_owned(), index, what: Some(what) };
+        let request = QuarantineRequest { replica, shard: shard.to_owned(), index, what: Some(what), force };
         self.call(node, request, CALL_TIMEOUT, async |mut client, request| client.quarantine(request).await).await?;
         Ok(())
     }

@@ -217,6 +217,12 @@ impl ShardMachine {
         Outage { failed_entry: failed_entry.clone(), history_end, epoch }
     }
 
+    /// Returns true if the history of a shard that failed for good has a section of the entry of this index.
+    pub(crate) fn has_kept_section(&self, index: u64) -> bool {
+        let kept = self.inner.lock().kept_sections();
+        kept.is_some_and(|kept| kept.since.sections.iter().any(|(header, _)| header.index == index))
+    }
+
     /// Returns the outage of a broken shard, whose own history was not tried again yet.
     pub(crate) fn broken(&self) -> Option<Outage> {
         let outage = self.outage()?;
@@ -268,8 +274,8 @@ impl ShardMachine {
         self.expiry_resolved.notify_waiters();
     }
 
-    /// Takes the shard out of service for good after it failed again; `kept` is what it was made of up to the end of the
-    /// outage's history. Changes nothing if the state was replaced or lost again since.
+    /// Takes the shard out of service for good after it failed again; `kept` is what it was made of up to the end of
+    /// the outage's history. Changes nothing if the state was replaced or lost again since.
     pub(crate) fn mark_failed(&self, outage: &Outage, failed_entry: FailedEntry, kept: Option<FailedHistory>) {
         let mut inner = self.inner.lock();
         if inner.epoch == outage.epoch {
@@ -329,8 +335,8 @@ impl ShardMachine {
     }
 
     /// Puts the state of `rebuilt` in place if it has everything that this machine was given. It has all sections up to
-    /// the entry of index `has`. Otherwise returns what it lacks. Changes nothing if the state was replaced or lost again
-    /// since `epoch`.
+    /// the entry of index `has`. Otherwise returns what it lacks. Changes nothing if the state was replaced or lost
+    /// again since `epoch`.
     ///
     /// # Errors
     /// When there is no state in `rebuilt`.

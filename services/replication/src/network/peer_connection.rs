@@ -178,6 +178,11 @@ impl PeerConnection {
         self.state.report.has_disk_space()
     }
 
+    /// Returns true while the peer is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        *self.state.connected.borrow()
+    }
+
     /// Returns what a replica of the peer last said of itself on the connection.
     pub(crate) fn replica_report(&self, replica: u64) -> ReplicaReport {
         self.state.report.replica(replica)

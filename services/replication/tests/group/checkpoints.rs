@@ -1,6 +1,7 @@
 //! Replicas where a shard has failed, and the states of others at checkpoints.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crate::common::journal::AppliedCheckpoint;
 use crate::common::{Cluster, Setup, command, eventually, replica_id};
@@ -35,8 +36,11 @@ fn state_of(cluster: &Cluster, node: usize, index: u64) -> Vec<Bytes> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_state_that_a_majority_has_at_a_checkpoint_is_fetched_from_one_of_it() {
-    let (cluster, [_, failed, _]) = with_failed_shard().await;
+    let (cluster, [leader, failed, third]) = with_failed_shard().await;
     let group = cluster.group(failed);
+    assert!(group.others_may_agree(SHARD));
+    let others = [leader, third].map(replica_id);
+    assert_eq!(group.other_replicas_serving(SHARD), others.into());
     group.request_checkpoint(SHARD).await.expect("the leader logs it");
     let checkpoint = wait_checkpoint(&cluster, failed).await;
     assert_eq!((checkpoint.shard, checkpoint.from), (SHARD, None));
@@ -45,11 +49,16 @@ async fn the_state_that_a_majority_has_at_a_checkpoint_is_fetched_from_one_of_it
     assert_ne!(part.replica, replica_id(failed));
     assert_eq!((&part.chunks, &part.digest[..]), (&checkpoint.chunks, &checkpoint.chunks.concat()[..]));
 
-    // One that was logged a moment ago counts for all.
-    group.request_checkpoint(SHARD).await.expect("there is one");
+    // One that was logged a moment ago counts for all: many requests at once are answered by few.
+    let requested = Instant::now();
+    for _ in 0..20 {
+        group.request_checkpoint(SHARD).await.expect("there is one");
+    }
     cluster.propose(&command("later")).await.expect("answered");
     cluster.all_applied().await;
-    assert_eq!(cluster.node(failed).machine.checkpoints().len(), 1);
+    let (logged, seconds) = (cluster.node(failed).machine.checkpoints().len(), requested.elapsed().as_secs());
+    // On a busy machine it may be one more every five seconds.
+    assert!(logged as u64 <= 2 + seconds / 5, "{logged} in {seconds} s");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,9 +88,11 @@ async fn a_state_that_no_majority_has_is_taken_from_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_that_is_on_no_other_replica_is_not_waited_for() {
-    let (cluster, [_, failed, third]) = with_failed_shard().await;
+    let (cluster, [leader, failed, third]) = with_failed_shard().await;
     fail_shards(&cluster, third, [(SHARD, 1)]);
     wait_known(&cluster, failed, third, &[SHARD]).await;
+    assert!(!cluster.group(failed).others_may_agree(SHARD), "one of three is no majority");
+    assert_eq!(cluster.group(failed).other_replicas_serving(SHARD), [replica_id(leader)].into());
     let fetched = cluster.group(failed).fetch_checkpoint(SHARD, 1, Some(replica_id(third))).await;
     let refusal = fetched.expect_err("it has failed there too").to_string();
     assert!(refusal.contains(&format!("failed on replica {}", replica_id(third))), "{refusal}");

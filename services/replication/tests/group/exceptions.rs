@@ -5,7 +5,7 @@ use holdfast_replication::{Exception, ProposeError};
 
 use crate::common::{Cluster, Setup, command, eventually};
 
-const SHARD: u32 = 3;
+const SHARD: u32 = 0;
 
 fn exception(index: u64) -> Exception {
     Exception { shard: SHARD, index, what: Bytes::from_static(b"the second command") }
@@ -59,6 +59,14 @@ async fn nothing_is_left_out_twice_and_nothing_that_takes_too_many_bytes() {
         let refusal = group.log_exception(refused).await;
         assert!(matches!(refusal, Err(ProposeError::NotProposed(_))), "{refusal:?}");
     }
-    group.log_exception(exception(index + 1)).await.expect("it is another one");
-    assert_eq!(cluster.node(0).machine.exceptions(), [exception(index), exception(index + 1)]);
+    let ordered = cluster.all_applied().await;
+    cluster.propose(&command("another entry")).await.expect("answered");
+    let second = cluster.all_applied().await;
+    let of_other_shard = Exception { shard: SHARD + 1, ..exception(second) };
+    for nothing in [exception(ordered), of_other_shard] {
+        let refusal = group.log_exception(nothing).await.expect_err("there is nothing to leave out");
+        assert!(refusal.to_string().contains("nothing for the shard"), "{refusal}");
+    }
+    group.log_exception(exception(second)).await.expect("it is another one");
+    assert_eq!(cluster.node(0).machine.exceptions(), [exception(index), exception(second)]);
 }

@@ -202,7 +202,7 @@ async fn quarantine(world: &TestCluster, record: &Poison, later: u64) -> Result<
     let of_shard = |replica: &ReplicaStatus| replica.shard == shard;
     let replica = world.node(leader).status(false).replicas.into_iter().find(of_shard).expect("it is there").replica;
     let (node, what) = (&world.config.nodes[leader], Quarantined::Namespace(record.namespace.clone()));
-    let ordered = world.operations().quarantine(node, replica, &shard, record.index + later, what).await;
+    let ordered = world.operations().quarantine(node, replica, &shard, record.index + later, what, false).await;
     ordered.map_err(|error| error.to_string())
 }
 
@@ -232,7 +232,8 @@ async fn what_all_replicas_fail_at_is_left_out_by_an_operator_and_no_other_names
     let record = eventually("it is left out", async || poison_record(&world, leader)).await;
     let refusal = quarantine(&world, &record, 1).await.expect_err("it failed at another entry");
     assert!(refusal.contains(&format!("failed at entry {}", record.index)), "{refusal}");
-    quarantine(&world, &record, 0).await.expect("it is logged");
+    // It is refused until the leader knows that the shard serves nowhere.
+    eventually("it is logged", async || quarantine(&world, &record, 0).await.ok()).await;
     world.wait_ready().await;
     assert_quarantined(&world, "after").await;
     for shard in HEALTHY_SHARDS {
