@@ -2,12 +2,18 @@
 //!
 //! The committer has one unsynced write at most. After a power loss any blocks of it may be missing, and what is in
 //! their place is zeros or, in a recycled file, older data. So whatever follows the last whole write is no damage,
-//! unless another write begins behind it: that one was begun after a sync of everything before it.
+//! unless another write begins behind it: that one was begun after a sync of everything before it. A manifest may have
+//! several unsynced records. It is never recycled, so what is missing of them has zeros.
 
 use std::ops::Range;
 
 use super::mark::Mark;
 use super::record::{BLOCK_BYTES, Format, Record, block_end};
+
+/// Bytes of a page, which reaches the disk as a whole or not at all.
+const PAGE_BYTES: usize = 4096;
+/// Bytes of a manifest that may be unsynced: the records of a flush are a few hundred each.
+const MAX_UNSYNCED_MANIFEST_BYTES: usize = 64 * 1024;
 
 /// The content of an undamaged file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,7 +36,8 @@ pub(super) struct Damage {
     pub(super) at: usize,
 }
 
-/// Reads a log file. Calls `visit` with each whole write up to the end.
+/// Reads a log file. Calls `visit` with each whole write up to the end. A file whose first write is whole and lacks the
+/// mark is damaged: it is of another store, or the mark is wrong.
 pub(super) fn read_log(
     data: &[u8],
     number: u64,
@@ -39,14 +46,14 @@ pub(super) fn read_log(
 ) -> Result<Contents, Damage> {
     // A store that did not recycle its files has plain ones. It had no marks either.
     if Format::Plain.record_at(data, 0).is_some() {
-        return LogReader { data, format: Format::Plain, mark: None }.read(visit);
+        return LogReader { data, format: Format::Plain, mark: None, unsynced: 0 }.read(visit);
     }
-    LogReader { data, format: Format::of_log(number), mark }.read(visit)
+    LogReader { data, format: Format::of_log(number), mark, unsynced: 0 }.read(visit)
 }
 
 /// Reads a manifest. Calls `visit` with each whole write up to the end.
 pub(super) fn read_manifest(data: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<Contents, Damage> {
-    LogReader { data, format: Format::Plain, mark: None }.read(visit)
+    LogReader { data, format: Format::Plain, mark: None, unsynced: MAX_UNSYNCED_MANIFEST_BYTES }.read(visit)
 }
 
 struct LogReader<'a> {
@@ -54,6 +61,8 @@ struct LogReader<'a> {
     format: Format,
     /// `None` if nothing in the file was chosen by a client.
     mark: Option<Mark>,
+    /// Bytes that may be unsynced although another write begins in them.
+    unsynced: usize,
 }
 
 impl LogReader<'_> {
@@ -75,6 +84,9 @@ impl LogReader<'_> {
             at = record.payload.end;
             if record.kind.ends_write() {
                 if self.mark.is_some_and(|mark| !mark.is_in(&write)) {
+                    if start == 0 {
+                        return Err(Damage { at: start });
+                    }
                     break start;
                 }
                 visit(&write);
@@ -104,13 +116,31 @@ impl LogReader<'_> {
             if record.kind.begins_write() {
                 // The mark is checked first: clients can't make this search compute many checksums.
                 if self.has_mark(&record) && record.is_whole(self.data) {
-                    return Err(Damage { at: invalid });
+                    if at - invalid >= self.unsynced || !self.lacks_page(invalid, at) {
+                        return Err(Damage { at: invalid });
+                    }
+                    found = true;
                 }
             } else {
                 found = found || at % BLOCK_BYTES == 0;
             }
         }
         Ok(found)
+    }
+
+    /// Returns whether a page between the two has zeros only, as far as it is behind the first.
+    fn lacks_page(&self, invalid: usize, later: usize) -> bool {
+        let mut start = invalid;
+        loop {
+            let end = (start / PAGE_BYTES + 1) * PAGE_BYTES;
+            if end > later {
+                return false;
+            }
+            if self.data[start..end].iter().all(|byte| *byte == 0) {
+                return true;
+            }
+            start = end;
+        }
     }
 
     /// Returns whether the write that begins with the record begins with the mark, if there is one. The end of a block
@@ -280,12 +310,41 @@ mod tests {
         let (writes, contents) = read(&data).unwrap();
         assert_eq!((writes, contents.end, contents.is_torn), (2, second, true));
         let other = Mark::of_store("67e55044-10b1-426f-9247-bb680e5fe0c9");
-        let found = read_log(&log(NUMBER), NUMBER, Some(other), &mut |_| panic!("no write has this mark")).unwrap();
-        assert_eq!(found.end, 0);
+        let found = read_log(&log(NUMBER), NUMBER, Some(other), &mut |_| panic!("no write has this mark"));
+        assert_eq!(found, Err(Damage { at: 0 }), "nothing of another store is cut off");
         // A directory without an owner has no data of clients, and no mark is known.
         let mut writes = 0;
         read_log(&log(NUMBER), NUMBER, None, &mut |_| writes += 1).unwrap();
         assert_eq!(writes, 3);
+    }
+
+    /// A manifest whose second record has this many bytes, and where that begins and ends.
+    fn manifest(second: usize) -> (Vec<u8>, [usize; 2]) {
+        let (mut data, mut ends) = (Vec::new(), Vec::new());
+        for bytes in [3_000, second, 3_000, 5_000] {
+            add_write(&mut data, Format::Plain, &vec![b'x'; bytes]);
+            ends.push(data.len());
+        }
+        (data, [ends[0], ends[1]])
+    }
+
+    #[test]
+    fn a_page_of_the_records_of_a_flush_may_be_missing_in_a_manifest_and_no_other_byte() {
+        let (whole, [begin, end]) = manifest(6_000);
+        for page in begin / PAGE_BYTES..=end / PAGE_BYTES {
+            let mut data = whole.clone();
+            data[(page * PAGE_BYTES).max(begin)..(page + 1) * PAGE_BYTES].fill(0);
+            let contents = read_manifest(&data, &mut |_| {}).unwrap();
+            assert_eq!((contents.end, contents.is_torn), (begin, true), "page {page}");
+        }
+        for at in (begin..end).step_by(97) {
+            let mut data = whole.clone();
+            data[at] ^= 1;
+            assert_eq!(read_manifest(&data, &mut |_| {}), Err(Damage { at: begin }), "byte {at}");
+        }
+        let (mut data, [begin, _]) = manifest(MAX_UNSYNCED_MANIFEST_BYTES);
+        data[begin..PAGE_BYTES].fill(0);
+        assert_eq!(read_manifest(&data, &mut |_| {}), Err(Damage { at: begin }), "that was synced");
     }
 
     #[test]
