@@ -8,7 +8,7 @@ use holdfast_core::{
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_rpc::ReplyHandle;
 use tokio::sync::oneshot;
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use crate::admission;
 use crate::call_handler::{not_leader, rejection};
@@ -17,6 +17,9 @@ use crate::replica::ShardReplica;
 
 /// How long the request stays queued after the caller's poll ends.
 const POLL_GRACE: Duration = Duration::from_secs(10);
+
+/// Delay before the cancel of a grant is repeated.
+const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// One acquire and its caller.
 pub(crate) struct AcquireWait<'a> {
@@ -64,7 +67,7 @@ impl AcquireWait<'_> {
             Ok(Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. })) => enqueued,
             Ok(outcome) => {
                 if self.caller.control.cancelled.is_cancelled() && is_granted(&outcome) {
-                    self.propose_cancel(&acquire, &[attempt]).await;
+                    self.give_back(&acquire, attempt).await;
                 }
                 return Some((Outcome::Reply(reply), attempt));
             }
@@ -150,6 +153,14 @@ impl AcquireWait<'_> {
     async fn propose_cancel(&self, acquire: &Acquire, attempts: &[u64]) -> bool {
         let command = cancel_all(cancel_of(acquire), attempts);
         self.shard.cancel(self.term, acquire.namespace.account, command).await
+    }
+
+    /// Gives back a grant whose caller has left. No pending wait would repeat its cancel, so it is repeated here while
+    /// this replica leads in the term.
+    async fn give_back(&self, acquire: &Acquire, attempt: u64) {
+        while !self.propose_cancel(acquire, &[attempt]).await && self.shard.leads() == Some(self.term) {
+            sleep(CANCEL_RETRY_DELAY).await;
+        }
     }
 
     /// Ends the wait. A caller that disconnected before it received the grant may reconnect and collect it.

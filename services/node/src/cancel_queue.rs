@@ -1,7 +1,8 @@
 //! The cancels of one shard that wait for an entry. Thousands of callers may leave together, so many cancels share a
 //! command; and accounts take turns, so that those of one account delay no other's.
 //!
-//! A cancel that finds no room is dropped: its request stays a pending wait of the leader, which cancels it later.
+//! A cancel that finds no room is dropped: its request stays a pending wait of the leader, which cancels it later. The
+//! call of a request that did not wait cancels it again.
 
 use holdfast_core::{AccountId, Command, LocksCommand, codec};
 use holdfast_fair_queue::{Decision, FairQueue, QueueLimits};
