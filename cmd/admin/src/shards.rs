@@ -75,7 +75,13 @@ pub(crate) async fn rebuild(args: &RebuildShardArgs) -> Result<()> {
     ensure!(!failed.is_empty(), "{} has failed on no node that answers", args.shard);
     ensure!(!failed.contains(&args.from), "{} has failed on {} too: name another node", args.shard, args.from);
     let leading = cluster.node(&leader.node)?;
-    cluster.operations.rebuild_shard(leading, leader.replica, &args.shard, from.id).await?;
+    let differing = cluster.operations.rebuild_shard(leading, leader.replica, &args.shard, from.id).await?;
+    if !differing.is_empty() {
+        output::info(format_args!(
+            "replicas {differing:?} serve {} with another state than {}: replace them, or tenants may see either",
+            args.shard, args.from
+        ));
+    }
     cluster.wait_until_serving(&args.shard).await?;
     output::print(format_args!("{} serves on every node that answers", args.shard))
 }

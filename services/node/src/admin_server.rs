@@ -173,7 +173,12 @@ impl OperationsService for AdminServer {
         }
         shard.log_checkpoint_from(from).await.map_err(not_logged)?;
         tracing::warn!(shard = shard.id, from, "an operator has a shard rebuilt from the state of one replica");
-        Ok(Response::new(RebuildShardAnswer {}))
+        let differing = shard.differing_from(from).await;
+        if !differing.is_empty() {
+            let shard = shard.id.as_str();
+            tracing::error!(shard, from, ?differing, "replicas that serve have another state than the one to believe");
+        }
+        Ok(Response::new(RebuildShardAnswer { differing }))
     }
 
     async fn quarantine(&self, request: Request<QuarantineRequest>) -> Result<Response<QuarantineAnswer>, Status> {

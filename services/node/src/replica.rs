@@ -202,6 +202,16 @@ impl ShardReplica {
         self.group.log_checkpoint(self.number, Some(replica)).await
     }
 
+    /// Returns the replicas whose state is known to differ from that of `replica` at the latest checkpoint, if that of
+    /// `replica` counts there.
+    pub(crate) async fn differing_from(&self, replica: u64) -> Vec<u64> {
+        let latest = self.machine.latest_checkpoint().filter(|checkpoint| checkpoint.from == Some(replica));
+        let Some(checkpoint) = latest else { return Vec::new() };
+        let digests = self.group.checkpoint_digests(self.number, checkpoint.index).await;
+        let Some(right) = digests.get(&replica) else { return Vec::new() };
+        digests.iter().filter(|(_, digest)| *digest != right).map(|(other, _)| *other).collect()
+    }
+
     /// Logs that something is left out of the history of the shard: see [`Group::log_exception`]. An entry that is not
     /// in the log any more must be in what is kept of the shard.
     pub(crate) async fn log_exception(&self, index: u64, left_out: &LeftOut) -> Result<(), ProposeError> {

@@ -174,17 +174,43 @@ impl Group {
         let deadline = Instant::now() + DIGEST_TIMEOUT;
         let mut digests: BTreeMap<u64, Bytes> = BTreeMap::new();
         loop {
-            let missing = others.iter().copied().filter(|other| !digests.contains_key(other));
-            let question = RebuildQuestion::Digest { shard, index };
-            let answers = missing.map(|other| async move { (other, self.question_peer(other, question).await) });
-            let answers = join_all(answers).await;
-            digests.extend(answers.into_iter().filter_map(|(other, digest)| Some((other, digest?))));
+            self.ask_digests(shard, index, &others, &mut digests).await;
             let is_enough = |replicas: &BTreeSet<u64>| from.is_some() || is_majority(replicas, &voters);
             if let Some(source) = largest_agreement(&digests, is_enough) {
                 return Ok(source);
             }
             if digests.len() == others.len() || Instant::now() >= deadline {
                 return Err(CheckpointError::NoMajority { index, found: describe(&digests, &others, &failed) });
+            }
+            sleep(DIGEST_POLL_INTERVAL).await;
+        }
+    }
+
+    /// Asks those for their digests at the checkpoint of this index that have not answered yet.
+    async fn ask_digests(&self, shard: u32, index: u64, others: &BTreeSet<u64>, digests: &mut BTreeMap<u64, Bytes>) {
+        let missing: Vec<u64> = others.iter().copied().filter(|other| !digests.contains_key(other)).collect();
+        let question = RebuildQuestion::Digest { shard, index };
+        let ask = |other| async move {
+            // One that does not answer delays the others' answers no longer than this.
+            let answer = timeout(ANSWER_TIMEOUT, self.question_peer(other, question)).await;
+            Some((other, answer.ok()??))
+        };
+        let answers = join_all(missing.into_iter().map(ask)).await;
+        digests.extend(answers.into_iter().flatten());
+    }
+
+    /// Returns the digests of a shard's state at the checkpoint of this index, by replica: of this one and of the other
+    /// voters where the shard serves, as far as they have one within seconds.
+    pub async fn checkpoint_digests(&self, shard: u32, index: u64) -> BTreeMap<u64, Bytes> {
+        let others = self.other_replicas_serving(shard);
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let mut digests: BTreeMap<u64, Bytes> = BTreeMap::new();
+        loop {
+            let own = self.machine().and_then(|machine| machine.checkpoint_digest(shard, index));
+            digests.extend(own.map(|digest| (self.replica(), digest)));
+            self.ask_digests(shard, index, &others, &mut digests).await;
+            if digests.len() > others.len() || Instant::now() >= deadline {
+                return digests;
             }
             sleep(DIGEST_POLL_INTERVAL).await;
         }

@@ -108,14 +108,23 @@ impl AdminClient {
     }
 
     /// Has the replicas where a shard has failed take its state from the replica `from`, whatever others have. `node` is
-    /// that of the replica that leads the group of the shard.
+    /// that of the replica that leads the group of the shard. Returns the replicas where the shard serves that have
+    /// another state, and keep it.
     ///
     /// # Errors
     /// When the node is not reached, the replica does not lead, or the shard has failed on that replica too.
-    pub async fn rebuild_shard(&self, node: &Node, replica: u64, shard: &str, from: u64) -> Result<(), AdminError> {
+    pub async fn rebuild_shard(
+        &self,
+        node: &Node,
+        replica: u64,
+        shard: &str,
+        from: u64,
+    ) -> Result<Vec<u64>, AdminError> {
         let request = RebuildShardRequest { replica, shard: shard.to_owned(), from };
-        self.call(node, request, CALL_TIMEOUT, async |mut client, request| client.rebuild_shard(request).await).await?;
-        Ok(())
+        let rebuilt = self
+            .call(node, request, CALL_TIMEOUT, async |mut client, request| client.rebuild_shard(request).await)
+            .await?;
+        Ok(rebuilt.differing)
     }
 
     /// Has every replica leave something out of the history of a shard from the entry of this index on, at which the

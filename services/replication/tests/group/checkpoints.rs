@@ -1,5 +1,6 @@
 //! Replicas where a shard has failed, and the states of others at checkpoints.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -82,6 +83,9 @@ async fn a_state_that_no_majority_has_is_taken_from_nobody() {
     })
     .await;
     assert_eq!(named.from, Some(replica_id(third)));
+    let digests = cluster.group(leader).checkpoint_digests(SHARD, named.index).await;
+    assert_eq!(digests.keys().copied().collect::<BTreeSet<_>>(), [leader, third].map(replica_id).into());
+    assert_ne!(digests[&replica_id(leader)], digests[&replica_id(third)], "the operator is told");
     let part = cluster.group(failed).fetch_checkpoint(SHARD, named.index, named.from).await.expect("it is believed");
     assert_eq!((part.replica, part.chunks), (replica_id(third), state_of(&cluster, third, named.index)));
 }
