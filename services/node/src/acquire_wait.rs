@@ -67,7 +67,7 @@ impl AcquireWait<'_> {
             Ok(Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. })) => enqueued,
             Ok(outcome) => {
                 if self.caller.control.cancelled.is_cancelled() && is_granted(&outcome) {
-                    self.give_back(&acquire, attempt).await;
+                    self.cancel_grant(&acquire, attempt).await;
                 }
                 return Some((Outcome::Reply(reply), attempt));
             }
@@ -157,7 +157,7 @@ impl AcquireWait<'_> {
 
     /// Gives back a grant whose caller has left. No pending wait would repeat its cancel, so it is repeated here while
     /// this replica leads in the term.
-    async fn give_back(&self, acquire: &Acquire, attempt: u64) {
+    async fn cancel_grant(&self, acquire: &Acquire, attempt: u64) {
         while !self.propose_cancel(acquire, &[attempt]).await && self.shard.leads() == Some(self.term) {
             sleep(CANCEL_RETRY_DELAY).await;
         }
