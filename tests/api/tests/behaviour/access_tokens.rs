@@ -14,10 +14,15 @@ use crate::support::{RestClient, SessionSocket, create_tenant, operator_client, 
 use holdfast_testkit::EventStream;
 use holdfast_testkit::Response;
 
-/// A caller with a token that is got for the caller's key.
+/// A caller with a token that is got for the caller's key, once the rate of tokens allows it.
 async fn with_token(rest: &RestClient, body: Value) -> RestClient {
-    let made = rest.json("POST /v1/tokens", body).await.ok();
-    rest.with_key(made["token"].as_str().unwrap())
+    loop {
+        let made = rest.json("POST /v1/tokens", body.clone()).await;
+        if made.status != 429 {
+            return rest.with_key(made.ok()["token"].as_str().unwrap());
+        }
+        wait_before_retry().await;
+    }
 }
 
 async fn public_keys(rest: &RestClient) -> Vec<Value> {
