@@ -1,6 +1,7 @@
 //! A shard's state in memory, shared by the group, which applies sections, and the node, which queries it.
 
 mod checkpoint;
+mod command_checks;
 mod exceptions;
 mod health;
 mod leader_state;
@@ -13,15 +14,12 @@ use holdfast_core::Application;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::{PendingReply, ShardState};
-use holdfast_core::{
-    AccountId, Bounds, Command, CommandError, JobState, LocksCommand, Query, Reply, Revision, Rules, codec,
-};
-use holdfast_replication::{Applied, ApplyFailure, CommandCost, EntryHeader, ReplyMode, StateMachineError};
+use holdfast_core::{Bounds, Command, JobState, Query, Reply, Revision, Rules, codec};
+use holdfast_replication::{Applied, ApplyFailure, EntryHeader, ReplyMode, StateMachineError};
 use holdfast_supervise::catch_panic;
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 
 use crate::cancel_queue::CancelQueue;
 use crate::cost_estimates::CostEstimates;
@@ -171,44 +169,6 @@ impl ShardMachine {
     /// Returns true if commands may lack memory.
     pub(crate) fn is_under_pressure(&self) -> bool {
         self.memory.is_under_pressure()
-    }
-
-    /// Checks whether there is memory for the state that a command creates.
-    ///
-    /// # Errors
-    /// When there is none, on this node or for the account. Existing state is never rejected, and a replica that does
-    /// not lead in this term rejects nothing.
-    pub(crate) fn check_capacity(&self, term: u64, command: &LocksCommand) -> Result<(), CommandError> {
-        let Some(account) = command.growing_account().filter(|_| self.is_under_pressure()) else { return Ok(()) };
-        let refused = self.memory.check(account);
-        let inner = self.inner.lock();
-        let leads = inner.leader_state.as_ref().is_some_and(|table| table.term == term);
-        match &inner.core {
-            Some(core) if leads && inner.rules >= Rules::TWO && core.creates_state(command) => refused,
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns whether accounts change keys or namespaces in this shard.
-    pub(crate) fn has_rated_changes(&self) -> bool {
-        self.application != Application::Locks
-    }
-
-    /// Counts a command that changes keys or namespaces, if it is one.
-    ///
-    /// # Errors
-    /// When the account makes too many of them. A replica that does not lead in this term rejects nothing.
-    pub(crate) fn check_change_rate(&self, term: u64, command: &Command) -> Result<(), CommandError> {
-        let Some((account, limit)) = command.rated_change() else { return Ok(()) };
-        let checked = self.inspect_as_leader(term, |core, leads| {
-            // The command itself finds out that the account is not there.
-            let Some(max) = core.limits_of(account).map(|limits| limit.value_of(limits)) else { return Ok(()) };
-            leads.change_rates.admit(account, max, Instant::now()).map_err(|wait| (max, wait))
-        });
-        let Some(Err((max, wait))) = checked else { return Ok(()) };
-        let what = limit.what.first().copied().unwrap_or(limit.name).to_owned();
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        Err(CommandError::RateLimited { what, max, wait_ms })
     }
 
     /// Returns the bytes of the state, as charged to accounts.
@@ -398,26 +358,6 @@ impl ShardMachine {
         let read = decode_all(Rules(header.rules), commands, &exceptions)?;
         let encodes = replies == ReplyMode::Encode || self.observer.is_some();
         self.apply_next_slice(Entry::new(header, commands, read, encodes).without_namespaces(exceptions.namespaces))
-    }
-
-    pub(crate) fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
-        self.check_health()?;
-        let command = decode(Rules(rules), command)?;
-        Ok(CommandCost { account: command.account().map(|account| account.0), units: command.min_units() })
-    }
-
-    pub(crate) fn price(&self, account: u64, min_units: u64) -> u64 {
-        self.costs.lock().price(AccountId(account), min_units, Instant::now())
-    }
-
-    /// Returns whether the recent commands of an account cost much more than their minimum.
-    pub(crate) fn has_expensive_accounts(&self) -> bool {
-        !self.costs.lock().is_empty()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn record_cost(&self, account: AccountId, min_units: u64, units: u64) {
-        self.costs.lock().record(account, min_units, units, Instant::now());
     }
 
     pub(crate) fn set_rules(&self, rules: u16) {
