@@ -412,6 +412,7 @@ fn errors_have_the_bytes_they_always_had() {
         (CommandError::Malformed(text()), "010d0174"),
         (CommandError::Busy(text()), "010e0174"),
         (CommandError::Full(text()), "010f0174"),
-        (CommandError::RateLimited { what: text(), max: 300, wait_ms: 301 }, "01100174ac02ad02"),
+        (CommandError::Quarantined, "0110"),
+        (CommandError::RateLimited { what: text(), max: 300, wait_ms: 301 }, "01110174ac02ad02"),
     ]);
 }
