@@ -130,8 +130,7 @@ impl Group {
         let network = RaftNetwork::new(options.replica, locations.subscribe(), links, leadership.clone(), tracker);
         let raft = Raft::new(options.replica, Arc::new(config), network, log, state_machine).await;
         let raft = raft.map_err(|error| stopped(error.to_string()))?;
-        let queue = Arc::new(ProposalQueue::new());
-        let observed_clock = ObservedClock::new();
+        let (queue, observed_clock) = (Arc::new(ProposalQueue::new()), ObservedClock::new());
         let (relinquished_term, relinquished) = watch::channel(0);
         let floor = ClockFloor { machine: Arc::clone(&machine), observed: observed_clock.clone() };
         let tasks = TaskSet::new(TaskOwner::replica(&options.group, options.replica));
@@ -144,9 +143,7 @@ impl Group {
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
         tasks.spawn_essential("voters", lease::track_voters(raft.clone(), Arc::clone(&lease_tracker)));
         if holds_back {
-            let (raft, votes) = (raft.clone(), Arc::clone(&may_vote));
-            let vote = move || leadership::enable_voting_after(raft.clone(), longest_lease.clone(), Arc::clone(&votes));
-            tasks.spawn_until_done("vote", vote);
+            leadership::hold_back_votes(&tasks, &raft, longest_lease, &may_vote);
         }
         let inner = Inner {
             tasks,

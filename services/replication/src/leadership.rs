@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_supervise::TaskSet;
 use openraft::async_runtime::watch::WatchReceiver;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -174,9 +175,20 @@ async fn delay_if_mutated(published: &watch::Sender<Option<Leadership>>, term: O
     }
 }
 
+/// Runs [`enable_voting_after`] in a task.
+pub(crate) fn hold_back_votes(
+    tasks: &TaskSet,
+    raft: &Raft,
+    longest: watch::Receiver<Duration>,
+    votes: &Arc<AtomicBool>,
+) {
+    let (raft, votes) = (raft.clone(), Arc::clone(votes));
+    tasks.spawn_until_done("vote", move || enable_voting_after(raft.clone(), longest.clone(), Arc::clone(&votes)));
+}
+
 /// Lets a restarted replica vote and stand for election once any lease that it may have granted has expired: the
 /// longest known by then.
-pub(crate) async fn enable_voting_after(raft: Raft, mut longest: watch::Receiver<Duration>, votes: Arc<AtomicBool>) {
+async fn enable_voting_after(raft: Raft, mut longest: watch::Receiver<Duration>, votes: Arc<AtomicBool>) {
     let started = Instant::now();
     loop {
         let lease = *longest.borrow_and_update();

@@ -167,6 +167,20 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
     let hex = "07066f7264657273010473655f3101ac02020101016c01ac02010172";
     bytes(LocksCommand::LockInfo(info.clone()), &format!("010209{hex}"));
     bytes(LocksCommand::LockInfoPart(info.clone()), &format!("01020d{hex}"));
+    for (command, is_report, is_batch) in [
+        (LocksCommand::LockInfo(info.clone()), true, false),
+        (LocksCommand::LockInfoPart(info.clone()), true, false),
+        (LocksCommand::Batch(vec![LocksCommand::LockInfo(info)]), false, true),
+        (LocksCommand::ExpireSessions { ids: vec![], known_revision: 9 }, false, false),
+    ] {
+        let encoded = codec::encode(&Command::Locks(command));
+        assert_eq!((LocksCommand::is_report(&encoded), LocksCommand::is_batch(&encoded)), (is_report, is_batch));
+    }
+}
+
+#[test]
+fn requests_of_connected_sessions_have_the_bytes_they_always_had() {
+    let bytes = |command: LocksCommand, hex: &str| assert_bytes(&Command::Locks(command), hex);
     let session = |request| {
         let message = MessageSeq { epoch: 300, seq: 2 };
         LocksCommand::Session(SessionCommand { account: ACCOUNT, session: 300, message, request })
@@ -183,15 +197,6 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
     bytes(session(SessionRequest::Acquire(acquire)), &format!("{hex}000101680101016c010502010172"));
     let release = SessionRequest::Release { request_id: "r".into(), is_known: true };
     bytes(session(release), &format!("{hex}01017201"));
-    for (command, is_report, is_batch) in [
-        (LocksCommand::LockInfo(info.clone()), true, false),
-        (LocksCommand::LockInfoPart(info.clone()), true, false),
-        (LocksCommand::Batch(vec![LocksCommand::LockInfo(info)]), false, true),
-        (LocksCommand::ExpireSessions { ids: vec![], known_revision: 9 }, false, false),
-    ] {
-        let encoded = codec::encode(&Command::Locks(command));
-        assert_eq!((LocksCommand::is_report(&encoded), LocksCommand::is_batch(&encoded)), (is_report, is_batch));
-    }
 }
 
 fn assert_snapshot(core: &ShardState, hex: &[&str]) {

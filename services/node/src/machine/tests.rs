@@ -1,6 +1,6 @@
 use holdfast_core::{EntryContext, LocksCommand, NamespaceRef, Path, Response, WaitId};
 use holdfast_replication::{ApplyStep, Continuation};
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 
 use super::slices::MAX_SLICE_COMMANDS;
 

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_proto::v1;
 use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
-use holdfast_testkit::{Metrics, Standalone, scratch};
+use holdfast_testkit::{Metrics, Standalone, scratch, wait_before_retry};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde_json::{Value, json};
 

@@ -38,7 +38,7 @@ impl DiskProbe {
             while !end.load(Ordering::Relaxed) {
                 let stall = sync_once(&file).filter(|(from, to)| *to - *from > STALL);
                 seen.lock().extend(stall);
-                std::thread::sleep(PERIOD);
+                wait_for_next_sync();
             }
         });
         Ok(Self { stalls, is_stopped, thread: Some(thread) })
@@ -57,6 +57,10 @@ impl Drop for DiskProbe {
             let _ = thread.join();
         }
     }
+}
+
+fn wait_for_next_sync() {
+    std::thread::sleep(PERIOD);
 }
 
 /// Overwrites the file and syncs it. The time in which this thread waited for a processor is not the disk's.
