@@ -158,8 +158,16 @@ impl AcquireWait<'_> {
     /// Gives back a grant whose caller has left. No pending wait would repeat its cancel, so it is repeated here while
     /// this replica leads in the term.
     async fn cancel_grant(&self, acquire: &Acquire, attempt: u64) {
-        while !self.propose_cancel(acquire, &[attempt]).await && self.shard.leads() == Some(self.term) {
+        if self.propose_cancel(acquire, &[attempt]).await {
+            return;
+        }
+        // Nobody awaits the reply, so that the call no longer counts as one in progress.
+        self.caller.defer().await;
+        while self.shard.leads() == Some(self.term) {
             sleep(CANCEL_RETRY_DELAY).await;
+            if self.propose_cancel(acquire, &[attempt]).await {
+                return;
+            }
         }
     }
 

@@ -76,7 +76,7 @@ impl SessionConnection<'_> {
                     }
                 }
                 (Some(_), _) => {}
-                (None, Err(refusal)) => self.on_command_rejected(job, refusal).await?,
+                (None, Err(refusal)) => self.on_command_rejected(job, tries, refusal).await?,
                 // Repeated alone, the last part would end what the others list. The client has to resume again.
                 (None, Ok(Response::Ignored)) if job.is_one_of_several_parts() => {
                     return Err(CloseReason::Failed(unknown_outcome()));
@@ -270,8 +270,20 @@ impl SessionConnection<'_> {
         self.send(ServerMessage::Error { error, request_id }).await
     }
 
-    async fn on_command_rejected(&mut self, job: &ClientCommand, refusal: CommandError) -> Result<(), CloseReason> {
+    async fn on_command_rejected(
+        &mut self,
+        job: &ClientCommand,
+        tries: u8,
+        refusal: CommandError,
+    ) -> Result<(), CloseReason> {
         match (job, refusal) {
+            // It was not applied, which says nothing about an earlier copy of it.
+            (ClientCommand::Lock(_), CommandError::Busy(_)) if self.may_be_granted(job, tries) => {
+                self.on_command_failed(job, unknown_outcome()).await
+            }
+            (ClientCommand::Requery(_), refusal @ CommandError::Busy(_)) => {
+                self.on_command_failed(job, ApiError::from(refusal)).await
+            }
             // An earlier copy of this message may have ended it.
             (ClientCommand::Close, CommandError::SessionNotFound(_)) => {
                 self.end_with(EndReason::Ended(SessionEnd::Closed)).await
