@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ pub(crate) type Stalls = Vec<(Instant, Instant)>;
 /// A thread that syncs a file of its own 50 times a second, until it is dropped.
 pub(crate) struct DiskProbe {
     stalls: Arc<Mutex<Stalls>>,
-    is_stopped: Arc<AtomicBool>,
+    /// Ends the thread when it is dropped.
+    running: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -32,16 +33,15 @@ impl DiskProbe {
     /// Starts with a file in this folder, which is on the disk to be watched.
     pub(crate) fn start(folder: &Path) -> Result<Self, String> {
         let file = tempfile::tempfile_in(folder).map_err(|error| format!("no file to watch the disk: {error}"))?;
-        let (stalls, is_stopped) = (Arc::<Mutex<Stalls>>::default(), Arc::<AtomicBool>::default());
-        let (seen, end) = (Arc::clone(&stalls), Arc::clone(&is_stopped));
+        let (stalls, (running, stopped)) = (Arc::<Mutex<Stalls>>::default(), channel::<()>());
+        let seen = Arc::clone(&stalls);
         let thread = std::thread::spawn(move || {
-            while !end.load(Ordering::Relaxed) {
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 let stall = sync_once(&file).filter(|(from, to)| *to - *from > STALL);
                 seen.lock().extend(stall);
-                wait_for_next_sync();
             }
         });
-        Ok(Self { stalls, is_stopped, thread: Some(thread) })
+        Ok(Self { stalls, running: Some(running), thread: Some(thread) })
     }
 
     /// Takes the stalls since the last call.
@@ -52,15 +52,11 @@ impl DiskProbe {
 
 impl Drop for DiskProbe {
     fn drop(&mut self) {
-        self.is_stopped.store(true, Ordering::Relaxed);
+        drop(self.running.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
-}
-
-fn wait_for_next_sync() {
-    std::thread::sleep(PERIOD);
 }
 
 /// Overwrites the file and syncs it. The time in which this thread waited for a processor is not the disk's.
