@@ -86,10 +86,7 @@ impl LocksState {
             }
             LocksCommand::Session(SessionCommand { request: SessionRequest::Acquire(acquire), .. }) => {
                 let LocksCommand::Session(command) = command else { return };
-                let Some((slot, session_id)) = self.session_of(command) else { return };
-                if self.is_quarantined(&self.namespaces.get(slot).id) {
-                    return;
-                }
+                let Ok((slot, session_id)) = self.session_of(command) else { return };
                 (Some(slot), charge::max_of_session_acquire(acquire, session_id))
             }
             LocksCommand::OpenSession(open) => (self.slot(&open.namespace).ok(), charge::max_of_opening(open)),
@@ -146,10 +143,7 @@ impl LocksState {
 
     fn is_new_session_request(&self, command: &SessionCommand) -> bool {
         let SessionRequest::Acquire(acquire) = &command.request else { return false };
-        let Some((slot, session_id)) = self.session_of(command) else { return false };
-        if self.is_quarantined(&self.namespaces.get(slot).id) {
-            return false;
-        }
+        let Ok((slot, session_id)) = self.session_of(command) else { return false };
         let owner = Owner::Session { session_id: session_id.to_string(), holder: acquire.holder.clone() };
         self.namespaces.get(slot).is_new_request(&Request::of_session(acquire, &owner, command.message))
     }

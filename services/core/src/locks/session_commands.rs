@@ -15,13 +15,8 @@ impl LocksState {
         context: &EntryContext,
         command: &SessionCommand,
     ) -> Result<Response, CommandError> {
-        let Some((slot, session_id)) = self.session_of(command) else {
-            return Err(CommandError::SessionNotFound(command.session.to_string()));
-        };
+        let (slot, session_id) = self.session_of(command)?;
         let session_id = Arc::clone(session_id);
-        if self.is_quarantined(&self.namespaces.get(slot).id) {
-            return Err(CommandError::Quarantined);
-        }
         let mut work = self.txn_in(slot, context);
         work.ns.spend(COMMAND_COST);
         match &command.request {
@@ -40,12 +35,22 @@ impl LocksState {
 
     /// Returns the slot of the namespace of a connected session, and its id. A number that is not used any more stays
     /// in the index for a while, and its slot may have another namespace by then.
-    pub(super) fn session_of(&self, command: &SessionCommand) -> Option<(u32, &Arc<str>)> {
-        let (slot, session_id) = self.sessions.get(&command.session)?;
-        let namespace = self.namespaces.find(*slot)?;
-        let session = namespace.sessions.get(session_id)?;
-        let is_same = session.facts.number == command.session && namespace.id.account == command.account;
-        is_same.then_some((*slot, session_id))
+    ///
+    /// # Errors
+    /// `SessionNotFound`, and `Quarantined` if the namespace is set aside.
+    pub(super) fn session_of(&self, command: &SessionCommand) -> Result<(u32, &Arc<str>), CommandError> {
+        let find = || {
+            let (slot, session_id) = self.sessions.get(&command.session)?;
+            let namespace = self.namespaces.find(*slot)?;
+            let session = namespace.sessions.get(session_id)?;
+            let is_same = session.facts.number == command.session && namespace.id.account == command.account;
+            is_same.then_some((*slot, session_id, namespace))
+        };
+        match find() {
+            None => Err(CommandError::SessionNotFound(command.session.to_string())),
+            Some((_, _, namespace)) if self.is_quarantined(&namespace.id) => Err(CommandError::Quarantined),
+            Some((slot, session_id, _)) => Ok((slot, session_id)),
+        }
     }
 }
 

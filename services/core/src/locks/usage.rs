@@ -8,8 +8,10 @@ impl LocksState {
     /// Counts a caller's command that was not rejected.
     pub(super) fn count_operation(&mut self, command: &LocksCommand) {
         if let LocksCommand::Session(command) = command {
-            let slot = self.session_of(command).map(|(slot, _)| slot);
-            return slot.into_iter().for_each(|slot| self.count_operation_in(slot));
+            if let Ok((slot, _)) = self.session_of(command) {
+                self.count_operation_in(slot);
+            }
+            return;
         }
         let namespace = match command {
             LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
