@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
@@ -99,6 +100,14 @@ impl SessionSocket {
             Message::Close(Some(frame)) => frame.code.into(),
             other => panic!("not closed: {other:?}"),
         }
+    }
+
+    /// Ends the sending side, and takes what still comes until the service ends the other side. A socket that is dropped
+    /// with answers unread is reset instead, and what the service has not read by then is lost on the way.
+    pub async fn end_sending(mut self) {
+        self.stream.get_mut().shutdown().await.unwrap();
+        let rest = async { while let Some(Ok(_)) = self.stream.next().await {} };
+        timeout(RECEIVE_TIMEOUT, rest).await.expect("the service ends the connection");
     }
 
     async fn frame(&mut self) -> Message {

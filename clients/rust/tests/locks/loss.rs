@@ -110,6 +110,12 @@ async fn a_reset_ends_the_session_and_says_so() {
     let recorder = Recorder::default();
     let session = client.session(namespace.as_str()).handler(recorder.clone()).open().await.unwrap();
     let guard = session.mutex("x").lock().await.unwrap();
+    // A gateway that does not follow the session yet finds it gone and cannot say why: it follows once it tells of a loss.
+    let opened = session.mutex("y").lock().await.unwrap();
+    let (of, name) = (namespace.clone(), Some("y".to_owned()));
+    let delete = protocol::DeleteLockRequest { namespace: of, name, ..Default::default() };
+    client.locks().delete_lock(delete).await.unwrap();
+    assert_eq!(in_time("the loss", opened.lost()).await, LossReason::Deleted);
     let live_owners = Some(protocol::Owners::default());
     let reset = protocol::ResetNamespaceRequest { namespace: namespace.clone(), live_owners, ..Default::default() };
     client.locks().reset_namespace(reset).await.unwrap();

@@ -245,7 +245,7 @@ async fn all_that_was_said_before_the_client_went_away_is_done() {
         socket.request_lock(&format!("r{request}"), &format!("l{request}")).await;
     }
     socket.send(json!({"type": "close"})).await;
-    drop(socket);
+    socket.end_sending().await;
     wait_until("the session is closed", || async {
         rest.call(&format!("GET /v1/namespaces/ns/sessions/{session_id}")).await.status == 404
     })
