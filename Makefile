@@ -9,7 +9,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)-unity
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds cost profile bench-tenants hostile bench-core sim mutations panics models mixed chaos fault-tests failover fuzz fuzz-guided verify deny fix clean clean-all
+.PHONY: help setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds cost profile bench-tenants hostile soak bench-core sim mutations panics models mixed chaos fault-tests failover fuzz fuzz-guided verify deny fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -51,11 +51,18 @@ bench-tenants: build ## Measure what a loud tenant does to a quiet one, and ten 
 	bin/dev bench --workloads neighbours,overload --seconds 10 --warm-up 2 $(ARGS)
 
 # Without a folder in BEFORE the table has no column of an earlier build; it is where that build's rows were written.
-hostile: build ## Let a hostile account do its worst beside a quiet one, for MINUTES=n (30), ONLY="name ...", ON=cluster.
+hostile: build ## Let a hostile account, or ACCOUNTS=2, do its worst beside a quiet one, for MINUTES=n (30), ONLY="name ...", ON=cluster.
 	HOLDFAST_HOSTILE_MINUTES=$(or $(MINUTES),30) HOLDFAST_HOSTILE_ONLY="$(ONLY)" HOLDFAST_HOSTILE_ON=$(ON) \
+		HOLDFAST_HOSTILE_ACCOUNTS="$(ACCOUNTS)" HOLDFAST_HOSTILE_KILL_EVERY=$(KILL_EVERY) \
 		HOLDFAST_HOSTILE_OUT="$(abspath $(or $(OUT),docs/bench))" \
 		HOLDFAST_HOSTILE_BEFORE=$(if $(BEFORE),"$(abspath $(BEFORE))/hostile.json") \
 		cargo test --release --workspace --test long -- --ignored --nocapture hostile_tenant::
+
+soak: ON = cluster
+soak: ACCOUNTS = 1 2
+soak: KILL_EVERY = 1
+soak: OUT = data/soak
+soak: hostile ## The same on three nodes by one account and then two, with a kill of all nodes after each attack.
 
 cost: setup ## Measure what each command costs in the core as there is more and more: docs/bench/cost.md.
 	HOLDFAST_COST_TABLE="$(abspath docs/bench/cost.md)" cargo test --release --workspace --test behaviour -- --nocapture cost_table

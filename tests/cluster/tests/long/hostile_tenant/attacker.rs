@@ -28,12 +28,18 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(crate) struct Attacker {
     pub gateways: Vec<SocketAddr>,
+    /// Where the nodes listen for gateways, peers and operators; none in one process.
+    pub nodes: Vec<SocketAddr>,
+    /// Where the gateways listen for Locktopus clients. They send no key, and act for the first hostile account.
+    pub locktopus: Vec<SocketAddr>,
     pub key: String,
     /// Its namespace, in the shard in which half of the quiet account's locks are.
     pub namespace: String,
     /// Others of its own that it may make, in the same shard.
     pub extra_namespaces: Vec<String>,
     pub is_full: bool,
+    /// Calls that the account may have waiting at one gateway.
+    pub max_held_calls: usize,
     pub calls: Arc<CallStats>,
     pub api: RestClient,
     pub next_gateway: Arc<AtomicUsize>,

@@ -76,6 +76,12 @@ pub(crate) fn error_code(status: &Status) -> String {
     status.get_details_error_info().map_or_else(|| format!("{:?}", status.code()), |info| info.reason)
 }
 
+/// The limit that a refusal names.
+pub(crate) fn refused_limit(status: &Status) -> Option<String> {
+    use tonic_types::StatusExt;
+    status.get_details_error_info()?.metadata.remove("limit")
+}
+
 impl GrpcClient {
     /// Connects.
     pub(crate) async fn connect(gateway: SocketAddr, key: &str, calls: &Arc<CallStats>) -> Result<Self, String> {

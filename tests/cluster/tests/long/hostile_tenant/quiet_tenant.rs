@@ -69,6 +69,7 @@ struct Observed {
     /// The last token granted in the watched namespace, and the last revision that the watcher saw.
     granted: AtomicU64,
     watched: AtomicU64,
+    paused: AtomicBool,
     stopped: AtomicBool,
 }
 
@@ -115,6 +116,11 @@ impl QuietTenant {
     /// What became of everything asked since the last window.
     pub(crate) async fn end_window(&self) -> Window {
         self.callers.end_window().await
+    }
+
+    /// Lets the account call nothing from now on, or call again.
+    pub(crate) fn set_paused(&self, is_paused: bool) {
+        self.callers.seen.paused.store(is_paused, Ordering::Relaxed);
     }
 }
 
@@ -232,6 +238,10 @@ impl Worker {
         let mut due = begin + period * self.number as u32 / LOCKS as u32;
         for step in 0.. {
             wait_until(due).await;
+            while self.seen.paused.load(Ordering::Relaxed) {
+                wait_for(POLL_INTERVAL).await;
+                due += if due.elapsed() > period { period } else { Duration::ZERO };
+            }
             if self.seen.stopped.load(Ordering::Relaxed) {
                 return;
             }
@@ -270,6 +280,8 @@ impl Worker {
                 let ttl_ms = Some(TTL_MS);
                 let message =
                     v1::AcquireLockRequest { namespace, path, process_id: owner, ttl_ms, ..Default::default() };
+                // Without an answer nobody knows which hold there is.
+                self.token = None;
                 let answer = self.grpc.acquire(message).await.map_err(refused)?;
                 self.token = answer.fencing_token;
                 let token = answer.fencing_token.ok_or_else(|| format!("not granted: {:?}", answer.reason))?;
@@ -290,8 +302,8 @@ impl Worker {
             }
             (_, Some(_)) => {
                 let message = v1::ReleaseLockRequest { namespace, path, process_id: owner, ..Default::default() };
-                self.grpc.release(message).await.map_err(refused)?;
                 self.token = None;
+                self.grpc.release(message).await.map_err(refused)?;
             }
         }
         Ok(())

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use holdfast_testkit::{Cluster, Setup, Tenant};
+use futures::future::join_all;
+use holdfast_testkit::{Cluster, Program, Setup, Tenant, free_address};
 use serde_json::json;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::attacker::Attacker;
-use super::attacks::Attack;
+use super::attacks::{Attack, AttackFn, AttackResult};
 use super::control_load::ControlLoad;
 use super::grpc_client::{CallStats, GrpcClient};
-use super::health::{self, Health};
+use super::health;
 use super::pacing::wait_for;
 use super::quiet_tenant::{QuietTenant, Window};
 use super::report::{LatencySummary, Row, mib};
@@ -23,7 +25,11 @@ use super::resource_usage::{CpuSample, PeakMemory, rss};
 const BUSY_THRESHOLD: f64 = 2.0 / 3.0;
 /// How soon everything has to be in order again after an attack.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(20);
+/// How soon the nodes have to serve again after all were killed at once.
+const MAX_RECOVERY: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Hostile accounts that may attack at once.
+pub(crate) const MAX_HOSTILE_ACCOUNTS: usize = 2;
 /// Namespaces beside the one of the attack.
 const EXTRA_NAMESPACES: usize = 4;
 /// Memory is back when it is at most this much above what it was: a tenth, and what the runtime, the log and its caches
@@ -50,6 +56,8 @@ pub(crate) struct Scale {
     /// How long memory has to come back, and what it may keep besides, in bytes.
     pub memory_timeout: Duration,
     pub retained_bytes: u64,
+    /// Calls that a hostile account may have waiting at one gateway.
+    pub max_held_calls: usize,
 }
 
 /// The service and who calls it.
@@ -57,11 +65,15 @@ pub(crate) struct TestBed {
     pub kind: Deployment,
     scale: Scale,
     cluster: Cluster,
-    hostile: Tenant,
+    hostile: Vec<Tenant>,
     control: Tenant,
     quiet: QuietTenant,
-    /// A namespace of the hostile account is where half of the quiet locks are.
+    /// A namespace of a hostile account is where half of the quiet locks are.
     quiet_shard: String,
+    /// Where the gateways listen for Locktopus clients.
+    locktopus: Vec<SocketAddr>,
+    /// Bytes of each process before all attacks.
+    idle_memory: Vec<u64>,
     rounds: usize,
 }
 
@@ -78,17 +90,26 @@ impl TestBed {
         health::wait_healthy(&mut cluster, HEALTH_TIMEOUT).await?;
         let quiet_tenant = cluster.create_tenant("quiet", &QUIET_NAMESPACES).await;
         let control = cluster.create_tenant("polite", &[CONTROL_NAMESPACE]).await;
-        // Its limits are those that an account has from the start, but for one: each round of an attack has a namespace of
-        // its own.
-        let hostile = cluster.create_tenant_with_default_limits("hostile").await;
-        cluster.update_account(&hostile, json!({"limits": {"max_namespace_changes": 6_000}})).await;
-        let gateways = addresses(&cluster);
+        // Their limits are those that an account has from the start, but for two: each round of an attack has a
+        // namespace of its own, and a short attack has to reach what a full one does.
+        let limits = json!({"max_namespace_changes": 6_000, "max_held_calls": scale.max_held_calls});
+        let mut hostile = Vec::new();
+        for number in 1..=MAX_HOSTILE_ACCOUNTS {
+            let tenant = cluster.create_tenant_with_default_limits(&format!("hostile-{number}")).await;
+            cluster.update_account(&tenant, json!({"limits": limits})).await;
+            hostile.push(tenant);
+        }
+        let locktopus = open_locktopus_ports(&mut cluster, &hostile[0]).await?;
+        let gateways = addresses(&cluster.gateways);
         let namespaces = QUIET_NAMESPACES.map(str::to_owned).to_vec();
         let quiet = QuietTenant::start(gateways, quiet_tenant.key.clone(), namespaces).await?;
         let quiet_shard = cluster.locks_shard(&quiet_tenant, QUIET_NAMESPACES[0]);
-        let mut arena = Self { kind, scale, cluster, hostile, control, quiet, quiet_shard, rounds: 0 };
+        let (idle_memory, rounds) = (Vec::new(), 0);
+        let mut arena =
+            Self { kind, scale, cluster, hostile, control, quiet, quiet_shard, locktopus, idle_memory, rounds };
         // What a process takes when it works for the first time is no attack's.
         arena.measure_alone().await?;
+        arena.idle_memory = arena.process_memory();
         Ok(arena)
     }
 
@@ -108,23 +129,24 @@ impl TestBed {
         self.pids().into_iter().map(rss).collect()
     }
 
-    /// Runs one attack. The row says what came of it; after one that is broken the arena is of no more use.
-    pub(crate) async fn run(&mut self, attack: &Attack, alone: &Window) -> Row {
+    /// Runs one attack by so many accounts at once. The row says what came of it; after one that is broken the arena is
+    /// of no more use.
+    pub(crate) async fn run(&mut self, attack: &Attack, accounts: usize, alone: &Window) -> Row {
         let before = match health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await {
             Ok(before) => before,
-            Err(reason) => return Row::broken(self.kind, attack, format!("before the attack: {reason}")),
+            Err(reason) => return Row::broken(self.kind, attack, accounts, format!("before the attack: {reason}")),
         };
         let (memory, peaks) = (self.process_memory(), PeakMemory::start(self.pids()));
         let calls = Arc::<CallStats>::default();
         self.quiet.begin_window().await;
         let (begun, processors) = (Instant::now(), CpuSample::now());
-        let attacked = timeout(self.scale.attack_timeout, self.repeat_attack(attack, &calls)).await;
+        let attacked = timeout(self.scale.attack_timeout, self.repeat_attack(attack, accounts, &calls)).await;
         let (took, busy) = (begun.elapsed(), processors.busy_fraction_since());
         let window = self.quiet.end_window().await;
         let (after, most) = (health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await, peaks.max());
         drop(peaks);
         let changes = health::changes(&before, &after);
-        let mut row = Row::new(self.kind, attack, &window, &calls, took);
+        let mut row = Row::new(self.kind, attack, accounts, &window, &calls, took);
         row.failed = match attacked {
             Ok(Ok(())) => None,
             Ok(Err(reason)) => Some(reason),
@@ -134,6 +156,7 @@ impl TestBed {
         (row.slice_ms, row.busy) = (changes.slice_ms, busy);
         let back = self.wait_memory_released(&memory).await;
         row.memory = memory.iter().zip(&most).zip(&back).map(|((a, b), c)| [mib(*a), mib(*b), mib(*c)]).collect();
+        row.idle_memory = self.idle_memory.iter().map(|bytes| mib(*bytes)).collect();
         row.is_memory_back = back.iter().zip(&memory).all(|(now, before)| self.is_memory_released(*now, *before));
         (row.calm, row.calm_is_polite) = (LatencySummary::without_stalls(alone), false);
         if self.scale.is_full && busy > BUSY_THRESHOLD && row.deaths.is_empty() {
@@ -146,39 +169,48 @@ impl TestBed {
     }
 
     /// Rounds of it, each in a namespace of its own that goes with the round.
-    async fn repeat_attack(&mut self, attack: &Attack, calls: &Arc<CallStats>) -> Result<(), String> {
+    async fn repeat_attack(&mut self, attack: &Attack, accounts: usize, calls: &Arc<CallStats>) -> AttackResult {
         let until = Instant::now() + self.scale.attack;
         loop {
-            let mut names = self.new_namespace_names(EXTRA_NAMESPACES + 1);
-            let namespace = names.remove(0);
-            let enemy = Attacker {
-                gateways: addresses(&self.cluster),
-                key: self.hostile.key.clone(),
-                namespace: namespace.clone(),
-                extra_namespaces: names,
-                is_full: self.scale.is_full,
-                calls: Arc::clone(calls),
-                api: self.cluster.rest_client(0, &self.hostile.key),
-                next_gateway: Arc::new(AtomicUsize::new(0)),
-            };
-            let grpc = enemy.connect().await?;
-            grpc.create_namespace(&namespace).await.map_err(|status| format!("no namespace: {status}"))?;
-            let done = (attack.run)(enemy).await;
-            grpc.delete_namespace(&namespace).await.map_err(|status| format!("it can't be deleted: {status}"))?;
-            done?;
+            let mut rounds = JoinSet::new();
+            for account in 0..accounts {
+                rounds.spawn(run_round(attack.run, self.attacker(account, calls)));
+            }
+            while let Some(done) = rounds.join_next().await {
+                done.map_err(|error| error.to_string())??;
+            }
             if Instant::now() >= until {
                 return Ok(());
             }
         }
     }
 
-    /// Names of namespaces of the hostile account in the quiet one's shard, none of them used before.
-    fn new_namespace_names(&mut self, count: usize) -> Vec<String> {
+    /// One of the hostile accounts in its next round.
+    fn attacker(&mut self, account: usize, calls: &Arc<CallStats>) -> Attacker {
+        let mut names = self.new_namespace_names(account, EXTRA_NAMESPACES + 1);
+        let (namespace, key) = (names.remove(0), self.hostile[account].key.clone());
+        Attacker {
+            gateways: addresses(&self.cluster.gateways),
+            nodes: addresses(&self.cluster.nodes),
+            locktopus: self.locktopus.clone(),
+            api: self.cluster.rest_client(0, &key),
+            key,
+            namespace,
+            extra_namespaces: names,
+            is_full: self.scale.is_full,
+            max_held_calls: self.scale.max_held_calls,
+            calls: Arc::clone(calls),
+            next_gateway: Arc::new(AtomicUsize::new(account)),
+        }
+    }
+
+    /// Names of namespaces of a hostile account in the quiet one's shard, none of them used before.
+    fn new_namespace_names(&mut self, account: usize, count: usize) -> Vec<String> {
         let mut names = Vec::new();
         while names.len() < count {
             self.rounds += 1;
             let name = format!("hostile-{}", self.rounds);
-            if self.cluster.locks_shard(&self.hostile, &name) == self.quiet_shard {
+            if self.cluster.locks_shard(&self.hostile[account], &name) == self.quiet_shard {
                 names.push(name);
             }
         }
@@ -186,7 +218,8 @@ impl TestBed {
     }
 
     async fn measure_beside_control(&mut self, calls: f64, busy: f64) -> Result<Window, String> {
-        let frontends = GrpcClient::connect_to_all(&addresses(&self.cluster), &self.control.key).await?;
+        let gateways = addresses(&self.cluster.gateways);
+        let frontends = GrpcClient::connect_to_all(&gateways, &self.control.key).await?;
         let _polite = ControlLoad::start(frontends, CONTROL_NAMESPACE.to_owned(), calls, busy);
         // The rate is found first.
         wait_for(self.scale.baseline / 2).await;
@@ -210,17 +243,67 @@ impl TestBed {
         }
     }
 
-    /// Checks at the end that all nodes have equal states.
-    pub(crate) async fn finish(mut self) -> Result<Health, String> {
-        let health = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await?;
-        drop(self.quiet);
-        if self.kind == Deployment::Cluster {
-            self.cluster.wait_equal_states().await;
+    /// Kills all nodes at once and starts them again. Returns how long it took until they served.
+    ///
+    /// # Errors
+    /// If that took too long, or the quiet account lost something.
+    ///
+    /// # Panics
+    /// If their states differ then.
+    pub(crate) async fn restart_nodes(&mut self) -> Result<Duration, String> {
+        let killed_at = Instant::now();
+        join_all(self.cluster.nodes.iter_mut().map(Program::kill)).await;
+        self.cluster.nodes.iter_mut().for_each(Program::start);
+        let healthy = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await;
+        healthy.map_err(|reason| format!("after a kill of all nodes: {reason}"))?;
+        let took = killed_at.elapsed();
+        // While it calls, replicas are seldom at the same entry.
+        self.quiet.set_paused(true);
+        self.cluster.wait_equal_states().await;
+        self.quiet.set_paused(false);
+        // Its calls failed meanwhile; it lost nothing.
+        let lost = self.quiet.end_window().await.lost;
+        if took > MAX_RECOVERY {
+            return Err(format!("after a kill of all nodes they served after {took:.1?}, not within {MAX_RECOVERY:?}"));
         }
-        Ok(health)
+        if lost.is_empty() { Ok(took) } else { Err(format!("lost in a kill of all nodes: {lost:?}")) }
+    }
+
+    /// Checks at the end that everything is in order and, where there are nodes, that they keep all of it in a kill.
+    pub(crate) async fn finish(mut self) -> Result<(), String> {
+        health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await?;
+        if self.kind == Deployment::Cluster {
+            let took = self.restart_nodes().await?;
+            println!("all nodes were killed at once, and served again after {took:.1?}");
+        }
+        Ok(())
     }
 }
 
-fn addresses(cluster: &Cluster) -> Vec<SocketAddr> {
-    cluster.gateways.iter().map(|gateway| gateway.address()).collect()
+/// One round of an attack in a namespace of its own, which goes with the round.
+async fn run_round(run: AttackFn, enemy: Attacker) -> AttackResult {
+    let (grpc, namespace) = (enemy.connect().await?, enemy.namespace.clone());
+    grpc.create_namespace(&namespace).await.map_err(|status| format!("no namespace: {status}"))?;
+    let done = run(enemy).await;
+    grpc.delete_namespace(&namespace).await.map_err(|status| format!("it can't be deleted: {status}"))?;
+    done
+}
+
+fn addresses(processes: &[Program]) -> Vec<SocketAddr> {
+    processes.iter().map(Program::address).collect()
+}
+
+/// Starts the gateways again, each with a port for Locktopus clients, which act for this account. Returns the ports.
+async fn open_locktopus_ports(cluster: &mut Cluster, account: &Tenant) -> Result<Vec<SocketAddr>, String> {
+    let mut ports = Vec::new();
+    for gateway in &mut cluster.gateways {
+        let port = free_address();
+        gateway.set_argument("--locktopus-listen", &port.to_string());
+        gateway.set_argument("--locktopus-account", &account.account.to_string());
+        gateway.kill().await;
+        gateway.start();
+        ports.push(port);
+    }
+    health::wait_healthy(cluster, HEALTH_TIMEOUT).await?;
+    Ok(ports)
 }

@@ -63,6 +63,22 @@ pub(crate) async fn expiry(enemy: Attacker) -> AttackResult {
     wait_nothing_held(&enemy).await
 }
 
+pub(crate) async fn ticks(enemy: Attacker) -> AttackResult {
+    // So many milliseconds have a deadline each.
+    let count = enemy.scaled(10_000, 500);
+    let ahead = if enemy.is_full { Duration::from_secs(5) } else { Duration::from_secs(1) };
+    let (begun, grpc) = (Instant::now(), enemy.connect().await?);
+    run_concurrently(count, 64, async |at| {
+        // From one instant on, not from each call.
+        let due = (ahead + Duration::from_millis(at as u64)).saturating_sub(begun.elapsed());
+        let terms = AcquireOptions { expires_at: Some(timestamp_in(due)), ..AcquireOptions::default() };
+        let owner = Owner::Process(format!("owner-{at}"));
+        _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, vec![flat_path(format!("tick-{at}"))])).await;
+    })
+    .await;
+    wait_nothing_held(&enemy).await
+}
+
 pub(crate) async fn release_all(enemy: Attacker) -> AttackResult {
     let owner = "owner".to_owned();
     let count = enemy.scaled(100_000, 5_000);

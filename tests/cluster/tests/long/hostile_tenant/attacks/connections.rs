@@ -1,12 +1,10 @@
 //! Sessions and connections.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::Held;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
 use super::AttackResult;
 use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
@@ -120,20 +118,71 @@ pub(crate) async fn acquire_and_release(grpc: &GrpcClient, namespace: &str, owne
     _ = grpc.release(message).await;
 }
 
-pub(crate) async fn strangers(enemy: Attacker) -> AttackResult {
-    let mut silent = Vec::new();
-    for number in 0..enemy.scaled(300, 30) {
-        let gateway = enemy.gateways[number % enemy.gateways.len()];
-        silent.push(TcpStream::connect(gateway).await.map_err(|error| error.to_string())?);
+/// Opens a session, has more losses told to it than the gateway keeps for it, and reads none of them.
+pub(crate) async fn notices(enemy: Attacker) -> AttackResult {
+    let count = enemy.scaled(4_000, 400);
+    let mut session = enemy.open_session().await?;
+    let one = |at: usize| lock_message("t", format!("r{at}"), vec![write_claim(flat_path(format!("l{at}")))]);
+    session.request_locks((0..count).map(one)).await?;
+    let grpc = enemy.connect().await?;
+    run_concurrently(count, 16, async |at| {
+        let (namespace, path) = (enemy.namespace.clone(), flat_path(format!("l{at}")));
+        _ = grpc.delete(v1::DeleteLockRequest { namespace, path, ..Default::default() }).await;
+    })
+    .await;
+    // Whoever connects again is served.
+    let resumed = session::open(&enemy.connect().await?, &enemy.namespace, TTL, Some(&session.id)).await?;
+    drop(session);
+    resumed.close().await
+}
+
+/// More connections to one gateway than an account may have, each of which is known to be its own.
+pub(crate) async fn connections(enemy: Attacker) -> AttackResult {
+    let mut open = Vec::new();
+    for _ in 0..enemy.scaled(1_100, 60) {
+        // This process may have too few files for all of them.
+        let Ok(grpc) = GrpcClient::connect(enemy.gateways[0], &enemy.key, &enemy.calls).await else { break };
+        let message = v1::ListLocksRequest { namespace: enemy.namespace.clone(), page_size: 1, ..Default::default() };
+        _ = grpc.list(message).await;
+        open.push(grpc);
     }
-    let calls = Arc::clone(&enemy.calls);
-    run_concurrently(enemy.scaled(3_000, 200), 32, async |number| {
-        // As long as a valid one, with an unknown id.
-        let (own, _) = enemy.key.rsplit_once('_').expect("a key has parts");
-        let forged = format!("{}{:06x}_{}", &own[..own.len() - 6], number, "A".repeat(enemy.key.len() - own.len() - 1));
-        let gateway = enemy.gateways[number % enemy.gateways.len()];
-        let Ok(grpc) = GrpcClient::connect(gateway, &forged, &calls).await else { return };
-        _ = grpc.keep_alive(&enemy.namespace, "se_none").await;
+    if open.is_empty() { Err("no connection opens".to_owned()) } else { Ok(()) }
+}
+
+/// More looks and releases at once at one gateway than an account may have open.
+pub(crate) async fn open_calls(enemy: Attacker) -> AttackResult {
+    const CALLS_PER_CONNECTION: usize = 1_000;
+    let connections = enemy.scaled(28, 2);
+    let mut frontends = Vec::new();
+    for _ in 0..connections {
+        frontends.push(GrpcClient::connect(enemy.gateways[0], &enemy.key, &enemy.calls).await?);
+    }
+    let count = connections * CALLS_PER_CONNECTION;
+    run_concurrently(count, count, async |number| {
+        let (grpc, namespace) = (&frontends[number % connections], enemy.namespace.clone());
+        let (path, process_id) = (flat_path("nobody's"), Some("nobody".to_owned()));
+        if number.is_multiple_of(3) {
+            _ = grpc.get(v1::GetLockRequest { namespace, path, ..Default::default() }).await;
+        } else {
+            _ = grpc.release(v1::ReleaseLockRequest { namespace, path, process_id, ..Default::default() }).await;
+        }
+    })
+    .await;
+    Ok(())
+}
+
+/// Tokens, and everything that is known of the account itself.
+pub(crate) async fn account_reads(enemy: Attacker) -> AttackResult {
+    const READS: [&str; 4] = ["/v1/usage", "/v1/audit?page_size=1000", "/v1/namespaces", "/v1/api-keys?page_size=1000"];
+    run_concurrently(enemy.scaled(5_000, 200), 64, async |number| {
+        enemy.calls.record_call();
+        let done = match READS.get(number % (READS.len() + 1)) {
+            Some(path) => enemy.api.fetch::<Value>(&format!("GET {path}"), None).await,
+            None => enemy.api.fetch::<Value>("POST /v1/tokens", Some(json!({}))).await,
+        };
+        if let Err(error) = done {
+            enemy.calls.record_error(&error.code);
+        }
     })
     .await;
     Ok(())

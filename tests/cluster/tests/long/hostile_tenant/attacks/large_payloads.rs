@@ -1,11 +1,16 @@
 //! What takes much memory, or makes answers large.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use holdfast_proto::v1;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::AttackResult;
 use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
+use crate::hostile_tenant::pacing::wait_for;
 use crate::hostile_tenant::session::{flat_path, lock_message, write_claim};
 
 /// The bytes that metadata may have.
@@ -74,6 +79,29 @@ pub(crate) async fn deep(enemy: Attacker) -> AttackResult {
         _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, paths)).await;
     })
     .await;
+    Ok(())
+}
+
+/// Asks for large pages over HTTP/1.1, one request behind the other, and reads no answer.
+pub(crate) async fn unread_answers(enemy: Attacker) -> AttackResult {
+    const REQUESTS_PER_CONNECTION: usize = 200;
+    let terms = AcquireOptions { metadata: kibibyte_of_metadata(), ..AcquireOptions::default() };
+    let owner = Owner::Process("owner".to_owned());
+    enemy.acquire_many(&owner, &terms, "large-", enemy.scaled(1_000, 200)).await?;
+    let path = format!("/v1/namespaces/{}/locks?page_size=1000", enemy.namespace);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {}\r\n\r\n", enemy.key);
+    let requests = request.repeat(REQUESTS_PER_CONNECTION);
+    let mut unread = Vec::new();
+    for number in 0..enemy.scaled(100, 10) {
+        let gateway = enemy.gateways[number % enemy.gateways.len()];
+        let mut stream = TcpStream::connect(gateway).await.map_err(|error| error.to_string())?;
+        enemy.calls.record_call();
+        // The gateway need not take all of them.
+        _ = timeout(Duration::from_millis(50), stream.write_all(requests.as_bytes())).await;
+        unread.push(stream);
+    }
+    wait_for(Duration::from_millis(enemy.scaled(5_000, 200) as u64)).await;
+    drop(unread);
     Ok(())
 }
 

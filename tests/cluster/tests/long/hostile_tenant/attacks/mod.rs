@@ -3,6 +3,7 @@
 mod bulk_ends;
 mod connections;
 mod large_payloads;
+mod strangers;
 mod wait_graph;
 mod watches_and_reads;
 
@@ -14,7 +15,10 @@ use futures::future::BoxFuture;
 
 use super::attacker::Attacker;
 
-type AttackResult = Result<(), String>;
+/// Why an attack was not done to its end.
+pub(crate) type AttackResult = Result<(), String>;
+/// One round of an attack.
+pub(crate) type AttackFn = fn(Attacker) -> BoxFuture<'static, AttackResult>;
 
 /// One thing that a hostile account does, in one round.
 pub(crate) struct Attack {
@@ -24,10 +28,10 @@ pub(crate) struct Attack {
     pub what: &'static str,
     /// What its own calls may take, by what they are.
     pub limits: &'static [(&'static str, Duration)],
-    /// By how much the memory of a process may grow meanwhile, in MiB.
+    /// By how much the memory of a process may grow meanwhile for each account that attacks, in MiB.
     pub max_growth_mib: u64,
     /// Does it.
-    pub run: fn(Attacker) -> BoxFuture<'static, AttackResult>,
+    pub run: AttackFn,
 }
 
 /// What one account may have a process grow by, in MiB, unless an attack says otherwise.
@@ -35,11 +39,7 @@ const DEFAULT_MAX_GROWTH_MIB: u64 = 1_536;
 const MS_50: Duration = Duration::from_millis(50);
 
 impl Attack {
-    const fn new(
-        name: &'static str,
-        what: &'static str,
-        run: fn(Attacker) -> BoxFuture<'static, AttackResult>,
-    ) -> Self {
+    const fn new(name: &'static str, what: &'static str, run: AttackFn) -> Self {
         Self { name, what, limits: &[], max_growth_mib: DEFAULT_MAX_GROWTH_MIB, run }
     }
 
@@ -79,11 +79,17 @@ pub(crate) const ALL: &[Attack] = &[
     Attack::new("hang-ups", "10,000 callers that wait for a lock hang up together", |enemy| {
         Box::pin(wait_graph::hang_ups(enemy))
     }),
+    Attack::new("waits", "70,000 callers wait for a lock at one gateway, and hang up together", |enemy| {
+        Box::pin(wait_graph::waits(enemy))
+    }),
     Attack::new("session-end", "a session with 200,000 holds ends", |enemy| Box::pin(bulk_ends::session(enemy))),
     Attack::new("sessions-end", "500 sessions with 200 holds each end at once, and 500 expire together", |enemy| {
         Box::pin(bulk_ends::sessions(enemy))
     }),
     Attack::new("expiry", "100,000 holds end at one instant", |enemy| Box::pin(bulk_ends::expiry(enemy))),
+    Attack::new("ticks", "each of 10,000 milliseconds is the deadline of a hold", |enemy| {
+        Box::pin(bulk_ends::ticks(enemy))
+    }),
     Attack::new("release-all", "an owner gives up 100,000 holds in one call", |enemy| {
         Box::pin(bulk_ends::release_all(enemy))
     }),
@@ -110,6 +116,11 @@ pub(crate) const ALL: &[Attack] = &[
     Attack::new("replies", "128 requests at a time for 64 locks, each with 16 readers of 1 KiB", |enemy| {
         Box::pin(large_payloads::replies(enemy))
     }),
+    Attack::new(
+        "unread-answers",
+        "100 connections ask for 200 pages of 1,000 holds each, and read no answer",
+        |enemy| Box::pin(large_payloads::unread_answers(enemy)),
+    ),
     Attack::new("lock-info", "a session of 17,000 holds says what it holds, again and again", |enemy| {
         Box::pin(connections::lock_info(enemy))
     }),
@@ -118,6 +129,18 @@ pub(crate) const ALL: &[Attack] = &[
     }),
     Attack::new("reconnects", "50 sessions resume on new connections, again and again", |enemy| {
         Box::pin(connections::reconnects(enemy))
+    }),
+    Attack::new(
+        "notices",
+        "a session of 4,000 requests is told that all of its holds end, and reads nothing",
+        |enemy| Box::pin(connections::notices(enemy)),
+    ),
+    Attack::new("connections", "1,100 connections to one gateway", |enemy| Box::pin(connections::connections(enemy))),
+    Attack::new("open-calls", "28,000 looks and releases at once at one gateway", |enemy| {
+        Box::pin(connections::open_calls(enemy))
+    }),
+    Attack::new("account-reads", "64 readers of usage, audit, keys and namespaces, who also make tokens", |enemy| {
+        Box::pin(connections::account_reads(enemy))
     }),
     Attack::new("watchers", "300 watchers whose prefix never matches, beside 4,000 pairs", |enemy| {
         Box::pin(watches_and_reads::watchers(enemy))
@@ -133,9 +156,23 @@ pub(crate) const ALL: &[Attack] = &[
     }),
     Attack::new(
         "strangers",
-        "forged keys as fast as they can be sent, and 300 connections that say nothing",
-        |enemy| Box::pin(connections::strangers(enemy)),
+        "forged keys over REST, gRPC and dlocks as fast as they can be sent, and 300 connections that say nothing",
+        |enemy| Box::pin(strangers::forged_keys(enemy)),
     ),
+    Attack::new(
+        "half-handshakes",
+        "strangers at every port begin to say something, and half of them end their side; then 280 at each node",
+        |enemy| Box::pin(strangers::half_handshakes(enemy)),
+    ),
+    Attack::new("garbage", "strangers at every port send what no protocol is", |enemy| {
+        Box::pin(strangers::garbage(enemy))
+    }),
+    Attack::new("slow-heads", "strangers at every port send a byte every 20 ms", |enemy| {
+        Box::pin(strangers::slow_heads(enemy))
+    }),
+    Attack::new("oversized", "strangers at every port send or announce more than is accepted", |enemy| {
+        Box::pin(strangers::oversized(enemy))
+    }),
     Attack::new("keys", "keys of the account are made and deleted without end", |enemy| {
         Box::pin(connections::keys(enemy))
     }),

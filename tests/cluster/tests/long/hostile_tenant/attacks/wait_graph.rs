@@ -1,6 +1,8 @@
 //! Who waits for whom.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::Lock;
@@ -8,11 +10,20 @@ use tokio::task::JoinSet;
 
 use super::AttackResult;
 use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
+use crate::hostile_tenant::grpc_client::{GrpcClient, refused_limit};
 use crate::hostile_tenant::pacing::wait_for;
 use crate::hostile_tenant::session::{flat_path, lock_message, read_claim, write_claim};
 
 const HOLDS_EACH: usize = 66;
 const WAIT_MS: u64 = 600_000;
+/// What callers want that only wait.
+const WANTED: &str = "wanted";
+const CALLERS_PER_CONNECTION: usize = 500;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long it may take until all callers wait, and until their places are given up.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Before a caller that is refused for now asks again.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// The locks of one of those who wait, in as many requests as they take.
 fn own_locks(number: usize) -> Vec<Lock> {
@@ -154,54 +165,110 @@ pub(crate) async fn cycle(enemy: Attacker) -> AttackResult {
     session.close().await
 }
 
+/// A call of that caller, which waits for a lock.
+fn wait_request(enemy: &Attacker, caller: usize) -> v1::AcquireLockRequest {
+    v1::AcquireLockRequest {
+        namespace: enemy.namespace.clone(),
+        path: flat_path(WANTED),
+        process_id: Some(format!("caller-{caller}")),
+        ttl_ms: Some(WAIT_MS),
+        wait_ms: WAIT_MS,
+        ..Default::default()
+    }
+}
+
+/// How many wait for the lock, unless that is not answered.
+async fn waiting_count(enemy: &Attacker, grpc: &GrpcClient) -> Option<u64> {
+    let wanted =
+        v1::GetLockRequest { namespace: enemy.namespace.clone(), path: flat_path(WANTED), ..Default::default() };
+    grpc.get(wanted).await.ok()?.lock.map(|lock| lock.waiting)
+}
+
+/// Lets all callers hang up, and waits until their places are gone.
+async fn hang_up_all(enemy: &Attacker, grpc: &GrpcClient, mut callers: JoinSet<()>) -> AttackResult {
+    callers.abort_all();
+    while callers.join_next().await.is_some() {}
+    let deadline = Instant::now() + QUEUE_TIMEOUT;
+    while waiting_count(enemy, grpc).await != Some(0) {
+        if Instant::now() > deadline {
+            return Err("places stand of callers that have gone".to_owned());
+        }
+        wait_for(POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
 pub(crate) async fn hang_ups(enemy: Attacker) -> AttackResult {
-    const CALLERS_PER_CONNECTION: usize = 500;
     let mut holding = enemy.open_session().await?;
-    holding.request_locks([lock_message("h", "h", vec![write_claim(flat_path("wanted"))])]).await?;
+    holding.request_locks([lock_message("h", "h", vec![write_claim(flat_path(WANTED))])]).await?;
     let mut callers = JoinSet::new();
     for first in (0..enemy.scaled(10_000, 500)).step_by(CALLERS_PER_CONNECTION) {
         let grpc = enemy.connect().await?;
         for number in first..first + CALLERS_PER_CONNECTION {
-            let message = v1::AcquireLockRequest {
-                namespace: enemy.namespace.clone(),
-                path: flat_path("wanted"),
-                process_id: Some(format!("caller-{number}")),
-                ttl_ms: Some(WAIT_MS),
-                wait_ms: WAIT_MS,
-                ..Default::default()
-            };
-            let grpc = grpc.clone();
+            let (grpc, message) = (grpc.clone(), wait_request(&enemy, number));
             callers.spawn(async move { _ = grpc.acquire(message).await });
         }
     }
     let grpc = enemy.connect().await?;
-    let wanted =
-        || v1::GetLockRequest { namespace: enemy.namespace.clone(), path: flat_path("wanted"), ..Default::default() };
-    let waiting = async || grpc.get(wanted()).await.ok().and_then(|answer| answer.lock).map_or(0, |lock| lock.waiting);
     // A refused request does not wait.
     let all = callers.len() as u64;
     for _ in 0..200 {
         let refused: u64 = enemy.calls.errors().values().sum();
-        if waiting().await + refused >= all {
+        if waiting_count(&enemy, &grpc).await.unwrap_or(0) + refused >= all {
             break;
         }
-        wait_for(Duration::from_millis(50)).await;
+        wait_for(POLL_INTERVAL).await;
     }
-    callers.abort_all();
-    while callers.join_next().await.is_some() {}
-    for _ in 0..400 {
-        if waiting().await == 0 {
-            // Another request joins the queue as before.
-            run_concurrently(4, 4, async |number| {
-                let mut session = enemy.open_session().await.expect("a session opens");
-                _ = session
-                    .request_locks([lock_message("next", number.to_string(), vec![write_claim(flat_path("wanted"))])])
-                    .await;
-            })
+    hang_up_all(&enemy, &grpc, callers).await?;
+    // Another request joins the queue as before.
+    run_concurrently(4, 4, async |number| {
+        let mut session = enemy.open_session().await.expect("a session opens");
+        _ = session
+            .request_locks([lock_message("next", number.to_string(), vec![write_claim(flat_path(WANTED))])])
             .await;
-            return holding.close().await;
+    })
+    .await;
+    holding.close().await
+}
+
+/// More callers that wait at one gateway than an account may have there: the surplus is refused.
+pub(crate) async fn waits(enemy: Attacker) -> AttackResult {
+    let count = enemy.scaled(70_000, 1_070);
+    let mut holding = enemy.open_session().await?;
+    holding.request_locks([lock_message("h", "h", vec![write_claim(flat_path(WANTED))])]).await?;
+    let (mut callers, refused) = (JoinSet::new(), Arc::<AtomicUsize>::default());
+    for first in (0..count).step_by(CALLERS_PER_CONNECTION) {
+        let grpc = GrpcClient::connect(enemy.gateways[0], &enemy.key, &enemy.calls).await?;
+        for number in first..count.min(first + CALLERS_PER_CONNECTION) {
+            let (grpc, message, refused) = (grpc.clone(), wait_request(&enemy, number), Arc::clone(&refused));
+            callers.spawn(async move {
+                // Whoever comes faster than the rate, or finds a queue full, tries again.
+                while let Err(status) = grpc.acquire(message.clone()).await {
+                    if refused_limit(&status).as_deref() == Some("max_held_calls") {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        return;
+                    }
+                    wait_for(RETRY_DELAY).await;
+                }
+            });
         }
-        wait_for(Duration::from_millis(50)).await;
     }
-    Err("places stand of callers that have gone".to_owned())
+    let (grpc, deadline) = (enemy.connect().await?, Instant::now() + QUEUE_TIMEOUT);
+    loop {
+        let waiting = waiting_count(&enemy, &grpc).await.unwrap_or(0) as usize;
+        let refused = refused.load(Ordering::Relaxed);
+        if waiting + refused >= count {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(format!("of {count} callers only {waiting} wait, and {refused} are refused"));
+        }
+        wait_for(POLL_INTERVAL).await;
+    }
+    let refused = refused.load(Ordering::Relaxed);
+    if refused < count - enemy.max_held_calls {
+        return Err(format!("of {count} callers {refused} were refused: more wait than {}", enemy.max_held_calls));
+    }
+    hang_up_all(&enemy, &grpc, callers).await?;
+    holding.close().await
 }
