@@ -323,7 +323,7 @@ fn overload(report: &Report, preset: &str) -> Table {
             format!("{:.0}", seen.peak_per_second),
             seen.clients.to_string(),
             format!("{:.0}", seen.goodput_per_second),
-            format!("{:.0} %", 100.0 * seen.goodput_per_second / seen.peak_per_second),
+            format!("{:.0} % ({})", 100.0 * seen.share_of_peak(), seen.verdict()),
             format!("{:.0}", seen.late_per_second),
             format!("{:.0}", seen.shed_per_second),
             seen.failed.to_string(),

@@ -22,6 +22,8 @@ const CLIENT_COUNTS: [usize; 4] = [16, 64, 128, 256];
 /// Over how many accounts they are spread: no one's rate is what limits them.
 const ACCOUNTS: usize = 4;
 const NAMESPACES: usize = 16;
+/// The part of the peak that the service has to do in the overload.
+const MIN_SHARE_OF_PEAK: f64 = 0.85;
 /// A pair that takes longer is useless to its client.
 const MAX_USEFUL_LATENCY: Duration = Duration::from_secs(1);
 /// How long a rejection asks clients to wait.
@@ -47,6 +49,18 @@ pub struct Overload {
     pub failed: u64,
     /// What the first of these said.
     pub first_failure: Option<String>,
+}
+
+impl Overload {
+    /// Returns the part of the peak that the service did in the overload.
+    pub fn share_of_peak(&self) -> f64 {
+        self.goodput_per_second / self.peak_per_second
+    }
+
+    /// Returns `pass` if that is as much as it has to be, else `FAIL`.
+    pub fn verdict(&self) -> &'static str {
+        if self.share_of_peak() >= MIN_SHARE_OF_PEAK { "pass" } else { "FAIL" }
+    }
 }
 
 #[derive(Default)]
@@ -83,7 +97,7 @@ pub async fn overload(setup: &Setup, length: Duration) -> Result<Overload> {
     let clients = best_clients * OVERLOAD_FACTOR;
     let (counts, seconds) = run_clients(&cluster, &tenants, clients, length).await?;
     let per_second = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / seconds;
-    Ok(Overload {
+    let overload = Overload {
         best_clients,
         peak_per_second,
         clients,
@@ -92,7 +106,10 @@ pub async fn overload(setup: &Setup, length: Duration) -> Result<Overload> {
         shed_per_second: per_second(&counts.rejected),
         failed: counts.failed.load(Ordering::Relaxed),
         first_failure: counts.first_failure.lock().clone(),
-    })
+    };
+    let (share, least) = (100.0 * overload.share_of_peak(), 100.0 * MIN_SHARE_OF_PEAK);
+    eprintln!("overload: {share:.1} % of the peak, at least {least:.0} %: {}", overload.verdict());
+    Ok(overload)
 }
 
 /// So many clients, each of which asks again as soon as it is answered. What they came to in the window, and its length.

@@ -4,6 +4,7 @@
 //! `cargo test --release --workspace --test it -- --nocapture snapshots::`.
 
 mod duplicate_requests;
+mod held_calls;
 mod long_queue;
 mod many_sessions;
 mod namespaces;
