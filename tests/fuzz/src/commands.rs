@@ -9,12 +9,15 @@ use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Acquire, Bounds, Cancel, Claim, Command, EntryContext, Incarnation, Limits, LockInfo, LocksCommand,
     MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, ReleaseTarget,
-    ReportedHold, RequestId, Reset, Rules, Wait,
+    Reply, ReportedHold, RequestId, Reset, Response, Rules, SessionAcquire, SessionCommand, SessionNumber,
+    SessionRequest, Wait,
 };
 
 const SHARD: &str = "locks_00";
 /// One input makes no more commands than this.
 const MAX_COMMANDS: usize = 200;
+/// The least byte that stands for a request of a connected session.
+const FIRST_SESSION_COMMAND: u8 = 192;
 
 /// Reads the bytes as a sequence of commands and runs them. Whether anything was done. Panics when replicas differ.
 pub(crate) fn run(bytes: &[u8]) -> bool {
@@ -24,7 +27,7 @@ pub(crate) fn run(bytes: &[u8]) -> bool {
     while !input.0.is_empty() && commands < MAX_COMMANDS {
         shards.now_ms += if input.one_in_n(2) { 0 } else { u64::from(input.byte() % 64) };
         let in_entry = 1 + usize::from(input.byte() % 3);
-        let entry: Vec<Command> = (0..in_entry).map(|_| Command::Locks(input.command())).collect();
+        let entry: Vec<Command> = (0..in_entry).map(|_| Command::Locks(input.command(&mut shards.sessions))).collect();
         commands += in_entry;
         shards.entry(&entry);
         if input.one_in_n(4) {
@@ -41,12 +44,40 @@ struct Shards {
     renumbered: ShardState,
     rules: Rules,
     now_ms: u64,
+    sessions: OpenedSessions,
+}
+
+/// What connections know of the sessions that they opened.
+#[derive(Default)]
+struct OpenedSessions {
+    opened: Vec<OpenedSession>,
+    /// How many numbered messages were sent.
+    messages: u64,
+}
+
+/// One opening of a session.
+#[derive(Clone, Copy)]
+struct OpenedSession {
+    account: AccountId,
+    number: SessionNumber,
+    epoch: u64,
+}
+
+impl OpenedSessions {
+    fn record(&mut self, command: &Command, reply: &Reply) {
+        let Command::Locks(LocksCommand::OpenSession(open)) = command else { return };
+        if let Ok(Response::SessionOpened { session, .. }) = &reply.outcome {
+            let (account, number, epoch) = (open.namespace.account, session.number, session.epoch);
+            self.opened.push(OpenedSession { account, number, epoch });
+        }
+    }
 }
 
 impl Shards {
     fn new(rules: Rules) -> Self {
         let begin = || ShardState::with_bounds(Application::Locks, SHARD, bounds());
-        let mut shards = Self { whole: begin(), restored: begin(), renumbered: begin(), rules, now_ms: 1 };
+        let sessions = OpenedSessions::default();
+        let mut shards = Self { whole: begin(), restored: begin(), renumbered: begin(), rules, now_ms: 1, sessions };
         shards
             .entry(&(0..NAMESPACES).map(|which| open_namespace(which, 1 + u64::from(which))).collect::<Vec<Command>>());
         shards
@@ -61,6 +92,7 @@ impl Shards {
         };
         let done = run(&mut self.whole);
         self.whole.verify();
+        commands.iter().zip(&done.0).for_each(|(command, reply)| self.sessions.record(command, reply));
         for twin in [&mut self.restored, &mut self.renumbered] {
             assert_eq!(run(twin), done, "replicas differ in what they answer or tell");
             assert!(twin.snapshot() == self.whole.snapshot(), "replicas differ in what they keep");
@@ -164,14 +196,18 @@ impl Input<'_> {
         is_stamped.then(|| MessageSeq { epoch: u64::from(self.byte()), seq: u64::from(self.byte()) })
     }
 
-    fn acquire(&mut self, namespace: NamespaceRef) -> Acquire {
-        let owner = self.owner();
-        let is_session = matches!(owner, Owner::Session { .. });
-        let wait = match self.byte() % 4 {
+    fn wait(&mut self, is_session: bool) -> Wait {
+        match self.byte() % 4 {
             0 => Wait::No,
             1 if is_session => Wait::Unlimited,
             _ => Wait::For(1 + u64::from(self.byte())),
-        };
+        }
+    }
+
+    fn acquire(&mut self, namespace: NamespaceRef) -> Acquire {
+        let owner = self.owner();
+        let is_session = matches!(owner, Owner::Session { .. });
+        let wait = self.wait(is_session);
         Acquire {
             namespace,
             message: self.message(&owner),
@@ -199,9 +235,46 @@ impl Input<'_> {
         Release { namespace, message: self.message(&owner), owner, what }
     }
 
-    fn command(&mut self) -> LocksCommand {
-        let namespace = self.namespace();
-        match self.byte() % 24 {
+    /// Mostly the latest one; else an earlier one, or one that nobody opened.
+    fn opened_session(&mut self, sessions: &OpenedSessions) -> OpenedSession {
+        let byte = self.byte();
+        let is_latest = byte % 4 < 3;
+        let found = if is_latest { sessions.opened.last() } else { sessions.opened.get(usize::from(byte / 4)) };
+        let (number, epoch) = (u64::from(byte), u64::from(byte));
+        found.copied().unwrap_or(OpenedSession { account: AccountId(7), number, epoch })
+    }
+
+    /// A request of a connected session. Most of its messages rise.
+    fn session_command(&mut self, sessions: &mut OpenedSessions) -> SessionCommand {
+        let OpenedSession { account, number, epoch } = self.opened_session(sessions);
+        let seq = if self.one_in_n(8) {
+            u64::from(self.byte())
+        } else {
+            sessions.messages += 1;
+            sessions.messages
+        };
+        let request_id = format!("r{}", self.byte() % 4);
+        let request = if self.one_in_n(3) {
+            SessionRequest::Release { request_id, is_known: !self.one_in_n(4) }
+        } else {
+            SessionRequest::Acquire(SessionAcquire {
+                holder: self.one_in_n(2).then(|| "h".to_owned()),
+                claims: self.claims(),
+                transition_ms: if self.one_in_n(4) { 9 } else { 0 },
+                wait: self.wait(true),
+                allow_upgrade: self.one_in_n(3),
+                request_id,
+            })
+        };
+        SessionCommand { account, session: number, message: MessageSeq { epoch, seq }, request }
+    }
+
+    fn command(&mut self, sessions: &mut OpenedSessions) -> LocksCommand {
+        let (namespace, kind) = (self.namespace(), self.byte());
+        if kind >= FIRST_SESSION_COMMAND {
+            return LocksCommand::Session(self.session_command(sessions));
+        }
+        match kind % 24 {
             0..13 => LocksCommand::Acquire(self.acquire(namespace)),
             13..16 => LocksCommand::Release(self.release(namespace)),
             16 => LocksCommand::Delete { namespace, path: self.path() },
