@@ -12,6 +12,7 @@ use super::pacing::wait_for;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const TASK_FAILURES_METRIC: &str = "holdfast_task_failures_total";
 const SLICE_METRIC: &str = "holdfast_apply_slice_seconds_bucket";
+const SNAPSHOT_LAG_METRIC: &str = "holdfast_snapshot_lag_entries";
 
 /// The health of the service.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +23,8 @@ pub(crate) struct Health {
     pub failures: u64,
     /// Slices of apply that took no longer than the upper bound of each bucket, in nanoseconds.
     pub slices: BTreeMap<u64, u64>,
+    /// Entries of a group that no snapshot of its replica has, where they are most.
+    pub snapshot_lag: u64,
 }
 
 /// Faults of the service that it did not have before.
@@ -33,6 +36,8 @@ pub(crate) struct HealthChanges {
     pub leader_changes: u64,
     /// The upper bound of the longest slice of apply, in ms, by the buckets of the histogram.
     pub slice_ms: f64,
+    /// As [`Health::snapshot_lag`], afterwards.
+    pub snapshot_lag: u64,
 }
 
 /// Returns the health.
@@ -92,6 +97,8 @@ impl Health {
             let nanos = bound.filter(|bound| bound.is_finite()).map_or(u64::MAX, |bound| (bound * 1e9) as u64);
             *self.slices.entry(nanos).or_default() += bucket.value as u64;
         }
+        let lags = metrics.named(SNAPSHOT_LAG_METRIC).map(|lag| lag.value as u64);
+        self.snapshot_lag = lags.chain([self.snapshot_lag]).max().unwrap_or_default();
         Ok(())
     }
 
@@ -114,5 +121,6 @@ pub(crate) fn changes(before: &Health, after: &Result<Health, String>) -> Health
     let failures = if failed > 0 { vec![format!("{failed} tasks failed")] } else { Vec::new() };
     let is_other = |(group, leader): &(&String, &String)| after.leaders.get(*group) != Some(*leader);
     let leader_changes = before.leaders.iter().filter(is_other).count() as u64;
-    HealthChanges { failures, leader_changes, slice_ms: after.longest_slice_ms(before) }
+    let (slice_ms, snapshot_lag) = (after.longest_slice_ms(before), after.snapshot_lag);
+    HealthChanges { failures, leader_changes, slice_ms, snapshot_lag }
 }

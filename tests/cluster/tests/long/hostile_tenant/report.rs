@@ -24,6 +24,8 @@ const P99_FLOOR_MS: f64 = 20.0;
 const P999_FLOOR_MS: f64 = 100.0;
 /// By how much a process may exceed its memory before all attacks, in MiB.
 const MAX_IDLE_GROWTH_MIB: u64 = 1_536;
+/// A snapshot is due after 50,000 entries; as many may come while it is written.
+const MAX_SNAPSHOT_LAG: u64 = 100_000;
 const MIB: u64 = 1 << 20;
 
 /// Bytes in MiB.
@@ -99,6 +101,9 @@ pub(crate) struct Row {
     /// What no slice of apply took longer than, in ms.
     #[serde(default)]
     pub slice_ms: f64,
+    /// Entries of a group that were in no snapshot of a replica afterwards, where they were most.
+    #[serde(default)]
+    pub snapshot_lag: u64,
     /// Of each process, in MiB: before, the most, afterwards.
     pub memory: Vec<[u64; 3]>,
     pub is_memory_back: bool,
@@ -173,6 +178,9 @@ impl Row {
         }
         if !self.is_memory_back {
             faults.push(format!("memory did not come back: {:?} MiB", self.memory));
+        }
+        if self.snapshot_lag > MAX_SNAPSHOT_LAG {
+            faults.push(format!("{} entries of a group are in no snapshot", self.snapshot_lag));
         }
         for ([_, most, _], idle) in self.memory.iter().zip(&self.idle_memory) {
             let growth = most.saturating_sub(*idle);

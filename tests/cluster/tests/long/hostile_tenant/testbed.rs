@@ -153,7 +153,7 @@ impl TestBed {
             Err(_) => Some(format!("not done after {:?}", self.scale.attack_timeout)),
         };
         (row.deaths, row.leader_changes) = (changes.failures, changes.leader_changes);
-        (row.slice_ms, row.busy) = (changes.slice_ms, busy);
+        (row.slice_ms, row.snapshot_lag, row.busy) = (changes.slice_ms, changes.snapshot_lag, busy);
         let back = self.wait_memory_released(&memory).await;
         row.memory = memory.iter().zip(&most).zip(&back).map(|((a, b), c)| [mib(*a), mib(*b), mib(*c)]).collect();
         row.idle_memory = self.idle_memory.iter().map(|bytes| mib(*bytes)).collect();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use holdfast_proto::v1;
+use holdfast_proto::v1::client_message::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -20,6 +21,8 @@ const METADATA_PAIRS: [usize; 2] = [525, 64];
 /// A path of unique segments, in a request that is just not too large.
 const PATH_DEPTH: usize = 16;
 const SEGMENT_BYTES: usize = 56;
+/// How long a connection may take nothing until the attack leaves it so.
+const SEND_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// As much metadata as there may be, in so many pairs.
 fn metadata_of_pairs(count: usize) -> HashMap<String, String> {
@@ -65,16 +68,18 @@ pub(crate) async fn named(enemy: Attacker) -> AttackResult {
     session.close().await
 }
 
+/// A path that no other request and no other claim has.
+fn deep_path(request: usize, at: usize) -> Vec<String> {
+    (0..PATH_DEPTH)
+        .map(|segment| format!("{request:06}-{at:02}-{segment:02}-{}", "x".repeat(SEGMENT_BYTES - 13)))
+        .collect()
+}
+
 pub(crate) async fn deep(enemy: Attacker) -> AttackResult {
     let grpc = enemy.connect().await?;
-    let path = |request: usize, at: usize| -> Vec<String> {
-        (0..PATH_DEPTH)
-            .map(|segment| format!("{request:06}-{at:02}-{segment:02}-{}", "x".repeat(SEGMENT_BYTES - 13)))
-            .collect()
-    };
     let terms = AcquireOptions::default();
     run_concurrently(enemy.scaled(1_000, 50), 32, async |request| {
-        let paths = (0..MAX_CLAIMS).map(|at| path(request, at)).collect();
+        let paths = (0..MAX_CLAIMS).map(|at| deep_path(request, at)).collect();
         let owner = Owner::Process(format!("owner-{request}"));
         _ = grpc.acquire_set(enemy.acquire_request(&owner, &terms, paths)).await;
     })
@@ -97,11 +102,31 @@ pub(crate) async fn unread_answers(enemy: Attacker) -> AttackResult {
         let mut stream = TcpStream::connect(gateway).await.map_err(|error| error.to_string())?;
         enemy.calls.record_call();
         // The gateway need not take all of them.
-        _ = timeout(Duration::from_millis(50), stream.write_all(requests.as_bytes())).await;
+        _ = timeout(SEND_TIMEOUT, stream.write_all(requests.as_bytes())).await;
         unread.push(stream);
     }
     wait_for(Duration::from_millis(enemy.scaled(5_000, 200) as u64)).await;
     drop(unread);
+    Ok(())
+}
+
+/// Sessions that send large requests for what they hold already, and read no answer.
+pub(crate) async fn session_flood(enemy: Attacker) -> AttackResult {
+    let mut sessions = Vec::new();
+    for number in 0..enemy.scaled(10, 2) {
+        let mut session = enemy.open_session().await?;
+        for request in 0..enemy.scaled(200, 20) {
+            let claims = (0..MAX_CLAIMS).map(|at| write_claim(deep_path(number, at))).collect();
+            let message = Message::Lock(lock_message("t", format!("r{request}"), claims));
+            // The gateway need not read all of them.
+            if !matches!(timeout(SEND_TIMEOUT, session.send(message)).await, Ok(Ok(()))) {
+                break;
+            }
+        }
+        sessions.push(session);
+    }
+    wait_for(Duration::from_millis(enemy.scaled(5_000, 200) as u64)).await;
+    drop(sessions);
     Ok(())
 }
 

@@ -121,6 +121,9 @@ pub(crate) const ALL: &[Attack] = &[
         "100 connections ask for 200 pages of 1,000 holds each, and read no answer",
         |enemy| Box::pin(large_payloads::unread_answers(enemy)),
     ),
+    Attack::new("session-flood", "10 sessions send 200 requests of 64 KiB each, and read no answer", |enemy| {
+        Box::pin(large_payloads::session_flood(enemy))
+    }),
     Attack::new("lock-info", "a session of 17,000 holds says what it holds, again and again", |enemy| {
         Box::pin(connections::lock_info(enemy))
     }),
