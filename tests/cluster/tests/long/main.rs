@@ -1,5 +1,5 @@
 //! Longer tests of the service in real processes, each of which `make` also runs alone, in its full size: see the
-//! targets `bench-backup`, `chaos`, `failover`, `fault-tests`, `hostile` and `mixed`.
+//! targets `bench-backup`, `chaos`, `failover`, `fault-tests`, `hostile`, `mixed` and `soak`.
 //!
 //! Cases with a cluster take turns: see `Cluster`.
 

@@ -95,8 +95,8 @@ async fn send_and_read(mut stream: TcpStream, bytes: &[u8], pace: Pace) -> io::R
     Ok(())
 }
 
-/// Opens so many connections to each of these ports, sends on each one of the inputs for its kind, and stays for a while.
-/// Every other one ends its own half.
+/// Opens so many connections to each of these ports, sends on each one of the inputs for its kind, and stays for a
+/// while. Every other one ends its own half.
 async fn intrude(
     enemy: &Attacker,
     ports: &[Port],

@@ -21,7 +21,7 @@ const WANTED: &str = "wanted";
 const CALLERS_PER_CONNECTION: usize = 500;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long it may take until all callers wait, and until their places are given up.
-const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Before a caller that is refused for now asks again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
