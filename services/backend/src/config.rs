@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Service;
 use crate::account_rates::AccountRates;
-use crate::admission::{Admission, HeldCalls, RateLimits};
+use crate::admission::{Admission, HeldCalls};
 use crate::auth_cache::AuthCache;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
@@ -102,8 +102,7 @@ impl Backend {
             router,
             directory,
             checked_callers: AuthCache::default(),
-            rates: RateLimits::default(),
-            account_rates: AccountRates::default(),
+            rates: AccountRates::default(),
             strangers: Strangers::new(options.refused_credentials_per_second),
             admission,
             heavy_admission: Arc::new(Admission::one_at_a_time()),

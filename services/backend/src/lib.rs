@@ -23,7 +23,6 @@ mod directory;
 mod events;
 mod metrics;
 mod ops;
-mod rate_clock;
 mod route_error;
 mod service;
 pub mod session;

@@ -9,7 +9,7 @@ use holdfast_routing::{LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
 use crate::account_rates::AccountRates;
-use crate::admission::{Admission, HeldCalls, RateLimits};
+use crate::admission::{Admission, HeldCalls};
 use crate::auth_cache::AuthCache;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
@@ -33,8 +33,7 @@ pub(crate) struct Inner {
     pub(crate) router: Router,
     pub(crate) directory: Directory,
     pub(crate) checked_callers: AuthCache,
-    pub(crate) rates: RateLimits,
-    pub(crate) account_rates: AccountRates,
+    pub(crate) rates: AccountRates,
     pub(crate) strangers: Strangers,
     pub(crate) admission: Arc<Admission>,
     /// For work that keeps a processor busy for milliseconds.

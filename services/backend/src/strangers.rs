@@ -2,41 +2,26 @@
 //! counted, so a caller whose key or token was checked before goes on, whoever else has its address.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
-use governor::Quota;
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_types::limit::{self, Limit};
-use moka::sync::Cache;
+use holdfast_types::{Rate, RateTable};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::rate_clock::RateCounter;
-
 /// Look-ups a second, for all addresses together, of key ids that this cluster's secret does not authenticate.
-const UNKNOWN_KEYS_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).expect("it is not zero");
-const BURST_FACTOR: NonZeroU32 = NonZeroU32::new(2).expect("it is not zero");
-/// Maximum addresses in memory. One that is idle for a while starts again with a full burst.
-const MAX_ADDRESSES: u64 = 100_000;
-/// A second restores a whole burst twice over, so no count is dropped that still matters.
-const IDLE_TTL: Duration = Duration::from_secs(60);
+const UNKNOWN_KEYS_PER_SECOND: u64 = 50;
+/// Maximum addresses of which a rate counts the calls. One that is idle for a while starts again with a full burst.
+const MAX_ADDRESSES: usize = 100_000;
 
 /// The counts of this gateway.
 pub(crate) struct Strangers {
-    /// Absent if addresses are not counted, because many callers share one.
-    refused_per_second: Option<NonZeroU32>,
-    addresses: Cache<IpAddr, Arc<Stranger>>,
-    unknown_keys: RateCounter,
-}
-
-/// The counts of one address.
-struct Stranger {
-    refusals: RateCounter,
-    unknown_keys: RateCounter,
-    /// Nothing of the address is checked before.
-    blocked_until: Mutex<Option<Instant>>,
+    /// 0 if addresses are not counted, because many callers share one.
+    refused_per_second: u32,
+    refusals: Mutex<RateTable<IpAddr>>,
+    unknown_keys: Mutex<RateTable<IpAddr>>,
+    unknown_keys_of_all: Mutex<RateTable<()>>,
 }
 
 impl Strangers {
@@ -46,9 +31,10 @@ impl Strangers {
     /// With 0, nothing is counted by address.
     pub(crate) fn new(refused_per_second: u32) -> Self {
         Self {
-            refused_per_second: NonZeroU32::new(refused_per_second),
-            addresses: Cache::builder().max_capacity(MAX_ADDRESSES).time_to_idle(IDLE_TTL).build(),
-            unknown_keys: RateCounter::new(Quota::per_second(UNKNOWN_KEYS_PER_SECOND)),
+            refused_per_second,
+            refusals: Mutex::new(RateTable::new(MAX_ADDRESSES)),
+            unknown_keys: Mutex::new(RateTable::new(MAX_ADDRESSES)),
+            unknown_keys_of_all: Mutex::new(RateTable::new(1)),
         }
     }
 
@@ -57,23 +43,16 @@ impl Strangers {
     /// # Errors
     /// `RATE_LIMITED` if too many credentials from there were refused.
     pub(crate) fn check(&self, from: Option<IpAddr>) -> ApiResult<()> {
-        let stranger = from.and_then(|from| self.addresses.get(&group(from)));
-        let blocked_until = stranger.and_then(|stranger| *stranger.blocked_until.lock());
-        let wait = blocked_until.map(|until| until.saturating_duration_since(Instant::now()));
-        match wait.filter(|wait| !wait.is_zero()) {
-            Some(wait) => {
-                let max = self.refused_per_second.map_or(0, NonZeroU32::get);
-                Err(limited(&limit::REFUSED_CREDENTIALS, max.into(), wait))
-            }
-            None => Ok(()),
-        }
+        let Some(from) = self.counted(from) else { return Ok(()) };
+        let checked = self.refusals.lock().check(&from, self.refusal_rate(), now());
+        checked.map_err(|wait| limited(&limit::REFUSED_CREDENTIALS, self.refused_per_second.into(), wait))
     }
 
     /// Counts a refused credential.
     pub(crate) fn record_refusal(&self, from: Option<IpAddr>) {
-        let Some(stranger) = self.stranger(from) else { return };
-        if let Err(wait) = stranger.refusals.admit() {
-            *stranger.blocked_until.lock() = Some(Instant::now() + wait);
+        if let Some(from) = self.counted(from) {
+            // One too many changes nothing: `check` refuses until the others are paid off.
+            let _ = self.refusals.lock().admit(from, self.refusal_rate(), now());
         }
     }
 
@@ -83,41 +62,43 @@ impl Strangers {
     /// # Errors
     /// `RATE_LIMITED` if there are too many, from there or in all.
     pub(crate) fn admit_unknown_key(&self, from: Option<IpAddr>) -> ApiResult<()> {
-        if let Some(stranger) = self.stranger(from) {
-            let max = limit::UNKNOWN_KEYS.default_value();
-            stranger.unknown_keys.admit().map_err(|wait| limited(&limit::UNKNOWN_KEYS, max, wait))?;
+        if let Some(from) = self.counted(from) {
+            let admitted = self.unknown_keys.lock().admit(from, unknown_key_rate(), now());
+            admitted.map_err(|wait| limited(&limit::UNKNOWN_KEYS, limit::UNKNOWN_KEYS.default_value(), wait))?;
         }
         let detail = "this gateway looks up too many API keys that are unknown; try again, or create a new key";
-        self.unknown_keys.admit().map_err(|wait| ApiError::new(Code::RateLimited, detail).retry_in(wait))
+        let admitted = self.unknown_keys_of_all.lock().admit((), rate_of_all(), now());
+        admitted.map_err(|wait| ApiError::new(Code::RateLimited, detail).retry_in(wait))
     }
 
     /// Takes back an admitted look-up that found a key: an old one, and no stranger's.
     pub(crate) fn take_back_unknown_key(&self, from: Option<IpAddr>) {
-        if let Some(stranger) = self.stranger(from) {
-            stranger.unknown_keys.take_back();
+        if let Some(from) = self.counted(from) {
+            self.unknown_keys.lock().take_back(&from, unknown_key_rate());
         }
-        self.unknown_keys.take_back();
+        self.unknown_keys_of_all.lock().take_back(&(), rate_of_all());
     }
 
-    /// Returns the counts of an address, if it has any.
-    fn stranger(&self, from: Option<IpAddr>) -> Option<Arc<Stranger>> {
-        let refused_per_second = self.refused_per_second?;
-        Some(self.addresses.get_with(group(from?), || Arc::new(Stranger::new(refused_per_second))))
+    /// Returns the address that the calls of a caller count for, if they do.
+    fn counted(&self, from: Option<IpAddr>) -> Option<IpAddr> {
+        from.filter(|_| self.refused_per_second > 0).map(group)
+    }
+
+    fn refusal_rate(&self) -> Rate {
+        Rate::per_second(self.refused_per_second.into()).with_double_burst()
     }
 }
 
-impl Stranger {
-    fn new(refused_per_second: NonZeroU32) -> Self {
-        let rate = |per_second: NonZeroU32| {
-            RateCounter::new(Quota::per_second(per_second).allow_burst(per_second.saturating_mul(BURST_FACTOR)))
-        };
-        let unknown_keys = u32::try_from(limit::UNKNOWN_KEYS.default_value()).ok().and_then(NonZeroU32::new);
-        Self {
-            refusals: rate(refused_per_second),
-            unknown_keys: rate(unknown_keys.unwrap_or(NonZeroU32::MIN)),
-            blocked_until: Mutex::new(None),
-        }
-    }
+fn unknown_key_rate() -> Rate {
+    Rate::per_second(limit::UNKNOWN_KEYS.default_value()).with_double_burst()
+}
+
+fn rate_of_all() -> Rate {
+    Rate::per_second(UNKNOWN_KEYS_PER_SECOND)
+}
+
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }
 
 fn limited(limit: &Limit, max: u64, wait: Duration) -> ApiError {
@@ -145,10 +126,9 @@ mod tests {
         let strangers = Strangers::new(20);
         let (bad, good) = (address("192.0.2.1"), address("192.0.2.2"));
         for _ in 0..40 {
-            strangers.record_refusal(bad);
             assert!(strangers.check(bad).is_ok());
+            strangers.record_refusal(bad);
         }
-        strangers.record_refusal(bad);
         let error = strangers.check(bad).unwrap_err();
         assert_eq!((error.code, error.retry_after_seconds()), (Code::RateLimited, Some(1)));
         assert_eq!(error.ids[0], ("limit", "refused_credentials_per_second".to_owned()));

@@ -12,7 +12,6 @@
 
 mod concurrency_limit;
 mod held_calls;
-mod rate_limit;
 mod state;
 
 use std::future::pending;
@@ -34,7 +33,6 @@ use concurrency_limit::ConcurrencyLimit;
 use state::{Admitted, State, queue_is_full};
 
 pub(crate) use held_calls::{HeldCall, HeldCalls};
-pub(crate) use rate_limit::RateLimits;
 
 /// How long a call is queued: after that, a later retry serves the caller better.
 const MAX_WAIT: Duration = Duration::from_millis(limit::MAX_QUEUED_MS);

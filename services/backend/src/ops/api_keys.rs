@@ -115,7 +115,7 @@ impl Service {
     /// Counts a change of a tenant's keys.
     fn admit_key_change(&self, caller: &AuthContext) -> ApiResult<()> {
         match caller.tenant() {
-            Ok(tenant) => self.inner.account_rates.admit_key_change(tenant.account),
+            Ok(tenant) => self.inner.rates.admit_key_change(tenant.account),
             Err(_) => Ok(()),
         }
     }

@@ -28,7 +28,7 @@ impl Service {
         let description = request.description.unwrap_or_default();
         validate::description(&description, tenant.limits())?;
         self.inner.rates.admit(tenant.account)?;
-        self.inner.account_rates.admit_namespace_change(tenant.account)?;
+        self.inner.rates.admit_namespace_change(tenant.account)?;
         let account = tenant.account.id;
         let command = NamespacesCommand::Create {
             request_id: self.request_id(&account.to_string(), "create namespace", context)?,
@@ -105,7 +105,7 @@ impl Service {
             validate::description(description, tenant.limits())?;
         }
         self.inner.rates.admit(tenant.account)?;
-        self.inner.account_rates.admit_namespace_change(tenant.account)?;
+        self.inner.rates.admit_namespace_change(tenant.account)?;
         let account = tenant.account.id;
         let command = NamespacesCommand::Update { account, name: name.to_owned(), description };
         let command = caller.audited(context, Command::Namespaces(command));
@@ -130,7 +130,7 @@ impl Service {
         tenant.check_namespace("namespace", name)?;
         let asked = id.map(validate::incarnation).transpose()?;
         self.inner.rates.admit(tenant.account)?;
-        self.inner.account_rates.admit_namespace_change(tenant.account)?;
+        self.inner.rates.admit_namespace_change(tenant.account)?;
         let account = tenant.account.id;
         // The command always names an incarnation, so that a retry cannot delete a namespace that was created
         // meanwhile.

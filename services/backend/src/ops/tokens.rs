@@ -76,7 +76,7 @@ impl Service {
             return Err(ApiError::denied("a token is got for an API key; send the key itself"));
         }
         self.inner.rates.admit(tenant.account)?;
-        self.inner.account_rates.admit_token(tenant.account)?;
+        self.inner.rates.admit_token(tenant.account)?;
         let (min, max) = (MIN_TTL.as_millis(), MAX_TOKEN_LIFETIME.as_millis());
         let life = request.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis);
         if !(MIN_TTL..=MAX_TOKEN_LIFETIME).contains(&life) {

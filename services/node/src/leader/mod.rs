@@ -3,7 +3,6 @@
 //! A [`LeaderState`] exists only while its replica leads; the next leader rebuilds it from the replicated state, so
 //! nothing depends on its contents. It changes only under the state lock, so it is always in step with the state.
 
-mod change_rates;
 mod heartbeats;
 mod lock_metrics;
 mod pending_wait;
@@ -13,12 +12,11 @@ mod subscriptions;
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Acquire, AcquireOutcome, Cancel, CancelAttempts, Command, Effect, LocksCommand, NamespaceRef, Owner, Reattach,
-    Reply, Response, Rules, WaitId, codec,
+    AccountId, Acquire, AcquireOutcome, Cancel, CancelAttempts, Command, Effect, LocksCommand, NamespaceRef, Owner,
+    RateTable, Reattach, Reply, Response, Rules, WaitId, codec,
 };
 use tokio::time::Instant;
 
-pub(crate) use change_rates::ChangeRates;
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
@@ -29,6 +27,8 @@ pub(crate) use subscriptions::Subscriptions;
 const ATTEMPT_BITS: u32 = 40;
 /// The same by rules 1, while a node that uses them may lead next.
 const ATTEMPT_BITS_OF_RULES_1: u32 = 32;
+/// Accounts whose changes are counted.
+const MAX_RATED_ACCOUNTS: usize = 100_000;
 
 /// Volatile state of one leadership.
 pub(crate) struct LeaderState {
@@ -41,7 +41,8 @@ pub(crate) struct LeaderState {
     pub(crate) waits: PendingWaits,
     pub(crate) heartbeats: HeartbeatTable,
     pub(crate) subscriptions: Subscriptions,
-    pub(crate) change_rates: ChangeRates,
+    /// How often accounts change keys or namespaces, through all gateways together. The next leader starts without.
+    pub(crate) change_rates: RateTable<AccountId>,
     metrics: LockMetrics,
     /// True if the quorum guard is already running for the callers.
     has_quorum_guard: bool,
@@ -67,7 +68,7 @@ impl LeaderState {
             waits,
             heartbeats,
             subscriptions: Subscriptions::default(),
-            change_rates: ChangeRates::default(),
+            change_rates: RateTable::new(MAX_RATED_ACCOUNTS),
             metrics: LockMetrics::new(),
             has_quorum_guard: false,
         }

@@ -1,6 +1,6 @@
 //! What a command would cost and whether it may be proposed: memory, rates, units.
 
-use holdfast_core::{AccountId, Application, Command, CommandError, LocksCommand, Rules};
+use holdfast_core::{AccountId, Application, Command, CommandError, LocksCommand, Rate, Rules};
 use holdfast_replication::{CommandCost, StateMachineError};
 use tokio::time::Instant;
 
@@ -37,7 +37,8 @@ impl ShardMachine {
         let checked = self.inspect_as_leader(term, |core, leads| {
             // The command itself finds out that the account is not there.
             let Some(max) = core.limits_of(account).map(|limits| limit.value_of(limits)) else { return Ok(()) };
-            leads.change_rates.admit(account, max, Instant::now()).map_err(|wait| (max, wait))
+            let now = Instant::now().into_std();
+            leads.change_rates.admit(account, Rate::per_minute(max), now).map_err(|wait| (max, wait))
         });
         let Some(Err((max, wait))) = checked else { return Ok(()) };
         let what = limit.what.first().copied().unwrap_or(limit.name).to_owned();
