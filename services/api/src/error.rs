@@ -133,9 +133,10 @@ impl From<CommandError> for ApiError {
                 error.with("limit", limit).with("max", max.to_string())
             }
             // The service draws another id before a caller could see this.
-            CommandError::IdTaken | CommandError::Busy(_) | CommandError::Quarantined => {
-                Self::new(Code::Unavailable, detail)
-            }
+            CommandError::IdTaken
+            | CommandError::Busy(_)
+            | CommandError::NotProposed(_)
+            | CommandError::Quarantined => Self::new(Code::Unavailable, detail),
             CommandError::Full(_) => Self::new(Code::Unavailable, detail).retry_in(RETRY_AFTER_FULL),
             // Only change feeds and nodes send these queries; a caller would see such an error only through a fault.
             CommandError::ChangesCompacted { .. } | CommandError::NotWaiting => Self::internal(detail),

@@ -62,7 +62,7 @@ async fn propose_parts<F: Future<Output = Outcome>>(
             }
             (None, Outcome::NotProposed(reason)) if !outcomes.is_empty() => {
                 let left = count + parts.by_ref().map(|part| part.len()).sum::<usize>();
-                outcomes.extend(std::iter::repeat_n(Err(CommandError::Busy(reason)), left));
+                outcomes.extend(std::iter::repeat_n(Err(CommandError::NotProposed(reason)), left));
             }
             (None, outcome) => return after_earlier_parts(outcome, !outcomes.is_empty()),
         }
@@ -199,7 +199,7 @@ mod tests {
         let (outcome, attempts) = propose_three(|attempt| (attempt > 0).then(refused).flatten()).await;
         let (outcomes, clock_ms) = outcomes_of(&outcome).expect("a part was applied");
         assert_eq!((&outcomes[..2], clock_ms), (&[Ok(Response::Done), Ok(Response::Done)][..], 5));
-        assert_eq!(outcomes[2..], vec![Err(CommandError::Busy("busy".into())); 4]);
+        assert_eq!(outcomes[2..], vec![Err(CommandError::NotProposed("busy".into())); 4]);
         assert!((3..20).contains(&attempts), "{attempts}");
     }
 

@@ -69,7 +69,7 @@ pub enum CommandError {
     #[error("not for this kind of shard: {0}")]
     Malformed(String),
     /// The request conflicts with work that is not finished: ends that span several entries, or changes that other
-    /// shards have yet to confirm.
+    /// shards have yet to confirm. Always the result of applying an entry.
     #[error("{0}; try again in a second")]
     Busy(String),
     /// A node has no memory for new state. Never the result of applying an entry: the leader rejects the command before
@@ -90,6 +90,10 @@ pub enum CommandError {
         /// When one more is allowed, in milliseconds from now.
         wait_ms: u64,
     },
+    /// The command is a part of a batch that was never written. Never the result of applying an entry. It says nothing
+    /// about an earlier copy of the command.
+    #[error("{0}; try again in a second")]
+    NotProposed(String),
 }
 
 impl CommandError {

@@ -277,11 +277,14 @@ impl SessionConnection<'_> {
         refusal: CommandError,
     ) -> Result<(), CloseReason> {
         match (job, refusal) {
-            // It was not applied, which says nothing about an earlier copy of it.
-            (ClientCommand::Lock(_), CommandError::Busy(_)) if self.may_be_granted(job, tries) => {
+            // An earlier copy of it may be granted: this one was not applied, or found that what the request got is
+            // being released.
+            (ClientCommand::Lock(_), CommandError::NotProposed(_) | CommandError::Busy(_))
+                if self.may_be_granted(job, tries) =>
+            {
                 self.on_command_failed(job, unknown_outcome()).await
             }
-            (ClientCommand::Requery(_), refusal @ CommandError::Busy(_)) => {
+            (ClientCommand::Requery(_), refusal @ (CommandError::NotProposed(_) | CommandError::Busy(_))) => {
                 self.on_command_failed(job, ApiError::from(refusal)).await
             }
             // An earlier copy of this message may have ended it.

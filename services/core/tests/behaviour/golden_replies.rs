@@ -414,5 +414,6 @@ fn errors_have_the_bytes_they_always_had() {
         (CommandError::Full(text()), "010f0174"),
         (CommandError::Quarantined, "0110"),
         (CommandError::RateLimited { what: text(), max: 300, wait_ms: 301 }, "01110174ac02ad02"),
+        (CommandError::NotProposed(text()), "01120174"),
     ]);
 }
