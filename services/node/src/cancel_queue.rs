@@ -50,14 +50,11 @@ impl CancelQueue {
     /// proposed.
     pub(crate) fn push(&self, term: u64, account: AccountId, command: LocksCommand) -> oneshot::Receiver<bool> {
         let (done, receiver) = oneshot::channel();
-        let command = Command::Locks(command);
-        let (bytes, units) = (codec::encode(&command).len().max(MIN_CANCEL_BYTES), command.min_units());
-        if let Command::Locks(command) = command {
-            let queued = QueuedCancel { term, command, bytes, units, done };
-            // What does not fit, and what makes room, is dropped with its sender.
-            drop(self.queue.lock().push(account, bytes, queued));
-            self.pushed.notify_one();
-        }
+        let (bytes, units) = (codec::size(&command).max(MIN_CANCEL_BYTES), command.min_units());
+        let queued = QueuedCancel { term, command, bytes, units, done };
+        // What does not fit, and what makes room, is dropped with its sender.
+        drop(self.queue.lock().push(account, bytes, queued));
+        self.pushed.notify_one();
         receiver
     }
 

@@ -131,7 +131,8 @@ impl LocksCommand {
         Some(namespace.account)
     }
 
-    fn min_units(&self) -> u64 {
+    /// As [`Command::min_units`].
+    pub fn min_units(&self) -> u64 {
         let claims = |claims: &[Claim]| claims.iter().map(|claim| claim.path.0.len() as u64 + 1).sum::<u64>();
         let of_parts = match self {
             Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => claims(&acquire.claims),
