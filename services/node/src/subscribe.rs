@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::call_handler::{not_leader, not_leader_outcome};
-use crate::leader::SessionKey;
+use crate::leader::{BufferedUpdate, SessionKey};
 use crate::query;
 use crate::replica::ShardReplica;
 
@@ -182,7 +182,7 @@ async fn send_session_updates(
             break;
         }
         items = tokio::select! {
-            update = updates.recv() => update,
+            buffered = updates.recv() => buffered.map(|buffered| buffered.update),
             () = caller.left() => None,
         };
     }
@@ -200,7 +200,7 @@ fn start_session(
     query: &Query,
     key: &SessionKey,
     epoch: u64,
-) -> Option<Result<mpsc::Receiver<Bytes>, Box<Outcome>>> {
+) -> Option<Result<mpsc::Receiver<BufferedUpdate>, Box<Outcome>>> {
     shard.machine.with_leader_state(term, |core, table| {
         let reply = core.query(core.clock_ms(), query);
         let error = match &reply.outcome {

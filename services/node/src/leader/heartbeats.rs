@@ -1,11 +1,13 @@
 //! Keep-alives of sessions: kept in the leader's memory, not in the log.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
-use holdfast_core::SessionNumber;
+use holdfast_core::{AccountId, SessionNumber};
 use holdfast_mutations::{Mutation, is_enabled};
 use tokio::time::Instant;
+
+use super::due_sessions::DueSessions;
 
 /// If the leader did not run for longer than this, it extends every session's deadline by the excess.
 const MAX_STEP: Duration = Duration::from_millis(250);
@@ -18,12 +20,13 @@ pub(crate) struct HeartbeatTable {
     running_time: Duration,
     advanced_at: Instant,
     by_number: HashMap<SessionNumber, SessionDeadline>,
-    due: BTreeSet<(Duration, SessionNumber)>,
+    due: DueSessions,
     /// True if the session reaper has a scheduled wakeup.
     is_scheduled: bool,
 }
 
 struct SessionDeadline {
+    account: AccountId,
     ttl: Duration,
     due: Duration,
     /// An entry that may expire the session is in flight: keep-alives are not accepted until its outcome is known.
@@ -45,24 +48,24 @@ impl HeartbeatTable {
             running_time: Duration::ZERO,
             advanced_at: now,
             by_number: HashMap::new(),
-            due: BTreeSet::new(),
+            due: DueSessions::default(),
             is_scheduled: false,
         }
     }
 
     /// Records that a session was opened or resumed, which counts as a keep-alive.
-    pub(crate) fn opened(&mut self, number: SessionNumber, ttl_ms: u64, now: Instant) {
+    pub(crate) fn opened(&mut self, number: SessionNumber, account: AccountId, ttl_ms: u64, now: Instant) {
         self.ended(number);
         let ttl = Duration::from_millis(ttl_ms);
         let due = self.advance_running_time(now) + ttl;
-        self.due.insert((due, number));
-        self.by_number.insert(number, SessionDeadline { ttl, due, is_expiring: false });
+        self.due.insert(account, due, number);
+        self.by_number.insert(number, SessionDeadline { account, ttl, due, is_expiring: false });
     }
 
     /// Removes an ended session.
     pub(crate) fn ended(&mut self, number: SessionNumber) {
         if let Some(deadline) = self.by_number.remove(&number) {
-            self.due.remove(&(deadline.due, number));
+            self.due.remove(deadline.account, deadline.due, number);
         }
     }
 
@@ -73,9 +76,9 @@ impl HeartbeatTable {
         if deadline.is_expiring && !is_enabled(Mutation::KeepAliveWhileExpiring) {
             return Some(KeepAlive::Expiring);
         }
-        self.due.remove(&(deadline.due, number));
-        deadline.due = runs + deadline.ttl;
-        self.due.insert((deadline.due, number));
+        let later = runs + deadline.ttl;
+        self.due.postpone(deadline.account, deadline.due, later, number);
+        deadline.due = later;
         Some(KeepAlive::Accepted(millis(deadline.ttl)))
     }
 
@@ -94,7 +97,7 @@ impl HeartbeatTable {
     /// running time does not advance.
     pub(crate) fn next_check(&mut self, now: Instant) -> Option<Instant> {
         self.is_scheduled = !self.due.is_empty();
-        let (due, _) = self.due.first()?;
+        let due = self.due.first()?;
         Some(now + due.saturating_sub(self.running_time_at(now)).min(MAX_STEP / 2))
     }
 
@@ -103,17 +106,14 @@ impl HeartbeatTable {
         self.advanced_at = self.advanced_at.max(now);
     }
 
-    /// Takes up to `at_most` sessions whose keep-alives are overdue; they are expiring until
+    /// Takes up to `at_most` sessions whose keep-alives are overdue, one of each account in turn; they are expiring until
     /// [`HeartbeatTable::expiry_resolved`].
     pub(crate) fn take_expired(&mut self, now: Instant, at_most: usize) -> Vec<SessionNumber> {
         let runs = self.advance_running_time(now);
-        let mut silent = Vec::new();
-        while silent.len() < at_most {
-            let Some((due, number)) = self.due.first().copied().filter(|(due, _)| *due <= runs) else { break };
-            self.due.remove(&(due, number));
-            if let Some(deadline) = self.by_number.get_mut(&number) {
+        let silent = self.due.take(runs, at_most);
+        for number in &silent {
+            if let Some(deadline) = self.by_number.get_mut(number) {
                 deadline.is_expiring = true;
-                silent.push(number);
             }
         }
         silent
@@ -137,7 +137,7 @@ impl HeartbeatTable {
             {
                 deadline.is_expiring = false;
                 deadline.due = runs;
-                self.due.insert((runs, *number));
+                self.due.insert(deadline.account, runs, *number);
             }
         }
     }
@@ -161,6 +161,8 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    const ACCOUNT: AccountId = AccountId(7);
+
     /// Checks as often as the reaper does.
     fn run_for(sessions: &mut HeartbeatTable, from: Instant, ms: u64) -> (Instant, Vec<SessionNumber>) {
         let mut silent = Vec::new();
@@ -176,8 +178,8 @@ mod tests {
     async fn only_the_silent_are_taken_and_a_judged_one_gives_no_sign_of_life() {
         let start = Instant::now();
         let mut sessions = HeartbeatTable::new(start);
-        sessions.opened(1, 1_000, start);
-        sessions.opened(2, 1_000, start);
+        sessions.opened(1, ACCOUNT, 1_000, start);
+        sessions.opened(2, ACCOUNT, 1_000, start);
         let (now, silent) = run_for(&mut sessions, start, 900);
         assert_eq!(silent, Vec::<SessionNumber>::new());
         assert_eq!(sessions.keep_alive(1, now), Some(KeepAlive::Accepted(1_000)));
@@ -191,10 +193,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_account_whose_sessions_all_fall_silent_delays_no_other() {
+        let start = Instant::now();
+        let mut sessions = HeartbeatTable::new(start);
+        (0..10_000).for_each(|number| sessions.opened(number, ACCOUNT, 1_000, start));
+        sessions.opened(20_000, AccountId(8), 1_100, start);
+        for step in 1..=4 {
+            assert!(sessions.next_check(start + MAX_STEP * step).is_some());
+            sessions.advance_running_time(start + MAX_STEP * step);
+        }
+        let silent = sessions.take_expired(start + MAX_STEP * 5, 1_000);
+        assert_eq!((silent.len(), silent.get(1)), (1_000, Some(&20_000)), "it is among the first");
+        assert_eq!(sessions.keep_alive(20_000, start + MAX_STEP * 5), Some(KeepAlive::Expiring));
+    }
+
+    #[tokio::test]
     async fn while_no_sign_of_life_could_be_answered_time_stands_still() {
         let start = Instant::now();
         let mut sessions = HeartbeatTable::new(start);
-        sessions.opened(1, 1_000, start);
+        sessions.opened(1, ACCOUNT, 1_000, start);
         let (mut now, _) = run_for(&mut sessions, start, 600);
         for _ in 0..50 {
             now += Duration::from_millis(100);
@@ -209,7 +226,7 @@ mod tests {
     async fn a_pause_of_the_leader_is_added_to_every_allowance() {
         let start = Instant::now();
         let mut sessions = HeartbeatTable::new(start);
-        sessions.opened(1, 1_000, start);
+        sessions.opened(1, ACCOUNT, 1_000, start);
         let (now, _) = run_for(&mut sessions, start, 500);
         let woken = now + Duration::from_secs(60);
         assert_eq!(sessions.take_expired(woken, 10), Vec::<SessionNumber>::new());

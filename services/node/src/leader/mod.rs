@@ -3,6 +3,7 @@
 //! A [`LeaderState`] exists only while its replica leads; the next leader rebuilds it from the replicated state, so
 //! nothing depends on its contents. It changes only under the state lock, so it is always in step with the state.
 
+mod due_sessions;
 mod heartbeats;
 mod lock_metrics;
 mod pending_wait;
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
-pub(crate) use subscriptions::Subscriptions;
+pub(crate) use subscriptions::{BufferedUpdate, Subscriptions};
 
 /// Bits of an attempt number that count within its term: a hundred thousand calls per second for four months, and
 /// sixteen million terms. Holds store the number, so its size matters.
@@ -54,7 +55,7 @@ impl LeaderState {
         let now = Instant::now();
         let mut heartbeats = HeartbeatTable::new(now);
         for record in core.sessions() {
-            heartbeats.opened(record.number, record.ttl_ms, now);
+            heartbeats.opened(record.number, record.namespace.account, record.ttl_ms, now);
         }
         let mut waits = PendingWaits::default();
         for record in core.waits().filter(|record| record.wait.attempt > 0) {
@@ -199,23 +200,23 @@ impl LeaderState {
                 self.waits.resolve(wait, effect, clock_ms, self.rules);
             }
             Effect::WaitResolved { namespace, owner: Owner::Session { session_id, .. }, .. } => {
-                let update = encode_update(clock_ms, &effect);
-                self.subscriptions.update_session(&SessionKey::of(namespace, session_id), &update);
+                let key = SessionKey::of(namespace, session_id);
+                self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }
             // A process's wait has no subscriber, and no caller is attached.
             Effect::WaitResolved { .. } => {}
             Effect::Revoked { namespace, session_id, .. } => {
-                let update = encode_update(clock_ms, &effect);
-                self.subscriptions.update_session(&SessionKey::of(namespace, session_id), &update);
+                let key = SessionKey::of(namespace, session_id);
+                self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }
             Effect::SessionOpened { namespace, number, session_id, epoch, ttl_ms } => {
                 let key = SessionKey::of(namespace, session_id);
-                self.subscriptions.session_superseded(&key, *epoch, &encode_update(clock_ms, &effect));
-                self.heartbeats.opened(*number, *ttl_ms, Instant::now());
+                self.subscriptions.session_superseded(&key, *epoch, || encode_update(clock_ms, &effect));
+                self.heartbeats.opened(*number, namespace.account, *ttl_ms, Instant::now());
             }
             Effect::SessionEnded { namespace, number, session_id, .. } => {
-                let update = encode_update(clock_ms, &effect);
-                self.subscriptions.session_ended(&SessionKey::of(namespace, session_id), &update);
+                let key = SessionKey::of(namespace, session_id);
+                self.subscriptions.session_ended(&key, || encode_update(clock_ms, &effect));
                 self.heartbeats.ended(*number);
             }
             Effect::Events { namespace, .. } => self.subscriptions.notify(Some(namespace)),

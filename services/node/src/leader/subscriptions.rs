@@ -4,12 +4,15 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use holdfast_core::NamespaceRef;
+use holdfast_rpc::{ByteBudget, Reservation};
 use tokio::sync::{mpsc, watch};
 
 use super::{NamespaceKey, SessionKey};
 
 /// Buffered updates of a session per subscriber; a slower one is cut off and subscribes again.
 const MAX_BUFFERED_UPDATES: usize = 1_024;
+/// The same in bytes. One larger update may be buffered alone.
+const MAX_BUFFERED_BYTES: u32 = 1024 * 1024;
 
 /// Subscribers of sessions, which receive each update, and of histories, which read what changed at their own pace.
 #[derive(Default)]
@@ -21,7 +24,22 @@ pub(crate) struct Subscriptions {
 
 struct Subscriber {
     epoch: u64,
-    updates: mpsc::Sender<Bytes>,
+    updates: mpsc::Sender<BufferedUpdate>,
+    budget: ByteBudget,
+}
+
+impl Subscriber {
+    /// Buffers an update. Returns false if the subscriber has left, or is too slow.
+    fn send(&self, update: &Bytes) -> bool {
+        let Some(bytes) = self.budget.try_reserve(update.len()) else { return false };
+        self.updates.try_send(BufferedUpdate { update: update.clone(), _bytes: bytes }).is_ok()
+    }
+}
+
+/// An update, and its share of the subscriber's buffer.
+pub(crate) struct BufferedUpdate {
+    pub(crate) update: Bytes,
+    _bytes: Reservation,
 }
 
 impl Subscriptions {
@@ -56,30 +74,30 @@ impl Subscriptions {
 
     /// Subscribes to a session in an epoch. The receiver ends with the leadership, with the session, or when it is too
     /// slow.
-    pub(crate) fn subscribe_session(&mut self, key: SessionKey, epoch: u64) -> mpsc::Receiver<Bytes> {
+    pub(crate) fn subscribe_session(&mut self, key: SessionKey, epoch: u64) -> mpsc::Receiver<BufferedUpdate> {
         let (updates, receiver) = mpsc::channel(MAX_BUFFERED_UPDATES);
         let subscribers = self.sessions.entry(key).or_default();
         subscribers.retain(|subscriber| !subscriber.updates.is_closed());
-        subscribers.push(Subscriber { epoch, updates });
+        subscribers.push(Subscriber { epoch, updates, budget: ByteBudget::new(MAX_BUFFERED_BYTES) });
         receiver
     }
 
-    /// Sends an update to all subscribers of a session.
-    pub(crate) fn update_session(&mut self, key: &SessionKey, update: &Bytes) {
-        self.send_to(key, update, |_| true);
+    /// Sends an update to all subscribers of a session. It is encoded only if there are any.
+    pub(crate) fn update_session(&mut self, key: &SessionKey, encode: impl FnOnce() -> Bytes) {
+        self.send_to(key, encode, |_| true);
     }
 
     /// Tells subscribers of earlier epochs that the session was opened in this epoch, and ends their subscriptions.
-    pub(crate) fn session_superseded(&mut self, key: &SessionKey, epoch: u64, update: &Bytes) {
-        self.send_to(key, update, |subscriber| subscriber.epoch < epoch);
+    pub(crate) fn session_superseded(&mut self, key: &SessionKey, epoch: u64, encode: impl FnOnce() -> Bytes) {
+        self.send_to(key, encode, |subscriber| subscriber.epoch < epoch);
         if let Some(subscribers) = self.sessions.get_mut(key) {
             subscribers.retain(|subscriber| subscriber.epoch >= epoch);
         }
     }
 
     /// Tells subscribers that a session ended, and removes them.
-    pub(crate) fn session_ended(&mut self, key: &SessionKey, update: &Bytes) {
-        self.update_session(key, update);
+    pub(crate) fn session_ended(&mut self, key: &SessionKey, encode: impl FnOnce() -> Bytes) {
+        self.update_session(key, encode);
         self.sessions.remove(key);
     }
 
@@ -97,10 +115,11 @@ impl Subscriptions {
         self.sessions.is_empty() && self.histories.is_empty()
     }
 
-    fn send_to(&mut self, key: &SessionKey, update: &Bytes, selects: impl Fn(&Subscriber) -> bool) {
-        if let Some(subscribers) = self.sessions.get_mut(key) {
-            subscribers
-                .retain(|subscriber| !selects(subscriber) || subscriber.updates.try_send(update.clone()).is_ok());
+    fn send_to(&mut self, key: &SessionKey, encode: impl FnOnce() -> Bytes, selects: impl Fn(&Subscriber) -> bool) {
+        let Some(subscribers) = self.sessions.get_mut(key) else { return };
+        if subscribers.iter().any(&selects) {
+            let update = encode();
+            subscribers.retain(|subscriber| !selects(subscriber) || subscriber.send(&update));
         }
     }
 }
@@ -116,8 +135,8 @@ mod tests {
         SessionKey::of(&namespace(), "se_1")
     }
 
-    fn received(updates: &mut mpsc::Receiver<Bytes>) -> Vec<Bytes> {
-        std::iter::from_fn(|| updates.try_recv().ok()).collect()
+    fn received(updates: &mut mpsc::Receiver<BufferedUpdate>) -> Vec<Bytes> {
+        std::iter::from_fn(|| updates.try_recv().ok()).map(|buffered| buffered.update).collect()
     }
 
     #[test]
@@ -127,11 +146,39 @@ mod tests {
             (subscriptions.subscribe_session(session(), 1), subscriptions.subscribe_session(session(), 1));
         let update = Bytes::from_static(b"update");
         for _ in 0..=MAX_BUFFERED_UPDATES {
-            subscriptions.update_session(&session(), &update);
+            subscriptions.update_session(&session(), || update.clone());
             assert_eq!(received(&mut fast).len(), 1);
         }
         assert_eq!(received(&mut slow).len(), MAX_BUFFERED_UPDATES);
         assert!(slow.is_closed() && !fast.is_closed());
+    }
+
+    #[test]
+    fn large_updates_fill_the_buffer_of_a_slow_subscriber_by_their_bytes() {
+        let mut subscriptions = Subscriptions::default();
+        let (mut slow, mut fast) =
+            (subscriptions.subscribe_session(session(), 1), subscriptions.subscribe_session(session(), 1));
+        let update = Bytes::from(vec![0; 64 * 1024]);
+        for _ in 0..17 {
+            subscriptions.update_session(&session(), || update.clone());
+            assert_eq!(received(&mut fast).len(), 1);
+        }
+        assert_eq!(received(&mut slow).len(), 16, "a mebibyte");
+        assert!(slow.is_closed() && !fast.is_closed());
+        let larger_than_the_buffer = Bytes::from(vec![0; 2 * 1024 * 1024]);
+        subscriptions.update_session(&session(), || larger_than_the_buffer);
+        assert_eq!(received(&mut fast).len(), 1);
+    }
+
+    #[test]
+    fn what_nobody_follows_is_not_encoded() {
+        let mut subscriptions = Subscriptions::default();
+        let never = || -> Bytes { panic!("nobody follows it") };
+        subscriptions.update_session(&session(), never);
+        let mut follower = subscriptions.subscribe_session(session(), 2);
+        subscriptions.session_superseded(&session(), 2, never);
+        subscriptions.session_ended(&SessionKey::of(&namespace(), "se_2"), never);
+        assert!(received(&mut follower).is_empty() && !follower.is_closed());
     }
 
     #[test]
@@ -140,10 +187,10 @@ mod tests {
         let (mut early, mut late) =
             (subscriptions.subscribe_session(session(), 1), subscriptions.subscribe_session(session(), 2));
         let update = Bytes::from_static(b"superseded");
-        subscriptions.session_superseded(&session(), 2, &update);
+        subscriptions.session_superseded(&session(), 2, || update.clone());
         assert_eq!((received(&mut early), received(&mut late)), (vec![update.clone()], vec![]));
         assert!(early.is_closed() && !late.is_closed());
-        subscriptions.session_ended(&session(), &update);
+        subscriptions.session_ended(&session(), || update.clone());
         assert_eq!(received(&mut late), [update]);
         assert!(late.is_closed() && subscriptions.is_empty());
     }
