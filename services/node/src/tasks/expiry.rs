@@ -1,7 +1,9 @@
 //! Ends due holds without a request: when the next deadline passes, the leader proposes an entry with a later time.
-//! While more work is due than one entry handles, it proposes further entries.
+//! While more work is due than one entry handles, it proposes further entries. For deadlines, all shards of a group
+//! propose in common rounds, so that their sections share an entry and a group with many shards writes no more entries.
 
 use holdfast_replication::ShardClock;
+use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use super::LeaderContext;
@@ -11,17 +13,42 @@ use crate::machine::ShardSignals;
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay between attempts while no entry can be written.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
-/// Shortest interval between entries for deadlines close to one another.
+/// Shortest interval between two rounds of a group.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The rounds in which the shards of a group propose entries for their deadlines, during one leadership.
+#[derive(Debug, Default)]
+pub(super) struct TickRounds {
+    /// The time of the latest round.
+    latest: Mutex<Option<Instant>>,
+}
+
+impl TickRounds {
+    /// Returns the time of the first round that may end what is due at `deadline`.
+    fn next(&self, deadline: Instant, now: Instant) -> Instant {
+        let at = deadline.max(now);
+        self.latest.lock().map_or(at, |latest| at.max(latest + MIN_INTERVAL))
+    }
+
+    /// Takes part in the round at this time, which has come. Returns false if another shard began a round so shortly
+    /// before that the next one is later.
+    fn join(&self, at: Instant) -> bool {
+        let mut latest = self.latest.lock();
+        let is_too_early = latest.is_some_and(|latest| latest < at && at < latest + MIN_INTERVAL);
+        if !is_too_early {
+            *latest = Some(latest.map_or(at, |latest| latest.max(at)));
+        }
+        !is_too_early
+    }
+}
 
 /// Runs for one leadership.
 pub(super) async fn run(leading: LeaderContext) {
-    let LeaderContext { ref shard, leads, .. } = leading;
+    let LeaderContext { ref shard, ref tick_rounds, leads, .. } = leading;
     let mut signals = shard.machine.signals();
-    let mut last = None;
     loop {
         let seen = *signals.borrow_and_update();
-        let Some(next) = next_entry(seen, &leads.clock, last) else {
+        let Some(next) = next_entry(seen, &leads.clock, tick_rounds) else {
             if signals.changed().await.is_err() {
                 return;
             }
@@ -36,7 +63,9 @@ pub(super) async fn run(leading: LeaderContext) {
                 continue;
             }
         }
-        last = Some(Instant::now());
+        if !seen.has_backlog && !tick_rounds.join(next) {
+            continue;
+        }
         match shard.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await {
             Ok(()) => {}
             // Also when this replica does not lead at the moment: it may lack a quorum for a while without being
@@ -49,11 +78,10 @@ pub(super) async fn run(leading: LeaderContext) {
     }
 }
 
-/// Returns the time of the next entry. A backlog does not wait for the minimum interval.
-fn next_entry(seen: ShardSignals, clock: &ShardClock, last: Option<Instant>) -> Option<Instant> {
+/// Returns the time of the next entry. A backlog does not wait for a round.
+fn next_entry(seen: ShardSignals, clock: &ShardClock, rounds: &TickRounds) -> Option<Instant> {
     let deadline = clock.instant_of(seen.next_deadline_ms?);
-    let earliest = last.filter(|_| !seen.has_backlog).map(|last| last + MIN_INTERVAL);
-    Some(earliest.map_or(deadline, |earliest| deadline.max(earliest)))
+    Some(if seen.has_backlog { deadline } else { rounds.next(deadline, Instant::now()) })
 }
 
 #[cfg(test)]
@@ -62,15 +90,47 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn entries_for_deadlines_keep_apart_and_those_for_what_is_left_do_not() {
-        let (now, clock) = (Instant::now(), ShardClock::start(1_000));
+        let (now, clock, rounds) = (Instant::now(), ShardClock::start(1_000), TickRounds::default());
         let due =
             |next_deadline_ms| ShardSignals { next_deadline_ms: Some(next_deadline_ms), ..ShardSignals::default() };
         let after = |ms| now + Duration::from_millis(ms);
-        assert_eq!(next_entry(ShardSignals::default(), &clock, None), None);
-        assert_eq!(next_entry(due(1_002), &clock, None), Some(after(2)));
-        assert_eq!(next_entry(due(1_002), &clock, Some(now)), Some(after(10)));
-        assert_eq!(next_entry(due(1_050), &clock, Some(now)), Some(after(50)));
+        assert_eq!(next_entry(ShardSignals::default(), &clock, &rounds), None);
+        assert_eq!(next_entry(due(1_002), &clock, &rounds), Some(after(2)));
+        assert!(rounds.join(now));
+        assert_eq!(next_entry(due(1_002), &clock, &rounds), Some(after(10)));
+        assert_eq!(next_entry(due(1_050), &clock, &rounds), Some(after(50)));
         let behind = ShardSignals { has_backlog: true, ..due(1_000) };
-        assert_eq!(next_entry(behind, &clock, Some(now)), Some(now));
+        assert_eq!(next_entry(behind, &clock, &rounds), Some(now));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_shards_of_a_group_end_what_is_due_in_common_rounds() {
+        let (start, rounds) = (Instant::now(), TickRounds::default());
+        // A thousand shards, each with a deadline in each of a hundred milliseconds.
+        let mut waiting = vec![start; 1_000];
+        let mut times = Vec::new();
+        for ms in 0..100 {
+            let now = start + Duration::from_millis(ms);
+            for at in &mut waiting {
+                if *at <= now && rounds.join(*at) {
+                    times.push(now);
+                }
+                if *at <= now {
+                    *at = rounds.next(now, now);
+                }
+            }
+        }
+        assert_eq!(times.len(), 10_000, "each shard has its turn in each round");
+        times.dedup();
+        assert_eq!(times.len(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shard_that_is_late_for_its_round_does_not_wait_for_another() {
+        let (start, rounds) = (Instant::now(), TickRounds::default());
+        assert!(rounds.join(start + Duration::from_millis(20)));
+        assert!(rounds.join(start + Duration::from_millis(10)));
+        assert!(!rounds.join(start + Duration::from_millis(21)));
+        assert_eq!(rounds.next(start, start), start + Duration::from_millis(30));
     }
 }

@@ -19,6 +19,8 @@ use holdfast_supervise::TaskSet;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use expiry::TickRounds;
+
 use crate::outbox_sender::OutboxSender;
 use crate::replica::ShardReplica;
 
@@ -53,9 +55,11 @@ pub(crate) async fn run(
         };
         log_change(&group, leads, is_serving.load(Ordering::Relaxed), "leads");
         metrics::counter!("holdfast_leader_elections_total").increment(1);
+        let tick_rounds = Arc::<TickRounds>::default();
         let context = |shard: &Arc<ShardReplica>| LeaderContext {
             shard: Arc::clone(shard),
             outbox_sender: outbox_sender.clone(),
+            tick_rounds: Arc::clone(&tick_rounds),
             leads,
         };
         let contexts: Vec<LeaderContext> = shards.iter().map(context).collect();
@@ -90,6 +94,8 @@ fn log_change(group: &Group, leads: Leadership, is_serving: bool, change: &'stat
 struct LeaderContext {
     shard: Arc<ShardReplica>,
     outbox_sender: OutboxSender,
+    /// Shared by all shards of the group.
+    tick_rounds: Arc<TickRounds>,
     leads: Leadership,
 }
 

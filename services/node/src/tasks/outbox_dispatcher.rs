@@ -92,7 +92,7 @@ impl DestinationQueues {
 
 /// Runs for one leadership.
 pub(super) async fn run(leading: LeaderContext) {
-    let LeaderContext { ref shard, ref outbox_sender, leads } = leading;
+    let LeaderContext { ref shard, ref outbox_sender, leads, .. } = leading;
     let mut signals = shard.machine.signals();
     let mut queues = DestinationQueues::default();
     // Delivered, but the confirmation is not in the log yet.
