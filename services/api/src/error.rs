@@ -77,8 +77,18 @@ impl ApiError {
     /// As [`Self::limited`], for one of several things that the limit is about.
     pub fn limited_to(limit: &Limit, what: &str, max: u64, hint: &str) -> Self {
         let code = Code::from_name(limit.code).unwrap_or(Code::QuotaExceeded);
-        let error = Self::new(code, format!("{what} is limited to {max}; {hint}"));
-        error.with("limit", limit.name).with("max", max.to_string())
+        Self::new(code, format!("{what} is limited to {max}; {hint}")).at_limit(limit, max)
+    }
+
+    /// Names the limit that is reached, and what it allows.
+    #[must_use]
+    pub fn at_limit(self, limit: &Limit, max: u64) -> Self {
+        self.with("limit", limit.name).with("max", max.to_string())
+    }
+
+    /// Returns the limit that is reached, if the error is about one.
+    pub fn limit(&self) -> Option<&'static Limit> {
+        self.ids.iter().find(|(name, _)| *name == "limit").and_then(|(_, limit)| limit::find(limit))
     }
 
     /// Too many requests a second; the caller may retry after `wait`.
@@ -193,6 +203,8 @@ mod tests {
             "the number of open calls of an account at one gateway is limited to 3; wait for answers"
         );
         assert_eq!(error.ids, [("limit", "max_open_calls".to_owned()), ("max", "3".to_owned())]);
+        assert_eq!(error.limit(), Some(&limit::OPEN_CALLS));
+        assert_eq!(ApiError::invalid("limit", "limit: must be a number").limit(), None);
         let error = ApiError::rate_limited(5, Duration::from_millis(1_200));
         assert_eq!((error.ids.len(), error.retry_after_seconds()), (2, Some(2)));
     }

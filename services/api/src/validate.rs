@@ -1,6 +1,6 @@
 //! Validates requests. Every error is `INVALID_ARGUMENT` and names the field and the fault.
 
-use holdfast_types::limit::{self, Value};
+use holdfast_types::limit::{self, Limit, Value};
 use holdfast_types::{
     AccountId, DEFAULT_PAGE_SIZE, Incarnation, Limits, MAX_EMAIL_BYTES, MAX_FULL_NAME_BYTES, MAX_NAME_BYTES,
     MAX_PAGE_SIZE, Metadata, Path,
@@ -55,7 +55,11 @@ pub fn full_name(text: &str) -> ApiResult<()> {
 
 /// Validates a description of a namespace or a key.
 pub fn description(text: &str, limits: &Limits) -> ApiResult<()> {
-    bounded("description", text, 0, limits.max_description_bytes as usize)
+    let max = limits.max_description_bytes;
+    bounded("description", text, 0, max as usize).map_err(|error| match text.len() > max as usize {
+        true => error.at_limit(&limit::DESCRIPTION_BYTES, max.into()),
+        false => error,
+    })
 }
 
 /// Returns the path of a flat name.
@@ -86,14 +90,14 @@ pub fn metadata(metadata: &Metadata, limits: &Limits) -> ApiResult<()> {
     let max = limits.max_metadata_bytes;
     if bytes > max as usize {
         let detail = format!("metadata: has {bytes} bytes in keys and values, at most {max} are allowed");
-        return Err(ApiError::invalid("metadata", detail).with("limit", "max_metadata_bytes"));
+        return Err(ApiError::invalid("metadata", detail).at_limit(&limit::METADATA_BYTES, max.into()));
     }
     Ok(())
 }
 
 /// Validates how long a hold stays in transition.
 pub fn transition_ms(transition_ms: u64, limits: &Limits) -> ApiResult<()> {
-    range("transition_ms", transition_ms, 0, limits.max_transition_ms)
+    at_most("transition_ms", transition_ms, &limit::TRANSITION, limits)
 }
 
 /// Returns the time to live of a hold, which the caller gives in exactly one of three ways.
@@ -107,12 +111,12 @@ pub fn ttl_ms(
     let (min, max) = (limits.min_ttl_ms, limits.max_ttl_ms);
     match (ttl_ms, expires_at, dlocks_expires_at_ns) {
         (Some(ttl_ms), None, None) => {
-            range("ttl_ms", ttl_ms, min, max)?;
+            range("ttl_ms", ttl_ms, min, max).map_err(|error| at_ttl_limit(error, ttl_ms, limits))?;
             Ok(ttl_ms)
         }
-        (None, Some(instant), None) => ms_until(instant.unix_timestamp_nanos(), now, min, max),
+        (None, Some(instant), None) => ms_until(instant.unix_timestamp_nanos(), now, min, limits),
         // The minimum does not apply: dlocks accepts any future instant.
-        (None, None, Some(nanos)) => ms_until(i128::from(nanos), now, 1, max),
+        (None, None, Some(nanos)) => ms_until(i128::from(nanos), now, 1, limits),
         (None, None, None) => Err(ApiError::invalid("ttl_ms", "ttl_ms: one of ttl_ms and expires_at is needed")),
         _ => Err(ApiError::invalid("ttl_ms", "ttl_ms: only one of ttl_ms and expires_at may be given")),
     }
@@ -174,6 +178,20 @@ pub fn limits(limits: &Limits) -> ApiResult<()> {
     range("limits.min_session_ttl_ms", limits.min_session_ttl_ms, 1, limits.max_session_ttl_ms)
 }
 
+/// Checks a value that is only limited upwards.
+fn at_most(field: &str, value: u64, limit: &Limit, limits: &Limits) -> ApiResult<()> {
+    let max = limit.value_of(limits);
+    range(field, value, 0, max).map_err(|error| error.at_limit(limit, max))
+}
+
+/// Names the limit that a time to live does not keep to. A least value is no `max`.
+fn at_ttl_limit(error: ApiError, ttl_ms: u64, limits: &Limits) -> ApiError {
+    match ttl_ms > limits.max_ttl_ms {
+        true => error.at_limit(&limit::MAX_TTL, limits.max_ttl_ms),
+        false => error.with("limit", limit::MIN_TTL.name),
+    }
+}
+
 fn bounded(field: &str, text: &str, min: usize, max: usize) -> ApiResult<()> {
     let bytes = text.len();
     if bytes < min || bytes > max {
@@ -193,16 +211,17 @@ fn range(field: &str, value: u64, min: u64, max: u64) -> ApiResult<()> {
 }
 
 /// Returns the whole milliseconds from now to an instant, rounded down so that no hold outlives the requested instant.
-fn ms_until(instant_ns: i128, now: OffsetDateTime, min: u64, max: u64) -> ApiResult<u64> {
+fn ms_until(instant_ns: i128, now: OffsetDateTime, min: u64, limits: &Limits) -> ApiResult<u64> {
     let left_ns = instant_ns - now.unix_timestamp_nanos();
     if left_ns < 1_000_000 {
         return Err(ApiError::invalid("expires_at", "expires_at: is in the past"));
     }
-    let left_ms = u64::try_from(left_ns / 1_000_000).unwrap_or(u64::MAX);
+    let (max, left_ms) = (limits.max_ttl_ms, u64::try_from(left_ns / 1_000_000).unwrap_or(u64::MAX));
     if (min..=max).contains(&left_ms) {
         return Ok(left_ms);
     }
-    Err(ApiError::invalid("expires_at", format!("expires_at: must be {min} to {max} ms ahead, is {left_ms}")))
+    let detail = format!("expires_at: must be {min} to {max} ms ahead, is {left_ms}");
+    Err(at_ttl_limit(ApiError::invalid("expires_at", detail), left_ms, limits))
 }
 
 #[cfg(test)]

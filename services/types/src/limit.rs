@@ -150,6 +150,11 @@ impl Limit {
     }
 }
 
+/// Returns the limit of this name.
+pub fn find(name: &str) -> Option<&'static Limit> {
+    ALL.iter().copied().find(|limit| limit.name == name)
+}
+
 macro_rules! value {
     ($field:ident in $min:expr, $max:expr) => {
         Value::OfAccount { get: |limits| u64::from(limits.$field), min: $min, max: $max }

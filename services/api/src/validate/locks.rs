@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use holdfast_types::{Claim, Limits, Owner, Path, Wait};
+use holdfast_types::{Claim, Limits, Owner, Path, Wait, limit};
 use time::OffsetDateTime;
 
-use super::{SESSION_PREFIX, name, process_id, range, ttl_ms};
+use super::{SESSION_PREFIX, at_most, name, process_id, ttl_ms};
 use crate::{ApiError, ApiResult, LockName, OwnerFields, Resource, Terms};
 
 /// How long an acquire waits for its grant, and the latest response to this one call.
@@ -56,7 +56,11 @@ pub fn session_ttl_ms(is: u64, limits: &Limits) -> ApiResult<()> {
     if (min..=max).contains(&is) {
         return Ok(());
     }
-    Err(ApiError::invalid("ttl_ms", format!("ttl_ms: must be {min} to {max}, is {is}")))
+    let error = ApiError::invalid("ttl_ms", format!("ttl_ms: must be {min} to {max}, is {is}"));
+    Err(match is > max {
+        true => error.at_limit(&limit::MAX_SESSION_TTL, max),
+        false => error.with("limit", limit::MIN_SESSION_TTL.name),
+    })
 }
 
 /// Validates the name of a request among its owner's.
@@ -68,7 +72,7 @@ pub fn request_id(text: &str) -> ApiResult<()> {
 pub fn path(field: &str, segments: &[String], max_depth: u32) -> ApiResult<Path> {
     if segments.len() > max_depth as usize {
         let detail = format!("{field}: has {} segments, at most {max_depth} are allowed", segments.len());
-        return Err(ApiError::invalid(field, detail).with("limit", "max_path_depth"));
+        return Err(ApiError::invalid(field, detail).at_limit(&limit::PATH_DEPTH, max_depth.into()));
     }
     for segment in segments {
         name(field, segment)?;
@@ -135,7 +139,7 @@ fn count(resources: usize, max: u32) -> ApiResult<()> {
         return Ok(());
     }
     let detail = format!("resources: must have 1 to {max} entries, has {resources}");
-    Err(ApiError::invalid("resources", detail).with("limit", "max_claims_per_request"))
+    Err(ApiError::invalid("resources", detail).at_limit(&limit::CLAIMS, max.into()))
 }
 
 /// Returns how long a hold lasts, in milliseconds: a process's has a time to live, a session's lasts as long as the
@@ -156,7 +160,7 @@ pub fn hold_ms(owner: &Owner, terms: &Terms, limits: &Limits, now: OffsetDateTim
 
 /// Returns the options of the wait, if the request waits.
 pub fn wait_options(terms: &Terms, limits: &Limits) -> ApiResult<Option<WaitOptions>> {
-    range("wait_ms", terms.wait_ms, 0, limits.max_wait_ms)?;
+    at_most("wait_ms", terms.wait_ms, &limit::WAIT, limits)?;
     if terms.poll_ms == Some(0) {
         return Err(ApiError::invalid("poll_ms", "poll_ms: must be at least 1; leave it out for no bound"));
     }
