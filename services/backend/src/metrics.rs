@@ -5,6 +5,7 @@ use metrics::{describe_counter, describe_gauge};
 /// Describes every metric of the operations.
 pub fn describe_metrics() {
     crate::admission::describe_metrics();
+    crate::refusals::describe_metrics();
     describe_gauge!("holdfast_session_connections", "Connections of sessions that are open.");
     describe_counter!(
         "holdfast_directory_cache_lookups_total",

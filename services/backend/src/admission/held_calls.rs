@@ -9,7 +9,7 @@ use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::{Limits, limit};
 use parking_lot::Mutex;
 
-use super::{Share, Sharer, count_rejected};
+use super::{Share, Sharer};
 
 /// What a refused caller does.
 const HINT: &str = "end some, or wait at another gateway";
@@ -57,11 +57,9 @@ impl HeldCalls {
         let mut counts = self.counts.lock();
         let (calls, used) = counts.get(&counted_as).map_or((0, 0), |count| (count.calls, count.bytes));
         if calls >= max {
-            count_rejected(&limit::HELD_CALLS);
             return Err(ApiError::limited(&limit::HELD_CALLS, max, HINT));
         }
         if used + bytes > max_bytes {
-            count_rejected(&limit::HELD_CALLS);
             return Err(ApiError::limited_to(&limit::HELD_CALLS, limit::HELD_BYTES, max_bytes, HINT));
         }
         let count = counts.entry(counted_as).or_default();
@@ -79,7 +77,6 @@ impl HeldCalls {
         let mut counts = self.counts.lock();
         let connected = counts.get(&counted_as).map_or(0, |count| count.calls);
         if connected >= limit::MAX_SESSION_CONNECTIONS {
-            count_rejected(&limit::SESSION_CONNECTIONS);
             let max = limit::MAX_SESSION_CONNECTIONS;
             return Err(ApiError::limited(&limit::SESSION_CONNECTIONS, max, SESSION_HINT));
         }

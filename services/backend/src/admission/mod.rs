@@ -22,7 +22,7 @@ use std::time::Duration;
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::limit::{self, Limit};
 use holdfast_types::{Account, AccountId, Limits};
-use metrics::{counter, describe_counter, describe_gauge};
+use metrics::describe_gauge;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -152,17 +152,11 @@ struct QueuedCall {
 pub(crate) fn describe_metrics() {
     describe_gauge!("holdfast_calls_in_flight", "Calls in flight at the shards.");
     describe_gauge!("holdfast_calls_queued", "Calls that wait for a permit.");
-    describe_counter!("holdfast_calls_rejected_total", "Calls that were refused at a limit of the gateway, by limit.");
 }
 
-/// Returns the error for a call that a limit of this gateway rejects, and counts it.
+/// Returns the error for a call that a limit of this gateway rejects.
 fn rejected(limit: &'static Limit, max: u64) -> ApiError {
-    count_rejected(limit);
     ApiError::limited(limit, max, RETRY_HINT)
-}
-
-fn count_rejected(limit: &'static Limit) {
-    counter!("holdfast_calls_rejected_total", "limit" => limit.name).increment(1);
 }
 
 impl Admission {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use holdfast_api::session_message::{ClientMessage, ServerMessage};
+use holdfast_api::session_message::{ClientMessage, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, Code};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+
+use crate::refusals::count_refusal;
 
 /// Messages of the client in transit to the session. The session itself queues more, see `live`.
 const INBOUND_CAPACITY: usize = 16;
@@ -107,6 +109,11 @@ pub(super) struct OutboundQueue(mpsc::Sender<Outbound>);
 impl OutboundQueue {
     /// Returns false if the client does not accept the message: it disconnected, or did not read for too long.
     pub(super) async fn send(&self, message: ServerMessage) -> bool {
+        if let ServerMessage::Error { error, .. } | ServerMessage::Refused { why: RefusalCause::Fault(error), .. } =
+            &message
+        {
+            count_refusal(error);
+        }
         // Almost always there is room, and no time limit to set up.
         match self.0.reserve().now_or_never() {
             Some(Ok(permit)) => {
@@ -126,6 +133,7 @@ impl OutboundQueue {
     pub(super) fn close(self, ending: CloseReason) {
         // If the queue is full, the client is not reading. It receives that error when the channel closes.
         if let CloseReason::Malformed(error) | CloseReason::Failed(error) = &ending {
+            count_refusal(error);
             let _ = self.0.try_send(Outbound::Message(ServerMessage::Error { error: error.clone(), request_id: None }));
         }
         let _ = self.0.try_send(Outbound::End(ending));

@@ -119,6 +119,8 @@ async fn next_message(
     match from.next().await {
         Outbound::Message(message) => Some((Ok(encode(message)), Some(from))),
         Outbound::End(CloseReason::Done) => None,
-        Outbound::End(CloseReason::Malformed(error) | CloseReason::Failed(error)) => Some((Err(status(error)), None)),
+        Outbound::End(CloseReason::Malformed(error) | CloseReason::Failed(error)) => {
+            Some((Err(status::uncounted(error)), None))
+        }
     }
 }

@@ -4,14 +4,21 @@ use std::collections::HashMap;
 
 use axum::response::Response;
 use holdfast_api::{ApiError, Code};
+use holdfast_backend::count_refusal;
 use tonic::{Code as Grpc, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The domain of the reasons in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "holdfast";
 
-/// Returns the one gRPC status of an error.
+/// Returns the one gRPC status of an error that ends a call, and counts it if a limit is reached.
 pub(crate) fn status(error: ApiError) -> Status {
+    count_refusal(&error);
+    uncounted(error)
+}
+
+/// Returns the status of an error that is counted already.
+pub(super) fn uncounted(error: ApiError) -> Status {
     let code = error.code;
     let ids: HashMap<String, String> = error.ids.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let mut details = ErrorDetails::with_error_info(code.name(), DOMAIN, ids);

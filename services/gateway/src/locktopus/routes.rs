@@ -15,7 +15,7 @@ use axum::routing::get;
 use axum::{Extension, Json, Router};
 use holdfast_api::validate::MAX_BODY_BYTES;
 use holdfast_api::{ApiError, ApiResult, Code, CreateNamespace, PageRequest};
-use holdfast_backend::{AuthContext, CallContext, is_not_opened};
+use holdfast_backend::{AuthContext, CallContext, count_refusal, is_not_opened};
 use holdfast_types::{MAX_PAGE_SIZE, Scopes};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -50,6 +50,7 @@ impl From<ApiError> for ErrorResponse {
 
 impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
+        count_refusal(&self.0);
         let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, self.0.detail).into_response()
     }

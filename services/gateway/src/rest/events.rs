@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, Sse};
 use futures::stream;
 use holdfast_api::{ApiError, ApiResult, EventInfo, WatchEvents};
-use holdfast_backend::{EventStream, Service};
+use holdfast_backend::{EventStream, Service, count_refusal};
 use holdfast_types::Revision;
 use tokio::time::{Instant, timeout_at};
 
@@ -110,6 +110,7 @@ impl EventFeed {
                 Ok(Ok(page)) => self.page = page.events.into_iter(),
                 Ok(Err(error)) => {
                     self.ended = true;
+                    count_refusal(&error);
                     return Event::default().event("error").data(Problem::from(error).to_json().to_string());
                 }
             }

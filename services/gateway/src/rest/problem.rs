@@ -4,6 +4,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTIC
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdfast_api::{ApiError, Code};
+use holdfast_backend::count_refusal;
 use serde_json::{Map, Value};
 
 /// An error as a REST response.
@@ -42,6 +43,7 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        count_refusal(&self.0);
         let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, self.to_json().to_string()).into_response();
         let headers = response.headers_mut();

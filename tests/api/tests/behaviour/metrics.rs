@@ -27,13 +27,14 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 16] = [
     ("quantile", 10),
     ("kind", 10),
     ("task", 50),
-    ("limit", 50),
+    ("limit", 100),
 ];
 
 /// What has to be there, whatever else is.
-const EXPECTED_METRICS: [&str; 19] = [
+const EXPECTED_METRICS: [&str; 20] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
+    "holdfast_refusals_total",
     "holdfast_acquires_total",
     "holdfast_lock_waits_total",
     "holdfast_lock_wait_seconds",
@@ -118,6 +119,25 @@ async fn figures_have_good_names_and_no_label_without_a_bound() {
         assert!(metrics.sum(name) >= least, "{name}: {}", metrics.sum(name));
     }
     assert!(metrics.sum("holdfast_lock_wait_seconds_count") >= 60.0);
+}
+
+#[tokio::test]
+async fn a_refusal_is_counted_by_the_name_of_its_limit() {
+    let refused = async || {
+        let metrics = scrape().await;
+        let is_of_limit = |limit: Option<&String>| limit.is_some_and(|limit| limit == "max_path_depth");
+        let counts = metrics.named("holdfast_refusals_total").filter(|sample| is_of_limit(sample.labels.get("limit")));
+        counts.map(|sample| sample.value).sum::<f64>()
+    };
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
+    let before = refused().await;
+    let resources = json!([{"path": vec!["a"; 17], "mode": "WRITE"}]);
+    let acquire = json!({"process_id": "p", "ttl_ms": 60_000, "resources": resources});
+    let problem = tenant.rest.json("POST /v1/namespaces/ns/lock-sets/acquire", acquire).await;
+    let problem = problem.expect_error("INVALID_ARGUMENT");
+    assert_eq!((&problem["limit"], &problem["max"]), (&json!("max_path_depth"), &json!(16)));
+    assert!(refused().await > before, "other tests may reach it too");
 }
 
 /// What Prometheus itself finds wrong with names, kinds and descriptions.

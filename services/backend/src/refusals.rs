@@ -1,0 +1,22 @@
+//! Counts the calls that are refused at a limit, as their callers hear of it.
+
+use holdfast_api::ApiError;
+use holdfast_types::limit;
+use metrics::{counter, describe_counter};
+
+const REFUSALS: &str = "holdfast_refusals_total";
+
+/// Describes the metric, and makes a counter for each limit, so that the first refusal is an increase.
+pub(crate) fn describe_metrics() {
+    describe_counter!("holdfast_refusals_total", "Calls that were refused at a limit, by limit.");
+    for limit in limit::ALL {
+        counter!(REFUSALS, "limit" => limit.name).increment(0);
+    }
+}
+
+/// Counts an error that is sent to a caller, if it is the refusal of a limit.
+pub fn count_refusal(error: &ApiError) {
+    if let Some(limit) = error.limit() {
+        counter!(REFUSALS, "limit" => limit.name).increment(1);
+    }
+}
