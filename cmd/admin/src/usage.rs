@@ -1,4 +1,4 @@
-//! `holdfast-admin usage`: the usage of every account since its creation, for billing.
+//! `holdfast-admin usage`: the usage of every account since its creation, for billing, and of its limits.
 
 use std::fmt::Write as _;
 
@@ -20,6 +20,9 @@ pub(crate) struct UsageArgs {
     /// Only this account; 16 digits are hex, more are decimal; all when absent.
     #[arg(long, env = "HOLDFAST_ACCOUNT", value_name = "ID")]
     account_id: Option<AccountId>,
+    /// Also print each limit of which something is used; JSON always has all.
+    #[arg(long)]
+    limits: bool,
 }
 
 /// Fetches the accounts page by page, and prints the usage of each.
@@ -30,13 +33,13 @@ pub(crate) async fn run(service: &ServiceArgs, args: &UsageArgs) -> Result<()> {
     }
     if let Some(id) = args.account_id {
         let account = client.get(&format!("/v1/accounts/{id}")).await?;
-        return print_usage(&client, service.output, &account).await;
+        return print_usage(&client, service.output, args.limits, &account).await;
     }
     let mut path = ACCOUNTS_PATH.to_owned();
     loop {
         let page = client.get(&path).await.context("listing the accounts")?;
         for account in page["accounts"].as_array().into_iter().flatten() {
-            print_usage(&client, service.output, account).await?;
+            print_usage(&client, service.output, args.limits, account).await?;
         }
         match page["next_page_token"].as_str() {
             Some(token) if !token.is_empty() => path = format!("{ACCOUNTS_PATH}&page_token={token}"),
@@ -45,7 +48,7 @@ pub(crate) async fn run(service: &ServiceArgs, args: &UsageArgs) -> Result<()> {
     }
 }
 
-async fn print_usage(client: &Client, format: Format, account: &Value) -> Result<()> {
+async fn print_usage(client: &Client, format: Format, with_limits: bool, account: &Value) -> Result<()> {
     let id = api::text_field(account, "id")?;
     let mut usage = match client.get(&format!("/v1/usage?account={id}")).await {
         Ok(usage) => usage,
@@ -58,6 +61,7 @@ async fn print_usage(client: &Client, format: Format, account: &Value) -> Result
     }
     match format {
         Format::Json => output::print(usage),
+        Format::Text if with_limits => output::print(row(&usage)? + &limit_rows(&usage)?),
         Format::Text => output::print(row(&usage)?),
     }
 }
@@ -81,6 +85,18 @@ fn row(usage: &Value) -> Result<String> {
     Ok(line + "  " + api::text_field(usage, "email")?)
 }
 
+/// The limits of which something is used, one a line below the row of the account.
+fn limit_rows(usage: &Value) -> Result<String> {
+    let mut lines = String::new();
+    let rows = usage["limit_usage"].as_array().context("the service's answer has no \"limit_usage\"")?;
+    for row in rows.iter().filter(|row| row["used"] != 0) {
+        let (limit, each) = (api::text_field(row, "limit")?, api::text_field(row, "each")?);
+        let figure = |name: &str| row[name].as_u64().with_context(|| format!("the service's answer has no {name:?}"));
+        write!(lines, "\n  {limit:<32} {:>12} of {:<12} {each}", figure("used")?, figure("max")?)?;
+    }
+    Ok(lines)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -98,5 +114,18 @@ mod tests {
         );
         assert_eq!(heading.find("EMAIL"), row.find("a@"));
         assert!(super::row(&json!({"account_id": "a", "email": "b", "total": {}})).is_err());
+    }
+
+    #[test]
+    fn a_limit_that_is_used_is_a_line_of_its_own() {
+        let each = "account and shard";
+        let row = |limit: &str, used: u64| json!({"limit": limit, "each": each, "used": used, "max": 900});
+        let rows = limit_rows(&json!({"limit_usage": [row("max_state_bytes", 17), row("max_tangle", 0)]})).unwrap();
+        assert_eq!(
+            rows.split_whitespace().collect::<Vec<_>>().join(" "),
+            "max_state_bytes 17 of 900 account and shard"
+        );
+        assert_eq!(rows.lines().count(), 2, "the first is the end of the account's row");
+        assert!(limit_rows(&json!({})).is_err());
     }
 }

@@ -172,9 +172,13 @@ async fn accounts_and_keys_are_managed_over_grpc() {
     let request = v1::CreateApiKeyRequest { account_id: made.id.clone(), ..Default::default() };
     let key = accounts.create_api_key(with(request, "authorization", &operator)).await.unwrap().into_inner();
     assert!(key.api_key().starts_with("hf_") && key.scopes.len() == 5);
-    let request = v1::ListApiKeysRequest { account_id: made.id };
+    let request = v1::ListApiKeysRequest { account_id: made.id.clone() };
     let listed = accounts.list_api_keys(with(request, "authorization", &operator)).await.unwrap().into_inner();
     assert_eq!((listed.api_keys.len(), listed.api_keys[0].api_key.clone()), (1, None));
+    let request = v1::GetUsageRequest { account_id: made.id };
+    let usage = accounts.get_usage(with(request, "authorization", &operator)).await.unwrap().into_inner();
+    let keys = usage.limit_usage.iter().find(|row| row.limit == "max_api_keys").unwrap();
+    assert_eq!((keys.used, keys.max, keys.of_this_gateway), (1, 1_000, false));
     let refused = accounts.list_accounts(running.call(v1::ListAccountsRequest::default())).await.unwrap_err();
     assert_eq!((refused.code(), reason(&refused)), (Code::PermissionDenied, "PERMISSION_DENIED".to_owned()));
 }

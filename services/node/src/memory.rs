@@ -9,11 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::locks::Charge;
-use holdfast_core::{AccountId, CommandError};
+use holdfast_core::{AccountId, CommandError, Limits};
 use parking_lot::Mutex;
 
-/// Factor by which an account may exceed its shard limit across all shards of a node.
-const ACCOUNT_SHARD_FACTOR: u64 = 2;
 /// Bytes of a shard, beyond which it accepts no new state.
 pub(crate) const MAX_SHARD_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
@@ -179,7 +177,7 @@ impl MemoryUsage {
 impl AccountUsage {
     /// Returns the bytes that the account may use in all shards of a node.
     fn max_bytes(self) -> u64 {
-        self.max.saturating_mul(ACCOUNT_SHARD_FACTOR)
+        self.max.saturating_mul(Limits::STATE_SHARES_PER_NODE)
     }
 
     fn is_over_limit(self) -> bool {

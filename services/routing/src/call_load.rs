@@ -144,6 +144,11 @@ impl CallLoad {
         counts.shares(key.kind).add(key, bytes)?;
         Ok(Some(CountedCall { load: Arc::clone(self), key, bytes, is_held: false }))
     }
+
+    /// Returns the calls of an account that can't be held.
+    pub(super) fn calls_of(&self, account: AccountId) -> usize {
+        self.0.lock().usual.accounts.get(&account).map_or(0, |usage| usage.calls)
+    }
 }
 
 impl Counts {

@@ -9,8 +9,8 @@ use holdfast_cluster::Application;
 use holdfast_proto::internal::{self, Answer, Call, Update, answer, call};
 use holdfast_rpc::ChannelOptions;
 use holdfast_supervise::{TaskOwner, TaskSet};
-use holdfast_types::Rules;
 use holdfast_types::limit::Limit;
+use holdfast_types::{AccountId, Rules};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -287,6 +287,12 @@ impl NodeChannel {
             async move { holdfast_rpc::run(&options, &*kept).await }
         });
         Self::Remote { shared, load: Arc::default(), tasks }
+    }
+
+    /// Returns the calls of an account to the node, besides those that may be held.
+    pub(super) fn calls_of(&self, account: AccountId) -> usize {
+        let (Self::Remote { load, .. } | Self::Local(_, load)) = self;
+        load.calls_of(account)
     }
 
     /// Sends a call to the node, or to one of its replicas. The node receives the remaining time, and this process

@@ -26,6 +26,16 @@ impl Router {
         self.map().shards(application).map(|shard| shard.lower_bound).collect()
     }
 
+    /// Returns the first key of each shard of an application, in order, with the ids of the nodes that have a replica.
+    pub fn shard_locations(&self, application: Application) -> Vec<(u32, Vec<String>)> {
+        let map = self.map();
+        let located = map.shards(application).map(|shard| {
+            let replicas = &map.group_of(shard).replicas;
+            (shard.lower_bound, replicas.iter().map(|replica| replica.node_id.clone()).collect())
+        });
+        located.collect()
+    }
+
     /// Returns the status of every node, or the reason for its absence, in the order of the config.
     pub async fn node_statuses(&self, deadline: Instant) -> Vec<(Node, Result<StatusAnswer, String>)> {
         let deadline = deadline.min(Instant::now() + STATUS_TIMEOUT);

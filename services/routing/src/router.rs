@@ -243,6 +243,12 @@ impl Router {
         self.destination(application, key, None).route.leader_gateway()
     }
 
+    /// Returns the calls in progress of an account to the node that has most of them, besides those that may be held.
+    pub fn calls_of_account(&self, account: AccountId) -> usize {
+        let channels = self.inner.channels.read();
+        channels.iter().map(|(_, channel)| channel.calls_of(account)).max().unwrap_or(0)
+    }
+
     /// Runs one acquire that may wait, from start to end. Returns the reply and its attempt number.
     pub(super) async fn acquire_and_wait(
         &self,

@@ -83,6 +83,50 @@ pub enum Scope {
     ShardAndGateway,
 }
 
+impl Scope {
+    /// Returns what has a limit for itself, as people and usage call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Account => "account",
+            Self::AccountAndGateway => "account and gateway",
+            Self::AddressAndGateway => "address and gateway",
+            Self::AccountAndShard => "account and shard",
+            Self::AccountAndNode => "account and node",
+            Self::AccountAndConnection => "account, gateway and node",
+            Self::Connection => "gateway and node",
+            Self::Namespace => "namespace",
+            Self::Lock => "lock",
+            Self::Hold => "hold",
+            Self::Owner => "owner",
+            Self::Session => "session",
+            Self::Request => "request",
+            Self::Shard => "shard",
+            Self::ShardAndGateway => "gateway and shard",
+        }
+    }
+
+    /// Returns whether the usage of an account has the limit: it counts for the account, or for each of its namespaces.
+    pub fn is_of_account(self) -> bool {
+        match self {
+            Self::Account
+            | Self::AccountAndGateway
+            | Self::AccountAndShard
+            | Self::AccountAndNode
+            | Self::AccountAndConnection
+            | Self::Namespace => true,
+            Self::AddressAndGateway
+            | Self::Connection
+            | Self::Lock
+            | Self::Hold
+            | Self::Owner
+            | Self::Session
+            | Self::Request
+            | Self::Shard
+            | Self::ShardAndGateway => false,
+        }
+    }
+}
+
 /// Who enforces a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptBy {

@@ -103,6 +103,8 @@ impl Limits {
     pub const UNITS_PER_TANGLED_OWNER: u64 = 16;
     /// Holds in one namespace, so that 32 bits suffice to number them.
     pub const HOLDS_PER_NAMESPACE: u64 = 10_000_000;
+    /// How often the bytes that a shard may keep for an account fit into what one node may keep for it.
+    pub const STATE_SHARES_PER_NODE: u64 = 2;
     /// Bytes of the bodies of all held calls of an account at a gateway, for each that it may have.
     pub const BYTES_PER_HELD_CALL: u64 = 4 * 1024;
 }

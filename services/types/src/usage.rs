@@ -94,6 +94,8 @@ pub struct NamespaceUsage {
     pub waiting: u64,
     /// Current sessions.
     pub sessions: u64,
+    /// Owners that wait and may be waited for: at least as many as are tangled.
+    pub tangled_owners: u64,
     /// The totals since its creation.
     pub totals: UsageTotals,
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use holdfast_types::limit::{ALL, KeptBy, Limit, Scope, Value};
+use holdfast_types::limit::{ALL, KeptBy, Limit, Value};
 
 /// Writes the page instead of comparing it.
 const WRITE_VARIABLE: &str = "HOLDFAST_WRITE_LIMITS";
@@ -19,26 +19,6 @@ those of gateways and nodes.
 | limit | what | each | default | maximum | kept by | refused with |
 |---|---|---|---|---|---|---|
 ";
-
-fn scope(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Account => "account",
-        Scope::AccountAndGateway => "account and gateway",
-        Scope::AddressAndGateway => "address and gateway",
-        Scope::AccountAndShard => "account and shard",
-        Scope::AccountAndNode => "account and node",
-        Scope::AccountAndConnection => "account, gateway and node",
-        Scope::Connection => "gateway and node",
-        Scope::Namespace => "namespace",
-        Scope::Lock => "lock",
-        Scope::Hold => "hold",
-        Scope::Owner => "owner",
-        Scope::Session => "session",
-        Scope::Request => "request",
-        Scope::Shard => "shard",
-        Scope::ShardAndGateway => "gateway and shard",
-    }
-}
 
 fn kept_by(kept_by: KeptBy) -> &'static str {
     match kept_by {
@@ -69,7 +49,7 @@ fn row(limit: &Limit) -> String {
         Value::Fixed(_) => String::new(),
     };
     let (name, code, default) = (limit.name, limit.code, number(limit.default_value()));
-    let (each, by) = (scope(limit.scope), kept_by(limit.kept_by));
+    let (each, by) = (limit.scope.name(), kept_by(limit.kept_by));
     format!("| `{name}` | {} | {each} | {default} | {max} | {by} | `{code}` |", what.join("; "))
 }
 

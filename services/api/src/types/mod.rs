@@ -23,6 +23,8 @@ pub use lock_view::*;
 pub use requests::*;
 pub use session::{CreateSession, SessionInfo};
 pub use token::{CreateToken, CreatedToken};
-pub use usage::{NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo};
+pub use usage::{
+    LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo,
+};
 pub use view::*;
 pub use wait::{ResourceInfo, WaitInfo};

@@ -1,5 +1,6 @@
 //! An account's usage and limits.
 
+use holdfast_types::limit::Limit;
 use holdfast_types::{Limits, NamespaceUsage, StateBytes, UsageTotals};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -17,6 +18,9 @@ pub struct UsageInfo {
     /// Its limits.
     #[schema(value_type = LimitsSchema)]
     pub limits: Limits,
+    /// How much is used of each limit of the account and its namespaces. Only of limits of namespaces for a key that is
+    /// limited to some namespaces.
+    pub limit_usage: Vec<LimitUsageInfo>,
     /// The sum of all that follows. Present values and totals add up; peaks are the highest of one namespace.
     pub total: NamespaceFigures,
     /// Charged bytes of the state of all its namespaces; the limit `max_state_bytes` applies to each shard.
@@ -27,6 +31,36 @@ pub struct UsageInfo {
     pub namespaces: Vec<NamespaceUsageInfo>,
     /// Deleted namespaces; absent for a key that is limited to some namespaces.
     pub deleted_namespaces: Option<UsageTotalsInfo>,
+}
+
+/// How much of a limit is used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = LimitUsage)]
+pub struct LimitUsageInfo {
+    /// The name of the limit, as in errors.
+    pub limit: String,
+    /// What has the limit for itself: `account`, `namespace`, `account and gateway`, and so on.
+    pub each: String,
+    /// The present use: of the namespace, shard or node where it is highest. Of a rate, the calls that are not paid off
+    /// yet; for `max_requests_per_second` up to twice `max`.
+    pub used: u64,
+    /// How much the limit allows now; 0 for a rate that is not limited.
+    pub max: u64,
+    /// Whether the use is that of the gateway which answers, and other gateways have their own.
+    pub of_this_gateway: bool,
+}
+
+impl LimitUsageInfo {
+    /// The use of a limit in the whole service.
+    pub fn new(limit: &Limit, used: u64, max: u64) -> Self {
+        let (limit, each) = (limit.name.to_owned(), limit.scope.name().to_owned());
+        Self { limit, each, used, max, of_this_gateway: false }
+    }
+
+    /// The use of a limit at this gateway by an account with these limits.
+    pub fn of_this_gateway(limit: &Limit, used: u64, limits: &Limits) -> Self {
+        Self { of_this_gateway: true, ..Self::new(limit, used, limit.value_of(limits)) }
+    }
 }
 
 /// One namespace.
@@ -134,7 +168,7 @@ impl From<UsageTotals> for UsageTotalsInfo {
 
 impl From<NamespaceUsage> for NamespaceUsageInfo {
     fn from(usage: NamespaceUsage) -> Self {
-        let NamespaceUsage { name, incarnation, holds, waiting, sessions, totals } = usage;
+        let NamespaceUsage { name, incarnation, holds, waiting, sessions, tangled_owners: _, totals } = usage;
         let figures = NamespaceFigures { holds, waiting, sessions, totals: totals.into() };
         Self { name, id: incarnation.to_string(), figures, state_bytes: StateBytesInfo::default() }
     }

@@ -65,7 +65,7 @@ pub fn account_status(value: i32) -> ApiResult<Option<AccountStatus>> {
 /// Generates both directions together, so that neither omits a limit.
 macro_rules! limits {
     ($($field:ident),* $(,)?) => {
-        fn limits(limits: &Limits) -> v1::Limits {
+        pub(super) fn limits(limits: &Limits) -> v1::Limits {
             let Limits { $($field),* } = limits;
             v1::Limits { $($field: Some(*$field)),* }
         }

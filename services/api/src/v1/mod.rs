@@ -4,3 +4,4 @@ pub mod convert;
 pub mod events;
 pub mod lock_requests;
 pub mod session_messages;
+pub mod usage;

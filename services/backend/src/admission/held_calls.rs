@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_api::{ApiError, ApiResult};
-use holdfast_types::{Limits, limit};
+use holdfast_types::Limits;
+use holdfast_types::limit::{self, Limit};
 use parking_lot::Mutex;
 
 use super::{Share, Sharer};
@@ -46,6 +47,13 @@ pub(crate) struct HeldCall {
 }
 
 impl HeldCalls {
+    /// Returns the limits of held calls, each with how much a sharer uses.
+    pub(crate) fn used(&self, sharer: Sharer) -> [(&'static Limit, u64); 2] {
+        let counts = self.counts.lock();
+        [(&limit::HELD_CALLS, Kind::Call), (&limit::SESSION_CONNECTIONS, Kind::SessionConnection)]
+            .map(|(limit, kind)| (limit, counts.get(&(sharer, kind)).map_or(0, |count| count.calls)))
+    }
+
     /// Counts a wait or a watch.
     ///
     /// # Errors
@@ -117,6 +125,7 @@ mod tests {
         let refused = held.acquire(share(1), 0).err().unwrap();
         assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(1)));
         assert_eq!(refused.ids, [("limit", "max_held_calls".to_owned()), ("max", "3".to_owned())]);
+        assert_eq!(held.used(share(1).sharer), [(&limit::HELD_CALLS, 3), (&limit::SESSION_CONNECTIONS, 0)]);
         calls.push(held.acquire(share(2), large).unwrap());
         calls.remove(0);
         let refused = held.acquire(share(1), large + 4_097).err().unwrap();

@@ -166,6 +166,11 @@ impl Admission {
         Self { state: Mutex::new(State::new(ConcurrencyLimit::fixed(1))) }
     }
 
+    /// Returns the limits of calls, each with how much a sharer uses.
+    pub(crate) fn used(&self, sharer: Sharer) -> [(&'static Limit, u64); 4] {
+        self.state.lock().used(sharer)
+    }
+
     /// Waits for a permit.
     ///
     /// # Errors

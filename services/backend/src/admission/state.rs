@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
-use holdfast_types::limit;
+use holdfast_types::limit::{self, Limit};
 use metrics::gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -104,6 +104,21 @@ impl State {
         }
         self.record_load(sharer);
         queued.map(Admitted::Queued)
+    }
+
+    /// Returns the limits of calls, each with how much a sharer uses.
+    pub(super) fn used(&self, sharer: Sharer) -> [(&'static Limit, u64); 4] {
+        let of_sharer = self.sharers.get(&sharer);
+        let figure = |of: fn(&SharerState) -> usize| of_sharer.map_or(0, of);
+        let normal = figure(|of_sharer| of_sharer.queued_normal);
+        let patient = self.queue.lane_size(sharer).saturating_sub(normal);
+        [
+            (&limit::OPEN_CALLS, figure(|of_sharer| of_sharer.open)),
+            (&limit::URGENT_CALLS, figure(|of_sharer| of_sharer.urgent)),
+            (&limit::QUEUED_CALLS, normal.div_ceil(MIN_CALL_BYTES)),
+            (&limit::QUEUED_WAITS, patient.div_ceil(MIN_CALL_BYTES)),
+        ]
+        .map(|(limit, used)| (limit, used as u64))
     }
 
     /// Joins the sharer's queue, unless that is full.

@@ -27,6 +27,11 @@ pub(crate) struct WatcherPermit {
 }
 
 impl WatcherLimiter {
+    /// Returns the watchers of an account.
+    pub(crate) fn used(&self, account: AccountId) -> u64 {
+        self.watchers.lock().get(&account).map_or(0, |count| *count as u64)
+    }
+
     /// Acquires a permit.
     pub(crate) fn acquire(&self, account: AccountId) -> ApiResult<WatcherPermit> {
         let mut taken = self.watchers.lock();
@@ -65,6 +70,7 @@ mod tests {
         let refused = places.acquire(AccountId(1)).unwrap_err();
         assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(5)));
         assert_eq!(refused.ids, [("limit", "max_watchers".to_owned()), ("max", "1000".to_owned())]);
+        assert_eq!([1, 2].map(|account| places.used(AccountId(account))), [1_000, 0]);
         places.acquire(AccountId(2)).unwrap();
         held.pop();
         places.acquire(AccountId(1)).unwrap();

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_api::{ApiError, ApiResult, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, UsageInfo, validate};
+use holdfast_api::{
+    ApiError, ApiResult, LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, UsageInfo, validate,
+};
 use holdfast_cluster::Application;
-use holdfast_types::{Account, Query, Response, Scopes, StateBytes, UsageTotals};
+use holdfast_types::limit::{self, Limit};
+use holdfast_types::{Account, Limits, NamespaceUsage, Query, Response, Scopes, StateBytes, UsageTotals};
 
-use crate::admission::Share;
+use crate::admission::{Share, Sharer};
 use crate::shard_call::{ShardRequest, expect_answer};
 use crate::{AuthContext, CallContext, Service};
 
@@ -67,44 +70,179 @@ impl Service {
         context: &CallContext,
     ) -> ApiResult<UsageInfo> {
         let (query, state) = (Query::AccountUsage { account: account.id }, Query::AccountState { account: account.id });
+        let shards = self.inner.router.shard_locations(Application::Locks);
         let queries_to = |key| [&query, &state].map(|query| (Application::Locks, key, query.clone()));
-        let queries = self.inner.router.shard_keys(Application::Locks).into_iter().flat_map(queries_to).collect();
+        let queries = shards.iter().flat_map(|(key, _)| queries_to(*key)).collect();
         let mut replies = self.query_shards(share, queries, context).await?.into_iter();
-        let (mut namespaces, mut deleted, mut all) = (Vec::new(), UsageTotals::default(), UsageTotals::default());
-        let mut total = NamespaceFigures::default();
-        let (mut state_bytes, mut state_bytes_of_fullest_shard) = (StateBytes::default(), 0);
-        while let (Some(usage), Some(state)) = (replies.next(), replies.next()) {
+        let mut sum = UsageSum::default();
+        for (_, nodes) in shards {
+            let (Some(usage), Some(state)) = (replies.next(), replies.next()) else { break };
             let (open, ended) =
                 expect_answer!(usage.outcome?, Response::AccountUsage { namespaces, ended } => (namespaces, ended))?;
             let state = expect_answer!(state.outcome?, Response::AccountState(state) => state)?;
-            deleted.add(&ended);
-            let state: BTreeMap<String, StateBytes> = state.into_iter().filter(|(name, _)| is_shown(name)).collect();
-            state.values().for_each(|bytes| state_bytes.add(bytes));
-            state_bytes_of_fullest_shard =
-                state.values().map(StateBytes::total).sum::<u64>().max(state_bytes_of_fullest_shard);
-            for namespace in open.into_iter().filter(|namespace| is_shown(&namespace.name)) {
-                total.holds += namespace.holds;
-                total.waiting += namespace.waiting;
-                total.sessions += namespace.sessions;
-                all.add(&namespace.totals);
-                let state_bytes = state.get(&namespace.name).copied().unwrap_or_default().into();
-                namespaces.push(NamespaceUsageInfo { state_bytes, ..NamespaceUsageInfo::from(namespace) });
-            }
+            sum.deleted.add(&ended);
+            let state = state.into_iter().filter(|(name, _)| is_shown(name)).collect();
+            sum.add_shard(nodes, open.into_iter().filter(|namespace| is_shown(&namespace.name)), &state);
         }
+        let mut limit_usage = sum.of_namespaces(&account.limits);
+        if sees_all {
+            limit_usage.extend(sum.of_account(account));
+            limit_usage.push(self.api_key_usage(share, account, context).await?);
+            limit_usage.extend(self.usage_of_this_gateway(account));
+        }
+        Ok(sum.into_info(account, limit_usage, sees_all))
+    }
+
+    async fn api_key_usage(&self, share: Share, account: &Account, context: &CallContext) -> ApiResult<LimitUsageInfo> {
+        let routed = self.call_accounts(share, Query::ApiKeys { account: account.id }, context).await?;
+        let keys = expect_answer!(routed.reply.outcome?, Response::ApiKeys(keys) => keys)?;
+        Ok(LimitUsageInfo::new(&limit::API_KEYS, keys.len() as u64, limit::API_KEYS.default_value()))
+    }
+
+    /// Returns the use of the limits that this gateway counts by itself.
+    fn usage_of_this_gateway(&self, account: &Account) -> Vec<LimitUsageInfo> {
+        let (inner, sharer) = (&self.inner, Sharer::Account(account.id));
+        let calls_to_node = inner.router.calls_of_account(account.id) as u64;
+        let own = [(&limit::WATCHERS, inner.watchers.used(account.id)), (&limit::CALLS_OF_ACCOUNT, calls_to_node)];
+        let used = inner.rates.used(account).into_iter().chain(inner.admission.used(sharer));
+        let used = used.chain(inner.held_calls.used(sharer)).chain(own);
+        used.map(|(limit, used)| LimitUsageInfo::of_this_gateway(limit, used, &account.limits)).collect()
+    }
+}
+
+/// What the shards have told so far.
+#[derive(Default)]
+struct UsageSum {
+    namespaces: Vec<NamespaceUsageInfo>,
+    /// Of open namespaces.
+    totals: UsageTotals,
+    deleted: UsageTotals,
+    state_bytes: StateBytes,
+    state_bytes_of_fullest_shard: u64,
+    state_bytes_of_nodes: BTreeMap<String, u64>,
+    /// The most in one namespace.
+    tangled_owners: u64,
+}
+
+impl UsageSum {
+    /// Adds the namespaces of a shard and their state, by name. `nodes` have a replica of it.
+    fn add_shard(
+        &mut self,
+        nodes: Vec<String>,
+        open: impl Iterator<Item = NamespaceUsage>,
+        state: &BTreeMap<String, StateBytes>,
+    ) {
+        let in_shard = state.values().map(StateBytes::total).sum::<u64>();
+        state.values().for_each(|bytes| self.state_bytes.add(bytes));
+        self.state_bytes_of_fullest_shard = self.state_bytes_of_fullest_shard.max(in_shard);
+        for node in nodes {
+            *self.state_bytes_of_nodes.entry(node).or_default() += in_shard;
+        }
+        for namespace in open {
+            self.totals.add(&namespace.totals);
+            self.tangled_owners = self.tangled_owners.max(namespace.tangled_owners);
+            let state_bytes = state.get(&namespace.name).copied().unwrap_or_default().into();
+            self.namespaces.push(NamespaceUsageInfo { state_bytes, ..NamespaceUsageInfo::from(namespace) });
+        }
+    }
+
+    /// Returns the use of the limits of namespaces, each of the namespace that uses most.
+    fn of_namespaces(&self, limits: &Limits) -> Vec<LimitUsageInfo> {
+        let most = |of: fn(&NamespaceUsageInfo) -> u64| self.namespaces.iter().map(of).max().unwrap_or(0);
+        let used: [(&Limit, u64); 5] = [
+            (&limit::HOLDS, most(|namespace| namespace.figures.holds)),
+            (&limit::WAITING, most(|namespace| namespace.figures.waiting)),
+            (&limit::SESSIONS, most(|namespace| namespace.figures.sessions)),
+            (&limit::TANGLE, self.tangled_owners),
+            (&limit::EVENT_BYTES, most(|namespace| namespace.state_bytes.events)),
+        ];
+        used.map(|(limit, used)| LimitUsageInfo::new(limit, used, limit.value_of(limits))).into()
+    }
+
+    /// Returns the use of the limits that shards, nodes and the account as a whole have.
+    fn of_account(&self, account: &Account) -> [LimitUsageInfo; 3] {
+        let (in_shard, max_in_shard) = (self.state_bytes_of_fullest_shard, account.limits.max_state_bytes);
+        let in_node = self.state_bytes_of_nodes.values().copied().max().unwrap_or(0);
+        let max_in_node = max_in_shard.saturating_mul(Limits::STATE_SHARES_PER_NODE);
+        let (open, max_open) = (self.namespaces.len() as u64, u64::from(account.max_number_of_namespaces));
+        [
+            LimitUsageInfo::new(&limit::STATE_BYTES, in_shard, max_in_shard),
+            LimitUsageInfo::new(&limit::NODE_BYTES, in_node, max_in_node),
+            LimitUsageInfo::new(&limit::NAMESPACES, open, max_open),
+        ]
+    }
+
+    fn into_info(self, account: &Account, limit_usage: Vec<LimitUsageInfo>, sees_all: bool) -> UsageInfo {
+        let Self { mut namespaces, totals: mut all, deleted, state_bytes, state_bytes_of_fullest_shard, .. } = self;
         namespaces.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         if sees_all {
             all.add(&deleted);
         }
-        total.totals = all.into();
-        Ok(UsageInfo {
+        let mut total = NamespaceFigures { totals: all.into(), ..NamespaceFigures::default() };
+        for NamespaceUsageInfo { figures, .. } in &namespaces {
+            total.holds += figures.holds;
+            total.waiting += figures.waiting;
+            total.sessions += figures.sessions;
+        }
+        UsageInfo {
             account_id: account.id.to_string(),
             max_number_of_namespaces: account.max_number_of_namespaces,
             limits: account.limits.clone(),
+            limit_usage,
             total,
             state_bytes: state_bytes.into(),
             state_bytes_of_fullest_shard,
             namespaces,
             deleted_namespaces: sees_all.then(|| deleted.into()),
-        })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use holdfast_api::CreateApiKey;
+    use holdfast_types::Mode;
+
+    use super::*;
+    use crate::ops::core_node::{TestGateway, context};
+    use crate::ops::tests::{acquire, demo_tenant};
+
+    /// Limits of accounts that no part of the service counts yet.
+    const NOT_COUNTED: [&Limit; 2] = [&limit::CONNECTIONS, &limit::BUFFERED_BYTES];
+
+    #[tokio::test]
+    async fn every_limit_of_the_account_and_its_namespaces_is_shown_with_its_use() {
+        let world = TestGateway::start().await;
+        let tenant = demo_tenant(&world).await;
+        world.service.acquire_lock(&tenant, &context(), acquire("a", "p", Mode::Write)).await.unwrap();
+        let usage = world.service.usage(&tenant, &context(), None).await.unwrap();
+        let shown: BTreeSet<&str> = usage.limit_usage.iter().map(|row| row.limit.as_str()).collect();
+        let counted = |limit: &&Limit| limit.scope.is_of_account() && !NOT_COUNTED.contains(limit);
+        let expected: BTreeSet<&str> = limit::ALL.iter().copied().filter(counted).map(|limit| limit.name).collect();
+        assert_eq!(shown, expected);
+        assert_eq!(shown.len(), usage.limit_usage.len());
+        let row = |limit: &Limit| usage.limit_usage.iter().find(|row| row.limit == limit.name).unwrap();
+        let used = |limit| (row(limit).used, row(limit).max, row(limit).of_this_gateway);
+        assert_eq!(used(&limit::HOLDS), (1, 1_000_000, false));
+        assert_eq!(used(&limit::NAMESPACES), (1, u64::from(usage.max_number_of_namespaces), false));
+        assert_eq!((row(&limit::NAMESPACE_CHANGES).max, row(&limit::NAMESPACE_CHANGES).of_this_gateway), (120, true));
+        assert_eq!(used(&limit::STATE_BYTES), (usage.state_bytes.total, 512 << 20, false));
+        assert_eq!(used(&limit::NODE_BYTES), (usage.state_bytes.total, 1 << 30, false));
+        assert_eq!(used(&limit::API_KEYS), (1, 1_000, false));
+        assert_eq!(used(&limit::OPEN_CALLS), (0, 4_096, true), "this very call is over");
+    }
+
+    #[tokio::test]
+    async fn a_key_of_some_namespaces_sees_no_use_of_the_whole_account() {
+        let world = TestGateway::start().await;
+        let tenant = demo_tenant(&world).await;
+        let account = tenant.tenant().unwrap().account.id.to_string();
+        let narrow = CreateApiKey { namespaces: Some(vec!["demo".into()]), ..CreateApiKey::default() };
+        let caller = world.caller(&account, narrow).await;
+        let usage = world.service.usage(&caller, &context(), None).await.unwrap();
+        assert!(usage.limit_usage.iter().all(|row| row.each == "namespace"), "{usage:?}");
+        assert_eq!(usage.limit_usage.len(), 5);
     }
 }

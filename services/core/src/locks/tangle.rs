@@ -201,6 +201,11 @@ impl Namespace {
         most
     }
 
+    /// Returns an upper bound of the number of tangled owners.
+    pub(super) fn max_tangled_owners(&self) -> u64 {
+        self.tangled.len() as u64
+    }
+
     /// Returns the exact size of the tangle.
     fn tangle(&mut self) -> Tangle {
         self.cache_awaited();

@@ -60,6 +60,7 @@ impl LocksState {
             holds: namespace.hold_count,
             waiting: namespace.waits.len() as u64,
             sessions: namespace.sessions.len() as u64,
+            tangled_owners: namespace.max_tangled_owners(),
             totals: namespace.usage,
         };
         let namespaces = self.namespaces_of(account).map(usage_of).collect();

@@ -344,6 +344,7 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         holds: 8,
         waiting: 9,
         sessions: 10,
+        tangled_owners: 11,
         totals,
     };
     let record = AuditRecord {
@@ -376,7 +377,7 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         ),
         (
             Response::AccountUsage { namespaces: vec![usage], ended: totals },
-            "011b01066f72646572730108090aac02020304050607ac02020304050607",
+            "011b01066f72646572730108090a0bac02020304050607ac02020304050607",
         ),
         (Response::AccountState(vec![("orders".into(), bytes)]), "011e01066f7264657273ac020102030405060708"),
     ]);

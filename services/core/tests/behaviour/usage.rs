@@ -44,6 +44,7 @@ fn operations_grants_waits_and_peaks_are_counted() {
         holds: 1,
         waiting: 1,
         sessions: 1,
+        tangled_owners: 0,
         totals,
     };
     assert_eq!(namespaces, [now]);

@@ -1,6 +1,6 @@
 //! `AccountsService`.
 
-use holdfast_api::v1::convert;
+use holdfast_api::v1::{convert, usage};
 use holdfast_api::{CreateAccount, CreateApiKey, CreateToken, UpdateAccount};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
@@ -88,6 +88,13 @@ impl v1::accounts_service_server::AccountsService for GrpcServices {
         let request = CreateToken { scopes: non_empty_list(scopes), namespaces: non_empty_list(namespaces), ttl_ms };
         let created = self.service.create_token(&caller, request).map_err(status)?;
         Ok(Response::new(v1::Token { token: created.token, expires_at: Some(convert::instant(created.expires_at)) }))
+    }
+
+    async fn get_usage(&self, request: Request<v1::GetUsageRequest>) -> RpcResult<v1::Usage> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let account = non_empty(&message.account_id);
+        let used = self.service.usage(&caller, &context, account).await.map_err(status)?;
+        Ok(Response::new(usage::usage(used)))
     }
 }
 

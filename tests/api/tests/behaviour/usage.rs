@@ -42,6 +42,11 @@ async fn operations_holds_waits_and_peaks_are_told_for_each_namespace_and_the_ac
     assert!(bytes(0, "waiting") > 640 && bytes(0, "events") > 0);
     assert_eq!(usage["state_bytes"]["total"].as_u64().unwrap(), bytes(0, "total") + bytes(1, "total"));
     assert_eq!(usage["limits"]["max_state_bytes"], 512 << 20);
+    let rows = usage["limit_usage"].as_array().unwrap();
+    let used = |limit: &str| rows.iter().find(|row| row["limit"] == limit).unwrap()["used"].as_u64().unwrap();
+    let limits = ["max_holds_per_namespace", "max_waiting_per_namespace", "max_number_of_namespaces"];
+    assert_eq!(limits.map(used), [1, 1, 2], "of the namespace that has most");
+    assert_eq!(used("max_state_bytes"), usage["state_bytes_of_fullest_shard"].as_u64().unwrap());
 }
 
 #[tokio::test]

@@ -37,6 +37,31 @@ export function open() {
     [],
     (row) => row.id,
   );
+  const uses = table(
+    "Use of each limit",
+    [
+      {
+        label: "Limit",
+        state: (row) => row.limit,
+        cell: (row) => el("span", { class: "strong", text: words(row.limit) }),
+      },
+      {
+        label: "Used",
+        right: true,
+        state: (row) => [row.used, row.max],
+        cell: (row) => el("span", { class: "meter" }, number(row.used), meter(row.max ? row.used / row.max : 0)),
+      },
+      { label: "Allowed", right: true, state: (row) => row.max, cell: (row) => shownAs(row.limit, row.max) },
+      { label: "Each", state: (row) => row.each, cell: (row) => row.each },
+      {
+        label: "Counted",
+        state: (row) => row.of_this_gateway,
+        cell: (row) => (row.of_this_gateway ? "at this gateway" : "in the service"),
+      },
+    ],
+    [],
+    (row) => row.limit,
+  );
   const limits = el("dl", { class: "limits" });
   const shown = loading(
     (signal) => call("GET", ["usage"], { signal }),
@@ -65,6 +90,7 @@ export function open() {
           setText(tile.lastElementChild, max ? `${number(value)} of ${number(max)}` : number(value)),
       );
       rows.show(namespaces.map((one) => ({ ...one, share: one.holds / allowed.max_holds_per_namespace })));
+      uses.show(usage.limit_usage);
       setContent(limits, JSON.stringify(allowed), () =>
         Object.entries(allowed).map(([name, value]) =>
           el("div", {}, el("dt", { text: words(name) }), el("dd", { class: "number", text: shownAs(name, value) })),
@@ -81,6 +107,7 @@ export function open() {
       shown.problem,
       tiles,
       el("div", { class: "card table" }, rows.node),
+      el("div", { class: "card table" }, uses.node),
       el("section", { class: "card padded" }, el("h2", { text: "Limits" }), limits),
     ),
     stop: shown.stop,
