@@ -1,8 +1,8 @@
-use holdfast_types::MAX_NAME_BYTES;
+use holdfast_types::{MAX_NAME_BYTES, Mode};
 use time::macros::datetime;
 
 use super::*;
-use crate::Code;
+use crate::{Code, Resource, Terms};
 
 pub(super) const NOW: OffsetDateTime = datetime!(2024-05-06 07:08:09 UTC);
 
@@ -147,4 +147,53 @@ fn the_namespaces_of_a_key_are_listed_once_and_not_without_end() {
     namespaces_of_key(names(MAX_NAMESPACES_PER_API_KEY)).unwrap();
     assert_invalid(namespaces_of_key(names(MAX_NAMESPACES_PER_API_KEY + 1)), "namespaces");
     assert_invalid(namespaces_of_key(Vec::new()), "namespaces");
+}
+
+/// Each limit of a request's values: what it allows, and one more.
+#[test]
+fn each_limit_of_a_request_is_named_by_what_exceeds_it() {
+    let limits = Limits { max_path_depth: 2, max_claims_per_request: 2, ..Limits::default() };
+    let (session, usual) = (limits.max_session_ttl_ms, limits.max_description_bytes as usize);
+    let ttl = |ms| ttl_ms(Some(ms), None, None, &limits, NOW);
+    let until = |ms: u64| ttl_ms(None, Some(NOW + std::time::Duration::from_millis(ms)), None, &limits, NOW);
+    let pairs = |bytes: usize| Metadata::from([("k".to_owned(), "v".repeat(bytes - 1))]);
+    let claims_of = |count| vec![Resource { path: vec!["a".to_owned()], mode: Mode::Write }; count];
+    let deep = |depth| prefix(&vec!["a".to_owned(); depth], &limits).map(drop);
+    let waits = |wait_ms| wait_options(&Terms { wait_ms, ..Terms::default() }, &limits);
+    let (metadata_bytes, max_wait) = (limits.max_metadata_bytes as usize, limits.max_wait_ms);
+    let cases: [(&Limit, ApiResult<()>, ApiResult<()>); 10] = [
+        (
+            &limit::DESCRIPTION_BYTES,
+            description(&"d".repeat(usual), &limits),
+            description(&"d".repeat(usual + 1), &limits),
+        ),
+        (
+            &limit::METADATA_BYTES,
+            metadata(&pairs(metadata_bytes), &limits),
+            metadata(&pairs(metadata_bytes + 1), &limits),
+        ),
+        (&limit::CLAIMS, claims(&claims_of(2), &limits).map(drop), claims(&claims_of(3), &limits).map(drop)),
+        (&limit::PATH_DEPTH, deep(2), deep(3)),
+        (&limit::MAX_TTL, ttl(limits.max_ttl_ms).map(drop), until(limits.max_ttl_ms + 1).map(drop)),
+        (&limit::MIN_TTL, until(limits.min_ttl_ms).map(drop), ttl(limits.min_ttl_ms - 1).map(drop)),
+        (
+            &limit::TRANSITION,
+            transition_ms(limits.max_transition_ms, &limits),
+            transition_ms(limits.max_transition_ms + 1, &limits),
+        ),
+        (&limit::WAIT, waits(max_wait).map(drop), waits(max_wait + 1).map(drop)),
+        (&limit::MAX_SESSION_TTL, session_ttl_ms(session, &limits), session_ttl_ms(session + 1, &limits)),
+        (
+            &limit::MIN_SESSION_TTL,
+            session_ttl_ms(limits.min_session_ttl_ms, &limits),
+            session_ttl_ms(limits.min_session_ttl_ms - 1, &limits),
+        ),
+    ];
+    for (limit, allowed, exceeded) in cases {
+        assert!(allowed.is_ok(), "{}: {allowed:?}", limit.name);
+        let error = exceeded.unwrap_err();
+        assert_eq!((error.code.name(), error.limit()), (limit.code, Some(limit)), "{error}");
+        let names_max = error.ids.iter().any(|(name, _)| *name == "max");
+        assert_eq!(names_max, limit.name.starts_with("max"), "{error:?}");
+    }
 }

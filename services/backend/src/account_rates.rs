@@ -192,6 +192,7 @@ mod tests {
         rates.admit_namespace_change(&one).unwrap();
         let error = rates.admit_namespace_change(&one).unwrap_err();
         assert_eq!(error.ids[0], ("limit", "max_namespace_changes".to_owned()));
+        rates.admit_namespace_change(&with_changes(2, 2)).unwrap();
     }
 
     #[tokio::test(start_paused = true)]

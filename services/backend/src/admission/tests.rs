@@ -122,9 +122,24 @@ async fn a_queue_has_an_end_and_urgent_calls_and_waits_have_their_own() {
     let (urgent, refused) = queue_until_refused(&admission, request(1, Priority::High));
     assert_eq!((urgent.len() as u64, limit_of(&refused)), (limit::MAX_URGENT_CALLS, "urgent_calls"));
     assert_eq!(refused.code, Code::Unavailable);
+    let used = [(&limit::URGENT_CALLS, 16_384), (&limit::QUEUED_CALLS, 4_096), (&limit::QUEUED_WAITS, 16_384)];
+    assert_eq!(admission.used(sharer(1))[1..], used);
     drop((calls, waits, urgent));
     let _waits = spawn_queued(&admission, 1, Priority::Normal).await;
     assert_eq!(queued(&admission), 1, "those that gave up take no room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_of_one_account_refuses_nothing_of_another() {
+    let admission = Arc::<Admission>::default();
+    let _taken = fill(&admission, 1).await;
+    let mut calls = Vec::new();
+    for priority in [Priority::Normal, Priority::Patient, Priority::High] {
+        let (full, _) = queue_until_refused(&admission, request(1, priority));
+        let (other, refused) = queue_until_refused(&admission, request(2, priority));
+        assert!(other.len() >= full.len(), "{}: {} of {}", limit_of(&refused), other.len(), full.len());
+        calls.extend([full, other]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

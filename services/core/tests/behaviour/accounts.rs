@@ -251,6 +251,8 @@ fn an_account_has_a_limited_number_of_keys() {
         run(&mut core, &create_key(&format!("k{number}"), 5)).unwrap();
     }
     assert!(matches!(run(&mut core, &create_key("more", 5)), Err(CommandError::QuotaExceeded { .. })));
+    account(&mut core, &create(2, 6, "bob@example.com"));
+    run(&mut core, &create_key("another account's", 6)).unwrap();
     assert!(run(&mut core, &create_key("k0", 5)).is_ok(), "a repeat makes no key");
     run(&mut core, &delete_key("k0", 5)).unwrap();
     run(&mut core, &create_key("more", 5)).unwrap();

@@ -5,7 +5,7 @@ use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AccountMessage, Actor, Audited, Bounds, Command, CommandError, Limits, NamespacesCommand, Query,
-    Response,
+    Response, limit,
 };
 
 use crate::accounts;
@@ -50,6 +50,18 @@ fn delete(core: &mut ShardState, account: AccountId, call: u64) {
 fn confirm_all(core: &mut ShardState) {
     let numbers = core.outbox().messages().keys().copied().collect();
     assert_eq!(apply(core, &Command::OutboxConfirm { numbers }), Ok(Response::Done));
+}
+
+#[test]
+fn an_account_with_all_its_namespaces_leaves_others_theirs() {
+    let mut core = namespaces();
+    let refused = (0..1_000).find_map(|call| {
+        let refused = create(&mut core, BUSY, call).err();
+        confirm_all(&mut core);
+        refused
+    });
+    assert_eq!(refused.and_then(|refusal| refusal.limit()), Some(&limit::NAMESPACES));
+    assert!(create(&mut core, QUIET, 2_000).is_ok());
 }
 
 #[test]

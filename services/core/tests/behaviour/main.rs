@@ -8,6 +8,7 @@ mod cross_shard;
 mod golden;
 mod golden_replies;
 mod later_limits;
+mod limits_of_rules;
 mod locks_acquire;
 mod locks_attempts;
 mod locks_cost;

@@ -106,8 +106,8 @@ impl HeartbeatTable {
         self.advanced_at = self.advanced_at.max(now);
     }
 
-    /// Takes up to `at_most` sessions whose keep-alives are overdue, one of each account in turn; they are expiring until
-    /// [`HeartbeatTable::expiry_resolved`].
+    /// Takes up to `at_most` sessions whose keep-alives are overdue, one of each account in turn. They are expiring
+    /// until [`HeartbeatTable::expiry_resolved`].
     pub(crate) fn take_expired(&mut self, now: Instant, at_most: usize) -> Vec<SessionNumber> {
         let runs = self.advance_running_time(now);
         let silent = self.due.take(runs, at_most);

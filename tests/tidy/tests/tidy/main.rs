@@ -3,6 +3,7 @@
 mod dependencies;
 mod deploy;
 mod house_rules;
+mod limits;
 mod models;
 mod mutations;
 mod vocabulary;
