@@ -19,26 +19,28 @@ const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// The rounds in which the shards of a group propose entries for their deadlines, during one leadership.
 #[derive(Debug, Default)]
 pub(super) struct TickRounds {
-    /// The time of the latest round.
+    /// When the latest round began.
     latest: Mutex<Option<Instant>>,
 }
 
 impl TickRounds {
-    /// Returns the time of the first round that may end what is due at `deadline`.
-    fn next(&self, deadline: Instant, now: Instant) -> Instant {
-        let at = deadline.max(now);
-        self.latest.lock().map_or(at, |latest| at.max(latest + MIN_INTERVAL))
+    /// Returns the time of the next round that may end what is due at `deadline`.
+    fn next(&self, deadline: Instant) -> Instant {
+        self.latest.lock().map_or(deadline, |began| deadline.max(began + MIN_INTERVAL))
     }
 
-    /// Takes part in the round at this time, which has come. Returns false if another shard began a round so shortly
-    /// before that the next one is later.
-    fn join(&self, at: Instant) -> bool {
+    /// Takes part in the round that was to be at this time, which has come. Returns false if another shard began a round
+    /// so shortly before that the next one is later.
+    fn join(&self, at: Instant, now: Instant) -> bool {
         let mut latest = self.latest.lock();
-        let is_too_early = latest.is_some_and(|latest| latest < at && at < latest + MIN_INTERVAL);
-        if !is_too_early {
-            *latest = Some(latest.map_or(at, |latest| latest.max(at)));
+        match *latest {
+            Some(began) if at <= began => true,
+            Some(began) if now < began + MIN_INTERVAL => false,
+            _ => {
+                *latest = Some(now);
+                true
+            }
         }
-        !is_too_early
     }
 }
 
@@ -63,7 +65,7 @@ pub(super) async fn run(leading: LeaderContext) {
                 continue;
             }
         }
-        if !seen.has_backlog && !tick_rounds.join(next) {
+        if !seen.has_backlog && !tick_rounds.join(next, Instant::now()) {
             continue;
         }
         match shard.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await {
@@ -81,7 +83,7 @@ pub(super) async fn run(leading: LeaderContext) {
 /// Returns the time of the next entry. A backlog does not wait for a round.
 fn next_entry(seen: ShardSignals, clock: &ShardClock, rounds: &TickRounds) -> Option<Instant> {
     let deadline = clock.instant_of(seen.next_deadline_ms?);
-    Some(if seen.has_backlog { deadline } else { rounds.next(deadline, Instant::now()) })
+    Some(if seen.has_backlog { deadline } else { rounds.next(deadline) })
 }
 
 #[cfg(test)]
@@ -96,7 +98,7 @@ mod tests {
         let after = |ms| now + Duration::from_millis(ms);
         assert_eq!(next_entry(ShardSignals::default(), &clock, &rounds), None);
         assert_eq!(next_entry(due(1_002), &clock, &rounds), Some(after(2)));
-        assert!(rounds.join(now));
+        assert!(rounds.join(now, now));
         assert_eq!(next_entry(due(1_002), &clock, &rounds), Some(after(10)));
         assert_eq!(next_entry(due(1_050), &clock, &rounds), Some(after(50)));
         let behind = ShardSignals { has_backlog: true, ..due(1_000) };
@@ -112,11 +114,9 @@ mod tests {
         for ms in 0..100 {
             let now = start + Duration::from_millis(ms);
             for at in &mut waiting {
-                if *at <= now && rounds.join(*at) {
-                    times.push(now);
-                }
                 if *at <= now {
-                    *at = rounds.next(now, now);
+                    times.extend(rounds.join(*at, now).then_some(now));
+                    *at = rounds.next(now);
                 }
             }
         }
@@ -128,9 +128,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_shard_that_is_late_for_its_round_does_not_wait_for_another() {
         let (start, rounds) = (Instant::now(), TickRounds::default());
-        assert!(rounds.join(start + Duration::from_millis(20)));
-        assert!(rounds.join(start + Duration::from_millis(10)));
-        assert!(!rounds.join(start + Duration::from_millis(21)));
-        assert_eq!(rounds.next(start, start), start + Duration::from_millis(30));
+        let at = |ms| start + Duration::from_millis(ms);
+        assert!(rounds.join(at(20), at(20)));
+        assert!(rounds.join(at(10), at(22)));
+        assert!(!rounds.join(at(22), at(22)), "it has a later deadline");
+        assert_eq!(rounds.next(at(22)), at(30));
+        assert!(rounds.join(at(30), at(31)) && rounds.join(at(30), at(35)));
+        assert_eq!(rounds.next(at(36)), at(41));
     }
 }
