@@ -21,6 +21,7 @@ mod signals;
 mod status;
 mod table;
 mod unlock;
+mod usage;
 mod watch;
 
 use std::io::{self, Write};
@@ -68,6 +69,8 @@ enum Command {
     /// Create, list and revoke API keys of the account.
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Show how much of its limits the account uses.
+    Usage,
     /// Show which gateways respond, and whether the key is valid.
     Status,
     #[command(name = lock::supervisor::SUBCOMMAND, hide = true)]
@@ -106,6 +109,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Sessions(args) => sessions::run(&settings, args).await?,
         Command::Namespace(command) => namespace::run(&settings, command).await?,
         Command::Key(command) => key::run(&settings, command).await?,
+        Command::Usage => usage::run(&settings).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -32,6 +32,18 @@ fn held_locks_are_listed_and_shown() {
 }
 
 #[test]
+fn the_use_of_limits_is_shown() {
+    let mut holder = hold_lock(&unique_name("used"));
+    let limits = values(&["usage"]);
+    let holds = limits.iter().find(|limit| limit["limit"] == "max_holds_per_namespace").expect("it is a limit");
+    assert!(holds["used"].as_u64() > Some(0) && holds["max"] == 1_000_000, "{holds}");
+    let told = call(&["usage"]).stdout;
+    assert!(told.starts_with("LIMIT") && told.contains("max_holds_per_namespace"), "{told}");
+    assert!(!told.contains("max_tangle"), "nothing is used of it: {told}");
+    holder.close_input();
+}
+
+#[test]
 fn a_session_that_is_ended_takes_its_command_along() {
     let name = unique_name("ended");
     let holder = hold_lock(&name);

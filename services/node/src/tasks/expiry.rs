@@ -29,8 +29,8 @@ impl TickRounds {
         self.latest.lock().map_or(deadline, |began| deadline.max(began + MIN_INTERVAL))
     }
 
-    /// Takes part in the round that was to be at this time, which has come. Returns false if another shard began a round
-    /// so shortly before that the next one is later.
+    /// Takes part in the round that was to be at this time, which has come. Returns false if another shard began one so
+    /// shortly before that the next one is later.
     fn join(&self, at: Instant, now: Instant) -> bool {
         let mut latest = self.latest.lock();
         match *latest {
