@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::process::Command;
 
+use holdfast_proto::v1;
+use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use holdfast_testkit::{Metrics, scratch};
 use serde_json::json;
 
+use crate::support::frontends::grpc::{channel, with_key};
 use crate::support::{RestClient, create_tenant, operator_client, server, wait_until};
 
 /// Labels, and how many values each may have at most: routes, codes and tasks are listed, shards, groups
@@ -137,7 +140,18 @@ async fn a_refusal_is_counted_by_the_name_of_its_limit() {
     let problem = tenant.rest.json("POST /v1/namespaces/ns/lock-sets/acquire", acquire).await;
     let problem = problem.expect_error("INVALID_ARGUMENT");
     assert_eq!((&problem["limit"], &problem["max"]), (&json!("max_path_depth"), &json!(16)));
-    assert!(refused().await > before, "other tests may reach it too");
+    let after_rest = refused().await;
+    assert!(after_rest > before, "other tests may reach it too");
+    let mut grpc = LocksServiceClient::new(channel(&tenant.rest).await);
+    let deep = v1::AcquireLockRequest {
+        namespace: "ns".into(),
+        path: vec!["a".into(); 17],
+        process_id: Some("p".into()),
+        ttl_ms: Some(60_000),
+        ..Default::default()
+    };
+    grpc.acquire_lock(with_key(deep, &tenant.rest.key)).await.unwrap_err();
+    assert!(refused().await > after_rest);
 }
 
 /// What Prometheus itself finds wrong with names, kinds and descriptions.
