@@ -273,6 +273,13 @@ impl Node {
         move || status::not_ready(&shared)
     }
 
+    /// Returns the ids of the shards that have failed on this node and, as far as is known, on all others. The node is
+    /// ready without them.
+    pub fn down_shards(&self) -> impl Fn() -> Vec<String> + Clone + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || status::down_shards(&shared)
+    }
+
     /// Returns the status of the node and its replicas, with digests of their states on request.
     pub fn status(&self, with_digests: bool) -> StatusAnswer {
         status::collect(&self.shared, with_digests)

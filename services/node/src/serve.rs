@@ -40,6 +40,7 @@ pub struct AdminEndpoints {
 #[derive(Clone)]
 struct EndpointState {
     not_ready: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    down_shards: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     endpoints: AdminEndpoints,
 }
 
@@ -55,7 +56,8 @@ pub async fn serve(
     endpoints: AdminEndpoints,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let shown = EndpointState { not_ready: Arc::new(node.not_ready()), endpoints };
+    let (not_ready, down_shards) = (Arc::new(node.not_ready()), Arc::new(node.down_shards()));
+    let shown = EndpointState { not_ready, down_shards, endpoints };
     let app = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -119,8 +121,15 @@ async fn require_client_cert(ConnectInfo(peer): ConnectInfo<PeerInfo>, request: 
 
 async fn ready(State(shown): State<EndpointState>) -> Response {
     match (shown.not_ready)() {
-        None => "ready\n".into_response(),
+        None => ready_text(&(shown.down_shards)()).into_response(),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+    }
+}
+
+fn ready_text(down: &[String]) -> String {
+    match down {
+        [] => "ready\n".to_owned(),
+        down => format!("ready, without shards that have failed on every node: {}\n", down.join(", ")),
     }
 }
 

@@ -75,8 +75,25 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     Some(format!("{count} of {all} replicas are being rebuilt from their peers, {first} first"))
 }
 
-/// Returns why a shard does not serve here, if it does not.
+/// Returns the ids of the shards that have failed here and, as far as is known, serve on no other node that is connected.
+pub(crate) fn down_shards(shared: &NodeInner) -> Vec<String> {
+    let replicas = shared.replicas();
+    let shards = replicas.iter().filter(|replica| !replica.is_decommissioned()).flat_map(|replica| &replica.shards);
+    shards.filter(|shard| is_down(shard)).map(|shard| shard.id.clone()).collect()
+}
+
+/// Returns true if a shard has failed here for good and on all other replicas too: there is no copy to take its state
+/// from, so waiting does not bring it back.
+fn is_down(shard: &ShardReplica) -> bool {
+    matches!(*shard.machine.health().borrow(), ShardHealth::Failed(_)) && shard.other_replicas_serving().is_empty()
+}
+
+/// Returns why a shard does not serve here, if it does not and may yet: a restart of another node has to wait for it. A
+/// shard that is down everywhere is no reason, or one shard would take all nodes out of service.
 fn failed_shard(shared: &NodeInner, shard: &ShardReplica) -> Option<String> {
+    if is_down(shard) {
+        return None;
+    }
     let (id, replica) = (&shard.id, shard.group.replica());
     match shard.machine.health().borrow().clone() {
         ShardHealth::Healthy => {

@@ -37,15 +37,28 @@ fn is_granted(response: &Response) -> bool {
 
 /// It is said what failed where, and by whom.
 async fn assert_shard_failed(world: &TestCluster, node: usize) {
-    let shard = world.shard_id(POISONED_SHARD);
     let poison = eventually("it is left out", async || poison_record(world, node)).await;
     assert_eq!((poison.step.as_str(), poison.release.as_str()), ("command 0", "1"));
     assert_eq!(poison.namespace, "0000000000000007/orders/0000000000000001");
     assert!(poison.command.contains("Acquire") && poison.command.contains(POISON), "{poison:?}");
     assert!(poison.message.contains("a bug in the state machine"), "{poison:?}");
     assert!(poison.backtrace.contains("apply"), "{poison:?}");
-    let reason = world.node(node).not_ready()().expect("it is not ready");
-    assert!(reason.contains(&shard) && reason.contains("failed for good") && reason.contains("a bug"), "{reason}");
+}
+
+/// While the shard serves elsewhere, a node where it has failed is not ready, and says why.
+async fn assert_waits_for_shard(world: &TestCluster, node: usize) {
+    let shard = world.shard_id(POISONED_SHARD);
+    let says_so =
+        |reason: &String| reason.contains(&shard) && reason.contains("failed for good") && reason.contains("a bug");
+    eventually("it is not ready", async || world.node(node).not_ready()().filter(says_so)).await;
+    assert!(world.node(node).down_shards()().is_empty());
+}
+
+/// Until the poisoned shard serves on all nodes.
+async fn wait_until_it_serves(world: &TestCluster) {
+    let serves = async || (0..3).all(|node| poison_record(world, node).is_none()).then_some(());
+    eventually("the shard serves", serves).await;
+    world.wait_ready().await;
 }
 
 /// Other shards of the node are as before, in the same group and in others.
@@ -121,6 +134,7 @@ async fn a_shard_that_fails_on_most_replicas_is_left_out_there_and_nothing_else_
     }
     world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
     assert_shard_failed(&world, leader).await;
+    assert_waits_for_shard(&world, leader).await;
     assert_ne!(world.leader(&world.shard_id(POISONED_SHARD)).await, leader, "one leads whose shards all serve");
     assert_other_shards_serve(&world, leader, "meanwhile").await;
     world.acquire(POISONED_SHARD, "without it", MAX_WAIT).await.expect("the group serves from the others");
@@ -142,6 +156,7 @@ async fn a_shard_that_fails_on_most_replicas_is_left_out_there_and_nothing_else_
     world.stop_node(leader).await;
     world.start_node(leader, "1").await;
     assert_shard_failed(&world, leader).await;
+    assert_waits_for_shard(&world, leader).await;
     let again = poison_record(&world, leader).expect("it is left out");
     assert_eq!((again.term, again.index), (poison.term, poison.index), "the entry is known from the snapshot");
     assert_other_shards_serve(&world, leader, "started again").await;
@@ -171,21 +186,15 @@ async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_els
     let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
     let lost = world.acquire(POISONED_SHARD, POISON, MAX_WAIT).await.expect_err("nobody can apply it");
     println!("its caller is told: {lost}");
-    // The last one may not get that far: alone it elects nobody, and does not learn again that the entry is committed.
-    let failed = eventually("most are left out", async || {
-        let failed: Vec<usize> = (0..3).filter(|node| poison_record(&world, *node).is_some()).collect();
-        (failed.len() > 1).then_some(failed)
-    })
-    .await;
-    for node in failed {
-        assert_shard_failed(&world, node).await;
-    }
     let shard = world.shard_id(POISONED_SHARD);
     for node in 0..3 {
-        let names_it = async || world.node(node).not_ready()().filter(|reason| reason.contains(&shard));
-        let reason = eventually("it says so", names_it).await;
-        println!("node {node}: {reason}");
+        assert_shard_failed(&world, node).await;
         assert_other_shards_serve(&world, node, &format!("of node {node}")).await;
+    }
+    // No node can bring it back, so none waits for that: the other shards need all three.
+    world.wait_ready().await;
+    for node in 0..3 {
+        assert_eq!(world.node(node).down_shards()(), [shard.as_str()]);
     }
     assert_eq!(world.leader(&shard).await, leader, "more shards would serve nowhere");
     let refused = world.acquire(POISONED_SHARD, "anything", MAX_WAIT).await.expect_err("the shard is down");
@@ -234,7 +243,7 @@ async fn what_all_replicas_fail_at_is_left_out_by_an_operator_and_no_other_names
     assert!(refusal.contains(&format!("failed at entry {}", record.index)), "{refusal}");
     // It is refused until the leader knows that the shard serves nowhere.
     eventually("it is logged", async || quarantine(&world, &record, 0).await.ok()).await;
-    world.wait_ready().await;
+    wait_until_it_serves(&world).await;
     assert_quarantined(&world, "after").await;
     for shard in HEALTHY_SHARDS {
         world.acquire(shard, "after", 10 * MAX_WAIT).await.expect("the other shard serves");
