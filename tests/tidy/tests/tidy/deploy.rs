@@ -217,6 +217,34 @@ fn programs_are_told_nothing_that_they_do_not_know() {
     assert_none(&findings);
 }
 
+/// The value of a constant of the code, in seconds.
+fn seconds_of(path: &str, name: &str) -> u64 {
+    let text = fs::read_to_string(root().join(path)).unwrap();
+    let (_, value) = text.split_once(&format!("const {name}: Duration = Duration::from_secs(")).unwrap();
+    value.split_once(')').unwrap().0.parse().unwrap()
+}
+
+/// Calls in flight are lost if a process is killed while it completes them, and leaders are missed for longer.
+#[test]
+fn processes_have_the_time_to_stop_that_they_need() {
+    let gateway = "services/gateway/src/server.rs";
+    let drain = ["LAST_CALL_GRACE", "DRAIN_TIMEOUT", "CLOSE_TIMEOUT"].map(|name| seconds_of(gateway, name));
+    let longest = drain.iter().sum::<u64>() + seconds_of("services/node/src/node.rs", "TRANSFER_TIMEOUT");
+    let (unit, pod) = ("TimeoutStopSec=", "terminationGracePeriodSeconds: ");
+    for (path, name) in [
+        ("deploy/systemd/holdfast-gateway.service", unit),
+        ("deploy/systemd/holdfast-node.service", unit),
+        ("deploy/compose/compose.yaml", "stop_grace_period: "),
+        ("deploy/kubernetes/gateways.yaml", pod),
+        ("deploy/kubernetes/nodes.yaml", pod),
+    ] {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let values = text.lines().filter_map(|line| line.trim().strip_prefix(name));
+        let given: Vec<u64> = values.map(|value| value.trim_end_matches('s').parse().unwrap()).collect();
+        assert!(given.len() == 1 && given[0] > longest, "{path}: {given:?} s, and stopping takes up to {longest} s");
+    }
+}
+
 #[test]
 fn the_tools_that_read_them_accept_the_files_where_they_are_installed() {
     let checked = Command::new(root().join("tools/deploy-check")).output().unwrap();
