@@ -26,6 +26,8 @@ pub struct NodeInfo {
     pub id: String,
     /// Its network address.
     pub address: String,
+    /// The address of the gateway in its process, as in the topology; absent when it has none for clients.
+    pub gateway_address: Option<String>,
     /// Whether it can serve.
     pub ready: bool,
     /// Why it is not ready, or why its state is unknown.

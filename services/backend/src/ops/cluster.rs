@@ -108,6 +108,7 @@ fn node_info(node: &Node, said: &Result<StatusAnswer, String>, shards: &[ShardIn
     NodeInfo {
         id: node.id.clone(),
         address: node.address.clone(),
+        gateway_address: node.gateway_address.clone(),
         ready: reason.is_none(),
         not_ready_reason: reason,
         config_version: said.as_ref().ok().map(|said| said.config_version),

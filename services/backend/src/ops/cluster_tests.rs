@@ -9,7 +9,8 @@ const TERM: u64 = 3;
 /// Three nodes. The accounts shard and the first locks shard are in `g1`, with the replicas 1, 2, 3 on nodes 1, 2, 3.
 fn config() -> ClusterConfig {
     let nodes = (1..=3).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number)));
-    let config = ClusterConfig::generate(nodes.collect(), 2, 3).unwrap();
+    let mut config = ClusterConfig::generate(nodes.collect(), 2, 3).unwrap();
+    config.nodes[1].gateway_address = Some("gateway-2.example.com:8080".to_owned());
     let ids: Vec<_> = config.group("g1").unwrap().replicas.iter().map(|replica| replica.id).collect();
     assert_eq!((ids, shards_of(&config, "g1")), (vec![1, 2, 3], vec!["accounts_00", "locks_00"]));
     config
@@ -92,6 +93,8 @@ fn shards_of_a_group_share_its_replicas_and_have_their_own_figures() {
         assert_eq!(behind, [(1, Some(0)), (2, Some(4)), (3, Some(9))]);
     }
     assert_eq!((cluster.nodes[0].leads, cluster.nodes[1].leads), (2, 0));
+    let gateways: Vec<_> = cluster.nodes.iter().map(|node| node.gateway_address.as_deref()).collect();
+    assert_eq!(gateways, [None, Some("gateway-2.example.com:8080"), None]);
 }
 
 #[test]
