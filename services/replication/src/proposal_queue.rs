@@ -31,8 +31,9 @@ const QUEUED: u8 = 0;
 const PROPOSED: u8 = 1;
 const CANCELLED: u8 = 2;
 
-const LANE_IS_FULL: &str = "too many calls of this account wait at the shard; try again later";
-const SHARD_IS_FULL: &str = "too many calls wait at the shard; try again later";
+const LANE_IS_FULL: &str =
+    "the calls of this account that wait at the shard are too many or too large; try again later";
+const SHARD_IS_FULL: &str = "the calls that wait at the shard are too many or too large; try again later";
 const QUEUE_IS_FULL: &str = "the queue of the shard's group is full; try again later";
 
 pub(crate) type ProposalResult = Result<Bytes, ProposeError>;

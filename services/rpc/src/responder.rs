@@ -149,10 +149,10 @@ impl CallsInFlight {
         let of_account = self.accounts.get(&call.account).copied().unwrap_or_default();
         let max = |limit: CallCount| if call.is_urgent { limit } else { limit.without_reserve() };
         if call.account != 0 && !of_account.has_room(call.bytes, max(MAX_CALLS_OF_ACCOUNT)) {
-            return Err("too many calls of this account are in progress at the node; try again later");
+            return Err("the calls of this account in progress at the node are too many or too large; try again later");
         }
         if !self.total.has_room(call.bytes, max(MAX_CALLS)) {
-            return Err("too many calls are in progress at the node; try again later");
+            return Err("the calls in progress at the node are too many or too large; try again later");
         }
         self.total.add(call.bytes);
         self.accounts.entry(call.account).or_default().add(call.bytes);

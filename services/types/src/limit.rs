@@ -360,18 +360,19 @@ limits! {
     /// API keys whose ids look invented, in a second; twice as many at once.
     UNKNOWN_KEYS = "unknown_keys_per_second", AddressAndGateway, Gateway, "RATE_LIMITED",
         ["the number of unknown API keys a second from one address"], (fixed 5);
-    /// Calls in the queue of a gateway, besides waits and urgent ones.
+    /// Calls in the queue of a gateway, besides waits and urgent ones: 1,024 bytes of a request are one.
     QUEUED_CALLS = "queued_calls", AccountAndGateway, Gateway, "UNAVAILABLE",
-        ["the number of calls of an account in the queue of a gateway"], (fixed 4_096);
+        ["the size in KiB of the calls of an account in the queue of a gateway (at least 1 for each)"], (fixed 4_096);
     /// Acquires in the queue of a gateway that may wait.
     QUEUED_WAITS = "queued_waits", AccountAndGateway, Gateway, "UNAVAILABLE",
-        ["the number of waits of an account in the queue of a gateway"], (fixed 16_384);
+        ["the size in KiB of the waits of an account in the queue of a gateway (at least 1 for each)"], (fixed 16_384);
     /// Time in the queue of a gateway.
     QUEUED_TIME = "queued_ms", Request, Gateway, "UNAVAILABLE",
         ["the time of a call in the queue of a gateway in milliseconds"], (fixed MAX_QUEUED_MS);
     /// Releases, extensions, keep-alives and closes at one gateway, queued or in progress.
     URGENT_CALLS = "urgent_calls", AccountAndGateway, Gateway, "UNAVAILABLE",
-        ["the number of releases and extensions of an account at one gateway"], (fixed MAX_URGENT_CALLS);
+        ["the size in KiB of the releases and extensions of an account at one gateway (at least 1 for each)"],
+        (fixed MAX_URGENT_CALLS);
     /// Calls from one gateway to one shard.
     CALLS_TO_SHARD = "calls_to_shard", ShardAndGateway, Gateway, "UNAVAILABLE",
         ["the number of calls from one gateway to a shard"], (fixed MAX_LINK_CALLS);
