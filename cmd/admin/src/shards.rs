@@ -75,15 +75,33 @@ pub(crate) async fn rebuild(args: &RebuildShardArgs) -> Result<()> {
     ensure!(!failed.is_empty(), "{} has failed on no node that answers", args.shard);
     ensure!(!failed.contains(&args.from), "{} has failed on {} too: name another node", args.shard, args.from);
     let leading = cluster.node(&leader.node)?;
-    let differing = cluster.operations.rebuild_shard(leading, leader.replica, &args.shard, from.id).await?;
-    if !differing.is_empty() {
+    let compared = cluster.operations.rebuild_shard(leading, leader.replica, &args.shard, from.id).await?;
+    let replicas_of = |ids: &[u64]| replicas(&group, ids);
+    if !compared.differing.is_empty() {
         output::info(format_args!(
-            "replicas {differing:?} serve {} with another state than {}: replace them, or tenants may see either",
-            args.shard, args.from
+            "{} serve {} with another state than {}: replace them, or tenants may see either",
+            replicas_of(&compared.differing),
+            args.shard,
+            args.from
+        ));
+    }
+    if !compared.unknown.is_empty() {
+        output::info(format_args!(
+            "{} did not say what state of {} they have: it is not known whether it is that of {}",
+            replicas_of(&compared.unknown),
+            args.shard,
+            args.from
         ));
     }
     cluster.wait_until_serving(&args.shard).await?;
     output::print(format_args!("{} serves on every node that answers", args.shard))
+}
+
+/// Names replicas of a group, with their nodes.
+fn replicas(group: &GroupConfig, ids: &[u64]) -> String {
+    let node = |id: u64| group.replicas.iter().find(|replica| replica.id == id).map(|replica| replica.node_id.as_str());
+    let name = |id: &u64| format!("replica {id} on {}", node(*id).unwrap_or("an unknown node"));
+    ids.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 impl Cluster {

@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 
 use crate::group_machine::ShardPart;
 use crate::node::NodeInner;
-use crate::replica::{Replica, ShardReplica};
+use crate::replica::{Replica, ShardReplica, StateComparison};
 
 /// Largest cluster config accepted, in bytes: ten thousand shards. As one update, it is below the limit of a reply.
 const MAX_CONFIG_BYTES: usize = 4 * 1024 * 1024;
@@ -171,14 +171,19 @@ impl OperationsService for AdminServer {
         if shard.has_failed_on(from) {
             return Err(Status::failed_precondition(format!("shard {} has failed on replica {from} too", shard.id)));
         }
+        // Those that are rebuilt have the state of the checkpoint, and no digest of their own there.
+        let serving = shard.replicas_serving();
         shard.log_checkpoint_from(from).await.map_err(not_logged)?;
         tracing::warn!(shard = shard.id, from, "an operator has a shard rebuilt from the state of one replica");
-        let differing = shard.differing_from(from).await;
+        let StateComparison { differing, unknown } = shard.compare_with(from, &serving).await;
+        let shard = shard.id.as_str();
         if !differing.is_empty() {
-            let shard = shard.id.as_str();
             tracing::error!(shard, from, ?differing, "replicas that serve have another state than the one to believe");
         }
-        Ok(Response::new(RebuildShardAnswer { differing }))
+        if !unknown.is_empty() {
+            tracing::warn!(shard, from, ?unknown, "the states of replicas are not known, so they were not compared");
+        }
+        Ok(Response::new(RebuildShardAnswer { differing, unknown }))
     }
 
     async fn quarantine(&self, request: Request<QuarantineRequest>) -> Result<Response<QuarantineAnswer>, Status> {

@@ -1,6 +1,6 @@
 //! The replicas of groups on this node, and the shards in them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -76,6 +76,26 @@ pub(crate) struct OpenCall<'a>(&'a AtomicUsize);
 impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How the states of a shard on replicas compare with that of one of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StateComparison {
+    /// Those with another state.
+    pub(crate) differing: Vec<u64>,
+    /// Those whose state is not known. If the one to compare with is among them, no other is known to differ.
+    pub(crate) unknown: Vec<u64>,
+}
+
+impl StateComparison {
+    /// Compares the digests of states with that of `right`; `serving` are the replicas that should have one.
+    fn new(digests: &BTreeMap<u64, Bytes>, right: u64, serving: &BTreeSet<u64>) -> Self {
+        let right = digests.get(&right);
+        let differs = |digest: &Bytes| right.is_some_and(|right| right != digest);
+        let differing = digests.iter().filter(|(_, digest)| differs(digest)).map(|(replica, _)| *replica).collect();
+        let unknown = serving.iter().copied().filter(|replica| !digests.contains_key(replica)).collect();
+        Self { differing, unknown }
     }
 }
 
@@ -202,14 +222,15 @@ impl ShardReplica {
         self.group.log_checkpoint(self.number, Some(replica)).await
     }
 
-    /// Returns the replicas whose state is known to differ from that of `replica` at the latest checkpoint, if that of
-    /// `replica` counts there.
-    pub(crate) async fn differing_from(&self, replica: u64) -> Vec<u64> {
+    /// Compares the states of these replicas with that of `replica` at the latest checkpoint, if that of `replica` counts
+    /// there.
+    pub(crate) async fn compare_with(&self, replica: u64, serving: &BTreeSet<u64>) -> StateComparison {
         let latest = self.machine.latest_checkpoint().filter(|checkpoint| checkpoint.from == Some(replica));
-        let Some(checkpoint) = latest else { return Vec::new() };
-        let digests = self.group.checkpoint_digests(self.number, checkpoint.index).await;
-        let Some(right) = digests.get(&replica) else { return Vec::new() };
-        digests.iter().filter(|(_, digest)| *digest != right).map(|(other, _)| *other).collect()
+        let digests = match latest {
+            Some(checkpoint) => self.group.checkpoint_digests(self.number, checkpoint.index).await,
+            None => BTreeMap::new(),
+        };
+        StateComparison::new(&digests, replica, serving)
     }
 
     /// Logs that something is left out of the history of the shard: see [`Group::log_exception`]. An entry that is not
@@ -235,6 +256,11 @@ impl ShardReplica {
     /// Returns true if others may agree on the state of the shard: see [`Group::others_may_agree`].
     pub(crate) fn others_may_agree(&self) -> bool {
         self.group.others_may_agree(self.number)
+    }
+
+    /// Returns the replicas where the shard may serve: see [`Group::replicas_serving`].
+    pub(crate) fn replicas_serving(&self) -> BTreeSet<u64> {
+        self.group.replicas_serving(self.number)
     }
 
     /// Returns the other replicas where the shard serves: see [`Group::other_replicas_serving`].
@@ -300,5 +326,26 @@ impl ShardReplica {
     /// Advances the shard's clock: see [`Group::propose_clock_tick`].
     pub(crate) async fn propose_clock_tick(&self, term: u64, deadline: Instant) -> Result<(), ProposeError> {
         self.group.propose_clock_tick(self.number, term, deadline).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_without_an_answer_is_not_taken_for_equal() {
+        let digests = |of: &[(u64, &'static str)]| -> BTreeMap<u64, Bytes> {
+            of.iter().map(|(replica, digest)| (*replica, Bytes::from_static(digest.as_bytes()))).collect()
+        };
+        let compared = |of: &[(u64, &'static str)]| {
+            let StateComparison { differing, unknown } =
+                StateComparison::new(&digests(of), 2, &BTreeSet::from([2, 3, 4]));
+            (differing, unknown)
+        };
+        assert_eq!(compared(&[(2, "a"), (3, "a"), (4, "a")]), (vec![], vec![]));
+        assert_eq!(compared(&[(2, "a"), (3, "b")]), (vec![3], vec![4]));
+        assert_eq!(compared(&[(3, "b"), (4, "a")]), (vec![], vec![2]), "there is nothing to compare with");
+        assert_eq!(compared(&[]), (vec![], vec![2, 3, 4]));
     }
 }

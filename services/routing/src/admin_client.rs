@@ -27,6 +27,8 @@ pub(super) const MAX_CONFIG_BYTES: usize = 16 << 20;
 /// Largest chunk of a state, in bytes, with some overhead.
 const MAX_PART_BYTES: usize = 4 << 20;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// A rebuild logs an entry and asks all replicas for their states.
+const REBUILD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A leadership transfer waits for in-flight work.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -49,6 +51,16 @@ pub enum Quarantined {
     Namespace(String),
     /// A command of the entry, by its position in the section of the shard.
     Command(u32),
+}
+
+/// How the replicas where a shard serves compare with the one that others are rebuilt from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComparedReplicas {
+    /// Those that have another state, and keep it.
+    pub differing: Vec<u64>,
+    /// Those whose state is not known, since they did not answer. If it is the one that others are rebuilt from, none is
+    /// known to differ.
+    pub unknown: Vec<u64>,
 }
 
 type Client = OperationsServiceClient<Channel>;
@@ -108,8 +120,8 @@ impl AdminClient {
     }
 
     /// Has the replicas where a shard has failed take its state from the replica `from`, whatever others have. `node` is
-    /// that of the replica that leads the group of the shard. Returns the replicas where the shard serves that have
-    /// another state, and keep it.
+    /// that of the replica that leads the group of the shard. Returns how the replicas where the shard serves compare
+    /// with that one.
     ///
     /// # Errors
     /// When the node is not reached, the replica does not lead, or the shard has failed on that replica too.
@@ -119,12 +131,12 @@ impl AdminClient {
         replica: u64,
         shard: &str,
         from: u64,
-    ) -> Result<Vec<u64>, AdminError> {
+    ) -> Result<ComparedReplicas, AdminError> {
         let request = RebuildShardRequest { replica, shard: shard.to_owned(), from };
         let rebuilt = self
-            .call(node, request, CALL_TIMEOUT, async |mut client, request| client.rebuild_shard(request).await)
+            .call(node, request, REBUILD_TIMEOUT, async |mut client, request| client.rebuild_shard(request).await)
             .await?;
-        Ok(rebuilt.differing)
+        Ok(ComparedReplicas { differing: rebuilt.differing, unknown: rebuilt.unknown })
     }
 
     /// Has every replica leave something out of the history of a shard from the entry of this index on, at which the
