@@ -335,7 +335,7 @@ impl Tree {
     /// Panics if an extra belongs to no path or to two. For tests.
     pub(super) fn verify_extras(&self) {
         let mut sides: Vec<u32> = self.iter().map(|(_, node)| node.extra).filter(|side| *side != NO_EXTRA).collect();
-        assert!(sides.iter().all(|side| self.extras.find(*side).is_some()));
+        assert!(sides.iter().all(|side| self.extras.find(*side).is_some()), "an extra that a path has is kept");
         let names = self.iter().filter(|(node, _)| *node != ROOT).map(|(_, node)| charge::path(node.name.len()));
         assert_eq!(self.name_bytes, names.sum::<u64>(), "paths are charged");
         assert!(self.extras.iter().all(|(_, side)| !side.is_empty()), "a side is kept for something");

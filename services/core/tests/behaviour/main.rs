@@ -7,6 +7,7 @@ mod cost_table;
 mod cross_shard;
 mod golden;
 mod golden_replies;
+mod invariants;
 mod later_limits;
 mod limits_of_rules;
 mod locks_acquire;
