@@ -1,8 +1,8 @@
-//! Prepares a state that was restored from a backup for a new cluster.
+//! Prepares a state that lacks what was done after it: one that was restored from a backup for a new cluster, or one that
+//! operators have decided for.
 //!
-//! The state lacks everything that happened after the backup, but clients do not: they hold fencing tokens, and shards
-//! may have received messages that their sender does not remember. So all numbers continue far above any that can have
-//! been assigned.
+//! Clients do not lack it: they hold fencing tokens and numbers of sessions, and shards may have received messages that
+//! their sender does not remember. So all numbers continue far above any that can have been assigned.
 
 use crate::Revision;
 use crate::codec::DecodeError;
@@ -24,6 +24,13 @@ pub fn delay_locks_snapshot(chunks: &[impl AsRef<[u8]>], by_ms: u64) -> Result<V
 }
 
 impl ShardState {
+    /// Advances all numbers of a state that lacks what was done after it. A state without space above its revisions stays
+    /// as it is: so it is after 8,000 times.
+    pub fn advance_numbers(&mut self) {
+        // It is logged, so every replica decides alike.
+        let _ = self.advance_after_restore();
+    }
+
     /// Prepares a restored state for use. Backups of different shards are from different times. So accounts and
     /// namespaces shards send their open messages again, which opens every account and namespace that they know.
     ///

@@ -128,7 +128,7 @@ fn event_of(command: &Command, answer: &Response) -> Option<AuditEvent> {
         (Command::Accounts(command), answer) => account_event(command, answer),
         (Command::Namespaces(command), _) => namespace_event(command),
         (Command::Locks(command), answer) => locks_event(command, answer),
-        (Command::OutboxConfirm { .. } | Command::Audited(_), _) => None,
+        (Command::OutboxConfirm { .. } | Command::AdvanceNumbers | Command::Audited(_), _) => None,
         #[cfg(feature = "extra-command")]
         (Command::Extra, _) => None,
     }

@@ -151,6 +151,10 @@ impl ShardState {
                 core.common_mut().outbox.confirm(numbers);
                 Ok((Response::Done, None))
             }
+            (core, Command::AdvanceNumbers) => {
+                core.advance_numbers();
+                Ok((Response::Done, None))
+            }
             #[cfg(feature = "extra-command")]
             (core, Command::Extra) => {
                 core.common_mut().next_revision();

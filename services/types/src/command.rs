@@ -27,6 +27,9 @@ pub enum Command {
     },
     /// Any of these commands with its actor. Returns the response of the inner command.
     Audited(Audited),
+    /// Raises the revision and the numbers of messages far above all that can have been assigned, and sends what other
+    /// shards must know again. Logged where replicas go back to a state that lacks what was done since. Returns `Done`.
+    AdvanceNumbers,
     /// Raises the revision. Exists only in a build that is tested beside one that does not know it. Returns `Done`.
     #[cfg(feature = "extra-command")]
     Extra,
@@ -67,7 +70,8 @@ impl Command {
             Self::Locks(command) => command.min_rules(),
             Self::Accounts(AccountsCommand::Update2 { .. })
             | Self::Namespaces(NamespacesCommand::Deliver { message: AccountMessage::Open2 { .. }, .. }) => Rules::TWO,
-            Self::Accounts(_) | Self::Namespaces(_) | Self::OutboxConfirm { .. } => Rules::ONE,
+            // Every program that an operator can have rebuild a shard knows the last one.
+            Self::Accounts(_) | Self::Namespaces(_) | Self::OutboxConfirm { .. } | Self::AdvanceNumbers => Rules::ONE,
             // The inner command is never audited.
             Self::Audited(_) => Rules::ONE,
             #[cfg(feature = "extra-command")]

@@ -30,7 +30,7 @@ impl Command {
                 NamespacesCommand::Deliver { .. } => None,
             },
             Self::Locks(command) => command.account(),
-            Self::OutboxConfirm { .. } | Self::Audited(_) => None,
+            Self::OutboxConfirm { .. } | Self::AdvanceNumbers | Self::Audited(_) => None,
             #[cfg(feature = "extra-command")]
             Self::Extra => None,
         }

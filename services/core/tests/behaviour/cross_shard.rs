@@ -207,6 +207,23 @@ fn after_a_restore_tokens_and_incarnations_go_on_above_all_before_and_shards_hea
 }
 
 #[test]
+fn shards_hear_of_one_another_again_where_numbers_advance_in_the_log() {
+    let mut chain = ThreeShards::new();
+    apply(&mut chain.accounts, &accounts::create(1, ANN.0, "ann@example.com"));
+    chain.deliver_all();
+    // The locks shard has accepted a message that the namespaces shard does not remember.
+    let namespaces = chain.namespaces.snapshot();
+    let lost = chain.create_namespace(1, "lost").unwrap();
+    chain.deliver_all();
+    chain.namespaces = ShardState::restore(Application::Namespaces, "namespaces_00", &namespaces).unwrap();
+    apply(&mut chain.namespaces, &Command::AdvanceNumbers);
+    let made = chain.create_namespace(2, "made").unwrap();
+    chain.deliver_all();
+    assert!(made.incarnation > lost.incarnation);
+    assert_eq!(chain.acquire(&made, "p1"), Ok(true));
+}
+
+#[test]
 fn a_restored_shard_whose_clock_was_behind_keeps_all_remaining_times() {
     let mut shard = Shard::new();
     shard.acquire(Acquire { ttl_ms: Some(5_000), ..lock_request("p", Mode::Write) });

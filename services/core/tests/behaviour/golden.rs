@@ -104,6 +104,7 @@ fn commands_of_locks_have_the_bytes_they_always_had() {
     let delete = LocksCommand::Delete { namespace: orders(), path: Path::flat("l") };
     assert_bytes(&Command::Locks(delete), "01020307066f72646572730101016c");
     assert_bytes(&Command::OutboxConfirm { numbers: vec![1, 300] }, "01030201ac02");
+    assert_bytes(&Command::AdvanceNumbers, "0105");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn locks_command() -> impl Strategy<Value = Command> {
     let delete = (0_u8..6).prop_map(|path| {
         Command::Locks(LocksCommand::Delete { namespace: support::orders(), path: Path::flat(path.to_string()) })
     });
-    prop_oneof![10 => acquire, 3 => release, 2 => open, 1 => purge, 1 => delete]
+    prop_oneof![10 => acquire, 3 => release, 2 => open, 1 => purge, 1 => delete, 1 => Just(Command::AdvanceNumbers)]
 }
 
 fn namespaces_command() -> impl Strategy<Value = Command> {
@@ -64,6 +64,7 @@ fn namespaces_command() -> impl Strategy<Value = Command> {
             description: Some("changed".into()),
         })),
         2 => proptest::collection::vec(0_u64..20, 0..4).prop_map(|numbers| Command::OutboxConfirm { numbers }),
+        1 => Just(Command::AdvanceNumbers),
     ]
 }
 
@@ -88,6 +89,7 @@ fn accounts_command() -> impl Strategy<Value = Command> {
             Command::Accounts(AccountsCommand::RecordKeyUse { used: vec![(key.to_string(), used_ms)] })
         }),
         1 => proptest::collection::vec(0_u64..20, 0..4).prop_map(|numbers| Command::OutboxConfirm { numbers }),
+        1 => Just(Command::AdvanceNumbers),
     ]
 }
 

@@ -1,8 +1,8 @@
 //! Requests of connected sessions, which name their session by its number.
 
 use holdfast_core::{
-    AcquireOutcome, Claim, CommandError, LocksCommand, MessageSeq, NamespaceMessage, Path, Response, SessionAcquire,
-    SessionCommand, SessionRequest, Wait, codec,
+    AcquireOutcome, Claim, Command, CommandError, LocksCommand, MessageSeq, NamespaceMessage, Path, Response,
+    SessionAcquire, SessionCommand, SessionRequest, Wait, codec,
 };
 
 use crate::support::{Shard, assert_nothing_is_left, orders};
@@ -148,4 +148,24 @@ fn the_names_of_a_session_are_not_in_its_commands() {
     let named = session_wait_request("se_3m9qkz7dvx4hbn2w8rtyc6pfga", "r1", &[write("lock-0001")]);
     assert!(short + release <= 64 && bytes(LocksCommand::Acquire(named)) > short + 20, "{short} and {release} bytes");
     assert!(one.send(&mut shard, acquire("r1", &[write("lock-0001")])).is_ok());
+}
+
+#[test]
+fn a_number_of_a_history_that_an_operator_gave_up_stands_for_no_session() {
+    let mut kept = Shard::new();
+    let mut early = Connection::open(&mut kept, "se_1");
+    let early_token = early.granted(&mut kept, "r1", &[write("a")]);
+    // Others have applied and answered what the kept state lacks.
+    let mut given_up = kept.restored();
+    let mut late = Connection::open(&mut given_up, "se_2");
+    let late_token = late.granted(&mut given_up, "r1", &[write("b")]);
+
+    assert_eq!(Connection::open(&mut kept.restored(), "se_3").session, late.session, "the same number, otherwise");
+    assert_eq!(kept.apply(&Command::AdvanceNumbers).outcome, Ok(Response::Done));
+    let mut other = Connection::open(&mut kept, "se_3");
+    let unknown = Err(CommandError::SessionNotFound(late.session.to_string()));
+    assert_eq!(late.send(&mut kept, acquire("r2", &[write("c")])), unknown);
+    assert!(other.granted(&mut kept, "r1", &[write("b")]) > late_token.max(early_token), "tokens rise");
+    assert_eq!(early.send(&mut kept, release("r1", true)), Ok(Response::Done), "what is kept goes on");
+    assert_eq!(kept.holders("b"), ["se_3"]);
 }

@@ -32,7 +32,7 @@ impl NamespaceModel {
     pub(crate) fn apply(&mut self, command: &Command) -> Option<Expected> {
         let command = match command.inner() {
             Command::Namespaces(command) => command,
-            Command::OutboxConfirm { .. } => return Some(Expected::Done),
+            Command::OutboxConfirm { .. } | Command::AdvanceNumbers => return Some(Expected::Done),
             _ => return None,
         };
         Some(match command {
