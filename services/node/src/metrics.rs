@@ -112,6 +112,8 @@ fn describe() {
     describe_gauge!("holdfast_shard_failed", "1 while this node's replica of the shard does not run, since it failed.");
     let failures = "Long-lived tasks that ended or panicked, by task; each is started again, or its replica is.";
     describe_counter!("holdfast_task_failures_total", failures);
+    let refused = "Connections closed at a limit of the port, by limit.";
+    describe_counter!("holdfast_node_connections_refused_total", refused);
     for task in ["apply", "raft", "leader_state"] {
         counter!("holdfast_task_failures_total", "task" => task).increment(0);
     }

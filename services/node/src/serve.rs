@@ -12,7 +12,7 @@ use axum::routing::{any, get};
 use axum::{Extension, Router};
 use futures::{Stream, stream};
 use holdfast_rpc::{ByteStream, Incoming};
-use holdfast_tls::{Listener, PeerInfo, ServerTls};
+use holdfast_tls::{Listener, PeerInfo, PortLimits, ServerTls};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
@@ -65,9 +65,11 @@ pub async fn serve(
         .with_state(shown)
         .merge(grpc_routes(node).layer(from_fn(require_client_cert)))
         .layer(CatchPanicLayer::new());
-    let accepting = stream::unfold(Listener::new(listener, tls)?, |mut listener| async {
-        let (stream, peer) = listener.accept().await;
-        Some((Incoming { stream: Box::new(stream), peer, has_cert: peer.has_client_cert }, listener))
+    let listener = Listener::new(listener, tls, PortLimits::default())?;
+    let accepting = stream::unfold(listener, |mut listener| async {
+        let (stream, peer, counted) = listener.accept().await;
+        let has_cert = peer.has_client_cert;
+        Some((Incoming { stream: Box::new(stream), peer, has_cert, counted: Some(counted) }, listener))
     });
     let serving = node.acceptor().serve(accepting, move |stream, peer: PeerInfo| {
         serve_http(app.clone().layer(Extension(ConnectInfo(peer))), stream)

@@ -1,6 +1,6 @@
 //! Accepts connections: tells frames from HTTP, and admits processes of the cluster.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use futures::{FutureExt, SinkExt, Stream, StreamExt};
 use holdfast_auth::ServiceVerifier;
 use holdfast_proto::internal::{Handshake, HandshakeReply};
 use holdfast_supervise::spawn_temporary;
+use holdfast_tls::PortConnection;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -26,8 +27,8 @@ use crate::protocol::{PREAMBLE, Protocol, RELEASE, WIRE_VERSION};
 
 /// How long a peer may take until its handshake is complete.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Concurrent handshakes; a further peer ends the oldest.
-const MAX_HANDSHAKES: usize = 256;
+/// How long a peer without a certificate of the cluster is served: enough for a probe.
+const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who opened a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub struct Incoming<A> {
     pub peer: A,
     /// Whether the peer presented a certificate of the cluster, or needs none.
     pub has_cert: bool,
+    /// Counts it among the connections of its port, if that has bounds.
+    pub counted: Option<PortConnection>,
 }
 
 enum Accepted {
@@ -110,24 +113,15 @@ impl Acceptor {
         A: Send + 'static,
         H: Future<Output = ()> + Send + 'static,
     {
-        let (mut handshakes, dropped) = (VecDeque::new(), CancellationToken::new());
+        let dropped = CancellationToken::new();
         let _dropped = dropped.clone().drop_guard();
         let mut connections = pin!(connections);
-        while let Some(Incoming { stream, peer, has_cert }) = connections.next().await {
-            let over = begin_handshake(&mut handshakes);
-            let (acceptor, http) = (Arc::clone(&self), http.clone());
+        while let Some(incoming) = connections.next().await {
+            let ended = incoming.counted.as_ref().map(PortConnection::ended).unwrap_or_default();
+            let serving = Arc::clone(&self).serve_one(incoming, http.clone());
             let serving = async move {
-                let accepting = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream, has_cert));
-                let Some(accepted) = over.run_until_cancelled(accepting).await else {
-                    return tracing::debug!("a connection was not accepted: too many others came meanwhile");
-                };
-                over.cancel();
-                drop(acceptor);
-                match accepted {
-                    Ok(Ok(Accepted::Http(stream))) => http(stream, peer).await,
-                    Ok(Ok(Accepted::Frames(serving))) => serving.await,
-                    Ok(Err(error)) => tracing::debug!(%error, "a connection was not accepted"),
-                    Err(_) => tracing::debug!("a connection was not accepted: its handshake took too long"),
+                if ended.run_until_cancelled(serving).await.is_none() {
+                    tracing::debug!("a connection was ended: too many others came meanwhile");
                 }
             };
             let dropped = dropped.clone();
@@ -135,10 +129,39 @@ impl Acceptor {
         }
     }
 
-    async fn accept(&self, mut stream: ByteStream, has_cert: bool) -> io::Result<Accepted> {
+    async fn serve_one<A, H>(self: Arc<Self>, incoming: Incoming<A>, http: impl Fn(ByteStream, A) -> H)
+    where
+        H: Future<Output = ()>,
+    {
+        let Incoming { stream, peer, has_cert, mut counted } = incoming;
+        let accepted = timeout(HANDSHAKE_TIMEOUT, self.accept(stream, has_cert, counted.as_mut())).await;
+        // A connection must not keep the servers of the protocols in memory.
+        drop(self);
+        match accepted {
+            Ok(Ok(Accepted::Http(stream))) if has_cert => http(stream, peer).await,
+            Ok(Ok(Accepted::Http(stream))) => {
+                if timeout(ANONYMOUS_TIMEOUT, http(stream, peer)).await.is_err() {
+                    tracing::debug!("a connection without a certificate was ended after {ANONYMOUS_TIMEOUT:?}");
+                }
+            }
+            Ok(Ok(Accepted::Frames(serving))) => serving.await,
+            Ok(Err(error)) => tracing::debug!(%error, "a connection was not accepted"),
+            Err(_) => tracing::debug!("a connection was not accepted: its handshake took too long"),
+        }
+    }
+
+    async fn accept(
+        &self,
+        mut stream: ByteStream,
+        has_cert: bool,
+        counted: Option<&mut PortConnection>,
+    ) -> io::Result<Accepted> {
         let mut first = [0; PREAMBLE.len()];
         stream.read_exact(&mut first[..1]).await?;
         if first[0] != PREAMBLE[0] {
+            if let Some(counted) = counted {
+                counted.became_http(has_cert);
+            }
             // Nothing of the request may be lost.
             let (read, write) = tokio::io::split(stream);
             let read = io::Cursor::new([first[0]]).chain(read);
@@ -162,6 +185,9 @@ impl Acceptor {
         if let Err(error) = self.verifier.verify(&handshake.token) {
             return reject(framed, format!("the caller carries no service token of this cluster: {error}")).await;
         }
+        if let Some(Err(reason)) = counted.map(PortConnection::became_process) {
+            return reject(framed, reason).await;
+        }
         let admitting = self.protocols.get(handshake.protocol.as_str());
         match admitting.filter(|_| handshake.wire_version == WIRE_VERSION) {
             Some(admitting) => admitting(framed, handshake).await.map(Accepted::Frames),
@@ -172,22 +198,6 @@ impl Acceptor {
             }
         }
     }
-}
-
-/// Notes a handshake; returns the token that ends it, and that is cancelled when it is over.
-fn begin_handshake(handshakes: &mut VecDeque<CancellationToken>) -> CancellationToken {
-    if handshakes.len() >= MAX_HANDSHAKES {
-        handshakes.retain(|handshake| !handshake.is_cancelled());
-    }
-    // Whoever says nothing must not keep out those that do.
-    while handshakes.len() >= MAX_HANDSHAKES
-        && let Some(oldest) = handshakes.pop_front()
-    {
-        oldest.cancel();
-    }
-    let over = CancellationToken::new();
-    handshakes.push_back(over.clone());
-    over
 }
 
 /// Admits a caller that belongs to the cluster, and prepares to serve its connection.
@@ -245,3 +255,7 @@ async fn reject<T>(mut framed: HandshakeFramed, reason: String) -> io::Result<T>
     tokio::io::copy(&mut stream.take(MAX_HANDSHAKE_BYTES as u64), &mut tokio::io::sink()).await?;
     Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }
+
+#[cfg(test)]
+#[path = "acceptor_tests.rs"]
+mod tests;

@@ -20,13 +20,18 @@ impl ByteBudget {
         Self { free: Arc::new(Semaphore::new(limit as usize)), limit }
     }
 
+    /// Returns how many bytes there are in all.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// Reserves this many bytes; returns `None` if that would exceed the limit.
     pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         Arc::clone(&self.free).try_acquire_many_owned(self.clamp(bytes)).ok()
     }
 
     /// Reserves this many bytes as soon as they are free.
-    pub(crate) async fn reserve(&self, bytes: usize) -> Option<Reservation> {
+    pub async fn reserve(&self, bytes: usize) -> Option<Reservation> {
         // The semaphore is never closed.
         Arc::clone(&self.free).acquire_many_owned(self.clamp(bytes)).await.ok()
     }

@@ -80,7 +80,7 @@ impl World {
         let (accept, accepted) = mpsc::unbounded_channel();
         let accepting = stream::unfold(accepted, |mut accepted: mpsc::UnboundedReceiver<(DuplexStream, bool)>| async {
             let (stream, has_cert) = accepted.recv().await?;
-            Some((Incoming { stream: Box::new(stream), peer: (), has_cert }, accepted))
+            Some((Incoming { stream: Box::new(stream), peer: (), has_cert, counted: None }, accepted))
         });
         let (to_http, http) = mpsc::unbounded_channel();
         tokio::spawn(Arc::new(acceptor).serve(accepting, move |stream, ()| {

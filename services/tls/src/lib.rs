@@ -2,7 +2,9 @@
 //!
 //! Purpose: certificates are renewed while processes run, so new connections use the latest content of the files.
 //!
-//! Invariant: unusable files never replace usable ones; the process continues with the old content and logs a warning.
+//! Invariants:
+//! - Unusable files never replace usable ones; the process continues with the old content and logs a warning.
+//! - Whatever strangers open, handshakes are bounded in number and time, and those of others go on.
 //!
 //! Deliberately unknown here: the protocols over a connection, and which processes must use TLS.
 
@@ -11,7 +13,9 @@
 mod client;
 mod error;
 mod files;
+mod handshake_limit;
 mod listener;
+mod port;
 mod reload;
 mod server;
 
@@ -19,4 +23,5 @@ pub use client::ClientTls;
 pub use error::TlsError;
 pub use files::IdentityFiles;
 pub use listener::{Listener, PeerInfo, Stream};
+pub use port::{PortBound, PortConnection, PortConnections, PortLimits};
 pub use server::{ClientAuth, ServerTls};

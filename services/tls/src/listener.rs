@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use crate::ServerTls;
+use crate::port::{PortConnection, PortConnections, PortLimits};
 
-/// Maximum concurrent handshakes; further peers wait to be accepted, and delay no connected peer.
-const MAX_HANDSHAKES: usize = 256;
+/// Connections that are ready and were not taken yet.
+const MAX_READY: usize = 16;
 /// Delay after an accept failed for want of file descriptors or memory.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -30,10 +31,14 @@ pub struct PeerInfo {
     pub has_client_cert: bool,
 }
 
-/// Accepts connections. Handshakes run concurrently, so that a peer that sends nothing blocks no other peer.
+/// A connection whose TLS handshake is done, and the guard that counts it.
+type ReadyConnection = (Stream, PeerInfo, PortConnection);
+
+/// Accepts connections. Handshakes run concurrently, so that a peer that sends nothing blocks no other peer; at the
+/// bounds of [`PortLimits`], new ones end old ones.
 pub struct Listener {
     address: SocketAddr,
-    ready: mpsc::Receiver<(Stream, PeerInfo)>,
+    ready: mpsc::Receiver<ReadyConnection>,
     /// Accepts, for as long as this value lives.
     _tasks: TaskSet,
 }
@@ -43,16 +48,19 @@ impl Listener {
     ///
     /// # Errors
     /// When the socket does not know its address.
-    pub fn new(listener: TcpListener, tls: Option<ServerTls>) -> io::Result<Self> {
+    pub fn new(listener: TcpListener, tls: Option<ServerTls>, limits: PortLimits) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let (accepted, ready) = mpsc::channel(MAX_HANDSHAKES);
+        let (accepted, ready) = mpsc::channel(MAX_READY);
         let (listener, tasks) = (Arc::new(listener), TaskSet::new(TaskOwner::process()));
-        tasks.spawn_restarting("accept", move || accept_loop(Arc::clone(&listener), tls.clone(), accepted.clone()));
+        let port = PortConnections::new(limits);
+        tasks.spawn_restarting("accept", move || {
+            accept_loop(Arc::clone(&listener), tls.clone(), Arc::clone(&port), accepted.clone())
+        });
         Ok(Self { address, ready, _tasks: tasks })
     }
 
-    /// Returns the next connection.
-    pub async fn accept(&mut self) -> (Stream, PeerInfo) {
+    /// Returns the next connection, and what counts it: drop that when the connection is over.
+    pub async fn accept(&mut self) -> (Stream, PeerInfo, PortConnection) {
         match self.ready.recv().await {
             Some(accepted) => accepted,
             // The accepting task ends only with this value.
@@ -66,17 +74,20 @@ impl Listener {
     }
 }
 
-async fn accept_loop(listener: Arc<TcpListener>, tls: Option<ServerTls>, accepted: mpsc::Sender<(Stream, PeerInfo)>) {
-    let room = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+async fn accept_loop(
+    listener: Arc<TcpListener>,
+    tls: Option<ServerTls>,
+    port: Arc<PortConnections>,
+    accepted: mpsc::Sender<ReadyConnection>,
+) {
     loop {
-        // The semaphore is never closed.
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, address)) => {
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%address, %error, "answers may be delayed: TCP_NODELAY cannot be set");
                 }
-                spawn_temporary("handshake", deliver(stream, address, tls.clone(), accepted.clone(), permit));
+                let connection = port.accept(address.ip());
+                spawn_temporary("handshake", deliver(stream, address, tls.clone(), accepted.clone(), connection));
             }
             Err(error) => {
                 use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
@@ -94,22 +105,26 @@ async fn deliver(
     stream: TcpStream,
     address: SocketAddr,
     tls: Option<ServerTls>,
-    accepted: mpsc::Sender<(Stream, PeerInfo)>,
-    _permit: OwnedSemaphorePermit,
+    accepted: mpsc::Sender<ReadyConnection>,
+    connection: PortConnection,
 ) {
-    let ready = match tls {
-        None => (Either::Left(stream), PeerInfo { address, has_client_cert: true }),
-        Some(tls) => match tls.accept(stream).await {
-            Ok(stream) => {
+    let ended = connection.ended();
+    let delivering = async move {
+        let (stream, peer) = match tls {
+            None => (Either::Left(stream), PeerInfo { address, has_client_cert: true }),
+            Some(tls) => {
+                let stream = tls.perform_handshake(stream).await?;
                 let has_client_cert = stream.get_ref().1.peer_certificates().is_some();
                 (Either::Right(stream), PeerInfo { address, has_client_cert })
             }
-            Err(error) => {
-                tracing::debug!(%address, %error, "no keys were agreed on with a peer");
-                return;
-            }
-        },
+        };
+        // If the receiver is gone, the connection ends.
+        let _ = accepted.send((stream, peer, connection)).await;
+        Ok::<(), io::Error>(())
     };
-    // If the receiver is gone, the connection ends.
-    let _ = accepted.send(ready).await;
+    match ended.run_until_cancelled(delivering).await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%address, %error, "no keys were agreed on with a peer"),
+        None => tracing::debug!(%address, "a handshake was ended: too many others came meanwhile"),
+    }
 }

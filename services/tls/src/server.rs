@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_types::limit;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::WebPkiClientVerifier;
@@ -14,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::files::read_root_certs;
+use crate::handshake_limit::HandshakeLimit;
 use crate::reload::HotReload;
 use crate::{IdentityFiles, TlsError};
 
@@ -35,6 +37,8 @@ pub enum ClientAuth {
 #[derive(Clone)]
 pub struct ServerTls {
     config: Arc<HotReload<ServerConfig>>,
+    /// Of all clones.
+    handshakes: Arc<HandshakeLimit>,
 }
 
 impl ServerTls {
@@ -48,14 +52,21 @@ impl ServerTls {
             files.push(path.clone());
         }
         let config = HotReload::start(files, move || config(&identity, &clients))?;
-        Ok(Self { config })
+        let max_handshakes = usize::try_from(limit::MAX_TLS_HANDSHAKES).unwrap_or(usize::MAX);
+        Ok(Self { config, handshakes: Arc::new(HandshakeLimit::new(max_handshakes)) })
     }
 
-    /// Performs the handshake with a connected peer.
+    /// Performs the handshake with a connected peer, as soon as fewer than [`limit::MAX_TLS_HANDSHAKES`] run. While
+    /// others wait, one that takes over a second is ended.
     ///
     /// # Errors
-    /// When the handshake fails or does not finish in time.
+    /// When the handshake fails or does not finish within 10 s.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        timeout(HANDSHAKE_TIMEOUT, self.handshakes.run(self.perform_handshake(stream))).await?
+    }
+
+    /// The same for a port that has bounds of its own.
+    pub(crate) async fn perform_handshake(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let acceptor = TlsAcceptor::from(self.config.current());
         timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await?
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, Listener, ServerTls, TlsError};
+use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, Listener, PortLimits, ServerTls, TlsError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -52,11 +52,11 @@ impl Authority {
 /// Accepts for ever, and answers whether the peer showed a certificate.
 async fn serve(tls: ServerTls) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut listener = Listener::new(listener, Some(tls)).unwrap();
+    let mut listener = Listener::new(listener, Some(tls), PortLimits::default()).unwrap();
     let address = listener.address().to_string();
     tokio::spawn(async move {
         loop {
-            let (mut stream, peer) = listener.accept().await;
+            let (mut stream, peer, _counted) = listener.accept().await;
             stream.write_all(if peer.has_client_cert { b"y" } else { b"n" }).await.ok();
         }
     });
@@ -94,11 +94,43 @@ async fn who_does_not_speak_keeps_nobody_out() {
     let node = ours.write("node", &["127.0.0.1"], 1);
     let address = serve(ServerTls::load(node.clone(), ClientAuth::Disabled).unwrap()).await;
     let mut silent = Vec::new();
-    for _ in 0..50 {
+    for _ in 0..200 {
         silent.push(TcpStream::connect(&address).await.unwrap());
     }
     let client = ClientTls::load(ours.ca_file(), node).unwrap();
     assert_eq!(connect_and_read(&client, &address).await.unwrap().0, b'n');
+    // The first of them was ended for the others.
+    let mut byte = [0];
+    let closed = silent[0].read(&mut byte);
+    assert_eq!(tokio::time::timeout(TIMEOUT, closed).await.unwrap().unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn silent_peers_of_a_shared_configuration_keep_a_handshake_waiting_for_a_second_or_two() {
+    let ours = Authority::new();
+    let node = ours.write("node", &["127.0.0.1"], 1);
+    let tls = ServerTls::load(node.clone(), ClientAuth::Disabled).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                if let Ok(mut stream) = tls.accept(stream).await {
+                    stream.write_all(b"n").await.ok();
+                }
+            });
+        }
+    });
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(&address).await.unwrap());
+    }
+    let client = ClientTls::load(ours.ca_file(), node).unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(connect_and_read(&client, &address).await.unwrap().0, b'n');
+    // Silence alone ends after 10 s.
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! A limit is enforced elsewhere, and each refusal names its row.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::{DEFAULT_MAX_NAMESPACES, Limits};
 
@@ -28,8 +29,14 @@ pub const REFUSED_CREDENTIALS_PER_SECOND: u32 = 20;
 pub const MAX_WATCHERS: u64 = 1_000;
 /// Connections of sessions of an account at a gateway.
 pub const MAX_SESSION_CONNECTIONS: u64 = 65_536;
+/// Connections to a gateway, or fewer if it may open fewer files.
+pub const MAX_GATEWAY_CONNECTIONS: u64 = 10_000;
+/// TLS handshakes of a gateway at a time.
+pub const MAX_TLS_HANDSHAKES: u64 = 64;
 /// What [`HELD_CALLS`] is about, besides their number.
 pub const HELD_BYTES: &str = "the bytes of waits and watches of an account at one gateway";
+/// What [`BUFFERED_BYTES`] is about, besides those of an account: 8 MiB for each connection.
+pub const CONNECTION_BYTES: &str = "the bytes of answers of one connection";
 
 /// A limit. Two are equal if they have the same name.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +62,14 @@ pub enum Scope {
     Account,
     /// Each account at each gateway.
     AccountAndGateway,
+    /// Each gateway.
+    Gateway,
     /// Each address of callers at each gateway.
     AddressAndGateway,
+    /// Each node.
+    Node,
+    /// Each address of callers at each node.
+    AddressAndNode,
     /// Each account in each shard.
     AccountAndShard,
     /// Each account at each node.
@@ -89,7 +102,10 @@ impl Scope {
         match self {
             Self::Account => "account",
             Self::AccountAndGateway => "account and gateway",
+            Self::Gateway => "gateway",
             Self::AddressAndGateway => "address and gateway",
+            Self::Node => "node",
+            Self::AddressAndNode => "address and node",
             Self::AccountAndShard => "account and shard",
             Self::AccountAndNode => "account and node",
             Self::AccountAndConnection => "account, gateway and node",
@@ -114,7 +130,10 @@ impl Scope {
             | Self::AccountAndNode
             | Self::AccountAndConnection
             | Self::Namespace => true,
-            Self::AddressAndGateway
+            Self::Gateway
+            | Self::AddressAndGateway
+            | Self::Node
+            | Self::AddressAndNode
             | Self::Connection
             | Self::Lock
             | Self::Hold
@@ -329,7 +348,11 @@ limits! {
         (max_held_calls in 0, 262_144);
     /// Bytes of requests and answers at one gateway.
     BUFFERED_BYTES = "max_buffered_bytes", AccountAndGateway, Gateway, "RATE_LIMITED",
-        ["the bytes of requests and answers of an account at one gateway"], (max_buffered_bytes in 1 << 20, 1 << 30);
+        [
+            "the bytes of requests and answers of an account at one gateway",
+            CONNECTION_BYTES
+        ],
+        (max_buffered_bytes in 1 << 20, 1 << 30);
     /// Creations and deletions of API keys in a minute.
     KEY_CHANGES = "max_key_changes", Account, Leader, "RATE_LIMITED",
         ["the number of changes of API keys in a minute"], (max_key_changes in 1, 6_000);
@@ -360,6 +383,36 @@ limits! {
     /// API keys whose ids look invented, in a second; twice as many at once.
     UNKNOWN_KEYS = "unknown_keys_per_second", AddressAndGateway, Gateway, "RATE_LIMITED",
         ["the number of unknown API keys a second from one address"], (fixed 5);
+    /// Requests for pages that need no credential, in a second; twice as many at once.
+    PUBLIC_PAGES = "public_pages_per_second", AddressAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of requests without a credential a second from one address"], (fixed 100);
+    /// Connections to one gateway. At the limit, another one ends.
+    GATEWAY_CONNECTIONS = "gateway_connections", Gateway, Gateway, "UNAVAILABLE",
+        ["the number of connections to a gateway"], (fixed MAX_GATEWAY_CONNECTIONS);
+    /// TLS handshakes of one gateway at a time. Further ones wait, and then end those that take long.
+    TLS_HANDSHAKES = "tls_handshakes", Gateway, Gateway, "UNAVAILABLE",
+        ["the number of TLS handshakes of a gateway at a time"], (fixed MAX_TLS_HANDSHAKES);
+    /// TLS handshakes in a second; five times as many at once. Further connections are closed.
+    TLS_HANDSHAKE_RATE = "tls_handshakes_per_second", AddressAndGateway, Gateway, "UNAVAILABLE",
+        ["the number of TLS handshakes a second from one address"], (fixed 10);
+    /// Connections of nodes and gateways to one node. Further ones are rejected.
+    NODE_PROCESSES = "node_processes", Node, Node, "UNAVAILABLE",
+        ["the number of connections of nodes and gateways to a node"], (fixed 624);
+    /// Connections of operators to one node. A further one ends the oldest.
+    NODE_HTTP_CONNECTIONS = "node_http_connections", Node, Node, "UNAVAILABLE",
+        ["the number of HTTP connections to a node"], (fixed 256);
+    /// Connections of operators from one address to one node. A further one ends the oldest.
+    NODE_HTTP_CONNECTIONS_OF_ADDRESS = "node_http_connections_of_address", AddressAndNode, Node, "UNAVAILABLE",
+        ["the number of HTTP connections from one address to a node"], (fixed 64);
+    /// Connections without a certificate of the cluster, where TLS is on; each for 10 s. A further one ends the oldest.
+    NODE_PROBES = "node_probes", Node, Node, "UNAVAILABLE",
+        ["the number of connections without a certificate to a node"], (fixed 16);
+    /// Handshakes of one node at a time, and as many from addresses of processes. A further one ends the oldest.
+    NODE_HANDSHAKES = "node_handshakes", Node, Node, "UNAVAILABLE",
+        ["the number of handshakes of a node at a time"], (fixed 64);
+    /// Handshakes from one address that is not that of a process. A further one ends the oldest.
+    NODE_HANDSHAKES_OF_ADDRESS = "node_handshakes_of_address", AddressAndNode, Node, "UNAVAILABLE",
+        ["the number of handshakes from one address at a time"], (fixed 8);
     /// Calls in the queue of a gateway, besides waits and urgent ones: 1,024 bytes of a request are one.
     QUEUED_CALLS = "queued_calls", AccountAndGateway, Gateway, "UNAVAILABLE",
         ["the size in KiB of the calls of an account in the queue of a gateway (at least 1 for each)"], (fixed 4_096);
@@ -382,6 +435,14 @@ limits! {
     /// Calls from one gateway to one node.
     CALLS_TO_NODE = "calls_to_node", Connection, Gateway, "UNAVAILABLE",
         ["the number of calls from one gateway to a node"], (fixed 131_072);
+}
+
+/// Returns what counts as the address of a caller: whoever has one IPv6 address has all of its network of 64 bits.
+pub fn counted_address(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
+    }
 }
 
 #[cfg(test)]

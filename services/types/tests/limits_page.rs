@@ -14,7 +14,8 @@ Made from `services/types/src/limit.rs`. A refusal has the members `limit` and `
 `Retry-After`. Operators set the limits that have a maximum for each account (`PATCH /v1/accounts/{id}`, member
 `limits`). *Rules* are kept by all replicas alike, as part of the replicated state; all others before anything is
 written. [Semantics](semantics.md#limits) explains the limits of locks, [operations](operations.md#tenant-isolation)
-those of gateways and nodes.
+those of gateways and nodes. A connection that is closed at a limit gets no answer, which clients report as
+`UNAVAILABLE`.
 
 | limit | what | each | default | maximum | kept by | refused with |
 |---|---|---|---|---|---|---|

@@ -190,7 +190,7 @@ pub fn serve_frames(listener: TcpListener, acceptor: Acceptor) {
     let accepting = stream::unfold(listener, |listener| async {
         let (stream, _) = listener.accept().await.ok()?;
         stream.set_nodelay(true).ok()?;
-        Some((Incoming { stream: Box::new(stream), peer: (), has_cert: true }, listener))
+        Some((Incoming { stream: Box::new(stream), peer: (), has_cert: true, counted: None }, listener))
     });
     tokio::spawn(Arc::new(acceptor).serve(accepting, |_, ()| async {}));
 }

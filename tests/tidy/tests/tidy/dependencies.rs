@@ -14,7 +14,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
     ("storage", &[]),
     ("telemetry", &["supervise"]),
     ("proto", &[]),
-    ("tls", &["supervise"]),
+    ("tls", &["supervise", "types"]),
     ("mutations", &[]),
     ("fair_queue", &[]),
     ("clock", &[]),

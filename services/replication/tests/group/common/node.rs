@@ -197,7 +197,7 @@ async fn start(
     let accepting = futures::stream::unfold(listener, |listener| async {
         let (stream, _) = listener.accept().await.expect("it listens");
         stream.set_nodelay(true).expect("it is TCP");
-        Some((Incoming { stream: Box::new(stream), peer: (), has_cert: true }, listener))
+        Some((Incoming { stream: Box::new(stream), peer: (), has_cert: true, counted: None }, listener))
     });
     tokio::spawn(Arc::new(acceptor).serve(accepting, |_, ()| async {}));
     let mut started = Vec::new();

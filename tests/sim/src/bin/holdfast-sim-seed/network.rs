@@ -50,7 +50,7 @@ pub(crate) async fn listen() -> io::Result<impl Stream<Item = Incoming<()>> + Se
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let incoming = Incoming { stream: Box::new(stream), peer: (), has_cert: true };
+                    let incoming = Incoming { stream: Box::new(stream), peer: (), has_cert: true, counted: None };
                     return Some((incoming, listener));
                 }
                 // The peer is gone already.
