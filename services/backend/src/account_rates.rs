@@ -31,7 +31,7 @@ impl Default for AccountRates {
     fn default() -> Self {
         let per_second = || Counter::new(Rate::per_second);
         Self {
-            requests: Counter::new(|max| Rate::per_second(max).with_double_burst()),
+            requests: Counter::new(|max| Rate::per_second(max).with_burst_factor(2)),
             extension_checks: per_second(),
             key_changes: Counter::new(Rate::per_minute),
             namespace_changes: Counter::new(Rate::per_minute),

@@ -42,6 +42,16 @@ impl AuthContext {
         &self.principal
     }
 
+    /// The account of a tenant.
+    pub(crate) fn account(&self) -> Option<&Account> {
+        self.account.as_deref()
+    }
+
+    /// The limits of a tenant's account.
+    pub fn limits(&self) -> Option<&Limits> {
+        self.account().map(|account| &account.limits)
+    }
+
     /// Rejects every caller except the operator.
     pub(crate) fn require_operator(&self) -> ApiResult<()> {
         if self.principal.is_operator() { Ok(()) } else { Err(ApiError::denied("this call needs the operator token")) }

@@ -14,6 +14,7 @@ use crate::Service;
 use crate::account_rates::AccountRates;
 use crate::admission::{Admission, HeldCalls};
 use crate::auth_cache::AuthCache;
+use crate::buffers::BufferBudgets;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
@@ -107,6 +108,7 @@ impl Backend {
             admission,
             heavy_admission: Arc::new(Admission::one_at_a_time()),
             held_calls: HeldCalls::default(),
+            buffers: BufferBudgets::default(),
             operator: options.operator,
             tokens,
             cluster_secret: options.cluster_secret,

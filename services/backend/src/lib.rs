@@ -17,6 +17,7 @@ mod account_rates;
 mod admission;
 mod auth;
 mod auth_cache;
+mod buffers;
 mod config;
 mod context;
 mod directory;

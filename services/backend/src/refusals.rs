@@ -1,7 +1,7 @@
 //! Counts the calls that are refused at a limit, as their callers hear of it.
 
 use holdfast_api::ApiError;
-use holdfast_types::limit;
+use holdfast_types::limit::{self, Limit};
 use metrics::{counter, describe_counter};
 
 const REFUSALS: &str = "holdfast_refusals_total";
@@ -17,6 +17,11 @@ pub(crate) fn describe_metrics() {
 /// Counts an error that is sent to a caller, if it is the refusal of a limit.
 pub fn count_refusal(error: &ApiError) {
     if let Some(limit) = error.limit() {
-        counter!(REFUSALS, "limit" => limit.name).increment(1);
+        count_refusal_at(limit);
     }
+}
+
+/// Counts a refusal that is told by closing a connection.
+pub fn count_refusal_at(limit: &'static Limit) {
+    counter!(REFUSALS, "limit" => limit.name).increment(1);
 }

@@ -1,16 +1,20 @@
 //! The handle of all operations, and their shared state.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use holdfast_api::ApiResult;
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
 use holdfast_clock::Clocks;
-use holdfast_routing::{LocalNode, Router};
+use holdfast_routing::{ByteBudget, LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
+use crate::AuthContext;
 use crate::account_rates::AccountRates;
 use crate::admission::{Admission, HeldCalls};
 use crate::auth_cache::AuthCache;
+use crate::buffers::BufferBudgets;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
@@ -39,6 +43,7 @@ pub(crate) struct Inner {
     /// For work that keeps a processor busy for milliseconds.
     pub(crate) heavy_admission: Arc<Admission>,
     pub(crate) held_calls: HeldCalls,
+    pub(crate) buffers: BufferBudgets,
     pub(crate) operator: OperatorVerifier,
     pub(crate) tokens: TokenIssuer,
     pub(crate) cluster_secret: ClusterSecret,
@@ -66,6 +71,24 @@ impl Service {
             Some(lacks) => Err(lacks),
             None => self.inner.directory.check_fresh(),
         }
+    }
+
+    /// Returns the budget of what this process keeps of the caller's account until it is sent; none for the operator.
+    pub fn byte_budget(&self, caller: &AuthContext) -> Option<ByteBudget> {
+        caller.account().map(|account| self.inner.buffers.of_account(account))
+    }
+
+    /// Counts a request from this address that needs no credential.
+    ///
+    /// # Errors
+    /// `RATE_LIMITED` if there are too many from there.
+    pub fn admit_public_page(&self, from: Option<IpAddr>) -> ApiResult<()> {
+        self.inner.strangers.admit_public_page(from)
+    }
+
+    /// Counts a TLS handshake with a caller at this address; returns whether there may be one more.
+    pub fn admit_handshake(&self, from: IpAddr) -> bool {
+        self.inner.strangers.admit_handshake(from)
     }
 
     /// Cancelled when the process begins to stop. Work without an end of its own ends then.

@@ -1,19 +1,25 @@
 //! What callers without a valid credential may cost, by their address. What is in memory costs nothing and is not
 //! counted, so a caller whose key or token was checked before goes on, whoever else has its address.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code};
-use holdfast_types::limit::{self, Limit};
+use holdfast_types::limit::{self, Limit, counted_address};
 use holdfast_types::{Rate, RateTable};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::refusals::count_refusal_at;
 
 /// Look-ups a second, for all addresses together, of key ids that this cluster's secret does not authenticate.
 const UNKNOWN_KEYS_PER_SECOND: u64 = 50;
 /// Maximum addresses of which a rate counts the calls. One that is idle for a while starts again with a full burst.
 const MAX_ADDRESSES: usize = 100_000;
+/// How many times a rate's calls of a second are allowed at once.
+const BURST_FACTOR: u32 = 2;
+/// Clients behind one address come back together after a failover.
+const HANDSHAKE_BURST_FACTOR: u32 = 5;
 
 /// The counts of this gateway.
 pub(crate) struct Strangers {
@@ -22,6 +28,8 @@ pub(crate) struct Strangers {
     refusals: Mutex<RateTable<IpAddr>>,
     unknown_keys: Mutex<RateTable<IpAddr>>,
     unknown_keys_of_all: Mutex<RateTable<()>>,
+    public_pages: Mutex<RateTable<IpAddr>>,
+    handshakes: Mutex<RateTable<IpAddr>>,
 }
 
 impl Strangers {
@@ -35,6 +43,8 @@ impl Strangers {
             refusals: Mutex::new(RateTable::new(MAX_ADDRESSES)),
             unknown_keys: Mutex::new(RateTable::new(MAX_ADDRESSES)),
             unknown_keys_of_all: Mutex::new(RateTable::new(1)),
+            public_pages: Mutex::new(RateTable::new(MAX_ADDRESSES)),
+            handshakes: Mutex::new(RateTable::new(MAX_ADDRESSES)),
         }
     }
 
@@ -79,18 +89,46 @@ impl Strangers {
         self.unknown_keys_of_all.lock().take_back(&(), rate_of_all());
     }
 
+    /// Counts a request that needs no credential. Callers on this machine are not counted.
+    ///
+    /// # Errors
+    /// `RATE_LIMITED` if there are too many from there.
+    pub(crate) fn admit_public_page(&self, from: Option<IpAddr>) -> ApiResult<()> {
+        let Some(from) = self.counted(from.filter(is_remote)) else { return Ok(()) };
+        let (row, rate) = (&limit::PUBLIC_PAGES, rate_of(&limit::PUBLIC_PAGES, BURST_FACTOR));
+        let admitted = self.public_pages.lock().admit(from, rate, now());
+        admitted.map_err(|wait| {
+            ApiError::limited(row, row.default_value(), "send them more slowly").retry_in(wait)
+        })
+    }
+
+    /// Counts a TLS handshake; returns whether the address may have one more. Callers on this machine are not counted.
+    pub(crate) fn admit_handshake(&self, from: IpAddr) -> bool {
+        let Some(from) = self.counted(Some(from).filter(is_remote)) else { return true };
+        let rate = rate_of(&limit::TLS_HANDSHAKE_RATE, HANDSHAKE_BURST_FACTOR);
+        let is_admitted = self.handshakes.lock().admit(from, rate, now()).is_ok();
+        if !is_admitted {
+            count_refusal_at(&limit::TLS_HANDSHAKE_RATE);
+        }
+        is_admitted
+    }
+
     /// Returns the address that the calls of a caller count for, if they do.
     fn counted(&self, from: Option<IpAddr>) -> Option<IpAddr> {
-        from.filter(|_| self.refused_per_second > 0).map(group)
+        from.filter(|_| self.refused_per_second > 0).map(counted_address)
     }
 
     fn refusal_rate(&self) -> Rate {
-        Rate::per_second(self.refused_per_second.into()).with_double_burst()
+        Rate::per_second(self.refused_per_second.into()).with_burst_factor(BURST_FACTOR)
     }
 }
 
 fn unknown_key_rate() -> Rate {
-    Rate::per_second(limit::UNKNOWN_KEYS.default_value()).with_double_burst()
+    rate_of(&limit::UNKNOWN_KEYS, BURST_FACTOR)
+}
+
+fn rate_of(limit: &Limit, burst_factor: u32) -> Rate {
+    Rate::per_second(limit.default_value()).with_burst_factor(burst_factor)
 }
 
 fn rate_of_all() -> Rate {
@@ -105,12 +143,9 @@ fn limited(limit: &Limit, max: u64, wait: Duration) -> ApiError {
     ApiError::limited(limit, max, "check the credential").retry_in(wait)
 }
 
-/// Returns what counts as one address: whoever has one IPv6 address has all of its network of 64 bits.
-fn group(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        address => address,
-    }
+/// Whoever is on this machine can take its processors without a connection.
+fn is_remote(from: &IpAddr) -> bool {
+    !from.to_canonical().is_loopback()
 }
 
 #[cfg(test)]
@@ -148,6 +183,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn pages_and_handshakes_are_limited_by_address() {
+        let strangers = Strangers::new(20);
+        let pages = |from: &str| (0..300).filter(|_| strangers.admit_public_page(address(from)).is_ok()).count();
+        assert_eq!((pages("192.0.2.1"), pages("192.0.2.2")), (200, 200));
+        let error = strangers.admit_public_page(address("192.0.2.1")).unwrap_err();
+        assert_eq!((error.code, error.retry_after_seconds()), (Code::RateLimited, Some(1)));
+        assert_eq!(error.ids, [("limit", "public_pages_per_second".to_owned()), ("max", "100".to_owned())]);
+        let handshakes = |from: &str| (0..100).filter(|_| strangers.admit_handshake(from.parse().unwrap())).count();
+        assert_eq!((handshakes("192.0.2.1"), handshakes("192.0.2.2")), (50, 50));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!((pages("192.0.2.1"), handshakes("192.0.2.1")), (100, 10));
+        assert_eq!((pages("127.0.0.1"), handshakes("::1")), (300, 100), "they are not limited on this machine");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_look_up_that_found_a_key_costs_nothing() {
         let strangers = Strangers::new(20);
         for _ in 0..100 {
@@ -165,6 +215,8 @@ mod tests {
         let proxy = address("192.0.2.1");
         (0..1_000).for_each(|_| strangers.record_refusal(proxy));
         assert!(strangers.check(proxy).is_ok());
+        assert!((0..1_000).all(|_| strangers.admit_public_page(proxy).is_ok()));
+        assert!((0..1_000).all(|_| strangers.admit_handshake("192.0.2.1".parse().unwrap())));
         assert_eq!((0..100).filter(|_| strangers.admit_unknown_key(proxy).is_ok()).count(), 50, "all together are");
     }
 }

@@ -25,10 +25,10 @@ impl Rate {
         Self::per(Duration::from_secs(60), max)
     }
 
-    /// The same rate with twice as many calls at once.
+    /// The same rate with so many times as many calls at once.
     #[must_use]
-    pub fn with_double_burst(self) -> Self {
-        Self { burst: self.burst * 2, ..self }
+    pub fn with_burst_factor(self, factor: u32) -> Self {
+        Self { burst: self.burst.saturating_mul(factor), ..self }
     }
 
     fn per(period: Duration, max: u64) -> Self {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_double_burst_is_twice_the_rate_at_once_and_the_same_rate_later() {
-        let (mut table, now, rate) = (RateTable::new(100), Instant::now(), Rate::per_second(7).with_double_burst());
+        let (mut table, now, rate) = (RateTable::new(100), Instant::now(), Rate::per_second(7).with_burst_factor(2));
         assert_eq!(admitted(&mut table, 1, rate, now), 14);
         assert_eq!(admitted(&mut table, 1, rate, now + Duration::from_secs(1)), 7);
         assert_eq!(admitted(&mut table, 2, Rate::per_second(0), now), 1);

@@ -5,12 +5,14 @@ use std::time::Duration;
 use futures::FutureExt;
 use holdfast_api::session_message::{ClientMessage, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, Code};
+use holdfast_routing::ByteBudget;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::message_bytes::{MessageBudget, MessageBytes, client_message_bytes, server_message_bytes};
 use crate::refusals::count_refusal;
 
-/// Messages of the client in transit to the session. The session itself queues more, see `live`.
+/// Messages of the client in transit to the session. The session itself queues more, see [`super::command_queue`].
 const INBOUND_CAPACITY: usize = 16;
 /// Messages of the service that the client has not read yet.
 const OUTBOUND_CAPACITY: usize = 1_024;
@@ -40,7 +42,8 @@ pub enum Outbound {
 /// An item for the session from its frontend.
 #[derive(Debug)]
 pub(super) enum Inbound {
-    Message(ClientMessage),
+    /// With what counts its bytes until it is done.
+    Message(ClientMessage, MessageBytes),
     /// The client sent an invalid message.
     Malformed(ApiError),
 }
@@ -51,20 +54,25 @@ pub struct Closed;
 
 /// Accepts messages of the client. Dropping it means that the client disconnected.
 #[derive(Debug)]
-pub struct SessionSender(mpsc::Sender<Inbound>);
+pub struct SessionSender {
+    messages: mpsc::Sender<Inbound>,
+    budget: MessageBudget,
+}
 
 impl SessionSender {
-    /// Waits while the queue is full, so that the frontend stops reading from a client that sends too fast.
+    /// Waits while the queue is full, by the number or the bytes of its messages, so that the frontend stops reading
+    /// from a client that sends too fast.
     ///
     /// # Errors
     /// [`Closed`].
     pub async fn send(&self, message: ClientMessage) -> Result<(), Closed> {
-        self.0.send(Inbound::Message(message)).await.map_err(|_| Closed)
+        let bytes = self.budget.reserve(client_message_bytes(&message)).await.ok_or(Closed)?;
+        self.messages.send(Inbound::Message(message, bytes)).await.map_err(|_| Closed)
     }
 
     /// Returns when the session's side has ended.
     pub async fn closed(&self) {
-        self.0.closed().await;
+        self.messages.closed().await;
     }
 
     /// Reports an invalid message of the client: the connection ends once all earlier messages are done.
@@ -72,19 +80,26 @@ impl SessionSender {
     /// # Errors
     /// [`Closed`].
     pub async fn send_malformed(&self, error: ApiError) -> Result<(), Closed> {
-        self.0.send(Inbound::Malformed(error)).await.map_err(|_| Closed)
+        self.messages.send(Inbound::Malformed(error)).await.map_err(|_| Closed)
     }
 }
 
 /// Yields the messages of the service.
 #[derive(Debug)]
-pub struct SessionReceiver(mpsc::Receiver<Outbound>);
+pub struct SessionReceiver(mpsc::Receiver<QueuedOutbound>);
+
+/// An item for the frontend, with what counts its bytes until it is taken.
+#[derive(Debug)]
+struct QueuedOutbound {
+    item: Outbound,
+    _bytes: Option<MessageBytes>,
+}
 
 impl SessionReceiver {
     /// Returns the next message, or the end of the connection. Cancel-safe.
     pub async fn next(&mut self) -> Outbound {
         let cut_off = || Outbound::End(CloseReason::Failed(slow_client_error()));
-        self.0.recv().await.unwrap_or_else(cut_off)
+        self.0.recv().await.map_or_else(cut_off, |queued| queued.item)
     }
 }
 
@@ -104,7 +119,10 @@ pub(super) fn stopping_error() -> ApiError {
 
 /// The session's end of the outbound queue.
 #[derive(Debug)]
-pub(super) struct OutboundQueue(mpsc::Sender<Outbound>);
+pub(super) struct OutboundQueue {
+    items: mpsc::Sender<QueuedOutbound>,
+    budget: MessageBudget,
+}
 
 impl OutboundQueue {
     /// Returns false if the client does not accept the message: it disconnected, or did not read for too long.
@@ -115,18 +133,31 @@ impl OutboundQueue {
             count_refusal(error);
         }
         // Almost always there is room, and no time limit to set up.
-        match self.0.reserve().now_or_never() {
+        let Some(bytes) = self.budget.try_reserve(server_message_bytes(&message)) else {
+            return self.send_timeout(message, SEND_TIMEOUT).await;
+        };
+        match self.items.reserve().now_or_never() {
             Some(Ok(permit)) => {
-                permit.send(Outbound::Message(message));
+                permit.send(QueuedOutbound { item: Outbound::Message(message), _bytes: Some(bytes) });
                 true
             }
             Some(Err(_)) => false,
-            None => self.send_timeout(message, SEND_TIMEOUT).await,
+            None => {
+                drop(bytes);
+                self.send_timeout(message, SEND_TIMEOUT).await
+            }
         }
     }
 
     async fn send_timeout(&self, message: ServerMessage, within: Duration) -> bool {
-        matches!(timeout(within, self.0.send(Outbound::Message(message))).await, Ok(Ok(())))
+        let sending = async {
+            let bytes = tokio::select! {
+                bytes = self.budget.reserve(server_message_bytes(&message)) => bytes,
+                () = self.items.closed() => return false,
+            };
+            self.items.send(QueuedOutbound { item: Outbound::Message(message), _bytes: bytes }).await.is_ok()
+        };
+        timeout(within, sending).await.unwrap_or(false)
     }
 
     /// Sends the end of the connection if the queue has capacity.
@@ -134,36 +165,47 @@ impl OutboundQueue {
         // If the queue is full, the client is not reading. It receives that error when the channel closes.
         if let CloseReason::Malformed(error) | CloseReason::Failed(error) = &ending {
             count_refusal(error);
-            let _ = self.0.try_send(Outbound::Message(ServerMessage::Error { error: error.clone(), request_id: None }));
+            self.try_send(Outbound::Message(ServerMessage::Error { error: error.clone(), request_id: None }));
         }
-        let _ = self.0.try_send(Outbound::End(ending));
+        self.try_send(Outbound::End(ending));
+    }
+
+    fn try_send(&self, item: Outbound) {
+        let _ = self.items.try_send(QueuedOutbound { item, _bytes: None });
     }
 
     /// Returns whether the receiver is gone.
     pub(super) fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.items.is_closed()
     }
 
     /// Returns when the receiver is gone.
     pub(super) async fn closed(&self) {
-        self.0.closed().await;
+        self.items.closed().await;
     }
 }
 
-/// Creates the queues of a connection: the frontend's ends and the session's.
-pub(super) fn queues() -> ((SessionSender, SessionReceiver), (mpsc::Receiver<Inbound>, OutboundQueue)) {
-    let (to_session, incoming) = mpsc::channel(INBOUND_CAPACITY);
-    let (outgoing, from_session) = mpsc::channel(OUTBOUND_CAPACITY);
-    ((SessionSender(to_session), SessionReceiver(from_session)), (incoming, OutboundQueue(outgoing)))
+/// Creates the queues of a connection: the frontend's ends and the session's. All messages of an account count in its
+/// budget too.
+pub(super) fn queues(
+    of_account: Option<ByteBudget>,
+) -> ((SessionSender, SessionReceiver), (mpsc::Receiver<Inbound>, OutboundQueue)) {
+    let (messages, incoming) = mpsc::channel(INBOUND_CAPACITY);
+    let (items, from_session) = mpsc::channel(OUTBOUND_CAPACITY);
+    let sender = SessionSender { messages, budget: MessageBudget::new(of_account.clone()) };
+    let outgoing = OutboundQueue { items, budget: MessageBudget::new(of_account) };
+    ((sender, SessionReceiver(from_session)), (incoming, outgoing))
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::session_message::{ClientPayload, Release};
+
     use super::*;
 
     #[tokio::test]
     async fn a_client_that_does_not_read_is_cut_off_with_the_reason_after_what_it_has_not_read() {
-        let ((_to, mut from), (_incoming, outgoing)) = queues();
+        let ((_to, mut from), (_incoming, outgoing)) = queues(None);
         let message = ServerMessage::KeptAlive { remaining_ms: 1 };
         for _ in 0..OUTBOUND_CAPACITY {
             assert!(outgoing.send(message.clone()).await);
@@ -178,11 +220,55 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_is_gone_takes_nothing() {
-        let ((to, from), (mut incoming, outgoing)) = queues();
+        let ((to, from), (mut incoming, outgoing)) = queues(None);
         drop(from);
         outgoing.closed().await;
         assert!(!outgoing.send(ServerMessage::KeptAlive { remaining_ms: 1 }).await);
         drop(to);
         assert!(incoming.recv().await.is_none());
+    }
+
+    fn large(bytes: usize) -> ServerMessage {
+        ServerMessage::Acquired { request_id: "x".repeat(bytes), fencing_token: 1 }
+    }
+
+    async fn send_now(outgoing: &OutboundQueue, bytes: usize) -> bool {
+        outgoing.send_timeout(large(bytes), Duration::from_millis(1)).await
+    }
+
+    #[tokio::test]
+    async fn few_large_messages_fill_a_queue_too() {
+        let ((to, mut from), (mut incoming, outgoing)) = queues(None);
+        for _ in 0..3 {
+            assert!(send_now(&outgoing, 300_000).await);
+        }
+        assert!(!send_now(&outgoing, 300_000).await);
+        from.next().await;
+        assert!(send_now(&outgoing, 300_000).await);
+
+        let release = |bytes: usize| {
+            let payload = ClientPayload::Release(Release { request_id: "x".repeat(bytes) });
+            to.send(ClientMessage { seq: 1, payload })
+        };
+        for _ in 0..3 {
+            release(300_000).await.unwrap();
+        }
+        assert!(release(300_000).now_or_never().is_none(), "the client is not read from");
+        drop(incoming.recv().await);
+        release(300_000).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn connections_of_an_account_share_its_bytes_and_one_that_reads_goes_on() {
+        let of_account = Some(ByteBudget::new(500_000));
+        let (_deaf, (_incoming, to_deaf)) = queues(of_account.clone());
+        assert!(send_now(&to_deaf, 450_000).await);
+        assert!(!send_now(&to_deaf, 450_000).await);
+        let ((_to, mut from), (_incoming, to_reader)) = queues(of_account);
+        for _ in 0..10 {
+            assert!(send_now(&to_reader, 100_000).await, "there is nothing else for it");
+            assert!(!send_now(&to_reader, 100_000).await);
+            from.next().await;
+        }
     }
 }

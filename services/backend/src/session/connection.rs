@@ -1,6 +1,6 @@
 //! A connection with an open session: one task that handles every event and runs one command at a time.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error, stopping_error};
 use super::client_command::{ClientCommand, InFlightBatch};
+use super::command_queue::CommandQueue;
 use super::handle::{KeepAliveReply, SessionHandle};
 use super::keep_alive::KeepAliveScheduler;
 use super::protocol::MessageSequence;
@@ -39,7 +40,7 @@ pub(super) struct SessionConnection<'a> {
     sequence: MessageSequence,
     incoming: Option<mpsc::Receiver<Inbound>>,
     outgoing: &'a OutboundQueue,
-    pub(super) queue: VecDeque<ClientCommand>,
+    pub(super) queue: CommandQueue,
     pub(super) in_flight: Option<InFlightBatch>,
     /// The number of the last command of this epoch.
     pub(super) seq: u64,
@@ -92,7 +93,7 @@ impl<'a> SessionConnection<'a> {
             sequence,
             incoming: Some(incoming),
             outgoing,
-            queue: VecDeque::new(),
+            queue: CommandQueue::default(),
             in_flight: None,
             seq: 0,
             requests: RequestTable::new(&session.session_id),
@@ -176,10 +177,10 @@ impl<'a> SessionConnection<'a> {
     }
 
     fn on_client_message(&mut self, incoming: Inbound) -> Result<(), CloseReason> {
-        let message = match incoming {
-            Inbound::Message(message) => message,
+        let (message, bytes) = match incoming {
+            Inbound::Message(message, bytes) => (message, bytes),
             Inbound::Malformed(error) => {
-                self.queue.push_back(ClientCommand::Malformed(error));
+                self.queue.push_malformed(ClientCommand::Malformed(error));
                 return Ok(());
             }
         };
@@ -187,7 +188,7 @@ impl<'a> SessionConnection<'a> {
             return Ok(());
         }
         if let Err(error) = self.sequence.check(&message.payload) {
-            self.queue.push_back(ClientCommand::Malformed(error));
+            self.queue.push_malformed(ClientCommand::Malformed(error));
             return Ok(());
         }
         let job = match message.payload {
@@ -201,7 +202,7 @@ impl<'a> SessionConnection<'a> {
             ClientPayload::LockInfo(info) => ClientCommand::LockInfo(info),
             ClientPayload::Close | ClientPayload::Open(_) => ClientCommand::Close,
         };
-        self.queue.push_back(job);
+        self.queue.push_back(job, bytes);
         Ok(())
     }
 

@@ -35,7 +35,7 @@ impl Service {
     /// Starts a connection of an authenticated caller. It ends when both ends are dropped, or when [`SessionReceiver`]
     /// reports its end. The session then continues for its time to live, unless it was closed.
     pub fn connect(&self, caller: AuthContext, options: ConnectionOptions) -> (SessionSender, SessionReceiver) {
-        let (frontend, (incoming, outgoing)) = queues();
+        let (frontend, (incoming, outgoing)) = queues(self.byte_budget(&caller));
         let opening = Handshake { service: self.clone(), caller, options };
         spawn_temporary("session", async move {
             let _counted = ConnectionGauge::start();
@@ -138,7 +138,7 @@ impl Handshake {
                 Err(_) => return Err(CloseReason::Failed(open_timeout_error())),
                 Ok(None) => return Err(CloseReason::Done),
                 Ok(Some(Inbound::Malformed(error))) => return Err(CloseReason::Malformed(error)),
-                Ok(Some(Inbound::Message(message))) => message,
+                Ok(Some(Inbound::Message(message, _))) => message,
             };
             let ClientPayload::Open(open) = message.payload else {
                 return Err(CloseReason::Malformed(protocol_error("open has to come first")));

@@ -10,17 +10,19 @@
 //! - The connection subscribes to the leader's updates of the session (grants, losses, its end). When the leader
 //!   changes, it subscribes to the next one, and queries the state of everything that the client waits for and believes
 //!   to hold.
-//! - Every queue is bounded. The connection stops reading from a client that sends too fast, and disconnects a client
-//!   that does not read.
+//! - Every queue is bounded, by the number of its messages and their bytes. The connection stops reading from a client
+//!   that sends too fast, and disconnects a client that does not read.
 //! - A connection that ends without `close` leaves the session to its time to live.
 
 mod channel;
 mod client_command;
+mod command_queue;
 mod commands;
 mod connection;
 mod handle;
 mod handshake;
 mod keep_alive;
+mod message_bytes;
 mod protocol;
 mod rare_events;
 mod replies;

@@ -1,0 +1,75 @@
+//! Bytes of requests, answers and messages that a gateway keeps of each account until they are done or sent.
+
+use std::time::Duration;
+
+use holdfast_routing::ByteBudget;
+use holdfast_types::{Account, AccountId};
+use moka::sync::Cache;
+
+/// Maximum accounts with a budget.
+const MAX_ACCOUNTS: u64 = 100_000;
+/// Far longer than a peer may take that does not read, so no count is dropped that still matters.
+const IDLE_TTL: Duration = Duration::from_secs(600);
+
+/// The budget of each account.
+pub(crate) struct BufferBudgets {
+    budgets: Cache<AccountId, ByteBudget>,
+}
+
+impl Default for BufferBudgets {
+    fn default() -> Self {
+        Self { budgets: Cache::builder().max_capacity(MAX_ACCOUNTS).time_to_idle(IDLE_TTL).build() }
+    }
+}
+
+impl BufferBudgets {
+    /// Returns the budget of an account. After a change of its limit, what was reserved before no longer counts.
+    pub(crate) fn of_account(&self, account: &Account) -> ByteBudget {
+        let max = u32::try_from(account.limits.max_buffered_bytes).unwrap_or(u32::MAX);
+        let budget = self.budgets.get_with(account.id, || ByteBudget::new(max));
+        if budget.limit() == max {
+            return budget;
+        }
+        let budget = ByteBudget::new(max);
+        self.budgets.insert(account.id, budget.clone());
+        budget
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_types::{AccountStatus, Limits};
+
+    use super::*;
+
+    fn account(id: u64, max_buffered_bytes: u64) -> Account {
+        Account {
+            id: AccountId(id),
+            email: "a@b".to_owned(),
+            full_name: "A".to_owned(),
+            max_number_of_namespaces: 1,
+            limits: Limits { max_buffered_bytes, ..Limits::default() },
+            status: AccountStatus::Active,
+            created_at_ms: 0,
+            updated_at_ms: 0,
+            revision: 1,
+        }
+    }
+
+    #[test]
+    fn an_account_has_one_budget_and_another_has_its_own() {
+        let budgets = BufferBudgets::default();
+        let reserve = |id, bytes| budgets.of_account(&account(id, 100)).try_reserve(bytes);
+        let reserved = reserve(1, 60).unwrap();
+        assert!(reserve(1, 41).is_none() && reserve(1, 40).is_some() && reserve(2, 100).is_some());
+        drop(reserved);
+        assert!(reserve(1, 100).is_some());
+    }
+
+    #[test]
+    fn a_changed_limit_counts_from_then_on() {
+        let budgets = BufferBudgets::default();
+        let _reserved = budgets.of_account(&account(1, 100)).try_reserve(100).unwrap();
+        assert!(budgets.of_account(&account(1, 200)).try_reserve(200).is_some());
+    }
+}

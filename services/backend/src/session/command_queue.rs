@@ -1,0 +1,51 @@
+//! The commands of a client that wait for the one in flight.
+
+use std::collections::VecDeque;
+
+use super::client_command::ClientCommand;
+use super::message_bytes::MessageBytes;
+
+/// Commands in their order, and what counts the bytes of their messages until they start.
+#[derive(Debug, Default)]
+pub(super) struct CommandQueue(VecDeque<(ClientCommand, Option<MessageBytes>)>);
+
+impl CommandQueue {
+    /// Adds a command of the client, whose message counts so many bytes.
+    pub(super) fn push_back(&mut self, command: ClientCommand, bytes: MessageBytes) {
+        self.0.push_back((command, Some(bytes)));
+    }
+
+    /// Adds the error that is the last of the client's messages.
+    pub(super) fn push_malformed(&mut self, command: ClientCommand) {
+        self.0.push_back((command, None));
+    }
+
+    /// Adds a command of the connection itself, before all others.
+    pub(super) fn push_front(&mut self, command: ClientCommand) {
+        self.0.push_front((command, None));
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<ClientCommand> {
+        self.0.pop_front().map(|(command, _)| command)
+    }
+
+    pub(super) fn front(&self) -> Option<&ClientCommand> {
+        self.0.front().map(|(command, _)| command)
+    }
+
+    pub(super) fn back(&self) -> Option<&ClientCommand> {
+        self.0.back().map(|(command, _)| command)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
