@@ -10,7 +10,9 @@ use holdfast_backend::{Backend, BackendOptions};
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::{FrontendArgs, Frontends};
 use holdfast_routing::TlsDialer;
-use holdfast_runtime::{ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, run_server};
+use holdfast_runtime::{
+    ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, max_client_connections, run_server,
+};
 
 /// Serves tenants over REST and gRPC, and routes their calls to the nodes.
 #[derive(Debug, Parser)]
@@ -53,6 +55,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let (cluster_secret, operator_token) = args.secrets.read()?;
     let bind = async |address| anyhow::Ok(args.tls.bind(address, args.insecure).await?);
     let frontends = Frontends::bind(args.listen, &args.frontends, args.tls.load()?, bind).await?;
+    let frontends = frontends.with_max_connections(max_client_connections());
     let process_name = format!("gateway {}", frontends.address());
     let mut options = BackendOptions::new(config, cluster_secret, &operator_token, process_name);
     options.signing = args.signing.rotation();

@@ -10,7 +10,7 @@ use holdfast_backend::{Backend, BackendOptions, Service};
 use holdfast_gateway::{FrontendArgs, Frontends};
 use holdfast_node::{MetricsText, Node, NodeOptions};
 use holdfast_routing::Dialer;
-use holdfast_runtime::{SigningArgs, TlsArgs};
+use holdfast_runtime::{SigningArgs, TlsArgs, max_client_connections};
 
 /// Flags of the node's gateway. All but the first one have an effect only together with it.
 #[derive(Debug, Args)]
@@ -40,7 +40,8 @@ impl GatewayArgs {
     pub(crate) async fn bind(&self, insecure: bool) -> Result<Option<Frontends>> {
         let Some(listen) = self.gateway_listen else { return Ok(None) };
         let bind = async |address| anyhow::Ok(self.tls.bind(address, insecure).await?);
-        Frontends::bind(listen, &self.frontends, self.tls.load()?, bind).await.map(Some)
+        let frontends = Frontends::bind(listen, &self.frontends, self.tls.load()?, bind).await?;
+        Ok(Some(frontends.with_max_connections(max_client_connections())))
     }
 
     /// Starts the gateway of a node on its bound ports. `options` are those that the node was opened with.

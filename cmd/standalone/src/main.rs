@@ -14,7 +14,9 @@ use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::{FrontendArgs, Frontends};
 use holdfast_node::{Node, NodeOptions};
 use holdfast_routing::TcpDialer;
-use holdfast_runtime::{MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, run_server};
+use holdfast_runtime::{
+    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, max_client_connections, run_server,
+};
 use tokio::time::{Duration, Instant, sleep};
 
 use first_start::InProcess;
@@ -71,6 +73,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     // The ports first: a second process on the same data must change nothing.
     let bind = async |address| anyhow::Ok(args.tls.bind(address, args.insecure).await?);
     let frontends = Frontends::bind(args.listen, &args.frontends, args.tls.load()?, bind).await?;
+    let frontends = frontends.with_max_connections(max_client_connections());
     let secrets = Secrets::load_or_create(&args.data_dir)?;
     // The address is only a name here: the gateway reaches the node through memory.
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;

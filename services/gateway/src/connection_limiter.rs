@@ -1,13 +1,21 @@
 //! Limits the open connections of a listener. At the limit, a new connection evicts another: the longest idle one, with
 //! unauthenticated ones first. If all are busy, it evicts one of an account that has more than half of them. So neither
 //! idle connections nor those of one tenant keep other clients out.
+//!
+//! An account has `max_connections` of them: a further one is refused with its first credential, and closed. Answers
+//! that a connection has not sent are counted too, and one whose peer reads nothing is cut off.
+
+mod unsent_answers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdfast_types::AccountId;
+use holdfast_api::{ApiError, ApiResult};
+use holdfast_backend::{AuthContext, Service};
+use holdfast_routing::ByteBudget;
+use holdfast_types::{AccountId, limit};
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,6 +23,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use unsent_answers::UnsentAnswers;
+
+pub(crate) use unsent_answers::AnswerReservation;
+#[cfg(test)]
+pub(crate) use unsent_answers::MAX_ANSWER_BYTES;
 
 /// One in this many permits is freed ahead of need, because finding a connection to evict visits all of them.
 const EVICTION_DIVISOR: usize = 100;
@@ -26,6 +40,8 @@ pub(super) struct ConnectionLimiter {
     limit: usize,
     free: Arc<Semaphore>,
     connections: Mutex<HashMap<u64, Arc<ConnectionState>>>,
+    /// The number of connections of each account that has any.
+    accounts: Mutex<HashMap<AccountId, u64>>,
     next_id: AtomicU64,
     started_at: Instant,
 }
@@ -38,6 +54,9 @@ struct ConnectionState {
     idle_since_ms: AtomicU64,
     owner: Mutex<ConnectionOwner>,
     eviction: CancellationToken,
+    /// Whether the connection ends after the response in progress.
+    is_refused: AtomicBool,
+    answers: Arc<UnsentAnswers>,
 }
 
 /// The owner of a connection, according to its latest valid credential.
@@ -80,6 +99,7 @@ impl ConnectionLimiter {
             limit,
             free: Arc::new(Semaphore::new(limit)),
             connections: Mutex::default(),
+            accounts: Mutex::default(),
             next_id: AtomicU64::new(0),
             started_at: Instant::now(),
         })
@@ -103,6 +123,8 @@ impl ConnectionLimiter {
             idle_since_ms: AtomicU64::new(self.now_ms()),
             owner: Mutex::new(ConnectionOwner::Unknown),
             eviction: CancellationToken::new(),
+            is_refused: AtomicBool::new(false),
+            answers: UnsentAnswers::new(),
         });
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.connections.lock().insert(id, Arc::clone(&state));
@@ -168,16 +190,98 @@ impl ConnectionPermit {
         ActivityGuard { inner: Arc::new(ActivityInner { permit: Arc::clone(&self.inner) }) }
     }
 
-    /// Returns when the connection must close for another.
+    /// Returns when the connection must close: another one needs its permit, or its account has too many.
     pub(super) async fn evicted(&self) {
         self.inner.state.eviction.cancelled().await;
+    }
+
+    /// Returns once the peer has taken in nothing of an answer for too long.
+    pub(super) async fn stalled(&self) {
+        self.inner.state.answers.stalled().await;
+    }
+}
+
+impl PermitInner {
+    /// Counts the connection as one of this owner's, who may have so many.
+    fn set_owner(&self, owner: ConnectionOwner, max: u64, buffers: Option<ByteBudget>) -> ApiResult<()> {
+        let mut current = self.state.owner.lock();
+        if *current == owner {
+            return Ok(());
+        }
+        let mut accounts = self.limiter.accounts.lock();
+        if let ConnectionOwner::Account(account) = owner {
+            let count = accounts.get(&account).copied().unwrap_or_default();
+            if count >= max {
+                // Others may share one whose credentials change: a proxy's.
+                self.state.is_refused.fetch_or(*current == ConnectionOwner::Unknown, Ordering::AcqRel);
+                counter!("holdfast_calls_rejected_total", "limit" => limit::CONNECTIONS.name).increment(1);
+                return Err(ApiError::limited(&limit::CONNECTIONS, max, "close some, or connect to another gateway"));
+            }
+            accounts.insert(account, count + 1);
+        }
+        remove_connection(&mut accounts, *current);
+        self.state.answers.set_account(buffers);
+        *current = owner;
+        Ok(())
+    }
+}
+
+/// Counts one connection less of an owner.
+fn remove_connection(accounts: &mut HashMap<AccountId, u64>, owner: ConnectionOwner) {
+    let ConnectionOwner::Account(account) = owner else { return };
+    if let Some(count) = accounts.get_mut(&account) {
+        *count -= 1;
+        if *count == 0 {
+            accounts.remove(&account);
+        }
     }
 }
 
 impl ActivityGuard {
-    /// Records a valid credential of the connection: without an account, it is the operator's.
-    pub(crate) fn set_owner(&self, account: Option<AccountId>) {
-        *self.inner.permit.state.owner.lock() = account.map_or(ConnectionOwner::Operator, ConnectionOwner::Account);
+    /// Records a valid credential of the connection.
+    ///
+    /// # Errors
+    /// `RATE_LIMITED` if its account has as many other connections as it may. If this is the first credential of the
+    /// connection, it ends after the response.
+    pub(crate) fn set_owner(&self, service: &Service, caller: &AuthContext) -> ApiResult<()> {
+        let account = caller.principal().account().map(|principal| principal.account);
+        let owner = account.map_or(ConnectionOwner::Operator, ConnectionOwner::Account);
+        let permit = &self.inner.permit;
+        // Almost always it is the one of the call before.
+        if *permit.state.owner.lock() == owner {
+            return Ok(());
+        }
+        let max = caller.limits().map_or(u64::MAX, |limits| limits.max_connections);
+        permit.set_owner(owner, max, service.byte_budget(caller))
+    }
+
+    /// Counts the bytes of an answer that is not sent.
+    ///
+    /// # Errors
+    /// `RATE_LIMITED` if the connection or its account has too many of them.
+    pub(crate) fn reserve(&self, bytes: usize) -> ApiResult<AnswerReservation> {
+        self.inner.permit.state.answers.reserve(bytes)
+    }
+
+    /// Lets the connection end after the response in progress, unless a caller with a valid credential uses it.
+    pub(crate) fn refuse_stranger(&self) {
+        let state = &self.inner.permit.state;
+        state.is_refused.fetch_or(*state.owner.lock() == ConnectionOwner::Unknown, Ordering::AcqRel);
+    }
+
+    /// Lets the connection end after the response in progress.
+    pub(crate) fn mark_refused(&self) {
+        self.inner.permit.state.is_refused.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the connection is to end after the response in progress.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.inner.permit.state.is_refused.load(Ordering::Acquire)
+    }
+
+    /// Ends the connection soon: calls in progress have a moment.
+    pub(crate) fn end_connection(&self) {
+        self.inner.permit.state.eviction.cancel();
     }
 }
 
@@ -192,6 +296,8 @@ impl Drop for ActivityInner {
 impl Drop for PermitInner {
     fn drop(&mut self) {
         self.limiter.connections.lock().remove(&self.id);
+        let owner = *self.state.owner.lock();
+        remove_connection(&mut self.limiter.accounts.lock(), owner);
         gauge!("holdfast_connections").decrement(1.0);
     }
 }
@@ -209,6 +315,12 @@ mod tests {
         (room, tasks, places)
     }
 
+    /// An account may have three connections here.
+    fn set_owner(activity: &ActivityGuard, account: u64) -> ApiResult<()> {
+        let owner = ConnectionOwner::Account(AccountId(account));
+        activity.inner.permit.set_owner(owner, 3, Some(ByteBudget::new(100)))
+    }
+
     fn evicted_indices(places: &[ConnectionPermit]) -> Vec<usize> {
         let is_leaving = |place: &ConnectionPermit| place.inner.state.eviction.is_cancelled();
         places.iter().enumerate().filter(|(_, place)| is_leaving(place)).map(|(at, _)| at).collect()
@@ -218,7 +330,7 @@ mod tests {
     async fn strangers_that_are_idle_give_way_before_those_who_are_known_and_nobody_who_is_busy() {
         let (room, tasks, mut places) = full_limiter(4).await;
         let busy = places[0].start_activity();
-        places[1].start_activity().set_owner(Some(AccountId(1)));
+        set_owner(&places[1].start_activity(), 1).unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
         drop(places[2].start_activity());
         for expected in [vec![3], vec![2, 3], vec![1, 2, 3]] {
@@ -237,11 +349,11 @@ mod tests {
         let (room, _tasks, places) = full_limiter(5).await;
         let stays: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
         for (stay, account) in stays.iter().zip([1, 2, 1, 2, 3]) {
-            stay.set_owner(Some(AccountId(account)));
+            set_owner(stay, account).unwrap();
         }
         room.evict();
         assert_eq!(evicted_indices(&places), [0; 0], "nobody has more than half");
-        stays[3].set_owner(Some(AccountId(1)));
+        set_owner(&stays[3], 1).unwrap();
         room.evict();
         assert_eq!(evicted_indices(&places), [3], "the newest");
     }
@@ -254,5 +366,27 @@ mod tests {
         assert!(room.free.try_acquire().is_err() && !tasks.is_empty());
         drop(stay);
         assert!(room.free.try_acquire().is_ok() && tasks.is_empty() && room.connections.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_account_has_so_many_connections_and_another_has_its_own() {
+        let (room, _tasks, mut places) = full_limiter(6).await;
+        let activities: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
+        for activity in &activities[..3] {
+            set_owner(activity, 1).unwrap();
+            set_owner(activity, 1).unwrap();
+        }
+        let refused = set_owner(&activities[3], 1).unwrap_err();
+        assert_eq!((refused.code, refused.retry_after_seconds()), (holdfast_api::Code::RateLimited, Some(1)));
+        assert_eq!(refused.ids, [("limit", "max_connections".to_owned()), ("max", "3".to_owned())]);
+        assert!(activities[3].is_refused() && !activities[0].is_refused());
+        set_owner(&activities[4], 2).unwrap();
+        assert!(set_owner(&activities[4], 1).is_err() && !activities[4].is_refused(), "others may share it");
+        // A connection that passes to another account makes room.
+        set_owner(&activities[0], 2).unwrap();
+        set_owner(&activities[5], 1).unwrap();
+        drop(activities);
+        places.clear();
+        assert!(room.accounts.lock().is_empty(), "nothing is kept of accounts without connections");
     }
 }

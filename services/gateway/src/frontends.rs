@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use holdfast_backend::Service;
 use holdfast_tls::ServerTls;
+use holdfast_types::limit;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -24,6 +25,7 @@ pub struct Frontends {
     locktopus: Option<LocktopusPort>,
     tls: Option<ServerTls>,
     dlocks_account_metadata: bool,
+    max_connections: usize,
 }
 
 /// The port for Locktopus clients.
@@ -54,7 +56,16 @@ impl Frontends {
             }
             None => None,
         };
-        Ok(Self { listener, address, locktopus, tls, dlocks_account_metadata: args.dlocks_account_metadata })
+        let dlocks_account_metadata = args.dlocks_account_metadata;
+        let max_connections = usize::try_from(limit::MAX_GATEWAY_CONNECTIONS).unwrap_or(usize::MAX);
+        Ok(Self { listener, address, locktopus, tls, dlocks_account_metadata, max_connections })
+    }
+
+    /// Takes at most this many connections at a time on each port, and never more than
+    /// [`limit::MAX_GATEWAY_CONNECTIONS`]: each needs an open file.
+    #[must_use]
+    pub fn with_max_connections(self, max_connections: usize) -> Self {
+        Self { max_connections: self.max_connections.min(max_connections), ..self }
     }
 
     /// Returns the address of the port for all clients but those of Locktopus, with the port that the system chose.
@@ -83,14 +94,16 @@ impl Frontends {
         metrics: MetricsRenderer,
         running: impl Future<Output = T>,
     ) -> Result<T, DescriptorsError> {
-        let Self { listener, address, locktopus, tls, dlocks_account_metadata } = self;
-        info!(%address, tls = tls.is_some(), "gateway listens");
-        let options = ServerOptions { service: service.clone(), dlocks_account_metadata, metrics, tls: tls.clone() };
+        let Self { listener, address, locktopus, tls, dlocks_account_metadata, max_connections } = self;
+        info!(%address, tls = tls.is_some(), max_connections, "gateway listens");
+        let of_locktopus = (tls.clone(), service.clone());
+        let options = ServerOptions { service, dlocks_account_metadata, metrics, tls, max_connections };
         let stopped = CancellationToken::new();
         let serving_locktopus = async {
             if let Some(LocktopusPort { listener, address, options }) = locktopus {
                 info!(%address, "gateway listens for Locktopus clients");
-                serve_locktopus(listener, tls, service, options, stopped.cancelled()).await;
+                let (tls, service) = of_locktopus;
+                serve_locktopus(listener, tls, service, options, max_connections, stopped.cancelled()).await;
             }
         };
         let ending = async {

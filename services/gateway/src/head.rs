@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use uuid::{Builder, Uuid};
 
 /// Names a call in logs, in the response and in support requests.
-static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("holdfast-request-id");
+pub(crate) static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("holdfast-request-id");
 /// Of a response from a locks shard: the address of the gateway in the node that leads it.
 static LEADER_HEADER: HeaderName = HeaderName::from_static("holdfast-leader");
 /// How long a REST caller waits for its response, in milliseconds.

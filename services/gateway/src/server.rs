@@ -4,14 +4,14 @@
 //! time until a complete request.
 
 mod call_lane;
+mod tracked_body;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -24,7 +24,7 @@ use futures::TryFutureExt;
 use holdfast_backend::Service;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_tls::ServerTls;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -40,14 +40,13 @@ use tonic_health::server::HealthReporter;
 use tower::Service as _;
 use tracing::{debug, info, warn};
 
-use crate::connection_limiter::{ActivityGuard, ConnectionLimiter, ConnectionPermit};
+use crate::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use crate::grpc::DescriptorsError;
 use crate::rest::health::{MetricsRenderer, Probes};
-use crate::{console, dlocks, grpc, rest};
+use crate::{dlocks, grpc, rest};
 use call_lane::CallLane;
+use tracked_body::{Refusable, track};
 
-/// Maximum concurrent connections. Beyond that, idle ones are evicted.
-const MAX_CONNECTIONS: usize = 10_000;
 /// Maximum concurrent calls on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 1_000;
 /// Maximum bytes of the head of a request.
@@ -84,6 +83,8 @@ pub(crate) struct ServerOptions {
     pub(crate) metrics: MetricsRenderer,
     /// Encrypts every connection, if there is a certificate.
     pub(crate) tls: Option<ServerTls>,
+    /// Connections at a time. Beyond that, idle ones are evicted.
+    pub(crate) max_connections: usize,
 }
 
 /// Serves every frontend on one listener until `shutdown` ends, then waits for calls in flight, and returns.
@@ -100,8 +101,7 @@ pub(crate) async fn serve(
     let (reporter, health) = tonic_health::server::health_reporter();
     let dlocks = dlocks::server(options.service.clone(), options.dlocks_account_metadata);
     let grpc = grpc::routes(&options.service, Routes::new(dlocks), health)?;
-    let rest = rest::routes(options.service.clone(), probes(&options)).merge(console::routes());
-    let rest = rest::with_middleware(rest);
+    let rest = rest::with_middleware(rest::routes(options.service.clone(), probes(&options)));
     let stopping = CancellationToken::new();
     let tasks = TaskTracker::new();
     // Published once before the first call, so that no service is unknown, and none is reported as serving too early.
@@ -110,14 +110,8 @@ pub(crate) async fn serve(
     let health_tasks = TaskSet::new(TaskOwner::process());
     health_tasks
         .spawn_until_done("health", move || run_health_reporter(reporter.clone(), of_service.clone(), until.clone()));
-    serve_mux(
-        listener,
-        ProtocolMux { rest, grpc, tls: options.tls },
-        &service,
-        ServerTasks { tasks, stopping },
-        shutdown,
-    )
-    .await;
+    let front = ProtocolMux { rest, grpc, tls: options.tls, service };
+    serve_mux(listener, front, options.max_connections, ServerTasks { tasks, stopping }, shutdown).await;
     Ok(())
 }
 
@@ -126,11 +120,12 @@ pub(crate) async fn serve_routes(
     listener: TcpListener,
     tls: Option<ServerTls>,
     routes: Router,
-    service: &Service,
+    service: Service,
+    max_connections: usize,
     shutdown: impl Future<Output = ()>,
 ) {
-    let front = ProtocolMux { rest: routes.clone(), grpc: routes, tls };
-    serve_mux(listener, front, service, ServerTasks::default(), shutdown).await;
+    let front = ProtocolMux { rest: routes.clone(), grpc: routes, tls, service };
+    serve_mux(listener, front, max_connections, ServerTasks::default(), shutdown).await;
 }
 
 /// The tasks behind a listener, and the tokens that end them.
@@ -143,11 +138,12 @@ struct ServerTasks {
 async fn serve_mux(
     listener: TcpListener,
     front: ProtocolMux,
-    service: &Service,
+    max_connections: usize,
     ServerTasks { tasks, stopping }: ServerTasks,
     shutdown: impl Future<Output = ()>,
 ) {
-    accept(&listener, front, &tasks, &stopping, shutdown).await;
+    let (service, limiter) = (front.service.clone(), ConnectionLimiter::new(max_connections));
+    accept(&listener, front, &limiter, &tasks, &stopping, shutdown).await;
     // Closed first, so that new callers connect elsewhere while calls in flight finish.
     drop(listener);
     // Streams without an end of their own would keep their connections until they are cut off.
@@ -166,6 +162,7 @@ fn describe_metrics() {
     describe_histogram!("holdfast_request_seconds", Unit::Seconds, "Time from the head of a call to its answer's.");
     describe_gauge!("holdfast_connections", "Connections that are open.");
     describe_counter!("holdfast_connections_evicted_total", "Connections that ended to make room for others.");
+    describe_counter!("holdfast_connections_stalled_total", "Connections that ended because the peer read nothing.");
 }
 
 fn probes(options: &ServerOptions) -> Probes {
@@ -180,12 +177,12 @@ fn probes(options: &ServerOptions) -> Probes {
 async fn accept(
     listener: &TcpListener,
     front: ProtocolMux,
+    limiter: &Arc<ConnectionLimiter>,
     tasks: &TaskTracker,
     stopping: &CancellationToken,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
-    let room = ConnectionLimiter::new(MAX_CONNECTIONS);
     loop {
         let accepted = tokio::select! {
             biased;
@@ -202,7 +199,7 @@ async fn accept(
         let place = tokio::select! {
             biased;
             () = &mut shutdown => return,
-            place = room.acquire(tasks) => place,
+            place = limiter.acquire(tasks) => place,
         };
         tasks.spawn(serve_connection(stream, peer, front.clone(), place, stopping.clone()));
     }
@@ -243,6 +240,9 @@ async fn serve_tls(
     place: ConnectionPermit,
     stopping: CancellationToken,
 ) {
+    if !front.service.admit_handshake(peer.ip()) {
+        return debug!(%peer, "a connection was closed: too many handshakes with its address");
+    }
     let accepted = tokio::select! {
         accepted = tls.accept(stream) => accepted,
         () = stopping.cancelled() => return,
@@ -267,12 +267,16 @@ async fn serve_http<S>(
     let (speaks, taken, ending) = (Arc::clone(&spoken), place.clone(), stopping.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let version = *speaks.get_or_init(|| request.version());
-        let (stay, ending) = (taken.start_activity(), ending.clone());
+        let (activity, ending, refusable) = (taken.start_activity(), ending.clone(), Refusable::of(&request));
         request.extensions_mut().insert(ConnectInfo(peer));
-        request.extensions_mut().insert(stay.clone());
+        request.extensions_mut().insert(activity.clone());
         // Not an `async` block, which would have room for the call twice.
         front.dispatch(request).map_ok(move |answer| {
-            let answer = hold_until_sent(answer, stay);
+            let answer = track(answer, &activity, refusable);
+            if activity.is_refused() {
+                activity.end_connection();
+                return with_connection_close(answer, version);
+            }
             if ending.is_cancelled() { with_connection_close(answer, version) } else { answer }
         })
     });
@@ -283,6 +287,7 @@ async fn serve_http<S>(
         ended = connection.as_mut() => return log_connection_end(peer, ended),
         () = stopping.cancelled() => DRAIN_TIMEOUT,
         () = place.evicted() => EVICTION_TIMEOUT,
+        () = place.stalled() => return debug!(%peer, "a connection was cut off: its peer read nothing for too long"),
         // A connection whose peer never sends a request ends here too.
         () = first_request_timeout(first_request_by, &spoken) => CLOSE_TIMEOUT,
     };
@@ -345,6 +350,7 @@ struct ProtocolMux {
     rest: Router,
     grpc: Router,
     tls: Option<ServerTls>,
+    service: Service,
 }
 
 impl ProtocolMux {
@@ -352,40 +358,6 @@ impl ProtocolMux {
         let routes = if is_grpc(request.version(), request.headers()) { &self.grpc } else { &self.rest };
         // A router is always ready.
         routes.clone().call(request.map(Body::new))
-    }
-}
-
-/// Keeps the connection busy until a body that streams has ended. A complete body is as good as sent.
-fn hold_until_sent(answer: Response<Body>, stay: ActivityGuard) -> Response<Body> {
-    if answer.body().size_hint().exact().is_some() {
-        return answer;
-    }
-    answer.map(|body| Body::new(TrackedBody { body, _guard: stay }))
-}
-
-/// A body that keeps its connection busy.
-struct TrackedBody {
-    body: Body,
-    _guard: ActivityGuard,
-}
-
-impl hyper::body::Body for TrackedBody {
-    type Data = <Body as hyper::body::Body>::Data;
-    type Error = <Body as hyper::body::Body>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

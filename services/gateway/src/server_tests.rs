@@ -49,8 +49,13 @@ impl TestServer {
             counted.fetch_add(1, Ordering::Relaxed);
             "holdfast_up 1\n".to_owned()
         });
-        let server_options =
-            ServerOptions { service: cluster.service.clone(), dlocks_account_metadata, metrics, tls: None };
+        let server_options = ServerOptions {
+            service: cluster.service.clone(),
+            dlocks_account_metadata,
+            metrics,
+            tls: None,
+            max_connections: 100,
+        };
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(serve(listener, server_options, async move {
             let _ = stopped.await;
@@ -286,6 +291,34 @@ async fn a_dlocks_client_runs_unchanged() {
     assert_eq!(client.get_lock(request.clone()).await.unwrap_err().code(), Code::Unauthenticated);
     let request = d::GetLockRequest { namespace_name: "ns".into(), ..request };
     assert!(client.get_lock(running.call(request)).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_account_at_its_limit_of_connections_is_refused_and_another_is_served() {
+    let running = TestServer::start(false).await;
+    let change = serde_json::json!({"limits": {"max_connections": 1}});
+    let account = running.url(&format!("/v1/accounts/{}", running.tenant.account_id));
+    let changing = reqwest::Client::new().patch(account).bearer_auth(&running.cluster.operator).json(&change);
+    assert_eq!(changing.send().await.unwrap().status(), 200);
+    let list = async |client: &reqwest::Client, key: &str| {
+        client.get(running.url("/v1/namespaces")).bearer_auth(key).send().await.unwrap()
+    };
+    // Over HTTP/2, all calls of a client share a connection.
+    let first = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    assert_eq!(list(&first, &running.tenant.api_key).await.status(), 200);
+    // The gateway may know the account as it was before.
+    let refused = loop {
+        let answer = list(&reqwest::Client::new(), &running.tenant.api_key).await;
+        if answer.status() != 200 {
+            break answer;
+        }
+    };
+    assert_eq!((refused.status().as_u16(), &refused.headers()[CONNECTION]), (429, &HeaderValue::from_static("close")));
+    let problem: serde_json::Value = refused.json().await.unwrap();
+    assert_eq!((&problem["limit"], &problem["max"]), (&"max_connections".into(), &1.into()));
+    let neighbour = running.cluster.tenant("neighbour@example.com").await;
+    assert_eq!(list(&reqwest::Client::new(), &neighbour.api_key).await.status(), 200);
+    assert_eq!(list(&first, &running.tenant.api_key).await.status(), 200, "the connection that it has goes on");
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ mod telemetry;
 mod tls;
 
 pub use executor::run_server;
+pub use file_limit::max_client_connections;
 pub use listen::ListenError;
 pub use memory::MemoryArgs;
 pub use secrets::{SecretsArgs, SecretsError};

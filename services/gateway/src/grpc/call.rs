@@ -29,10 +29,19 @@ impl<T> AuthenticatedCall<T> {
 async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(CallContext, AuthContext)> {
     let context = context(request)?;
     let caller = service.authenticate(bearer(request.metadata().as_ref())?, &context).await?;
-    if let Some(stay) = request.extensions().get::<ActivityGuard>() {
-        stay.set_owner(caller.principal().account().map(|principal| principal.account));
-    }
+    count_connection(service, request, &caller)?;
     Ok((context, caller))
+}
+
+/// Records that the connection of a call is this caller's.
+///
+/// # Errors
+/// `RATE_LIMITED` if the account has as many other connections as it may.
+pub(crate) fn count_connection<T>(service: &Service, request: &Request<T>, caller: &AuthContext) -> ApiResult<()> {
+    match request.extensions().get::<ActivityGuard>() {
+        Some(activity) => activity.set_owner(service, caller),
+        None => Ok(()),
+    }
 }
 
 /// Returns the context of a call from the head that the layer of all methods read, or else from the metadata.

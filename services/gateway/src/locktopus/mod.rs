@@ -59,10 +59,11 @@ pub(crate) async fn serve_locktopus(
     tls: Option<ServerTls>,
     service: Service,
     options: LocktopusOptions,
+    max_connections: usize,
     shutdown: impl Future<Output = ()>,
 ) {
     let locktopus =
         LocktopusServer { service: service.clone(), account: options.account, cached_account_id: Arc::default() };
     let origins = AllowedOrigins { allowed: options.origins, is_encrypted: tls.is_some() };
-    serve_routes(listener, tls, routes::routes(locktopus, origins), &service, shutdown).await;
+    serve_routes(listener, tls, routes::routes(locktopus, origins), service, max_connections, shutdown).await;
 }

@@ -113,6 +113,7 @@ async fn connect(
     let (namespace, abandon_ms) = (namespace(&parameters)?, abandon_timeout_ms(&parameters)?);
     let context = context();
     let caller = door.authenticate(&context).await?;
+    stay.set_owner(&door.service, &caller)?;
     let tenant = caller.require(Scopes::LOCKS_WRITE)?;
     let longest = tenant.limits().max_session_ttl_ms;
     if abandon_ms > longest {

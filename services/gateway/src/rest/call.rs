@@ -25,7 +25,7 @@ impl FromRequestParts<Service> for AuthenticatedCall {
         let context = context(parts)?;
         let caller = service.authenticate(bearer(&parts.headers)?, &context).await?;
         if let Some(stay) = parts.extensions.get::<ActivityGuard>() {
-            stay.set_owner(caller.principal().account().map(|principal| principal.account));
+            stay.set_owner(service, &caller)?;
         }
         Ok(Self { caller, context })
     }

@@ -74,7 +74,7 @@ impl FromRequestParts<Service> for UpgradeRequest {
         };
         let caller = service.authenticate(bearer.as_deref(), &context).await?;
         if let Some(stay) = parts.extensions.get::<ActivityGuard>() {
-            stay.set_owner(caller.principal().account().map(|principal| principal.account));
+            stay.set_owner(service, &caller)?;
         }
         Ok(Self { caller, context })
     }

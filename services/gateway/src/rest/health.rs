@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Problem;
-use super::openapi::{BaseErrors, LocalErrors, ProbeErrors, Problems};
+use super::openapi::{BaseErrors, LocalErrors, ProbeErrors, Problems, RateErrors};
 use crate::head::bearer;
 
 /// Renders the text of the metrics on request.
@@ -51,7 +51,7 @@ pub(crate) fn routes() -> OpenApiRouter<Probes> {
 /// Check whether the process is up
 #[utoipa::path(get, path = "/healthz", tag = "Description", operation_id = "healthz", security(()),
     responses((status = 200, description = "It is.", body = String, content_type = "text/plain"),
-        Problems<(BaseErrors,)>))]
+        Problems<(BaseErrors, RateErrors)>))]
 async fn healthz() -> &'static str {
     "ok\n"
 }
@@ -59,7 +59,7 @@ async fn healthz() -> &'static str {
 /// Check whether the process can serve
 #[utoipa::path(get, path = "/readyz", tag = "Description", operation_id = "readyz", security(()),
     responses((status = 200, description = "It can.", body = String, content_type = "text/plain"),
-        Problems<(BaseErrors, ProbeErrors)>))]
+        Problems<(BaseErrors, ProbeErrors, RateErrors)>))]
 async fn readyz(State(probes): State<Probes>) -> Response {
     match (probes.ready)() {
         Ok(()) => "ready\n".into_response(),
@@ -72,7 +72,7 @@ async fn readyz(State(probes): State<Probes>) -> Response {
 /// On this machine without a credential, from elsewhere with the operator token.
 #[utoipa::path(get, path = "/metrics", tag = "Description", operation_id = "metrics", security((), ("operator" = [])),
     responses((status = 200, description = "The text format of Prometheus.", body = String,
-        content_type = "text/plain"), Problems<(BaseErrors, LocalErrors)>))]
+        content_type = "text/plain"), Problems<(BaseErrors, LocalErrors, RateErrors)>))]
 async fn metrics(State(probes): State<Probes>, request: Request) -> Response {
     if !is_local(request.extensions(), request.headers()) {
         match bearer(request.headers()) {

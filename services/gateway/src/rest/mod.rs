@@ -27,9 +27,12 @@ mod tokens;
 mod usage_audit;
 mod waits;
 
+use std::net::SocketAddr;
+
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use holdfast_api::{ApiError, Code};
 use holdfast_backend::Service;
@@ -39,20 +42,43 @@ use utoipa_axum::routes;
 use self::health::Probes;
 use self::instrument::RestProtocol;
 use crate::call_layer::CallLayer;
+use crate::connection_limiter::ActivityGuard;
+use crate::console;
 
 pub(crate) use problem::Problem;
 
 const MAX_ECHOED_PATH_CHARS: usize = 200;
 
-/// Returns every REST route of the service and of the process.
+/// Returns every REST route of the service and of the process, and the console. Those that need no credential are
+/// limited by the address of their caller.
 pub(crate) fn routes(service: Service, probes: Probes) -> Router {
-    service_routes().with_state(service).merge(health::routes().with_state(probes)).split_for_parts().0
+    let public = public_routes().with_state(service.clone()).merge(health::routes().with_state(probes));
+    let public = public.split_for_parts().0.merge(console::routes());
+    let public = public.route_layer(from_fn_with_state(service.clone(), limit_public_pages));
+    service_routes().with_state(service).split_for_parts().0.merge(public)
+}
+
+/// Counts a request that needs no credential, and closes the connection of a stranger that makes too many.
+async fn limit_public_pages(State(service): State<Service>, request: Request, next: Next) -> Result<Response, Problem> {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+    if let Err(error) = service.admit_public_page(peer) {
+        if let Some(activity) = request.extensions().get::<ActivityGuard>() {
+            activity.refuse_stranger();
+        }
+        return Err(error.into());
+    }
+    Ok(next.run(request).await)
 }
 
 /// Returns the same routes with their descriptions.
 fn openapi_routes() -> OpenApiRouter<Service> {
     // The responses of the probes do not matter here: only the description is used.
-    service_routes().merge(health::routes().with_state(Probes::none()))
+    service_routes().merge(public_routes()).merge(health::routes().with_state(Probes::none()))
+}
+
+/// Routes that need no credential, without those about the process.
+fn public_routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new().routes(routes!(tokens::public_keys)).merge(openapi::routes())
 }
 
 fn service_routes() -> OpenApiRouter<Service> {
@@ -64,7 +90,6 @@ fn service_routes() -> OpenApiRouter<Service> {
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::delete))
         .routes(routes!(tokens::create))
-        .routes(routes!(tokens::public_keys))
         .routes(routes!(namespaces::create, namespaces::list))
         .routes(routes!(namespaces::get, namespaces::update, namespaces::delete))
         .routes(routes!(events::watch))
@@ -87,7 +112,6 @@ fn service_routes() -> OpenApiRouter<Service> {
         .routes(routes!(usage_audit::usage))
         .routes(routes!(usage_audit::audit))
         .routes(routes!(usage_audit::cluster))
-        .merge(openapi::routes())
 }
 
 /// Adds what concerns every route: problems for unknown routes and wrong methods, and the layer around all calls.

@@ -323,3 +323,24 @@ async fn a_call_that_does_not_end_is_answered_when_its_deadline_is_over() {
     let request = Request::get("/hang").header("holdfast-timeout-ms", "1").body(Body::empty()).unwrap();
     assert_eq!(send(&hang, request).await.code(), "DEADLINE_EXCEEDED");
 }
+
+#[tokio::test]
+async fn pages_without_a_credential_are_limited_by_address() {
+    let api = TestApi::start().await;
+    let get = async |path: &str, address: [u8; 4]| {
+        let mut request = Request::get(path).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::from((address, 5))));
+        send(&api.router, request).await
+    };
+    let stranger = [192, 0, 2, 1];
+    let refused = loop {
+        let got = get("/.well-known/jwks.json", stranger).await;
+        if got.status != 200 {
+            break got;
+        }
+    };
+    assert_eq!((refused.code(), refused.header("retry-after")), ("RATE_LIMITED", "1"));
+    assert_eq!((&refused.body["limit"], &refused.body["max"]), (&json!("public_pages_per_second"), &json!(100)));
+    assert_eq!(get("/.well-known/jwks.json", [192, 0, 2, 2]).await.status, 200, "another address");
+    assert_eq!(get("/v1/namespaces", stranger).await.status, 401, "it may try with a credential");
+}

@@ -54,7 +54,7 @@ pub(super) async fn create(
 /// appears here as long before its first use as an old one stays after its last.
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "Description", operation_id = "public_keys", security(()),
     responses((status = 200, description = "The keys of now, before and next.", body = serde_json::Value),
-        Problems<(BaseErrors,)>))]
+        Problems<(BaseErrors, RateErrors)>))]
 pub(super) async fn public_keys(
     State(service): State<Service>,
     Query(()): Query<()>,

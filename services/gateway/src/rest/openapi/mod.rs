@@ -39,7 +39,7 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> OpenApiRouter<S> {
 /// Every call with its parameters and its possible responses.
 #[utoipa::path(get, path = "/openapi.json", tag = "Description", operation_id = "describe", security(()),
     responses((status = 200, description = "The description of the API.", body = serde_json::Value),
-        Problems<(BaseErrors,)>))]
+        Problems<(BaseErrors, RateErrors)>))]
 async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, CACHE_DIRECTIVE)], DOCUMENT.as_str()).into_response()
 }
@@ -47,7 +47,7 @@ async fn openapi() -> Response {
 /// This document as a page
 #[utoipa::path(get, path = "/docs", tag = "Description", operation_id = "read_description", security(()),
     responses((status = 200, description = "A page that needs nothing from elsewhere.", body = String,
-        content_type = "text/html"), Problems<(BaseErrors,)>))]
+        content_type = "text/html"), Problems<(BaseErrors, RateErrors)>))]
 async fn docs() -> Response {
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
