@@ -20,6 +20,7 @@ mod frontends;
 mod grpc;
 mod head;
 mod locktopus;
+mod public_pages;
 mod rest;
 mod server;
 #[cfg(test)]

@@ -43,7 +43,7 @@ use tracing::{debug, info, warn};
 use crate::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use crate::grpc::DescriptorsError;
 use crate::rest::health::{MetricsRenderer, Probes};
-use crate::{dlocks, grpc, rest};
+use crate::{dlocks, grpc, public_pages, rest};
 use call_lane::CallLane;
 use tracked_body::{Refusable, track};
 
@@ -110,7 +110,8 @@ pub(crate) async fn serve(
     let health_tasks = TaskSet::new(TaskOwner::process());
     health_tasks
         .spawn_until_done("health", move || run_health_reporter(reporter.clone(), of_service.clone(), until.clone()));
-    let front = ProtocolMux { rest, grpc, tls: options.tls, service };
+    let public_grpc = public_pages::limit_methods(grpc.clone(), service.clone());
+    let front = ProtocolMux { rest, grpc, public_grpc, tls: options.tls, service };
     serve_mux(listener, front, options.max_connections, ServerTasks { tasks, stopping }, shutdown).await;
     Ok(())
 }
@@ -124,7 +125,7 @@ pub(crate) async fn serve_routes(
     max_connections: usize,
     shutdown: impl Future<Output = ()>,
 ) {
-    let front = ProtocolMux { rest: routes.clone(), grpc: routes, tls, service };
+    let front = ProtocolMux { rest: routes.clone(), grpc: routes.clone(), public_grpc: routes, tls, service };
     serve_mux(listener, front, max_connections, ServerTasks::default(), shutdown).await;
 }
 
@@ -272,7 +273,7 @@ async fn serve_http<S>(
         request.extensions_mut().insert(activity.clone());
         // Not an `async` block, which would have room for the call twice.
         front.dispatch(request).map_ok(move |answer| {
-            let answer = track(answer, &activity, refusable);
+            let answer = track(answer, version, &activity, refusable);
             if activity.is_refused() {
                 activity.end_connection();
                 return with_connection_close(answer, version);
@@ -349,13 +350,19 @@ fn builder() -> Builder<CallLane> {
 struct ProtocolMux {
     rest: Router,
     grpc: Router,
+    /// The same for methods that need no credential.
+    public_grpc: Router,
     tls: Option<ServerTls>,
     service: Service,
 }
 
 impl ProtocolMux {
     fn dispatch(&self, request: Request<Incoming>) -> RouteFuture<Infallible> {
-        let routes = if is_grpc(request.version(), request.headers()) { &self.grpc } else { &self.rest };
+        let routes = match is_grpc(request.version(), request.headers()) {
+            true if public_pages::is_public_method(request.uri().path()) => &self.public_grpc,
+            true => &self.grpc,
+            false => &self.rest,
+        };
         // A router is always ready.
         routes.clone().call(request.map(Body::new))
     }

@@ -27,12 +27,9 @@ mod tokens;
 mod usage_audit;
 mod waits;
 
-use std::net::SocketAddr;
-
 use axum::Router;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::Request;
 use axum::http::{Method, StatusCode};
-use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use holdfast_api::{ApiError, Code};
 use holdfast_backend::Service;
@@ -42,8 +39,7 @@ use utoipa_axum::routes;
 use self::health::Probes;
 use self::instrument::RestProtocol;
 use crate::call_layer::CallLayer;
-use crate::connection_limiter::ActivityGuard;
-use crate::console;
+use crate::{console, public_pages};
 
 pub(crate) use problem::Problem;
 
@@ -54,20 +50,8 @@ const MAX_ECHOED_PATH_CHARS: usize = 200;
 pub(crate) fn routes(service: Service, probes: Probes) -> Router {
     let public = public_routes().with_state(service.clone()).merge(health::routes().with_state(probes));
     let public = public.split_for_parts().0.merge(console::routes());
-    let public = public.route_layer(from_fn_with_state(service.clone(), limit_public_pages));
+    let public = public_pages::limit_routes(public, service.clone());
     service_routes().with_state(service).split_for_parts().0.merge(public)
-}
-
-/// Counts a request that needs no credential, and closes the connection of a stranger that makes too many.
-async fn limit_public_pages(State(service): State<Service>, request: Request, next: Next) -> Result<Response, Problem> {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-    if let Err(error) = service.admit_public_page(peer) {
-        if let Some(activity) = request.extensions().get::<ActivityGuard>() {
-            activity.refuse_stranger();
-        }
-        return Err(error.into());
-    }
-    Ok(next.run(request).await)
 }
 
 /// Returns the same routes with their descriptions.

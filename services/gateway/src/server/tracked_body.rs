@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
-use axum::http::{Method, Request, Response};
+use axum::http::{Method, Request, Response, Version};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -54,8 +54,15 @@ impl Refusable {
 
 /// Keeps the connection busy until the body of an answer is sent, and counts its bytes until then. An answer that there
 /// is no room for is refused, or else ends the connection.
-pub(super) fn track(answer: Response<Body>, activity: &ActivityGuard, refusable: Refusable) -> Response<Body> {
-    if answer.body().is_end_stream() {
+pub(super) fn track(
+    answer: Response<Body>,
+    version: Version,
+    activity: &ActivityGuard,
+    refusable: Refusable,
+) -> Response<Body> {
+    // A small answer is as good as sent where a connection has one at a time.
+    let is_small = || answer.body().size_hint().exact().is_some_and(|bytes| bytes <= PIECE_BYTES as u64);
+    if answer.body().is_end_stream() || version != Version::HTTP_2 && is_small() {
         return answer;
     }
     let (mut parts, mut body) = answer.into_parts();
@@ -166,6 +173,8 @@ mod tests {
     use super::*;
     use crate::connection_limiter::{ConnectionLimiter, ConnectionPermit, MAX_ANSWER_BYTES};
 
+    const HTTP_2: Version = Version::HTTP_2;
+
     async fn connection() -> ConnectionPermit {
         ConnectionLimiter::new(1).acquire(&TaskTracker::new()).await
     }
@@ -178,10 +187,10 @@ mod tests {
     async fn a_body_is_sent_in_pieces_and_counted_until_the_last() {
         let connection = connection().await;
         let half = MAX_ANSWER_BYTES as usize / 2;
-        let mut sent = track(answer(half), &connection.start_activity(), Refusable::RestRead).into_body();
+        let mut sent = track(answer(half), HTTP_2, &connection.start_activity(), Refusable::RestRead).into_body();
         assert_eq!(sent.size_hint().exact(), Some(half as u64));
-        let other = track(answer(half), &connection.start_activity(), Refusable::RestRead);
-        let refused = track(answer(1), &connection.start_activity(), Refusable::RestRead);
+        let other = track(answer(half), HTTP_2, &connection.start_activity(), Refusable::RestRead);
+        let refused = track(answer(1), HTTP_2, &connection.start_activity(), Refusable::RestRead);
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         let mut bytes = 0;
         while let Some(frame) = sent.frame().await {
@@ -190,7 +199,10 @@ mod tests {
             bytes += piece.len();
         }
         assert_eq!(bytes, half);
-        assert_eq!(track(answer(1), &connection.start_activity(), Refusable::RestRead).status(), StatusCode::OK);
+        assert_eq!(
+            track(answer(1), HTTP_2, &connection.start_activity(), Refusable::RestRead).status(),
+            StatusCode::OK
+        );
         drop(other);
     }
 
@@ -198,25 +210,35 @@ mod tests {
     async fn an_answer_too_many_to_a_read_is_refused_and_any_other_ends_the_connection() {
         let connection = connection().await;
         let activity = connection.start_activity();
-        let _unread = track(answer(MAX_ANSWER_BYTES as usize), &activity, Refusable::No);
+        let _unread = track(answer(MAX_ANSWER_BYTES as usize), HTTP_2, &activity, Refusable::No);
         let mut read = answer(1);
         read.headers_mut().insert(&REQUEST_ID_HEADER, "r-1".parse().unwrap());
-        let refused = track(read, &activity, Refusable::RestRead);
+        let refused = track(read, HTTP_2, &activity, Refusable::RestRead);
         assert_eq!(refused.headers()[&REQUEST_ID_HEADER], "r-1");
         let problem = refused.into_body().collect().await.unwrap().to_bytes();
         let problem: serde_json::Value = serde_json::from_slice(&problem).unwrap();
         assert_eq!((&problem["code"], &problem["limit"]), (&"RATE_LIMITED".into(), &"max_buffered_bytes".into()));
-        let refused = track(answer(1), &activity, Refusable::GrpcRead);
+        let refused = track(answer(1), HTTP_2, &activity, Refusable::GrpcRead);
         assert_eq!(tonic::Status::from_header_map(refused.headers()).unwrap().code(), tonic::Code::ResourceExhausted);
         assert!(!activity.is_refused());
-        let written = track(answer(1), &activity, Refusable::No);
+        let written = track(answer(1), HTTP_2, &activity, Refusable::No);
         assert!(written.status() == StatusCode::OK && activity.is_refused());
+    }
+
+    #[tokio::test]
+    async fn small_answers_over_http_1_are_not_counted_and_large_ones_are() {
+        let connection = connection().await;
+        let activity = connection.start_activity();
+        let _unread = track(answer(MAX_ANSWER_BYTES as usize), Version::HTTP_11, &activity, Refusable::RestRead);
+        let statuses = [PIECE_BYTES, PIECE_BYTES + 1]
+            .map(|bytes| track(answer(bytes), Version::HTTP_11, &activity, Refusable::RestRead).status());
+        assert_eq!(statuses, [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS]);
     }
 
     #[test]
     fn only_reads_are_refused() {
         let refusable = |method: &str, path: &str, content_type: &'static str| {
-            let request = Request::builder().method(method).uri(path).version(axum::http::Version::HTTP_2);
+            let request = Request::builder().method(method).uri(path).version(HTTP_2);
             Refusable::of(&request.header(CONTENT_TYPE, content_type).body(()).unwrap())
         };
         assert_eq!(refusable("GET", "/v1/namespaces", "application/json"), Refusable::RestRead);
