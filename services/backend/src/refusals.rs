@@ -22,6 +22,6 @@ pub fn count_refusal(error: &ApiError) {
 }
 
 /// Counts a refusal that is told by closing a connection.
-pub fn count_refusal_at(limit: &'static Limit) {
+pub(crate) fn count_refusal_at(limit: &'static Limit) {
     counter!(REFUSALS, "limit" => limit.name).increment(1);
 }

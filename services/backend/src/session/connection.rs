@@ -63,10 +63,6 @@ pub(super) struct SessionConnection<'a> {
 }
 
 /// The next event of the connection.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a value lives for one step; a box would cost an allocation for each reply"
-)]
 enum ConnectionEvent {
     Subscription(Result<Update<SessionUpdate>, SubscriptionError>),
     Reply(ApiResult<Reply>),
