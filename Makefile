@@ -34,8 +34,8 @@ cluster: build ## Build and start three nodes and a gateway; flags in ARGS="..."
 
 # Most tests wait for clusters rather than compute: more of them than processors run at once.
 test: export RUST_TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n > 4 ? n : 4)))
-test: build ## Run all tests.
-	cargo test --release --workspace
+test: build ## Run all tests; LANES=n (3) test programs at a time.
+	@tools/run-tests
 
 console-screenshots: build ## Take pictures of the console with live data; where Chromium is missing, it says so.
 	cargo test --release --workspace --test browser -- --nocapture pictures
