@@ -7,7 +7,7 @@
 //!
 //! Gateways use it for their callers; nodes use it to deliver their outbox.
 //!
-//! Deliberately unknown here: tenants, HTTP, Raft, what commands mean.
+//! Deliberately unknown here: API keys, the public API, Raft, what commands mean.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
