@@ -9,11 +9,15 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)-unity
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds cost profile bench-tenants hostile soak bench-core sim mutations panics models mixed chaos fault-tests failover fuzz fuzz-guided verify deny fix clean clean-all
+.PHONY: help env setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds cost profile bench-tenants hostile soak bench-core sim mutations panics models mixed chaos fault-tests failover fuzz fuzz-guided verify deny fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: ## Print the settings of cargo for a shell: eval "$(make -s env)".
+	@printf 'export %s="%s"\n' CARGO_TARGET_DIR "$(CARGO_TARGET_DIR)" ROCKSDB_LIB_DIR "$(ROCKSDB_LIB_DIR)" \
+		ROCKSDB_STATIC "$(ROCKSDB_STATIC)"
 
 setup: ## Install what the build needs and this machine lacks.
 	@tools/setup
@@ -37,21 +41,21 @@ test: export RUST_TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n > 4 ? n : 4)))
 test: build ## Run all tests; LANES=n (3) test programs at a time.
 	@tools/run-tests
 
-console-screenshots: build ## Take pictures of the console with live data; where Chromium is missing, it says so.
+console-screenshots: build ## Take screenshots of the console with live data; skipped with a notice without Chromium.
 	cargo test --release --workspace --test browser -- --nocapture pictures
 
-api-explore: build ## Let a generator of calls (schemathesis) look for answers that the API's description does not list.
+api-explore: build ## Search with schemathesis for responses that the OpenAPI document does not list.
 	cargo test --release --workspace --test behaviour -- --ignored --nocapture no_answer_is_unlisted
 
-deploy: build ## Let Prometheus (promtool) check the rules, the alerts that they raise, and the figures of a running process.
+deploy: build ## Check alert rules, the alerts that they raise, and the metrics of a running process with promtool.
 	promtool="$$(tools/promtool)" && HOLDFAST_PROMTOOL="$$promtool" \
 		cargo test --release --workspace --test tidy --test behaviour -- prometheus_itself
 
-bench-tenants: build ## Measure what a loud tenant does to a quiet one, and ten times as many clients as do best; flags in ARGS="...".
+bench-tenants: build ## Measure how a loud tenant slows a quiet one, and the throughput under overload; flags in ARGS="...".
 	bin/dev bench --workloads neighbours,overload --seconds 10 --warm-up 2 $(ARGS)
 
 # Without a folder in BEFORE the table has no column of an earlier build; it is where that build's rows were written.
-hostile: build ## Let a hostile account, or ACCOUNTS=2, do its worst beside a quiet one, for MINUTES=n (30), ONLY="name ...", ON=cluster.
+hostile: build ## Run each known attack beside a quiet account: MINUTES=n (30), ACCOUNTS=n (1), ONLY="name ...", ON=cluster.
 	HOLDFAST_HOSTILE_MINUTES=$(or $(MINUTES),30) HOLDFAST_HOSTILE_ONLY="$(ONLY)" HOLDFAST_HOSTILE_ON=$(ON) \
 		HOLDFAST_HOSTILE_ACCOUNTS="$(ACCOUNTS)" HOLDFAST_HOSTILE_KILL_EVERY=$(KILL_EVERY) \
 		HOLDFAST_HOSTILE_OUT="$(abspath $(or $(OUT),docs/bench))" \
@@ -62,39 +66,39 @@ soak: ON = cluster
 soak: ACCOUNTS = 1 2
 soak: KILL_EVERY = 1
 soak: OUT = data/soak
-soak: hostile ## The same on three nodes by one account and then two, with a kill of all nodes after each attack.
+soak: hostile ## Run the attacks on three nodes, by one account and then by two; kill all nodes after each attack.
 
-cost: setup ## Measure what each command costs in the core as there is more and more: docs/bench/cost.md.
+cost: setup ## Measure the cost of each command in the core as the state grows; writes docs/bench/cost.md.
 	HOLDFAST_COST_TABLE="$(abspath docs/bench/cost.md)" cargo test --release --workspace --test behaviour -- --nocapture cost_table
 
 # What `make bench` measures; the workloads between tenants have a target of their own.
 WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,holds,idle,growth,failover,watchers
 
-bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
+bench: build ## Benchmark Holdfast, etcd and Redis (half an hour) and write the results to docs/bench; flags in ARGS="...".
 	bin/dev bench --workloads $(WORKLOADS) --holds 1000000 --rates 400 --compare etcd,redis --out docs/bench $(ARGS)
 
-bench-builds: build ## Measure pairs with this build and the programs in BASE=folder in turns, ROUNDS=n (5) of each.
+bench-builds: build ## Measure pairs with this build and with the programs in BASE=folder, in turns; ROUNDS=n (5) of each.
 	tools/bench-builds $(BASE) bin --rounds $(or $(ROUNDS),5) $(ARGS)
 
-profile: build ## Show where the CPU of servers goes under load: flame graphs and a table in docs/bench. Needs perf.
+profile: build ## Profile the CPU of servers under load: flame graphs and a table in docs/bench. Needs perf.
 	@tools/profile docs/bench
 
 bench-core: setup ## Measure the core (queues of 100,000 too), the codec, the committer and a replica without network.
 	cargo test --release --workspace --test measure -- --ignored --nocapture
 	cargo bench --workspace --bench core --bench codec --bench committer --bench replica
 
-chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
+chaos: build ## Inject random faults into a loaded cluster for MINUTES=n (5), from SEED=n on; print how to repeat a finding.
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
 		cargo test --release --workspace --test long -- --ignored --nocapture chaos::
 
-mixed: build ## Run two builds of nodes in one cluster, one of which knows rules and a command more.
+mixed: build ## Run two builds of nodes in one cluster; one has an additional rules version and command.
 	cargo build --release --workspace --bin holdfast-node --features holdfast-node-program/extra-command
 	mkdir -p "$(CARGO_TARGET_DIR)/extra" && cp "$(CARGO_TARGET_DIR)/release/holdfast-node" "$(CARGO_TARGET_DIR)/extra/"
 	cargo build --release --workspace --bin holdfast-node
 	HOLDFAST_OTHER_NODE="$(CARGO_TARGET_DIR)/extra/holdfast-node" \
 		cargo test --release --workspace --test long -- --nocapture mixed_versions::
 
-fault-tests: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
+fault-tests: build ## Damage files of a node one by one, fill disks, fail a disk, slow down the network, set clocks.
 	cargo test --release --workspace --test long -- --include-ignored --nocapture \
 		corruption:: lost_data:: full_disk:: slow_network:: wall_clock::
 
@@ -105,12 +109,12 @@ failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, or ONLY=id
 bench-backup: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
 	cargo test --release --workspace --test long -- --ignored --nocapture backup::
 
-fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) or RUNS=n each; SEED=n, ONLY="name ...".
+fuzz: setup ## Feed damaged bytes to every parser, for SECONDS=n (60) or RUNS=n each; SEED=n, ONLY="name ...".
 	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(RUNS),HOLDFAST_FUZZ_RUNS=$(RUNS)) \
 		$(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) HOLDFAST_FUZZ_ONLY="$(ONLY)" \
 		cargo test --release -p holdfast-fuzz-tests -- --nocapture
 
-fuzz-guided: setup ## Let libFuzzer do so, led by coverage, for SECONDS=n (60) each, of all or TARGET="name ...".
+fuzz-guided: setup ## Fuzz all parsers, or TARGET="name ...", with libFuzzer, guided by coverage, for SECONDS=n (60) each.
 	@tools/fuzz-guided $(or $(SECONDS),60) $(TARGET)
 
 # No other build reaches the programs of the simulation: they need a feature.
@@ -150,23 +154,23 @@ models: ## Check the models in docs/models with TLC (half an hour; SHORT=1: two 
 		echo "!! SKIPPED: the models were NOT checked: there is no python3" >&2; \
 	fi
 
-verify: setup ## Check format, lints and documentation; changes nothing.
+verify: setup ## Check format, lints and documentation without changing them.
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --lib --no-deps --locked
 
-deploy-check: ## Check every file in deploy/ by the tool that reads it, and say what could not be checked.
+deploy-check: ## Check every file in deploy/ with the tool that reads it; print what could not be checked.
 	@tools/deploy-check
 
 deny: ## Check licences, advisories and sources of dependencies, where cargo-deny is installed.
 	@if command -v cargo-deny >/dev/null; then cargo deny check; \
 		else echo "SKIPPED: cargo-deny is not installed: cargo install --locked cargo-deny" >&2; fi
 
-fix: setup ## Mend format and what clippy can mend.
+fix: setup ## Format the code, and apply the fixes that clippy suggests.
 	cargo clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 
-clean: ## Remove what was built of this workspace; RocksDB and other dependencies stay.
+clean: ## Remove what was built from this workspace; RocksDB and other dependencies stay.
 	rm -rf bin
 	cargo clean --release --workspace
 
