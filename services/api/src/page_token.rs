@@ -24,7 +24,7 @@ pub fn encode<C: Serialize>(list: &str, cursor: &C) -> String {
 /// Parses a token; absent and empty ones mean the first page.
 pub fn decode<C: DeserializeOwned>(list: &str, token: Option<&str>) -> ApiResult<Option<C>> {
     let Some(token) = token.filter(|token| !token.is_empty()) else { return Ok(None) };
-    let bad = || ApiError::invalid("page_token", "page_token: is not one that this list answered");
+    let bad = || ApiError::invalid("page_token", "page_token: was not returned by this list");
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad())?;
     let (sum, cursor) = bytes.split_at_checked(CHECKSUM_BYTES).ok_or_else(bad)?;
     if sum != checksum(list, cursor) {

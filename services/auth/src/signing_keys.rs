@@ -40,7 +40,7 @@ impl Default for KeyRotation {
 
 /// Signing failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing can be signed: {0}")]
+#[error("signing failed: {0}")]
 pub struct SigningError(String);
 
 impl KeyRotation {

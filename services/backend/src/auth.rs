@@ -140,7 +140,7 @@ impl Service {
             Credential::Operator(token) if self.inner.operator.accepts(&token) => {
                 return Ok(AuthContext::new(Principal::Operator, None));
             }
-            Credential::Operator(_) => return Err(ApiError::unauthenticated("the operator token is not the one")),
+            Credential::Operator(_) => return Err(ApiError::unauthenticated("the operator token is wrong")),
             Credential::Token(token) => {
                 let principal = self.inner.tokens.verify(&token, || strangers.check(context.peer))?;
                 let account = self.validate(&principal, context.deadline).await?;

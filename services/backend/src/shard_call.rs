@@ -265,7 +265,7 @@ impl Service {
             () = sleep_until(deadline) => Err(ApiError::deadline_exceeded()),
             // Shutdown would cut long waits off anyway.
             () = stopping.cancelled() => {
-                let detail = "this process is stopping, and gives the place in the queue up; repeat the call";
+                let detail = "this process is stopping and has ended the wait; repeat the call";
                 Err(ApiError::new(Code::DeadlineExceeded, detail))
             }
         }
@@ -343,7 +343,7 @@ pub(crate) fn random_bytes<const COUNT: usize>() -> ApiResult<[u8; COUNT]> {
     let mut bytes = [0; COUNT];
     getrandom::fill(&mut bytes).map_err(|error| {
         tracing::error!(%error, "the system gives no random bytes");
-        ApiError::internal("no id can be drawn")
+        ApiError::internal("no random id could be generated")
     })?;
     Ok(bytes)
 }

@@ -39,10 +39,10 @@ pub enum BootstrapError {
         reason: MalformedOperatorToken,
     },
     /// The service can't be reached or answers with something that is not JSON.
-    #[error("making the demo account: {0}")]
+    #[error("creating the demo account: {0}")]
     Http(#[from] reqwest::Error),
     /// The service refuses.
-    #[error("making the demo account: {call} answered {code}: {detail}")]
+    #[error("creating the demo account: {call} answered {code}: {detail}")]
     Rejected {
         /// Which call.
         call: &'static str,

@@ -251,7 +251,7 @@ async fn serve_tls(
     };
     match accepted {
         Ok(stream) => serve_http(stream, peer, front, place, stopping).await,
-        Err(error) => debug!(%peer, %error, "no keys were agreed on with a peer"),
+        Err(error) => debug!(%peer, %error, "the TLS handshake with a peer failed"),
     }
 }
 

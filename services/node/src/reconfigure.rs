@@ -44,7 +44,7 @@ pub(crate) enum ReconfigureError {
     NotNewer { current: u64, offered: u64, what: &'static str },
     #[error(transparent)]
     Invalid(#[from] ConfigError),
-    #[error("the config can't be kept: {0}")]
+    #[error("the config can't be stored: {0}")]
     NotStored(#[from] crate::NodeError),
     #[error("the node is starting or stopping; try again")]
     NotRunning,

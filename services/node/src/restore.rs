@@ -74,7 +74,7 @@ pub enum RestoreError {
         reason: String,
     },
     /// An earlier restore is incomplete.
-    #[error("{}: a restore was interrupted here; restore again, which begins anew, or empty the directory", .0.display())]
+    #[error("{}: a restore was interrupted here; restore again, which starts over, or empty the directory", .0.display())]
     Interrupted(PathBuf),
     /// An I/O error.
     #[error("{}: {reason}", path.display())]

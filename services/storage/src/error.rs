@@ -103,7 +103,7 @@ pub enum StorageError {
         place: String,
     },
     /// An earlier write or sync failed, so the content of the disk is unknown until the next start.
-    #[error("the store does not go on after an earlier failure ({first})")]
+    #[error("the store writes nothing more after an earlier failure ({first})")]
     Poisoned {
         /// The first failure.
         first: Arc<StorageError>,

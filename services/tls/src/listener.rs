@@ -124,7 +124,7 @@ async fn deliver(
     };
     match ended.run_until_cancelled(delivering).await {
         Some(Ok(())) => {}
-        Some(Err(error)) => tracing::debug!(%address, %error, "no keys were agreed on with a peer"),
+        Some(Err(error)) => tracing::debug!(%address, %error, "the TLS handshake with a peer failed"),
         None => tracing::debug!(%address, "a handshake was ended: too many others came meanwhile"),
     }
 }

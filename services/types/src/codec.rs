@@ -24,7 +24,7 @@ pub enum DecodeError {
     #[error("{0} bytes are left over")]
     TrailingBytes(usize),
     /// The items of a snapshot can be decoded but do not belong together.
-    #[error("the snapshot is not whole: {0}")]
+    #[error("the snapshot is incomplete: {0}")]
     Snapshot(&'static str),
 }
 

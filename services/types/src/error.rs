@@ -33,7 +33,7 @@ pub enum CommandError {
     #[error("the request does not wait any more")]
     NotWaiting,
     /// The event history does not reach back that far.
-    #[error("events are remembered from revision {oldest} on only")]
+    #[error("only events from revision {oldest} on are kept")]
     RevisionCompacted {
         /// The oldest available revision.
         oldest: Revision,
@@ -45,7 +45,7 @@ pub enum CommandError {
     #[error("a namespace named {0:?} already exists")]
     NamespaceTaken(String),
     /// The random id drawn by the gateway is in use; the gateway draws another.
-    #[error("the id drawn is already in use")]
+    #[error("the generated id is already in use")]
     IdTaken,
     /// A limit is reached; existing state stays.
     #[error("{what} is limited to {max}; {hint}")]
@@ -58,7 +58,7 @@ pub enum CommandError {
         hint: String,
     },
     /// The requested changes are not retained any more; the reader drops its cache and starts from `now`.
-    #[error("changes are remembered from revision {oldest} on only")]
+    #[error("only changes from revision {oldest} on are kept")]
     ChangesCompacted {
         /// The oldest available revision.
         oldest: Revision,
@@ -77,7 +77,7 @@ pub enum CommandError {
     #[error("{0}; try again later, or somewhere with more memory")]
     Full(String),
     /// An operator has set the namespace aside, because something in it made its shard fail. Only deleting it works.
-    #[error("the namespace is set aside after a fault; the operators of the service know")]
+    #[error("the namespace is quarantined after a fault; ask the operator of the service")]
     Quarantined,
     /// The account makes too many changes. Never the result of applying an entry: the leader rejects the command before
     /// it proposes it.

@@ -98,7 +98,7 @@ pub fn lock_name(named: (Option<String>, Vec<String>, bool)) -> ApiResult<LockNa
         (None, path, true) if path.is_empty() => Ok(LockName::Path(path)),
         (None, _, false) => Err(ApiError::invalid("name", "name: one of name, path and whole_namespace is needed")),
         (_, _, true) => {
-            Err(ApiError::invalid("whole_namespace", "whole_namespace: goes neither with a name nor with a path"))
+            Err(ApiError::invalid("whole_namespace", "whole_namespace: may not be combined with name or path"))
         }
         (Some(_), _, false) => Err(ApiError::invalid("path", "path: only one of name and path may be given")),
     }

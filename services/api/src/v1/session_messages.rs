@@ -12,7 +12,7 @@ use crate::{ApiError, ApiResult, Resource};
 /// Converts a message of a client.
 pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
     let payload = match message.message {
-        None => return Err(ApiError::invalid("message", "message: is missing, or of a kind that is not known")),
+        None => return Err(ApiError::invalid("message", "message: is missing or of an unknown kind")),
         Some(Said::Open(open)) => ClientPayload::Open(session_message::Open {
             namespace: open.namespace,
             session_id: open.session_id,
@@ -42,7 +42,7 @@ fn held(held: client::Held) -> ApiResult<ReportedHold> {
 
 fn pending(pending: client::Pending) -> ApiResult<session_message::Pending> {
     match pending.message {
-        None => Err(ApiError::invalid("pending", "pending: a message is missing, or of a kind that is not known")),
+        None => Err(ApiError::invalid("pending", "pending: a message is missing or of an unknown kind")),
         Some(client::pending::Message::Lock(message)) => lock(message).map(session_message::Pending::Lock),
         Some(client::pending::Message::Release(message)) => Ok(session_message::Pending::Release(release(message))),
     }

@@ -23,7 +23,7 @@ pub fn owner(fields: &OwnerFields) -> ApiResult<Owner> {
         (Some(_), Some(_), _) => {
             Err(ApiError::invalid("session_id", "session_id: only one of process_id and session_id may be given"))
         }
-        (_, None, Some(_)) => Err(ApiError::invalid("holder", "holder: only goes with a session_id")),
+        (_, None, Some(_)) => Err(ApiError::invalid("holder", "holder: is allowed only with session_id")),
         (Some(id), None, None) => {
             process_id(id)?;
             Ok(Owner::Process(id.clone()))
@@ -47,7 +47,7 @@ pub fn session_id(text: &str) -> ApiResult<()> {
     if text.starts_with(SESSION_PREFIX) {
         return Ok(());
     }
-    Err(ApiError::invalid("session_id", "session_id: must begin with `se_`; the service makes them"))
+    Err(ApiError::invalid("session_id", "session_id: must begin with `se_`; the service generates session ids"))
 }
 
 /// Validates how long a session may live without a keep-alive.
@@ -177,7 +177,7 @@ pub fn wait_options(terms: &Terms, limits: &Limits) -> ApiResult<Option<WaitOpti
 /// Rejects incompatible options: a change of mode, and an extension by token, concern one claim.
 pub fn combination(terms: &Terms, claims: usize) -> ApiResult<()> {
     if terms.allow_upgrade && claims > 1 {
-        return Err(ApiError::invalid("allow_upgrade", "allow_upgrade: only goes with one resource"));
+        return Err(ApiError::invalid("allow_upgrade", "allow_upgrade: is allowed only with one resource"));
     }
     if terms.fencing_token.is_none() {
         return Ok(());

@@ -126,7 +126,7 @@ impl Service {
                 // The time of the grant is unknown; before the wait there was none.
                 reply = answered => (reply?, Timestamp::now()),
                 error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => {
-                    let what = "who calls can't be checked any more, so that the wait is given up; it may have been granted";
+                    let what = "the caller's access can't be checked now; the wait ended, but may have been granted";
                     return Err(as_outcome_unknown(error, what));
                 }
             },
@@ -138,8 +138,7 @@ impl Service {
         if checked.terms.signed && answer.success {
             let waited = checked.waiting.is_some();
             let grants = Box::pin(self.sign_grants(tenant, context, &checked.owner, &answer.locks, waited)).await;
-            let what =
-                "granted, but what was granted can't be asked about to sign it; acquire again for that, or release";
+            let what = "granted, but the grant can't be signed now; acquire again to have it signed, or release";
             answer.signed_grants = Some(grants.map_err(|error| as_outcome_unknown(error, what))?);
         }
         Ok(answer)
@@ -191,6 +190,6 @@ pub(super) fn single_lock(locks: Vec<Lock>) -> ApiResult<Lock> {
     let mut locks = locks.into_iter();
     match (locks.next(), locks.next()) {
         (Some(lock), None) => Ok(lock),
-        _ => Err(ApiError::internal("a shard answered another number of locks than were named")),
+        _ => Err(ApiError::internal("a shard returned another number of locks than the request named")),
     }
 }

@@ -123,8 +123,8 @@ impl Service {
     fn generate_key(&self, caller: &AuthContext, account: AccountId, context: &CallContext) -> ApiResult<ApiKeySecret> {
         let Some(key) = &context.idempotency_key else {
             return ApiKeySecret::generate(&self.inner.cluster_secret).map_err(|error| {
-                tracing::error!(%error, "no API key can be drawn");
-                ApiError::internal("no API key can be drawn")
+                tracing::error!(%error, "no API key could be generated");
+                ApiError::internal("no API key could be generated")
             });
         };
         validate::idempotency_key(key)?;
@@ -150,7 +150,7 @@ fn key_template(caller: &AuthContext, account: AccountId, request: CreateApiKey)
         Some(names) => Some(validate::namespaces_of_key(names)?),
     };
     if !principal.may_grant(scopes, namespaces.as_deref()) {
-        return Err(ApiError::denied("a key may have no more scopes and namespaces than the key that makes it"));
+        return Err(ApiError::denied("a key may have no more scopes and namespaces than the key that creates it"));
     }
     let own_end = own.and_then(|own| own.expires_at_ms);
     let asked_end =
@@ -159,7 +159,7 @@ fn key_template(caller: &AuthContext, account: AccountId, request: CreateApiKey)
     if let (Some(end), Some(own_end)) = (expires_at_ms, own_end)
         && end > own_end
     {
-        return Err(ApiError::denied("a key may not outlive the key that makes it").with("field", "expires_at"));
+        return Err(ApiError::denied("a key may not expire after the key that creates it").with("field", "expires_at"));
     }
     Ok(ApiKey {
         key_id: String::new(),
@@ -183,7 +183,7 @@ pub(super) fn parse_scopes(names: &[String]) -> ApiResult<Scopes> {
         scopes = scopes.union(scope);
     }
     if scopes == Scopes::NONE {
-        return Err(ApiError::invalid("scopes", "scopes: must name at least one, or be absent for the maker's own"));
+        return Err(ApiError::invalid("scopes", "scopes: must name at least one, or be absent to copy the caller's"));
     }
     Ok(scopes)
 }

@@ -76,7 +76,7 @@ impl Service {
         let tenant = caller.require(Scopes::ACCOUNT_ADMIN)?;
         let own = tenant.account.id;
         if asked.is_some_and(|asked| asked != own) {
-            return Err(ApiError::denied("only the operator sees what was done in other accounts"));
+            return Err(ApiError::denied("only the operator may read the audit records of other accounts"));
         }
         self.inner.rates.admit(tenant.account)?;
         Ok(Some(own))

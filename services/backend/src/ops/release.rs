@@ -48,7 +48,7 @@ impl Service {
                 ReleaseTarget::Paths { paths, fencing_token: None }
             }
             (None, true) => ReleaseTarget::All,
-            (Some(_), true) => return Err(ApiError::invalid("all", "all: does not go with resources")),
+            (Some(_), true) => return Err(ApiError::invalid("all", "all: may not be combined with resources")),
             (None, false) => {
                 return Err(ApiError::invalid("resources", "resources: needed, unless `all` is true"));
             }

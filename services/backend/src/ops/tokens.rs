@@ -73,7 +73,7 @@ impl Service {
     pub fn create_token(&self, caller: &AuthContext, request: CreateToken) -> ApiResult<CreatedToken> {
         let tenant = caller.tenant()?;
         if tenant.principal.credential_kind != CredentialKind::Key {
-            return Err(ApiError::denied("a token is got for an API key; send the key itself"));
+            return Err(ApiError::denied("only an API key can get a token; send the key itself"));
         }
         self.inner.rates.admit(tenant.account)?;
         self.inner.rates.admit_token(tenant.account)?;
@@ -94,7 +94,7 @@ impl Service {
         }
         let own = Principal::Account(tenant.principal.clone());
         if !own.may_grant(allowed.scopes, allowed.namespaces.as_deref()) {
-            return Err(ApiError::denied("a token may have no more scopes and namespaces than the key it is got for"));
+            return Err(ApiError::denied("a token may have no more scopes and namespaces than its API key"));
         }
         let (token, expires_at_ms) =
             self.inner.tokens.keys.issue_token(&allowed, life, Timestamp::now().0).map_err(signing_error)?;
@@ -117,5 +117,5 @@ impl Service {
 /// The caller causes none of these errors.
 pub(super) fn signing_error(error: holdfast_auth::SigningError) -> ApiError {
     tracing::error!(%error, "a text cannot be signed");
-    ApiError::internal("nothing can be signed")
+    ApiError::internal("the service cannot sign now")
 }

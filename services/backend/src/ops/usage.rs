@@ -29,13 +29,13 @@ impl Service {
     ) -> ApiResult<UsageInfo> {
         let asked = account.map(|id| validate::account_id("account", id)).transpose()?;
         if caller.principal().is_operator() {
-            let needed = || ApiError::invalid("account", "account: the operator has to say whose usage it is about");
+            let needed = || ApiError::invalid("account", "account: the operator must name an account");
             let account = self.read_account(caller, asked.ok_or_else(needed)?, context).await?;
             return self.usage_of(caller.share(), &account, |_| true, true, context).await;
         }
         let tenant = caller.require_any(&READ_SCOPES)?;
         if asked.is_some_and(|asked| asked != tenant.account.id) {
-            return Err(ApiError::denied("only the operator sees what other accounts use"));
+            return Err(ApiError::denied("only the operator may read the usage of other accounts"));
         }
         self.inner.rates.admit(tenant.account)?;
         let sees_all = tenant.principal.namespaces.is_none();

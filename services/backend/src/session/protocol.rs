@@ -125,7 +125,7 @@ pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Cla
     }
     validate::transition_ms(lock.transition_ms, limits)?;
     if lock.allow_upgrade && lock.resources.len() > 1 {
-        return Err(ApiError::invalid("allow_upgrade", "allow_upgrade: only goes with one resource"));
+        return Err(ApiError::invalid("allow_upgrade", "allow_upgrade: is allowed only with one resource"));
     }
     validate::claims(&lock.resources, limits)
 }

@@ -27,13 +27,13 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathPar
 
 fn path_error(rejection: PathRejection) -> Problem {
     let PathRejection::FailedToDeserializePathParams(inner) = rejection else {
-        return Problem::from(ApiError::internal("the route has no names"));
+        return Problem::from(ApiError::internal("the route has no parameters"));
     };
     match inner.into_kind() {
         ErrorKind::InvalidUtf8InPathParam { key } => {
             let detail = format!("{key}: is not UTF-8 once percent-decoded");
             Problem::from(ApiError::new(Code::InvalidArgument, detail).with("field", key))
         }
-        other => Problem::from(ApiError::internal(format!("the route's names cannot be read: {other}"))),
+        other => Problem::from(ApiError::internal(format!("the route's parameters cannot be read: {other}"))),
     }
 }

@@ -33,7 +33,7 @@ pub enum InvalidUrl {
     #[error("write it like http://127.0.0.1:8080 ({0})")]
     Malformed(String),
     /// Its scheme is neither http nor https.
-    #[error("only http:// and https:// are spoken here, not {0}://")]
+    #[error("only http:// and https:// are supported, not {0}://")]
     OtherScheme(String),
 }
 
