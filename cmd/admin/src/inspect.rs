@@ -32,7 +32,7 @@ pub(crate) struct PoisonRecord {
 pub(crate) type PoisonRecords = BTreeMap<(String, String), Vec<PoisonRecord>>;
 
 /// Prints the record of each shard on each node where it has failed, and whether those of a shard agree.
-pub(crate) async fn show_poison(format: Format, args: &InspectPoisonArgs) -> Result<()> {
+pub(crate) async fn print_poison(format: Format, args: &InspectPoisonArgs) -> Result<()> {
     let cluster = args.cluster.connect().await?;
     let (records, problems) = cluster.poison_records(&args.shard).await;
     problems.iter().for_each(output::info);

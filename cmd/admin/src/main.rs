@@ -142,7 +142,7 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::Replica(ReplicaCommand::Move(args)) => moves::move_replica(args).await,
         Command::Leader(LeaderCommand::Transfer(args)) => leaders::transfer(args).await,
         Command::Cluster(ClusterCommand::Finalize(args)) => finalize::finalize(args).await,
-        Command::Inspect(InspectCommand::Poison(args)) => inspect::show_poison(format, args).await,
+        Command::Inspect(InspectCommand::Poison(args)) => inspect::print_poison(format, args).await,
         Command::RebuildShard(args) => shards::rebuild(args).await,
         Command::Quarantine(args) => shards::quarantine(args).await,
         Command::Backup(args) => backup::back_up(format, args).await,

@@ -191,7 +191,7 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
         if alike + size > self.limits.lane {
             return Err(Full::Lane);
         }
-        let evicted = self.make_room(own, size)?;
+        let evicted = self.evict_for(own, size)?;
         self.forget_idle_lanes();
         let now = self.now;
         let lane = self.lanes.entry(key).or_default();
@@ -289,7 +289,7 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
 
     /// Drops the newest items of the largest lanes until the queue has room for an item of a lane of size `own`. Drops none
     /// when the lanes that stay larger than that one have too little to give.
-    fn make_room(&mut self, own: usize, size: usize) -> Result<Vec<T>, Full> {
+    fn evict_for(&mut self, own: usize, size: usize) -> Result<Vec<T>, Full> {
         let mut missing = (self.size + size).saturating_sub(self.limits.total);
         for (lane, _) in self.by_size.iter().rev() {
             let excess = lane.saturating_sub(own + size);

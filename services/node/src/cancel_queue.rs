@@ -76,8 +76,8 @@ impl CancelQueue {
             if next.term != term {
                 return Decision::Drop;
             }
-            let has_room = bytes + next.bytes <= MAX_BATCH_BYTES && units + next.units <= MAX_BATCH_UNITS;
-            if count > 0 && (count >= MAX_BATCH_CANCELS || !has_room) {
+            let fits = bytes + next.bytes <= MAX_BATCH_BYTES && units + next.units <= MAX_BATCH_UNITS;
+            if count > 0 && (count >= MAX_BATCH_CANCELS || !fits) {
                 return Decision::Stop;
             }
             (count, bytes, units) = (count + 1, bytes + next.bytes, units + next.units);

@@ -52,7 +52,7 @@ fn split(info: LockInfo) -> Vec<LockInfo> {
         pending: Vec::new(),
     };
     let (mut parts, mut part, mut units) = (Vec::new(), empty(), 0);
-    let mut make_room = |part: &mut LockInfo, more: usize| {
+    let mut reserve = |part: &mut LockInfo, more: usize| {
         if units + more > MAX_PART_UNITS {
             parts.push(std::mem::replace(part, empty()));
             units = 0;
@@ -60,11 +60,11 @@ fn split(info: LockInfo) -> Vec<LockInfo> {
         units += more;
     };
     for request_id in pending {
-        make_room(&mut part, PENDING_UNITS);
+        reserve(&mut part, PENDING_UNITS);
         part.pending.push(request_id);
     }
     for hold in held {
-        make_room(&mut part, 1);
+        reserve(&mut part, 1);
         part.held.push(hold);
     }
     parts.push(part);

@@ -17,7 +17,7 @@ use crate::shard_rebuild::{RebuildError, rebuild, rebuild_from_others};
 
 /// How long a leader waits for a follower that has applied the entry and serves the shard, before it builds the state
 /// again itself. Calls that are sent to the next leader are answered; here they may stay unknown.
-const TRANSFER_PATIENCE: Duration = Duration::from_secs(1);
+const TRANSFER_MAX_WAIT: Duration = Duration::from_secs(1);
 /// How often a leader with a shard that failed for good looks for such a follower.
 const TRANSFER_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of a leadership transfer.
@@ -68,9 +68,9 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
         record_health(&shard, &state, has_failed).await;
         shard.group.publish_failed_shards();
         let leads = leadership.borrow_and_update().is_some();
-        let patience = transfer_patience(&state).filter(|_| leads);
-        if let Some(patience) = patience
-            && shard.group.transfer_from_failed_shards(patience, TRANSFER_TIMEOUT).await
+        let max_wait = transfer_max_wait(&state).filter(|_| leads);
+        if let Some(max_wait) = max_wait
+            && shard.group.transfer_from_failed_shards(max_wait, TRANSFER_TIMEOUT).await
         {
             let (shard, group) = (shard.id.as_str(), shard.group.id());
             tracing::warn!(shard, group, "the shard failed here; the group is handed over");
@@ -90,7 +90,7 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
             changed = health.changed() => changed.is_ok(),
             changed = leadership.changed() => changed.is_ok(),
             changed = checkpoints.changed() => changed.is_ok(),
-            () = sleep(TRANSFER_RETRY_INTERVAL), if patience.is_some() => true,
+            () = sleep(TRANSFER_RETRY_INTERVAL), if max_wait.is_some() => true,
             () = sleep_until(request_at.unwrap_or_else(Instant::now)), if request_at.is_some() => {
                 request_checkpoint(&shard).await;
                 requests.record_request();
@@ -116,10 +116,10 @@ async fn record_health(shard: &ShardReplica, health: &ShardHealth, has_failed: b
 }
 
 /// Returns how long a leader waits for a follower where more shards serve, if it is to hand the group over.
-fn transfer_patience(health: &ShardHealth) -> Option<Duration> {
+fn transfer_max_wait(health: &ShardHealth) -> Option<Duration> {
     match health {
         ShardHealth::Healthy => None,
-        ShardHealth::Broken(_) => Some(TRANSFER_PATIENCE),
+        ShardHealth::Broken(_) => Some(TRANSFER_MAX_WAIT),
         ShardHealth::Failed(_) => Some(Duration::ZERO),
     }
 }

@@ -40,7 +40,7 @@ struct ShardLoad {
 
 impl EntryBatch {
     /// Returns true if this part of the entry has capacity for one more command.
-    pub(crate) fn has_room_for(&self, next: &Proposal, units: u64, parts: usize) -> bool {
+    pub(crate) fn fits(&self, next: &Proposal, units: u64, parts: usize) -> bool {
         self.commands == 0
             || (self.commands < MAX_BATCH_COMMANDS / parts
                 && self.bytes + next.bytes() <= MAX_BATCH_BYTES / parts
@@ -51,8 +51,10 @@ impl EntryBatch {
     pub(crate) fn admits(&mut self, shard: u32, account: u64, units: u64) -> bool {
         let of_shard = self.of_shard.entry(shard).or_default();
         let of_account = self.of_account.entry((shard, account)).or_default();
-        let has_room = of_shard.commands == 0 || of_shard.units + units <= MAX_BATCH_UNITS_OF_SHARD;
-        if !has_room || of_shard.commands >= MAX_BATCH_COMMANDS_OF_SHARD || *of_account >= MAX_BATCH_COMMANDS_OF_ACCOUNT
+        let fits_shard = of_shard.commands == 0 || of_shard.units + units <= MAX_BATCH_UNITS_OF_SHARD;
+        if !fits_shard
+            || of_shard.commands >= MAX_BATCH_COMMANDS_OF_SHARD
+            || *of_account >= MAX_BATCH_COMMANDS_OF_ACCOUNT
         {
             return false;
         }

@@ -35,7 +35,7 @@ impl FailureTransfers {
 /// log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    has_room: bool,
+    has_disk_space: bool,
     failed_shards: Reverse<usize>,
     log: Option<LogId>,
     id: u64,
@@ -77,21 +77,21 @@ impl Group {
     }
 
     /// Transfers leadership because of shards that failed here, to a follower where more shards serve. It waits for one
-    /// for as long as `patience`: followers may still have to apply what failed here. Returns true if this replica no
+    /// for as long as `max_wait`: followers may still have to apply what failed here. Returns true if this replica no
     /// longer leads. At most once in ten minutes: false at once within that time, and if it does not lead.
-    pub async fn transfer_from_failed_shards(&self, patience: Duration, within: Duration) -> bool {
-        let heard_by = Instant::now() + patience;
+    pub async fn transfer_from_failed_shards(&self, max_wait: Duration, within: Duration) -> bool {
+        let heard_by = Instant::now() + max_wait;
         // Several shards may fail at once: they wait for the same follower.
         let mut transfers = self.failure_transfers().lock().await;
-        let patience = heard_by.saturating_duration_since(Instant::now());
+        let max_wait = heard_by.saturating_duration_since(Instant::now());
         let Some(leads) = self.leadership().filter(|_| transfers.is_allowed(Instant::now())) else { return false };
         // A leader without disk space would serve less, whatever its shards do.
-        let has_room = |replica| self.peer_has_disk_space(replica) || !self.has_disk_space();
+        let has_enough_space = |replica| self.peer_has_disk_space(replica) || !self.has_disk_space();
         let is_suitable =
-            |replica| has_room(replica) && serves_more(&self.failed_shards(), &self.replica_report(replica));
+            |replica| has_enough_space(replica) && serves_more(&self.failed_shards(), &self.replica_report(replica));
         let is_over = tokio::select! {
             biased;
-            is_over = self.transfer_leadership_when_acked(is_suitable, patience, within) => is_over,
+            is_over = self.transfer_leadership_when_acked(is_suitable, max_wait, within) => is_over,
             // Ends when the replica has stopped.
             () = self.send_heartbeats() => false,
         };
@@ -153,7 +153,7 @@ impl Group {
     /// Transfers leadership if a follower has more disk space.
     pub(crate) async fn transfer_if_disk_full(&self) {
         let Some(leads) = self.leadership() else { return };
-        if self.transfer_target(leads.term, |_| true).is_some_and(|(_, has_room)| has_room) {
+        if self.transfer_target(leads.term, |_| true).is_some_and(|(_, has_disk_space)| has_disk_space) {
             let is_over = self.transfer_leadership(TRANSFER_TIMEOUT).await;
             tracing::info!(group = self.id(), is_over, "the disk is nearly full; leadership is handed over");
         }
@@ -168,12 +168,12 @@ impl Group {
             matched.into_iter().filter(|(id, _)| *id != self.replica() && alive.contains(id) && is_suitable(*id));
         let failed_here = self.failed_shards();
         let candidates = candidates.map(|(id, log)| Candidate {
-            has_room: self.peer_has_disk_space(id),
+            has_disk_space: self.peer_has_disk_space(id),
             failed_shards: Reverse(failing_shards(&failed_here, &self.replica_report(id))),
             log,
             id,
         });
-        candidates.max().map(|best| (best.id, best.has_room))
+        candidates.max().map(|best| (best.id, best.has_disk_space))
     }
 
     /// Waits for another leader, and until all entries of this one are applied here and thereby answered.
@@ -247,7 +247,8 @@ mod tests {
 
     #[test]
     fn a_replica_with_failed_shards_is_a_leader_of_last_resort() {
-        let candidate = |has_room, failed, id| Candidate { has_room, failed_shards: Reverse(failed), log: None, id };
+        let candidate =
+            |has_disk_space, failed, id| Candidate { has_disk_space, failed_shards: Reverse(failed), log: None, id };
         let best = |candidates: &[Candidate]| candidates.iter().max().map(|best| best.id);
         assert_eq!(best(&[candidate(true, 0, 1), candidate(true, 1, 2)]), Some(1));
         assert_eq!(best(&[candidate(true, 2, 1), candidate(true, 1, 2)]), Some(2));

@@ -113,7 +113,7 @@ struct ShardQueue {
 
 impl ShardQueue {
     /// Returns whether it takes another command of the account.
-    fn has_room(&self, queued: &QueuedProposal) -> bool {
+    fn admits(&self, queued: &QueuedProposal) -> bool {
         self.bytes + queued.counted_bytes() <= MAX_BYTES_OF_SHARD
             || self.lanes.get(&queued.lane).is_none_or(|commands| *commands < MIN_COMMANDS_OF_ACCOUNT)
     }
@@ -123,7 +123,7 @@ impl State {
     /// Queues a command in the lane of its account; returns those that made room.
     fn push(&mut self, queued: QueuedProposal) -> Result<Vec<QueuedProposal>, &'static str> {
         let (lane, shard, bytes) = (queued.lane, queued.proposal.shard, queued.counted_bytes());
-        if self.of_shard.get(&shard).is_some_and(|of_shard| !of_shard.has_room(&queued)) {
+        if self.of_shard.get(&shard).is_some_and(|of_shard| !of_shard.admits(&queued)) {
             return Err(SHARD_IS_FULL);
         }
         let evicted = self.queue.push(lane, bytes, queued).map_err(|full| match full {
@@ -242,7 +242,7 @@ impl ProposalQueue {
         let mut batch = EntryBatch::default();
         while let Some(next) = state.own.front() {
             let units = next.min_units;
-            if !next.state.is_cancelled() && !batch.has_room_for(next, units, 2) {
+            if !next.state.is_cancelled() && !batch.fits(next, units, 2) {
                 break;
             }
             batch.add_own(state.pop_own(), units);
@@ -257,7 +257,7 @@ impl ProposalQueue {
             }
             // An estimate that is too high costs the account no more than one entry of the others.
             let units = price(next.shard, account, next.min_units).clamp(1, MAX_BATCH_UNITS);
-            if !batch.has_room_for(next, units, 1) {
+            if !batch.fits(next, units, 1) {
                 return Decision::Stop;
             }
             if !batch.admits(next.shard, account, units) {

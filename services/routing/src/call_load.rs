@@ -71,7 +71,7 @@ struct Usage {
 
 impl Usage {
     /// Returns whether one more call fits.
-    fn has_room(self, bytes: usize, max: Self) -> bool {
+    fn fits(self, bytes: usize, max: Self) -> bool {
         self.calls < max.calls && self.bytes + bytes <= max.bytes
     }
 
@@ -165,13 +165,13 @@ impl Shares {
         let (max_share, max_total) = key.kind.max();
         let of_shard = key.shard.and_then(|shard| self.shards.get(&shard)).copied().unwrap_or_default();
         let of_account = key.account.and_then(|account| self.accounts.get(&account)).copied().unwrap_or_default();
-        if !of_shard.has_room(bytes, max_share) {
+        if !of_shard.fits(bytes, max_share) {
             return Err(&limit::CALLS_TO_SHARD);
         }
-        if !of_account.has_room(bytes, max_share) {
+        if !of_account.fits(bytes, max_share) {
             return Err(&limit::CALLS_OF_ACCOUNT);
         }
-        if !self.total.has_room(bytes, max_total) {
+        if !self.total.fits(bytes, max_total) {
             return Err(&limit::CALLS_TO_NODE);
         }
         self.total.add(bytes);

@@ -231,7 +231,7 @@ impl Link<Calls> for ChannelState {
         loop {
             let done = tokio::select! {
                 biased;
-                () = self.wait_filled(), if connection.has_room() => {
+                () = self.wait_filled(), if connection.is_flushed() => {
                     // Ready tasks may be about to call as well, and a frame costs much the same with one call as with
                     // many.
                     yield_now().await;

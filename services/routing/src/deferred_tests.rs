@@ -77,7 +77,7 @@ fn command_of(call: &Call) -> Option<LocksCommand> {
 #[tokio::test]
 async fn an_answer_that_is_held_back_is_waited_for_however_long_the_leader_takes() {
     let options = fast_options();
-    let patience = options.max_without_leader;
+    let max_without_leader = options.max_without_leader;
     let cluster = FakeCluster::start(options).await;
     let (calls, mut called) = mpsc::unbounded_channel();
     elect(&cluster, move |call| {
@@ -86,12 +86,12 @@ async fn an_answer_that_is_held_back_is_waited_for_however_long_the_leader_takes
     });
     let router = cluster.router.clone();
     let began = Instant::now();
-    let deadline = began + 3 * patience;
+    let deadline = began + 3 * max_without_leader;
     let waiting =
         tokio::spawn(async move { router.acquire(0, acquire(), None, deadline, CancellationToken::new()).await });
     assert!(called.recv().await.unwrap() > 0);
     let error = waiting.await.unwrap().unwrap_err();
-    assert!(began.elapsed() >= 3 * patience, "given up after {:?}: {error}", began.elapsed());
+    assert!(began.elapsed() >= 3 * max_without_leader, "given up after {:?}: {error}", began.elapsed());
     assert_eq!(called.try_recv().ok(), None, "it was sent again");
 }
 
@@ -110,7 +110,7 @@ async fn a_wait_whose_connection_ends_is_asked_for_again_in_the_same_term() {
 #[tokio::test]
 async fn a_wait_that_finds_no_room_looks_for_it_until_its_deadline() {
     let options = fast_options();
-    let patience = options.max_without_leader;
+    let max_without_leader = options.max_without_leader;
     let cluster = FakeCluster::start(options).await;
     elect(&cluster, |_| Action::Sequence(vec![deferred(), reply(&granted())], 9));
     let to =
@@ -119,7 +119,7 @@ async fn a_wait_that_finds_no_room_looks_for_it_until_its_deadline() {
     let router = cluster.router.clone();
     let mut waiting =
         tokio::spawn(async move { router.acquire(0, acquire(), None, soon(), CancellationToken::new()).await });
-    assert!(timeout(2 * patience, &mut waiting).await.is_err(), "it has given its place up");
+    assert!(timeout(2 * max_without_leader, &mut waiting).await.is_err(), "it has given its place up");
     drop(others);
     assert_eq!(waiting.await.unwrap(), Ok(granted()));
 }

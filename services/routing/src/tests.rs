@@ -291,15 +291,15 @@ async fn leaders_that_no_quorum_confirms_do_not_lengthen_a_call() {
 #[tokio::test]
 async fn a_slow_leader_that_a_quorum_confirms_is_waited_for() {
     let options = fast_options();
-    let patience = options.max_without_leader;
+    let max_without_leader = options.max_without_leader;
     let cluster = FakeCluster::start(options).await;
     elect(&cluster, 1, 1);
     cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { Action::Silent });
     let begun = Instant::now();
-    let deadline = begun + 3 * patience;
+    let deadline = begun + 3 * max_without_leader;
     let sent = cluster.router.command(Application::Accounts, 0, &command(), RetryPolicy::LaterTerm, deadline).await;
     assert!(matches!(sent.unwrap_err(), RouteError::OutcomeUnknown { .. }));
-    assert!(begun.elapsed() >= 3 * patience, "given up although a quorum confirmed the leader");
+    assert!(begun.elapsed() >= 3 * max_without_leader, "given up although a quorum confirmed the leader");
     assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
 }
 

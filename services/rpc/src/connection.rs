@@ -65,7 +65,7 @@ impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
     }
 
     /// Returns true if the system has taken all frames so far. Otherwise, [`Connection::next`] reports when it has.
-    pub fn has_room(&self) -> bool {
+    pub fn is_flushed(&self) -> bool {
         self.is_flushed
     }
 
@@ -94,7 +94,7 @@ impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
     /// # Errors
     /// When the connection ends.
     pub async fn flush(&mut self) -> io::Result<()> {
-        while !self.has_room() {
+        while !self.is_flushed() {
             self.next(false).await?;
         }
         Ok(())

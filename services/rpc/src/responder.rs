@@ -54,17 +54,17 @@ impl Server<Calls> for Responder {
         let (mut calls, mut queued) = CallsInFlight::new(Arc::clone(&self.0));
         loop {
             // A caller that does not read its replies can't call either.
-            let has_room = connection.has_room();
+            let is_flushed = connection.is_flushed();
             let sent = tokio::select! {
                 biased;
-                Some(done) = calls.running.next(), if has_room => {
+                Some(done) = calls.running.next(), if is_flushed => {
                     let first = calls.finish(done);
                     connection.send(fill_frame(first, &mut calls, &mut queued).await)
                 }
-                Some(reply) = queued.recv(), if has_room => {
+                Some(reply) = queued.recv(), if is_flushed => {
                     connection.send(fill_frame(reply.answer, &mut calls, &mut queued).await)
                 }
-                event = connection.next(has_room) => match event {
+                event = connection.next(is_flushed) => match event {
                     Ok(Event::Received(frame)) => {
                         calls.start(frame);
                         Ok(())
@@ -97,7 +97,7 @@ impl CallCount {
         Self { calls: self.calls / 4 * 3, bytes: self.bytes / 4 * 3 }
     }
 
-    fn has_room(self, bytes: usize, max: Self) -> bool {
+    fn fits(self, bytes: usize, max: Self) -> bool {
         self.calls < max.calls && self.bytes + bytes <= max.bytes
     }
 
@@ -148,10 +148,10 @@ impl CallsInFlight {
     fn count(&mut self, call: CountedCall) -> Result<(), &'static str> {
         let of_account = self.accounts.get(&call.account).copied().unwrap_or_default();
         let max = |limit: CallCount| if call.is_urgent { limit } else { limit.without_reserve() };
-        if call.account != 0 && !of_account.has_room(call.bytes, max(MAX_CALLS_OF_ACCOUNT)) {
+        if call.account != 0 && !of_account.fits(call.bytes, max(MAX_CALLS_OF_ACCOUNT)) {
             return Err("the calls of this account in progress at the node are too many or too large; try again later");
         }
-        if !self.total.has_room(call.bytes, max(MAX_CALLS)) {
+        if !self.total.fits(call.bytes, max(MAX_CALLS)) {
             return Err("the calls in progress at the node are too many or too large; try again later");
         }
         self.total.add(call.bytes);

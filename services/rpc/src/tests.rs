@@ -333,7 +333,7 @@ async fn a_caller_that_reads_nothing_is_not_read_from_and_is_cut_off() {
     };
     let mut sent = 0;
     let error = loop {
-        if connection.has_room() {
+        if connection.is_flushed() {
             sent += 1;
             connection.send(frame(vec![command(sent, 10 << 10)])).unwrap();
         }
@@ -490,11 +490,11 @@ async fn what_a_stream_holds_back_is_not_taken_for_sent_and_is_sent_as_soon_as_t
     let answer = Answer { id: 1, outcome: Some(reply(1_000)), ..Answer::default() };
     connection.send(AnswerFrame { answers: vec![answer] }).unwrap();
     assert!(connection.next(false).now_or_never().is_none(), "the peer reads nothing");
-    assert!(!connection.has_room());
+    assert!(!connection.is_flushed());
 
     let began = Instant::now();
     let mut read = [0; 1_000];
     let (event, _) = tokio::join!(connection.next(false), peer.read_exact(&mut read));
-    assert!(matches!(event, Ok(Event::Flushed)) && connection.has_room());
+    assert!(matches!(event, Ok(Event::Flushed)) && connection.is_flushed());
     assert_eq!(began.elapsed(), Duration::ZERO, "no timer was needed");
 }

@@ -133,7 +133,7 @@ impl PortConnections {
         let (address, ended) = (counted_address(address), CancellationToken::new());
         let mut state = self.state.lock();
         let kind = if state.known.contains(&address) { Kind::KnownHandshake } else { Kind::Handshake };
-        state.make_room(kind, self.limits.bound(kind), address);
+        state.evict_for(kind, self.limits.bound(kind), address);
         let key = state.insert(kind, address, ended.clone());
         drop(state);
         PortConnection { port: Arc::clone(self), address, key, ended }
@@ -142,7 +142,7 @@ impl PortConnections {
 
 impl PortState {
     /// Ends as many connections of a kind as one more from this address needs.
-    fn make_room(&mut self, kind: Kind, bound: PortBound, address: IpAddr) {
+    fn evict_for(&mut self, kind: Kind, bound: PortBound, address: IpAddr) {
         let (in_all, of_address) = kind.limits();
         while self.count(kind, |connection| connection.address == address) >= bound.per_address.max(1) {
             self.end_oldest(kind, of_address, |connection| connection.address == address);
@@ -216,7 +216,7 @@ impl PortConnection {
         let mut state = port.state.lock();
         // One that was ended meanwhile no longer counts, and ends no other.
         if state.connections.contains_key(&self.key) {
-            state.make_room(kind, port.limits.bound(kind), self.address);
+            state.evict_for(kind, port.limits.bound(kind), self.address);
             self.count_as(&mut state, kind);
         }
     }

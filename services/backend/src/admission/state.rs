@@ -124,10 +124,10 @@ impl State {
     /// Joins the sharer's queue, unless that is full.
     fn enqueue(&mut self, request: AdmissionRequest) -> Result<oneshot::Receiver<Permit>, Refusal> {
         let (sharer, bytes) = (request.share.sharer, request.counted_bytes());
-        if !self.has_room(&request) {
+        if !self.fits(&request) {
             self.drop_left(sharer);
         }
-        if !self.has_room(&request) {
+        if !self.fits(&request) {
             return Err(queue_is_full(request.priority));
         }
         let (sink, receiver) = oneshot::channel();
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    fn has_room(&self, request: &AdmissionRequest) -> bool {
+    fn fits(&self, request: &AdmissionRequest) -> bool {
         let sharer = request.share.sharer;
         let normal = self.sharers.get(&sharer).map_or(0, |of_sharer| of_sharer.queued_normal);
         let (queued, max) = match request.priority {

@@ -66,7 +66,7 @@ impl Revocations {
         {
             log.drop_changes(largest, now_ms);
         }
-        log.make_room(account, now_ms);
+        log.enforce_account_limit(account, now_ms);
         let changes = log.accounts.entry(account).or_default();
         let is_new = changes.keys.insert(key_id.to_owned(), now_ms).is_none();
         log.keys += usize::from(is_new);
@@ -93,8 +93,8 @@ impl ChangeLog {
         self.keys = self.accounts.values().map(|changes| changes.keys.len()).sum();
     }
 
-    /// Makes room for another key of the account.
-    fn make_room(&mut self, account: Option<AccountId>, now_ms: u64) {
+    /// Drops changes of the account until it may have another key.
+    fn enforce_account_limit(&mut self, account: Option<AccountId>, now_ms: u64) {
         let Some(changes) = self.accounts.get_mut(&account) else { return };
         let before = changes.keys.len();
         if before < MAX_KEYS_OF_ACCOUNT {

@@ -127,7 +127,7 @@ impl<'a> SessionConnection<'a> {
     }
 
     async fn next_event(&mut self) -> ConnectionEvent {
-        let has_room = self.has_room();
+        let can_queue = self.can_queue();
         tokio::select! {
             biased;
             update = self.subscription.next() => ConnectionEvent::Subscription(update),
@@ -135,7 +135,7 @@ impl<'a> SessionConnection<'a> {
             (owed, reply) = self.keep_alive.next() => ConnectionEvent::KeepAlive(owed, reply),
             // Before the messages, so that a client that sends without a pause delays none.
             event = self.rare_events.next() => ConnectionEvent::Rare(event),
-            said = receive(&mut self.incoming), if has_room => ConnectionEvent::Inbound(said),
+            said = receive(&mut self.incoming), if can_queue => ConnectionEvent::Inbound(said),
             () = maybe_sleep_until(self.finish_deadline) => ConnectionEvent::FinishTimeout,
             () = maybe_sleep_until(self.end_reason_deadline) => ConnectionEvent::EndReasonTimeout,
         }
@@ -203,7 +203,7 @@ impl<'a> SessionConnection<'a> {
     }
 
     /// Returns whether to read from the client. A `lock_info` is large, so at most one is queued.
-    fn has_room(&self) -> bool {
+    fn can_queue(&self) -> bool {
         self.queue.len() < MAX_QUEUED_COMMANDS && !matches!(self.queue.back(), Some(ClientCommand::LockInfo(_)))
     }
 
@@ -213,7 +213,7 @@ impl<'a> SessionConnection<'a> {
         if self.in_flight.is_none() && !self.queue.is_empty() {
             yield_now().await;
         }
-        while self.has_room()
+        while self.can_queue()
             && let Some(Some(incoming)) = receive(&mut self.incoming).now_or_never()
         {
             self.on_client_message(incoming)?;

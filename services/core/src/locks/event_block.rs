@@ -66,7 +66,7 @@ impl Block {
     }
 
     /// Returns whether an event of that revision, which is higher than all others, can be added.
-    pub(super) fn has_room(&self, revision: Revision) -> bool {
+    pub(super) fn can_add(&self, revision: Revision) -> bool {
         !self.is_full() && (self.entries.is_empty() || u32::try_from(revision - self.base.0).is_ok())
     }
 
@@ -304,7 +304,7 @@ mod tests {
         let mut blocks = vec![Block::default()];
         let all = events();
         for event in &all {
-            if !blocks.last().unwrap().has_room(event.revision) {
+            if !blocks.last().unwrap().can_add(event.revision) {
                 blocks.push(Block::default());
             }
             // Numbers of owners are used again.

@@ -19,7 +19,7 @@ impl FreePages {
     }
 
     pub(super) fn insert(&mut self, number: u32) {
-        let (index, bit) = place_of(number);
+        let (index, bit) = word_and_bit(number);
         if index >= self.words.len() {
             self.words.resize(index + 1, 0);
         }
@@ -30,7 +30,7 @@ impl FreePages {
     }
 
     pub(super) fn remove(&mut self, number: u32) {
-        let (index, bit) = place_of(number);
+        let (index, bit) = word_and_bit(number);
         if let Some(word) = self.words.get_mut(index) {
             *word &= !bit;
         }
@@ -41,7 +41,7 @@ impl FreePages {
     }
 }
 
-fn place_of(number: u32) -> (usize, u64) {
+fn word_and_bit(number: u32) -> (usize, u64) {
     (number as usize / 64, 1 << (number % 64))
 }
 

@@ -46,7 +46,7 @@ impl History {
         max: usize,
         max_bytes: u64,
     ) {
-        if self.blocks.back().is_none_or(|last| !last.has_room(event.revision)) {
+        if self.blocks.back().is_none_or(|last| !last.can_add(event.revision)) {
             self.blocks.push_back(Arc::default());
         }
         let block = self.blocks.back_mut().map(Arc::make_mut).expect("it was just made");

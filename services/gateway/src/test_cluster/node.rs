@@ -227,14 +227,14 @@ impl Server<Calls> for TestNode {
         let mut ticks = tokio::time::interval(subscriptions::TICK);
         loop {
             let event = tokio::select! {
-                _ = ticks.tick(), if wire.has_room() => {
+                _ = ticks.tick(), if wire.is_flushed() => {
                     let pages = subscriptions.answers(|_, subscribe| self.page(subscribe));
                     if !pages.is_empty() {
                         wire.send(AnswerFrame { answers: pages }).unwrap();
                     }
                     continue;
                 }
-                Some(answer) = answered.recv(), if wire.has_room() => {
+                Some(answer) = answered.recv(), if wire.is_flushed() => {
                     wire.send(AnswerFrame { answers: vec![answer] }).unwrap();
                     continue;
                 }

@@ -40,7 +40,7 @@ pub(crate) async fn exchange(
         let done = tokio::select! {
             biased;
             // Messages are selected when the connection has room, so that urgent ones go first.
-            () = queue.wait_nonempty(), if connection.has_room() => {
+            () = queue.wait_nonempty(), if connection.is_flushed() => {
                 // Requests that are about to be queued join the frame.
                 yield_now().await;
                 let messages = take_messages(queue, &in_flight, &mut number);

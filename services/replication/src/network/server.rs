@@ -63,10 +63,10 @@ async fn serve(manager: GroupManager, peer: Hello, mut connection: ServerConnect
     // Responses that no task gives.
     let mut rejections = Vec::new();
     loop {
-        let (has_room, reads) = (connection.has_room(), rejections.len() < MAX_QUEUED_RESPONSES);
+        let (is_flushed, reads) = (connection.is_flushed(), rejections.len() < MAX_QUEUED_RESPONSES);
         let done = tokio::select! {
             biased;
-            Some(first) = next_response(&mut rejections, &mut collected), if has_room => {
+            Some(first) = next_response(&mut rejections, &mut collected), if is_flushed => {
                 // Responses that ready tasks are about to give join the frame.
                 yield_now().await;
                 let mut messages = vec![first];
@@ -78,7 +78,7 @@ async fn serve(manager: GroupManager, peer: Hello, mut connection: ServerConnect
                 }
                 connection.send(frame(messages, &disk, &mut failures))
             }
-            () = failures.changed(), if has_room => connection.send(frame(Vec::new(), &disk, &mut failures)),
+            () = failures.changed(), if is_flushed => connection.send(frame(Vec::new(), &disk, &mut failures)),
             event = connection.next(reads) => match event {
                 Ok(Event::Received(frame)) => {
                     for message in frame.messages {

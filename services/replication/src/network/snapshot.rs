@@ -72,7 +72,7 @@ async fn send_chunks(
     let lost = |error: std::io::Error| RpcError::Rejected(link.node().to_owned(), error.to_string());
     let mut connection = link.open_snapshot().await?;
     loop {
-        if connection.has_room()
+        if connection.is_flushed()
             && let Some(chunk) = chunks.next()
         {
             connection.send(chunk).map_err(lost)?;

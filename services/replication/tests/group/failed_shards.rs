@@ -5,7 +5,7 @@ use holdfast_replication::{ApplyFailure, FailedEntry, FailedShards, Poison, test
 use tokio::time::Duration;
 
 /// Longer than followers take to say what they have applied.
-const PATIENCE: Duration = Duration::from_millis(200);
+const SHORT_WAIT: Duration = Duration::from_millis(200);
 
 /// From now on these shards have failed on the node, and no others.
 pub(crate) fn fail_shards<const N: usize>(cluster: &Cluster, node: usize, failed: [(u32, u64); N]) {
@@ -35,17 +35,17 @@ async fn a_leader_hands_its_failed_shards_over_to_a_replica_where_fewer_failed_a
     fail_shards(&cluster, third, [(2, index)]);
     wait_known(&cluster, leader, second, &[0, 1]).await;
     wait_known(&cluster, leader, third, &[2]).await;
-    assert!(!group.transfer_from_failed_shards(PATIENCE, MAX_WAIT).await, "nowhere is it a proper subset");
+    assert!(!group.transfer_from_failed_shards(SHORT_WAIT, MAX_WAIT).await, "nowhere is it a proper subset");
     fail_shards(&cluster, third, [(1, index)]);
     wait_known(&cluster, leader, third, &[1]).await;
     fail_shards(&cluster, leader, [(0, index + 1_000), (1, index)]);
-    assert!(!group.transfer_from_failed_shards(PATIENCE, MAX_WAIT).await, "no follower is past the entry");
+    assert!(!group.transfer_from_failed_shards(SHORT_WAIT, MAX_WAIT).await, "no follower is past the entry");
     fail_shards(&cluster, leader, [(0, index), (1, index)]);
     assert!(group.transfer_from_failed_shards(MAX_WAIT, MAX_WAIT).await);
     assert_eq!(cluster.leader().await.0, third);
 
     cluster.make_lead(leader).await;
-    assert!(!group.transfer_from_failed_shards(PATIENCE, MAX_WAIT).await, "it did so a moment ago");
+    assert!(!group.transfer_from_failed_shards(SHORT_WAIT, MAX_WAIT).await, "it did so a moment ago");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

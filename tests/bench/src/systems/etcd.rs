@@ -12,7 +12,7 @@ use crate::clients::EtcdConnection;
 use crate::cluster::{NODES, find_installed, pids_of};
 use crate::measure::Storage;
 
-const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// etcd with its usual settings. All processes end with it.
 pub struct Etcd {
@@ -61,7 +61,7 @@ impl Etcd {
     }
 
     async fn wait_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + READY_WITHIN;
+        let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             self.processes.iter_mut().for_each(Program::assert_running);
             let probe = async { self.connect()?.put("ready").await };

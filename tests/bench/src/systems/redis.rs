@@ -9,7 +9,7 @@ use holdfast_testkit::{Program, Scratch, free_address};
 use crate::clients::RedisClient;
 use crate::cluster::{find_installed, pids_of};
 
-const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One Redis with `appendfsync always`. The process ends with it.
 pub struct Redis {
@@ -46,7 +46,7 @@ impl Redis {
     }
 
     async fn wait_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + READY_WITHIN;
+        let deadline = Instant::now() + READY_TIMEOUT;
         while let Err(error) = self.connect("ready".to_owned()).await {
             self.process.assert_running();
             if Instant::now() > deadline {

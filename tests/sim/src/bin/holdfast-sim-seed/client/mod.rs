@@ -118,7 +118,7 @@ impl Client {
         let drawn = TIMEOUTS[self.rng.random_range(0..TIMEOUTS.len())];
         let waits = wait_of(&op);
         let limit = waits + if self.has_long_deadlines { TIMEOUTS[TIMEOUTS.len() - 1] } else { drawn };
-        let patience = if !waits.is_zero() && self.rng.random_ratio(CANCEL_PERCENT, 100) {
+        let max_wait = if !waits.is_zero() && self.rng.random_ratio(CANCEL_PERCENT, 100) {
             match self.rng.random_bool(0.5) {
                 true => waits.mul_f64(self.rng.random_range(0.0..1.5)),
                 false => Duration::from_millis(self.rng.random_range(0..EARLY_CANCEL_MS)),
@@ -126,7 +126,7 @@ impl Client {
         } else {
             limit + RESPONSE_GRACE
         };
-        self.execute(tenant, namespace, &op, limit, patience).await
+        self.execute(tenant, namespace, &op, limit, max_wait).await
     }
 
     fn is_duplicated(&mut self, op: &Op) -> bool {
@@ -138,22 +138,22 @@ impl Client {
     async fn call_duplicated(&mut self, tenant: &Tenant, namespace: &str, op: &Op) -> Answer {
         let waits = wait_of(op);
         let limit = waits + TIMEOUTS[TIMEOUTS.len() - 1];
-        let patience = |rng: &mut StdRng| match rng.random_ratio(DUPLICATE_CANCEL_PERCENT, 100) {
+        let max_wait = |rng: &mut StdRng| match rng.random_ratio(DUPLICATE_CANCEL_PERCENT, 100) {
             true => waits.mul_f64(rng.random_range(0.0..1.0)),
             false => limit + RESPONSE_GRACE,
         };
-        let patiences = [patience(&mut self.duplicate_rng), patience(&mut self.duplicate_rng)];
-        let calls = patiences.map(|patience| self.execute(tenant, namespace, op, limit, patience));
+        let max_waits = [max_wait(&mut self.duplicate_rng), max_wait(&mut self.duplicate_rng)];
+        let calls = max_waits.map(|max_wait| self.execute(tenant, namespace, op, limit, max_wait));
         let [first, second] = calls;
         let (first, second) = tokio::join!(first, second);
         if matches!(first, Answer::Acquired { outcome: Ok(_), .. }) { first } else { second }
     }
 
-    async fn execute(&self, tenant: &Tenant, namespace: &str, op: &Op, limit: Duration, patience: Duration) -> Answer {
+    async fn execute(&self, tenant: &Tenant, namespace: &str, op: &Op, limit: Duration, max_wait: Duration) -> Answer {
         let world = Arc::clone(&self.world);
         let asked = now();
         let id = world.history.invoke(&self.name, tenant.account, namespace, op.clone());
-        let answer = match timeout(patience, self.perform(tenant, namespace, op, id, limit)).await {
+        let answer = match timeout(max_wait, self.perform(tenant, namespace, op, id, limit)).await {
             // The client disconnected, or the frontend answers by itself.
             Err(_) => Answer::Unknown,
             Ok(Ok(answer)) => answer,
