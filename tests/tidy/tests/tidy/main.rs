@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod deploy;
+mod documents;
 mod house_rules;
 mod limits;
 mod models;

@@ -37,9 +37,24 @@ const RETIRED_FUNCTIONS: [&str; 19] = [
 
 /// All types and functions that a file defines.
 #[derive(Default)]
-struct DefinedNames {
+pub(crate) struct DefinedNames {
     types: Vec<String>,
     functions: Vec<String>,
+}
+
+impl DefinedNames {
+    /// Finds those of a file.
+    pub(crate) fn of(file: &SourceFile) -> Self {
+        let parsed = syn::parse_file(&file.text).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()));
+        let mut names = Self::default();
+        names.visit_file(&parsed);
+        names
+    }
+
+    /// Returns whether one of them has this name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.types.iter().chain(&self.functions).any(|defined| defined == name)
+    }
 }
 
 impl<'ast> Visit<'ast> for DefinedNames {
@@ -86,9 +101,7 @@ fn retired_names_stay_retired() {
     let retired = retired_types();
     let mut findings = Vec::new();
     for file in tree::files(&root()).unwrap().into_iter().filter(SourceFile::is_rust) {
-        let mut names = DefinedNames::default();
-        let parsed = syn::parse_file(&file.text).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()));
-        names.visit_file(&parsed);
+        let names = DefinedNames::of(&file);
         for name in names.types {
             let here = retired.iter().find(|(folder, retired, _)| *retired == name && file.path.starts_with(folder));
             if let Some((_, _, instead)) = here {
