@@ -287,7 +287,7 @@ impl Contention {
     /// Returns the contender's metadata. If that panics, the contender contends without metadata.
     fn metadata(&self) -> BTreeMap<String, String> {
         catch_unwind(AssertUnwindSafe(|| self.contender.metadata())).unwrap_or_else(|_| {
-            tracing::error!(mutex = self.contender.mutex(), "the contender's metadata could not be had: it panicked");
+            tracing::error!(mutex = self.contender.mutex(), "the contender's metadata function panicked");
             BTreeMap::new()
         })
     }

@@ -254,7 +254,7 @@ impl fmt::Display for Reason {
             Self::Held => "another owner holds it",
             Self::Ancestor => "another owner holds a path above it",
             Self::Descendant => "another owner holds a path below it",
-            Self::Transition => "the holders before have run out and get time to stop",
+            Self::Transition => "the earlier holds are in transition",
             Self::Queued => "others wait for it",
             Self::Deadlock => "waiting would close a cycle of waits",
             Self::TimedOut => "the wait ended first",
@@ -353,7 +353,7 @@ impl fmt::Display for EndReason {
             Self::Reset => f.write_str("a reset removed it"),
             Self::NamespaceDeleted => f.write_str("its namespace was deleted"),
             Self::Superseded => f.write_str("another connection took it over"),
-            Self::Denied(why) => write!(f, "the service lets this client in no more: {why}"),
+            Self::Denied(why) => write!(f, "the service no longer admits this client: {why}"),
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) async fn finalize(args: &FinalizeArgs) -> Result<()> {
     }
     cluster.wait_until_rules(rules, RAISE_TIMEOUT).await?;
     output::print(format_args!(
-        "all shards go by rules {rules}: releases that do not know them can't be started any more"
+        "all shards use rules {rules}: releases that do not know them can't be started any more"
     ))
 }
 

@@ -56,7 +56,7 @@ pub(crate) async fn quarantine(args: &QuarantineArgs) -> Result<()> {
     let what = match (&args.namespace, args.command) {
         (Some(namespace), _) => Quarantined::Namespace(namespace.clone()),
         (None, Some(position)) => Quarantined::Command(position),
-        (None, None) => bail!("say --namespace or --command; `holdfast-admin inspect poison` shows both"),
+        (None, None) => bail!("give --namespace or --command; `holdfast-admin inspect poison` shows both"),
     };
     let cluster = args.cluster.connect().await?;
     let (_, leader) = cluster.leader_of_shard(&args.shard).await?;

@@ -162,7 +162,7 @@ impl Wait {
     pub(crate) fn report_pending(&mut self, reason: String) -> Result<()> {
         ensure!(
             Instant::now() < self.deadline,
-            "not finished within {} s: {reason}. What is done stays; run the same command again to go on",
+            "not finished within {} s: {reason}. What is done stays; run the same command again to continue",
             self.within.as_secs()
         );
         if reason != self.last_report {

@@ -82,7 +82,7 @@ impl Seeder {
                 let id = id.with_context(|| format!("{email} existed and was deleted meanwhile; run this again"))?;
                 Ok(Seeded { id, email, api_key: None })
             }
-            Err(error) => Err(error).with_context(|| format!("making the account {email}")),
+            Err(error) => Err(error).with_context(|| format!("creating the account {email}")),
         }
     }
 }

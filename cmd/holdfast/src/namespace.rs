@@ -78,7 +78,7 @@ pub(crate) async fn run(settings: &Settings, command: NamespaceCommand) -> Resul
 
 fn text(namespace: &Namespace) -> String {
     let made = namespace.created_at.as_ref().and_then(render::timestamp).unwrap_or_default();
-    format!("{} ({}), made {made}\n{}", namespace.name, namespace.id, namespace.description).trim_end().to_owned()
+    format!("{} ({}), created {made}\n{}", namespace.name, namespace.id, namespace.description).trim_end().to_owned()
 }
 
 async fn list(settings: &Settings) -> Result<()> {

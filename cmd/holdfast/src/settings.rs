@@ -97,7 +97,7 @@ impl Settings {
 
     /// Returns the namespace of the locks.
     pub(crate) fn namespace(&self) -> Result<String> {
-        let missing = "no namespace: say --namespace, set HOLDFAST_NAMESPACE, or set namespace in a profile";
+        let missing = "no namespace: give --namespace, set HOLDFAST_NAMESPACE, or set namespace in a profile";
         self.namespace.clone().context(missing)
     }
 

@@ -35,7 +35,7 @@ pub(crate) async fn run(settings: &Settings, args: UnlockArgs) -> Result<()> {
         return settings.format.print(|| format!("{name} was forced open"), || json!({"forced": true}));
     }
     if args.owner.is_none() {
-        crate::exit_misused("say --owner, as `holdfast lock` printed it, or --force to end the holds of everybody");
+        crate::exit_misused("give --owner, as `holdfast lock` printed it, or --force to end the holds of everybody");
     }
     let (process_id, fencing_token) = (args.owner.clone(), args.token);
     let release =

@@ -113,20 +113,20 @@ impl Code {
             Self::SessionNotFound => ("SESSION_NOT_FOUND", 404, Grpc::NotFound, "No such session"),
             Self::ApiKeyNotFound => ("API_KEY_NOT_FOUND", 404, Grpc::NotFound, "No such API key"),
             Self::NotFound => ("NOT_FOUND", 404, Grpc::NotFound, "No such route"),
-            Self::MethodNotAllowed => ("METHOD_NOT_ALLOWED", 405, Grpc::Unimplemented, "Another method is needed"),
+            Self::MethodNotAllowed => ("METHOD_NOT_ALLOWED", 405, Grpc::Unimplemented, "Method not allowed"),
             Self::AlreadyExists => ("ALREADY_EXISTS", 409, Grpc::AlreadyExists, "It exists already"),
             Self::QuotaExceeded => ("QUOTA_EXCEEDED", 409, Grpc::ResourceExhausted, "A limit is reached"),
             Self::Superseded => ("SUPERSEDED", 409, Grpc::Aborted, "Taken over by a newer connection"),
             Self::RevisionCompacted => ("REVISION_COMPACTED", 410, Grpc::OutOfRange, "No longer kept"),
             Self::PayloadTooLarge => ("PAYLOAD_TOO_LARGE", 413, Grpc::ResourceExhausted, "The body is too large"),
             Self::UnsupportedMediaType => {
-                ("UNSUPPORTED_MEDIA_TYPE", 415, Grpc::InvalidArgument, "The body is of another type")
+                ("UNSUPPORTED_MEDIA_TYPE", 415, Grpc::InvalidArgument, "Unsupported type of the body")
             }
             Self::RateLimited => ("RATE_LIMITED", 429, Grpc::ResourceExhausted, "Too many requests"),
             Self::Internal => ("INTERNAL", 500, Grpc::Internal, "A fault of the service"),
             Self::Unavailable => ("UNAVAILABLE", 503, Grpc::Unavailable, "Not available now; nothing was done"),
             Self::DeadlineExceeded => {
-                ("DEADLINE_EXCEEDED", 504, Grpc::DeadlineExceeded, "Out of time; it may have been done")
+                ("DEADLINE_EXCEEDED", 504, Grpc::DeadlineExceeded, "Out of time; the call may have been executed")
             }
         }
     }

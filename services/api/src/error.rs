@@ -61,7 +61,7 @@ impl ApiError {
 
     /// The service did not reply to the call in time.
     pub fn deadline_exceeded() -> Self {
-        Self::new(Code::DeadlineExceeded, "the call did not end within its deadline; it may have been done")
+        Self::new(Code::DeadlineExceeded, "the call did not end within its deadline; it may have been executed")
     }
 
     /// A fault of the service; `detail` must contain nothing that a caller should not see.

@@ -30,7 +30,7 @@ const MAX_CONCURRENT_QUERIES: usize = 8;
 /// What a segment of a path takes besides its text.
 const SEGMENT_BYTES: usize = 24;
 
-const NOT_OPENED: &str = "the namespace was just made and has no locks yet; repeat the call";
+const NOT_OPENED: &str = "the namespace was just created and has no locks yet; repeat the call";
 
 /// The payload of a call to a shard. Small, because the functions that pass it on each have room for it.
 pub(crate) enum ShardRequest {

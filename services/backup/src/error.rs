@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The target already exists.
-    #[error("{}: is there already; choose a new directory, nothing is overwritten", .0.display())]
+    #[error("{}: already exists; choose a new directory, nothing is overwritten", .0.display())]
     Exists(PathBuf),
     /// There is no manifest.
     #[error(

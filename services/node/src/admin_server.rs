@@ -123,7 +123,7 @@ impl OperationsService for AdminServer {
         match moving.await {
             Ok(true) => Ok(Response::new(HandOverAnswer {})),
             Ok(false) => Err(Status::unavailable(
-                "nobody took the leadership over: the replica that is to lead must be a voter, and up to date",
+                "no replica took over the leadership: the new leader must be a voter and up to date",
             )),
             Err(error) => Err(Status::internal(error.to_string())),
         }

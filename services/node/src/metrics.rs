@@ -147,7 +147,7 @@ fn describe() {
     describe_histogram!("holdfast_storage_sync_seconds", Unit::Seconds, "Time of one write with its fsync.");
     describe_histogram!("holdfast_storage_batch_operations", "Operations in one write.");
     describe_histogram!("holdfast_storage_batch_bytes", Unit::Bytes, "Bytes in one write.");
-    describe_gauge!("holdfast_storage_free_bytes", Unit::Bytes, "Room on the disk of the data directory.");
+    describe_gauge!("holdfast_storage_free_bytes", Unit::Bytes, "Free space on the disk of the data directory.");
     describe_counter!("holdfast_storage_syncs_total", "Writes, each with its fsync.");
     describe_counter!("holdfast_storage_bytes_total", "Bytes written.");
 }

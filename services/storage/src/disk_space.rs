@@ -53,7 +53,7 @@ impl DiskSpace {
         let place = shared.location();
         match (was_low, is_low) {
             (false, true) => tracing::error!(place, free, reserve, "the disk is nearly full: writes are refused"),
-            (true, false) => tracing::info!(place, free, reserve, "the disk has room again: writes are accepted"),
+            (true, false) => tracing::info!(place, free, reserve, "the disk has space again: writes are accepted"),
             _ => {}
         }
     }

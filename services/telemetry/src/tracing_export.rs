@@ -27,7 +27,7 @@ static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 pub(crate) fn init_tracer(endpoint: &str, build: BuildInfo) -> Result<SdkTracer, LoggingError> {
     let refused = |problem: String| LoggingError::Otlp { endpoint: endpoint.to_owned(), problem };
     if !endpoint.starts_with("http://") {
-        return Err(refused("only http:// is spoken here; run a collector on this machine".to_owned()));
+        return Err(refused("only http:// is supported; run a collector on this machine".to_owned()));
     }
     let exporter = SpanExporter::builder()
         .with_http()

@@ -109,7 +109,7 @@ async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, l
     let welcome = first_start(secrets, &format!("http://{}", plan.listen), log).await?;
     let next = next_command(plan, secrets);
     let end = "Ctrl-C stops the cluster; starting it again finds all its data.";
-    log.write_plain(format!("\n{welcome}\nMake some accounts, from another terminal:\n\n  {next}\n\n{end}\n")).await;
+    log.write_plain(format!("\n{welcome}\nCreate some accounts, from another terminal:\n\n  {next}\n\n{end}\n")).await;
     cluster.ended().await;
     bail!("no process of the cluster is left; their lines above say why")
 }
@@ -138,7 +138,7 @@ async fn first_start(secrets: &Secrets, url: &str, log: &Log) -> Result<String> 
                 log.write_line(format!("not yet: {error}")).await;
                 sleep(FIRST_START_RETRY_DELAY).await;
             }
-            Err(error) => return Err(error).context("the first start is not complete; starting again takes it up"),
+            Err(error) => return Err(error).context("the first start is not complete; start again to continue it"),
         }
     }
 }

@@ -111,7 +111,7 @@ async fn run_in_namespace(service: &ServiceArgs, operator: &Client, secret: Secr
     played?;
     ignore_missing(deleted, "NAMESPACE_NOT_FOUND")
         .with_context(|| format!("the namespace {namespace} is left behind"))?;
-    stage.print_step("Everything came out as told")
+    stage.print_step("All responses were as expected")
 }
 
 /// Ignores a missing object: an earlier attempt may have deleted it, and its response was lost.

@@ -59,7 +59,7 @@ impl ScenarioRunner {
     /// Prints an observed fact, or ends the scenario if it does not hold.
     pub(super) fn check(&self, holds: bool, what: impl std::fmt::Display) -> Result<()> {
         if !holds {
-            bail!("not as told: {what}");
+            bail!("not as expected: {what}");
         }
         match self.format {
             Format::Text => output::print(format_args!("   so: {what}")),
@@ -79,7 +79,7 @@ impl ScenarioRunner {
     pub(super) async fn call_expecting_error(&self, call: &str) -> Result<String> {
         self.print_message(&self.full_call(call), &Value::Null)?;
         match self.send(call, &Value::Null).await {
-            Ok(answer) => bail!("not as told: {call} answered {answer}"),
+            Ok(answer) => bail!("not as expected: {call} answered {answer}"),
             Err(CallError::Problem { code, body, .. }) => {
                 self.print_message("  answer:", &body)?;
                 Ok(code)
@@ -121,7 +121,7 @@ impl ScenarioRunner {
     /// Checks that a response is a grant; returns its token.
     pub(super) fn expect_granted(&self, answer: &Value, why: &str) -> Result<u64> {
         let token = answer["fencing_token"].as_u64().filter(|_| answer["success"] == true);
-        let Some(token) = token else { bail!("not as told ({why}): {answer}") };
+        let Some(token) = token else { bail!("not as expected ({why}): {answer}") };
         self.check(true, format_args!("granted with fencing token {token}: {why}"))?;
         Ok(token)
     }
@@ -142,7 +142,7 @@ impl ScenarioRunner {
                 return self.check(true, format_args!("{count} wait(s) for {path} now"));
             }
             if Instant::now() >= deadline {
-                bail!("not as told: {waiting:?} wait for {path}, not {count}");
+                bail!("not as expected: {waiting:?} wait for {path}, not {count}");
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -57,7 +57,7 @@ impl Socket {
             let message: Value = serde_json::from_str(&text).context("a frame is JSON")?;
             print_message(self.format, "  hears:", &message)?;
             if message["type"] != kind {
-                bail!("not as told: {message} came, and not {kind}");
+                bail!("not as expected: {message} came, and not {kind}");
             }
             return Ok(message);
         }

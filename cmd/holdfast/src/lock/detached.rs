@@ -51,7 +51,7 @@ pub(super) async fn run(settings: &Settings, args: &LockArgs) -> Result<u8> {
         AcquireResult::Locked(token, answer) => (token, answer),
         AcquireResult::NotLocked(why, answer) => {
             if let Err(error) = wait.cancel().await {
-                settings.format.info(format_args!("the place in the queue is left to run out: {error}"));
+                settings.format.info(format_args!("the request stays queued until it times out: {error}"));
             }
             if let (Format::Json, Some(answer)) = (settings.format, answer) {
                 settings.format.print(String::new, || render::json::refused(&answer))?;

@@ -41,7 +41,7 @@ fn line(path: &Path, standing: &WaitStatus) -> String {
     }
     match standing.queue_position {
         Some(0) => line + "; next in the queue",
-        Some(before) => line + &format!("; {before} before in the queue"),
+        Some(before) => line + &format!("; {before} ahead in the queue"),
         None => line,
     }
 }
@@ -69,7 +69,7 @@ mod tests {
         let standing = WaitStatus { queue_position: Some(2), blockers: vec![blocker] };
         assert_eq!(
             line(&"deploy".into(), &standing),
-            "waiting for deploy: ann@build:7 (deploy.sh) holds it since 1970-01-01T01:00:00Z; 2 before in the queue"
+            "waiting for deploy: ann@build:7 (deploy.sh) holds it since 1970-01-01T01:00:00Z; 2 ahead in the queue"
         );
         assert_eq!(line(&"deploy".into(), &WaitStatus::default()), "waiting for deploy");
     }

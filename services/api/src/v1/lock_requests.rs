@@ -80,7 +80,7 @@ pub fn release_set(message: v1::ReleaseLocksRequest) -> ReleaseLocks {
 /// Converts a reset of a namespace.
 pub fn reset(message: v1::ResetNamespaceRequest) -> ApiResult<ResetNamespace> {
     let Some(live_owners) = message.live_owners else {
-        let detail = "live_owners: is needed; give it without ids to end what every owner has";
+        let detail = "live_owners: is required; an empty list ends the holds and waits of all owners";
         return Err(ApiError::invalid("live_owners", detail));
     };
     Ok(ResetNamespace {

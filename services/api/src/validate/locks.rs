@@ -155,7 +155,7 @@ pub fn hold_ms(owner: &Owner, terms: &Terms, limits: &Limits, now: OffsetDateTim
     } else {
         return Ok(None);
     };
-    Err(ApiError::invalid(given, format!("{given}: does not go with a session_id; its holds last as long as it does")))
+    Err(ApiError::invalid(given, format!("{given}: not allowed with session_id; such holds end with the session")))
 }
 
 /// Returns the options of the wait, if the request waits.
@@ -168,7 +168,7 @@ pub fn wait_options(terms: &Terms, limits: &Limits) -> ApiResult<Option<WaitOpti
         return Ok(None);
     }
     if terms.expires_at.is_some() {
-        let detail = "expires_at: does not go with wait_ms, since the grant may be long after the call; give ttl_ms";
+        let detail = "expires_at: not allowed with wait_ms, as the grant may come long after the call; use ttl_ms";
         return Err(ApiError::invalid("expires_at", detail));
     }
     Ok(Some(WaitOptions { wait_ms: terms.wait_ms, poll: terms.poll_ms.map(Duration::from_millis) }))
@@ -191,7 +191,7 @@ pub fn combination(terms: &Terms, claims: usize) -> ApiResult<()> {
     } else {
         return Ok(());
     };
-    let detail = format!("fencing_token: only extends the one hold that has it; it does not go with {other}");
+    let detail = format!("fencing_token: only extends the hold that has it; not allowed with {other}");
     Err(ApiError::invalid("fencing_token", detail))
 }
 

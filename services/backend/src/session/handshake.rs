@@ -141,7 +141,7 @@ impl Handshake {
                 Ok(Some(Inbound::Message(message, _))) => message,
             };
             let ClientPayload::Open(open) = message.payload else {
-                return Err(CloseReason::Malformed(protocol_error("open has to come first")));
+                return Err(CloseReason::Malformed(protocol_error("open: must be the first message")));
             };
             match self.open(&open).await {
                 Ok(opened) => return Ok((opened, message.seq)),

@@ -45,7 +45,7 @@ impl MessageSequence {
             ClientPayload::KeepAlive | ClientPayload::Close => return Ok(()),
             ClientPayload::Open(_) => return Err(protocol_error("open: a connection is opened once")),
             ClientPayload::LockInfo(_) if !is_first => {
-                return Err(protocol_error("lock_info: only comes first after a resume"));
+                return Err(protocol_error("lock_info: is allowed only as the first message after a resume"));
             }
             ClientPayload::LockInfo(info) => {
                 self.check_part(info.part)?;
@@ -56,7 +56,7 @@ impl MessageSequence {
             ClientPayload::Lock(_) | ClientPayload::Release(_) | ClientPayload::ReleaseAll
                 if is_first && self.resumed =>
             {
-                return Err(protocol_error("after a resume lock_info has to come first"));
+                return Err(protocol_error("lock_info: must be the first message after a resume"));
             }
             _ => {}
         }

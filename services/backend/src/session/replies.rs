@@ -330,5 +330,5 @@ fn ended_by<'a>(job: &ClientCommand, later: &'a [ClientCommand]) -> Option<&'a C
 }
 
 pub(super) fn unknown_outcome() -> ApiError {
-    ApiError::new(Code::DeadlineExceeded, "the shard may have done it before, and does not tell; ask again")
+    ApiError::new(Code::DeadlineExceeded, "it may have been executed, with an unknown outcome; repeat it")
 }

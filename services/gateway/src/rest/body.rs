@@ -46,12 +46,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 async fn read(headers: &HeaderMap, mut body: Incoming) -> ApiResult<Bytes> {
     let is_announced_too_large = content_length(headers).is_some_and(|length| length > MAX_BODY_BYTES as u64);
     if !is_announced_too_large {
-        let broken = |why: String| Err(ApiError::new(Code::InvalidArgument, format!("the body broke off: {why}")));
+        let broken = |why: String| Err(ApiError::new(Code::InvalidArgument, format!("the body ended early: {why}")));
         match timeout(BODY_TIMEOUT, Limited::new(&mut body, MAX_BODY_BYTES).collect()).await {
             Ok(Ok(collected)) => return Ok(collected.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {}
             Ok(Err(error)) => return broken(error.to_string()),
-            Err(_) => return broken(format!("it was not there within {} s", BODY_TIMEOUT.as_secs())),
+            Err(_) => return broken(format!("it did not arrive within {} s", BODY_TIMEOUT.as_secs())),
         }
     }
     // A caller that sends for longer does not receive the error.
@@ -115,7 +115,7 @@ fn parse_error(error: serde_path_to_error::Error<serde_json::Error>) -> ApiError
         (".", Some(name)) => name.to_owned(),
         (path, Some(name)) if path != name && !path.ends_with(&format!(".{name}")) => format!("{path}.{name}"),
         (".", None) => {
-            return ApiError::new(Code::InvalidArgument, format!("the body is not what is asked for: {message}"));
+            return ApiError::new(Code::InvalidArgument, format!("the body does not match the call: {message}"));
         }
         (path, _) => path.to_owned(),
     };

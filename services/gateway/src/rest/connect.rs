@@ -94,7 +94,7 @@ fn bearer_protocol(headers: &HeaderMap) -> Option<String> {
 /// Connect a session over WebSocket
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/connect", tag = "Sessions", operation_id = "connect",
     security(("key" = ["locks:write"])),
-    responses((status = 101, description = "From here on the session protocol is spoken, a JSON message a frame."), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
+    responses((status = 101, description = "The connection continues with the session protocol: one JSON message in each frame."), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn connect(
     State(service): State<Service>,
     connecting: UpgradeRequest,

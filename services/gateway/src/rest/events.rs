@@ -46,8 +46,8 @@ impl FromQuery for WatchQuery {
 /// Watch the events of a namespace, as server-sent events
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/events", tag = "Events", operation_id = "watch_events",
     security(("key" = ["locks:read"])), params(
-        ("prefix" = Option<Vec<String>>, Query, description = "A path, its segments in order, one in each."),
-        ("from_revision" = Option<u64>, Query, description = "Begin there, inclusive; from now when absent."),
+        ("prefix" = Option<Vec<String>>, Query, description = "A path: its segments in order, one in each parameter."),
+        ("from_revision" = Option<u64>, Query, description = "The first revision, inclusive; if absent, the stream starts now."),
         ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this one.")),
     responses((status = 200, description = "Events without end: `id` is the revision, `event` the type, `data` an Event.",
         body = EventInfo, content_type = "text/event-stream"), Problems<(CommonErrors, RateErrors, NamespaceErrors, HistoryErrors)>))]

@@ -140,7 +140,7 @@ pub(super) async fn check(
 
 /// List held locks, in order of path
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/locks", tag = "Locks", operation_id = "list_locks",
-    security(("key" = ["locks:read"])), params(("prefix" = Option<Vec<String>>, Query, description = "A path, its segments in order, one in each."), PageRequest),
+    security(("key" = ["locks:read"])), params(("prefix" = Option<Vec<String>>, Query, description = "A path: its segments in order, one in each parameter."), PageRequest),
     responses((status = 200, description = "A page.", body = Locks), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn list(
     State(service): State<Service>,

@@ -67,7 +67,7 @@ pub(super) async fn create(
 /// Keep a session alive
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/sessions/{session}/keepalive", tag = "Sessions", operation_id = "keep_session_alive",
     security(("key" = ["locks:write"])),
-    responses((status = 200, description = "How long it lives without another.", body = KeptAlive), Problems<(CommonErrors, NamespaceErrors, SessionErrors)>))]
+    responses((status = 200, description = "How long the session lives without another keep-alive.", body = KeptAlive), Problems<(CommonErrors, NamespaceErrors, SessionErrors)>))]
 pub(super) async fn keep_alive(
     State(service): State<Service>,
     call: AuthenticatedCall,

@@ -53,7 +53,7 @@ pub(super) async fn create(
 /// A JSON Web Key Set (RFC 7517) that verifies tokens and signed grants. The keys rotate automatically; a new key
 /// appears here as long before its first use as an old one stays after its last.
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "Description", operation_id = "public_keys", security(()),
-    responses((status = 200, description = "The keys of now, before and next.", body = serde_json::Value),
+    responses((status = 200, description = "The previous, the present and the next key.", body = serde_json::Value),
         Problems<(BaseErrors, RateErrors)>))]
 pub(super) async fn public_keys(
     State(service): State<Service>,

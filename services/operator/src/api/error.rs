@@ -60,7 +60,7 @@ fn remedy(code: &str) -> &'static str {
         "UNAVAILABLE" => {
             "\n  nothing was done; a shard has no leader or its nodes are down: see the log of the cluster"
         }
-        "DEADLINE_EXCEEDED" => "\n  it may have been done; running this again is safe",
+        "DEADLINE_EXCEEDED" => "\n  it may have been executed; running this again is safe",
         "INTERNAL" => "\n  see the log of the gateway",
         _ => "",
     }
@@ -73,9 +73,9 @@ fn no_answer(url: &BaseUrl, error: &reqwest::Error) -> String {
         return format!("nothing answers at {url}: {}\n  {start}", root_cause(error));
     }
     if error.is_timeout() {
-        return format!("{url} accepted the call and did not answer in time; it may have been done");
+        return format!("{url} accepted the call and did not answer in time; it may have been executed");
     }
-    format!("the call to {url} broke off, it may have been done: {}", root_cause(error))
+    format!("the call to {url} was interrupted, it may have been executed: {}", root_cause(error))
 }
 
 /// Returns the innermost cause, which names the actual failure.

@@ -28,7 +28,7 @@ fn run_scenario(scenario: &str, flags: &[&str]) -> (bool, String, String) {
 async fn assert_scenario_passes(scenario: &str) {
     let (success, told, noted) = run_scenario(scenario, &[]);
     assert!(success, "{told}{noted}");
-    assert!(told.ends_with("# Everything came out as told\n"), "{told}");
+    assert!(told.ends_with("# All responses were as expected\n"), "{told}");
     assert!(told.contains("\n   so: "), "{told}");
     assert!(!told.contains("hf_"), "the key is not shown: {told}");
     let rest = RestClient::new(demo_server().address(), &demo_server().secret("demo.key"));

@@ -120,7 +120,7 @@ async fn a_body_that_comes_byte_by_byte_is_refused() {
          Holdfast-Timeout-Ms: 600000\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
     );
     let (took, answer) = timeout(BODY_TIMEOUT, send_slowly(tenant.rest.address, &head)).await.expect("it is refused");
-    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("the body broke off"), "after {took:?}: {answer}");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("the body ended early"), "after {took:?}: {answer}");
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ async fn a_command_of_a_later_build_is_refused_until_all_know_it_and_then_stops_
     cluster.nodes[2].start();
     cluster.wait_ready().await;
     let done = cluster.run_admin_command(&["cluster", "finalize"]).await.unwrap();
-    assert!(done.contains("all shards go by rules 3"), "{done}");
+    assert!(done.contains("all shards use rules 3"), "{done}");
     assert!(matches!(send_extra_command(&cluster).await, Outcome::Reply(_)));
     api.acquire("orders", "two", "after").await.unwrap();
     cluster.wait_equal_states().await;
