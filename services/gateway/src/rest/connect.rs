@@ -181,7 +181,7 @@ async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionRe
         match timeout(SEND_TIMEOUT, write_ready(&mut sink, message, &mut from)).await {
             Ok(Ok(None)) => {}
             Ok(Ok(Some(ending))) => break ending,
-            Ok(Err(_)) => return,
+            Ok(Err(_)) => return discard(from).await,
             Err(_) => break CloseReason::Failed(slow_client_error()),
         }
     };
@@ -190,6 +190,11 @@ async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionRe
         // The client closes its side; its remaining messages are discarded.
         let _ = timeout(CLOSE_TIMEOUT, sink.close()).await;
     }
+}
+
+/// Takes what nobody reads any more: what the client sent before it left is still done.
+async fn discard(mut from: SessionReceiver) {
+    while matches!(from.next().await, Outbound::Message(_)) {}
 }
 
 /// Writes a message together with those that are ready by then: a write costs much the same with one as with many.
