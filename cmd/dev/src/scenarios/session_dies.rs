@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::runner::ScenarioRunner;
 
-/// How long the session lives without keep-alives.
-const SESSION_TTL_MS: u64 = 2_000;
+/// How long the session lives without keep-alives: longer than the steps before the first one take on a slow disk.
+const SESSION_TTL_MS: u64 = 5_000;
 
 pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
-    stage.print_step("A worker connects and opens a session that lives for two seconds after its last sign of life")?;
+    stage.print_step("A worker connects and opens a session that lives for five seconds after its last sign of life")?;
     let mut worker = stage.socket().await?;
     worker.send("open", json!({"process_id": "worker", "ttl_ms": SESSION_TTL_MS, "metadata": {}})).await?;
     let opened = worker.expect_message("opened").await?;
@@ -37,7 +37,7 @@ pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
     worker.send("keepalive", json!({})).await?;
     let kept_alive = worker.expect_message("kept_alive").await?;
     let last_sign = Instant::now();
-    stage.check(kept_alive["remaining_ms"].as_u64() > Some(0), "the session lives for two seconds from now")?;
+    stage.check(kept_alive["remaining_ms"].as_u64() > Some(0), "the session lives for five seconds from now")?;
 
     stage.print_step("The worker dies: its connection breaks off without a word")?;
     drop(worker);

@@ -114,7 +114,7 @@ async fn what_is_wrong_with_the_wish_for_a_token_is_named() {
 #[tokio::test]
 async fn a_token_ends_by_itself() {
     let rest = create_tenant(server()).await.rest;
-    let made = rest.json("POST /v1/tokens", json!({"ttl_ms": 2_000})).await.ok();
+    let made = rest.json("POST /v1/tokens", json!({"ttl_ms": 5_000})).await.ok();
     let short = rest.with_key(made["token"].as_str().unwrap());
     short.call("GET /v1/namespaces").await.ok();
     wait_until("the token has ended", async || short.call("GET /v1/namespaces").await.status == 401).await;
@@ -218,9 +218,14 @@ async fn tokens_of_before_a_rotation_are_good_as_long_as_their_key_is_public() {
     let rotating = Standalone::start(&scratch(), &["--signing-key-seconds", "5"]);
     let rest = RestClient::new(rotating.address(), &rotating.secret("demo.key"));
     let names = async || public_keys(&rest).await.into_iter().map(|key| key["kid"].clone()).collect::<Vec<_>>();
-    let before = names().await;
-    let made = rest.json("POST /v1/tokens", json!({"ttl_ms": 3_600_000})).await.ok();
-    let early = rest.with_key(made["token"].as_str().unwrap());
+    // No rotation falls between the look at the keys and the token, or the next key would not be among them.
+    let (before, early) = loop {
+        let before = names().await;
+        let made = rest.json("POST /v1/tokens", json!({"ttl_ms": 3_600_000})).await.ok();
+        if names().await == before {
+            break (before, rest.with_key(made["token"].as_str().unwrap()));
+        }
+    };
     early.call("GET /v1/namespaces").await.ok();
     let first = jwt_part(&early.key, 0)["kid"].clone();
     let signer = async || jwt_part(&with_token(&rest, json!({})).await.key, 0)["kid"].clone();

@@ -5,6 +5,9 @@ use serde_json::json;
 
 use crate::support::{RestClient, SessionSocket, Tenant, create_tenant, lock_message};
 
+/// Nothing ends by itself while a node is filled, however slow its disk is.
+const TTL_MS: u64 = 3_600_000;
+const SESSION_TTL_MS: u64 = 600_000;
 const ACQUIRE: &str = "POST /v1/namespaces/ns/locks/{}/acquire";
 
 fn acquire_line(lock: u32) -> String {
@@ -14,7 +17,7 @@ fn acquire_line(lock: u32) -> String {
 /// Acquires locks until the node has no memory for another one. Returns how many it granted.
 async fn fill_memory(rest: &RestClient) -> u32 {
     for lock in 0..10_000 {
-        let answer = rest.json(&acquire_line(lock), json!({"process_id": "p", "ttl_ms": 60_000})).await;
+        let answer = rest.json(&acquire_line(lock), json!({"process_id": "p", "ttl_ms": TTL_MS})).await;
         if answer.status != 200 {
             assert_eq!(answer.header("retry-after"), "5");
             let problem = answer.expect_error("UNAVAILABLE");
@@ -38,7 +41,7 @@ async fn full_node() -> (Standalone, Tenant, u32) {
 async fn what_is_held_is_extended_and_released_when_there_is_no_room_for_more() {
     let (_server, tenant, locks) = full_node().await;
     let rest = &tenant.rest;
-    let taken = rest.json(&acquire_line(0), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
+    let taken = rest.json(&acquire_line(0), json!({"process_id": "p", "ttl_ms": TTL_MS})).await.ok();
     assert!(taken["fencing_token"].is_u64() || taken["fencing_token"].is_string(), "{taken}");
     let waits = json!({"process_id": "q", "ttl_ms": 60_000, "wait_ms": 1_000});
     rest.json(&acquire_line(0), waits).await.expect_error("UNAVAILABLE");
@@ -46,7 +49,7 @@ async fn what_is_held_is_extended_and_released_when_there_is_no_room_for_more() 
         let release = format!("POST /v1/namespaces/ns/locks/l{lock}/release");
         rest.json(&release, json!({"process_id": "p"})).await.ok();
     }
-    rest.json(&acquire_line(locks), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
+    rest.json(&acquire_line(locks), json!({"process_id": "p", "ttl_ms": TTL_MS})).await.ok();
 }
 
 #[tokio::test]
@@ -55,7 +58,7 @@ async fn a_session_keeps_what_it_has_when_there_is_no_room_for_more() {
     let tenant = create_tenant(&server).await;
     tenant.create_namespace("ns").await;
     let mut session = SessionSocket::connect(&tenant.rest).await;
-    session.open_session(60_000).await;
+    session.open_session(SESSION_TTL_MS).await;
     session.acquire("r", "mine").await;
     fill_memory(&tenant.rest).await;
     session.send(lock_message("more", "more")).await;

@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use crate::support::{RestClient, SessionSocket, connect_new_tenant, lock_message, wait_until};
 
+/// Of sessions that are to expire: longer than what comes before that takes while a disk stalls.
+const SHORT_TTL_MS: u64 = 5_000;
+
 async fn lock_state(rest: &RestClient, name: &str) -> Value {
     rest.call(&format!("GET /v1/namespaces/ns/locks/{name}")).await.ok()["lock"].clone()
 }
@@ -218,7 +221,7 @@ async fn a_deleted_lock_is_revoked_and_its_request_still_has_to_be_released() {
 #[tokio::test]
 async fn a_silent_connection_loses_its_session_and_is_told_so() {
     let (rest, mut socket) = connect_new_tenant().await;
-    let session_id = socket.open_session(1_000).await;
+    let session_id = socket.open_session(SHORT_TTL_MS).await;
     socket.acquire("a", "x").await;
     let revoked = socket.receive().await;
     assert_eq!(revoked, json!({"type": "revoked", "path": ["x"], "reason": "EXPIRED", "current_owner": null}));
@@ -230,7 +233,7 @@ async fn a_silent_connection_loses_its_session_and_is_told_so() {
 #[tokio::test]
 async fn a_connection_that_ends_without_a_close_leaves_the_session_to_its_time() {
     let (rest, mut socket) = connect_new_tenant().await;
-    socket.open_session(1_000).await;
+    socket.open_session(SHORT_TTL_MS).await;
     socket.acquire("a", "x").await;
     drop(socket);
     assert_eq!(lock_state(&rest, "x").await["state"], "WRITE_LOCKED");

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use crate::support::{RestClient, SessionSocket, connect_new_tenant, create_tenant, lock_message, server};
 
 const TTL_MS: u64 = 60_000;
+/// The longest time to live of a session.
+const LONG_TTL_MS: u64 = 600_000;
 
 fn held_entry(path: &str, token: u64) -> Value {
     json!({"path": [path], "mode": "WRITE", "fencing_token": token})
@@ -179,7 +181,8 @@ async fn after_a_resume_lock_info_has_to_come_first() {
 async fn a_session_with_very_many_holds_is_resumed_with_all_of_them() {
     const HOLDS: usize = 2_500;
     let (rest, mut socket) = connect_new_tenant().await;
-    let session_id = socket.open_session(60_000).await;
+    // No keep-alive is sent meanwhile.
+    let session_id = socket.open_session(LONG_TTL_MS).await;
     let mut held = Vec::new();
     for number in 0..HOLDS {
         let path = format!("lock-{number}");
@@ -187,7 +190,7 @@ async fn a_session_with_very_many_holds_is_resumed_with_all_of_them() {
         held.push(json!({"path": [path], "mode": "WRITE", "fencing_token": token}));
     }
     let mut second = SessionSocket::connect(&rest).await;
-    second.resume_session(&session_id, 60_000).await;
+    second.resume_session(&session_id, LONG_TTL_MS).await;
     second.send(json!({"type": "lock_info", "held": held, "pending": []})).await;
     // It comes after what was listed, and nothing is said to be lost before it.
     second.acquire("one more", "one more").await;

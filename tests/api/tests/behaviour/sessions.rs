@@ -69,7 +69,8 @@ async fn what_a_session_holds_by_single_calls_ends_with_it() {
 #[tokio::test]
 async fn a_silent_session_expires_and_frees_what_it_holds() {
     let rest = tenant_with_namespace().await;
-    let session_id = id(&create_session(&rest, "worker", 1_000).await);
+    // Long enough for the acquire, also while a disk stalls.
+    let session_id = id(&create_session(&rest, "worker", 5_000).await);
     rest.json("POST /v1/namespaces/ns/locks/l/acquire", json!({"session_id": session_id})).await.ok();
     wait_until("the session is gone", || async {
         rest.call(&format!("GET {SESSIONS}/{session_id}")).await.status == 404

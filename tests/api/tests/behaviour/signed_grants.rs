@@ -90,11 +90,11 @@ async fn who_is_refused_gets_no_grant_and_extending_gets_a_later_one() {
     tenant.create_namespace("ns").await;
     let resource = ResourceServer::new(&tenant.rest, &tenant.account).await;
     let acquire = async |body: Value| tenant.rest.json("POST /v1/namespaces/ns/locks/l/acquire", body).await.ok();
-    let first = acquire(json!({"process_id": "p", "ttl_ms": 5_000, "signed": true})).await;
-    let refused = acquire(json!({"process_id": "q", "ttl_ms": 5_000, "signed": true})).await;
+    let first = acquire(json!({"process_id": "p", "ttl_ms": 30_000, "signed": true})).await;
+    let refused = acquire(json!({"process_id": "q", "ttl_ms": 30_000, "signed": true})).await;
     assert!(refused["success"] == false && refused.get("signed_grant").is_none());
     let token = first["fencing_token"].clone();
-    let longer = json!({"process_id": "p", "ttl_ms": 50_000, "fencing_token": token, "signed": true});
+    let longer = json!({"process_id": "p", "ttl_ms": 60_000, "fencing_token": token, "signed": true});
     let extended = acquire(longer).await;
     let claims = |answer: &Value| resource.verify(answer["signed_grant"].as_str().unwrap()).unwrap();
     assert_eq!(claims(&extended)["fencing_token"], token);

@@ -54,7 +54,7 @@ async fn ten_thousand_idle_connections_keep_nobody_out_and_take_nothing_away() {
     let tenant = create_tenant(&server).await;
     tenant.create_namespace("ns").await;
     let mut session = SessionSocket::connect(&tenant.rest).await;
-    session.open_session(60_000).await;
+    session.open_session(600_000).await;
     session.acquire("r", "l").await;
     let mut idle = Vec::with_capacity(IDLE_CONNECTIONS);
     for _ in 0..IDLE_CONNECTIONS {

@@ -69,7 +69,8 @@ async fn a_delete_ends_a_transition<D: FencingLockClient>(world: TestEnv<D>) {
 }
 
 async fn a_transition_ends_by_itself_and_leaves_nothing<D: FencingLockClient>(world: TestEnv<D>) {
-    let token = hold_in_transition(&world, 300).await;
+    // Long enough to be seen on a busy machine.
+    let token = hold_in_transition(&world, 3_000).await;
     let world = &world;
     wait_until("nothing is held", async || world.held_locks().await.is_empty()).await;
     let refused = world.client.expect_refused(AcquireRequest::write("l", "p").fencing_token(token)).await;
