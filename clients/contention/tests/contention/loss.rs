@@ -154,5 +154,6 @@ async fn a_grant_that_was_waited_for_and_comes_after_the_stop_is_released(backen
     // A service may hear of the call that was given up after the release, and ends it then.
     let began = Timestamp::now();
     eventually("nothing is left of it", async || backend.owner(&mutex).await.is_none()).await;
-    assert!(Timestamp::now().since(began) < backend.ttl / 2, "it did not have to run out");
+    // Its time and its transition would have lasted longer.
+    assert!(Timestamp::now().since(began) < backend.ttl, "it did not have to run out");
 }

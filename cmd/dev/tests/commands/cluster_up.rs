@@ -22,8 +22,8 @@ use crate::running::with_fork_lock;
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Says who it is, ends when told to or when its input ends, as the real programs do.
 const PROGRAM: &str = r#"#!/bin/sh
-echo "pid $$ runs: $(basename "$0") $*"
 trap 'echo terminated; exit 0' TERM
+echo "pid $$ runs: $(basename "$0") $*"
 exec 3<&0
 cat <&3 >/dev/null &
 wait $!

@@ -6,15 +6,15 @@ use rustix::process::Signal;
 
 use crate::support::{RunningCall, call, holdfast_at, run_to_end, server, start, unique_name};
 
-const TTL: Duration = Duration::from_secs(3);
+const TTL: Duration = Duration::from_secs(9);
 
 /// Runs a script under a lock, kills the only gateway, and says how long the script lived and how it ended.
 fn run_without_gateway(script: &str) -> (Duration, Option<i32>, String) {
     let server = start();
-    let mut running = RunningCall::start(holdfast_at(&server, &["lock", "x", "--ttl", "3s", "--", "sh", "-c", script]));
+    let mut running = RunningCall::start(holdfast_at(&server, &["lock", "x", "--ttl", "9s", "--", "sh", "-c", script]));
     assert_eq!(running.read_line(), "ready");
-    drop(server);
     let began = Instant::now();
+    drop(server);
     // It says that it stops, or its output ends with it.
     let last = running.read_line();
     assert!(last.is_empty() || last == "stopping", "{last}");
@@ -37,7 +37,7 @@ fn a_command_is_told_to_stop_before_the_lock_can_be_lost() {
 fn a_command_that_ignores_the_signal_is_killed_when_the_lock_may_be_lost() {
     let (lived, code, said) = run_without_gateway("trap '' TERM; echo ready; while :; do sleep 0.02; done");
     assert_eq!(code, Some(137), "{said}");
-    assert!(lived >= TTL / 2 && lived < TTL + Duration::from_millis(500), "{lived:?}");
+    assert!(lived >= TTL / 2 && lived < TTL + TTL / 6, "{lived:?}");
     assert!(said.contains("killing it"), "{said}");
 }
 
@@ -75,6 +75,6 @@ fn without_a_gateway_a_bounded_wait_ends_with_75() {
         let done = run_to_end(command);
         assert_eq!((done.code, done.stdout.as_str()), (75, ""), "{done:?}");
         assert!(done.stderr.contains("no gateway can be reached"), "{done:?}");
-        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     }
 }

@@ -24,9 +24,12 @@ fn held_locks_are_listed_and_shown() {
     assert!(told.starts_with("LOCK") && told.contains(&name), "{told}");
     let told = call(&["get", &name]).stdout;
     assert!(told.contains("WRITE_LOCKED") && told.contains("as long as session se_"), "{told}");
+    // Sessions of other tests come and go.
+    let lock = value(&["get", &name]);
+    let id = lock["write_lock_holder"]["session_id"].as_str().unwrap();
     let sessions = values(&["sessions"]);
-    let session = sessions.iter().find(|session| session["metadata"]["command"] == "sh").expect("it has a session");
-    let id = session["session_id"].as_str().unwrap();
+    let session = sessions.iter().find(|session| session["session_id"] == id).expect("it has a session");
+    assert_eq!(session["metadata"]["command"], "sh");
     assert_eq!(value(&["sessions", id])["session_id"], id);
     holder.close_input();
 }

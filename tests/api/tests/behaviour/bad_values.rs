@@ -56,7 +56,7 @@ async fn a_refused_extension_leaves_the_hold_as_it_was<D: LockClient>(world: Tes
     let after = world.client.get("l").await.unwrap();
     assert_eq!((after.state, after.revision, after.locked_at_ms), (before.state, before.revision, before.locked_at_ms));
     let (before, after) = (before.writer.unwrap(), after.writer.unwrap());
-    assert!((after.expires_at_ms - before.expires_at_ms).abs() <= 1_000, "{before:?} {after:?}");
+    assert!((after.expires_at_ms - before.expires_at_ms).abs() <= 5_000, "{before:?} {after:?}");
 }
 
 async fn times_to_live_out_of_bounds_are_refused<D: LockClient>(world: TestEnv<D>) {

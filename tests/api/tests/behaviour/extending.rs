@@ -61,7 +61,7 @@ async fn an_extension_of_one_reader_leaves_the_other_and_their_order<D: LockClie
     assert_eq!(after.reader_ids(), ["p", "q"]);
     let (q_before, q_after) = (&before.readers[1], &after.readers[1]);
     assert_eq!((q_before.locked_at_ms, q_before.fencing_token), (q_after.locked_at_ms, q_after.fencing_token));
-    assert!(q_after.expires_at_ms <= q_before.expires_at_ms + 1_000, "{q_before:?} {q_after:?}");
+    assert!(q_after.expires_at_ms <= q_before.expires_at_ms + 10_000, "{q_before:?} {q_after:?}");
 }
 
 async fn an_extension_keeps_the_token<D: FencingLockClient>(world: TestEnv<D>) {

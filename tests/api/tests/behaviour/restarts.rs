@@ -23,8 +23,8 @@ async fn a_killed_process_keeps_every_lock_that_it_answered_and_tokens_go_on_ris
     let server = Standalone::start(&data_dir, &[]);
     let world = TestEnv::<Client>::open_in(&server).await;
     let key = world.rest.key.clone();
-    world.client.expect_granted(AcquireRequest::read("shared", "p")).await;
-    world.client.expect_granted(AcquireRequest::read("shared", "q")).await;
+    world.client.expect_granted(AcquireRequest::read("shared", "p").ttl_ms(600_000)).await;
+    world.client.expect_granted(AcquireRequest::read("shared", "q").ttl_ms(600_000)).await;
     let before = world.client.get("shared").await.unwrap();
     let gone = world.client.expect_granted(AcquireRequest::write("released", "p")).await.fencing_token.unwrap();
     world.client.release("released", "p").await.unwrap();

@@ -280,12 +280,16 @@ async fn the_processes_of_a_cluster_vouch_for_one_another() {
     let account = operator.json("POST /v1/accounts", body).await.ok();
     let key = operator.call(&format!("POST /v1/accounts/{}/api-keys", account["id"].as_str().unwrap())).await.ok();
     let tenant = operator.with_key(key["api_key"].as_str().unwrap());
-    wait_until("the shards lead", async || {
+    wait_until("the shards of namespaces lead", async || {
         tenant.json("POST /v1/namespaces", json!({"name": "ns"})).await.status != 503
     })
     .await;
     let take = json!({"process_id": "p", "ttl_ms": 60_000});
-    assert_eq!(tenant.json("POST /v1/namespaces/ns/locks/l/acquire", take).await.ok()["success"], true);
+    wait_until("the shards of locks lead", async || {
+        let answer = tenant.json("POST /v1/namespaces/ns/locks/l/acquire", take.clone()).await;
+        answer.status != 503 && answer.ok()["success"] == true
+    })
+    .await;
 
     // A probe needs no certificate; a caller does, whatever else it brings.
     let node = &cluster.nodes[0].0;

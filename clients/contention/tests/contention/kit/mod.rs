@@ -26,19 +26,29 @@ pub(crate) struct Backend {
     pub(crate) pacing: Pacing,
 }
 
+/// Where time passes only when nothing is to do.
+const PAUSED_TIME_TTL: Duration = Duration::from_millis(1_500);
+/// Long enough for a renewal while a disk stalls, or the process is not run for a while.
+const REAL_TIME_TTL: Duration = Duration::from_secs(4);
+
 impl Backend {
     pub(crate) fn in_process(pacing: Pacing) -> Self {
-        Self::new(Arc::new(InProcessStore::default()), pacing)
+        Self::new(Arc::new(InProcessStore::default()), pacing, PAUSED_TIME_TTL)
+    }
+
+    /// The same for tests in which time passes by itself.
+    pub(crate) fn in_process_in_real_time(pacing: Pacing) -> Self {
+        Self::new(Arc::new(InProcessStore::default()), pacing, REAL_TIME_TTL)
     }
 
     pub(crate) fn service(pacing: Pacing) -> Self {
-        Self::new(Arc::new(ServiceStore::new(&client(), NAMESPACE)), pacing)
+        Self::new(Arc::new(ServiceStore::new(&client(), NAMESPACE)), pacing, REAL_TIME_TTL)
     }
 
-    fn new(store: Arc<dyn MutexStore>, pacing: Pacing) -> Self {
-        let (ttl, transition) = (Duration::from_millis(1_500), Duration::from_millis(1_500));
-        let options = ContendOptions::new(ttl).transition(transition).pacing(pacing);
-        Self { store, options, ttl, transition, pacing }
+    /// The transition lasts as long as the time to live.
+    fn new(store: Arc<dyn MutexStore>, pacing: Pacing, ttl: Duration) -> Self {
+        let options = ContendOptions::new(ttl).transition(ttl).pacing(pacing);
+        Self { store, options, ttl, transition: ttl, pacing }
     }
 
     /// The same with another store in between.
@@ -70,7 +80,7 @@ pub(crate) fn mutex() -> String {
 /// not be shown with every one of them.
 macro_rules! on_every_backend {
     (@real $($name:ident),* $(,)?) => {
-        $crate::kit::on_every_backend!(@backend real_in_process, in_process, Push, (flavor = "current_thread"), $($name)*);
+        $crate::kit::on_every_backend!(@backend real_in_process, in_process_in_real_time, Push, (flavor = "current_thread"), $($name)*);
         $crate::kit::on_every_backend!(@backend real_service, service, Push, (flavor = "current_thread"), $($name)*);
         $crate::kit::on_every_backend!(@backend real_polled, service, Poll, (flavor = "current_thread"), $($name)*);
     };

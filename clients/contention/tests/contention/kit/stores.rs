@@ -72,7 +72,7 @@ pub(crate) struct Failing {
 }
 
 impl Failing {
-    /// Longer than an ownership and its transition last.
+    /// Longer than an ownership lasts once its renewal is due.
     const SILENCE: Duration = Duration::from_secs(5);
 
     pub(crate) fn new(inner: &Arc<dyn MutexStore>) -> Arc<Self> {
