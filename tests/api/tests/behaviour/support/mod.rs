@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// How long a condition may take to come true on a machine that is busy with other tests: far longer than it ever should.
+/// How long a condition may take to come true on a machine that is busy with other tests: longer than it ever should.
 pub(crate) const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
