@@ -169,7 +169,7 @@ async fn a_leader_that_is_not_found_is_told_in_the_end() {
     for node in &cluster.nodes {
         node.on_call(|_| not_leader(0, 0));
     }
-    let mut changes = accounts(&cluster, Duration::from_millis(700));
+    let mut changes = accounts(&cluster, Duration::from_secs(2));
     let error = changes.next().await.unwrap_err();
     assert!(matches!(error, SubscriptionError::Unreachable(RouteError::Unavailable { .. })), "{error}");
     elect(&cluster, 3, 1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::node::RULES;
 use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_of};
-use holdfast_replication::{Group, ReadMode};
+use holdfast_replication::{Group, ReadMode, Timing};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -14,8 +14,10 @@ const COMMAND_BYTES: usize = 64_000;
 /// Entries of up to a megabyte that the slow follower owes each busy group: together they are more than a node keeps for
 /// a peer.
 const MIN_LAG_ENTRIES: u64 = 40;
+/// So long that a process that is not run for a second does not end it.
+const LEASE: Duration = Duration::from_secs(4);
 /// Longer than any lease.
-const OBSERVATION_TIME: Duration = Duration::from_secs(2);
+const OBSERVATION_TIME: Duration = Duration::from_secs(6);
 /// A disk that does not come back.
 const NEVER: Duration = Duration::from_secs(3_600);
 
@@ -49,7 +51,8 @@ async fn load(group: Group, term: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_slow_follower_owes_costs_no_other_shard_its_leader() {
-    let mut cluster = Cluster::bootstrapped(Setup { groups: BUSY_GROUPS + 1, ..Setup::default() }).await;
+    let timing = Timing { election_min: LEASE / 2, election_max: LEASE, ..Timing::default() };
+    let mut cluster = Cluster::bootstrapped(Setup { groups: BUSY_GROUPS + 1, timing, ..Setup::default() }).await;
     for group in 1..=BUSY_GROUPS {
         cluster.node(0).manager.bootstrap(&replica(&cluster, group, 0)).await.expect("the group forms");
     }
