@@ -132,6 +132,11 @@ impl History {
         instant.saturating_duration_since(self.started)
     }
 
+    /// The instant of a time on the history's clock.
+    pub fn instant(&self, time: Duration) -> Instant {
+        self.started + time
+    }
+
     /// Adds a record.
     pub fn add(&self, record: Record) {
         self.records.lock().push(record);

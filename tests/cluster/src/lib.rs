@@ -8,6 +8,7 @@
 
 pub mod checker;
 mod cluster_parts;
+mod disk_probe;
 mod faults;
 pub mod history;
 mod history_file;
@@ -18,6 +19,7 @@ mod report;
 mod wall_clock;
 
 pub use cluster_parts::{lock_id, lock_ids, shards_of, start_router};
+pub use disk_probe::{DiskProbe, Stalls, overlap};
 pub use faults::Fault;
 pub use history_file::{load as load_history, minimal_counterexample};
 pub use load::{Load, LoadPlan};

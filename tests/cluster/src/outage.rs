@@ -9,6 +9,8 @@ use crate::history::{Call, History, LockId, Outcome};
 const REORDER_SLACK: Duration = Duration::from_secs(1);
 /// A shard that is not back after so long is taken to be away for good.
 const OBSERVATION_WINDOW: Duration = Duration::from_secs(60);
+/// How many times as long as it should be the service may be away on a busy machine.
+const MAX_SLOWDOWN: u32 = 3;
 
 /// Something that was done to the cluster, and the shards that had their leader there.
 #[derive(Clone, Debug)]
@@ -88,6 +90,12 @@ impl DurationStats {
     /// The longest; nothing of none.
     pub fn max(&self) -> Duration {
         self.sorted.last().copied().unwrap_or_default()
+    }
+
+    /// Whether half of the times are within a limit, and all within three times that: where a disk stalls or processes
+    /// are not run for a while, some take longer.
+    pub fn is_mostly_within(&self, limit: Duration) -> bool {
+        self.percentile(50) <= limit && self.max() <= limit * MAX_SLOWDOWN
     }
 
     /// The time that so many of a hundred do not exceed.

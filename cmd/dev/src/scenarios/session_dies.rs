@@ -11,7 +11,7 @@ use super::runner::ScenarioRunner;
 const SESSION_TTL_MS: u64 = 5_000;
 
 pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
-    stage.print_step("A worker connects and opens a session that lives for five seconds after its last sign of life")?;
+    stage.print_step("A worker connects and opens a session that lives five seconds after its last sign of life")?;
     let mut worker = stage.socket().await?;
     worker.send("open", json!({"process_id": "worker", "ttl_ms": SESSION_TTL_MS, "metadata": {}})).await?;
     let opened = worker.expect_message("opened").await?;

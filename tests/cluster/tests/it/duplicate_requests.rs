@@ -3,7 +3,7 @@
 use holdfast_cluster_tests::history::{Call, Hold, View};
 use holdfast_cluster_tests::{call_lock, get_lock};
 use holdfast_proto::internal::answer::Outcome;
-use holdfast_testkit::{Cluster, Setup, Tenant};
+use holdfast_testkit::{Cluster, Setup, Tenant, eventually};
 use holdfast_types::{
     Acquire, AcquireOutcome, Claim, Command, LocksCommand, Mode, NamespaceRef, Owner, Path, Reply, Response, Wait,
     codec,
@@ -93,10 +93,15 @@ async fn a_command_addressed_to_an_old_term_is_not_executed() {
     assert_eq!(get_lock(&api, "orders", "one").await.unwrap().holds, []);
 
     // The very same command is carried out where it is addressed rightly.
-    let (node, replica, term) = cluster.wait_leader(&shard).await;
-    let outcome = cluster.node_client(node).command(replica, term, key, &command).await.unwrap();
-    let Outcome::Reply(bytes) = outcome else { panic!("{outcome:?}") };
-    let reply: Reply = codec::decode(&bytes).unwrap();
+    let reply: Reply = eventually("the leader carries it out", async || {
+        let (node, replica, term) = cluster.wait_leader(&shard).await;
+        match cluster.node_client(node).command(replica, term, key, &command).await {
+            Ok(Outcome::Reply(bytes)) => Ok(codec::decode(&bytes).unwrap()),
+            // Leadership may be moved in between.
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
     assert!(
         matches!(reply.outcome, Ok(Response::Acquired { outcome: AcquireOutcome::Granted { .. }, .. })),
         "{reply:?}"

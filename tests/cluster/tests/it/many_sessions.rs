@@ -1,8 +1,9 @@
 //! A hundred thousand sessions alive at once, and a leader killed under them.
 
 use holdfast_cluster_tests::start_router;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -18,6 +19,8 @@ use tokio::time::Instant;
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const KEPT_ALIVE: usize = 100_000;
 const WITHOUT_KEEP_ALIVE: usize = 1_000;
+/// So many are opened before those are kept alive, too.
+const OPENED_AT_A_TIME: usize = 5_000;
 const TTL: Duration = Duration::from_secs(30);
 /// How often each session sends a keep-alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(8);
@@ -79,14 +82,14 @@ impl Sessions {
     }
 }
 
-/// Goes round and round through the living, each about every [`KEEP_ALIVE_INTERVAL`], until told to stop. Returns how many signs of
-/// life were answered.
-async fn run_keep_alives(sessions: Arc<Sessions>, stop: Arc<AtomicBool>) -> u64 {
+/// Goes round and round through those that are open, each about every [`KEEP_ALIVE_INTERVAL`], until told to stop.
+/// Returns how many signs of life were answered.
+async fn run_keep_alives(sessions: Arc<Sessions>, open: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> u64 {
     let answered = AtomicU64::new(0);
     while !stop.load(Ordering::Relaxed) {
         let round = Instant::now();
         let (answered, sessions) = (&answered, &sessions);
-        stream::iter(0..KEPT_ALIVE)
+        stream::iter(0..open.load(Ordering::Relaxed))
             .for_each_concurrent(CONCURRENT_CALLERS, async |at| match sessions.keep_alive(at).await {
                 Some(true) => _ = answered.fetch_add(1, Ordering::Relaxed),
                 Some(false) => panic!("session {at} ended though it was kept alive"),
@@ -112,12 +115,18 @@ async fn a_hundred_thousand_sessions_outlive_their_leader_and_the_silent_do_not(
     let router = start_router(&cluster, "many sessions");
     let sessions = Arc::new(Sessions { router, tenant: tenant.clone(), namespaces });
     let began = Instant::now();
-    stream::iter(0..KEPT_ALIVE + WITHOUT_KEEP_ALIVE)
-        .for_each_concurrent(CONCURRENT_CALLERS, |at| sessions.open(at))
-        .await;
+    let (open, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    // From the first on: on a slow machine the last are opened after the first would have ended.
+    let keeping = tokio::spawn(run_keep_alives(Arc::clone(&sessions), Arc::clone(&open), Arc::clone(&stop)));
+    let open_all = async |range: Range<usize>| {
+        stream::iter(range).for_each_concurrent(CONCURRENT_CALLERS, |at| sessions.open(at)).await;
+    };
+    for first in (0..KEPT_ALIVE).step_by(OPENED_AT_A_TIME) {
+        open_all(first..first + OPENED_AT_A_TIME).await;
+        open.store(first + OPENED_AT_A_TIME, Ordering::Relaxed);
+    }
+    open_all(KEPT_ALIVE..KEPT_ALIVE + WITHOUT_KEEP_ALIVE).await;
     println!("{} sessions were opened in {:.1?}", KEPT_ALIVE + WITHOUT_KEEP_ALIVE, began.elapsed());
-    let stop = Arc::new(AtomicBool::new(false));
-    let keeping = tokio::spawn(run_keep_alives(Arc::clone(&sessions), Arc::clone(&stop)));
     let (leader, _, _) = cluster.wait_leader(&cluster.locks_shard(&tenant, NAMESPACES[0])).await;
     let killed = Instant::now();
     cluster.nodes[leader].kill().await;

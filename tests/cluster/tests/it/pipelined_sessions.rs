@@ -24,7 +24,8 @@ struct Client {
 impl Client {
     async fn connect(api: &RestClient) -> Self {
         let mut socket = SessionSocket::connect(api).await;
-        let session_id = socket.open_session(60_000).await;
+        // No keep-alive is sent meanwhile.
+        let session_id = socket.open_session(600_000).await;
         Self { socket, session_id }
     }
 

@@ -8,8 +8,10 @@ use holdfast_cluster_tests::{DurationStats, assert_no_violations, call_lock, loc
 use holdfast_testkit::{CallOutcome, Cluster, RestClient, Setup, eventually};
 use holdfast_types::Mode;
 
-/// Within which a minority answers.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Within which a minority answers, on a busy machine too: the service takes half of it, and a call has ten seconds.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the others are away: until well after the lease and the elections that fail.
+const OUTAGE: Duration = Duration::from_secs(6);
 /// Reads are answered under the leader's lease until it runs out.
 const LEASE: Duration = Duration::from_secs(1);
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
@@ -73,13 +75,13 @@ async fn a_minority_answers_in_time_and_serves_nothing() {
     }
     // First their processes are gone, then they are silent.
     for are_killed in [true, false] {
-        let since = Instant::now();
         for node in &mut cluster.nodes[1..] {
             if are_killed { _ = node.kill().await } else { node.pause() }
         }
+        // The last of them may have acknowledged the leader until now.
+        let since = Instant::now();
         let mut times = Vec::new();
-        // From the moment they are away until well after the lease and the elections that fail.
-        while since.elapsed() < 2 * RESPONSE_TIMEOUT {
+        while since.elapsed() < OUTAGE {
             times.extend(call_all(&api, &locks, &history, since).await);
         }
         let times = DurationStats::from_durations(times);

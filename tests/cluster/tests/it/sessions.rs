@@ -1,12 +1,12 @@
 //! Sessions under the loss of leaders: an answered keep-alive is never followed by an early end, and the silent end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use holdfast_cluster_tests::{DurationStats, get_lock};
-use holdfast_testkit::{Cluster, RestClient, Setup, eventually_within, wait_before_retry};
+use holdfast_testkit::{Cluster, RestClient, Setup, eventually, eventually_within, wait_before_retry};
 use serde_json::{Value, json};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
@@ -66,15 +66,24 @@ async fn the_living_live_and_the_silent_end_while_leaders_are_killed() {
     let mut cluster = Cluster::start(Setup::default()).await;
     let tenant = cluster.create_tenant("sessions", &NAMESPACES).await;
     let api = cluster.rest_client(0, &tenant.key);
-    let living = join_all((0..SESSIONS).map(|at| create_session(&api, at))).await;
-    let living: Arc<[Session]> = living.into();
-    let stop = Arc::new(AtomicBool::new(false));
+    let (created, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    // Each is kept alive from its creation on, however long that of the others takes.
     let keepers: Vec<_> = (0..SESSIONS)
         .map(|at| {
-            let (api, living, stop) = (api.clone(), Arc::clone(&living), Arc::clone(&stop));
-            tokio::spawn(async move { run_keep_alives(api, &living[at], &stop).await })
+            let (api, created, stop) = (api.clone(), Arc::clone(&created), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let session = create_session(&api, at).await;
+                created.fetch_add(1, Ordering::Relaxed);
+                let slowest = run_keep_alives(api, &session, &stop).await;
+                (session, slowest)
+            })
         })
         .collect();
+    eventually("all sessions are open", async || match created.load(Ordering::Relaxed) {
+        SESSIONS => Ok(()),
+        some => Err(format!("{some} are")),
+    })
+    .await;
     let mut silent_for = Vec::new();
     for kill in 0..KILLS {
         let at = SESSIONS + kill;
@@ -99,7 +108,8 @@ async fn the_living_live_and_the_silent_end_while_leaders_are_killed() {
         cluster.wait_ready().await;
     }
     stop.store(true, Ordering::Relaxed);
-    let slowest = join_all(keepers).await.into_iter().map(|keeper| keeper.expect("the session lived")).collect();
+    let kept = join_all(keepers).await.into_iter().map(|keeper| keeper.expect("the session lived"));
+    let (living, slowest): (Vec<Session>, Vec<Duration>) = kept.unzip();
     println!("silent sessions ended after {}", DurationStats::from_durations(silent_for));
     println!("{SESSIONS} sessions lived on; the slowest keep-alives: {}", DurationStats::from_durations(slowest));
     for (at, session) in living.iter().enumerate() {

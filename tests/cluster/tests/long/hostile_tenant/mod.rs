@@ -4,7 +4,6 @@
 mod attacker;
 mod attacks;
 mod control_load;
-mod disk_probe;
 mod grpc_client;
 mod health;
 mod pacing;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use holdfast_cluster_tests::{DiskProbe, overlap};
 use holdfast_proto::v1;
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::disk_probe::{DiskProbe, overlap};
 use super::grpc_client::{GrpcClient, error_code};
 use super::pacing::{wait_for, wait_until};
 use super::session::{self, flat_path, write_claim};

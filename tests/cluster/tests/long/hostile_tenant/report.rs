@@ -170,8 +170,8 @@ impl Row {
         if let Some(first) = self.quiet_refused.first() {
             faults.push(format!("{} quiet calls failed: {first}", self.quiet_refused.len()));
         }
-        if self.quiet.max > STALL_MS {
-            faults.push(format!("a quiet call took {} ms", self.quiet.max));
+        if self.judged.max > STALL_MS {
+            faults.push(format!("a quiet call took {} ms without the stalls of the disk", self.judged.max));
         }
         if self.leader_changes > 0 {
             faults.push(format!("{} leaders changed", self.leader_changes));

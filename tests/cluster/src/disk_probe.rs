@@ -1,7 +1,7 @@
 //! Watches the disk itself: how long a sync of a small file takes that nobody else writes.
 //!
 //! A call that is answered after an fsync can't be faster than the disk. Where the disk of the machine stands still for
-//! everybody, that time is none of the attack's, so the report shows it and takes it off the calls that met it.
+//! everybody, that time is none of the service's, so it is taken off the calls that met it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,10 +19,10 @@ const PERIOD: Duration = Duration::from_millis(20);
 const BLOCK_BYTES: usize = 512;
 
 /// The times at which the disk stood still.
-pub(crate) type Stalls = Vec<(Instant, Instant)>;
+pub type Stalls = Vec<(Instant, Instant)>;
 
 /// A thread that syncs a file of its own 50 times a second, until it is dropped.
-pub(crate) struct DiskProbe {
+pub struct DiskProbe {
     stalls: Arc<Mutex<Stalls>>,
     /// Ends the thread when it is dropped.
     running: Option<Sender<()>>,
@@ -31,7 +31,10 @@ pub(crate) struct DiskProbe {
 
 impl DiskProbe {
     /// Starts with a file in this folder, which is on the disk to be watched.
-    pub(crate) fn start(folder: &Path) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// If the file can't be created.
+    pub fn start(folder: &Path) -> Result<Self, String> {
         let file = tempfile::tempfile_in(folder).map_err(|error| format!("no file to watch the disk: {error}"))?;
         let (stalls, (running, stopped)) = (Arc::<Mutex<Stalls>>::default(), channel::<()>());
         let seen = Arc::clone(&stalls);
@@ -45,7 +48,7 @@ impl DiskProbe {
     }
 
     /// Takes the stalls since the last call.
-    pub(crate) fn take(&self) -> Stalls {
+    pub fn take(&self) -> Stalls {
         std::mem::take(&mut *self.stalls.lock())
     }
 }
@@ -75,7 +78,7 @@ fn wait_for_processor() -> Option<u64> {
 }
 
 /// How much of this time the disk stood still.
-pub(crate) fn overlap(stalls: &[(Instant, Instant)], from: Instant, to: Instant) -> Duration {
+pub fn overlap(stalls: &[(Instant, Instant)], from: Instant, to: Instant) -> Duration {
     let parts = stalls.iter().map(|(begin, end)| (*end).min(to).saturating_duration_since((*begin).max(from)));
     parts.sum()
 }
