@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use holdfast_testkit::free_address;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 use tempfile::TempDir;
@@ -41,7 +42,7 @@ impl TestEnv {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         with_fork_lock(|| fs::copy(env!("CARGO_BIN_EXE_dev"), dir.path().join("dev")).unwrap());
-        let bench = Self { dir, node_port: free_port(), gateway_port: free_port() };
+        let bench = Self { dir, node_port: free_address().port(), gateway_port: free_address().port() };
         bench.program("holdfast-node", PROGRAM);
         bench.program("holdfast-gateway", PROGRAM);
         bench
@@ -143,10 +144,6 @@ impl RunningCluster {
         let place = self.seen.iter().position(|line| line.contains(text));
         place.unwrap_or_else(|| panic!("no line contains {text:?}:\n{}", self.seen.join("\n")))
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Answers whatever a first start asks.
@@ -285,7 +282,8 @@ async fn a_directory_of_another_cluster_is_refused_and_left_alone() {
     assert_eq!(up.exit_code().await, Some(0));
     let error = bench.start_error(3).await;
     assert!(error.contains("--nodes 1"), "{error}");
-    let other_ports = TestEnv { node_port: free_port(), gateway_port: free_port(), dir: bench.dir };
+    let [node_port, gateway_port] = [(); 2].map(|()| free_address().port());
+    let other_ports = TestEnv { node_port, gateway_port, dir: bench.dir };
     let error = other_ports.start_error(1).await;
     assert!(error.contains("--base-port"), "{error}");
     fs::remove_file(other_ports.data_dir().join("cluster_config.json")).unwrap();

@@ -67,7 +67,7 @@ async fn assert_other_shards_serve(world: &TestCluster, node: usize, name: &str)
         |shard: u32| world.config.shards().find(|known| known.id == world.shard_id(shard)).unwrap().group.clone();
     assert_eq!(HEALTHY_SHARDS.map(|shard| group(shard) == group(POISONED_SHARD)), [false, true]);
     for shard in HEALTHY_SHARDS {
-        world.acquire(shard, name, MAX_WAIT).await.expect("the other shard serves");
+        world.acquire(shard, name, 10 * MAX_WAIT).await.expect("the other shard serves");
         let good = world.shard_id(shard);
         eventually("the other shard's replica follows", async || {
             let replicas = world.replicas(&good);
@@ -137,13 +137,13 @@ async fn a_shard_that_fails_on_most_replicas_is_left_out_there_and_nothing_else_
     assert_waits_for_shard(&world, leader).await;
     assert_ne!(world.leader(&world.shard_id(POISONED_SHARD)).await, leader, "one leads whose shards all serve");
     assert_other_shards_serve(&world, leader, "meanwhile").await;
-    world.acquire(POISONED_SHARD, "without it", MAX_WAIT).await.expect("the group serves from the others");
+    world.acquire(POISONED_SHARD, "without it", 10 * MAX_WAIT).await.expect("the group serves from the others");
     // Snapshots go on meanwhile, with what the failed shard was made of.
     let poison = poison_record(&world, leader).expect("it is left out");
     let failed_at = poison.index;
     for number in 0..2 * SNAPSHOT_INTERVAL {
         let shard = [POISONED_SHARD, HEALTHY_SHARDS[1]][number as usize % 2];
-        world.acquire(shard, &format!("more {number}"), MAX_WAIT).await.expect("it serves");
+        world.acquire(shard, &format!("more {number}"), 10 * MAX_WAIT).await.expect("it serves");
     }
     eventually("a snapshot has the entry", async || {
         let shard = world.shard_id(POISONED_SHARD);
