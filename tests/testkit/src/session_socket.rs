@@ -137,6 +137,17 @@ impl SessionSocket {
         assert_eq!(opened["session_id"], session_id);
     }
 
+    /// Waits until the gateway follows the session, which it begins to do once it has opened it: it tells of a lock that is
+    /// forced open. Before that it can't say why something ended. The credential may force locks open.
+    pub async fn wait_followed(&mut self, rest: &RestClient) {
+        self.acquire("followed", "followed").await;
+        rest.delete("/v1/namespaces/ns/locks/followed").await.expect("the lock can be forced open");
+        let revoked = self.receive().await;
+        assert_eq!((&revoked["type"], &revoked["path"]), (&json!("revoked"), &json!(["followed"])), "{revoked}");
+        self.send(json!({"type": "release", "request_id": "followed"})).await;
+        self.expect_ready("followed").await;
+    }
+
     /// Requests one path in WRITE.
     pub async fn request_lock(&mut self, request_id: &str, path: &str) {
         self.send(lock_message(request_id, path)).await;

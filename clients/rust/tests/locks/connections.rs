@@ -7,7 +7,7 @@ use holdfast_client::{Client, EndReason, Error, LossReason, Session};
 use crate::recorder::Recorder;
 use crate::support::{
     NAMESPACE, Proxy, ProxyMode, SHORT_TTL, TTL, client, delete, eventually, eventually_waiting, get_lock, in_time,
-    key, server, session, unique_name,
+    key, server, session, unique_name, wait_followed,
 };
 
 /// How often a loss is tried on a busy machine.
@@ -177,6 +177,7 @@ async fn a_silent_gateway_is_left_for_another_one_in_time() {
 async fn a_session_that_somebody_else_ends_is_over() {
     let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
     let session = session_through(&[&proxy], TTL, &recorder).await;
+    wait_followed(&session).await;
     let guard = session.mutex(unique_name("stolen")).lock().await.unwrap();
     delete_session(&session).await;
     assert_eq!(in_time("the end", session.ended()).await, EndReason::Closed);

@@ -70,6 +70,15 @@ pub(crate) async fn delete(client: &Client, name: &str) {
     client.locks().delete_lock(protocol::DeleteLockRequest { namespace, name, ..Default::default() }).await.unwrap();
 }
 
+/// Waits until the gateway follows the session, which it begins to do once it has opened it: it tells of a lock that is
+/// forced open. Before that it can't say why something ended.
+pub(crate) async fn wait_followed(session: &Session) {
+    let name = unique_name("followed");
+    let guard = session.mutex(name.as_str()).lock().await.unwrap();
+    delete(&client(), &name).await;
+    in_time("the loss", guard.lost()).await;
+}
+
 /// Waits until so many wait for the lock.
 pub(crate) async fn eventually_waiting(client: &Client, name: &str, count: u64) {
     eventually(&format!("{count} wait for {name}"), async || get_lock(client, name).await.waiting == count).await;

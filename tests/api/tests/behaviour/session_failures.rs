@@ -195,6 +195,7 @@ async fn a_revoked_key_and_a_suspended_account_end_open_connections() {
 async fn a_deleted_namespace_ends_the_sessions_in_it() {
     let (rest, mut socket) = connect_new_tenant().await;
     socket.open_session(30_000).await;
+    socket.wait_followed(&rest).await;
     socket.acquire("a", "x").await;
     rest.call("DELETE /v1/namespaces/ns").await.ok();
     let mut told = socket.receive().await;
@@ -211,6 +212,7 @@ async fn a_reset_ends_sessions_that_are_not_listed() {
     let mut other = SessionSocket::connect(&rest).await;
     let session_id = listed.open_session(30_000).await;
     other.open_session(30_000).await;
+    other.wait_followed(&rest).await;
     listed.acquire("a", "x").await;
     other.acquire("b", "y").await;
     rest.json("POST /v1/namespaces/ns/reset", json!({"live_owners": [session_id]})).await.ok();
