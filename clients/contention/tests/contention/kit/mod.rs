@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use holdfast_contention::{
     ContendOptions, ContentionFactory, InProcessStore, MutexContendService, MutexContendServiceFactory, MutexStore,
-    Pacing, ServiceStore,
+    Pacing, ServiceStore, Timestamp,
 };
 pub(crate) use log::{Log, OwnerChange, Recorder};
 pub(crate) use stores::{Failing, Failure, Gated, Recording};
 
-use crate::support::{NAMESPACE, client, unique_name};
+use crate::support::{NAMESPACE, client, eventually, unique_name};
 
 /// Where owners are kept, and how they are contended for.
 #[derive(Clone)]
@@ -62,6 +62,15 @@ impl Backend {
 
     pub(crate) fn contend(&self, contender: Recorder) -> Arc<dyn MutexContendService> {
         self.factory().create_contend_service(Arc::new(contender)).unwrap()
+    }
+
+    /// Waits until the mutex has an owner, or has none, by the store. A service may hear of a call that was given up after
+    /// the release that followed it, and ends it then: long before its time is over.
+    pub(crate) async fn eventually_owned(&self, mutex: &str, is_owned: bool) {
+        let began = Timestamp::now();
+        let what = format!("{mutex} {} an owner", if is_owned { "has" } else { "is without" });
+        eventually(&what, async || self.owner(mutex).await.is_some() == is_owned).await;
+        assert!(Timestamp::now().since(began) < self.ttl, "{what}, and it did not have to run out");
     }
 
     /// Who owns the mutex, by the store.
