@@ -137,8 +137,8 @@ impl SessionSocket {
         assert_eq!(opened["session_id"], session_id);
     }
 
-    /// Waits until the gateway follows the session, which it begins to do once it has opened it: it tells of a lock that is
-    /// forced open. Before that it can't say why something ended. The credential may force locks open.
+    /// Waits until the gateway follows the session, which it begins to do once it has opened it: it tells of a lock that
+    /// is forced open. Before that it can't say why something ended. The credential may force locks open.
     pub async fn wait_followed(&mut self, rest: &RestClient) {
         self.acquire("followed", "followed").await;
         rest.delete("/v1/namespaces/ns/locks/followed").await.expect("the lock can be forced open");

@@ -121,7 +121,7 @@ async fn lose_unreachable_session() -> Duration {
 #[tokio::test]
 async fn a_session_that_nobody_can_reach_is_lost_at_the_deadline() {
     // A process that is not run for a while is told late of any one loss, but not of so many in a row.
-    let mut late_by = Vec::new();
+    let mut late_by: Vec<Duration> = Vec::new();
     while late_by.last().is_none_or(|late| *late >= Duration::from_millis(100)) {
         assert!(late_by.len() < MAX_TRIES, "{late_by:?} late");
         late_by.push(lose_unreachable_session().await);

@@ -113,7 +113,7 @@ async fn a_wait_with_a_limit_ends_within_a_tenth_of_a_second_of_it() {
     let guard = one.mutex(name.as_str()).lock().await.unwrap();
     for limit in [50, 300, 700].map(Duration::from_millis) {
         // None ends early. A process that is not run for a while makes any one late, but not so many in a row.
-        let mut times = Vec::new();
+        let mut times: Vec<Duration> = Vec::new();
         while times.last().is_none_or(|took| *took >= limit + Duration::from_millis(100)) {
             assert!(times.len() < MAX_TRIES, "{times:?} for {limit:?}");
             let began = Instant::now();

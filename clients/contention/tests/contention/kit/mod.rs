@@ -64,8 +64,8 @@ impl Backend {
         self.factory().create_contend_service(Arc::new(contender)).unwrap()
     }
 
-    /// Waits until the mutex has an owner, or has none, by the store. A service may hear of a call that was given up after
-    /// the release that followed it, and ends it then: long before its time is over.
+    /// Waits until the mutex has an owner, or has none, by the store. A service may hear of a call that was given up
+    /// after the release that followed it, and ends it then: long before its time is over.
     pub(crate) async fn eventually_owned(&self, mutex: &str, is_owned: bool) {
         let began = Timestamp::now();
         let what = format!("{mutex} {} an owner", if is_owned { "has" } else { "is without" });
@@ -89,7 +89,9 @@ pub(crate) fn mutex() -> String {
 /// not be shown with every one of them.
 macro_rules! on_every_backend {
     (@real $($name:ident),* $(,)?) => {
-        $crate::kit::on_every_backend!(@backend real_in_process, in_process_in_real_time, Push, (flavor = "current_thread"), $($name)*);
+        $crate::kit::on_every_backend!(
+            @backend real_in_process, in_process_in_real_time, Push, (flavor = "current_thread"), $($name)*
+        );
         $crate::kit::on_every_backend!(@backend real_service, service, Push, (flavor = "current_thread"), $($name)*);
         $crate::kit::on_every_backend!(@backend real_polled, service, Poll, (flavor = "current_thread"), $($name)*);
     };
