@@ -21,7 +21,7 @@ pub(crate) struct UsageArgs {
     #[arg(long, env = "HOLDFAST_ACCOUNT", value_name = "ID")]
     account_id: Option<AccountId>,
     /// Also print each limit of which something is used; JSON always has all.
-    #[arg(long)]
+    #[arg(long, env = "HOLDFAST_LIMITS")]
     limits: bool,
 }
 
