@@ -11,9 +11,18 @@ const MAX_ACCOUNTS: u64 = 100_000;
 /// Far longer than a peer may take that does not read, so no count is dropped that still matters.
 const IDLE_TTL: Duration = Duration::from_secs(600);
 
-/// The budget of each account.
+/// The budgets of an account; absent for a caller without one.
+#[derive(Clone, Debug, Default)]
+pub struct AccountBuffers {
+    /// For requests, until their calls end, and messages of clients, until they start.
+    pub requests: Option<ByteBudget>,
+    /// For answers and messages of the service, until they are sent.
+    pub answers: Option<ByteBudget>,
+}
+
+/// The budgets of each account.
 pub(crate) struct BufferBudgets {
-    budgets: Cache<AccountId, ByteBudget>,
+    budgets: Cache<AccountId, AccountBuffers>,
 }
 
 impl Default for BufferBudgets {
@@ -23,16 +32,22 @@ impl Default for BufferBudgets {
 }
 
 impl BufferBudgets {
-    /// Returns the budget of an account. After a change of its limit, what was reserved before no longer counts.
-    pub(crate) fn of_account(&self, account: &Account) -> ByteBudget {
+    /// Returns the budgets of an account. After a change of its limit, what was reserved before no longer counts.
+    pub(crate) fn of_account(&self, account: &Account) -> AccountBuffers {
         let max = u32::try_from(account.limits.max_buffered_bytes).unwrap_or(u32::MAX);
-        let budget = self.budgets.get_with(account.id, || ByteBudget::new(max));
-        if budget.limit() == max {
-            return budget;
+        let buffers = self.budgets.get_with(account.id, || AccountBuffers::new(max));
+        if buffers.answers.as_ref().is_some_and(|budget| budget.limit() == max) {
+            return buffers;
         }
-        let budget = ByteBudget::new(max);
-        self.budgets.insert(account.id, budget.clone());
-        budget
+        let buffers = AccountBuffers::new(max);
+        self.budgets.insert(account.id, buffers.clone());
+        buffers
+    }
+}
+
+impl AccountBuffers {
+    fn new(max: u32) -> Self {
+        Self { requests: Some(ByteBudget::new(max)), answers: Some(ByteBudget::new(max)) }
     }
 }
 
@@ -56,12 +71,18 @@ mod tests {
         }
     }
 
+    fn answers(budgets: &BufferBudgets, account: Account) -> ByteBudget {
+        budgets.of_account(&account).answers.unwrap()
+    }
+
     #[test]
     fn an_account_has_one_budget_and_another_has_its_own() {
         let budgets = BufferBudgets::default();
-        let reserve = |id, bytes| budgets.of_account(&account(id, 100)).try_reserve(bytes);
+        let reserve = |id, bytes| answers(&budgets, account(id, 100)).try_reserve(bytes);
         let reserved = reserve(1, 60).unwrap();
         assert!(reserve(1, 41).is_none() && reserve(1, 40).is_some() && reserve(2, 100).is_some());
+        let requests = budgets.of_account(&account(1, 100)).requests.unwrap();
+        assert!(requests.try_reserve(100).is_some(), "unread answers stop no requests");
         drop(reserved);
         assert!(reserve(1, 100).is_some());
     }
@@ -69,7 +90,7 @@ mod tests {
     #[test]
     fn a_changed_limit_counts_from_then_on() {
         let budgets = BufferBudgets::default();
-        let _reserved = budgets.of_account(&account(1, 100)).try_reserve(100).unwrap();
-        assert!(budgets.of_account(&account(1, 200)).try_reserve(200).is_some());
+        let _reserved = answers(&budgets, account(1, 100)).try_reserve(100).unwrap();
+        assert!(answers(&budgets, account(1, 200)).try_reserve(200).is_some());
     }
 }

@@ -34,6 +34,7 @@ mod view_builder;
 
 pub use self::metrics::describe_metrics;
 pub use auth::{AuthContext, TenantContext};
+pub use buffers::AccountBuffers;
 pub use config::{Backend, BackendOptions, StartError};
 pub use context::{CallContext, CallReport, DEFAULT_DEADLINE};
 pub use events::{EventStream, MAX_WATCHERS};

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use holdfast_api::ApiResult;
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
 use holdfast_clock::Clocks;
-use holdfast_routing::{ByteBudget, LocalNode, Router};
+use holdfast_routing::{LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
 use crate::AuthContext;
 use crate::account_rates::AccountRates;
 use crate::admission::{Admission, HeldCalls};
 use crate::auth_cache::AuthCache;
-use crate::buffers::BufferBudgets;
+use crate::buffers::{AccountBuffers, BufferBudgets};
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
@@ -73,9 +73,9 @@ impl Service {
         }
     }
 
-    /// Returns the budget of what this process keeps of the caller's account until it is sent; none for the operator.
-    pub fn byte_budget(&self, caller: &AuthContext) -> Option<ByteBudget> {
-        caller.account().map(|account| self.inner.buffers.of_account(account))
+    /// Returns the budgets of what this process keeps of the caller's account for a while; none for the operator.
+    pub fn account_buffers(&self, caller: &AuthContext) -> AccountBuffers {
+        caller.account().map(|account| self.inner.buffers.of_account(account)).unwrap_or_default()
     }
 
     /// Counts a request from this address that needs no credential.

@@ -5,6 +5,7 @@
 //! An account has `max_connections` of them: a further one is refused with its first credential, and closed. Answers
 //! that a connection has not sent are counted too, and one whose peer reads nothing is cut off.
 
+mod request_bytes;
 mod unsent_answers;
 
 use std::collections::HashMap;
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult};
-use holdfast_backend::{AuthContext, Service};
-use holdfast_routing::ByteBudget;
+use holdfast_backend::{AccountBuffers, AuthContext, Service};
+use holdfast_routing::{NestedBudget, NestedReservation};
 use holdfast_types::{AccountId, limit};
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use request_bytes::{RequestBudget, RequestBytes};
 use unsent_answers::UnsentAnswers;
 
 pub(crate) use unsent_answers::AnswerReservation;
@@ -57,6 +59,7 @@ struct ConnectionState {
     /// Whether the connection ends after the response in progress.
     is_refused: AtomicBool,
     answers: Arc<UnsentAnswers>,
+    requests: RequestBudget,
 }
 
 /// The owner of a connection, according to its latest valid credential.
@@ -91,6 +94,8 @@ pub(crate) struct ActivityGuard {
 
 struct ActivityInner {
     permit: Arc<PermitInner>,
+    /// Those of the call's request.
+    request_bytes: Mutex<RequestBytes>,
 }
 
 impl ConnectionLimiter {
@@ -125,6 +130,7 @@ impl ConnectionLimiter {
             eviction: CancellationToken::new(),
             is_refused: AtomicBool::new(false),
             answers: UnsentAnswers::new(),
+            requests: RequestBudget::of_stranger(),
         });
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.connections.lock().insert(id, Arc::clone(&state));
@@ -187,7 +193,9 @@ impl ConnectionPermit {
     /// Marks the beginning of a call.
     pub(super) fn start_activity(&self) -> ActivityGuard {
         self.inner.state.active_calls.fetch_add(1, Ordering::AcqRel);
-        ActivityGuard { inner: Arc::new(ActivityInner { permit: Arc::clone(&self.inner) }) }
+        ActivityGuard {
+            inner: Arc::new(ActivityInner { permit: Arc::clone(&self.inner), request_bytes: Mutex::default() }),
+        }
     }
 
     /// Returns when the connection must close: another one needs its permit, or its account has too many.
@@ -203,7 +211,7 @@ impl ConnectionPermit {
 
 impl PermitInner {
     /// Counts the connection as one of this owner's, who may have so many.
-    fn set_owner(&self, owner: ConnectionOwner, max: u64, buffers: Option<ByteBudget>) -> ApiResult<()> {
+    fn set_owner(&self, owner: ConnectionOwner, max: u64, buffers: AccountBuffers) -> ApiResult<()> {
         let mut current = self.state.owner.lock();
         if *current == owner {
             return Ok(());
@@ -220,7 +228,8 @@ impl PermitInner {
             accounts.insert(account, count + 1);
         }
         remove_connection(&mut accounts, *current);
-        self.state.answers.set_account(buffers);
+        self.state.answers.set_account(buffers.answers);
+        self.state.requests.set_account(buffers.requests);
         *current = owner;
         Ok(())
     }
@@ -252,7 +261,20 @@ impl ActivityGuard {
             return Ok(());
         }
         let max = caller.limits().map_or(u64::MAX, |limits| limits.max_connections);
-        permit.set_owner(owner, max, service.byte_budget(caller))
+        permit.set_owner(owner, max, service.account_buffers(caller))
+    }
+
+    /// Counts bytes of the request until the call ends.
+    ///
+    /// # Errors
+    /// If there is no room for them: the budget to reserve them from, for [`Self::add_request`].
+    pub(crate) fn count_request(&self, bytes: usize) -> Result<(), NestedBudget> {
+        self.inner.request_bytes.lock().try_reserve(&self.inner.permit.state.requests, bytes)
+    }
+
+    /// Counts bytes of the request that were reserved, until the call ends.
+    pub(crate) fn add_request(&self, reserved: NestedReservation) {
+        self.inner.request_bytes.lock().add(reserved);
     }
 
     /// Counts the bytes of an answer that is not sent.
@@ -318,7 +340,7 @@ mod tests {
     /// An account may have three connections here.
     fn set_owner(activity: &ActivityGuard, account: u64) -> ApiResult<()> {
         let owner = ConnectionOwner::Account(AccountId(account));
-        activity.inner.permit.set_owner(owner, 3, Some(ByteBudget::new(100)))
+        activity.inner.permit.set_owner(owner, 3, AccountBuffers::default())
     }
 
     fn evicted_indices(places: &[ConnectionPermit]) -> Vec<usize> {

@@ -4,6 +4,7 @@
 //! time until a complete request.
 
 mod call_lane;
+mod counted_body;
 mod tracked_body;
 
 use std::convert::Infallible;
@@ -24,7 +25,7 @@ use futures::TryFutureExt;
 use holdfast_backend::Service;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_tls::ServerTls;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -40,11 +41,12 @@ use tonic_health::server::HealthReporter;
 use tower::Service as _;
 use tracing::{debug, info, warn};
 
-use crate::connection_limiter::{ConnectionLimiter, ConnectionPermit};
+use crate::connection_limiter::{ActivityGuard, ConnectionLimiter, ConnectionPermit};
 use crate::grpc::DescriptorsError;
 use crate::rest::health::{MetricsRenderer, Probes};
 use crate::{dlocks, grpc, public_pages, rest};
 use call_lane::CallLane;
+use counted_body::CountedBody;
 use tracked_body::{Refusable, track};
 
 /// Maximum concurrent calls on one HTTP/2 connection.
@@ -272,7 +274,7 @@ async fn serve_http<S>(
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(activity.clone());
         // Not an `async` block, which would have room for the call twice.
-        front.dispatch(request).map_ok(move |answer| {
+        front.dispatch(request, &activity).map_ok(move |answer| {
             let answer = track(answer, version, &activity, refusable);
             if activity.is_refused() {
                 activity.end_connection();
@@ -357,14 +359,18 @@ struct ProtocolMux {
 }
 
 impl ProtocolMux {
-    fn dispatch(&self, request: Request<Incoming>) -> RouteFuture<Infallible> {
+    fn dispatch(&self, request: Request<Incoming>, activity: &ActivityGuard) -> RouteFuture<Infallible> {
         let routes = match is_grpc(request.version(), request.headers()) {
             true if public_pages::is_public_method(request.uri().path()) => &self.public_grpc,
             true => &self.grpc,
             false => &self.rest,
         };
+        // The messages of a session's stream are counted one by one, as long as they are needed.
+        let is_counted = !request.body().is_end_stream() && request.uri().path() != grpc::SESSION_STREAM;
+        let request = request
+            .map(|body| if is_counted { Body::new(CountedBody::new(body, activity.clone())) } else { Body::new(body) });
         // A router is always ready.
-        routes.clone().call(request.map(Body::new))
+        routes.clone().call(request)
     }
 }
 

@@ -33,7 +33,9 @@ use holdfast_types::Reply;
 use holdfast_types::limit::Limit;
 
 pub use admin_client::{AdminClient, AdminError, ComparedReplicas, Quarantined};
-pub use holdfast_rpc::{ByteBudget, ConnectError, Dialer, Reservation, TcpDialer, TlsDialer};
+pub use holdfast_rpc::{
+    ByteBudget, ConnectError, Dialer, NestedBudget, NestedReservation, Reservation, TcpDialer, TlsDialer,
+};
 pub use local_call::LocalNode;
 pub use request_context::with_request_id;
 pub use router::Router;

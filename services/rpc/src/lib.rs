@@ -26,7 +26,7 @@ mod protocol;
 mod responder;
 
 pub use acceptor::{Acceptor, CallerId, Incoming, Server};
-pub use budget::{ByteBudget, Reservation};
+pub use budget::{ByteBudget, NestedBudget, NestedReservation, Reservation};
 pub use call_handler::{CallControl, CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
 pub use callers::Callers;
 pub use channel::{ChannelOptions, Link, connect, run};

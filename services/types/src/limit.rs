@@ -346,7 +346,7 @@ limits! {
             HELD_BYTES
         ],
         (max_held_calls in 0, 262_144);
-    /// Bytes of requests and answers at one gateway.
+    /// Bytes of requests at one gateway, and as many of answers.
     BUFFERED_BYTES = "max_buffered_bytes", AccountAndGateway, Gateway, "RATE_LIMITED",
         [
             "the bytes of requests and answers of an account at one gateway",

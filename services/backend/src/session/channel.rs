@@ -5,11 +5,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use holdfast_api::session_message::{ClientMessage, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, Code};
-use holdfast_routing::ByteBudget;
+use holdfast_routing::{NestedBudget, NestedReservation};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::message_bytes::{MessageBudget, MessageBytes, client_message_bytes, server_message_bytes};
+use super::message_bytes::{MAX_BYTES, client_message_bytes, server_message_bytes};
+use crate::AccountBuffers;
 use crate::refusals::count_refusal;
 
 /// Messages of the client in transit to the session. The session itself queues more, see [`super::command_queue`].
@@ -43,7 +44,7 @@ pub enum Outbound {
 #[derive(Debug)]
 pub(super) enum Inbound {
     /// With what counts its bytes until it is done.
-    Message(ClientMessage, MessageBytes),
+    Message(ClientMessage, NestedReservation),
     /// The client sent an invalid message.
     Malformed(ApiError),
 }
@@ -56,7 +57,7 @@ pub struct Closed;
 #[derive(Debug)]
 pub struct SessionSender {
     messages: mpsc::Sender<Inbound>,
-    budget: MessageBudget,
+    budget: NestedBudget,
 }
 
 impl SessionSender {
@@ -92,7 +93,7 @@ pub struct SessionReceiver(mpsc::Receiver<QueuedOutbound>);
 #[derive(Debug)]
 struct QueuedOutbound {
     item: Outbound,
-    _bytes: Option<MessageBytes>,
+    _bytes: Option<NestedReservation>,
 }
 
 impl SessionReceiver {
@@ -121,7 +122,7 @@ pub(super) fn stopping_error() -> ApiError {
 #[derive(Debug)]
 pub(super) struct OutboundQueue {
     items: mpsc::Sender<QueuedOutbound>,
-    budget: MessageBudget,
+    budget: NestedBudget,
 }
 
 impl OutboundQueue {
@@ -186,26 +187,27 @@ impl OutboundQueue {
 }
 
 /// Creates the queues of a connection: the frontend's ends and the session's. All messages of an account count in its
-/// budget too.
+/// budgets too.
 pub(super) fn queues(
-    of_account: Option<ByteBudget>,
+    of_account: AccountBuffers,
 ) -> ((SessionSender, SessionReceiver), (mpsc::Receiver<Inbound>, OutboundQueue)) {
     let (messages, incoming) = mpsc::channel(INBOUND_CAPACITY);
     let (items, from_session) = mpsc::channel(OUTBOUND_CAPACITY);
-    let sender = SessionSender { messages, budget: MessageBudget::new(of_account.clone()) };
-    let outgoing = OutboundQueue { items, budget: MessageBudget::new(of_account) };
+    let sender = SessionSender { messages, budget: NestedBudget::new(MAX_BYTES, of_account.requests) };
+    let outgoing = OutboundQueue { items, budget: NestedBudget::new(MAX_BYTES, of_account.answers) };
     ((sender, SessionReceiver(from_session)), (incoming, outgoing))
 }
 
 #[cfg(test)]
 mod tests {
     use holdfast_api::session_message::{ClientPayload, Release};
+    use holdfast_routing::ByteBudget;
 
     use super::*;
 
     #[tokio::test]
     async fn a_client_that_does_not_read_is_cut_off_with_the_reason_after_what_it_has_not_read() {
-        let ((_to, mut from), (_incoming, outgoing)) = queues(None);
+        let ((_to, mut from), (_incoming, outgoing)) = queues(AccountBuffers::default());
         let message = ServerMessage::KeptAlive { remaining_ms: 1 };
         for _ in 0..OUTBOUND_CAPACITY {
             assert!(outgoing.send(message.clone()).await);
@@ -220,7 +222,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_is_gone_takes_nothing() {
-        let ((to, from), (mut incoming, outgoing)) = queues(None);
+        let ((to, from), (mut incoming, outgoing)) = queues(AccountBuffers::default());
         drop(from);
         outgoing.closed().await;
         assert!(!outgoing.send(ServerMessage::KeptAlive { remaining_ms: 1 }).await);
@@ -238,7 +240,7 @@ mod tests {
 
     #[tokio::test]
     async fn few_large_messages_fill_a_queue_too() {
-        let ((to, mut from), (mut incoming, outgoing)) = queues(None);
+        let ((to, mut from), (mut incoming, outgoing)) = queues(AccountBuffers::default());
         for _ in 0..3 {
             assert!(send_now(&outgoing, 300_000).await);
         }
@@ -260,7 +262,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_of_an_account_share_its_bytes_and_one_that_reads_goes_on() {
-        let of_account = Some(ByteBudget::new(500_000));
+        let of_account = AccountBuffers { answers: Some(ByteBudget::new(500_000)), requests: None };
         let (_deaf, (_incoming, to_deaf)) = queues(of_account.clone());
         assert!(send_now(&to_deaf, 450_000).await);
         assert!(!send_now(&to_deaf, 450_000).await);

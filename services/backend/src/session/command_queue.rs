@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 
+use holdfast_routing::NestedReservation;
+
 use super::client_command::ClientCommand;
-use super::message_bytes::MessageBytes;
 
 /// Commands in their order, and what counts the bytes of their messages until they start.
 #[derive(Debug, Default)]
-pub(super) struct CommandQueue(VecDeque<(ClientCommand, Option<MessageBytes>)>);
+pub(super) struct CommandQueue(VecDeque<(ClientCommand, Option<NestedReservation>)>);
 
 impl CommandQueue {
     /// Adds a command of the client, whose message counts so many bytes.
-    pub(super) fn push_back(&mut self, command: ClientCommand, bytes: MessageBytes) {
+    pub(super) fn push_back(&mut self, command: ClientCommand, bytes: NestedReservation) {
         self.0.push_back((command, Some(bytes)));
     }
 

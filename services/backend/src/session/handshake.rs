@@ -35,7 +35,7 @@ impl Service {
     /// Starts a connection of an authenticated caller. It ends when both ends are dropped, or when [`SessionReceiver`]
     /// reports its end. The session then continues for its time to live, unless it was closed.
     pub fn connect(&self, caller: AuthContext, options: ConnectionOptions) -> (SessionSender, SessionReceiver) {
-        let (frontend, (incoming, outgoing)) = queues(self.byte_budget(&caller));
+        let (frontend, (incoming, outgoing)) = queues(self.account_buffers(&caller));
         let opening = Handshake { service: self.clone(), caller, options };
         spawn_temporary("session", async move {
             let _counted = ConnectionGauge::start();

@@ -1,65 +1,15 @@
-//! The bytes of messages that wait in the queues of a session's connection.
-//!
-//! Each direction has a budget of its own, and all messages of an account have that of the account. A message waits for
-//! both. Where only that of the account is used up, a connection without another message passes nevertheless: sessions
-//! whose clients do not read must not end those that do.
+//! The bytes of messages that wait in the queues of a session's connection. Each direction has a budget of its own,
+//! within that of the account.
 
 use holdfast_api::session_message::{
     ClientMessage, ClientPayload, Lock, LockInfo, Pending, RefusalCause, ServerMessage,
 };
 use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, ReasonInfo};
-use holdfast_routing::{ByteBudget, Reservation};
 
 /// Bytes that may wait in one direction.
-const MAX_BYTES: u32 = 1 << 20;
+pub(super) const MAX_BYTES: u32 = 1 << 20;
 /// What a message, or a part of one, counts as besides its texts: small messages reach the limit of their number first.
 const OVERHEAD: usize = 256;
-
-/// The budgets of one direction.
-#[derive(Debug)]
-pub(super) struct MessageBudget {
-    of_direction: ByteBudget,
-    /// Absent for a caller without limits.
-    of_account: Option<ByteBudget>,
-}
-
-/// The bytes of a message, counted until this is dropped.
-#[derive(Debug)]
-pub(super) struct MessageBytes {
-    _of_direction: Reservation,
-    _of_account: Option<Reservation>,
-}
-
-impl MessageBudget {
-    pub(super) fn new(of_account: Option<ByteBudget>) -> Self {
-        Self { of_direction: ByteBudget::new(MAX_BYTES), of_account }
-    }
-
-    /// Counts so many bytes, if there is room at once.
-    pub(super) fn try_reserve(&self, bytes: usize) -> Option<MessageBytes> {
-        let of_direction = self.of_direction.try_reserve(bytes)?;
-        let of_account = match &self.of_account {
-            Some(budget) => Some(budget.try_reserve(bytes)?),
-            None => None,
-        };
-        Some(MessageBytes { _of_direction: of_direction, _of_account: of_account })
-    }
-
-    /// Counts so many bytes as soon as there is room. There is a single caller at a time.
-    pub(super) async fn reserve(&self, bytes: usize) -> Option<MessageBytes> {
-        let of_direction = self.of_direction.reserve(bytes).await?;
-        let of_account = match &self.of_account {
-            Some(budget) => tokio::select! {
-                biased;
-                reserved = budget.reserve(bytes) => reserved,
-                // All else of the direction is done.
-                _ = self.of_direction.reserve((MAX_BYTES as usize).saturating_sub(bytes)) => None,
-            },
-            None => None,
-        };
-        Some(MessageBytes { _of_direction: of_direction, _of_account: of_account })
-    }
-}
 
 /// Returns what a message of a client counts as.
 pub(super) fn client_message_bytes(message: &ClientMessage) -> usize {

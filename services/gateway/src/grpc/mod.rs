@@ -28,6 +28,9 @@ pub(crate) use call::{AuthenticatedCall, context, count_connection};
 pub(crate) use methods::Methods;
 pub(crate) use status::status;
 
+/// The path of the method whose stream of requests is a session's connection.
+pub(crate) const SESSION_STREAM: &str = "/holdfast.v1.SessionsService/Connect";
+
 /// The operations of one service over gRPC.
 #[derive(Clone)]
 pub(crate) struct GrpcServices {
