@@ -315,7 +315,7 @@ async fn an_account_at_its_limit_of_connections_is_refused_and_another_is_served
     };
     assert_eq!((refused.status().as_u16(), &refused.headers()[CONNECTION]), (429, &HeaderValue::from_static("close")));
     let problem: serde_json::Value = refused.json().await.unwrap();
-    assert_eq!((&problem["limit"], &problem["max"]), (&"max_connections".into(), &1.into()));
+    assert_eq!((&problem["limit"], &problem["max"]), (&"max_connections".into(), &serde_json::Value::from(1)));
     let neighbour = running.cluster.tenant("neighbour@example.com").await;
     assert_eq!(list(&reqwest::Client::new(), &neighbour.api_key).await.status(), 200);
     assert_eq!(list(&first, &running.tenant.api_key).await.status(), 200, "the connection that it has goes on");
