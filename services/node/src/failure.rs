@@ -16,12 +16,24 @@ pub(crate) fn from_panic(
     in_work: Option<NamespaceRef>,
     panicked: CaughtPanic,
 ) -> ApplyFailure {
-    let (of_command, command) = match step {
-        ApplyStep::Expiry => Default::default(),
-        ApplyStep::Command(number) => commands.get(number as usize).map(|bytes| describe(bytes)).unwrap_or_default(),
-    };
+    let (of_command, command) = describe_step(step, commands);
     let namespace = in_work.map_or(of_command, |namespace| namespace.to_string());
     ApplyFailure { step, namespace, command, message: panicked.to_string(), backtrace: panicked.backtrace }
+}
+
+/// Describes a step that ended the process, which no handler catches.
+pub(crate) fn from_process_end(step: ApplyStep, commands: &[Bytes]) -> ApplyFailure {
+    let (namespace, command) = describe_step(step, commands);
+    let message = "the process ended while it was applied, at several starts".to_owned();
+    ApplyFailure { step, namespace, command, message, backtrace: String::new() }
+}
+
+/// Returns the namespace of the command of a step, and the command as text.
+fn describe_step(step: ApplyStep, commands: &[Bytes]) -> (String, String) {
+    match step {
+        ApplyStep::Expiry => Default::default(),
+        ApplyStep::Command(number) => commands.get(number as usize).map(|bytes| describe(bytes)).unwrap_or_default(),
+    }
 }
 
 /// Describes a command that can't be decoded.

@@ -38,6 +38,7 @@ mod replica_supervisor;
 mod restore;
 #[cfg(test)]
 mod rules_tests;
+mod run_notes;
 mod serve;
 mod shard_health;
 mod shard_rebuild;

@@ -15,7 +15,7 @@ use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{Bounds, Command, JobState, Query, Reply, Revision, Rules, codec};
-use holdfast_replication::{Applied, ApplyFailure, EntryHeader, ReplyMode, StateMachineError};
+use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachineError};
 use holdfast_supervise::catch_panic;
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
@@ -26,6 +26,7 @@ use crate::cost_estimates::CostEstimates;
 use crate::group_machine::ShardPart;
 use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
+use crate::run_notes::{FatalStep, StepNotes};
 use crate::{failure, mutations};
 pub(crate) use checkpoint::{Checkpoint, digest_of};
 use exceptions::SectionExceptions;
@@ -83,6 +84,10 @@ pub struct ShardMachine {
     costs: Mutex<CostEstimates>,
     /// How long each slice holds the lock.
     slice_seconds: Histogram,
+    /// Where each step is noted before it, in a process that looks for the one that ends it.
+    steps: Option<Arc<StepNotes>>,
+    /// The step that ended the process, which is not tried again.
+    fatal: Option<FatalStep>,
 }
 
 /// The state and, while this replica leads, the leader state. One lock keeps them in step.
@@ -152,7 +157,21 @@ impl ShardMachine {
             memory: ShardMemory::new(NodeMemory::new(u64::MAX)),
             costs: Mutex::default(),
             slice_seconds: histogram!("holdfast_apply_slice_seconds"),
+            steps: None,
+            fatal: None,
         }
+    }
+
+    /// Has each step noted before it, and one of them never tried again.
+    pub(crate) fn with_notes(mut self, steps: Option<Arc<StepNotes>>, fatal: Option<FatalStep>) -> Self {
+        (self.steps, self.fatal) = (steps, fatal);
+        self
+    }
+
+    /// Returns how much was left out of the section where the process ended, if it ended at this failure.
+    pub(crate) fn ended_process_at(&self, failed: &FailedEntry) -> Option<u32> {
+        let at = (failed.term, failed.index, failed.failure.step);
+        self.fatal.as_ref().filter(|fatal| (fatal.term, fatal.index, fatal.step) == at).map(|fatal| fatal.left_out)
     }
 
     /// Returns the id of the shard.
@@ -354,10 +373,23 @@ impl ShardMachine {
         replies: ReplyMode,
     ) -> Result<Applied<'a>, ApplyFailure> {
         let Some(exceptions) = self.begin_section(header, commands) else { return Ok(Applied::Done(Vec::new())) };
+        let left_out = exceptions.count();
+        if let Some(fatal) = self.fatal_step(header).filter(|fatal| left_out <= fatal.left_out) {
+            return Err(failure::from_process_end(fatal.step, commands));
+        }
         // Decodes all commands before it applies the first, so that a shard that fails is unchanged by the entry.
         let read = decode_all(Rules(header.rules), commands, &exceptions)?;
         let encodes = replies == ReplyMode::Encode || self.observer.is_some();
-        self.apply_next_slice(Entry::new(header, commands, read, encodes).without_namespaces(exceptions.namespaces))
+        let entry = Entry::new(header, commands, read, encodes).without_namespaces(exceptions.namespaces);
+        match self.steps.as_deref().filter(|steps| steps.is_on()) {
+            None => self.apply_next_slice(entry),
+            Some(steps) => self.apply_noted(entry, steps, left_out),
+        }
+    }
+
+    /// Returns the step of this entry that ended the process, if any.
+    fn fatal_step(&self, header: EntryHeader) -> Option<&FatalStep> {
+        self.fatal.as_ref().filter(|fatal| (fatal.term, fatal.index) == (header.term, header.index))
     }
 
     pub(crate) fn set_rules(&self, rules: u16) {

@@ -33,6 +33,7 @@ use crate::outbox_sender::OutboxSender;
 use crate::reconfigure::{self, ReplicaOptions};
 use crate::replica::Replica;
 use crate::replica_supervisor::PoisonedReplica;
+use crate::run_notes::RunNotes;
 use crate::{restore, status, stored_config};
 
 /// Timeout of leadership transfers when the node stops.
@@ -50,6 +51,7 @@ struct DataDirInfo {
     data_dir: Option<PathBuf>,
     /// The backup that the data was restored from.
     restored_from: Option<String>,
+    run_notes: Option<RunNotes>,
 }
 
 /// State shared by the services of a node.
@@ -63,6 +65,8 @@ pub(crate) struct NodeInner {
     pub(crate) map: watch::Sender<Arc<ShardMap>>,
     /// Where the node stores a config received while it runs; `None` in a simulation.
     pub(crate) data_dir: Option<PathBuf>,
+    /// What the node notes in its data directory for its next start.
+    pub(crate) run_notes: Option<RunNotes>,
     pub(crate) store: NodeStore,
     pub(crate) verifier: Arc<ServiceVerifier>,
     /// The processes that are connected.
@@ -132,12 +136,16 @@ impl Node {
         let map = shard_map(config, &options.node_id)?;
         stored_config::store_if_changed(&options.data_dir, map.config())?;
         store.set_reserve(options.disk_reserve);
+        let run_notes = RunNotes::begin(&options.data_dir, options.clocks.wall_ms());
+        let run_notes = run_notes
+            .inspect_err(|error| tracing::warn!(%error, "can't note that the node runs, for a next start"))
+            .ok();
         Self::assemble(
             options,
             map,
             store,
             connector,
-            DataDirInfo { data_dir: Some(options.data_dir.clone()), restored_from },
+            DataDirInfo { data_dir: Some(options.data_dir.clone()), restored_from, run_notes },
         )
     }
 
@@ -194,6 +202,7 @@ impl Node {
                 release: options.release.clone(),
                 map: watch::Sender::new(Arc::new(map.clone())),
                 data_dir: kept.data_dir,
+                run_notes: kept.run_notes,
                 store,
                 verifier: Arc::new(ServiceVerifier::new(&options.cluster_secret)),
                 callers,
@@ -228,6 +237,7 @@ impl Node {
         let _turn = shared.config_lock.lock().await;
         // Set once, because replicas are started once.
         let starting = shared.replica_options.get_or_init(|| ReplicaOptions::new(options, self.observer.clone()));
+        shared.store_fatal_step().await?;
         let map = shared.map();
         for place in map.replicas_of_node(&shared.node_id) {
             shared.start_supervised_replica(starting, reconfigure::replica_spec(&map, &place, true)).await?;
@@ -336,6 +346,9 @@ impl Node {
         self.shared.tasks.shutdown().await;
         self.shared.group_manager.shutdown().await;
         self.shared.store.close().await;
+        if let Some(notes) = &self.shared.run_notes {
+            notes.end();
+        }
     }
 }
 

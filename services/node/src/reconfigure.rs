@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_cluster::{ClusterConfig, ConfigError, GroupConfig, GroupShard, ReplicaLocation, ShardMap};
 use holdfast_core::Bounds;
 use holdfast_proto::internal::ReplicaStatus;
-use holdfast_replication::{Clocks, Group, GroupManager, GroupOptions, LogLimits, ReadMode, ReplicationError};
+use holdfast_replication::{Clocks, Group, GroupManager, GroupOptions, LogLimits, Poison, ReadMode, ReplicationError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -16,6 +16,7 @@ use crate::machine::{ApplyObserver, ShardMachine};
 use crate::node::{NodeInner, peers, replica_ids};
 use crate::options::NodeOptions;
 use crate::replica::{Replica, ReplicaSpec, ShardReplica};
+use crate::run_notes::{FatalStep, RunNotes};
 use crate::{metrics, replica_supervisor, stored_config};
 
 /// How often a replica that left the config checks whether its group works without it.
@@ -74,10 +75,14 @@ impl NodeInner {
         place: ReplicaSpec<'_>,
     ) -> Result<Arc<Replica>, ReplicationError> {
         let ReplicaSpec { group: config, ref shards, replica, may_bootstrap } = place;
+        let records = Poison::of_shards(&self.store.replica(replica))?;
+        let steps = self.run_notes.as_ref().and_then(RunNotes::steps);
         let machine = |shard: &GroupShard<'_>| {
-            let (bounds, observer) = (starting.bounds.clone(), starting.observer.clone());
-            let machine = ShardMachine::new(shard.application, &shard.shard.id, bounds, observer);
-            Arc::new(machine.with_memory(self.memory.clone()))
+            let (id, bounds, observer) = (&shard.shard.id, starting.bounds.clone(), starting.observer.clone());
+            let own = records.get(id).filter(|poison| poison.release == self.release);
+            let fatal = own.and_then(|poison| FatalStep::of_record(id, poison));
+            let machine = ShardMachine::new(shard.application, id, bounds, observer);
+            Arc::new(machine.with_memory(self.memory.clone()).with_notes(steps.cloned(), fatal))
         };
         let machines: Vec<Arc<ShardMachine>> = shards.iter().map(machine).collect();
         let options = GroupOptions {

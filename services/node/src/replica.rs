@@ -181,7 +181,8 @@ impl ShardReplica {
 
     /// Returns the record of an entry that this program failed at for good.
     pub(crate) fn poison_at(&self, failed_entry: &FailedEntry) -> Poison {
-        Poison { failed_entry: failed_entry.clone(), release: self.release.to_string() }
+        let ended_process = self.machine.ended_process_at(failed_entry);
+        Poison { failed_entry: failed_entry.clone(), release: self.release.to_string(), ended_process }
     }
 
     /// Stores what the shard failed at for good; nothing if it serves.

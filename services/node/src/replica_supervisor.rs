@@ -8,6 +8,7 @@ use holdfast_replication::{FailedEntry, Failure, Poison, ReplicationError};
 use holdfast_supervise::restart_delays;
 use tokio::time::{Instant, sleep};
 
+use crate::failure;
 use crate::node::NodeInner;
 use crate::replica::{Replica, ReplicaSpec};
 
@@ -25,7 +26,7 @@ pub(crate) struct PoisonedReplica {
 impl PoisonedReplica {
     /// Returns a human-readable reason.
     pub(crate) fn reason(&self) -> String {
-        let Poison { failed_entry, release } = &self.poison;
+        let Poison { failed_entry, release, .. } = &self.poison;
         format!(
             "replica {} of {} has failed for good: release {release} can't apply {}; install another release, or give \
              the group a new replica here",
@@ -72,6 +73,30 @@ impl NodeInner {
         );
         Poison::remove(&store).await?;
         Ok(None)
+    }
+
+    /// Stores what ended the process before, so that no replica tries it again. Called before any is started.
+    pub(crate) async fn store_fatal_step(&self) -> Result<(), ReplicationError> {
+        let Some(notes) = &self.run_notes else { return Ok(()) };
+        let Some(fatal) = notes.ended_at() else { return Ok(()) };
+        let map = self.map();
+        for place in map.replicas_of_node(&self.node_id) {
+            if !map.shards_of_group(&place.group.id).iter().any(|known| known.shard.id == fatal.shard) {
+                continue;
+            }
+            let failure = failure::from_process_end(fatal.step, &[]);
+            let failed_entry = FailedEntry { term: fatal.term, index: fatal.index, failure };
+            let (release, ended_process) = (self.release.clone(), Some(fatal.left_out));
+            let poison = Poison { failed_entry, release, ended_process };
+            tracing::error!(
+                shard = fatal.shard,
+                ?poison,
+                "the process ended while this was applied; the shard fails at it"
+            );
+            Poison::save_of_shard(&self.store.replica(place.replica.id), &fatal.shard, Some(poison)).await?;
+        }
+        notes.forget_end();
+        Ok(())
     }
 
     /// Keeps the replica stopped until the release changes or the replica is replaced.
@@ -157,7 +182,7 @@ impl NodeInner {
 
     async fn poison_replica(&self, replica: &Replica, failed_entry: FailedEntry) {
         let (group, id) = (replica.group.id(), replica.group.replica());
-        let poison = Poison { failed_entry, release: self.release.clone() };
+        let poison = Poison { failed_entry, release: self.release.clone(), ended_process: None };
         if let Err(error) = poison.save(&self.store.replica(id)).await {
             // A store that can't be written stops the node.
             tracing::error!(group, replica = id, %error, "what the replica failed at can't be remembered");

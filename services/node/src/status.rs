@@ -123,6 +123,9 @@ pub(crate) async fn report_ready(shared: Weak<NodeInner>) {
         let Some(shared) = shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
         if not_ready(&shared).is_none() {
             shared.is_serving.store(true, Ordering::Relaxed);
+            if let Some(notes) = &shared.run_notes {
+                notes.finish_steps();
+            }
             let replicas = shared.replicas();
             let leading = replicas.iter().filter(|replica| replica.group.subscribe_leadership().borrow().is_some());
             let (leads, rules) = (leading.clone().count(), leading.map(|replica| replica.group.rules()).min());

@@ -28,6 +28,9 @@ pub struct Poison {
     pub failed_entry: FailedEntry,
     /// The release that could not apply it.
     pub release: String,
+    /// Set if the process ended at it, which no handler catches: how much of the section was left out by then, by the
+    /// decisions of operators. The step is not tried again unless more of it is.
+    pub ended_process: Option<u32>,
 }
 
 impl Poison {
@@ -58,13 +61,42 @@ impl Poison {
     }
 }
 
+impl Poison {
+    /// Returns the stored records of a replica's shards, by shard. Those that this release can't decode count as none.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn of_shards(store: &ReplicaStore) -> Result<BTreeMap<String, Self>, StorageError> {
+        let bytes = store.meta(SHARDS_NAME)?;
+        Ok(bytes.and_then(|bytes| decode::<ShardRecords>(&bytes).ok()).unwrap_or_default())
+    }
+
+    /// Stores the record of a shard of a replica that does not run, or removes it. That is durable when this returns. See
+    /// [`Group::save_shard_poison`] for one that runs.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub async fn save_of_shard(store: &ReplicaStore, shard: &str, poison: Option<Self>) -> Result<(), StorageError> {
+        let mut records = Self::of_shards(store)?;
+        let before = records.clone();
+        match poison {
+            Some(poison) => drop(records.insert(shard.to_owned(), poison)),
+            None => drop(records.remove(shard)),
+        }
+        if records == before {
+            return Ok(());
+        }
+        write(store, SHARDS_NAME, &records).await
+    }
+}
+
 impl Group {
     /// Returns the stored record of a shard, if any. One that this release can't decode counts as none.
     ///
     /// # Errors
     /// When the store can't be read.
     pub fn shard_poison(&self, shard: &str) -> Result<Option<Poison>, StorageError> {
-        Ok(shard_records(self.store())?.remove(shard))
+        Ok(Poison::of_shards(self.store())?.remove(shard))
     }
 
     /// Stores the record of a shard, or removes it. That is durable when this returns.
@@ -74,22 +106,8 @@ impl Group {
     pub async fn save_shard_poison(&self, shard: &str, poison: Option<Poison>) -> Result<(), StorageError> {
         // Several shards may fail at once, and all records are one value.
         let _turn = self.poison_lock().lock().await;
-        let mut records = shard_records(self.store())?;
-        let before = records.clone();
-        match poison {
-            Some(poison) => drop(records.insert(shard.to_owned(), poison)),
-            None => drop(records.remove(shard)),
-        }
-        if records == before {
-            return Ok(());
-        }
-        write(self.store(), SHARDS_NAME, &records).await
+        Poison::save_of_shard(self.store(), shard, poison).await
     }
-}
-
-fn shard_records(store: &ReplicaStore) -> Result<ShardRecords, StorageError> {
-    let bytes = store.meta(SHARDS_NAME)?;
-    Ok(bytes.and_then(|bytes| decode(&bytes).ok()).unwrap_or_default())
 }
 
 /// Returns true if the bytes are records of shards, for fuzz tests.
@@ -113,6 +131,10 @@ pub(crate) fn samples() -> [Bytes; 2] {
     use crate::state_machine::{ApplyFailure, ApplyStep};
     let (namespace, command, message) = ("orders".into(), "Delete".into(), "panic".into());
     let failure = ApplyFailure { step: ApplyStep::Command(3), namespace, command, message, backtrace: "at".into() };
-    let poison = Poison { failed_entry: FailedEntry { term: 2, index: 9, failure }, release: "0.1.0".into() };
+    let poison = Poison {
+        failed_entry: FailedEntry { term: 2, index: 9, failure },
+        release: "0.1.0".into(),
+        ended_process: None,
+    };
     [encode(&Some(&poison)), encode(&ShardRecords::from([("locks_00".to_owned(), poison.clone())]))]
 }

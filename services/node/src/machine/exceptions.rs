@@ -26,6 +26,11 @@ pub(super) struct SectionExceptions {
 }
 
 impl SectionExceptions {
+    /// Returns how much is left out.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.commands.len() + self.namespaces.len()).unwrap_or(u32::MAX)
+    }
+
     /// Returns what is applied instead of the command at this position, if that is left out: a command without effect.
     pub(super) fn replacement(&self, position: u32) -> Option<Command> {
         self.commands.contains(&position).then(|| Command::OutboxConfirm { numbers: Vec::new() })
@@ -105,9 +110,10 @@ impl ShardExceptions {
 #[cfg(test)]
 mod tests {
     use holdfast_core::{Application, CommandError, Path, Query};
-    use holdfast_replication::ReplyMode;
+    use holdfast_replication::{ApplyStep, ReplyMode};
 
     use super::*;
+    use crate::run_notes::FatalStep;
     use crate::testing;
 
     fn exception(index: u64, left_out: &LeftOut) -> Exception {
@@ -147,6 +153,25 @@ mod tests {
         apply(&machine, 7, &[encoded(testing::acquire("c"))]);
         let held = ["a", "b", "c"].map(|path| is_held(&machine, path));
         assert_eq!(held, [Ok(true), Ok(false), Ok(true)]);
+    }
+
+    #[test]
+    fn a_step_that_ended_the_process_is_not_tried_again_unless_more_of_its_section_is_left_out() {
+        let (step, shard) = (ApplyStep::Command(1), "locks_00".to_owned());
+        let fatal = FatalStep { shard, term: 1, index: 5, step, left_out: 0 };
+        let failure = |left_out: &[(u64, LeftOut)]| {
+            let machine = machine(left_out).with_notes(None, Some(fatal.clone()));
+            apply(&machine, 3, &[encoded(testing::open_namespace())]);
+            apply(&machine, 4, &[encoded(testing::acquire("a"))]);
+            let header = EntryHeader { term: 1, index: 5, rules: 1, now_ms: 1_000, wall_ms: 1_000 };
+            let commands = [encoded(testing::acquire("b")), encoded(testing::acquire("c"))];
+            machine.apply(header, &commands, ReplyMode::Skip).err()
+        };
+        for left_out in [&[][..], &[(4, LeftOut::Command(0))]] {
+            let failed = failure(left_out).expect("it is not tried");
+            assert_eq!((failed.step, failed.namespace.as_str()), (step, &*testing::namespace().to_string()));
+        }
+        assert!(failure(&[(5, LeftOut::Command(1))]).is_none());
     }
 
     #[test]

@@ -318,6 +318,7 @@ impl ShardMachine {
     /// Returns an empty machine of the same shard, to replay its history on.
     pub(crate) fn for_rebuild(&self) -> Self {
         let empty = Self::new(self.application, &self.shard, self.bounds.clone(), self.observer.clone());
+        let empty = empty.with_notes(self.steps.clone(), self.fatal.clone());
         empty.set_exceptions(self.exceptions());
         empty
     }

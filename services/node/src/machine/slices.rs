@@ -21,6 +21,7 @@ use tokio::time::{Duration, Instant};
 use super::leader_state::AppliedLeaderState;
 use super::{Inner, ShardMachine, signals_of};
 use crate::leader::LeaderState;
+use crate::run_notes::{FatalStep, StepNotes};
 use crate::{failure, mutations};
 
 /// Commands in an apply slice.
@@ -50,6 +51,8 @@ pub(super) struct Entry<'a> {
     has_advanced: bool,
     /// The current step.
     step: ApplyStep,
+    /// Where each step is noted, and as what.
+    noted: Option<(&'a StepNotes, FatalStep)>,
     /// True when every command is applied and every effect processed.
     is_done: bool,
 }
@@ -74,6 +77,7 @@ impl<'a> Entry<'a> {
             replies,
             has_advanced: false,
             step: ApplyStep::Expiry,
+            noted: None,
             is_done: false,
         }
     }
@@ -81,6 +85,15 @@ impl<'a> Entry<'a> {
     /// Sets these namespaces aside before the entry.
     pub(super) fn without_namespaces(self, left_out: Vec<NamespaceRef>) -> Self {
         Self { left_out, ..self }
+    }
+
+    /// Begins the next step.
+    fn begin_step(&mut self, step: ApplyStep) {
+        self.step = step;
+        if let Some((steps, noted)) = &mut self.noted {
+            noted.step = step;
+            steps.record(noted);
+        }
     }
 
     fn has_commands(&self) -> bool {
@@ -93,7 +106,7 @@ impl<'a> Entry<'a> {
             return batch.remaining.next().map(Command::Locks);
         }
         let command = self.remaining.next()?;
-        self.step = ApplyStep::Command(u32::try_from(self.replies.len()).unwrap_or(u32::MAX));
+        self.begin_step(ApplyStep::Command(u32::try_from(self.replies.len()).unwrap_or(u32::MAX)));
         let account = command.account().filter(|_| is_leader);
         self.expected = account.map(|account| (account, command.min_units(), core.units()));
         match command {
@@ -146,6 +159,26 @@ impl PartialBatch {
 }
 
 impl ShardMachine {
+    /// Applies a whole section while the node applies no other, and notes each step before it. `left_out` is how much is
+    /// left out of it.
+    pub(super) fn apply_noted<'a>(
+        &'a self,
+        mut entry: Entry<'a>,
+        steps: &'a StepNotes,
+        left_out: u32,
+    ) -> Result<Applied<'a>, ApplyFailure> {
+        let EntryHeader { term, index, .. } = entry.header;
+        let step = FatalStep { shard: self.shard.clone(), term, index, step: entry.step, left_out };
+        entry.noted = Some((steps, step));
+        let _turn = steps.turn();
+        let mut applied = self.apply_next_slice(entry);
+        while let Ok(Applied::Part(rest)) = applied {
+            applied = rest();
+        }
+        steps.clear();
+        applied
+    }
+
     /// Applies the next slice.
     pub(super) fn apply_next_slice<'a>(&'a self, mut entry: Entry<'a>) -> Result<Applied<'a>, ApplyFailure> {
         let mut inner = self.inner.lock();
@@ -198,6 +231,7 @@ impl ShardMachine {
         let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };
         let (mut has_done_some, mut costs) = (false, Vec::new());
         if !entry.has_advanced {
+            entry.begin_step(ApplyStep::Expiry);
             entry.left_out.iter().for_each(|namespace| core.quarantine(namespace));
             maybe_panic("apply");
             core.advance(&context);

@@ -21,8 +21,8 @@ use holdfast_storage::{MemoryDisk, NodeStore};
 use tokio::time::{Duration, sleep, timeout};
 
 /// Longer than anything takes on a busy machine.
-const MAX_WAIT: Duration = Duration::from_secs(30);
-const SHARD: &str = "locks_00";
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
+pub(crate) const SHARD: &str = "locks_00";
 /// A key of that shard, which is the only one with locks.
 const KEY: u32 = 7;
 
@@ -49,12 +49,12 @@ fn encoded(command: LocksCommand) -> Bytes {
     codec::encode(&Command::Locks(command)).into()
 }
 
-fn open_namespace() -> Bytes {
+pub(crate) fn open_namespace() -> Bytes {
     let message = NamespaceMessage::Open { namespace: namespace(), limits: Limits::default() };
     encoded(LocksCommand::Deliver { source: "namespaces_00".to_owned(), number: 1, message })
 }
 
-fn open_session(session_id: &str) -> Bytes {
+pub(crate) fn open_session(session_id: &str) -> Bytes {
     encoded(LocksCommand::OpenSession(OpenSession {
         namespace: namespace(),
         session_id: session_id.to_owned(),
@@ -111,7 +111,7 @@ async fn wait_led(node: &Node) -> (u64, u64) {
 }
 
 /// Calls the shard. Returns its response, or `None` if the outcome is not known.
-async fn call(node: &Node, body: Body) -> Option<Response> {
+pub(crate) async fn call(node: &Node, body: Body) -> Option<Response> {
     let (replica, term) = wait_led(node).await;
     let (body, application) = (Some(body), NamedApplication::Locks.into());
     let call = Call { id: 1, replica, term, deadline_ms: 10_000, body, application, key: KEY, ..Call::default() };

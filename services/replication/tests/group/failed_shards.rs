@@ -74,7 +74,7 @@ async fn records_of_shards_that_fail_at_once_are_all_there_after_a_restart() {
     cluster.propose(&command("the entry")).await.expect("answered");
     let record = |index| {
         let failure = ApplyFailure::invalid_entry("a bug".into());
-        Some(Poison { failed_entry: FailedEntry { term: 1, index, failure }, release: "1".into() })
+        Some(Poison { failed_entry: FailedEntry { term: 1, index, failure }, release: "1".into(), ended_process: None })
     };
     let group = cluster.group(0);
     let saved = tokio::join!(
