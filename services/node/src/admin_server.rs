@@ -173,7 +173,14 @@ impl OperationsService for AdminServer {
         }
         // Those that are rebuilt have the state of the checkpoint, and no digest of their own there.
         let serving = shard.replicas_serving();
+        let not_leading = || Status::failed_precondition("the replica does not lead its group");
+        let term = shard.leads().ok_or_else(not_leading)?;
+        // Other replicas may have answered what the one to believe does not have.
+        shard.log_advanced_numbers(term).await.map_err(not_logged)?;
         shard.log_checkpoint_from(from).await.map_err(not_logged)?;
+        if shard.leads() != Some(term) {
+            return Err(Status::unavailable("the leadership has changed meanwhile; run the command again"));
+        }
         tracing::warn!(shard = shard.id, from, "an operator has a shard rebuilt from the state of one replica");
         let StateComparison { differing, unknown } = shard.compare_with(from, &serving).await;
         let shard = shard.id.as_str();

@@ -380,7 +380,7 @@ impl ShardMachine {
         // Decodes all commands before it applies the first, so that a shard that fails is unchanged by the entry.
         let read = decode_all(Rules(header.rules), commands, &exceptions)?;
         let encodes = replies == ReplyMode::Encode || self.observer.is_some();
-        let entry = Entry::new(header, commands, read, encodes).without_namespaces(exceptions.namespaces);
+        let entry = Entry::new(header, commands, read, encodes).without(exceptions);
         match self.steps.as_deref().filter(|steps| steps.is_on()) {
             None => self.apply_next_slice(entry),
             Some(steps) => self.apply_noted(entry, steps, left_out),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use holdfast_cluster::{GroupConfig, GroupShard};
-use holdfast_core::{AccountId, Application, LeftOut, LocksCommand};
+use holdfast_core::{AccountId, Application, Command, LeftOut, LocksCommand, codec};
 use holdfast_replication::{
     CheckpointError, CheckpointPart, Exception, FailedEntry, Group, HistoryStep, Poison, ProposeError, ReadMode,
     ReplayError, StateMachineError,
@@ -215,6 +215,19 @@ impl ShardReplica {
     /// Has the leader log a checkpoint of the shard: see [`Group::request_checkpoint`].
     pub(crate) async fn request_checkpoint(&self) -> Result<(), CheckpointError> {
         self.group.request_checkpoint(self.number).await
+    }
+
+    /// Logs that the numbers of the shard advance. They do where the shard serves; elsewhere the command is kept.
+    ///
+    /// # Errors
+    /// When it is known not to be logged.
+    pub(crate) async fn log_advanced_numbers(&self, term: u64) -> Result<(), ProposeError> {
+        let command = codec::encode(&Command::AdvanceNumbers).into();
+        match self.propose_own(term, command, Instant::now() + BARRIER_TIMEOUT).await {
+            // Where the shard has failed on the leader, nobody answers.
+            Ok(_) | Err(ProposeError::Unknown(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Logs a checkpoint of the shard from which replicas where it has failed take the state of one replica: see

@@ -109,7 +109,8 @@ impl ShardExceptions {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{Application, CommandError, Path, Query};
+    use holdfast_core::shard::ShardState;
+    use holdfast_core::{Application, CommandError, Path, Query, RESTORE_MARGIN};
     use holdfast_replication::{ApplyStep, ReplyMode};
 
     use super::*;
@@ -153,6 +154,19 @@ mod tests {
         apply(&machine, 7, &[encoded(testing::acquire("c"))]);
         let held = ["a", "b", "c"].map(|path| is_held(&machine, path));
         assert_eq!(held, [Ok(true), Ok(false), Ok(true)]);
+    }
+
+    #[test]
+    fn numbers_that_were_given_out_with_what_is_left_out_are_not_given_out_again() {
+        let token = |left_out: &[(u64, LeftOut)]| {
+            let machine = machine(left_out);
+            apply(&machine, 3, &[encoded(testing::open_namespace())]);
+            apply(&machine, 5, &[encoded(testing::acquire("a")), encoded(testing::acquire("b"))]);
+            apply(&machine, 7, &[encoded(testing::acquire("c"))]);
+            machine.inner.lock().core.as_ref().map(ShardState::revision).expect("it has a state")
+        };
+        assert!(token(&[(5, LeftOut::Command(1))]) > token(&[]) + RESTORE_MARGIN / 2);
+        assert_eq!(token(&[(4, LeftOut::Command(1))]), token(&[]), "there is no such section");
     }
 
     #[test]

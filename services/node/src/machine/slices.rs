@@ -18,6 +18,7 @@ use holdfast_replication::{Applied, ApplyFailure, ApplyStep, EntryHeader};
 use holdfast_supervise::catch_panic;
 use tokio::time::{Duration, Instant};
 
+use super::exceptions::SectionExceptions;
 use super::leader_state::AppliedLeaderState;
 use super::{Inner, ShardMachine, signals_of};
 use crate::leader::LeaderState;
@@ -47,6 +48,8 @@ pub(super) struct Entry<'a> {
     encode_replies: bool,
     /// Namespaces that are set aside before the clock advances.
     left_out: Vec<NamespaceRef>,
+    /// True if anything is left out.
+    has_exceptions: bool,
     replies: Vec<Bytes>,
     has_advanced: bool,
     /// The current step.
@@ -74,6 +77,7 @@ impl<'a> Entry<'a> {
             expected: None,
             encode_replies,
             left_out: Vec::new(),
+            has_exceptions: false,
             replies,
             has_advanced: false,
             step: ApplyStep::Expiry,
@@ -82,9 +86,10 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Sets these namespaces aside before the entry.
-    pub(super) fn without_namespaces(self, left_out: Vec<NamespaceRef>) -> Self {
-        Self { left_out, ..self }
+    /// Leaves this out. Commands that are left out are replaced already.
+    pub(super) fn without(self, exceptions: SectionExceptions) -> Self {
+        let has_exceptions = exceptions.count() > 0;
+        Self { left_out: exceptions.namespaces, has_exceptions, ..self }
     }
 
     /// Begins the next step.
@@ -233,6 +238,10 @@ impl ShardMachine {
         if !entry.has_advanced {
             entry.begin_step(ApplyStep::Expiry);
             entry.left_out.iter().for_each(|namespace| core.quarantine(namespace));
+            if entry.has_exceptions {
+                // A replica may have applied the section as it was, and have answered later ones.
+                core.advance_numbers();
+            }
             maybe_panic("apply");
             core.advance(&context);
             (entry.has_advanced, has_done_some) = (true, true);
