@@ -428,13 +428,14 @@ limits! {
         (fixed MAX_URGENT_CALLS);
     /// Calls from one gateway to one shard.
     CALLS_TO_SHARD = "calls_to_shard", ShardAndGateway, Gateway, "UNAVAILABLE",
-        ["the number of calls from one gateway to a shard"], (fixed MAX_LINK_CALLS);
+        ["the number of calls from one gateway to a shard, and their size in units of 4 KiB,"], (fixed MAX_LINK_CALLS);
     /// Calls of an account from one gateway to one node.
     CALLS_OF_ACCOUNT = "calls_of_account", AccountAndConnection, Gateway, "UNAVAILABLE",
-        ["the number of calls of an account from one gateway to a node"], (fixed MAX_LINK_CALLS);
+        ["the number of calls of an account from one gateway to a node, and their size in units of 4 KiB,"],
+        (fixed MAX_LINK_CALLS);
     /// Calls from one gateway to one node.
     CALLS_TO_NODE = "calls_to_node", Connection, Gateway, "UNAVAILABLE",
-        ["the number of calls from one gateway to a node"], (fixed 131_072);
+        ["the number of calls from one gateway to a node, and their size in units of 2 KiB,"], (fixed 131_072);
 }
 
 /// Returns what counts as the address of a caller: whoever has one IPv6 address has all of its network of 64 bits.
