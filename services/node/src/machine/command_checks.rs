@@ -47,8 +47,11 @@ impl ShardMachine {
     }
 
     pub(crate) fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
-        self.check_health()?;
         let command = decode(Rules(rules), command)?;
+        // An operator has it logged for the state that a failed shard is to get.
+        if !matches!(command, Command::AdvanceNumbers) {
+            self.check_health()?;
+        }
         Ok(CommandCost { account: command.account().map(|account| account.0), units: command.min_units() })
     }
 

@@ -55,6 +55,16 @@ fn query_waits(machine: &ShardMachine) -> Option<Reply> {
     machine.query(1_000, &Query::Waits { namespace, after: None, limit: 1 })
 }
 
+#[test]
+fn a_shard_that_failed_is_sent_only_what_is_for_a_later_state() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    let is_proposed = |command: &Command| machine.assess(1, &codec::encode(command)).is_ok();
+    let (advance, other) = (Command::AdvanceNumbers, Command::OutboxConfirm { numbers: Vec::new() });
+    assert!(is_proposed(&advance) && is_proposed(&other));
+    machine.isolate(&FailedEntry { term: 1, index: 5, failure: failure::already_failed() });
+    assert!(is_proposed(&advance) && !is_proposed(&other));
+}
+
 #[tokio::test]
 async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
     let observer = Arc::new(PanickingObserver(Mutex::new(0)));

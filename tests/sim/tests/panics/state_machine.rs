@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, CommandError, Incarnation, LocksCommand, NamespaceRef, Owner, Response,
+    AccountId, Acquire, AcquireOutcome, CommandError, Incarnation, LocksCommand, NamespaceRef, Owner, RESTORE_MARGIN,
+    Response,
 };
 use holdfast_proto::internal::{Poison, ReplicaStatus};
-use holdfast_routing::{Quarantined, RouteError};
+use holdfast_routing::{ComparedReplicas, Quarantined, RouteError};
 
 use crate::cluster::{POISON, SNAPSHOT_INTERVAL, TestCluster, acquire_command, eventually};
 
@@ -202,6 +203,45 @@ async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_els
     let records: Vec<Option<Poison>> = (0..3).map(|node| poison_record(&world, node)).collect();
     let places = records.iter().flatten().map(|poison| (poison.term, poison.index, poison.step.clone()));
     assert!(places.collect::<std::collections::BTreeSet<_>>().len() == 1, "{records:?}");
+}
+
+/// The token of a lock that is free.
+async fn token_of(world: &TestCluster, name: &str) -> u64 {
+    let command = LocksCommand::Acquire(acquire_command(name));
+    match world.send(POISONED_SHARD, command, 10 * MAX_WAIT).await.expect("the shard answers") {
+        Response::Acquired { outcome, .. } => outcome.fencing_token().expect("it is granted"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_that_failed_take_the_state_of_the_one_that_an_operator_names() {
+    let _alone = crate::EXCLUSIVE.lock().await;
+    let world = TestCluster::start().await;
+    let shard = world.shard_id(POISONED_SHARD);
+    let leader = world.leader(&shard).await;
+    let failing = [leader, (leader + 1) % 3];
+    for node in failing {
+        *world.observers[node].panics_left.lock() = usize::MAX;
+    }
+    world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
+    for node in failing {
+        assert_shard_failed(&world, node).await;
+        assert_waits_for_shard(&world, node).await;
+    }
+    let before = token_of(&world, "before").await;
+    let rebuild = async || {
+        let right = world.leader(&shard).await;
+        let of_shard = |replica: &ReplicaStatus| replica.shard == shard;
+        let replica = world.node(right).status(false).replicas.into_iter().find(of_shard)?.replica;
+        world.operations().rebuild_shard(&world.config.nodes[right], replica, &shard, replica).await.ok()
+    };
+    // It is refused until the one that serves leads.
+    let compared = eventually("they are rebuilt", rebuild).await;
+    assert_eq!(compared, ComparedReplicas::default(), "no other copy serves");
+    wait_until_it_serves(&world).await;
+    world.wait_equal_states().await;
+    assert!(token_of(&world, "after").await > before + RESTORE_MARGIN / 2, "no token is given out twice");
 }
 
 /// Has the operator leave out the namespace that the record names, at an entry `later` than that of the record.
