@@ -229,3 +229,59 @@ fn expand_level<M: Model>(model: &M, visited: &Visited, frontier: &[Vec<M::State
         workers.into_iter().flat_map(|worker| worker.join().expect("a worker does not panic")).collect()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Model, Options, run};
+
+    /// Two counters that rise by one up to 9; their sum stays below a limit.
+    struct Counters {
+        below: u64,
+    }
+
+    impl Model for Counters {
+        type State = (u64, u64);
+        type Step = char;
+        type Invariant = &'static str;
+
+        fn initial(&self) -> (u64, u64) {
+            (0, 0)
+        }
+
+        fn successors(&self, (a, b): &(u64, u64), found: &mut Vec<(char, (u64, u64))>) -> u64 {
+            found.extend([('a', (a + 1, *b)), ('b', (*a, b + 1))].into_iter().filter(|(_, (a, b))| a.max(b) < &10));
+            u64::from(*a == 9) + u64::from(*b == 9)
+        }
+
+        fn fingerprint(&self, (a, b): &(u64, u64)) -> u64 {
+            a * 10 + b
+        }
+
+        fn broken(&self, (a, b): &(u64, u64)) -> Option<&'static str> {
+            (a + b >= self.below).then_some("below")
+        }
+    }
+
+    const ONE_THREAD: Options = Options { threads: 1, max_states: u64::MAX, keeps_traces: true };
+
+    #[test]
+    fn every_state_is_visited_once() {
+        let outcome = run(&Counters { below: 19 }, ONE_THREAD);
+        assert_eq!((outcome.states, outcome.steps, outcome.left_out, outcome.depth), (100, 180, 20, 18));
+        assert!(outcome.counterexample.is_none() && !outcome.is_partial);
+    }
+
+    #[test]
+    fn a_counterexample_is_as_short_as_can_be() {
+        let outcome = run(&Counters { below: 5 }, ONE_THREAD);
+        assert_eq!(outcome.counterexample.map(|found| (found.invariant, found.trace.len())), Some(("below", 5)));
+        let at_once = run(&Counters { below: 0 }, ONE_THREAD);
+        assert_eq!(at_once.counterexample.map(|found| found.trace.len()), Some(0));
+    }
+
+    #[test]
+    fn a_search_ends_at_its_limit() {
+        let outcome = run(&Counters { below: 19 }, Options { max_states: 10, ..ONE_THREAD });
+        assert!(outcome.is_partial && outcome.states < 100);
+    }
+}

@@ -5,7 +5,8 @@
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use holdfast_model_tests::search::{self, Options, Outcome};
+use holdfast_model_tests::search::{self, Model, Options, Outcome};
+use holdfast_model_tests::session_durable::Step;
 use holdfast_model_tests::session_durable::configurations::{Configuration, LONG, OMISSIONS, SHORT};
 use holdfast_model_tests::session_durable::invariants::Invariant;
 use holdfast_model_tests::session_durable::rules::SessionDurable;
@@ -71,6 +72,31 @@ fn each_rule_that_is_taken_away_is_missed() {
 fn a_counterexample_has_all_steps_that_lead_to_it() {
     let found = check(&OMISSIONS[0]);
     assert_eq!(found.counterexample.map(|counterexample| counterexample.trace.len()), Some(found.depth));
+}
+
+#[test]
+fn states_that_differ_in_names_only_are_one() {
+    // Two sessions and a liar; the first and the liar are at one gateway.
+    let model = SHORT[3].model;
+    let mut found = Vec::new();
+    model.successors(&model.initial(), &mut found);
+    let after = |session, lock| {
+        let step = Step::Acquire { session, lock };
+        found.iter().find(|(taken, _)| *taken == step).map(|(_, state)| model.fingerprint(state))
+    };
+    assert!(after(0, 0).is_some());
+    assert_eq!(after(0, 0), after(0, 1), "locks are alike");
+    assert_ne!(after(0, 0), after(1, 0), "only one of them shares its gateway with the liar");
+    assert_ne!(after(0, 0), after(2, 0), "the liar is not like the others");
+    let pair = SHORT[0].model;
+    found.clear();
+    pair.successors(&pair.initial(), &mut found);
+    let requests: Vec<u64> = found
+        .iter()
+        .filter(|(step, _)| matches!(step, Step::Acquire { .. }))
+        .map(|(_, state)| pair.fingerprint(state))
+        .collect();
+    assert!(matches!(requests[..], [first, second] if first == second), "two sessions at two gateways: {requests:?}");
 }
 
 #[test]
