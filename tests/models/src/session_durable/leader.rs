@@ -46,8 +46,7 @@ impl Expansion<'_> {
         }
         for epoch in 1..=epoch {
             if model.omits(Omission::Incomplete) && !self.from.leader(epoch).is_complete {
-                let mut next = *self.from;
-                self.complete(Step::StopWaiting, &mut next, epoch);
+                self.leader_step(Step::StopWaiting, epoch, |next| model.enter_claims(next, epoch, [0, 1, 2]));
             }
         }
         if self.from.budget.forfeits == 0 || !self.from.log().is_complete {
@@ -76,7 +75,6 @@ impl Expansion<'_> {
         let is_before = |other: &Command| {
             (other.epoch, other.connection) == (command.epoch, command.connection) && !is_repeat(other)
         };
-        // Both parts of a report are on their way at once.
         self.model.omits(Omission::Unordered) || !items[..index].iter().any(is_before)
     }
 
@@ -117,26 +115,26 @@ impl Expansion<'_> {
     }
 
     /// Completes the table of an epoch once all have reported, then grants all that it can.
-    pub(super) fn settle(&mut self, step: Step, mut state: State, epoch: u8) {
+    pub(super) fn settle(&mut self, step: Step, state: State, epoch: u8) {
         let leader = state.leader(epoch);
         if leader.is_complete {
             self.grant(step, state, epoch);
         } else if self.model.have_all_reported(leader) {
-            self.complete(step, &mut state, epoch);
+            self.complete(step, state, epoch);
         } else {
             self.add(step, state);
         }
     }
 
     /// R7: enters claims, those with higher tokens first.
-    fn complete(&mut self, step: Step, state: &mut State, epoch: u8) {
+    fn complete(&mut self, step: Step, state: State, epoch: u8) {
         let orders: &[[usize; SESSIONS]] = if self.model.omits(Omission::FirstClaim) {
             &[[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
         } else {
             &[[0, 1, 2]]
         };
         for order in orders {
-            let mut next = *state;
+            let mut next = state;
             match self.model.enter_claims(&mut next, epoch, *order) {
                 Ok(()) => self.grant(step, next, epoch),
                 Err(OverBound) => self.left_out += 1,

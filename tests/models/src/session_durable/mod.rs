@@ -22,28 +22,49 @@ use state::{Broken, GATEWAYS, OverBound, State};
 
 /// What happened between two states. Sessions, gateways and locks count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is a function of that name, which says what it is")]
+#[expect(missing_docs, reason = "fields say by their names what they number")]
 pub enum Step {
+    /// A client asks for a lock.
     Acquire { session: usize, lock: usize },
+    /// A client releases a lock, or gives up its request.
     Release { session: usize, lock: usize },
+    /// A client without a connection gives up what it has, and nobody learns of it.
     Forget { session: usize, lock: usize },
+    /// A connection breaks.
     Cut { session: usize },
+    /// Another connection is in the log.
     Resume { session: usize, gateway: usize },
+    /// A client uses its new connection, and lists what it has; the liar more, one bit for each lock.
     LockInfo { session: usize, lies: u8 },
+    /// A client takes the next answer of its gateway.
     Take { session: usize },
+    /// A client's own count of its session's life ends.
     EndLife { session: usize },
+    /// A client ends its session.
     Close { session: usize },
+    /// The task of a session at a gateway learns of an epoch, and reports.
     Follow { session: usize, gateway: usize, epoch: u8 },
+    /// A gateway takes the answer at this index.
     Relay { session: usize, index: usize, fate: Fate },
+    /// A gateway's process ends.
     Crash { gateway: usize },
+    /// A new leader begins its epoch.
     BeginEpoch,
+    /// A leader executes the command at this index, which may come again.
     Execute { session: usize, index: usize, is_kept: bool },
+    /// A leader completes its table without waiting for all reports.
     StopWaiting,
+    /// The log has the expiry of a session.
     Expire { session: usize },
+    /// The transition of an expired session is over.
     EndTransition { session: usize },
+    /// A lock is opened by force.
     Forfeit { lock: usize },
+    /// Time passes.
     Tick,
+    /// A sign of life is acknowledged.
     KeepAlive { session: usize },
+    /// A leader proposes the end of a silent session.
     Judge { session: usize },
 }
 
