@@ -148,7 +148,7 @@ panics: setup ## Simulate clusters whose tasks and state machines panic, until S
 		$(if $(SEED),,--evidence "$(EVIDENCE)" --source "$$(tools/sim-source)") $(ARGS)
 
 # With ONLY, what is not named is left out; session-durable names the model in Rust.
-models: setup ## Check the models of docs/models (an hour; SHORT=1: three minutes), all or ONLY="name ..."; RESUME=1.
+models: setup ## Check the models of docs/models (half an hour; SHORT=1: three minutes), all or ONLY="name ..."; RESUME=1.
 	$(if $(filter-out session-durable,$(ONLY)),,cargo test --release --workspace --test session_durable -- --nocapture \
 		--test-threads 1 --include-ignored $(if $(SHORT),--skip large_bounds))
 	@if [ "$(ONLY)" = session-durable ]; then \

@@ -111,13 +111,13 @@ fn what_is_found_does_not_depend_on_threads() {
 }
 
 #[test]
-#[ignore = "half a minute; part of `make models SHORT=1`"]
+#[ignore = "13 s of CPU; part of `make models SHORT=1`"]
 fn all_rules_hold_within_small_bounds() {
     check_all(&SHORT);
 }
 
 #[test]
-#[ignore = "ten minutes and 8 GiB; part of `make models`"]
+#[ignore = "minutes and gigabytes; part of `make models`"]
 fn all_rules_hold_within_large_bounds() {
     check_all(&LONG);
 }
