@@ -1,5 +1,5 @@
-//! Prepares a state that lacks what was done after it: one that was restored from a backup for a new cluster, or one that
-//! operators have decided for.
+//! Prepares a state that lacks what was done after it: one that was restored from a backup for a new cluster, or one
+//! that operators have decided for.
 //!
 //! Clients do not lack it: they hold fencing tokens and numbers of sessions, and shards may have received messages that
 //! their sender does not remember. So all numbers continue far above any that can have been assigned.
@@ -24,8 +24,8 @@ pub fn delay_locks_snapshot(chunks: &[impl AsRef<[u8]>], by_ms: u64) -> Result<V
 }
 
 impl ShardState {
-    /// Advances all numbers of a state that lacks what was done after it. A state without space above its revisions stays
-    /// as it is: so it is after 8,000 times.
+    /// Advances all numbers of a state that lacks what was done after it. A state without space above its revisions
+    /// stays as it is: so it is after 8,000 times.
     pub fn advance_numbers(&mut self) {
         // It is logged, so every replica decides alike.
         let _ = self.advance_after_restore();

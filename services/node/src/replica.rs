@@ -236,8 +236,8 @@ impl ShardReplica {
         self.group.log_checkpoint(self.number, Some(replica)).await
     }
 
-    /// Compares the states of these replicas with that of `replica` at the latest checkpoint, if that of `replica` counts
-    /// there.
+    /// Compares the states of these replicas with that of `replica` at the latest checkpoint, if that of `replica`
+    /// counts there.
     pub(crate) async fn compare_with(&self, replica: u64, serving: &BTreeSet<u64>) -> StateComparison {
         let latest = self.machine.latest_checkpoint().filter(|checkpoint| checkpoint.from == Some(replica));
         let digests = match latest {

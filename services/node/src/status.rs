@@ -75,7 +75,8 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     Some(format!("{count} of {all} replicas are being rebuilt from their peers, {first} first"))
 }
 
-/// Returns the ids of the shards that have failed here and, as far as is known, serve on no other node that is connected.
+/// Returns the ids of the shards that have failed here and, as far as is known, serve on no other node that is
+/// connected.
 pub(crate) fn down_shards(shared: &NodeInner) -> Vec<String> {
     let replicas = shared.replicas();
     let shards = replicas.iter().filter(|replica| !replica.is_decommissioned()).flat_map(|replica| &replica.shards);

@@ -135,8 +135,8 @@ impl Group {
         is_majority(&self.other_serving_voters(shard, &voters), &voters)
     }
 
-    /// Returns the voters, this one and those on nodes that are not connected too, that do not say that the shard of this
-    /// number has failed there.
+    /// Returns the voters, this one and those on nodes that are not connected too, that do not say that the shard of
+    /// this number has failed there.
     pub fn replicas_serving(&self, shard: u32) -> BTreeSet<u64> {
         self.voters().iter().flatten().copied().filter(|voter| !self.has_failed_shard(*voter, shard)).collect()
     }

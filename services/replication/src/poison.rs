@@ -71,8 +71,8 @@ impl Poison {
         Ok(bytes.and_then(|bytes| decode::<ShardRecords>(&bytes).ok()).unwrap_or_default())
     }
 
-    /// Stores the record of a shard of a replica that does not run, or removes it. That is durable when this returns. See
-    /// [`Group::save_shard_poison`] for one that runs.
+    /// Stores the record of a shard of a replica that does not run, or removes it. That is durable when this returns.
+    /// See [`Group::save_shard_poison`] for one that runs.
     ///
     /// # Errors
     /// When it could not be made durable.

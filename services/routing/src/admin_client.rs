@@ -58,8 +58,8 @@ pub enum Quarantined {
 pub struct ComparedReplicas {
     /// Those that have another state, and keep it.
     pub differing: Vec<u64>,
-    /// Those whose state is not known, since they did not answer. If it is the one that others are rebuilt from, none is
-    /// known to differ.
+    /// Those whose state is not known, since they did not answer. If it is the one that others are rebuilt from, none
+    /// is known to differ.
     pub unknown: Vec<u64>,
 }
 

@@ -164,8 +164,8 @@ impl PartialBatch {
 }
 
 impl ShardMachine {
-    /// Applies a whole section while the node applies no other, and notes each step before it. `left_out` is how much is
-    /// left out of it.
+    /// Applies a whole section while the node applies no other, and notes each step before it. `left_out` is how much
+    /// is left out of it.
     pub(super) fn apply_noted<'a>(
         &'a self,
         mut entry: Entry<'a>,
