@@ -1,6 +1,6 @@
-//! Limits the open connections of a listener. At the limit, a new connection evicts another: the longest idle one, with
-//! unauthenticated ones first. If all are busy, it evicts one of an account that has more than half of them. So neither
-//! idle connections nor those of one tenant keep other clients out.
+//! Limits the open connections of a listener. At the limit, a new connection evicts another: an unauthenticated one that
+//! is idle or busy for long, or else the longest idle one. If all are busy, it evicts one of an account that has more
+//! than half of them. So neither strangers, nor idle connections, nor those of one tenant keep other clients out.
 //!
 //! An account has `max_connections` of them: a further one is refused with its first credential, and closed. Answers
 //! that a connection has not sent are counted too, and one whose peer reads nothing is cut off.
@@ -36,6 +36,9 @@ pub(crate) use unsent_answers::MAX_ANSWER_BYTES;
 const EVICTION_DIVISOR: usize = 100;
 /// Delay before the next search for a connection to evict, when all were busy.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// How long an unauthenticated connection may be busy until it gives way like an idle one, in milliseconds: a call
+/// shows its credential at its beginning.
+const MAX_STRANGER_BUSY_MS: u64 = 10_000;
 
 /// The permits of all connections.
 pub(super) struct ConnectionLimiter {
@@ -54,6 +57,8 @@ struct ConnectionState {
     active_calls: AtomicUsize,
     /// When the last of them ended, in milliseconds since the limiter was created.
     idle_since_ms: AtomicU64,
+    /// When the first of them began, likewise.
+    busy_since_ms: AtomicU64,
     owner: Mutex<ConnectionOwner>,
     eviction: CancellationToken,
     /// Whether the connection ends after the response in progress.
@@ -126,6 +131,7 @@ impl ConnectionLimiter {
         let state = Arc::new(ConnectionState {
             active_calls: AtomicUsize::new(0),
             idle_since_ms: AtomicU64::new(self.now_ms()),
+            busy_since_ms: AtomicU64::new(0),
             owner: Mutex::new(ConnectionOwner::Unknown),
             eviction: CancellationToken::new(),
             is_refused: AtomicBool::new(false),
@@ -151,7 +157,7 @@ impl ConnectionLimiter {
             let staying = seats.iter().filter(|(_, seat)| !seat.eviction.is_cancelled());
             staying.map(|(number, seat)| (*number, Arc::clone(seat))).collect()
         };
-        let leaving = match longest_idle(&seats, wanted) {
+        let leaving = match longest_idle(&seats, self.now_ms(), wanted) {
             found if found.is_empty() => largest_account(&seats, self.limit / 2, wanted),
             found => found,
         };
@@ -160,17 +166,26 @@ impl ConnectionLimiter {
     }
 }
 
-/// Returns idle connections, unauthenticated ones first, and then the longest idle.
-fn longest_idle(seats: &[(u64, Arc<ConnectionState>)], wanted: usize) -> Vec<Arc<ConnectionState>> {
-    let idle = seats.iter().filter(|(_, seat)| seat.active_calls.load(Ordering::Acquire) == 0);
-    let mut idle: Vec<_> = idle
-        .map(|(number, seat)| {
-            let is_known = *seat.owner.lock() != ConnectionOwner::Unknown;
-            ((is_known, seat.idle_since_ms.load(Ordering::Relaxed), *number), seat)
-        })
-        .collect();
+/// Returns connections that may give way, in the order of [`ConnectionState::eviction_order`].
+fn longest_idle(seats: &[(u64, Arc<ConnectionState>)], now_ms: u64, wanted: usize) -> Vec<Arc<ConnectionState>> {
+    let order_of = |(number, seat): &(u64, Arc<ConnectionState>)| Some((seat.eviction_order(now_ms)?, *number));
+    let mut idle: Vec<_> = seats.iter().filter_map(|entry| Some((order_of(entry)?, &entry.1))).collect();
     idle.sort_unstable_by_key(|(order, _)| *order);
     idle.into_iter().take(wanted).map(|(_, seat)| Arc::clone(seat)).collect()
+}
+
+impl ConnectionState {
+    /// Returns the place in the order of eviction, unless the connection stays: unauthenticated ones first, idle or
+    /// busy for long, and then idle ones; among them those that are so for longest.
+    fn eviction_order(&self, now_ms: u64) -> Option<(bool, u64)> {
+        let is_known = *self.owner.lock() != ConnectionOwner::Unknown;
+        if self.active_calls.load(Ordering::Acquire) == 0 {
+            return Some((is_known, self.idle_since_ms.load(Ordering::Relaxed)));
+        }
+        let since = self.busy_since_ms.load(Ordering::Relaxed);
+        let gives_way = !is_known && now_ms.saturating_sub(since) >= MAX_STRANGER_BUSY_MS;
+        gives_way.then_some((is_known, since))
+    }
 }
 
 /// Returns the newest connections of the largest account, if it has more than `share`.
@@ -192,7 +207,10 @@ fn largest_account(seats: &[(u64, Arc<ConnectionState>)], share: usize, wanted: 
 impl ConnectionPermit {
     /// Marks the beginning of a call.
     pub(super) fn start_activity(&self) -> ActivityGuard {
-        self.inner.state.active_calls.fetch_add(1, Ordering::AcqRel);
+        let state = &self.inner.state;
+        if state.active_calls.fetch_add(1, Ordering::AcqRel) == 0 {
+            state.busy_since_ms.store(self.inner.limiter.now_ms(), Ordering::Relaxed);
+        }
         ActivityGuard {
             inner: Arc::new(ActivityInner { permit: Arc::clone(&self.inner), request_bytes: Mutex::default() }),
         }
@@ -364,6 +382,26 @@ mod tests {
         drop(busy);
         places.remove(3);
         room.acquire(&tasks).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_that_are_busy_for_long_give_way_before_those_who_are_known() {
+        let (room, _tasks, places) = full_limiter(4).await;
+        let mut activities: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
+        for known in [0, 2, 3] {
+            set_owner(&activities[known], 1).unwrap();
+        }
+        activities.truncate(2);
+        tokio::time::advance(Duration::from_millis(MAX_STRANGER_BUSY_MS - 1)).await;
+        room.evict();
+        assert_eq!(evicted_indices(&places), [2], "a stranger's call has just begun");
+        // A further call does not make the connection new.
+        let _further = places[1].start_activity();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        for expected in [vec![1, 2], vec![1, 2, 3], vec![1, 2, 3]] {
+            room.evict();
+            assert_eq!(evicted_indices(&places), expected);
+        }
     }
 
     #[tokio::test]
