@@ -1,6 +1,7 @@
-//! Limits the open connections of a listener. At the limit, a new connection evicts another: an unauthenticated one that
-//! is idle or busy for long, or else the longest idle one. If all are busy, it evicts one of an account that has more
-//! than half of them. So neither strangers, nor idle connections, nor those of one tenant keep other clients out.
+//! Limits the open connections of a listener. At the limit, a new connection evicts another: an unauthenticated one
+//! that is idle or busy for long, or else the longest idle one. If all are busy, it evicts one of the account with the
+//! most, if that has more than its share. So neither strangers, nor idle connections, nor those of a few tenants keep
+//! other clients out.
 //!
 //! An account has `max_connections` of them: a further one is refused with its first credential, and closed. Answers
 //! that a connection has not sent are counted too, and one whose peer reads nothing is cut off.
@@ -39,6 +40,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long an unauthenticated connection may be busy until it gives way like an idle one, in milliseconds: a call
 /// shows its credential at its beginning.
 const MAX_STRANGER_BUSY_MS: u64 = 10_000;
+/// Busy connections that an account always keeps: while one is replaced, the other works.
+const MIN_SHARE: usize = 2;
 
 /// The permits of all connections.
 pub(super) struct ConnectionLimiter {
@@ -158,7 +161,7 @@ impl ConnectionLimiter {
             staying.map(|(number, seat)| (*number, Arc::clone(seat))).collect()
         };
         let leaving = match longest_idle(&seats, self.now_ms(), wanted) {
-            found if found.is_empty() => largest_account(&seats, self.limit / 2, wanted),
+            found if found.is_empty() => largest_account(&seats, self.limit, wanted),
             found => found,
         };
         counter!("holdfast_connections_evicted_total").increment(leaving.len() as u64);
@@ -188,14 +191,16 @@ impl ConnectionState {
     }
 }
 
-/// Returns the newest connections of the largest account, if it has more than `share`.
-fn largest_account(seats: &[(u64, Arc<ConnectionState>)], share: usize, wanted: usize) -> Vec<Arc<ConnectionState>> {
+/// Returns the newest connections of the account with the most, if it has more than an equal share of all.
+fn largest_account(seats: &[(u64, Arc<ConnectionState>)], limit: usize, wanted: usize) -> Vec<Arc<ConnectionState>> {
     let mut of_accounts: HashMap<AccountId, Vec<&(u64, Arc<ConnectionState>)>> = HashMap::new();
     for entry in seats {
         if let ConnectionOwner::Account(account) = *entry.1.owner.lock() {
             of_accounts.entry(account).or_default().push(entry);
         }
     }
+    // The new connection may be of a further account.
+    let share = (limit / (of_accounts.len() + 1)).max(MIN_SHARE);
     let Some(mut greatest) = of_accounts.into_values().max_by_key(Vec::len) else { return Vec::new() };
     if greatest.len() <= share {
         return Vec::new();
@@ -319,6 +324,11 @@ impl ActivityGuard {
         self.inner.permit.state.is_refused.load(Ordering::Acquire)
     }
 
+    /// Returns when the connection must close. Whoever uses it for anything but HTTP calls must do so.
+    pub(crate) async fn evicted(&self) {
+        self.inner.permit.state.eviction.cancelled().await;
+    }
+
     /// Ends the connection soon: calls in progress have a moment.
     pub(crate) fn end_connection(&self) {
         self.inner.permit.state.eviction.cancel();
@@ -405,17 +415,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_account_with_more_than_half_of_all_places_gives_way_when_all_are_busy() {
+    async fn an_account_with_more_than_its_share_gives_way_when_all_are_busy() {
         let (room, _tasks, places) = full_limiter(5).await;
         let stays: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
         for (stay, account) in stays.iter().zip([1, 2, 1, 2, 3]) {
             set_owner(stay, account).unwrap();
         }
         room.evict();
-        assert_eq!(evicted_indices(&places), [0; 0], "nobody has more than half");
+        assert_eq!(evicted_indices(&places), [0; 0], "nobody has more than two");
         set_owner(&stays[3], 1).unwrap();
         room.evict();
         assert_eq!(evicted_indices(&places), [3], "the newest");
+        stays[3].evicted().await;
+    }
+
+    #[tokio::test]
+    async fn accounts_that_have_all_places_make_room_for_a_further_one() {
+        let (room, _tasks, places) = full_limiter(9).await;
+        let stays: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
+        for (stay, account) in stays.iter().zip([1, 1, 1, 2, 2, 2, 3, 3, 3]) {
+            set_owner(stay, account).unwrap();
+        }
+        for count in [1, 2, 3, 3] {
+            room.evict();
+            assert_eq!(evicted_indices(&places).len(), count);
+        }
+        assert_eq!(evicted_indices(&places), [2, 5, 8], "the newest of each; then nobody has more than two");
     }
 
     #[tokio::test]

@@ -40,6 +40,10 @@ impl TestServer {
     }
 
     async fn with_cluster(cluster: TestCluster, dlocks_account_metadata: bool) -> Self {
+        Self::with_connections(cluster, dlocks_account_metadata, 100).await
+    }
+
+    async fn with_connections(cluster: TestCluster, dlocks_account_metadata: bool, max_connections: usize) -> Self {
         let tenant = cluster.tenant("server@example.com").await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -54,7 +58,7 @@ impl TestServer {
             dlocks_account_metadata,
             metrics,
             tls: None,
-            max_connections: 100,
+            max_connections,
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(serve(listener, server_options, async move {
@@ -383,6 +387,9 @@ fn grpc_is_told_by_its_content_type_and_version() {
     assert!(!is_grpc(Version::HTTP_2, &HeaderMap::new()));
 }
 
+#[cfg(test)]
+#[path = "server_eviction_tests.rs"]
+mod eviction;
 #[cfg(test)]
 #[path = "server_leader_tests.rs"]
 mod leader;

@@ -14,7 +14,10 @@ use uuid::Uuid;
 
 use super::cleanup;
 use super::message::{LockState, Request, decode, encode};
+use crate::connection_limiter::ActivityGuard;
 
+/// The gateway needs the connection for others: the client may reconnect.
+const GOING_AWAY: u16 = 1001;
 /// The client sent an invalid message.
 const BAD_INPUT: u16 = 3000;
 /// The service cannot continue the connection.
@@ -48,6 +51,8 @@ enum CloseCause {
     BadInput(String),
     /// The service cannot continue, and the client is notified.
     Failed(String),
+    /// The connection must close for others, and the client is notified.
+    Evicted,
 }
 
 impl From<ApiError> for CloseCause {
@@ -60,7 +65,7 @@ impl From<ApiError> for CloseCause {
 }
 
 impl Connection {
-    pub(super) async fn run(self, mut socket: WebSocket) {
+    pub(super) async fn run(self, mut socket: WebSocket, stay: &ActivityGuard) {
         let process_id = format!("locktopus {}", self.peer);
         let caller =
             match self.service.authenticate_trusted(&self.account.to_string(), &CallContext::new("locktopus")).await {
@@ -73,7 +78,10 @@ impl Connection {
             SessionClient { to_session, from_session, seq: 0, state: LockState::Ready, in_flight: None, queued: None };
         let over = match client.open(&self.namespace, &process_id, self.abandon_ms.max(MIN_TTL_MS)).await {
             Ok(session_id) => {
-                let over = client.run(&mut socket).await;
+                let over = tokio::select! {
+                    over = client.run(&mut socket) => over,
+                    () = stay.evicted() => CloseCause::Evicted,
+                };
                 tokio::join!(close_socket(socket, over), self.leave(client, process_id, &session_id));
                 return;
             }
@@ -111,6 +119,7 @@ async fn close_socket(mut socket: WebSocket, over: CloseCause) {
         CloseCause::ClientGone => (None, NORMAL),
         CloseCause::BadInput(text) => (Some(text), BAD_INPUT),
         CloseCause::Failed(text) => (Some(text), INTERNAL_ERROR),
+        CloseCause::Evicted => (Some("the gateway needs the connection for others; connect again".into()), GOING_AWAY),
     };
     let closing = async {
         if let Some(text) = text {

@@ -125,7 +125,7 @@ async fn connect(
     let connection = Connection { service: door.service.clone(), account, namespace, abandon_ms, peer };
     let upgrade = upgrade.max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
     Ok(upgrade.on_upgrade(move |socket| async move {
-        connection.run(socket).await;
+        connection.run(socket, &stay).await;
         // Until here, the process counts this connection and waits for it when it stops.
         drop(stay);
     }))

@@ -48,7 +48,7 @@ const FULL_WRITE_BYTES: usize = 4 * 1024;
 
 /// A normal close.
 const NORMAL: u16 = 1_000;
-/// The process stops, or the client was too slow: it may reconnect.
+/// The process stops or needs the connection, or the client was too slow: it may reconnect.
 const GOING_AWAY: u16 = 1_001;
 /// The credential is no longer valid, or no session was opened.
 const POLICY_VIOLATION: u16 = 1_008;
@@ -110,7 +110,8 @@ pub(super) async fn connect(
         upgrade.protocols([BEARER_PROTOCOL]).max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let (to, from) = service.connect(caller, ConnectionOptions::default());
-        relay(socket, to, from, &namespace).await;
+        let evicted = evicted(stay.as_ref().map(|Extension(stay)| stay));
+        relay(socket, to, from, &namespace, evicted).await;
         // Until here, the process counts the connection and waits for it when it stops.
         drop(stay);
     }))
@@ -120,11 +121,25 @@ fn upgrade_error(rejection: &WebSocketUpgradeRejection) -> ApiError {
     ApiError::new(Code::InvalidArgument, format!("the call is no WebSocket handshake: {}", rejection.body_text()))
 }
 
-/// Relays messages in both directions until the session's side ends.
-async fn relay(socket: WebSocket, to: SessionSender, from: SessionReceiver, namespace: &str) {
+/// Returns when the connection must close; never without a limit of connections.
+async fn evicted(stay: Option<&ActivityGuard>) {
+    match stay {
+        Some(stay) => stay.evicted().await,
+        None => pending().await,
+    }
+}
+
+/// Relays messages in both directions until the session's side ends or the connection is evicted.
+async fn relay(
+    socket: WebSocket,
+    to: SessionSender,
+    from: SessionReceiver,
+    namespace: &str,
+    evicted: impl Future<Output = ()>,
+) {
     let (sink, stream) = socket.split();
     let mut reading = pin!(read_loop(stream, to, namespace));
-    let mut writing = pin!(write_loop(sink, from));
+    let mut writing = pin!(write_loop(sink, from, evicted));
     tokio::select! {
         () = &mut writing => {}
         () = async { reading.as_mut().await; pending::<()>().await } => {}
@@ -166,8 +181,13 @@ fn decode_text(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
     Ok(message)
 }
 
-/// Writes until the session's side ends or the client stops reading.
-async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionReceiver) {
+/// Writes until the session's side ends, the client stops reading, or the connection is evicted.
+async fn write_loop(
+    mut sink: SplitSink<WebSocket, Message>,
+    mut from: SessionReceiver,
+    evicted: impl Future<Output = ()>,
+) {
+    let mut evicted = pin!(evicted);
     let mut pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let ending = loop {
@@ -177,8 +197,14 @@ async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionRe
                 Outbound::End(ending) => break ending,
             },
             _ = pings.tick() => Message::Ping(bytes::Bytes::new()),
+            () = &mut evicted => break CloseReason::Failed(evicted_error()),
         };
-        match timeout(SEND_TIMEOUT, write_ready(&mut sink, message, &mut from)).await {
+        let written = tokio::select! {
+            biased;
+            written = timeout(SEND_TIMEOUT, write_ready(&mut sink, message, &mut from)) => written,
+            () = &mut evicted => break CloseReason::Failed(evicted_error()),
+        };
+        match written {
             Ok(Ok(None)) => {}
             Ok(Ok(Some(ending))) => break ending,
             Ok(Err(_)) => return discard(from).await,
@@ -190,6 +216,10 @@ async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionRe
         // The client closes its side; its remaining messages are discarded.
         let _ = timeout(CLOSE_TIMEOUT, sink.close()).await;
     }
+}
+
+fn evicted_error() -> ApiError {
+    ApiError::new(Code::Unavailable, "the gateway needs the connection for others; connect again and resume")
 }
 
 /// Takes what nobody reads any more: what the client sent before it left is still done.
