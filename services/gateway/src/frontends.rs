@@ -18,6 +18,9 @@ use crate::locktopus::{LocktopusOptions, serve_locktopus};
 use crate::rest::health::MetricsRenderer;
 use crate::server::{ServerOptions, serve};
 
+/// Connections at a time on the port for Locktopus clients, if that is less than half of all.
+const MAX_LOCKTOPUS_CONNECTIONS: usize = 1_000;
+
 /// The bound ports of a gateway.
 pub struct Frontends {
     listener: TcpListener,
@@ -61,8 +64,9 @@ impl Frontends {
         Ok(Self { listener, address, locktopus, tls, dlocks_account_metadata, max_connections })
     }
 
-    /// Takes at most this many connections at a time on each port, and never more than
-    /// [`limit::MAX_GATEWAY_CONNECTIONS`]: each needs an open file.
+    /// Takes at most this many connections at a time, but one on each port, and never more than
+    /// [`limit::MAX_GATEWAY_CONNECTIONS`]: each needs an open file. The port for Locktopus clients has half of them, or
+    /// 1,000 if that is less.
     #[must_use]
     pub fn with_max_connections(self, max_connections: usize) -> Self {
         Self { max_connections: self.max_connections.min(max_connections), ..self }
@@ -95,15 +99,19 @@ impl Frontends {
         running: impl Future<Output = T>,
     ) -> Result<T, DescriptorsError> {
         let Self { listener, address, locktopus, tls, dlocks_account_metadata, max_connections } = self;
+        let (max_connections, max_of_locktopus) = match &locktopus {
+            Some(_) => split_connections(max_connections),
+            None => (max_connections, 0),
+        };
         info!(%address, tls = tls.is_some(), max_connections, "gateway listens");
         let of_locktopus = (tls.clone(), service.clone());
         let options = ServerOptions { service, dlocks_account_metadata, metrics, tls, max_connections };
         let stopped = CancellationToken::new();
         let serving_locktopus = async {
             if let Some(LocktopusPort { listener, address, options }) = locktopus {
-                info!(%address, "gateway listens for Locktopus clients");
+                info!(%address, max_connections = max_of_locktopus, "gateway listens for Locktopus clients");
                 let (tls, service) = of_locktopus;
-                serve_locktopus(listener, tls, service, options, max_connections, stopped.cancelled()).await;
+                serve_locktopus(listener, tls, service, options, max_of_locktopus, stopped.cancelled()).await;
             }
         };
         let ending = async {
@@ -115,6 +123,13 @@ impl Frontends {
             tokio::join!(serve(listener, options, stopped.cancelled()), serving_locktopus, ending);
         served.map(|()| outcome)
     }
+}
+
+/// Returns how many of these connections the port for all clients has, and that for Locktopus clients: none takes the
+/// files of the other's.
+fn split_connections(max: usize) -> (usize, usize) {
+    let of_locktopus = (max / 2).clamp(1, MAX_LOCKTOPUS_CONNECTIONS);
+    (max.saturating_sub(of_locktopus).max(1), of_locktopus)
 }
 
 #[cfg(test)]
@@ -131,6 +146,12 @@ mod tests {
     struct Program {
         #[command(flatten)]
         frontends: FrontendArgs,
+    }
+
+    #[test]
+    fn both_ports_together_have_as_many_connections_as_the_gateway() {
+        let split = [10_000, 2_002, 2_000, 101, 2, 1, 0].map(split_connections);
+        assert_eq!(split, [(9_000, 1_000), (1_002, 1_000), (1_000, 1_000), (51, 50), (1, 1), (1, 1), (1, 1)]);
     }
 
     #[tokio::test]
