@@ -86,9 +86,10 @@ impl Service {
         self.inner.strangers.admit_public_page(from)
     }
 
-    /// Counts a TLS handshake with a caller at this address; returns whether there may be one more.
-    pub fn admit_handshake(&self, from: IpAddr) -> bool {
-        self.inner.strangers.admit_handshake(from)
+    /// Counts a TLS handshake with a caller at this address; returns whether there may be one more. It may be one too
+    /// many for the address unless it must wait for others.
+    pub fn admit_handshake(&self, from: IpAddr, must_wait: bool) -> bool {
+        self.inner.strangers.admit_handshake(from, must_wait)
     }
 
     /// Cancelled when the process begins to stop. Work without an end of its own ends then.

@@ -102,11 +102,12 @@ impl Strangers {
         })
     }
 
-    /// Counts a TLS handshake; returns whether the address may have one more. Callers on this machine are not counted.
-    pub(crate) fn admit_handshake(&self, from: IpAddr) -> bool {
+    /// Counts a TLS handshake; returns whether the address may have one more. It may if that keeps nobody waiting, so
+    /// that many callers behind one address come back soon. Callers on this machine are not counted.
+    pub(crate) fn admit_handshake(&self, from: IpAddr, must_wait: bool) -> bool {
         let Some(from) = self.counted(Some(from).filter(is_remote)) else { return true };
         let rate = rate_of(&limit::TLS_HANDSHAKE_RATE, HANDSHAKE_BURST_FACTOR);
-        let is_admitted = self.handshakes.lock().admit(from, rate, now()).is_ok();
+        let is_admitted = self.handshakes.lock().admit(from, rate, now()).is_ok() || !must_wait;
         if !is_admitted {
             count_refusal_at(&limit::TLS_HANDSHAKE_RATE);
         }
@@ -190,8 +191,10 @@ mod tests {
         let error = strangers.admit_public_page(address("192.0.2.1")).unwrap_err();
         assert_eq!((error.code, error.retry_after_seconds()), (Code::RateLimited, Some(1)));
         assert_eq!(error.ids, [("limit", "public_pages_per_second".to_owned()), ("max", "100".to_owned())]);
-        let handshakes = |from: &str| (0..100).filter(|_| strangers.admit_handshake(from.parse().unwrap())).count();
+        let handshake = |from: &str, must_wait| strangers.admit_handshake(from.parse().unwrap(), must_wait);
+        let handshakes = |from: &str| (0..100).filter(|_| handshake(from, true)).count();
         assert_eq!((handshakes("192.0.2.1"), handshakes("192.0.2.2")), (50, 50));
+        assert!(handshake("192.0.2.1", false), "nobody waits");
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!((pages("192.0.2.1"), handshakes("192.0.2.1")), (100, 10));
         assert_eq!((pages("127.0.0.1"), handshakes("::1")), (300, 100), "they are not limited on this machine");
@@ -216,7 +219,7 @@ mod tests {
         (0..1_000).for_each(|_| strangers.record_refusal(proxy));
         assert!(strangers.check(proxy).is_ok());
         assert!((0..1_000).all(|_| strangers.admit_public_page(proxy).is_ok()));
-        assert!((0..1_000).all(|_| strangers.admit_handshake("192.0.2.1".parse().unwrap())));
+        assert!((0..1_000).all(|_| strangers.admit_handshake("192.0.2.1".parse().unwrap(), true)));
         assert_eq!((0..100).filter(|_| strangers.admit_unknown_key(proxy).is_ok()).count(), 50, "all together are");
     }
 }

@@ -112,8 +112,8 @@ pub(crate) async fn serve(
     let health_tasks = TaskSet::new(TaskOwner::process());
     health_tasks
         .spawn_until_done("health", move || run_health_reporter(reporter.clone(), of_service.clone(), until.clone()));
-    let public_grpc = public_pages::limit_methods(grpc.clone(), service.clone());
-    let front = ProtocolMux { rest, grpc, public_grpc, tls: options.tls, service };
+    let limited_grpc = public_pages::limit_methods(grpc.clone(), service.clone());
+    let front = ProtocolMux { rest, grpc, limited_grpc, tls: options.tls, service };
     serve_mux(listener, front, options.max_connections, ServerTasks { tasks, stopping }, shutdown).await;
     Ok(())
 }
@@ -127,7 +127,7 @@ pub(crate) async fn serve_routes(
     max_connections: usize,
     shutdown: impl Future<Output = ()>,
 ) {
-    let front = ProtocolMux { rest: routes.clone(), grpc: routes.clone(), public_grpc: routes, tls, service };
+    let front = ProtocolMux { rest: routes.clone(), grpc: routes.clone(), limited_grpc: routes, tls, service };
     serve_mux(listener, front, max_connections, ServerTasks::default(), shutdown).await;
 }
 
@@ -243,11 +243,10 @@ async fn serve_tls(
     place: ConnectionPermit,
     stopping: CancellationToken,
 ) {
-    if !front.service.admit_handshake(peer.ip()) {
-        return debug!(%peer, "a connection was closed: too many handshakes with its address");
-    }
+    let service = front.service.clone();
+    let admit = |must_wait| service.admit_handshake(peer.ip(), must_wait);
     let accepted = tokio::select! {
-        accepted = tls.accept(stream) => accepted,
+        accepted = tls.accept(stream, admit) => accepted,
         () = stopping.cancelled() => return,
         () = place.evicted() => return,
     };
@@ -352,8 +351,8 @@ fn builder() -> Builder<CallLane> {
 struct ProtocolMux {
     rest: Router,
     grpc: Router,
-    /// The same for methods that need no credential.
-    public_grpc: Router,
+    /// The same for methods that are limited by address.
+    limited_grpc: Router,
     tls: Option<ServerTls>,
     service: Service,
 }
@@ -361,7 +360,7 @@ struct ProtocolMux {
 impl ProtocolMux {
     fn dispatch(&self, request: Request<Incoming>, activity: &ActivityGuard) -> RouteFuture<Infallible> {
         let routes = match is_grpc(request.version(), request.headers()) {
-            true if public_pages::is_public_method(request.uri().path()) => &self.public_grpc,
+            true if public_pages::is_limited_method(request.uri().path()) => &self.limited_grpc,
             true => &self.grpc,
             false => &self.rest,
         };

@@ -26,6 +26,11 @@ impl HandshakeLimit {
         Self { free: Semaphore::new(limit), waiting: AtomicUsize::new(0) }
     }
 
+    /// Returns whether a further handshake must wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.available_permits() == 0
+    }
+
     /// Runs a handshake once there is room.
     ///
     /// # Errors
@@ -81,7 +86,7 @@ mod tests {
             tokio::spawn(async move { limit.run(pending::<io::Result<()>>()).await })
         };
         let silent: Vec<_> = (0..2).map(silent).collect();
-        while limit.free.available_permits() > 0 {
+        while !limit.is_full() {
             tokio::task::yield_now().await;
         }
         let began = Instant::now();

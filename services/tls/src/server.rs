@@ -57,11 +57,19 @@ impl ServerTls {
     }
 
     /// Performs the handshake with a connected peer, as soon as fewer than [`limit::MAX_TLS_HANDSHAKES`] run. While
-    /// others wait, one that takes over a second is ended.
+    /// others wait, one that takes over a second is ended. `admit` is told whether this one must wait, and returns
+    /// whether it may begin.
     ///
     /// # Errors
-    /// When the handshake fails or does not finish within 10 s.
-    pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    /// When it may not, when the handshake fails or does not finish within 10 s.
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        admit: impl FnOnce(bool) -> bool,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        if !admit(self.handshakes.is_full()) {
+            return Err(io::Error::other("there are too many handshakes with its address"));
+        }
         timeout(HANDSHAKE_TIMEOUT, self.handshakes.run(self.perform_handshake(stream))).await?
     }
 

@@ -392,7 +392,7 @@ limits! {
     /// TLS handshakes of one gateway at a time. Further ones wait, and then end those that take long.
     TLS_HANDSHAKES = "tls_handshakes", Gateway, Gateway, "UNAVAILABLE",
         ["the number of TLS handshakes of a gateway at a time"], (fixed MAX_TLS_HANDSHAKES);
-    /// TLS handshakes in a second; five times as many at once. Further connections are closed.
+    /// TLS handshakes in a second; five times as many at once. Further ones that would have to wait are closed.
     TLS_HANDSHAKE_RATE = "tls_handshakes_per_second", AddressAndGateway, Gateway, "UNAVAILABLE",
         ["the number of TLS handshakes a second from one address"], (fixed 10);
     /// Connections of nodes and gateways to one node. Further ones are rejected.

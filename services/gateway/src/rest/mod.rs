@@ -46,18 +46,20 @@ pub(crate) use problem::Problem;
 const MAX_ECHOED_PATH_CHARS: usize = 200;
 
 /// Returns every REST route of the service and of the process, and the console. Those that need no credential are
-/// limited by the address of their caller.
+/// limited by the address of their caller, except for probes.
 pub(crate) fn routes(service: Service, probes: Probes) -> Router {
-    let public = public_routes().with_state(service.clone()).merge(health::routes().with_state(probes));
+    let unlimited = health::probe_routes().with_state(probes.clone()).split_for_parts().0;
+    let public = public_routes().with_state(service.clone()).merge(health::metrics_route().with_state(probes));
     let public = public.split_for_parts().0.merge(console::routes());
     let public = public_pages::limit_routes(public, service.clone());
-    service_routes().with_state(service).split_for_parts().0.merge(public)
+    service_routes().with_state(service).split_for_parts().0.merge(public).merge(unlimited)
 }
 
 /// Returns the same routes with their descriptions.
 fn openapi_routes() -> OpenApiRouter<Service> {
     // The responses of the probes do not matter here: only the description is used.
-    service_routes().merge(public_routes()).merge(health::routes().with_state(Probes::none()))
+    let of_process = health::probe_routes().merge(health::metrics_route()).with_state(Probes::none());
+    service_routes().merge(public_routes()).merge(of_process)
 }
 
 /// Routes that need no credential, without those about the process.
