@@ -1,15 +1,12 @@
 //! Bytes of requests, answers and messages that a gateway keeps of each account until they are done or sent.
 
-use std::time::Duration;
-
 use holdfast_routing::ByteBudget;
 use holdfast_types::{Account, AccountId};
 use moka::sync::Cache;
 
-/// Maximum accounts with a budget.
+/// Maximum accounts with a budget. Budgets have no time to live: a connection that stays open uses its account's
+/// without looking it up again.
 const MAX_ACCOUNTS: u64 = 100_000;
-/// Far longer than a peer may take that does not read, so no count is dropped that still matters.
-const IDLE_TTL: Duration = Duration::from_secs(600);
 
 /// The budgets of an account; absent for a caller without one.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +24,7 @@ pub(crate) struct BufferBudgets {
 
 impl Default for BufferBudgets {
     fn default() -> Self {
-        Self { budgets: Cache::builder().max_capacity(MAX_ACCOUNTS).time_to_idle(IDLE_TTL).build() }
+        Self { budgets: Cache::builder().max_capacity(MAX_ACCOUNTS).build() }
     }
 }
 
