@@ -270,6 +270,11 @@ impl Node {
         self.shared.map().config().clone()
     }
 
+    /// Returns the map of the cluster config in use, and of later ones.
+    pub(crate) fn subscribe_map(&self) -> watch::Receiver<Arc<ShardMap>> {
+        self.shared.map.subscribe()
+    }
+
     /// Returns the acceptor of connections of gateways and peers.
     pub(crate) fn acceptor(&self) -> Arc<Acceptor> {
         let calls = Arc::new(NodeCalls(Arc::downgrade(&self.shared)));

@@ -1,8 +1,9 @@
 //! The node's listener: frames for gateways and peers, gRPC, health and metrics for operators.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -11,17 +12,23 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
 use futures::{Stream, stream};
+use holdfast_cluster::ShardMap;
 use holdfast_rpc::{ByteStream, Incoming};
-use holdfast_tls::{Listener, PeerInfo, PortLimits, ServerTls};
+use holdfast_tls::{Listener, PeerInfo, PortConnections, PortLimits, ServerTls};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::sync::watch;
+use tokio::time::sleep;
 use tonic::Status;
 use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::node::Node;
+
+/// How often the addresses of nodes are resolved: a node may return with another one.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Renders the `/metrics` response.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
@@ -65,7 +72,9 @@ pub async fn serve(
         .with_state(shown)
         .merge(grpc_routes(node).layer(from_fn(require_client_cert)))
         .layer(CatchPanicLayer::new());
-    let listener = Listener::new(listener, tls, PortLimits::default())?;
+    let port = PortConnections::new(PortLimits::default());
+    let expecting = expect_nodes(node.subscribe_map(), Arc::clone(&port));
+    let listener = Listener::new(listener, tls, port)?;
     let accepting = stream::unfold(listener, |mut listener| async {
         let (stream, peer, counted) = listener.accept().await;
         let has_cert = peer.has_client_cert;
@@ -76,7 +85,29 @@ pub async fn serve(
     });
     tokio::select! {
         () = serving => Ok(()),
+        () = expecting => Ok(()),
         () = shutdown => Ok(()),
+    }
+}
+
+/// Keeps places for handshakes of the nodes of the config, also of those that have not connected since this node's
+/// start. Never returns.
+async fn expect_nodes(mut map: watch::Receiver<Arc<ShardMap>>, port: Arc<PortConnections>) {
+    loop {
+        let current = Arc::clone(&map.borrow_and_update());
+        for node in &current.config().nodes {
+            // A name that cannot be resolved yet is tried again.
+            if let Ok(found) = lookup_host(&node.address).await {
+                port.expect_processes(found.map(|address| address.ip()));
+            }
+        }
+        tokio::select! {
+            () = sleep(RESOLVE_INTERVAL) => {}
+            changed = map.changed() => if changed.is_err() {
+                // The node has stopped.
+                pending::<()>().await;
+            },
+        }
     }
 }
 

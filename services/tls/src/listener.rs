@@ -12,7 +12,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use crate::ServerTls;
-use crate::port::{PortConnection, PortConnections, PortLimits};
+use crate::port::{PortConnection, PortConnections};
 
 /// Connections that are ready and were not taken yet.
 const MAX_READY: usize = 16;
@@ -35,7 +35,7 @@ pub struct PeerInfo {
 type ReadyConnection = (Stream, PeerInfo, PortConnection);
 
 /// Accepts connections. Handshakes run concurrently, so that a peer that sends nothing blocks no other peer; at the
-/// bounds of [`PortLimits`], new ones end old ones.
+/// bounds of the port, new ones end old ones.
 pub struct Listener {
     address: SocketAddr,
     ready: mpsc::Receiver<ReadyConnection>,
@@ -44,15 +44,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Starts to accept; with `tls` connections are encrypted. Needs a tokio runtime.
+    /// Starts to accept, and counts the connections in `port`; with `tls` they are encrypted. Needs a tokio runtime.
     ///
     /// # Errors
     /// When the socket does not know its address.
-    pub fn new(listener: TcpListener, tls: Option<ServerTls>, limits: PortLimits) -> io::Result<Self> {
+    pub fn new(listener: TcpListener, tls: Option<ServerTls>, port: Arc<PortConnections>) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (accepted, ready) = mpsc::channel(MAX_READY);
         let (listener, tasks) = (Arc::new(listener), TaskSet::new(TaskOwner::process()));
-        let port = PortConnections::new(limits);
         tasks.spawn_restarting("accept", move || {
             accept_loop(Arc::clone(&listener), tls.clone(), Arc::clone(&port), accepted.clone())
         });

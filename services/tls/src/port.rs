@@ -31,7 +31,7 @@ pub struct PortBound {
 pub struct PortLimits {
     /// Handshakes from addresses of which nothing is known.
     pub handshakes: PortBound,
-    /// Handshakes from addresses from which a process of the cluster has connected.
+    /// Handshakes from addresses from which a process of the cluster has connected or is expected.
     pub known_handshakes: PortBound,
     /// Connections without a client certificate, where TLS is on.
     pub anonymous: PortBound,
@@ -72,7 +72,7 @@ struct PortState {
     next_id: u64,
     /// By kind, and then in the order in which they became one.
     connections: BTreeMap<(Kind, u64), CountedConnection>,
-    /// The addresses from which processes connected last.
+    /// The addresses from which processes connected or were expected last, the latest first.
     known: VecDeque<IpAddr>,
 }
 
@@ -128,6 +128,12 @@ impl PortConnections {
         Arc::new(Self { limits, state: Mutex::default() })
     }
 
+    /// Notes addresses from which processes of the cluster may connect, so that no stranger elsewhere keeps them out.
+    pub fn expect_processes(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        let mut state = self.state.lock();
+        addresses.into_iter().for_each(|address| state.remember(counted_address(address)));
+    }
+
     /// Counts a connection that was accepted from this address and is in its handshake.
     pub fn accept(self: &Arc<Self>, address: IpAddr) -> PortConnection {
         let (address, ended) = (counted_address(address), CancellationToken::new());
@@ -176,10 +182,9 @@ impl PortState {
     }
 
     fn remember(&mut self, address: IpAddr) {
-        if !self.known.contains(&address) {
-            self.known.truncate(MAX_KNOWN_ADDRESSES - 1);
-            self.known.push_front(address);
-        }
+        self.known.retain(|known| *known != address);
+        self.known.truncate(MAX_KNOWN_ADDRESSES - 1);
+        self.known.push_front(address);
     }
 }
 
@@ -292,6 +297,27 @@ mod tests {
         let back = port.accept(address(1));
         let _strangers: Vec<_> = (2..20).map(|last| port.accept(address(last))).collect();
         assert!(!back.ended.is_cancelled() && !process.ended.is_cancelled());
+    }
+
+    #[test]
+    fn strangers_end_no_handshake_from_an_address_where_a_process_is_expected() {
+        let port = PortConnections::new(limits());
+        port.expect_processes([address(1)]);
+        let node = port.accept(address(1));
+        let _strangers: Vec<_> = (2..20).map(|last| port.accept(address(last))).collect();
+        assert!(!node.ended.is_cancelled());
+    }
+
+    #[test]
+    fn as_many_addresses_are_known_as_there_may_be_and_those_in_use_stay() {
+        let mut state = PortState::default();
+        let address = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
+        for number in 0..MAX_KNOWN_ADDRESSES * 2 {
+            state.remember(address(number));
+            state.remember(address(0));
+        }
+        assert_eq!(state.known.len(), MAX_KNOWN_ADDRESSES);
+        assert!(state.known.contains(&address(0)) && !state.known.contains(&address(1)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, Listener, PortLimits, ServerTls, TlsError};
+use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, Listener, PortConnections, PortLimits, ServerTls, TlsError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -52,7 +52,8 @@ impl Authority {
 /// Accepts for ever, and answers whether the peer showed a certificate.
 async fn serve(tls: ServerTls) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut listener = Listener::new(listener, Some(tls), PortLimits::default()).unwrap();
+    let port = PortConnections::new(PortLimits::default());
+    let mut listener = Listener::new(listener, Some(tls), port).unwrap();
     let address = listener.address().to_string();
     tokio::spawn(async move {
         loop {
