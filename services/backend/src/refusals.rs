@@ -14,7 +14,7 @@ pub(crate) fn describe_metrics() {
     }
 }
 
-/// Counts an error that is sent to a caller, if it is the refusal of a limit.
+/// Counts an error that is sent to a caller, or ends its connection, if it is the refusal of a limit.
 pub fn count_refusal(error: &ApiError) {
     if let Some(limit) = error.limit() {
         count_refusal_at(limit);

@@ -245,7 +245,6 @@ impl PermitInner {
             if count >= max {
                 // Others may share one whose credentials change: a proxy's.
                 self.state.is_refused.fetch_or(*current == ConnectionOwner::Unknown, Ordering::AcqRel);
-                counter!("holdfast_calls_rejected_total", "limit" => limit::CONNECTIONS.name).increment(1);
                 return Err(ApiError::limited(&limit::CONNECTIONS, max, "close some, or connect to another gateway"));
             }
             accounts.insert(account, count + 1);

@@ -85,7 +85,6 @@ impl UnsentAnswers {
 
 /// The error of a caller that does not read its answers.
 fn unread(what: &'static str, budget: &ByteBudget) -> ApiError {
-    counter!("holdfast_calls_rejected_total", "limit" => limit::BUFFERED_BYTES.name).increment(1);
     ApiError::limited_to(&limit::BUFFERED_BYTES, what, budget.limit().into(), "read the answers to earlier calls first")
 }
 

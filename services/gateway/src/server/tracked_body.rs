@@ -12,6 +12,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures::FutureExt;
 use holdfast_api::ApiError;
+use holdfast_backend::count_refusal;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, SizeHint};
 
@@ -42,10 +43,13 @@ impl Refusable {
         if *request.method() == Method::GET { Self::RestRead } else { Self::No }
     }
 
-    /// Returns the answer that says so.
+    /// Returns the answer that says so, and counts the refusal. Without one, the end of the connection tells it.
     fn refuse(self, error: ApiError) -> Option<Response<Body>> {
         match self {
-            Self::No => None,
+            Self::No => {
+                count_refusal(&error);
+                None
+            }
             Self::RestRead => Some(Problem::from(error).into_response()),
             Self::GrpcRead => Some(grpc::status(error).into_http()),
         }
@@ -137,8 +141,9 @@ impl hyper::body::Body for TrackedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.pending.is_none() {
             let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else { return Poll::Ready(None) };
-            if self.set_pending(frame).is_err() {
+            if let Err(error) = self.set_pending(frame) {
                 // Its head is sent, so nothing can be refused any more.
+                count_refusal(&error);
                 self.activity.end_connection();
             }
         }
