@@ -166,6 +166,8 @@ mod tests {
             machine.inner.lock().core.as_ref().map(ShardState::revision).expect("it has a state")
         };
         assert!(token(&[(5, LeftOut::Command(1))]) > token(&[]) + RESTORE_MARGIN / 2);
+        let further = token(&[(5, LeftOut::Command(1)), (5, LeftOut::Command(0))]);
+        assert!(further > token(&[(5, LeftOut::Command(1))]) + RESTORE_MARGIN / 2, "one was left out later");
         assert_eq!(token(&[(4, LeftOut::Command(1))]), token(&[]), "there is no such section");
     }
 

@@ -48,8 +48,8 @@ pub(super) struct Entry<'a> {
     encode_replies: bool,
     /// Namespaces that are set aside before the clock advances.
     left_out: Vec<NamespaceRef>,
-    /// True if anything is left out.
-    has_exceptions: bool,
+    /// How much is left out.
+    exceptions: u32,
     replies: Vec<Bytes>,
     has_advanced: bool,
     /// The current step.
@@ -77,7 +77,7 @@ impl<'a> Entry<'a> {
             expected: None,
             encode_replies,
             left_out: Vec::new(),
-            has_exceptions: false,
+            exceptions: 0,
             replies,
             has_advanced: false,
             step: ApplyStep::Expiry,
@@ -88,8 +88,7 @@ impl<'a> Entry<'a> {
 
     /// Leaves this out. Commands that are left out are replaced already.
     pub(super) fn without(self, exceptions: SectionExceptions) -> Self {
-        let has_exceptions = exceptions.count() > 0;
-        Self { left_out: exceptions.namespaces, has_exceptions, ..self }
+        Self { exceptions: exceptions.count(), left_out: exceptions.namespaces, ..self }
     }
 
     /// Begins the next step.
@@ -238,10 +237,8 @@ impl ShardMachine {
         if !entry.has_advanced {
             entry.begin_step(ApplyStep::Expiry);
             entry.left_out.iter().for_each(|namespace| core.quarantine(namespace));
-            if entry.has_exceptions {
-                // A replica may have applied the section as it was, and have answered later ones.
-                core.advance_numbers();
-            }
+            // Replicas may have applied the section with fewer exceptions, and have answered later ones, each time.
+            (0..entry.exceptions).for_each(|_| core.advance_numbers());
             maybe_panic("apply");
             core.advance(&context);
             (entry.has_advanced, has_done_some) = (true, true);
