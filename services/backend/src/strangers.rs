@@ -97,9 +97,7 @@ impl Strangers {
         let Some(from) = self.counted(from.filter(is_remote)) else { return Ok(()) };
         let (row, rate) = (&limit::PUBLIC_PAGES, rate_of(&limit::PUBLIC_PAGES, BURST_FACTOR));
         let admitted = self.public_pages.lock().admit(from, rate, now());
-        admitted.map_err(|wait| {
-            ApiError::limited(row, row.default_value(), "send them more slowly").retry_in(wait)
-        })
+        admitted.map_err(|wait| ApiError::limited(row, row.default_value(), "send them more slowly").retry_in(wait))
     }
 
     /// Counts a TLS handshake; returns whether the address may have one more. It may if that keeps nobody waiting, so

@@ -8,11 +8,11 @@ use std::time::Duration;
 use holdfast_types::limit;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{Acceptor, WebPkiClientVerifier};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use crate::files::read_root_certs;
 use crate::handshake_limit::HandshakeLimit;
@@ -56,9 +56,9 @@ impl ServerTls {
         Ok(Self { config, handshakes: Arc::new(HandshakeLimit::new(max_handshakes)) })
     }
 
-    /// Performs the handshake with a connected peer, as soon as fewer than [`limit::MAX_TLS_HANDSHAKES`] run. While
-    /// others wait, one that takes over a second is ended. `admit` is told whether this one must wait, and returns
-    /// whether it may begin.
+    /// Performs the handshake with a connected peer, once the peer has begun it and fewer than
+    /// [`limit::MAX_TLS_HANDSHAKES`] run. While others wait, one that takes over a second is ended, and sooner while
+    /// many do. `admit` is told whether this one must wait, and returns whether it may begin.
     ///
     /// # Errors
     /// When it may not, when the handshake fails or does not finish within 10 s.
@@ -67,10 +67,16 @@ impl ServerTls {
         stream: TcpStream,
         admit: impl FnOnce(bool) -> bool,
     ) -> io::Result<TlsStream<TcpStream>> {
-        if !admit(self.handshakes.is_full()) {
-            return Err(io::Error::other("there are too many handshakes with its address"));
-        }
-        timeout(HANDSHAKE_TIMEOUT, self.handshakes.run(self.perform_handshake(stream))).await?
+        let accepting = async {
+            // Until a peer has said something, it costs nothing and takes no turn of another.
+            let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+            if !admit(self.handshakes.is_full()) {
+                return Err(io::Error::other("there are too many handshakes with its address"));
+            }
+            let config = self.config.current();
+            self.handshakes.run(async move { begun.into_stream(config).await }).await
+        };
+        timeout(HANDSHAKE_TIMEOUT, accepting).await?
     }
 
     /// The same for a port that has bounds of its own.

@@ -107,7 +107,7 @@ async fn who_does_not_speak_keeps_nobody_out() {
 }
 
 #[tokio::test]
-async fn silent_peers_of_a_shared_configuration_keep_a_handshake_waiting_for_a_second_or_two() {
+async fn silent_peers_of_a_shared_configuration_keep_no_handshake_waiting() {
     let ours = Authority::new();
     let node = ours.write("node", &["127.0.0.1"], 1);
     let tls = ServerTls::load(node.clone(), ClientAuth::Disabled).unwrap();
