@@ -57,6 +57,8 @@ pub(super) async fn run(leading: LeaderContext) {
             continue;
         };
         tokio::select! {
+            // Every section of a busy shard changes its signals: they must not keep it out of a round that has come.
+            biased;
             () = sleep_until(next) => {}
             changed = signals.changed() => {
                 if changed.is_err() {
