@@ -28,8 +28,8 @@ pub(crate) use subscriptions::{BufferedUpdate, Subscriptions};
 const ATTEMPT_BITS: u32 = 40;
 /// The same by rules 1, while a node that uses them may lead next.
 const ATTEMPT_BITS_OF_RULES_1: u32 = 32;
-/// Accounts whose changes are counted.
-const MAX_RATED_ACCOUNTS: usize = 100_000;
+/// Accounts whose changes are counted: so few because half of them are forgotten at once, under the lock of the state.
+const MAX_RATED_ACCOUNTS: usize = 8_192;
 
 /// Volatile state of one leadership.
 pub(crate) struct LeaderState {
