@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_backend::{AccountBuffers, AuthContext, Service};
-use holdfast_routing::{NestedBudget, NestedReservation};
+use holdfast_routing::{ByteBudget, NestedBudget, NestedReservation};
 use holdfast_types::{AccountId, limit};
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
@@ -68,6 +68,8 @@ struct ConnectionState {
     is_refused: AtomicBool,
     answers: Arc<UnsentAnswers>,
     requests: RequestBudget,
+    /// The budgets of the owner.
+    buffers: Mutex<AccountBuffers>,
 }
 
 /// The owner of a connection, according to its latest valid credential.
@@ -104,6 +106,8 @@ struct ActivityInner {
     permit: Arc<PermitInner>,
     /// Those of the call's request.
     request_bytes: Mutex<RequestBytes>,
+    /// The budget of the call's answer, if its caller has an account.
+    answer_budget: Mutex<Option<ByteBudget>>,
 }
 
 impl ConnectionLimiter {
@@ -140,6 +144,7 @@ impl ConnectionLimiter {
             is_refused: AtomicBool::new(false),
             answers: UnsentAnswers::new(),
             requests: RequestBudget::of_stranger(),
+            buffers: Mutex::default(),
         });
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.connections.lock().insert(id, Arc::clone(&state));
@@ -178,6 +183,12 @@ fn longest_idle(seats: &[(u64, Arc<ConnectionState>)], now_ms: u64, wanted: usiz
 }
 
 impl ConnectionState {
+    /// Returns the budgets of this owner, if it owns the connection.
+    fn buffers_of(&self, owner: ConnectionOwner) -> Option<AccountBuffers> {
+        let current = self.owner.lock();
+        (*current == owner).then(|| self.buffers.lock().clone())
+    }
+
     /// Returns the place in the order of eviction, unless the connection stays: unauthenticated ones first, idle or
     /// busy for long, and then idle ones; among them those that are so for longest.
     fn eviction_order(&self, now_ms: u64) -> Option<(bool, u64)> {
@@ -216,9 +227,9 @@ impl ConnectionPermit {
         if state.active_calls.fetch_add(1, Ordering::AcqRel) == 0 {
             state.busy_since_ms.store(self.inner.limiter.now_ms(), Ordering::Relaxed);
         }
-        ActivityGuard {
-            inner: Arc::new(ActivityInner { permit: Arc::clone(&self.inner), request_bytes: Mutex::default() }),
-        }
+        let permit = Arc::clone(&self.inner);
+        let (request_bytes, answer_budget) = (Mutex::default(), Mutex::default());
+        ActivityGuard { inner: Arc::new(ActivityInner { permit, request_bytes, answer_budget }) }
     }
 
     /// Returns when the connection must close: another one needs its permit, or its account has too many.
@@ -250,8 +261,11 @@ impl PermitInner {
             accounts.insert(account, count + 1);
         }
         remove_connection(&mut accounts, *current);
-        self.state.answers.set_account(buffers.answers);
-        self.state.requests.set_account(buffers.requests);
+        if *current != ConnectionOwner::Unknown {
+            self.state.answers.set_shared();
+        }
+        self.state.requests.set_account(buffers.requests.clone());
+        *self.state.buffers.lock() = buffers;
         *current = owner;
         Ok(())
     }
@@ -277,13 +291,30 @@ impl ActivityGuard {
     pub(crate) fn set_owner(&self, service: &Service, caller: &AuthContext) -> ApiResult<()> {
         let account = caller.principal().account().map(|principal| principal.account);
         let owner = account.map_or(ConnectionOwner::Operator, ConnectionOwner::Account);
-        let permit = &self.inner.permit;
-        // Almost always it is the one of the call before.
-        if *permit.state.owner.lock() == owner {
-            return Ok(());
-        }
         let max = caller.limits().map_or(u64::MAX, |limits| limits.max_connections);
-        permit.set_owner(owner, max, service.account_buffers(caller))
+        self.count_for(owner, max, || service.account_buffers(caller))
+    }
+
+    /// Counts the connection as one of this owner's, who may have so many, and the answer of the call in the owner's
+    /// budget: others may share the connection.
+    fn count_for(
+        &self,
+        owner: ConnectionOwner,
+        max: u64,
+        find_buffers: impl FnOnce() -> AccountBuffers,
+    ) -> ApiResult<()> {
+        let permit = &self.inner.permit;
+        // Almost always it is the owner of the call before.
+        let buffers = match permit.state.buffers_of(owner) {
+            Some(buffers) => buffers,
+            None => {
+                let buffers = find_buffers();
+                permit.set_owner(owner, max, buffers.clone())?;
+                buffers
+            }
+        };
+        *self.inner.answer_budget.lock() = buffers.answers;
+        Ok(())
     }
 
     /// Counts bytes of the request until the call ends.
@@ -302,9 +333,10 @@ impl ActivityGuard {
     /// Counts the bytes of an answer that is not sent.
     ///
     /// # Errors
-    /// `RATE_LIMITED` if the connection or its account has too many of them.
+    /// `RATE_LIMITED` if the connection or the caller's account has too many of them.
     pub(crate) fn reserve(&self, bytes: usize) -> ApiResult<AnswerReservation> {
-        self.inner.permit.state.answers.reserve(bytes)
+        let of_account = self.inner.answer_budget.lock().clone();
+        self.inner.permit.state.answers.reserve(bytes, of_account.as_ref())
     }
 
     /// Lets the connection end after the response in progress, unless a caller with a valid credential uses it.
@@ -313,9 +345,14 @@ impl ActivityGuard {
         state.is_refused.fetch_or(*state.owner.lock() == ConnectionOwner::Unknown, Ordering::AcqRel);
     }
 
-    /// Lets the connection end after the response in progress.
+    /// Lets the connection end after the response in progress, unless callers of several accounts share it.
     pub(crate) fn mark_refused(&self) {
-        self.inner.permit.state.is_refused.store(true, Ordering::Release);
+        self.inner.permit.state.is_refused.fetch_or(!self.is_shared(), Ordering::AcqRel);
+    }
+
+    /// Returns whether callers of several accounts share the connection: it is a proxy's.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.inner.permit.state.answers.is_shared()
     }
 
     /// Returns whether the connection is to end after the response in progress.
@@ -352,125 +389,4 @@ impl Drop for PermitInner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn full_limiter(count: usize) -> (Arc<ConnectionLimiter>, TaskTracker, Vec<ConnectionPermit>) {
-        let (room, tasks) = (ConnectionLimiter::new(count), TaskTracker::new());
-        let mut places = Vec::new();
-        for _ in 0..count {
-            places.push(room.acquire(&tasks).await);
-        }
-        (room, tasks, places)
-    }
-
-    /// An account may have three connections here.
-    fn set_owner(activity: &ActivityGuard, account: u64) -> ApiResult<()> {
-        let owner = ConnectionOwner::Account(AccountId(account));
-        activity.inner.permit.set_owner(owner, 3, AccountBuffers::default())
-    }
-
-    fn evicted_indices(places: &[ConnectionPermit]) -> Vec<usize> {
-        let is_leaving = |place: &ConnectionPermit| place.inner.state.eviction.is_cancelled();
-        places.iter().enumerate().filter(|(_, place)| is_leaving(place)).map(|(at, _)| at).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn strangers_that_are_idle_give_way_before_those_who_are_known_and_nobody_who_is_busy() {
-        let (room, tasks, mut places) = full_limiter(4).await;
-        let busy = places[0].start_activity();
-        set_owner(&places[1].start_activity(), 1).unwrap();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        drop(places[2].start_activity());
-        for expected in [vec![3], vec![2, 3], vec![1, 2, 3]] {
-            room.evict();
-            assert_eq!(evicted_indices(&places), expected);
-        }
-        room.evict();
-        assert_eq!(evicted_indices(&places), [1, 2, 3], "who is busy stays");
-        drop(busy);
-        places.remove(3);
-        room.acquire(&tasks).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn strangers_that_are_busy_for_long_give_way_before_those_who_are_known() {
-        let (room, _tasks, places) = full_limiter(4).await;
-        let mut activities: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
-        for known in [0, 2, 3] {
-            set_owner(&activities[known], 1).unwrap();
-        }
-        activities.truncate(2);
-        tokio::time::advance(Duration::from_millis(MAX_STRANGER_BUSY_MS - 1)).await;
-        room.evict();
-        assert_eq!(evicted_indices(&places), [2], "a stranger's call has just begun");
-        // A further call does not make the connection new.
-        let _further = places[1].start_activity();
-        tokio::time::advance(Duration::from_millis(1)).await;
-        for expected in [vec![1, 2], vec![1, 2, 3], vec![1, 2, 3]] {
-            room.evict();
-            assert_eq!(evicted_indices(&places), expected);
-        }
-    }
-
-    #[tokio::test]
-    async fn an_account_with_more_than_its_share_gives_way_when_all_are_busy() {
-        let (room, _tasks, places) = full_limiter(5).await;
-        let stays: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
-        for (stay, account) in stays.iter().zip([1, 2, 1, 2, 3]) {
-            set_owner(stay, account).unwrap();
-        }
-        room.evict();
-        assert_eq!(evicted_indices(&places), [0; 0], "nobody has more than two");
-        set_owner(&stays[3], 1).unwrap();
-        room.evict();
-        assert_eq!(evicted_indices(&places), [3], "the newest");
-        stays[3].evicted().await;
-    }
-
-    #[tokio::test]
-    async fn accounts_that_have_all_places_make_room_for_a_further_one() {
-        let (room, _tasks, places) = full_limiter(9).await;
-        let stays: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
-        for (stay, account) in stays.iter().zip([1, 1, 1, 2, 2, 2, 3, 3, 3]) {
-            set_owner(stay, account).unwrap();
-        }
-        for count in [1, 2, 3, 3] {
-            room.evict();
-            assert_eq!(evicted_indices(&places).len(), count);
-        }
-        assert_eq!(evicted_indices(&places), [2, 5, 8], "the newest of each; then nobody has more than two");
-    }
-
-    #[tokio::test]
-    async fn a_place_is_free_when_all_that_runs_on_the_connection_has_ended() {
-        let (room, tasks, mut places) = full_limiter(1).await;
-        let stay = places[0].start_activity();
-        places.clear();
-        assert!(room.free.try_acquire().is_err() && !tasks.is_empty());
-        drop(stay);
-        assert!(room.free.try_acquire().is_ok() && tasks.is_empty() && room.connections.lock().is_empty());
-    }
-
-    #[tokio::test]
-    async fn an_account_has_so_many_connections_and_another_has_its_own() {
-        let (room, _tasks, mut places) = full_limiter(6).await;
-        let activities: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
-        for activity in &activities[..3] {
-            set_owner(activity, 1).unwrap();
-            set_owner(activity, 1).unwrap();
-        }
-        let refused = set_owner(&activities[3], 1).unwrap_err();
-        assert_eq!((refused.code, refused.retry_after_seconds()), (holdfast_api::Code::RateLimited, Some(1)));
-        assert_eq!(refused.ids, [("limit", "max_connections".to_owned()), ("max", "3".to_owned())]);
-        assert!(activities[3].is_refused() && !activities[0].is_refused());
-        set_owner(&activities[4], 2).unwrap();
-        assert!(set_owner(&activities[4], 1).is_err() && !activities[4].is_refused(), "others may share it");
-        // A connection that passes to another account makes room.
-        set_owner(&activities[0], 2).unwrap();
-        set_owner(&activities[5], 1).unwrap();
-        drop(activities);
-        places.clear();
-        assert!(room.accounts.lock().is_empty(), "nothing is kept of accounts without connections");
-    }
-}
+mod tests;

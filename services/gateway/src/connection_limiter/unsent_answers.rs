@@ -1,14 +1,14 @@
-//! The answers of a connection that its peer has not taken in, counted in bytes for the connection and its account.
+//! The answers of a connection that its peer has not taken in, counted in bytes for the connection and the account of
+//! each caller.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_routing::{ByteBudget, Reservation};
 use holdfast_types::limit::{self, CONNECTION_BYTES};
 use metrics::counter;
-use parking_lot::Mutex;
 use tokio::time::sleep;
 
 /// Bytes of answers that one connection has not sent.
@@ -19,8 +19,8 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The answers of one connection.
 pub(super) struct UnsentAnswers {
     of_connection: ByteBudget,
-    /// The budget of the connection's account, if it has one.
-    of_account: Mutex<Option<ByteBudget>>,
+    /// Whether callers of several accounts share the connection. Then none of them may use up the room of the others.
+    is_shared: AtomicBool,
     count: AtomicUsize,
     /// Rises whenever the peer takes in a part of one.
     progress: AtomicU64,
@@ -29,7 +29,8 @@ pub(super) struct UnsentAnswers {
 /// Bytes of an answer, counted until this is dropped.
 pub(crate) struct AnswerReservation {
     answers: Arc<UnsentAnswers>,
-    _of_connection: Reservation,
+    /// Absent for a connection that is shared.
+    _of_connection: Option<Reservation>,
     _of_account: Option<Reservation>,
 }
 
@@ -37,30 +38,36 @@ impl UnsentAnswers {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             of_connection: ByteBudget::new(MAX_ANSWER_BYTES),
-            of_account: Mutex::default(),
+            is_shared: AtomicBool::new(false),
             count: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
         })
     }
 
-    /// Counts further answers in this budget too.
-    pub(super) fn set_account(&self, budget: Option<ByteBudget>) {
-        *self.of_account.lock() = budget;
+    /// From now on, callers of several accounts share the connection.
+    pub(super) fn set_shared(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
     }
 
-    /// Counts the bytes of an answer.
+    /// Returns whether callers of several accounts share the connection.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
+    }
+
+    /// Counts the bytes of an answer, for the account of its caller too, if it has one.
     ///
     /// # Errors
-    /// `RATE_LIMITED` if the connection or its account has too many of them.
-    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> ApiResult<AnswerReservation> {
-        let of_connection = self.of_connection.try_reserve(bytes);
-        let of_connection = of_connection.ok_or_else(|| unread(CONNECTION_BYTES, &self.of_connection))?;
-        let budget = self.of_account.lock().clone();
-        let of_account = budget.map(|budget| {
-            let what = limit::BUFFERED_BYTES.what.first().copied().unwrap_or_default();
-            budget.try_reserve(bytes).ok_or_else(|| unread(what, &budget))
-        });
-        let of_account = of_account.transpose()?;
+    /// `RATE_LIMITED` if the connection, unless it is shared, or the account has too many of them.
+    pub(super) fn reserve(
+        self: &Arc<Self>,
+        bytes: usize,
+        of_account: Option<&ByteBudget>,
+    ) -> ApiResult<AnswerReservation> {
+        let reserve = |budget: &ByteBudget, what| budget.try_reserve(bytes).ok_or_else(|| unread(what, budget));
+        let own = (!self.is_shared()).then_some(&self.of_connection);
+        let of_connection = own.map(|budget| reserve(budget, CONNECTION_BYTES)).transpose()?;
+        let what = limit::BUFFERED_BYTES.what.first().copied().unwrap_or_default();
+        let of_account = of_account.map(|budget| reserve(budget, what)).transpose()?;
         self.count.fetch_add(1, Ordering::Relaxed);
         let answers = Arc::clone(self);
         let reservation = AnswerReservation { answers, _of_connection: of_connection, _of_account: of_account };
@@ -109,35 +116,30 @@ mod tests {
 
     #[test]
     fn answers_of_an_account_count_together_and_harm_no_other() {
-        let of_account = ByteBudget::new(100);
-        let connections =
-            [Some(of_account.clone()), Some(of_account), Some(ByteBudget::new(100)), None].map(|budget| {
-                let answers = UnsentAnswers::new();
-                answers.set_account(budget);
-                answers
-            });
-        let unsent = connections[0].reserve(60).ok().unwrap();
-        let refused = connections[1].reserve(60).err().unwrap();
+        let (of_account, of_another) = (ByteBudget::new(100), ByteBudget::new(100));
+        let reserve = |of_account| UnsentAnswers::new().reserve(60, of_account);
+        let unsent = reserve(Some(&of_account)).ok().unwrap();
+        let refused = reserve(Some(&of_account)).err().unwrap();
         assert_eq!(refused.ids, [("limit", "max_buffered_bytes".to_owned()), ("max", "100".to_owned())]);
-        assert!(connections[2].reserve(60).is_ok() && connections[3].reserve(60).is_ok());
+        assert!(reserve(Some(&of_another)).is_ok() && reserve(None).is_ok());
         drop(unsent);
-        assert!(connections[1].reserve(60).is_ok());
+        assert!(reserve(Some(&of_account)).is_ok());
     }
 
     #[test]
     fn a_connection_has_so_many_bytes_whoever_it_belongs_to() {
         let answers = UnsentAnswers::new();
-        let _unsent = answers.reserve(MAX_ANSWER_BYTES as usize).ok().unwrap();
-        let refused = answers.reserve(1).err().unwrap();
+        let _unsent = answers.reserve(MAX_ANSWER_BYTES as usize, None).ok().unwrap();
+        let refused = answers.reserve(1, None).err().unwrap();
         assert_eq!(refused.ids[1], ("max", "8388608".to_owned()));
-        assert!(UnsentAnswers::new().reserve(1).is_ok());
+        assert!(UnsentAnswers::new().reserve(1, None).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_takes_in_nothing_is_noticed_and_a_slow_one_is_not() {
         let (deaf, slow) = (UnsentAnswers::new(), UnsentAnswers::new());
-        let unread = deaf.reserve(1).ok().unwrap();
-        let read = slow.reserve(1).ok().unwrap();
+        let unread = deaf.reserve(1, None).ok().unwrap();
+        let read = slow.reserve(1, None).ok().unwrap();
         let reading = async {
             for _ in 0..100 {
                 sleep(STALL_TIMEOUT / 2).await;

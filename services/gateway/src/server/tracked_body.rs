@@ -1,7 +1,8 @@
 //! The bodies of answers while they are sent.
 //!
 //! A connection takes as much of a body as its peer reads. What it has not taken is counted, for the connection and for
-//! its account. It gets a body in pieces, because HTTP/2 buffers what it was given, however little the peer reads.
+//! the account of the caller. It gets a body in pieces, because HTTP/2 buffers what it was given, however little the
+//! peer reads.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -144,7 +145,11 @@ impl hyper::body::Body for TrackedBody {
             if let Err(error) = self.set_pending(frame) {
                 // Its head is sent, so nothing can be refused any more.
                 count_refusal(&error);
-                self.activity.end_connection();
+                if self.activity.is_shared() {
+                    self.pending = Some(Err(axum::Error::new(error)));
+                } else {
+                    self.activity.end_connection();
+                }
             }
         }
         if let Some(reservation) = &self.reservation {
