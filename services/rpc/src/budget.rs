@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// The largest item that a user without any other gets when all shared bytes are in use: many users have one each.
+const MAX_EXEMPT_BYTES: usize = 4_096;
+
 /// Bytes of a budget, given back when it is dropped.
 pub type Reservation = OwnedSemaphorePermit;
 
@@ -80,7 +83,8 @@ impl NestedBudget {
     }
 
     /// Reserves this many bytes as soon as they are free. A user without another reservation needs none of the shared
-    /// bytes: users that give nothing back must not stop those that do. `None` never happens.
+    /// bytes for a small item, of at most 4,096 bytes: users that give nothing back must not stop those that do. `None`
+    /// never happens.
     pub async fn reserve(&self, bytes: usize) -> Option<NestedReservation> {
         let own = self.own.reserve(bytes).await?;
         let Some(shared) = &self.shared else { return Some(NestedReservation { own, shared: None }) };
@@ -88,7 +92,7 @@ impl NestedBudget {
         let shared = tokio::select! {
             biased;
             reserved = shared.reserve(bytes) => reserved,
-            _ = self.own.reserve(all_others) => None,
+            _ = self.own.reserve(all_others), if bytes <= MAX_EXEMPT_BYTES => None,
         };
         Some(NestedReservation { own, shared })
     }
@@ -123,6 +127,17 @@ mod tests {
         assert!(alone.try_reserve(21).is_none() && alone.try_reserve(20).is_some());
         drop(reserved);
         assert!(other.try_reserve(80).is_some() && one.try_reserve(80).is_some());
+    }
+
+    #[test]
+    fn a_large_item_waits_for_shared_bytes_also_if_its_user_has_no_other() {
+        let all = ByteBudget::new(10_000);
+        let (deaf, reader) = (NestedBudget::new(10_000, Some(all.clone())), NestedBudget::new(10_000, Some(all)));
+        let kept = deaf.try_reserve(10_000);
+        assert!(reader.reserve(MAX_EXEMPT_BYTES).now_or_never().is_some());
+        assert!(reader.reserve(MAX_EXEMPT_BYTES + 1).now_or_never().is_none());
+        drop(kept);
+        assert!(reader.reserve(MAX_EXEMPT_BYTES + 1).now_or_never().is_some());
     }
 
     #[test]

@@ -262,15 +262,16 @@ mod tests {
 
     #[tokio::test]
     async fn connections_of_an_account_share_its_bytes_and_one_that_reads_goes_on() {
-        let of_account = AccountBuffers { answers: Some(ByteBudget::new(500_000)), requests: None };
+        let of_account = AccountBuffers { answers: Some(ByteBudget::new(451_000)), requests: None };
         let (_deaf, (_incoming, to_deaf)) = queues(of_account.clone());
         assert!(send_now(&to_deaf, 450_000).await);
         assert!(!send_now(&to_deaf, 450_000).await);
         let ((_to, mut from), (_incoming, to_reader)) = queues(of_account);
         for _ in 0..10 {
-            assert!(send_now(&to_reader, 100_000).await, "there is nothing else for it");
-            assert!(!send_now(&to_reader, 100_000).await);
+            assert!(send_now(&to_reader, 3_000).await, "there is nothing else for it");
+            assert!(!send_now(&to_reader, 3_000).await);
             from.next().await;
         }
+        assert!(!send_now(&to_reader, 100_000).await, "a large one waits until others are read");
     }
 }
