@@ -14,6 +14,7 @@ mod acquire_wait;
 mod admin_server;
 mod admission;
 mod batch;
+mod busy_body;
 mod call_handler;
 mod cancel_queue;
 mod cost_estimates;

@@ -11,10 +11,10 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
-use futures::{Stream, stream};
+use futures::{Stream, TryFutureExt, stream};
 use holdfast_cluster::ShardMap;
 use holdfast_rpc::{ByteStream, Incoming};
-use holdfast_tls::{Listener, PeerInfo, PortConnections, PortLimits, ServerTls};
+use holdfast_tls::{ConnectionActivity, Listener, PeerInfo, PortConnections, PortLimits, ServerTls};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
@@ -25,6 +25,7 @@ use tonic::Status;
 use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::busy_body::BusyBody;
 use crate::node::Node;
 
 /// How often the addresses of nodes are resolved: a node may return with another one.
@@ -77,11 +78,11 @@ pub async fn serve(
     let listener = Listener::new(listener, tls, port)?;
     let accepting = stream::unfold(listener, |mut listener| async {
         let (stream, peer, counted) = listener.accept().await;
-        let has_cert = peer.has_client_cert;
+        let (has_cert, peer) = (peer.has_client_cert, (peer, counted.activity()));
         Some((Incoming { stream: Box::new(stream), peer, has_cert, counted: Some(counted) }, listener))
     });
-    let serving = node.acceptor().serve(accepting, move |stream, peer: PeerInfo| {
-        serve_http(app.clone().layer(Extension(ConnectInfo(peer))), stream)
+    let serving = node.acceptor().serve(accepting, move |stream, (peer, activity): (PeerInfo, ConnectionActivity)| {
+        serve_http(app.clone().layer(Extension(ConnectInfo(peer))), stream, activity)
     });
     tokio::select! {
         () = serving => Ok(()),
@@ -114,11 +115,14 @@ async fn expect_nodes(mut map: watch::Receiver<Arc<ShardMap>>, port: Arc<PortCon
 /// Serves gateways and peers over these connections, without health and metrics, and closes all when it is dropped.
 pub async fn serve_connections(node: &Node, connections: impl Stream<Item = Incoming<()>> + Send) {
     let app = grpc_routes(node);
-    node.acceptor().serve(connections, move |stream, ()| serve_http(app.clone(), stream)).await;
+    node.acceptor().serve(connections, move |stream, ()| serve_http(app.clone(), stream, Default::default())).await;
 }
 
-async fn serve_http(app: Router, stream: ByteStream) {
-    let service = service_fn(move |request| app.clone().oneshot(request));
+async fn serve_http(app: Router, stream: ByteStream, activity: ConnectionActivity) {
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let (busy, answering) = (activity.begin(), app.clone().oneshot(request));
+        answering.map_ok(move |answer: Response| answer.map(|body| BusyBody::new(body, busy)))
+    });
     let serving = Builder::new(TokioExecutor::new());
     if let Err(error) = serving.serve_connection(TokioIo::new(stream), service).await {
         tracing::debug!(%error, "an HTTP connection ended");

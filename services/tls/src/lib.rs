@@ -23,5 +23,5 @@ pub use client::ClientTls;
 pub use error::TlsError;
 pub use files::IdentityFiles;
 pub use listener::{Listener, PeerInfo, Stream};
-pub use port::{PortBound, PortConnection, PortConnections, PortLimits};
+pub use port::{BusyGuard, ConnectionActivity, PortBound, PortConnection, PortConnections, PortLimits};
 pub use server::{ClientAuth, ServerTls};

@@ -2,12 +2,13 @@
 //!
 //! A connection passes through kinds: it begins with its handshake, and then counts as what it turns out to be. Each
 //! kind has bounds of its own, so no number of strangers takes the connections of processes, or the files of the store.
-//! At a bound, a new connection ends the oldest of its kind: whoever says nothing must not keep out those that do. Only
-//! processes keep their connections, and further ones are rejected.
+//! At a bound, a new connection ends the oldest of its kind: whoever says nothing must not keep out those that do. Of
+//! those of HTTP, it ends idle ones first. Only processes keep their connections, and further ones are rejected.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_types::limit::{self, Limit, counted_address};
 use metrics::counter;
@@ -65,7 +66,16 @@ pub struct PortConnection {
     address: IpAddr,
     key: (Kind, u64),
     ended: CancellationToken,
+    activity: ConnectionActivity,
 }
+
+/// The calls in progress on a connection of HTTP. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionActivity(Arc<AtomicUsize>);
+
+/// A call in progress, until this is dropped.
+#[derive(Debug)]
+pub struct BusyGuard(ConnectionActivity);
 
 #[derive(Debug, Default)]
 struct PortState {
@@ -76,10 +86,30 @@ struct PortState {
     known: VecDeque<IpAddr>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct CountedConnection {
     address: IpAddr,
     ended: CancellationToken,
+    activity: ConnectionActivity,
+}
+
+impl ConnectionActivity {
+    /// Notes that a call begins.
+    pub fn begin(&self) -> BusyGuard {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        BusyGuard(self.clone())
+    }
+
+    /// Returns whether calls are in progress.
+    pub fn is_busy(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for BusyGuard {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for PortLimits {
@@ -136,13 +166,18 @@ impl PortConnections {
 
     /// Counts a connection that was accepted from this address and is in its handshake.
     pub fn accept(self: &Arc<Self>, address: IpAddr) -> PortConnection {
-        let (address, ended) = (counted_address(address), CancellationToken::new());
+        let counted = CountedConnection {
+            address: counted_address(address),
+            ended: CancellationToken::new(),
+            activity: ConnectionActivity::default(),
+        };
+        let CountedConnection { address, ended, activity } = counted.clone();
         let mut state = self.state.lock();
         let kind = if state.known.contains(&address) { Kind::KnownHandshake } else { Kind::Handshake };
         state.evict_for(kind, self.limits.bound(kind), address);
-        let key = state.insert(kind, address, ended.clone());
+        let key = state.insert(kind, counted);
         drop(state);
-        PortConnection { port: Arc::clone(self), address, key, ended }
+        PortConnection { port: Arc::clone(self), address, key, ended, activity }
     }
 }
 
@@ -163,7 +198,11 @@ impl PortState {
     }
 
     fn end_oldest(&mut self, kind: Kind, limit: &'static Limit, is_meant: impl Fn(&CountedConnection) -> bool) {
-        let oldest = self.of_kind(kind).find(|(_, connection)| is_meant(connection)).map(|(key, _)| *key);
+        let meant = self.of_kind(kind).filter(|(_, connection)| is_meant(connection));
+        // A long call of an operator, such as a backup, goes on beside many short ones. Without a certificate, a
+        // connection has little time anyway.
+        let is_kept = |connection: &CountedConnection| kind == Kind::Http && connection.activity.is_busy();
+        let oldest = meant.map(|(key, connection)| (is_kept(connection), *key)).min().map(|(_, key)| key);
         if let Some(connection) = oldest.and_then(|key| self.connections.remove(&key)) {
             connection.ended.cancel();
             counter!("holdfast_node_connections_refused_total", "limit" => limit.name).increment(1);
@@ -174,10 +213,10 @@ impl PortState {
         self.connections.range((kind, 0)..=(kind, u64::MAX))
     }
 
-    fn insert(&mut self, kind: Kind, address: IpAddr, ended: CancellationToken) -> (Kind, u64) {
+    fn insert(&mut self, kind: Kind, connection: CountedConnection) -> (Kind, u64) {
         let key = (kind, self.next_id);
         self.next_id += 1;
-        self.connections.insert(key, CountedConnection { address, ended });
+        self.connections.insert(key, connection);
         key
     }
 
@@ -192,6 +231,11 @@ impl PortConnection {
     /// Cancelled when the connection must end, because others need its place.
     pub fn ended(&self) -> CancellationToken {
         self.ended.clone()
+    }
+
+    /// Its calls, if it speaks HTTP.
+    pub fn activity(&self) -> ConnectionActivity {
+        self.activity.clone()
     }
 
     /// The handshake is over, and the peer speaks HTTP.
@@ -228,7 +272,7 @@ impl PortConnection {
 
     fn count_as(&mut self, state: &mut PortState, kind: Kind) {
         if let Some(connection) = state.connections.remove(&self.key) {
-            self.key = state.insert(kind, connection.address, connection.ended);
+            self.key = state.insert(kind, connection);
         }
     }
 }
@@ -340,6 +384,24 @@ mod tests {
         assert_eq!((ended(&connections), ended(&processes)), (vec![true, true, false, false], vec![false; 2]));
         drop(processes);
         assert!(accept_process().is_ok());
+    }
+
+    #[test]
+    fn connections_of_http_that_are_idle_end_before_busy_ones() {
+        let port = PortConnections::new(PortLimits { http: PortBound { total: 2, per_address: 2 }, ..limits() });
+        let accept_http = || {
+            let mut connection = port.accept(address(1));
+            connection.became_http(true);
+            connection
+        };
+        let mut connections = vec![accept_http(), accept_http()];
+        let _backup = connections[0].activity().begin();
+        drop(connections[1].activity().begin());
+        connections.push(accept_http());
+        assert_eq!(ended(&connections), [false, true, false]);
+        let _other = connections[2].activity().begin();
+        connections.push(accept_http());
+        assert_eq!(ended(&connections), [true, true, false, false], "the oldest if all are busy");
     }
 
     #[test]
