@@ -29,6 +29,11 @@ impl Default for BufferBudgets {
 }
 
 impl BufferBudgets {
+    /// Returns the bytes of an account that are in use, of that direction which has more.
+    pub(crate) fn used(&self, account: AccountId) -> u64 {
+        self.budgets.get(&account).map_or(0, |buffers| buffers.used())
+    }
+
     /// Returns the budgets of an account. After a change of its limit, what was reserved before no longer counts.
     pub(crate) fn of_account(&self, account: &Account) -> AccountBuffers {
         let max = u32::try_from(account.limits.max_buffered_bytes).unwrap_or(u32::MAX);
@@ -43,6 +48,11 @@ impl BufferBudgets {
 }
 
 impl AccountBuffers {
+    /// Returns the bytes in use, of that direction which has more.
+    fn used(&self) -> u64 {
+        [&self.requests, &self.answers].into_iter().flatten().map(ByteBudget::used).max().unwrap_or(0)
+    }
+
     fn new(max: u32) -> Self {
         Self { requests: Some(ByteBudget::new(max)), answers: Some(ByteBudget::new(max)) }
     }
@@ -80,7 +90,10 @@ mod tests {
         assert!(reserve(1, 41).is_none() && reserve(1, 40).is_some() && reserve(2, 100).is_some());
         let requests = budgets.of_account(&account(1, 100)).requests.unwrap();
         assert!(requests.try_reserve(100).is_some(), "unread answers stop no requests");
+        let _request = requests.try_reserve(20).unwrap();
+        assert_eq!([1, 2, 3].map(|id| budgets.used(AccountId(id))), [60, 0, 0]);
         drop(reserved);
+        assert_eq!(budgets.used(AccountId(1)), 20);
         assert!(reserve(1, 100).is_some());
     }
 

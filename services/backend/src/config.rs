@@ -11,6 +11,7 @@ use holdfast_routing::{Dialer, LocalNode, Router, RoutingOptions, TcpDialer};
 use tokio_util::sync::CancellationToken;
 
 use crate::Service;
+use crate::account_connections::AccountConnections;
 use crate::account_rates::AccountRates;
 use crate::admission::{Admission, HeldCalls};
 use crate::auth_cache::AuthCache;
@@ -109,6 +110,7 @@ impl Backend {
             heavy_admission: Arc::new(Admission::one_at_a_time()),
             held_calls: HeldCalls::default(),
             buffers: BufferBudgets::default(),
+            connections: AccountConnections::default(),
             operator: options.operator,
             tokens,
             cluster_secret: options.cluster_secret,

@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod access_watch;
+mod account_connections;
 mod account_rates;
 mod admission;
 mod auth;
@@ -33,6 +34,7 @@ mod strangers;
 mod view_builder;
 
 pub use self::metrics::describe_metrics;
+pub use account_connections::AccountConnections;
 pub use auth::{AuthContext, TenantContext};
 pub use buffers::AccountBuffers;
 pub use config::{Backend, BackendOptions, StartError};

@@ -11,6 +11,7 @@ use holdfast_routing::{LocalNode, Router};
 use tokio_util::sync::CancellationToken;
 
 use crate::AuthContext;
+use crate::account_connections::AccountConnections;
 use crate::account_rates::AccountRates;
 use crate::admission::{Admission, HeldCalls};
 use crate::auth_cache::AuthCache;
@@ -44,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) heavy_admission: Arc<Admission>,
     pub(crate) held_calls: HeldCalls,
     pub(crate) buffers: BufferBudgets,
+    pub(crate) connections: AccountConnections,
     pub(crate) operator: OperatorVerifier,
     pub(crate) tokens: TokenIssuer,
     pub(crate) cluster_secret: ClusterSecret,
@@ -76,6 +78,11 @@ impl Service {
     /// Returns the budgets of what this process keeps of the caller's account for a while; none for the operator.
     pub fn account_buffers(&self, caller: &AuthContext) -> AccountBuffers {
         caller.account().map(|account| self.inner.buffers.of_account(account)).unwrap_or_default()
+    }
+
+    /// Returns the counts of this process's connections.
+    pub fn account_connections(&self) -> AccountConnections {
+        self.inner.connections.clone()
     }
 
     /// Counts a request from this address that needs no credential.

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdfast_api::{ApiError, ApiResult};
-use holdfast_backend::{AccountBuffers, AuthContext, Service};
+use holdfast_api::ApiResult;
+use holdfast_backend::{AccountBuffers, AccountConnections, AuthContext, Service};
 use holdfast_routing::{ByteBudget, NestedBudget, NestedReservation};
-use holdfast_types::{AccountId, limit};
+use holdfast_types::AccountId;
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -48,8 +48,8 @@ pub(super) struct ConnectionLimiter {
     limit: usize,
     free: Arc<Semaphore>,
     connections: Mutex<HashMap<u64, Arc<ConnectionState>>>,
-    /// The number of connections of each account that has any.
-    accounts: Mutex<HashMap<AccountId, u64>>,
+    /// Those of all ports.
+    accounts: AccountConnections,
     next_id: AtomicU64,
     started_at: Instant,
 }
@@ -111,12 +111,13 @@ struct ActivityInner {
 }
 
 impl ConnectionLimiter {
-    pub(super) fn new(limit: usize) -> Arc<Self> {
+    /// Allows so many connections, and counts those of accounts in `accounts`.
+    pub(super) fn new(limit: usize, accounts: AccountConnections) -> Arc<Self> {
         Arc::new(Self {
             limit,
             free: Arc::new(Semaphore::new(limit)),
             connections: Mutex::default(),
-            accounts: Mutex::default(),
+            accounts,
             next_id: AtomicU64::new(0),
             started_at: Instant::now(),
         })
@@ -250,17 +251,15 @@ impl PermitInner {
         if *current == owner {
             return Ok(());
         }
-        let mut accounts = self.limiter.accounts.lock();
         if let ConnectionOwner::Account(account) = owner {
-            let count = accounts.get(&account).copied().unwrap_or_default();
-            if count >= max {
-                // Others may share one whose credentials change: a proxy's.
+            // Others may share one whose credentials change: a proxy's.
+            self.limiter.accounts.add(account, max).inspect_err(|_| {
                 self.state.is_refused.fetch_or(*current == ConnectionOwner::Unknown, Ordering::AcqRel);
-                return Err(ApiError::limited(&limit::CONNECTIONS, max, "close some, or connect to another gateway"));
-            }
-            accounts.insert(account, count + 1);
+            })?;
         }
-        remove_connection(&mut accounts, *current);
+        if let ConnectionOwner::Account(account) = *current {
+            self.limiter.accounts.remove(account);
+        }
         if *current != ConnectionOwner::Unknown {
             self.state.answers.set_shared();
         }
@@ -268,17 +267,6 @@ impl PermitInner {
         *self.state.buffers.lock() = buffers;
         *current = owner;
         Ok(())
-    }
-}
-
-/// Counts one connection less of an owner.
-fn remove_connection(accounts: &mut HashMap<AccountId, u64>, owner: ConnectionOwner) {
-    let ConnectionOwner::Account(account) = owner else { return };
-    if let Some(count) = accounts.get_mut(&account) {
-        *count -= 1;
-        if *count == 0 {
-            accounts.remove(&account);
-        }
     }
 }
 
@@ -382,8 +370,9 @@ impl Drop for ActivityInner {
 impl Drop for PermitInner {
     fn drop(&mut self) {
         self.limiter.connections.lock().remove(&self.id);
-        let owner = *self.state.owner.lock();
-        remove_connection(&mut self.limiter.accounts.lock(), owner);
+        if let ConnectionOwner::Account(account) = *self.state.owner.lock() {
+            self.limiter.accounts.remove(account);
+        }
         gauge!("holdfast_connections").decrement(1.0);
     }
 }

@@ -145,7 +145,8 @@ async fn serve_mux(
     ServerTasks { tasks, stopping }: ServerTasks,
     shutdown: impl Future<Output = ()>,
 ) {
-    let (service, limiter) = (front.service.clone(), ConnectionLimiter::new(max_connections));
+    let service = front.service.clone();
+    let limiter = ConnectionLimiter::new(max_connections, service.account_connections());
     accept(&listener, front, &limiter, &tasks, &stopping, shutdown).await;
     // Closed first, so that new callers connect elsewhere while calls in flight finish.
     drop(listener);

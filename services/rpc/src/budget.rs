@@ -28,6 +28,11 @@ impl ByteBudget {
         self.limit
     }
 
+    /// Returns how many bytes are in use.
+    pub fn used(&self) -> u64 {
+        u64::from(self.limit).saturating_sub(self.free.available_permits() as u64)
+    }
+
     /// Reserves this many bytes; returns `None` if that would exceed the limit.
     pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         Arc::clone(&self.free).try_acquire_many_owned(self.clamp(bytes)).ok()

@@ -405,6 +405,17 @@ mod tests {
     }
 
     #[test]
+    fn connections_of_http_from_one_address_end_none_of_another() {
+        let port = PortConnections::new(PortLimits { http: PortBound { total: 4, per_address: 2 }, ..limits() });
+        let connections = [1, 2, 2, 2].map(|last| {
+            let mut connection = port.accept(address(last));
+            connection.became_http(true);
+            connection
+        });
+        assert_eq!(ended(&connections), [false, true, false, false]);
+    }
+
+    #[test]
     fn nothing_is_kept_of_connections_that_are_gone() {
         let port = PortConnections::new(limits());
         let mut connections: Vec<_> = (0..6).map(|last| port.accept(address(last))).collect();

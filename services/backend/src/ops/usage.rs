@@ -103,7 +103,12 @@ impl Service {
     fn usage_of_this_gateway(&self, account: &Account) -> Vec<LimitUsageInfo> {
         let (inner, sharer) = (&self.inner, Sharer::Account(account.id));
         let calls_to_node = inner.router.calls_of_account(account.id) as u64;
-        let own = [(&limit::WATCHERS, inner.watchers.used(account.id)), (&limit::CALLS_OF_ACCOUNT, calls_to_node)];
+        let own = [
+            (&limit::WATCHERS, inner.watchers.used(account.id)),
+            (&limit::CALLS_OF_ACCOUNT, calls_to_node),
+            (&limit::CONNECTIONS, inner.connections.used(account.id)),
+            (&limit::BUFFERED_BYTES, inner.buffers.used(account.id)),
+        ];
         let used = inner.rates.used(account).into_iter().chain(inner.admission.used(sharer));
         let used = used.chain(inner.held_calls.used(sharer)).chain(own);
         used.map(|(limit, used)| LimitUsageInfo::of_this_gateway(limit, used, &account.limits)).collect()
@@ -209,18 +214,17 @@ mod tests {
     use crate::ops::core_node::{TestGateway, context};
     use crate::ops::tests::{acquire, demo_tenant};
 
-    /// Limits of accounts that no part of the service counts yet.
-    const NOT_COUNTED: [&Limit; 2] = [&limit::CONNECTIONS, &limit::BUFFERED_BYTES];
-
     #[tokio::test]
     async fn every_limit_of_the_account_and_its_namespaces_is_shown_with_its_use() {
         let world = TestGateway::start().await;
         let tenant = demo_tenant(&world).await;
         world.service.acquire_lock(&tenant, &context(), acquire("a", "p", Mode::Write)).await.unwrap();
+        world.service.account_connections().add(tenant.tenant().unwrap().account.id, 5).unwrap();
+        let _unread = world.service.account_buffers(&tenant).answers.unwrap().try_reserve(7).unwrap();
         let usage = world.service.usage(&tenant, &context(), None).await.unwrap();
         let shown: BTreeSet<&str> = usage.limit_usage.iter().map(|row| row.limit.as_str()).collect();
-        let counted = |limit: &&Limit| limit.scope.is_of_account() && !NOT_COUNTED.contains(limit);
-        let expected: BTreeSet<&str> = limit::ALL.iter().copied().filter(counted).map(|limit| limit.name).collect();
+        let of_account = limit::ALL.iter().filter(|limit| limit.scope.is_of_account());
+        let expected: BTreeSet<&str> = of_account.map(|limit| limit.name).collect();
         assert_eq!(shown, expected);
         assert_eq!(shown.len(), usage.limit_usage.len());
         let row = |limit: &Limit| usage.limit_usage.iter().find(|row| row.limit == limit.name).unwrap();
@@ -232,6 +236,8 @@ mod tests {
         assert_eq!(used(&limit::NODE_BYTES), (usage.state_bytes.total, 1 << 30, false));
         assert_eq!(used(&limit::API_KEYS), (1, 1_000, false));
         assert_eq!(used(&limit::OPEN_CALLS), (0, 4_096, true), "this very call is over");
+        assert_eq!(used(&limit::CONNECTIONS), (1, 1_000, true));
+        assert_eq!(used(&limit::BUFFERED_BYTES), (7, 64 << 20, true));
     }
 
     #[tokio::test]

@@ -83,6 +83,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_backend::AccountConnections;
     use http_body_util::{BodyExt, Full};
     use tokio_util::task::TaskTracker;
 
@@ -95,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_without_room_is_read_when_another_call_ends() {
-        let connection = ConnectionLimiter::new(1).acquire(&TaskTracker::new()).await;
+        let connection = ConnectionLimiter::new(1, AccountConnections::default()).acquire(&TaskTracker::new()).await;
         let (first, second) = (connection.start_activity(), connection.start_activity());
         let read = async |activity: &ActivityGuard, bytes: usize| {
             body(activity, bytes).collect().await.unwrap().to_bytes().len()

@@ -178,6 +178,7 @@ impl hyper::body::Body for TrackedBody {
 mod tests {
     use axum::http::StatusCode;
     use axum::http::header::CONTENT_TYPE;
+    use holdfast_backend::AccountConnections;
     use tokio_util::task::TaskTracker;
 
     use super::*;
@@ -186,7 +187,7 @@ mod tests {
     const HTTP_2: Version = Version::HTTP_2;
 
     async fn connection() -> ConnectionPermit {
-        ConnectionLimiter::new(1).acquire(&TaskTracker::new()).await
+        ConnectionLimiter::new(1, AccountConnections::default()).acquire(&TaskTracker::new()).await
     }
 
     fn answer(bytes: usize) -> Response<Body> {
