@@ -348,7 +348,7 @@ impl ActivityGuard {
         self.inner.permit.state.is_refused.load(Ordering::Acquire)
     }
 
-    /// Returns when the connection must close. Whoever uses it for anything but HTTP calls must do so.
+    /// Returns when the connection must close. Whoever uses it for anything but HTTP must close it then.
     pub(crate) async fn evicted(&self) {
         self.inner.permit.state.eviction.cancelled().await;
     }
