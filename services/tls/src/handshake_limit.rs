@@ -41,7 +41,8 @@ impl HandshakeLimit {
     /// Its error, and `TimedOut` if it takes long while others wait.
     pub(crate) async fn run<T>(&self, handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let _permit = self.permit().await;
-        let (mut handshake, began) = (pin!(handshake), Instant::now());
+        let mut handshake = pin!(handshake);
+        let began = Instant::now();
         loop {
             match timeout(CHECK_INTERVAL, &mut handshake).await {
                 Ok(done) => return done,
