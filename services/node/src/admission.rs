@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::memory::NodeMemory;
-    use crate::testing::{acquire, namespace};
+    use crate::testing::{acquire, finish, namespace};
 
     const TERM: u64 = 3;
 
@@ -98,7 +98,7 @@ mod tests {
         machine.set_rules(Rules::TWO.0);
         let header = EntryHeader { rules: Rules::TWO.0, now_ms: 1, wall_ms: 1, ..EntryHeader::default() };
         let commands = [encoded(open), encoded(acquire("held"))];
-        assert!(machine.apply(header, &commands, ReplyMode::Encode).is_ok());
+        finish(machine.apply(header, &commands, ReplyMode::Encode).expect("it is sound"));
         machine.on_leadership_change(Some(TERM));
         machine
     }
@@ -159,7 +159,7 @@ mod tests {
         };
         let header = EntryHeader { term: 1, index: 1, rules: Rules::TWO.0, now_ms: 1, wall_ms: 1 };
         let commands = [Bytes::from(codec::encode(&Command::Accounts(create)))];
-        assert!(machine.apply(header, &commands, ReplyMode::Encode).is_ok());
+        finish(machine.apply(header, &commands, ReplyMode::Encode).expect("it is sound"));
         machine.on_leadership_change(Some(TERM));
         let deletion = |actor| {
             let command = Command::Accounts(AccountsCommand::DeleteApiKey { account, key_id: "k".into() });

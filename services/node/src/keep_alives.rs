@@ -106,7 +106,7 @@ fn record_one(
 #[cfg(test)]
 mod tests {
     use holdfast_core::{Command, CommandError, LocksCommand, Metadata, NamespaceRef, OpenSession, RequestId};
-    use holdfast_replication::{Applied, EntryHeader, ReplyMode};
+    use holdfast_replication::{EntryHeader, ReplyMode};
     use tokio::time::Duration;
 
     use super::*;
@@ -120,8 +120,7 @@ mod tests {
         let commands = [Bytes::from(codec::encode(&Command::Locks(command)))];
         let header = EntryHeader { rules: 1, now_ms: 1_000, wall_ms: 1_000, ..EntryHeader::default() };
         let applied = machine.apply(header, &commands, ReplyMode::Encode).expect("it is sound");
-        let Applied::Done(replies) = applied else { panic!("the entry is long") };
-        let reply: Reply = codec::decode(&replies[0]).expect("it was encoded here");
+        let reply: Reply = codec::decode(&testing::finish(applied)[0]).expect("it was encoded here");
         reply.outcome.expect("nothing is refused")
     }
 

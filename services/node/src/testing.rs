@@ -1,9 +1,11 @@
 //! Requests for the tests of this crate.
 
+use bytes::Bytes;
 use holdfast_core::{
     AccountId, Acquire, Claim, Incarnation, Limits, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef,
     OpenSession, Owner, Path, RequestId, Wait,
 };
+use holdfast_replication::Applied;
 
 pub(crate) fn namespace() -> NamespaceRef {
     NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
@@ -26,6 +28,16 @@ pub(crate) fn open_session(session_id: &str, ttl_ms: u64) -> LocksCommand {
         ttl_ms,
         metadata: Metadata::new(),
     })
+}
+
+/// Applies the rest of an entry, and returns its replies. On a busy machine a slice may end after any command.
+pub(crate) fn finish(mut applied: Applied<'_>) -> Vec<Bytes> {
+    loop {
+        match applied {
+            Applied::Done(replies) => return replies,
+            Applied::Part(rest) => applied = rest().expect("the entry is sound"),
+        }
+    }
 }
 
 /// Acquires a path for a process in WRITE mode for a minute, without waiting.

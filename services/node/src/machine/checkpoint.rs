@@ -129,7 +129,7 @@ mod tests {
     fn apply(machine: &ShardMachine, index: u64) {
         let header = EntryHeader { term: 1, index, rules: 1, now_ms: index, wall_ms: index };
         let commands = [Bytes::from(codec::encode(&Command::Locks(testing::open_namespace())))];
-        assert!(machine.apply(header, &commands, ReplyMode::Skip).is_ok());
+        testing::finish(machine.apply(header, &commands, ReplyMode::Skip).expect("it is sound"));
     }
 
     fn machine() -> ShardMachine {
@@ -207,7 +207,7 @@ mod tests {
         let header = |index| EntryHeader { term: 1, index, ..EntryHeader::default() };
         let megabyte = [Bytes::from(vec![0; 1024 * 1024])];
         for index in 6..80 {
-            assert!(failed.apply(header(index), &megabyte, ReplyMode::Skip).is_ok());
+            testing::finish(failed.apply(header(index), &megabyte, ReplyMode::Skip).expect("it is kept"));
         }
         (failed, outage)
     }

@@ -6,7 +6,7 @@ use super::slices::MAX_SLICE_COMMANDS;
 
 use super::*;
 use crate::leader::Attachment;
-use crate::testing;
+use crate::testing::{self, finish};
 
 /// Panics in the second entry.
 struct PanickingObserver(Mutex<u8>);
@@ -24,14 +24,6 @@ impl ApplyObserver for PanickingObserver {
 }
 
 const TERM: u64 = 3;
-
-/// Returns the replies of an entry that must be done.
-fn done(applied: Applied<'_>) -> Vec<Bytes> {
-    match applied {
-        Applied::Done(replies) => replies,
-        Applied::Part(_) => panic!("the entry is long"),
-    }
-}
 
 fn part(applied: Applied<'_>) -> Continuation<'_> {
     match applied {
@@ -120,7 +112,7 @@ async fn a_leader_state_that_panicked_is_built_again_in_its_term() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
     machine.on_leadership_change(Some(TERM));
     let commands = [opening(), Bytes::from(codec::encode(&Command::Locks(testing::open_session("se_1", 10_000))))];
-    done(machine.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
+    finish(machine.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
     let remaining_ms = || {
         let of_session = |core: &ShardState, table: &mut LeaderState| {
             let session = core.sessions().next().expect("it is open");
@@ -175,7 +167,7 @@ fn held(machine: &ShardMachine, number: usize) -> (usize, bool) {
 async fn whoever_asks_in_the_middle_of_a_long_entry_sees_the_commands_before() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
     machine.on_leadership_change(Some(TERM));
-    done(machine.apply(header(1_000), &[opening()], ReplyMode::Encode).expect("it is sound"));
+    finish(machine.apply(header(1_000), &[opening()], ReplyMode::Encode).expect("it is sound"));
     let commands: Vec<Bytes> = (0..=2 * MAX_SLICE_COMMANDS).map(acquire).collect();
 
     let rest = part(machine.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
@@ -184,7 +176,7 @@ async fn whoever_asks_in_the_middle_of_a_long_entry_sees_the_commands_before() {
     assert!(machine.with_leader_state(TERM, |_, _| ()).is_some(), "leader tasks go on as well");
     let rest = part(rest().expect("it is sound"));
     assert_eq!(held(&machine, MAX_SLICE_COMMANDS), (2 * MAX_SLICE_COMMANDS, true));
-    let replies = done(rest().expect("it is sound"));
+    let replies = finish(rest().expect("it is sound"));
     assert_eq!(held(&machine, 2 * MAX_SLICE_COMMANDS), (2 * MAX_SLICE_COMMANDS + 1, true));
     assert_eq!(replies.len(), commands.len());
     let is_granted = |bytes: &Bytes| codec::decode::<Reply>(bytes).is_ok_and(|reply| reply.outcome.is_ok());
@@ -203,7 +195,7 @@ async fn a_long_batch_is_applied_in_slices_with_the_reply_and_the_state_of_one_s
 
     let rest = part(sliced.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
     assert_eq!(held(&sliced, MAX_SLICE_COMMANDS - 3), (MAX_SLICE_COMMANDS - 2, true));
-    let replies = done(rest().expect("it is sound"));
+    let replies = finish(rest().expect("it is sound"));
 
     let context = EntryContext { now_ms: 1_000, wall_ms: 1_000, rules: Rules(1) };
     let mut inner = whole.inner.lock();
@@ -224,7 +216,7 @@ async fn what_was_done_before_a_leadership_began_in_the_middle_of_an_entry_is_no
     let rest = part(machine.apply(header(1_000), &commands, ReplyMode::Skip).expect("it is sound"));
     let effects = machine.inner.lock().core.as_mut().expect("it is sound").take_effects();
     assert_eq!(effects, [], "nobody was to be told");
-    done(rest().expect("it is sound"));
+    finish(rest().expect("it is sound"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,7 +224,7 @@ async fn a_machine_that_failed_in_a_later_slice_answers_nothing() {
     let observer = Arc::new(PanickingObserver(Mutex::new(0)));
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, Some(observer));
     machine.on_leadership_change(Some(TERM));
-    done(machine.apply(header(1_000), &[opening()], ReplyMode::Encode).expect("it is sound"));
+    finish(machine.apply(header(1_000), &[opening()], ReplyMode::Encode).expect("it is sound"));
     let commands: Vec<Bytes> = (0..=MAX_SLICE_COMMANDS).map(acquire).collect();
     let rest = part(machine.apply(header(2_000), &commands, ReplyMode::Encode).expect("it is sound"));
     assert!(query_waits(&machine).is_some());
@@ -252,7 +244,7 @@ async fn only_whoever_owes_a_reply_shows_locks() {
     let (follower, leader) = [0, 1].map(|_| ShardMachine::new(Application::Locks, "locks_00", None, None)).into();
     let commands: Vec<Bytes> = [opening()].into_iter().chain((0..50).map(acquire)).collect();
     for (machine, replies) in [(&follower, ReplyMode::Skip), (&leader, ReplyMode::Encode)] {
-        done(machine.apply(header(1_000), &commands, replies).expect("it is sound"));
+        finish(machine.apply(header(1_000), &commands, replies).expect("it is sound"));
     }
     let shown = |machine: &ShardMachine| machine.inner.lock().core.as_ref().map(ShardState::views_built);
     assert_eq!((shown(&follower), shown(&leader)), (Some(0), Some(50)));

@@ -74,7 +74,9 @@ async fn a_key_sees_its_own_namespaces_and_the_operator_any_account() {
     other.rest.call(&line).await.expect_error("PERMISSION_DENIED");
     let seen = operator_client(server()).call(&line).await.ok();
     assert_eq!(seen["namespaces"].as_array().unwrap().len(), 2);
-    assert!(operator_client(server()).call("GET /v1/usage").await.expect_field_error("account").contains("whose"));
+    assert!(
+        operator_client(server()).call("GET /v1/usage").await.expect_field_error("account").contains("name an account")
+    );
     let unknown = "GET /v1/usage?account=0000000000000001";
     operator_client(server()).call(unknown).await.expect_error("ACCOUNT_NOT_FOUND");
 }
