@@ -27,7 +27,7 @@ fn unknown() -> Bytes {
 #[test]
 fn an_entry_with_a_command_that_can_not_be_read_changes_nothing() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
-    testing::finish(machine.apply(STAMP, &[known()], ReplyMode::Encode).expect("it is sound"));
+    crate::testing::finish(machine.apply(STAMP, &[known()], ReplyMode::Encode).expect("it is sound"));
     let before = machine.freeze().unwrap()();
     for damaged in [unknown(), Bytes::new(), known().slice(..2)] {
         let later = EntryHeader { now_ms: 5_000, ..STAMP };

@@ -59,7 +59,8 @@ impl Expansion<'_> {
             }
             let is_known = ledger.table[lock].request == claim.request;
             let is_late = ledger.table[lock] == Claim::NONE && model.omits(Omission::GrantAfterRelease);
-            if !is_known && !(is_late && answer.kind == AnswerKind::Granted) {
+            let is_late_grant = is_late && answer.kind == AnswerKind::Granted;
+            if !is_known && !is_late_grant {
                 return Ok(());
             }
             match answer.kind {
