@@ -139,7 +139,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_stops_waiting_ends_nobody() {
         let limit = HandshakeLimit::new(1);
-        let gone = timeout(TIME_WHILE_OTHERS_WAIT / 2, limit.run(ready(Ok(8))));
+        let gone = timeout(TIME_WHILE_OTHERS_WAIT / 4, limit.run(ready(Ok(8))));
         let (done, gone) = tokio::join!(limit.run(wait_slowly()), gone);
         assert!(done.is_ok() && gone.is_err());
     }
