@@ -2,16 +2,12 @@
 //! These are changes of keys and namespaces, which all gateways and other shards learn of, and tokens, which cost a
 //! signature. The leader of the shard counts changes too, for all gateways together.
 
-use std::time::Duration;
-
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::limit::{self, Limit};
-use holdfast_types::{Account, AccountId, Rate, RateTable};
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use holdfast_types::{Account, AccountId, Rate};
 
-/// Maximum accounts that a rate counts the calls of.
-const MAX_ACCOUNTS: usize = 100_000;
+use crate::rate_counter::RateCounter;
+
 /// Per second, how many acquires of an account beyond its rate a gateway checks for being an extension. A client that
 /// extends by its token needs no check.
 const EXTENSION_CHECKS_PER_SECOND: u64 = 100;
@@ -20,21 +16,21 @@ const HINT: &str = "make them more slowly";
 
 /// The rates of all accounts. Releases and extensions never pass here.
 pub(crate) struct AccountRates {
-    requests: Counter,
-    extension_checks: Counter,
-    key_changes: Counter,
-    namespace_changes: Counter,
-    tokens: Counter,
+    requests: RateCounter<AccountId>,
+    extension_checks: RateCounter<AccountId>,
+    key_changes: RateCounter<AccountId>,
+    namespace_changes: RateCounter<AccountId>,
+    tokens: RateCounter<AccountId>,
 }
 
 impl Default for AccountRates {
     fn default() -> Self {
-        let per_second = || Counter::new(Rate::per_second);
+        let per_second = || RateCounter::new(Rate::per_second);
         Self {
-            requests: Counter::new(|max| Rate::per_second(max).with_burst_factor(2)),
+            requests: RateCounter::new(|max| Rate::per_second(max).with_burst_factor(2)),
             extension_checks: per_second(),
-            key_changes: Counter::new(Rate::per_minute),
-            namespace_changes: Counter::new(Rate::per_minute),
+            key_changes: RateCounter::new(Rate::per_minute),
+            namespace_changes: RateCounter::new(Rate::per_minute),
             tokens: per_second(),
         }
     }
@@ -89,40 +85,20 @@ impl AccountRates {
             (&limit::NAMESPACE_CHANGES, &self.namespace_changes),
             (&limit::TOKENS, &self.tokens),
         ];
-        rates.map(|(limit, counter)| (limit, counter.used(account.id, limit.value_of(&account.limits))))
+        rates.map(|(limit, counter)| (limit, counter.used(&account.id, limit.value_of(&account.limits))))
     }
 }
 
-fn admit_rare(counter: &Counter, limit: &'static Limit, account: &Account) -> ApiResult<()> {
+fn admit_rare(counter: &RateCounter<AccountId>, limit: &'static Limit, account: &Account) -> ApiResult<()> {
     // At least one, as the range of the limit has it.
     let max = limit.value_of(&account.limits).max(1);
     counter.admit(account.id, max).map_err(|wait| ApiError::limited(limit, max, HINT).retry_in(wait))
 }
 
-/// One rate of each account.
-struct Counter {
-    rate: fn(u64) -> Rate,
-    calls: Mutex<RateTable<AccountId>>,
-}
-
-impl Counter {
-    fn new(rate: fn(u64) -> Rate) -> Self {
-        Self { rate, calls: Mutex::new(RateTable::new(MAX_ACCOUNTS)) }
-    }
-
-    fn admit(&self, account: AccountId, max: u64) -> Result<(), Duration> {
-        let now = Instant::now().into_std();
-        self.calls.lock().admit(account, (self.rate)(max), now)
-    }
-
-    fn used(&self, account: AccountId, max: u64) -> u64 {
-        let now = Instant::now().into_std();
-        self.calls.lock().used(&account, (self.rate)(max), now)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use holdfast_api::Code;
     use holdfast_types::{AccountStatus, Limits};
 

@@ -25,6 +25,7 @@ mod directory;
 mod events;
 mod metrics;
 mod ops;
+mod rate_counter;
 mod refusals;
 mod route_error;
 mod service;

@@ -5,17 +5,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code};
+use holdfast_types::Rate;
 use holdfast_types::limit::{self, Limit, counted_address};
-use holdfast_types::{Rate, RateTable};
-use parking_lot::Mutex;
-use tokio::time::Instant;
 
+use crate::rate_counter::RateCounter;
 use crate::refusals::count_refusal_at;
 
 /// Look-ups a second, for all addresses together, of key ids that this cluster's secret does not authenticate.
 const UNKNOWN_KEYS_PER_SECOND: u64 = 50;
-/// Maximum addresses of which a rate counts the calls. One that is idle for a while starts again with a full burst.
-const MAX_ADDRESSES: usize = 100_000;
 /// How many times a rate's calls of a second are allowed at once.
 const BURST_FACTOR: u32 = 2;
 /// Clients behind one address come back together after a failover.
@@ -25,11 +22,11 @@ const HANDSHAKE_BURST_FACTOR: u32 = 5;
 pub(crate) struct Strangers {
     /// 0 if addresses are not counted, because many callers share one.
     refused_per_second: u32,
-    refusals: Mutex<RateTable<IpAddr>>,
-    unknown_keys: Mutex<RateTable<IpAddr>>,
-    unknown_keys_of_all: Mutex<RateTable<()>>,
-    public_pages: Mutex<RateTable<IpAddr>>,
-    handshakes: Mutex<RateTable<IpAddr>>,
+    refusals: RateCounter<IpAddr>,
+    unknown_keys: RateCounter<IpAddr>,
+    unknown_keys_of_all: RateCounter<()>,
+    public_pages: RateCounter<IpAddr>,
+    handshakes: RateCounter<IpAddr>,
 }
 
 impl Strangers {
@@ -38,13 +35,14 @@ impl Strangers {
 
     /// With 0, nothing is counted by address.
     pub(crate) fn new(refused_per_second: u32) -> Self {
+        let with_burst = || RateCounter::new(|max| Rate::per_second(max).with_burst_factor(BURST_FACTOR));
         Self {
             refused_per_second,
-            refusals: Mutex::new(RateTable::new(MAX_ADDRESSES)),
-            unknown_keys: Mutex::new(RateTable::new(MAX_ADDRESSES)),
-            unknown_keys_of_all: Mutex::new(RateTable::new(1)),
-            public_pages: Mutex::new(RateTable::new(MAX_ADDRESSES)),
-            handshakes: Mutex::new(RateTable::new(MAX_ADDRESSES)),
+            refusals: with_burst(),
+            unknown_keys: with_burst(),
+            unknown_keys_of_all: RateCounter::new(Rate::per_second),
+            public_pages: with_burst(),
+            handshakes: RateCounter::new(|max| Rate::per_second(max).with_burst_factor(HANDSHAKE_BURST_FACTOR)),
         }
     }
 
@@ -54,15 +52,15 @@ impl Strangers {
     /// `RATE_LIMITED` if too many credentials from there were refused.
     pub(crate) fn check(&self, from: Option<IpAddr>) -> ApiResult<()> {
         let Some(from) = self.counted(from) else { return Ok(()) };
-        let checked = self.refusals.lock().check(&from, self.refusal_rate(), now());
-        checked.map_err(|wait| limited(&limit::REFUSED_CREDENTIALS, self.refused_per_second.into(), wait))
+        let max = self.refused_per_second.into();
+        self.refusals.check(&from, max).map_err(|wait| limited(&limit::REFUSED_CREDENTIALS, max, wait))
     }
 
     /// Counts a refused credential.
     pub(crate) fn record_refusal(&self, from: Option<IpAddr>) {
         if let Some(from) = self.counted(from) {
             // One too many changes nothing: `check` refuses until the others are paid off.
-            let _ = self.refusals.lock().admit(from, self.refusal_rate(), now());
+            let _ = self.refusals.admit(from, self.refused_per_second.into());
         }
     }
 
@@ -73,20 +71,20 @@ impl Strangers {
     /// `RATE_LIMITED` if there are too many, from there or in all.
     pub(crate) fn admit_unknown_key(&self, from: Option<IpAddr>) -> ApiResult<()> {
         if let Some(from) = self.counted(from) {
-            let admitted = self.unknown_keys.lock().admit(from, unknown_key_rate(), now());
-            admitted.map_err(|wait| limited(&limit::UNKNOWN_KEYS, limit::UNKNOWN_KEYS.default_value(), wait))?;
+            let max = limit::UNKNOWN_KEYS.default_value();
+            self.unknown_keys.admit(from, max).map_err(|wait| limited(&limit::UNKNOWN_KEYS, max, wait))?;
         }
         let detail = "this gateway looks up too many API keys that are unknown; try again, or create a new key";
-        let admitted = self.unknown_keys_of_all.lock().admit((), rate_of_all(), now());
+        let admitted = self.unknown_keys_of_all.admit((), UNKNOWN_KEYS_PER_SECOND);
         admitted.map_err(|wait| ApiError::new(Code::RateLimited, detail).retry_in(wait))
     }
 
     /// Takes back an admitted look-up that found a key: an old one, and no stranger's.
     pub(crate) fn take_back_unknown_key(&self, from: Option<IpAddr>) {
         if let Some(from) = self.counted(from) {
-            self.unknown_keys.lock().take_back(&from, unknown_key_rate());
+            self.unknown_keys.take_back(&from, limit::UNKNOWN_KEYS.default_value());
         }
-        self.unknown_keys_of_all.lock().take_back(&(), rate_of_all());
+        self.unknown_keys_of_all.take_back(&(), UNKNOWN_KEYS_PER_SECOND);
     }
 
     /// Counts a request that needs no credential. Callers on this machine are not counted.
@@ -95,17 +93,17 @@ impl Strangers {
     /// `RATE_LIMITED` if there are too many from there.
     pub(crate) fn admit_public_page(&self, from: Option<IpAddr>) -> ApiResult<()> {
         let Some(from) = self.counted(from.filter(is_remote)) else { return Ok(()) };
-        let (row, rate) = (&limit::PUBLIC_PAGES, rate_of(&limit::PUBLIC_PAGES, BURST_FACTOR));
-        let admitted = self.public_pages.lock().admit(from, rate, now());
-        admitted.map_err(|wait| ApiError::limited(row, row.default_value(), "send them more slowly").retry_in(wait))
+        let (row, max) = (&limit::PUBLIC_PAGES, limit::PUBLIC_PAGES.default_value());
+        let admitted = self.public_pages.admit(from, max);
+        admitted.map_err(|wait| ApiError::limited(row, max, "send them more slowly").retry_in(wait))
     }
 
     /// Counts a TLS handshake; returns whether the address may have one more. It may if that keeps nobody waiting, so
     /// that many callers behind one address come back soon. Callers on this machine are not counted.
     pub(crate) fn admit_handshake(&self, from: IpAddr, must_wait: bool) -> bool {
         let Some(from) = self.counted(Some(from).filter(is_remote)) else { return true };
-        let rate = rate_of(&limit::TLS_HANDSHAKE_RATE, HANDSHAKE_BURST_FACTOR);
-        let is_admitted = self.handshakes.lock().admit(from, rate, now()).is_ok() || !must_wait;
+        let max = limit::TLS_HANDSHAKE_RATE.default_value();
+        let is_admitted = self.handshakes.admit(from, max).is_ok() || !must_wait;
         if !is_admitted {
             count_refusal_at(&limit::TLS_HANDSHAKE_RATE);
         }
@@ -116,26 +114,6 @@ impl Strangers {
     fn counted(&self, from: Option<IpAddr>) -> Option<IpAddr> {
         from.filter(|_| self.refused_per_second > 0).map(counted_address)
     }
-
-    fn refusal_rate(&self) -> Rate {
-        Rate::per_second(self.refused_per_second.into()).with_burst_factor(BURST_FACTOR)
-    }
-}
-
-fn unknown_key_rate() -> Rate {
-    rate_of(&limit::UNKNOWN_KEYS, BURST_FACTOR)
-}
-
-fn rate_of(limit: &Limit, burst_factor: u32) -> Rate {
-    Rate::per_second(limit.default_value()).with_burst_factor(burst_factor)
-}
-
-fn rate_of_all() -> Rate {
-    Rate::per_second(UNKNOWN_KEYS_PER_SECOND)
-}
-
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
 }
 
 fn limited(limit: &Limit, max: u64, wait: Duration) -> ApiError {
