@@ -23,9 +23,30 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// The header of a record in a log: checksum (4), length (2), kind (1), low bits of the file's number (4).
+const LOG_HEADER_BYTES: usize = 11;
+/// The kind of a record that is a whole write.
+const WHOLE_WRITE: u8 = 5;
+
+/// How many bytes of a file, from its start, may be changed: of a log its first write, if another follows. Damage to the
+/// last write looks like a write that a crash cut off: the node starts without it, and its peers refuse it.
+fn bytes_to_damage(file: &Path) -> usize {
+    let data = std::fs::read(file).unwrap_or_default();
+    if file.extension().is_none_or(|extension| extension != "log") {
+        return data.len();
+    }
+    let header_at = |at: usize| data.get(at..at + LOG_HEADER_BYTES).unwrap_or(&[0; LOG_HEADER_BYTES]);
+    let first = header_at(0);
+    let end = LOG_HEADER_BYTES + usize::from(u16::from_le_bytes([first[4], first[5]]));
+    // A file that is used again may have writes of its earlier use behind the end.
+    let another_follows = header_at(end)[6] != 0 && header_at(end)[7..] == first[7..];
+    if first[6] == WHOLE_WRITE && another_follows { end } else { 0 }
+}
+
 /// The next file to be damaged: of each kind one, and of tables three.
 fn next_file(dir: &Path, tried: &mut BTreeMap<String, usize>) -> Option<PathBuf> {
-    files(dir).into_iter().find(|file| {
+    let can_be = |file: &PathBuf| bytes_to_damage(file) > 0;
+    files(dir).into_iter().filter(can_be).find(|file| {
         let kind = file_name(file).replace(|letter: char| letter.is_ascii_digit(), "");
         let most = if kind == ".sst" { 3 } else { 1 };
         let times = tried.entry(kind).or_insert(0);
@@ -45,10 +66,7 @@ fn file_name(file: &Path) -> String {
 /// is put back: what the node has acknowledged meanwhile must not be undone.
 async fn damage_one(cluster: &mut Cluster, file: &Path, random: &mut SmallRng) -> bool {
     let (name, data) = (file_name(file), cluster.data_dir(DAMAGED_NODE));
-    let length = std::fs::metadata(file).map_or(0, |data| usize::try_from(data.len()).expect("it is small"));
-    // Damage to the last write of a log looks like a write that a crash cut off. The peers find out what is missing then.
-    let end = if file.extension().is_some_and(|extension| extension == "log") { length.div_ceil(4) } else { length };
-    let (at, mask) = (random.random_range(0..end), 1 << random.random_range(0..8));
+    let (at, mask) = (random.random_range(0..bytes_to_damage(file)), 1 << random.random_range(0..8));
     let changed = flip_bits(file, at, mask).expect("it can be changed");
     let refusal = start_error(cluster, file).await;
     match &refusal {
