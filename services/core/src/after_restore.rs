@@ -19,7 +19,10 @@ pub const RESTORE_MARGIN: u64 = 1 << 40;
 ///
 /// # Errors
 /// When the chunks are damaged.
-pub fn delay_locks_snapshot(chunks: &[impl AsRef<[u8]>], by_ms: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
+pub fn delay_locks_snapshot(
+    chunks: impl IntoIterator<Item: AsRef<[u8]>>,
+    by_ms: u64,
+) -> Result<Vec<Vec<u8>>, DecodeError> {
     locks::delay_snapshot(chunks, by_ms)
 }
 

@@ -1,7 +1,7 @@
 //! Snapshots as chunks. Each chunk but the last is an encoded list of items; the last is the empty list, so that a
 //! snapshot that was cut off between two chunks is detected.
 
-use std::marker::PhantomData;
+use std::collections::VecDeque;
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -15,19 +15,16 @@ pub(crate) const MAX_CHUNK_BYTES: usize = 1 << 20;
 const HEADER_BYTES: usize = 16;
 
 /// Collects items into chunks.
-pub(crate) struct ChunkWriter<T> {
-    chunks: Vec<Vec<u8>>,
+#[derive(Default)]
+pub(crate) struct ChunkWriter {
+    /// Complete chunks that nobody has taken yet.
+    chunks: VecDeque<Vec<u8>>,
     body: Vec<u8>,
     items: u64,
-    kind: PhantomData<T>,
 }
 
-impl<T: Serialize> ChunkWriter<T> {
-    pub(crate) fn new() -> Self {
-        Self { chunks: Vec::new(), body: Vec::new(), items: 0, kind: PhantomData }
-    }
-
-    pub(crate) fn push(&mut self, item: &T) {
+impl ChunkWriter {
+    pub(crate) fn push(&mut self, item: &impl Serialize) {
         let before = self.body.len();
         let body = std::mem::take(&mut self.body);
         self.body =
@@ -42,12 +39,22 @@ impl<T: Serialize> ChunkWriter<T> {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Vec<Vec<u8>> {
+    /// Returns the first chunk that is complete and was not taken yet.
+    pub(crate) fn take_chunk(&mut self) -> Option<Vec<u8>> {
+        self.chunks.pop_front()
+    }
+
+    /// Completes the last chunks. No item may follow.
+    pub(crate) fn end(&mut self) {
         if self.items > 0 {
             self.flush();
         }
         self.flush();
-        self.chunks
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Vec<u8>> {
+        self.end();
+        self.chunks.into()
     }
 
     /// Postcard encodes a list as its length followed by the items, so the items need not be encoded again.
@@ -55,24 +62,27 @@ impl<T: Serialize> ChunkWriter<T> {
         let mut chunk = codec::encode(&self.items);
         chunk.append(&mut self.body);
         chunk.shrink_to_fit();
-        self.chunks.push(chunk);
+        self.chunks.push_back(chunk);
         self.items = 0;
     }
 }
 
-/// Passes every item of the chunks to `take`, in the order in which they were pushed.
+/// Passes every item of the chunks to `take`, in the order in which they were pushed. Has two chunks at a time.
 pub(crate) fn read<T: DeserializeOwned>(
-    chunks: &[impl AsRef<[u8]>],
+    chunks: impl IntoIterator<Item: AsRef<[u8]>>,
     mut take: impl FnMut(T) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
-    let (last, rest) = chunks.split_last().ok_or(DecodeError::Empty)?;
-    for chunk in rest {
-        for item in codec::decode::<Vec<T>>(chunk.as_ref())? {
-            take(item)?;
+    let mut chunks = chunks.into_iter();
+    let mut chunk = chunks.next().ok_or(DecodeError::Empty)?;
+    loop {
+        let items = codec::decode::<Vec<T>>(chunk.as_ref())?;
+        match chunks.next() {
+            Some(next) => chunk = next,
+            None if items.is_empty() => return Ok(()),
+            None => return Err(DecodeError::Snapshot("its end is missing")),
         }
+        items.into_iter().try_for_each(&mut take)?;
     }
-    let ending = codec::decode::<Vec<T>>(last.as_ref())?;
-    if ending.is_empty() { Ok(()) } else { Err(DecodeError::Snapshot("its end is missing")) }
 }
 
 #[cfg(test)]
@@ -80,7 +90,7 @@ mod tests {
     use super::*;
 
     fn write(items: &[String]) -> Vec<Vec<u8>> {
-        let mut writer = ChunkWriter::new();
+        let mut writer = ChunkWriter::default();
         items.iter().for_each(|item| writer.push(item));
         writer.finish()
     }
@@ -91,6 +101,7 @@ mod tests {
         let chunks = write(&items);
         assert!(chunks.len() > 4);
         assert!(chunks.iter().all(|chunk| chunk.len() <= MAX_CHUNK_BYTES));
+        assert_eq!(chunks.last(), Some(&codec::encode(&0_u64)));
         let mut back = Vec::new();
         read(&chunks, |item: String| {
             back.push(item);

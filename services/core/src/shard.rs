@@ -29,24 +29,35 @@ pub enum ShardState {
     Locks(Box<LocksState>),
 }
 
-/// The state of a shard at one entry.
-#[derive(Debug)]
+/// The state of a shard at one entry; a cheap handle.
+#[derive(Clone, Debug)]
 pub struct FrozenShard(FrozenInner);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum FrozenInner {
-    Encoded(Vec<Vec<u8>>),
-    Locks(Box<FrozenLocks>),
+    Encoded(Arc<Vec<Vec<u8>>>),
+    Locks(Arc<FrozenLocks>),
 }
 
 impl FrozenShard {
-    /// Encodes the state as chunks of at most 1 MiB, byte for byte equal on every replica that applied the same
-    /// entries.
-    pub fn encode(self) -> Vec<Vec<u8>> {
-        match self.0 {
-            FrozenInner::Encoded(chunks) => chunks,
-            FrozenInner::Locks(frozen) => frozen.encode(),
+    /// Returns the encoded state as chunks of at most 1 MiB, byte for byte equal on every replica that applied the same
+    /// entries. Each is encoded when it is taken.
+    pub fn chunks(&self) -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
+        match &self.0 {
+            FrozenInner::Encoded(chunks) => {
+                let (chunks, mut number) = (Arc::clone(chunks), 0);
+                Box::new(std::iter::from_fn(move || {
+                    number += 1;
+                    chunks.get(number - 1).cloned()
+                }))
+            }
+            FrozenInner::Locks(frozen) => Box::new(Arc::clone(frozen).chunks()),
         }
+    }
+
+    /// Returns all chunks.
+    pub fn encode(&self) -> Vec<Vec<u8>> {
+        self.chunks().collect()
     }
 }
 
@@ -406,9 +417,9 @@ impl ShardState {
     /// milliseconds for a million holds. The other applications are small and are encoded immediately.
     pub fn freeze(&self) -> FrozenShard {
         FrozenShard(match self {
-            Self::Accounts(core) => FrozenInner::Encoded(core.snapshot()),
-            Self::Namespaces(core) => FrozenInner::Encoded(core.snapshot()),
-            Self::Locks(core) => FrozenInner::Locks(Box::new(core.freeze())),
+            Self::Accounts(core) => FrozenInner::Encoded(Arc::new(core.snapshot())),
+            Self::Namespaces(core) => FrozenInner::Encoded(Arc::new(core.snapshot())),
+            Self::Locks(core) => FrozenInner::Locks(Arc::new(core.freeze())),
         })
     }
 
@@ -417,11 +428,15 @@ impl ShardState {
         self.freeze().encode()
     }
 
-    /// Restores the state from the chunks of [`Self::snapshot`] or [`FrozenShard::encode`].
+    /// Restores the state from the chunks of [`Self::snapshot`] or [`FrozenShard::chunks`], taking one after the other.
     ///
     /// # Errors
     /// When the chunks are damaged, incomplete, out of order, of another shard, or have bounds that belong to no rules.
-    pub fn restore(application: Application, shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+    pub fn restore(
+        application: Application,
+        shard_id: &str,
+        chunks: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> Result<Self, DecodeError> {
         Self::restore_into(application, ShardCommon::new(shard_id), chunks)
     }
 
@@ -432,7 +447,7 @@ impl ShardState {
     pub fn restore_with_bounds(
         application: Application,
         shard_id: &str,
-        chunks: &[impl AsRef<[u8]>],
+        chunks: impl IntoIterator<Item: AsRef<[u8]>>,
         bounds: Bounds,
     ) -> Result<Self, DecodeError> {
         Self::restore_into(application, ShardCommon::with_bounds(shard_id, bounds), chunks)
@@ -441,7 +456,7 @@ impl ShardState {
     fn restore_into(
         application: Application,
         state: ShardCommon,
-        chunks: &[impl AsRef<[u8]>],
+        chunks: impl IntoIterator<Item: AsRef<[u8]>>,
     ) -> Result<Self, DecodeError> {
         Ok(match application {
             Application::Accounts => Self::Accounts(AccountsState::restore(state, chunks)?),

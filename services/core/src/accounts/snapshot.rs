@@ -36,7 +36,7 @@ enum Item {
 
 impl AccountsState {
     pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
-        let mut writer = ChunkWriter::new();
+        let mut writer = ChunkWriter::default();
         for item in self.common.items(Application::Accounts) {
             writer.push(&Item::Common(item));
         }
@@ -64,7 +64,10 @@ impl AccountsState {
         writer.finish()
     }
 
-    pub(crate) fn restore(state: ShardCommon, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+    pub(crate) fn restore(
+        state: ShardCommon,
+        chunks: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> Result<Self, DecodeError> {
         let mut core = Self::new(state);
         let mut head = HeaderFirst::default();
         chunks::read(chunks, |item: Item| {

@@ -33,14 +33,17 @@ pub(super) fn ensure(fits: bool, otherwise: &'static str) -> RestoreResult {
 }
 
 impl LocksState {
-    pub(crate) fn restore(state: ShardCommon, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+    pub(crate) fn restore(
+        state: ShardCommon,
+        chunks: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> Result<Self, DecodeError> {
         Self::restore_numbered(state, chunks, None)
     }
 
     /// Restores with randomly numbered paths, owners and requests if a seed is given. For tests.
     pub(super) fn restore_numbered(
         state: ShardCommon,
-        chunks: &[impl AsRef<[u8]>],
+        chunks: impl IntoIterator<Item: AsRef<[u8]>>,
         seed: Option<u64>,
     ) -> Result<Self, DecodeError> {
         let mut restoring = Restorer {

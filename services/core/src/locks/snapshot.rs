@@ -1,13 +1,14 @@
 //! Snapshots of a locks shard. They omit everything that can be recomputed, and do not depend on how the state was
 //! reached.
 
+mod chunks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
 use super::LocksState;
-use super::attempts::Attempts;
 use super::history::History;
 use super::hold::{Hold, HoldExtras};
 use super::jobs::JobCursors;
@@ -20,22 +21,13 @@ use super::session_end::EndingSession;
 use super::sessions::{GrantedRequest, SessionFacts};
 use super::slab::Slab;
 use super::snapshot_items::{
-    BlockedOnItem, EndingSessionItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem,
+    BlockedOnItem, EndingSessionItem, GrantedItem, HoldItem, OwnerItem, SessionItem, WaitItem,
 };
 use super::sweep::Sweep;
 use super::tree::{Node, NodeId};
 use super::waiting::{BlockedOn, WaitingRequest};
-use crate::Application;
-use crate::chunks::ChunkWriter;
 use crate::shard_common::ShardCommon;
-use crate::{
-    AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals, codec,
-};
-
-/// Number of process ids in one item.
-const OLD_PROCESSES_PER_ITEM: usize = 256;
-/// Number of waits or requests in one item.
-const WAITS_PER_ITEM: usize = 4_096;
+use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals};
 
 /// The state at one entry, unaffected by later changes: large parts are shared in pages that the shard copies when it
 /// changes them. Freezing costs one reference count for each page of 64 paths, owners or events, each session and each
@@ -93,29 +85,6 @@ impl LocksState {
     }
 }
 
-impl FrozenLocks {
-    pub(crate) fn encode(&self) -> Vec<Vec<u8>> {
-        let mut writer: ChunkWriter<Item<&str>> = ChunkWriter::new();
-        for item in self.common.items(Application::Locks) {
-            writer.push(&Item::Common(item));
-        }
-        for (account, usage) in &self.ended_usage {
-            writer.push(&Item::EndedUsage(*account, *usage));
-        }
-        // Before the namespaces: restoring one depends on whether it stands still.
-        for (namespace, since_ms) in &self.quarantined {
-            writer.push(&Item::Quarantined(namespace.clone(), *since_ms));
-        }
-        for namespace in &self.namespaces {
-            namespace.write(&mut writer);
-        }
-        if let Some(turns) = &self.job_cursors {
-            writer.push(&Item::JobCursors(turns.clone()));
-        }
-        writer.finish()
-    }
-}
-
 impl Namespace {
     fn freeze(&self) -> FrozenNamespace {
         let sessions = self.sessions.iter().map(|(id, session)| (Arc::clone(id), Arc::clone(&session.facts)));
@@ -147,88 +116,6 @@ impl Namespace {
 }
 
 impl FrozenNamespace {
-    fn write<'a>(&'a self, writer: &mut ChunkWriter<Item<&'a str>>) {
-        writer.push(&Item::Namespace {
-            account: self.id.account,
-            name: self.id.name.clone(),
-            incarnation: self.id.incarnation,
-            limits: self.limits.clone(),
-            compacted: self.history.compacted_revision(),
-        });
-        if !self.limits.are_first() {
-            writer.push(&Item::Limits(Box::new(self.limits.clone())));
-        }
-        for (session_id, facts) in &self.sessions {
-            writer.push(&Item::Session(session_item(session_id, facts)));
-        }
-        for (number, report) in &self.reports {
-            let pending: Vec<&str> = report.pending().collect();
-            write_pieces(&pending, |pending| writer.push(&Item::Report(*number, pending)));
-        }
-        for ending in &self.ending_sessions {
-            writer.push(&Item::EndingSession(Box::new(ending.item())));
-        }
-        for (began, sweep) in &self.sweeps {
-            writer.push(&Item::Sweep(*began, Box::new(sweep.clone())));
-        }
-        for node in self.held_nodes() {
-            let lock = self.paths.get(node);
-            writer.push(&Item::Lock { path: self.paths.segments(node), revision: lock.revision });
-            for hold in lock.holds.as_slice() {
-                writer.push(&Item::Hold(self.hold_item(hold)));
-                let (is_listed, is_claimed) = self.reported(node, hold);
-                if is_listed || is_claimed {
-                    writer.push(&Item::Reported { is_listed, is_claimed });
-                }
-                write_attempts(writer, &hold.attempts(), hold.reader_attempts());
-            }
-        }
-        let mut granted: Vec<&GrantedRequest> = self.granted.iter().map(|(_, granted)| granted).collect();
-        granted.sort_unstable_by_key(|granted| {
-            let (session_id, number) = self.session_of(granted);
-            (session_id, granted.request_id.as_bytes(), number)
-        });
-        for granted in granted {
-            let (number, item) = (self.session_of(granted).1, self.granted_item(granted));
-            let is_ending = self.ending_sessions.binary_search_by_key(&number, |ending| ending.facts.number).is_ok();
-            writer.push(&if is_ending { Item::GrantedToEnding(number, Box::new(item)) } else { Item::Granted(item) });
-            write_attempts(writer, &granted.attempts, &[]);
-        }
-        for (position, waiting) in &self.waits {
-            writer.push(&Item::Wait(self.wait_item(*position, waiting)));
-            write_attempts(writer, &waiting.attempts, &[]);
-            if let Some(watch) = self.blocked_on_item(waiting).filter(|_| self.has_slices) {
-                writer.push(&Item::BlockedOn(watch));
-            }
-        }
-        for event in self.history.iter() {
-            writer.push(&Item::Event { revision: event.revision, bytes: codec::encode(&event) });
-        }
-        for (began, sweep) in &self.sweeps {
-            self.write_old_processes(writer, *began, sweep);
-        }
-        if let Some(woken) = &self.pending_grants {
-            let woken: Vec<_> = woken.iter().map(|position| (position.wait().0, position.is_upgrade())).collect();
-            write_pieces(&woken, |woken| writer.push(&Item::PendingGrants(woken)));
-        }
-        // Last, because restoring the preceding items counts them again.
-        if self.usage != UsageTotals::default() {
-            writer.push(&Item::Usage(self.usage));
-        }
-    }
-
-    /// Written in order of name and in several items, because there may be as many names as owners.
-    fn write_old_processes<'a>(&'a self, writer: &mut ChunkWriter<Item<&'a str>>, began: Revision, sweep: &Sweep) {
-        let old = self.owners.iter().filter(|(id, _)| sweep.is_old(OwnerId(*id)));
-        let names =
-            old.filter_map(|(_, name)| if let OwnerName::Process(id) = name { Some(id.as_str()) } else { None });
-        let mut names: Vec<&str> = names.collect();
-        names.sort_unstable();
-        for names in names.chunks(OLD_PROCESSES_PER_ITEM) {
-            writer.push(&Item::OldProcesses(began, names.to_vec()));
-        }
-    }
-
     /// Returns the held paths in order of token; paths of one grant share a token and are in path order. Node numbers
     /// differ between replicas.
     fn held_nodes(&self) -> Vec<NodeId> {
@@ -364,18 +251,6 @@ impl FrozenEndingSession {
             after_wait: self.after_wait.map(|position| (position.wait().0, position.is_upgrade())),
             after_path: self.after_path.as_ref().map(segments),
         }
-    }
-}
-
-/// Writes a list that may be long in several items, and an empty one in one item.
-fn write_pieces<T: Clone>(things: &[T], mut write: impl FnMut(Vec<T>)) {
-    let none = things.is_empty().then(Vec::new);
-    things.chunks(WAITS_PER_ITEM).map(<[T]>::to_vec).chain(none).for_each(&mut write);
-}
-
-fn write_attempts(writer: &mut ChunkWriter<Item<&str>>, attempts: &Attempts, as_reader: &[u64]) {
-    if !attempts.lower().is_empty() || !as_reader.is_empty() {
-        writer.push(&Item::Attempts { lower: attempts.lower().to_vec(), as_reader: as_reader.to_vec() });
     }
 }
 

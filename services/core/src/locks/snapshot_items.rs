@@ -186,8 +186,11 @@ impl Item<String> {
 }
 
 /// Returns a snapshot with all instants of the shard clock later by a time.
-pub(crate) fn delay_snapshot(chunks: &[impl AsRef<[u8]>], by_ms: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
-    let mut writer: ChunkWriter<Item<String>> = ChunkWriter::new();
+pub(crate) fn delay_snapshot(
+    chunks: impl IntoIterator<Item: AsRef<[u8]>>,
+    by_ms: u64,
+) -> Result<Vec<Vec<u8>>, DecodeError> {
+    let mut writer = ChunkWriter::default();
     chunks::read(chunks, |item: Item<String>| {
         writer.push(&item.delayed(by_ms));
         Ok(())

@@ -35,7 +35,7 @@ enum Item {
 
 impl NamespacesState {
     pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
-        let mut writer = ChunkWriter::new();
+        let mut writer = ChunkWriter::default();
         for item in self.common.items(Application::Namespaces) {
             writer.push(&Item::Common(item));
         }
@@ -57,7 +57,10 @@ impl NamespacesState {
         writer.finish()
     }
 
-    pub(crate) fn restore(state: ShardCommon, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+    pub(crate) fn restore(
+        state: ShardCommon,
+        chunks: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> Result<Self, DecodeError> {
         let mut core = Self::new(state);
         let mut head = HeaderFirst::default();
         chunks::read(chunks, |item: Item| {

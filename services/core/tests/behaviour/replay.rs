@@ -216,6 +216,24 @@ fn a_large_state_is_cut_into_chunks_of_bounded_length() {
 }
 
 #[test]
+fn the_chunks_of_a_frozen_state_do_not_change_whenever_they_are_taken() {
+    let mut shard = support::Shard::new();
+    let mut acquire_all = |prefix: &str| {
+        for number in 0..10_000 {
+            let claims = vec![Claim { path: Path::flat(format!("{prefix} {number:040}")), mode: Mode::Write }];
+            shard.granted(Acquire { claims, ..lock_request("p1", Mode::Write) });
+        }
+        (shard.core.freeze(), shard.core.snapshot())
+    };
+    let (frozen, expected) = acquire_all("lock");
+    let mut chunks = frozen.chunks();
+    let first = chunks.next();
+    acquire_all("later");
+    assert_eq!(first.into_iter().chain(chunks).collect::<Vec<_>>(), expected);
+    assert_eq!(frozen.encode(), expected, "and again");
+}
+
+#[test]
 fn a_message_of_an_account_is_part_of_the_snapshot() {
     let mut core = ShardState::new(Application::Accounts, "accounts_00");
     core.apply(&at(1), &accounts::create(1, 5, "ann@example.com"));
