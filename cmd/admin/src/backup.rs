@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use bytes::Bytes;
 use clap::Args;
-use holdfast_backup::{Backup, BackupWriter, ShardFile};
+use holdfast_backup::{Backup, BackupWriter, ShardFile, ShardWriter};
 use holdfast_cluster::{Application, Shard};
 use holdfast_operator::output::{self, Format};
 use serde_json::json;
@@ -30,12 +29,12 @@ pub(crate) struct BackupArgs {
     out: PathBuf,
 }
 
-/// The state of a shard, and the last entry of its group's log that it contains.
+/// The written state of a shard, and the last entry of its group's log that it contains.
 struct ShardSnapshot {
     term: u64,
     index: u64,
     rules: u16,
-    chunks: Vec<Bytes>,
+    state: ShardWriter,
 }
 
 /// Writes the backup, then reads and verifies it.
@@ -48,19 +47,19 @@ pub(crate) async fn back_up(format: Format, args: &BackupArgs) -> Result<()> {
     let shards = backup_order(&cluster);
     let mut bytes = 0;
     for (number, shard) in shards.iter().enumerate() {
-        let state = cluster.snapshot_of(shard).await.with_context(|| format!("shard {}", shard.id))?;
+        let snapshot = cluster.snapshot_of(&writer, shard).await.with_context(|| format!("shard {}", shard.id))?;
         let about = ShardFile {
             shard: shard.id.clone(),
             file: String::new(),
             bytes: 0,
             sha256: String::new(),
-            term: state.term,
-            index: state.index,
-            rules: state.rules,
+            term: snapshot.term,
+            index: snapshot.index,
+            rules: snapshot.rules,
             lower_bound: shard.lower_bound,
             upper_bound: shard.upper_bound,
         };
-        bytes += writer.add_shard(about, &state.chunks)?;
+        bytes += writer.add_shard(about, snapshot.state)?;
         output::info(format_args!("{} of {} shards, {bytes} bytes", number + 1, shards.len()));
     }
     let manifest = writer.finish()?;
@@ -87,16 +86,16 @@ fn backup_order(cluster: &Cluster) -> Vec<Shard> {
 }
 
 impl Cluster {
-    /// Fetches the snapshot from the current leader of the shard's group, and retries if the leader changes.
-    async fn snapshot_of(&self, shard: &Shard) -> Result<ShardSnapshot> {
+    /// Writes the snapshot of the current leader of the shard's group, and begins anew if the leader changes.
+    async fn snapshot_of(&self, writer: &BackupWriter, shard: &Shard) -> Result<ShardSnapshot> {
         let deadline = Instant::now() + SHARD_TIMEOUT;
         loop {
             let leaders = self.leaders().await;
             let leader = leaders.into_iter().find(|(group, _)| group.id == shard.group).and_then(|(_, leader)| leader);
             let problem = match leader {
                 None => format!("its group {} has no leader", shard.group),
-                Some(leader) => match self.fetch_snapshot(&leader.node, leader.replica, shard).await {
-                    Ok(state) => return Ok(state),
+                Some(leader) => match self.fetch_snapshot(writer, &leader.node, leader.replica, shard).await {
+                    Ok(snapshot) => return Ok(snapshot),
                     Err(error) => format!("{error:#}"),
                 },
             };
@@ -107,17 +106,23 @@ impl Cluster {
         }
     }
 
-    async fn fetch_snapshot(&self, node: &str, replica: u64, shard: &Shard) -> Result<ShardSnapshot> {
+    async fn fetch_snapshot(
+        &self,
+        writer: &BackupWriter,
+        node: &str,
+        replica: u64,
+        shard: &Shard,
+    ) -> Result<ShardSnapshot> {
         let mut parts = self.operations.back_up(self.node(node)?, replica, &shard.id).await?;
         let first = parts.message().await?.and_then(|part| part.head);
         let head =
             first.filter(|head| head.shard == shard.id).context("the node sent the snapshot of another shard")?;
-        let mut chunks = Vec::new();
+        let mut state = writer.begin_shard(&shard.id)?;
         while let Some(part) = parts.message().await? {
-            chunks.push(part.chunk);
+            state.write(&part.chunk)?;
         }
         // Releases before the introduction of rules send 0.
         let rules = u16::try_from(head.rules).context("the node sent an invalid number of rules")?.max(1);
-        Ok(ShardSnapshot { term: head.term, index: head.index, rules, chunks })
+        Ok(ShardSnapshot { term: head.term, index: head.index, rules, state })
     }
 }

@@ -15,5 +15,5 @@ mod writer;
 
 pub use error::BackupError;
 pub use manifest::{FORMAT, Manifest, ShardFile};
-pub use reader::Backup;
-pub use writer::BackupWriter;
+pub use reader::{Backup, StateChunks};
+pub use writer::{BackupWriter, ShardWriter};

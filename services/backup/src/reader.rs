@@ -1,14 +1,17 @@
 //! Reads a backup.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{BufReader, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::BackupError;
 use crate::manifest::{ChecksummedManifest, FORMAT, FormatProbe, MANIFEST_FILE, Manifest, ShardFile};
+
+/// Bytes read at once while a file is checked.
+const READ_BYTES: usize = 64 * 1024;
 
 /// A backup with a valid manifest. Its files are checked when they are read.
 #[derive(Debug)]
@@ -55,32 +58,33 @@ impl Backup {
         found.ok_or_else(|| BackupError::ShardNotFound { path: self.path.clone(), shard: shard.to_owned() })
     }
 
-    /// Returns the state of a shard, in the chunks that were written.
+    /// Returns the state of a shard, in the chunks that were written. The file is checked as a whole first; then its
+    /// chunks are read one after the other.
     ///
     /// # Errors
     /// When the file is missing, or differs from what was written.
-    pub fn chunks(&self, about: &ShardFile) -> Result<Vec<Bytes>, BackupError> {
+    pub fn chunks(&self, about: &ShardFile) -> Result<StateChunks, BackupError> {
         let path = self.path.join(&about.file);
         if about.file.contains('/') {
             return Err(BackupError::damaged(&path, "its name is a path"));
         }
-        let mut text = Bytes::from(fs::read(&path).map_err(BackupError::io(&path, "read"))?);
-        if text.len() as u64 != about.bytes {
-            let what = format!("it has {} bytes, and {} were written", text.len(), about.bytes);
+        let mut file = File::open(&path).map_err(BackupError::io(&path, "read"))?;
+        let (mut hash, mut buffer, mut bytes) = (Sha256::new(), vec![0; READ_BYTES], 0_u64);
+        loop {
+            let length = file.read(&mut buffer).map_err(BackupError::io(&path, "read"))?;
+            let Some(read) = buffer.get(..length).filter(|read| !read.is_empty()) else { break };
+            hash.update(read);
+            bytes = bytes.saturating_add(read.len() as u64);
+        }
+        if bytes != about.bytes {
+            let what = format!("it has {bytes} bytes, and {} were written", about.bytes);
             return Err(BackupError::damaged(&path, what));
         }
-        if hex::encode(Sha256::digest(&text)) != about.sha256 {
+        if hex::encode(hash.finalize()) != about.sha256 {
             return Err(BackupError::damaged(&path, "its checksum is wrong"));
         }
-        let mut chunks = Vec::new();
-        while text.has_remaining() {
-            let length = text.try_get_u32().ok().and_then(|length| usize::try_from(length).ok());
-            match length.filter(|length| *length <= text.len()) {
-                Some(length) => chunks.push(text.split_to(length)),
-                None => return Err(BackupError::damaged(&path, "a chunk has no end")),
-            }
-        }
-        Ok(chunks)
+        file.rewind().map_err(BackupError::io(&path, "read"))?;
+        Ok(StateChunks { path, file: BufReader::new(file), left: bytes })
     }
 
     /// Reads and thereby checks everything.
@@ -88,6 +92,50 @@ impl Backup {
     /// # Errors
     /// As [`Self::chunks`].
     pub fn verify(&self) -> Result<(), BackupError> {
-        self.manifest.shards.iter().try_for_each(|about| self.chunks(about).map(|_| ()))
+        self.manifest.shards.iter().try_for_each(|about| self.chunks(about)?.try_for_each(|chunk| chunk.map(drop)))
+    }
+}
+
+/// The chunks of a state. After an error there are no more.
+#[derive(Debug)]
+pub struct StateChunks {
+    path: PathBuf,
+    file: BufReader<File>,
+    /// Bytes of the file that were not read yet.
+    left: u64,
+}
+
+impl StateChunks {
+    fn read_chunk(&mut self) -> Result<Bytes, BackupError> {
+        let mut length = [0; 4];
+        self.read(&mut length)?;
+        let length = u32::from_be_bytes(length);
+        if u64::from(length) > self.left {
+            return Err(BackupError::damaged(&self.path, "a chunk has no end"));
+        }
+        let mut chunk = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        self.read(&mut chunk)?;
+        Ok(chunk.into())
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<(), BackupError> {
+        self.file.read_exact(bytes).map_err(BackupError::io(&self.path, "read"))?;
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+        Ok(())
+    }
+}
+
+impl Iterator for StateChunks {
+    type Item = Result<Bytes, BackupError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        let chunk = self.read_chunk();
+        if chunk.is_err() {
+            self.left = 0;
+        }
+        Some(chunk)
     }
 }

@@ -46,28 +46,28 @@ impl BackupWriter {
         Ok(Self { target: target.to_owned(), draft, manifest })
     }
 
-    /// Writes the state of a shard, and fills in the file's name, length and checksum in `about`. Returns the length,
-    /// in bytes.
+    /// Begins the file of a shard; what was written of it before and not added is dropped.
+    ///
+    /// # Errors
+    /// When the file can't be created.
+    pub fn begin_shard(&self, shard: &str) -> Result<ShardWriter, BackupError> {
+        let name = format!("{shard}.state");
+        let path = self.draft.join(&name);
+        let file = File::create(&path).map_err(BackupError::io(&path, "written"))?;
+        let out = HashingWriter { out: BufWriter::new(file), hash: Sha256::new(), bytes: 0 };
+        Ok(ShardWriter { name, path, out })
+    }
+
+    /// Adds a state with all its chunks, and fills in the file's name, length and checksum in `about`. Returns the
+    /// length, in bytes.
     ///
     /// # Errors
     /// When the state can't be written.
-    pub fn add_shard(&mut self, mut about: ShardFile, chunks: &[impl AsRef<[u8]>]) -> Result<u64, BackupError> {
-        about.file = format!("{}.state", about.shard);
-        let path = self.draft.join(&about.file);
-        let file = File::create(&path).map_err(BackupError::io(&path, "written"))?;
-        let mut out = HashingWriter { out: BufWriter::new(file), hash: Sha256::new(), bytes: 0 };
-        let write = |out: &mut HashingWriter| -> std::io::Result<()> {
-            for chunk in chunks {
-                let chunk = chunk.as_ref();
-                let length = u32::try_from(chunk.len()).map_err(std::io::Error::other)?;
-                out.write_hashed(&length.to_be_bytes())?;
-                out.write_hashed(chunk)?;
-            }
-            out.out.flush()?;
-            out.out.get_ref().sync_all()
-        };
-        write(&mut out).map_err(BackupError::io(&path, "written"))?;
-        about.bytes = out.bytes;
+    pub fn add_shard(&mut self, mut about: ShardFile, state: ShardWriter) -> Result<u64, BackupError> {
+        let ShardWriter { name, path, mut out } = state;
+        let synced = out.out.flush().and_then(|()| out.out.get_ref().sync_all());
+        synced.map_err(BackupError::io(&path, "written"))?;
+        (about.file, about.bytes) = (name, out.bytes);
         about.sha256 = hex::encode(out.hash.finalize());
         self.manifest.shards.push(about);
         Ok(out.bytes)
@@ -97,6 +97,29 @@ impl BackupWriter {
     }
 }
 
+/// The state of a shard being written.
+#[derive(Debug)]
+pub struct ShardWriter {
+    /// Of its file.
+    name: String,
+    path: PathBuf,
+    out: HashingWriter,
+}
+
+impl ShardWriter {
+    /// Writes the next chunk.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn write(&mut self, chunk: &[u8]) -> Result<(), BackupError> {
+        let length = u32::try_from(chunk.len()).map_err(std::io::Error::other);
+        let written = length.and_then(|length| self.out.write_hashed(&length.to_be_bytes()));
+        let written = written.and_then(|()| self.out.write_hashed(chunk));
+        written.map_err(BackupError::io(&self.path, "written"))
+    }
+}
+
+#[derive(Debug)]
 struct HashingWriter {
     out: BufWriter<File>,
     hash: Sha256,

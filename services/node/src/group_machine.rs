@@ -9,9 +9,9 @@ use holdfast_replication::{
     Applied, ApplyFailure, CommandCost, EntryHeader, Exception, FailedEntry, FailedShards, FrozenState, ReplyMode,
     StateMachine, StateMachineError,
 };
-use holdfast_storage::{PartUpdate, SnapshotPart};
+use holdfast_storage::{PartUpdate, SnapshotPart, StorageError};
 
-use crate::machine::{FrozenPart, ShardMachine};
+use crate::machine::{MAX_KEPT_BYTES, ShardMachine};
 
 /// The shards of a group; the index of a shard is its number in the group's log.
 pub struct GroupMachine {
@@ -20,35 +20,94 @@ pub struct GroupMachine {
 
 /// A shard in a snapshot. Its part of the snapshot is named by its id, so that a snapshot of other shards is never
 /// taken for one of these.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct ShardPart {
-    /// Its state, in chunks of at most 1 MiB; none if it has no earlier state than that of an empty shard.
-    pub(crate) state: Vec<Bytes>,
-    /// The sections since that state, if the shard failed at one of them here. See `FailedHistory`.
+    /// The sections since its state, if the shard failed at one of them where the snapshot was made. See
+    /// `FailedHistory`.
     pub(crate) kept: Vec<Bytes>,
+    /// Its state, in chunks of at most 1 MiB; none if it has no earlier state than that of an empty shard.
+    pub(crate) state: SnapshotPart,
+}
+
+/// Returns the part of a shard in a snapshot: a chunk with the number of chunks with sections, those, then the chunks of
+/// the state, which are taken only when the part is read.
+pub(crate) fn snapshot_part(
+    shard: &str,
+    kept: impl Fn() -> Vec<Bytes> + Send + Sync + 'static,
+    state: SnapshotPart,
+) -> SnapshotPart {
+    SnapshotPart::new(shard, move || {
+        let kept = kept();
+        // They have some hundred MiB at most.
+        let first = Bytes::from(codec::encode(&u32::try_from(kept.len()).unwrap_or(u32::MAX)));
+        Box::new(std::iter::once(first).chain(kept).map(Ok).chain(state.chunks()))
+    })
+}
+
+/// Why the part of a shard can't be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum PartError {
+    /// It is damaged, or of another release: as far as this replica knows, the shard has no state.
+    #[error("the snapshot of shard {shard} is damaged: {reason}")]
+    Damaged {
+        /// The shard.
+        shard: String,
+        /// The cause.
+        reason: String,
+    },
+    /// The store can't be read.
+    #[error("the snapshot of shard {shard} can't be read: {error}")]
+    Unreadable {
+        /// The shard.
+        shard: String,
+        /// The cause.
+        error: StorageError,
+    },
+}
+
+impl PartError {
+    pub(crate) fn damaged(shard: &str, reason: impl Into<String>) -> Self {
+        Self::Damaged { shard: shard.to_owned(), reason: reason.into() }
+    }
+
+    pub(crate) fn of_store(shard: &str, error: StorageError) -> Self {
+        match error {
+            StorageError::Corrupt { .. } => Self::damaged(shard, error.to_string()),
+            error => Self::Unreadable { shard: shard.to_owned(), error },
+        }
+    }
+}
+
+impl From<PartError> for StateMachineError {
+    fn from(error: PartError) -> Self {
+        Self(error.to_string())
+    }
 }
 
 impl ShardPart {
-    /// Returns the part of the shard of this id: a chunk with the number of chunks of the state, then all chunks.
-    pub(crate) fn into_snapshot_part(self, shard: String) -> SnapshotPart {
-        // A state has at most some thousand chunks of 1 MiB.
-        let states = u32::try_from(self.state.len()).unwrap_or(u32::MAX);
-        let first = Bytes::from(codec::encode(&states));
-        let chunks = std::iter::once(first).chain(self.state).chain(self.kept).collect();
-        SnapshotPart { name: shard, chunks }
-    }
-
-    /// Decodes the chunks of a part.
+    /// Reads a part up to the chunks of the state.
     ///
     /// # Errors
-    /// When they do not begin with the number of those of the state, or are fewer.
-    pub(crate) fn decode(chunks: &[Bytes]) -> Result<Self, StateMachineError> {
-        let damaged = |reason: String| StateMachineError(format!("a part of the snapshot can't be read: {reason}"));
-        let (first, rest) = chunks.split_first().ok_or_else(|| damaged("it is empty".to_owned()))?;
-        let states: u32 = codec::decode(first).map_err(|error| damaged(error.to_string()))?;
-        let states = usize::try_from(states).unwrap_or(usize::MAX);
-        let (state, kept) = rest.split_at_checked(states).ok_or_else(|| damaged("it is cut short".to_owned()))?;
-        Ok(Self { state: state.to_vec(), kept: kept.to_vec() })
+    /// When it can't be read, does not begin with the number of chunks with sections, or has too many.
+    pub(crate) fn read(part: &SnapshotPart) -> Result<Self, PartError> {
+        let damaged = |reason: String| PartError::damaged(part.name(), reason);
+        let mut chunks = part.chunks();
+        let mut next = || match chunks.next() {
+            Some(chunk) => chunk.map_err(|error| PartError::of_store(part.name(), error)),
+            None => Err(damaged("it is cut short".to_owned())),
+        };
+        let count: u32 = codec::decode(&next()?).map_err(|error| damaged(error.to_string()))?;
+        let (mut kept, mut bytes) = (Vec::new(), 0_usize);
+        for _ in 0..count {
+            let chunk = next()?;
+            bytes = bytes.saturating_add(chunk.len());
+            if bytes > MAX_KEPT_BYTES {
+                return Err(damaged("it has too many sections".to_owned()));
+            }
+            kept.push(chunk);
+        }
+        let state = part.without_first(kept.len().saturating_add(1));
+        Ok(Self { kept, state })
     }
 }
 
@@ -139,37 +198,41 @@ impl StateMachine for GroupMachine {
     }
 
     fn freeze(&self, is_saved: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
-        let mut frozen: Vec<(String, Option<FrozenPart>)> = Vec::with_capacity(self.shards.len());
-        for (shard, number) in self.shards.iter().zip(0..) {
-            let is_retained = is_saved(number) && shard.may_retain_part();
-            let part = if is_retained { None } else { Some(shard.freeze()?) };
-            frozen.push((shard.id().to_owned(), part));
-        }
-        let update = |(shard, part): (String, Option<FrozenPart>)| match part {
-            Some(part) => PartUpdate::Write(part().into_snapshot_part(shard)),
-            None => PartUpdate::Retain(shard),
+        let update = |(shard, number): (&Arc<ShardMachine>, u32)| {
+            if is_saved(number) && shard.may_retain_part() {
+                return Ok(PartUpdate::Retain(shard.id().to_owned()));
+            }
+            shard.freeze().map(PartUpdate::Write)
         };
-        Ok(Box::new(move || frozen.into_iter().map(update).collect()))
+        self.shards.iter().zip(0..).map(update).collect()
     }
 
     fn restore(&self, index: u64, parts: &[SnapshotPart]) -> Result<(), StateMachineError> {
-        let mut by_shard: BTreeMap<&str, &SnapshotPart> = parts.iter().map(|part| (part.name.as_str(), part)).collect();
+        let mut by_shard: BTreeMap<&str, &SnapshotPart> = parts.iter().map(|part| (part.name(), part)).collect();
         if by_shard.len() < parts.len() {
             return Err(StateMachineError("a shard has two parts in the snapshot".to_owned()));
         }
-        let mut restored = Vec::with_capacity(self.shards.len());
+        let mut own = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
             let part = by_shard.remove(shard.id());
-            let part = part.ok_or_else(|| StateMachineError(format!("the snapshot lacks shard {}", shard.id())))?;
-            let part = ShardPart::decode(&part.chunks)?;
-            restored.push((shard.read_part(&part)?, part.state));
+            own.push(part.ok_or_else(|| StateMachineError(format!("the snapshot lacks shard {}", shard.id())))?);
         }
         if let Some(other) = by_shard.keys().next() {
             return Err(StateMachineError(format!("the snapshot has shard {other}, which the group does not have")));
         }
-        // All parts could be read: the states change together or not at all.
-        for (shard, (read, state)) in self.shards.iter().zip(restored) {
-            shard.install_part(index, read, state)?;
+        let mut restored = Vec::with_capacity(self.shards.len());
+        for (shard, part) in self.shards.iter().zip(own) {
+            restored.push(match shard.read_snapshot_part(part) {
+                Err(error @ PartError::Unreadable { .. }) => return Err(error.into()),
+                read => read,
+            });
+        }
+        // All parts that are not damaged could be read: the states change together or not at all.
+        for (shard, read) in self.shards.iter().zip(restored) {
+            match read {
+                Ok((read, state)) => shard.install_part(index, read, state)?,
+                Err(error) => shard.fail_at_snapshot(index, &error),
+            }
         }
         Ok(())
     }

@@ -13,9 +13,10 @@ use bytes::Bytes;
 use holdfast_core::Application;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::OutboxMessage;
-use holdfast_core::shard::{PendingReply, ShardState};
+use holdfast_core::shard::{FrozenShard, PendingReply, ShardState};
 use holdfast_core::{Bounds, Command, JobState, Query, Reply, Revision, Rules, codec};
 use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachineError};
+use holdfast_storage::{SnapshotPart, StorageError};
 use holdfast_supervise::catch_panic;
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
@@ -23,7 +24,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::cancel_queue::CancelQueue;
 use crate::cost_estimates::CostEstimates;
-use crate::group_machine::ShardPart;
+use crate::group_machine::{PartError, ShardPart, snapshot_part};
 use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::run_notes::{FatalStep, StepNotes};
@@ -32,7 +33,7 @@ pub(crate) use checkpoint::{Checkpoint, digest_of};
 use exceptions::SectionExceptions;
 pub(crate) use exceptions::{ShardExceptions, encode_left_out};
 use health::SectionList;
-pub(crate) use health::{Adoption, DeferredSection, FailedHistory, Outage, ShardHealth};
+pub(crate) use health::{Adoption, DeferredSection, FailedHistory, MAX_KEPT_BYTES, Outage, ShardHealth};
 use slices::Entry;
 
 /// State that the leader tasks wait for.
@@ -121,9 +122,6 @@ pub(crate) struct ReadPart {
     pub(crate) core: ShardState,
     pub(crate) sections: Vec<DeferredSection>,
 }
-
-/// A frozen shard, to be encoded.
-pub(crate) type FrozenPart = Box<dyn FnOnce() -> ShardPart + Send + Sync>;
 
 impl ShardMachine {
     /// Creates an empty state; `bounds`, if given, replace those of the rules.
@@ -262,7 +260,7 @@ impl ShardMachine {
     }
 
     /// Returns a frozen copy of the state, or `None` if the machine has failed.
-    pub(crate) fn frozen_state(&self) -> Option<holdfast_core::shard::FrozenShard> {
+    pub(crate) fn frozen_state(&self) -> Option<FrozenShard> {
         self.inspect(ShardState::freeze)
     }
 
@@ -320,6 +318,11 @@ impl Inner {
             differs_from_part: false,
         }
     }
+}
+
+/// Returns a frozen state as a part of a snapshot, whose chunks are encoded when they are taken.
+pub(crate) fn state_part(shard: &str, frozen: FrozenShard) -> SnapshotPart {
+    SnapshotPart::new(shard, move || Box::new(frozen.chunks().map(|chunk| Ok(Bytes::from(chunk)))))
 }
 
 fn empty_state(application: Application, shard: &str, bounds: Option<Bounds>) -> ShardState {
@@ -424,42 +427,73 @@ impl ShardMachine {
         inner.core.is_some() && !inner.differs_from_part
     }
 
-    /// Freezes the state; of a shard that failed for good, its last state and the sections since.
-    pub(crate) fn freeze(&self) -> Result<FrozenPart, StateMachineError> {
+    /// Freezes the state; of a shard that failed for good, its last state and the sections since. The returned part is
+    /// encoded when it is read.
+    pub(crate) fn freeze(&self) -> Result<SnapshotPart, StateMachineError> {
         let inner = self.inner.lock();
         if let Some(core) = &inner.core {
             let frozen = mutations::snapshot_source(core).freeze();
-            let state = move || frozen.encode().into_iter().map(Bytes::from).collect();
-            return Ok(Box::new(move || ShardPart { state: state(), kept: Vec::new() }));
+            return Ok(snapshot_part(&self.shard, Vec::new, state_part(&self.shard, frozen)));
         }
         let kept = inner.kept_sections();
         let kept = kept.ok_or_else(|| StateMachineError(format!("shard {} has no state to save", self.shard)))?;
-        Ok(Box::new(move || ShardPart { kept: kept.encode(), state: kept.state }))
+        let state = kept.state.clone().unwrap_or_else(|| SnapshotPart::from_chunks(&*self.shard, Vec::new()));
+        Ok(snapshot_part(&self.shard, move || kept.encode(), state))
+    }
+
+    /// Reads the shard's part of a snapshot; returns its state also as it is stored.
+    ///
+    /// # Errors
+    /// As [`Self::read_part`].
+    pub(crate) fn read_snapshot_part(&self, part: &SnapshotPart) -> Result<(ReadPart, SnapshotPart), PartError> {
+        let part = ShardPart::read(part)?;
+        Ok((self.read_part(&part)?, part.state))
     }
 
     /// Decodes the shard's part of a snapshot.
     ///
     /// # Errors
-    /// When it is damaged, or has neither a state nor sections.
-    pub(crate) fn read_part(&self, part: &ShardPart) -> Result<ReadPart, StateMachineError> {
-        if part.state.is_empty() && part.kept.is_empty() {
-            return Err(StateMachineError(format!("the snapshot of shard {} is empty", self.shard)));
+    /// When it can't be read, is damaged, or has neither a state nor sections.
+    pub(crate) fn read_part(&self, part: &ShardPart) -> Result<ReadPart, PartError> {
+        let damaged = |reason: String| PartError::damaged(&self.shard, reason);
+        let core = self.read_chunks(&part.state)?;
+        if core.is_none() && part.kept.is_empty() {
+            return Err(damaged("it is empty".to_owned()));
         }
-        Ok(ReadPart { core: self.read_state(&part.state)?, sections: FailedHistory::decode(&part.kept)? })
+        let core = core.unwrap_or_else(|| self.empty_state());
+        Ok(ReadPart { core, sections: FailedHistory::decode(&part.kept).map_err(|error| damaged(error.0))? })
     }
 
-    /// Decodes the chunks of a state; none are those of an empty shard.
+    /// Decodes a state, one chunk after the other; one without chunks is that of an empty shard.
     ///
     /// # Errors
-    /// When they are damaged.
-    pub(crate) fn read_state(&self, chunks: &[Bytes]) -> Result<ShardState, StateMachineError> {
-        let restored = match self.bounds.clone() {
-            bounds if chunks.is_empty() => return Ok(empty_state(self.application, &self.shard, bounds)),
-            None => ShardState::restore(self.application, &self.shard, chunks),
-            Some(bounds) => ShardState::restore_with_bounds(self.application, &self.shard, chunks, bounds),
+    /// When it can't be read, or is damaged.
+    pub(crate) fn read_state(&self, state: &SnapshotPart) -> Result<ShardState, PartError> {
+        Ok(self.read_chunks(state)?.unwrap_or_else(|| self.empty_state()))
+    }
+
+    fn empty_state(&self) -> ShardState {
+        empty_state(self.application, &self.shard, self.bounds.clone())
+    }
+
+    /// Decodes a state; returns `None` if it has no chunks.
+    fn read_chunks(&self, state: &SnapshotPart) -> Result<Option<ShardState>, PartError> {
+        let mut failed = None;
+        let readable = |chunk: Result<Bytes, StorageError>| chunk.map_err(|error| failed = Some(error)).ok();
+        let mut chunks = state.chunks().map_while(readable).peekable();
+        let restored = match (chunks.peek().is_some(), self.bounds.clone()) {
+            (false, _) => Ok(None),
+            (true, None) => ShardState::restore(self.application, &self.shard, chunks.by_ref()).map(Some),
+            (true, Some(bounds)) => {
+                ShardState::restore_with_bounds(self.application, &self.shard, chunks.by_ref(), bounds).map(Some)
+            }
         };
-        restored
-            .map_err(|error| StateMachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))
+        drop(chunks);
+        // Whatever was decoded until then: the rest is missing.
+        match failed {
+            Some(error) => Err(PartError::of_store(&self.shard, error)),
+            None => restored.map_err(|error| PartError::damaged(&self.shard, error.to_string())),
+        }
     }
 
     /// Replaces the state.

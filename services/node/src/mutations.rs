@@ -8,6 +8,7 @@ use holdfast_core::{
     Cancel, Claim, Command, EntryContext, Limits, LocksCommand, NamespaceMessage, Query, Rules, WaitRecord,
 };
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_storage::SnapshotPart;
 use holdfast_supervise::catch_panic;
 
 use crate::leader::cancel_all;
@@ -62,7 +63,8 @@ pub(crate) fn part_of_broken(core: &ShardState) -> Option<FailedHistory> {
         return None;
     }
     let chunks = catch_panic(|| core.freeze().encode()).ok()?;
-    Some(FailedHistory { state: chunks.into_iter().map(Bytes::from).collect(), ..FailedHistory::default() })
+    let state = SnapshotPart::from_chunks("broken", chunks.into_iter().map(Bytes::from).collect());
+    Some(FailedHistory { state: Some(state), ..FailedHistory::default() })
 }
 
 /// Returns true if a snapshot must not be restored.

@@ -8,16 +8,17 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use holdfast_backup::{Backup, BackupError, ShardFile};
+use holdfast_backup::{Backup, BackupError, ShardFile, StateChunks};
 use holdfast_cluster::{GroupShard, ReplicaLocation, Shard, ShardMap};
 use holdfast_core::codec::DecodeError;
-use holdfast_core::shard::ShardState;
+use holdfast_core::shard::{FrozenShard, ShardState};
 use holdfast_core::{Application, delay_locks_snapshot};
 use holdfast_replication::{InitialSnapshot, KnownRules, bootstrap_from_snapshot};
-use holdfast_storage::{NodeStore, SnapshotPart};
+use holdfast_storage::{NodeStore, SnapshotPart, StorageError, StoredSnapshot};
 
 use crate::error::NodeError;
-use crate::group_machine::ShardPart;
+use crate::group_machine::snapshot_part;
+use crate::machine::state_part;
 use crate::node::shard_map;
 use crate::options::NodeOptions;
 use crate::stored_config;
@@ -164,8 +165,10 @@ async fn restore_replicas(
     let places = map.replicas_of_node(&options.node_id);
     for place in &places {
         let snapshot = initial_snapshot(map, options, backup, place)?;
-        let bytes: usize = snapshot.parts.iter().flat_map(|part| &part.chunks).map(Bytes::len).sum();
-        bootstrap_from_snapshot(&store.replica(place.replica.id), snapshot).await?;
+        let replica = store.replica(place.replica.id);
+        bootstrap_from_snapshot(&replica, snapshot).await?;
+        let saved = replica.snapshot()?;
+        let bytes: u64 = saved.iter().flat_map(StoredSnapshot::summaries).map(|part| part.bytes).sum();
         tracing::info!(group = place.group.id, bytes, "a group is restored");
     }
     Ok(places.len())
@@ -183,13 +186,13 @@ fn initial_snapshot(
     for shard in map.shards_of_group(&place.group.id) {
         let about = backup.shard_file(&shard.shard.id)?;
         check_shard(shard.shard, about, options.rules)?;
-        states.push(RestoredShard::read(&shard, &backup.chunks(about)?)?);
+        states.push(RestoredShard::read(&shard, backup.chunks(about)?)?);
         // The new log begins behind all of theirs.
         (term, index, rules) = (about.term.max(term), about.index.max(index), about.rules.max(rules));
     }
     // The group has one clock, and the shards may have had others: nothing ends earlier for that.
     let clock_ms = states.iter().map(|state| state.clock_ms).max().unwrap_or(0);
-    let parts = states.into_iter().map(|state| state.at_clock(clock_ms)).collect::<Result<Vec<_>, _>>()?;
+    let parts = states.into_iter().map(|state| state.at_clock(clock_ms)).collect();
     let members = place.group.replicas.iter().map(|replica| replica.id).collect();
     let (group, replica) = (place.group.id.clone(), place.replica.id);
     Ok(InitialSnapshot { group, replica, members, term, index, rules, parts })
@@ -212,33 +215,48 @@ struct RestoredShard {
     id: String,
     application: Application,
     clock_ms: u64,
-    chunks: Vec<Vec<u8>>,
+    state: FrozenShard,
 }
 
 impl RestoredShard {
-    fn read(shard: &GroupShard<'_>, chunks: &[Bytes]) -> Result<Self, RestoreError> {
+    /// Decodes the chunks one after the other.
+    fn read(shard: &GroupShard<'_>, chunks: StateChunks) -> Result<Self, RestoreError> {
         let (id, application) = (shard.shard.id.clone(), shard.application);
-        let read = || {
-            let mut core = ShardState::restore(application, &id, chunks)?;
-            core.advance_after_restore()?;
-            Ok(core)
-        };
-        let core: Result<ShardState, DecodeError> = read();
-        let core = core.map_err(|error| RestoreError::Unreadable { shard: id.clone(), reason: error.to_string() })?;
-        Ok(Self { clock_ms: core.clock_ms(), chunks: core.snapshot(), id, application })
+        let mut failed = None;
+        let readable = chunks.map_while(|chunk| chunk.map_err(|error| failed = Some(error)).ok());
+        let restored = ShardState::restore(application, &id, readable);
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let advanced = restored.and_then(|mut core| core.advance_after_restore().map(|()| core));
+        let core =
+            advanced.map_err(|error| RestoreError::Unreadable { shard: id.clone(), reason: error.to_string() })?;
+        Ok(Self { clock_ms: core.clock_ms(), state: core.freeze(), id, application })
     }
 
     /// Returns the shard's part of the snapshot, with its clock at least at that time and all remaining times kept.
-    fn at_clock(self, clock_ms: u64) -> Result<SnapshotPart, RestoreError> {
-        let Self { id, application, clock_ms: own_ms, mut chunks } = self;
-        if application == Application::Locks && own_ms < clock_ms {
-            let delayed = delay_locks_snapshot(&chunks, clock_ms - own_ms);
-            chunks =
-                delayed.map_err(|error| RestoreError::Unreadable { shard: id.clone(), reason: error.to_string() })?;
-        }
-        let state = chunks.into_iter().map(Bytes::from).collect();
-        Ok(ShardPart { state, kept: Vec::new() }.into_snapshot_part(id))
+    fn at_clock(self, clock_ms: u64) -> SnapshotPart {
+        let Self { id, application, clock_ms: own_ms, state } = self;
+        let delay_ms = if application == Application::Locks { clock_ms.saturating_sub(own_ms) } else { 0 };
+        let state = if delay_ms == 0 { state_part(&id, state) } else { delayed_part(&id, state, delay_ms) };
+        snapshot_part(&id, Vec::new, state)
     }
+}
+
+/// Returns the state of a locks shard as a part of a snapshot, with all its instants later by a time.
+fn delayed_part(shard: &str, state: FrozenShard, delay_ms: u64) -> SnapshotPart {
+    let place = shard.to_owned();
+    SnapshotPart::new(shard, move || {
+        let place = place.clone();
+        let unreadable = move |error: DecodeError| StorageError::Corrupt {
+            place: place.clone(),
+            replica: None,
+            index: None,
+            what: error.to_string(),
+        };
+        let chunks = delay_locks_snapshot(state.chunks(), delay_ms);
+        Box::new(chunks.map(move |chunk| chunk.map(Bytes::from).map_err(&unreadable)))
+    })
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {

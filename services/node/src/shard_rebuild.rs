@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_replication::{EntryHeader, FailedEntry, HistoryStep, StateMachineError};
+use holdfast_storage::SnapshotPart;
 use tokio::task::yield_now;
 
 use crate::group_machine::ShardPart;
@@ -40,15 +41,15 @@ impl Replay {
     fn visit(&mut self, step: HistoryStep<'_>) -> Result<(), StateMachineError> {
         match step {
             HistoryStep::Section { header, commands } => self.apply_history(header, &commands),
-            HistoryStep::Snapshot { index, chunks, exceptions } => {
+            HistoryStep::Snapshot { index, part, exceptions } => {
                 let mut left = self.machine.exceptions();
                 left.remove_obeyed(exceptions);
                 // What comes later is replayed from the log without it.
                 left.remove_after(index);
-                let part = ShardPart::decode(chunks)?;
+                let part = ShardPart::read(part)?;
                 let ReadPart { core, sections } = self.machine.read_part(&part)?;
                 self.machine.install(core);
-                self.history.state = part.state;
+                self.history.state = Some(part.state);
                 for (header, commands) in &sections {
                     left.remove_at(header.index);
                     self.apply_history(*header, commands);
@@ -152,7 +153,8 @@ pub(crate) async fn rebuild_from_others(shard: &ShardReplica, checkpoint: &Check
         return Err(format!("what replica {} sent is not the state that it has digested", part.replica));
     }
     let machine = shard.machine.for_rebuild();
-    machine.install(machine.read_state(&part.chunks).map_err(|error| error.0)?);
+    let state = SnapshotPart::from_chunks(&*shard.id, part.chunks);
+    machine.install(machine.read_state(&state).map_err(|error| error.to_string())?);
     let mut replay = Replay::new(machine);
     replay.index = checkpoint.index;
     match replay.finish(shard, &outage).await {
@@ -171,6 +173,7 @@ mod tests {
     use holdfast_replication::Exception;
 
     use super::*;
+    use crate::group_machine::snapshot_part;
     use crate::machine::encode_left_out;
 
     fn machine() -> ShardMachine {
@@ -192,16 +195,16 @@ mod tests {
         EntryHeader { term: 1, index, rules: 1, now_ms: index, wall_ms: index }
     }
 
-    fn chunks(part: ShardPart) -> Vec<Bytes> {
-        part.into_snapshot_part("locks_00".to_owned()).chunks
+    fn sound_part() -> SnapshotPart {
+        machine().freeze().expect("it has a state")
     }
 
-    fn sound_part() -> Vec<Bytes> {
-        chunks(machine().freeze().expect("it has a state")())
+    fn empty_part() -> SnapshotPart {
+        SnapshotPart::from_chunks("locks_00", Vec::new())
     }
 
-    fn visit(replay: &mut Replay, index: u64, chunks: &[Bytes], exceptions: &[Exception]) {
-        replay.visit(HistoryStep::Snapshot { index, chunks, exceptions }).expect("it can be read");
+    fn visit(replay: &mut Replay, index: u64, part: &SnapshotPart, exceptions: &[Exception]) {
+        replay.visit(HistoryStep::Snapshot { index, part, exceptions }).expect("it can be read");
     }
 
     #[test]
@@ -228,7 +231,7 @@ mod tests {
         let mut history = FailedHistory::default();
         history.since.push(header(4), &[]);
         history.since.push(header(5), &unreadable);
-        let failed = chunks(ShardPart { state: Vec::new(), kept: history.encode() });
+        let failed = snapshot_part("locks_00", move || history.encode(), empty_part());
         let mut from_part = replay();
         visit(&mut from_part, 8, &failed, &[]);
         assert!(from_part.left.first_index().is_none() && from_part.check().is_ok() && from_part.index == 8);
@@ -240,12 +243,15 @@ mod tests {
         replay.index = 6;
         let unreadable = || vec![Bytes::from_static(b"no command")];
         let section = |index| HistoryStep::Section { header: header(index), commands: unreadable() };
-        replay.apply_later(6, HistoryStep::Snapshot { index: 6, chunks: &[], exceptions: &[] }).expect("it has that");
+        replay
+            .apply_later(6, HistoryStep::Snapshot { index: 6, part: &empty_part(), exceptions: &[] })
+            .expect("it has that");
         replay.apply_later(6, section(6)).expect("it has that");
         assert!(replay.check().is_ok());
         replay.apply_later(6, section(7)).expect("it is applied");
         assert!(replay.check().is_err() && replay.index == 7);
-        let later = HistoryStep::Snapshot { index: 8, chunks: &[], exceptions: &[] };
+        let empty = empty_part();
+        let later = HistoryStep::Snapshot { index: 8, part: &empty, exceptions: &[] };
         assert!(replay.apply_later(7, later).is_err(), "entry 8 is not in the log");
     }
 

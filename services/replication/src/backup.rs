@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bytes::Bytes;
+use holdfast_storage::SnapshotPart;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, timeout_at};
 
@@ -13,8 +13,10 @@ use crate::group::Group;
 use crate::read::ReadMode;
 use crate::types::decode_meta;
 
-/// Timeout of making a snapshot.
-const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(25);
+/// Timeout of the confirmation that this replica leads.
+const QUORUM_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of making a snapshot, of whatever size.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The state of a shard, and the last entry that it contains.
 #[derive(Debug, Clone)]
@@ -25,8 +27,8 @@ pub struct Backup {
     pub index: u64,
     /// The rules of the next entry.
     pub rules: u16,
-    /// The chunks of the part: see [`crate::StateMachine::freeze`].
-    pub chunks: Vec<Bytes>,
+    /// The part: see [`crate::StateMachine::freeze`]. It stays readable as long as it exists.
+    pub part: SnapshotPart,
 }
 
 /// Errors of a backup.
@@ -48,7 +50,7 @@ impl Group {
     /// `NotLeader`, or `SnapshotFailed` when no snapshot is made in time, or has no such part.
     pub async fn back_up(&self, part: &str) -> Result<Backup, BackupError> {
         let deadline = Instant::now() + SNAPSHOT_TIMEOUT;
-        self.read_permit(ReadMode::Quorum, deadline).await.map_err(BackupError::NotLeader)?;
+        self.read_permit(ReadMode::Quorum, Instant::now() + QUORUM_TIMEOUT).await.map_err(BackupError::NotLeader)?;
         if !self.can_freeze() {
             return Err(BackupError::SnapshotFailed("a shard of the group has failed on its leader".to_owned()));
         }
@@ -69,9 +71,9 @@ impl Group {
         let failed = |reason: &dyn fmt::Display| BackupError::SnapshotFailed(reason.to_string());
         timeout_at(deadline, making).await.map_err(|_| failed(&"it took too long"))??;
         let saved = self.store().snapshot_part(part).map_err(|error| failed(&error))?;
-        let (meta, chunks) = saved.ok_or_else(|| failed(&"nothing was ever written"))?;
+        let (meta, part) = saved.ok_or_else(|| failed(&"nothing was ever written"))?;
         let (meta, group) = decode_meta(&meta).map_err(|error| failed(&error))?;
         let (term, index) = meta.last_log_id.map_or((0, 0), |id| (id.leader_id.term, id.index));
-        Ok(Backup { term, index, rules: group.rules.unwrap_or(FIRST_RULES), chunks })
+        Ok(Backup { term, index, rules: group.rules.unwrap_or(FIRST_RULES), part })
     }
 }

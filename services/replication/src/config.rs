@@ -26,7 +26,8 @@ pub(crate) fn raft_config(options: &GroupOptions, timing: Timing, elect: bool) -
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         purge_batch_size: 256,
-        install_snapshot_timeout: 30_000,
+        // Three quarters of it may pass without progress; there is no limit for the whole.
+        install_snapshot_timeout: 40_000,
         api_channel_size: Some(4_096),
         notification_channel_size: Some(4_096),
         backoff: "200ms".into(),

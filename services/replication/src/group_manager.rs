@@ -33,7 +33,7 @@ use crate::timing::Timing;
 const DISK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout for replicas' pending work when all are stopped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// SnapshotTransfers received concurrently.
+/// Snapshots received and installed concurrently.
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 /// How long a node's outbound connection may outlive its listening port.
 const FINAL_FRAMES_GRACE: Duration = Duration::from_millis(100);
@@ -230,7 +230,7 @@ impl GroupManager {
         self.inner.tasks.unhealthy_reason().or_else(|| self.inner.peer_connections.failing_task())
     }
 
-    /// Waits for a permit to receive a snapshot; permits are few, since each snapshot is in memory as a whole.
+    /// Waits for a permit to receive a snapshot; permits are few, since each state is decoded beside the one that it replaces.
     pub(crate) async fn snapshot_permit(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.inner.snapshot_permits.acquire().await.ok()

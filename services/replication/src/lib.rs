@@ -52,6 +52,7 @@ mod replay;
 mod reply_sinks;
 mod restore;
 mod rules;
+mod sent_snapshot;
 mod shard_failures;
 mod snapshot_store;
 mod state_machine;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_storage::SnapshotPart;
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use tokio::task::yield_now;
@@ -22,8 +23,8 @@ pub enum HistoryStep<'a> {
     Snapshot {
         /// The index of the last entry in the snapshot.
         index: u64,
-        /// The chunks of the part.
-        chunks: &'a [Bytes],
+        /// The part.
+        part: &'a SnapshotPart,
         /// What is left out of the histories of the group's shards, and of this part.
         exceptions: &'a [Exception],
     },
@@ -57,10 +58,10 @@ impl Group {
     ) -> Result<(), ReplayError> {
         let unreadable = |error: &dyn std::fmt::Display| ReplayError(error.to_string());
         let (mut next, mut state) = (0, GroupState::default());
-        if let Some((meta, chunks)) = self.store().snapshot_part(part).map_err(|error| unreadable(&error))? {
+        if let Some((meta, part)) = self.store().snapshot_part(part).map_err(|error| unreadable(&error))? {
             let (meta, group) = decode_meta(&meta).map_err(|error| unreadable(&error))?;
             let index = meta.last_log_id.map_or(0, |id| id.index);
-            let step = HistoryStep::Snapshot { index, chunks: &chunks, exceptions: &group.exceptions };
+            let step = HistoryStep::Snapshot { index, part: &part, exceptions: &group.exceptions };
             visit(step).map_err(|error| unreadable(&error))?;
             (next, state) = (meta.last_log_id.map_or(0, |id| id.index + 1), group);
             if is_enabled(Mutation::SectionReplayed) {

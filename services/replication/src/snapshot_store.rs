@@ -1,11 +1,12 @@
 //! The stored snapshot of a replica, and the builder of the next one.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_storage::{PartUpdate, ReplicaStore};
+use futures::FutureExt;
+use holdfast_storage::{PartUpdate, ReplicaStore, SnapshotPart};
 use metrics::counter;
 use openraft::RaftSnapshotBuilder;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 use crate::error::to_io;
 use crate::log_compaction::LogSize;
 use crate::rules::GroupState;
+use crate::sent_snapshot::SentSnapshot;
 use crate::state_machine::{FrozenState, StateMachineError};
 use crate::types::{LogId, Snapshot, SnapshotData, SnapshotMeta, TypeConfig, decode_meta, encode_meta};
 
@@ -25,6 +27,7 @@ pub(crate) struct SnapshotStore {
     store: ReplicaStore,
     latest: Arc<Mutex<LatestSnapshot>>,
     age: SnapshotAge,
+    sent: SentSnapshot,
 }
 
 struct LatestSnapshot {
@@ -56,7 +59,7 @@ impl SnapshotStore {
     /// `last` is the last entry in the stored snapshot, if there is one.
     pub(crate) fn new(store: ReplicaStore, last: Option<LogId>) -> Self {
         let latest = Arc::new(Mutex::new(LatestSnapshot { last, is_over: false }));
-        Self { store, latest, age: SnapshotAge::new() }
+        Self { store, latest, age: SnapshotAge::new(), sent: SentSnapshot::default() }
     }
 
     /// Returns the store of the replica.
@@ -78,13 +81,18 @@ impl SnapshotStore {
         self.latest.lock().await.is_over = true;
     }
 
-    /// Reads the whole snapshot.
-    pub(crate) fn load(&self) -> Result<Option<Snapshot>, io::Error> {
-        let Some((meta, parts)) = self.store.snapshot().map_err(to_io)? else {
+    /// Returns the snapshot that is being sent, otherwise the saved one.
+    pub(crate) fn to_send(&self) -> Result<Option<Snapshot>, io::Error> {
+        self.sent.get().map_or_else(|| self.load(), |sent| Ok(Some(sent)))
+    }
+
+    /// Returns the saved snapshot.
+    fn load(&self) -> Result<Option<Snapshot>, io::Error> {
+        let Some(stored) = self.store.snapshot().map_err(to_io)? else {
             return Ok(None);
         };
-        let (meta, group) = decode_meta(&meta)?;
-        Ok(Some(Snapshot { meta, snapshot: SnapshotData { group, parts } }))
+        let (meta, group) = decode_meta(stored.meta())?;
+        Ok(Some(Snapshot { meta, snapshot: SnapshotData { group, stored, sent: self.sent.clone() } }))
     }
 
     /// Saves a snapshot, unless the saved one is as new.
@@ -105,12 +113,23 @@ impl SnapshotStore {
         self.store.save_snapshot(encode_meta(meta, group), parts).await.map_err(to_io)?;
         newest.last = meta.last_log_id;
         self.age.reset();
+        self.discard_incoming(meta.last_log_id).await?;
+        self.sent.expire();
         let count = |outcome, parts: usize| {
             counter!("holdfast_snapshot_parts_total", "outcome" => outcome).increment(parts as u64);
         };
         count("written", all - kept);
         count("kept", kept);
         Ok(())
+    }
+}
+
+impl SnapshotStore {
+    /// Discards a snapshot that was received, if the saved one up to `last` is as new.
+    async fn discard_incoming(&self, last: Option<LogId>) -> Result<(), io::Error> {
+        let Some(incoming) = self.store.incoming_meta().map_err(to_io)? else { return Ok(()) };
+        let is_newer = decode_meta(&incoming).is_ok_and(|(meta, _)| meta.last_log_id > last);
+        if is_newer { Ok(()) } else { self.store.discard_incoming().await.map_err(to_io) }
     }
 }
 
@@ -129,8 +148,7 @@ pub struct SnapshotBuilder {
 impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     type SnapshotData = SnapshotData;
 
-    /// Returns the snapshot without its parts, once it is saved. openraft uses only the meta of what is built; what it
-    /// sends or installs, it reads as the current snapshot.
+    /// Returns the snapshot once it is saved.
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
         let frozen = match frozen {
@@ -140,15 +158,23 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         };
         // openraft would not notice a panic of this task, and would never make a snapshot again; an error stops the
         // replica.
-        let parts = catch_unwind(AssertUnwindSafe(|| run_blocking(frozen)));
-        let parts =
-            parts.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
-        self.snapshots.save(&self.meta, &self.group, parts).await?;
+        let parts = frozen.into_iter().map(encode_blocking).collect();
+        let saved = AssertUnwindSafe(self.snapshots.save(&self.meta, &self.group, parts)).catch_unwind().await;
+        saved.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))??;
         let index = self.meta.last_log_id.map_or(0, |id| id.index);
         self.log_size.snapshot_saved(index, self.covered_bytes);
-        let snapshot = SnapshotData { group: self.group.clone(), parts: Vec::new() };
-        Ok(Snapshot { meta: self.meta.clone(), snapshot })
+        let saved = self.snapshots.load()?.ok_or_else(|| io::Error::other("the saved snapshot is gone"))?;
+        Ok(Snapshot { meta: self.meta.clone(), snapshot: saved.snapshot })
     }
+}
+
+/// Returns the same part, whose chunks are encoded without blocking other tasks.
+fn encode_blocking(update: PartUpdate) -> PartUpdate {
+    let PartUpdate::Write(part) = update else { return update };
+    PartUpdate::Write(SnapshotPart::new(part.name().to_owned(), move || {
+        let mut chunks = part.chunks();
+        Box::new(std::iter::from_fn(move || run_blocking(|| chunks.next())))
+    }))
 }
 
 /// Runs work that may take a second without blocking the other tasks of the thread, if the runtime is multi-threaded. A

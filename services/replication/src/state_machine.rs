@@ -117,9 +117,9 @@ pub enum Applied<'a> {
 /// The rest of an entry. Calling it applies the next slice.
 pub type Continuation<'a> = Box<dyn FnOnce() -> Result<Applied<'a>, ApplyFailure> + Send + 'a>;
 
-/// The states of all shards, frozen at one entry. Calling it returns them as the named parts of a snapshot, in chunks
-/// of at most 1 MiB: equal bytes on every replica at the same index.
-pub type FrozenState = Box<dyn FnOnce() -> Vec<PartUpdate> + Send + Sync>;
+/// The states of all shards, frozen at one entry, as the named parts of a snapshot. Chunks of at most 1 MiB are encoded
+/// when they are taken: equal bytes on every replica at the same index.
+pub type FrozenState = Vec<PartUpdate>;
 
 /// The deterministic in-memory states of a group's shards. Shared between the group, which applies entries, and the
 /// node, which queries it. The state of a shard is a function of the sections for that shard alone.
@@ -202,15 +202,16 @@ pub trait StateMachine: Send + Sync + 'static {
         true
     }
 
-    /// Freezes the current state. Nothing is applied meanwhile, so this is quick; the slow part runs in the returned
-    /// call, concurrently with the next entries. `is_saved` returns true for the number of a shard if the saved
+    /// Freezes the current state. Nothing is applied meanwhile, so this is quick; the chunks of the returned parts are
+    /// encoded later, concurrently with the next entries. `is_saved` returns true for the number of a shard if the saved
     /// snapshot has all its sections: the machine may then retain the shard's part, unless a new one would differ.
     ///
     /// # Errors
     /// When a shard has failed: a partly changed state must not be saved.
     fn freeze(&self, is_saved: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError>;
 
-    /// Replaces the whole state by that of a snapshot up to the entry of this index.
+    /// Replaces the whole state by that of a snapshot up to the entry of this index. Takes the chunks of its parts one
+    /// after the other, and may take them again as long as it keeps a part.
     ///
     /// # Errors
     /// When the parts are not a snapshot of this machine; the state is then unchanged.

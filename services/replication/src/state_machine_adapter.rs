@@ -23,7 +23,7 @@ use crate::error::{ProposeError, WireError, to_io};
 use crate::log_compaction::{EntryLimits, LogCompactor, LogLimits, LogSize};
 use crate::rules::{GroupState, KnownRules};
 use crate::shard_failures::LocalFailures;
-use crate::snapshot_store::{SnapshotAge, SnapshotBuilder, SnapshotStore};
+use crate::snapshot_store::{SnapshotAge, SnapshotBuilder, SnapshotStore, run_blocking};
 use crate::state_machine::{
     Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachine, StateMachineError,
 };
@@ -72,6 +72,11 @@ pub(crate) struct AdapterHandle {
 }
 
 impl AdapterHandle {
+    /// Waits until nothing is applied or saved any more.
+    pub(crate) async fn wait_stopped(&self) {
+        self.stopped.cancelled().await;
+    }
+
     /// Stops the adapter and its builders: nothing is applied or saved after this. Waits for work in progress.
     pub(crate) async fn stop(&self) {
         self.snapshots.close().await;
@@ -378,12 +383,13 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), io::Error> {
-        let SnapshotData { group, parts } = snapshot;
+        let SnapshotData { group, stored, .. } = snapshot;
         group.check(self.known_rules).map_err(invalid)?;
         let index = meta.last_log_id.map_or(0, |id| id.index);
         self.applied_index.begin(index);
         self.machine.set_exceptions(&group.exceptions).map_err(invalid)?;
-        self.machine.restore(index, &parts).map_err(invalid)?;
+        let parts = stored.parts();
+        run_blocking(|| self.machine.restore(index, &parts)).map_err(invalid)?;
         self.publish_failed_shards();
         self.set_group_state(group.clone());
         self.snapshots.save(meta, &group, parts.into_iter().map(PartUpdate::Write).collect()).await?;
@@ -395,6 +401,6 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
-        self.snapshots.load()
+        self.snapshots.to_send()
     }
 }

@@ -1,7 +1,7 @@
 //! The type configuration of openraft, and the encodings.
 
 use bytes::Bytes;
-use holdfast_storage::SnapshotPart;
+use holdfast_storage::StoredSnapshot;
 use openraft::impls::leader_id_std;
 use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::{EntryData, FIRST_RULES, Section};
 use crate::error::WireError;
 use crate::rules::GroupState;
+use crate::sent_snapshot::SentSnapshot;
 
 /// Node ids are replica ids (never reused); one leader per term.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,12 +46,14 @@ pub(crate) type StoredMembership = openraft::type_config::alias::StoredMembershi
 pub(crate) type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
 pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotData>;
 
-/// The whole state of a group.
+/// A snapshot of a group, in the store.
 #[derive(Clone, Debug)]
 pub struct SnapshotData {
     pub(crate) group: GroupState,
-    /// The machine's state, in chunks of at most 1 MiB.
-    pub(crate) parts: Vec<SnapshotPart>,
+    /// The machine's state.
+    pub(crate) stored: StoredSnapshot,
+    /// Which snapshot the replica is sending.
+    pub(crate) sent: SentSnapshot,
 }
 
 /// Format version of votes, log ids and all messages between replicas except appends.

@@ -29,6 +29,8 @@ const MAX_PART_BYTES: usize = 4 << 20;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A rebuild logs an entry and asks all replicas for their states.
 const REBUILD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the call for a backup: before it answers, the node makes a snapshot of the whole group, of any size.
+const BACK_UP_TIMEOUT: Duration = Duration::from_secs(310);
 /// A leadership transfer waits for in-flight work.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -116,7 +118,7 @@ impl AdminClient {
     /// When the node is not reached, or the replica does not lead.
     pub async fn back_up(&self, node: &Node, replica: u64, shard: &str) -> Result<Streaming<BackUpPart>, AdminError> {
         let request = BackUpRequest { replica, shard: shard.to_owned() };
-        self.call(node, request, CALL_TIMEOUT * 6, async |mut client, request| client.back_up(request).await).await
+        self.call(node, request, BACK_UP_TIMEOUT, async |mut client, request| client.back_up(request).await).await
     }
 
     /// Has the replicas where a shard has failed take its state from the replica `from`, whatever others have. `node` is

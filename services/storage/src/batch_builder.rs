@@ -35,6 +35,8 @@ impl BatchBuilder {
                 return batch.put(key::of_node(Kind::Rules), &[&rules.to_be_bytes()]);
             }
             Operation::Destroy => return self.destroy(batch, replica),
+            Operation::DiscardIncoming => return batch.delete(key::of_replica(Kind::IncomingSnapshot, replica)),
+            Operation::RemoveGenerations { generations } => return remove_generations(batch, replica, generations),
             Operation::Flush => return,
             _ => {}
         }
@@ -55,18 +57,18 @@ impl BatchBuilder {
             Operation::Purge { to, meta } => self.purge(batch, replica, *to, meta),
             Operation::SaveMeta { name, value } => batch.put(key::of_meta(replica, name), &[value]),
             Operation::SaveSnapshotPieces { pieces } => save_pieces(batch, replica, pieces),
-            Operation::SwitchSnapshot { pointer, end } => {
+            Operation::SwitchSnapshot { pointer } => {
                 batch.put(key::of_replica(Kind::Snapshot, replica), &[&pointer.encode()]);
-                // Generations only rise, and a replica saves one snapshot at a time. So the gaps contain only replaced
-                // parts and leftovers of aborted saves.
-                for gap in pointer.gaps(*end) {
-                    batch.delete_range(key::of_generation(replica, gap.start), key::of_generation(replica, gap.end));
-                }
+            }
+            Operation::SaveIncoming { pointer } => {
+                batch.put(key::of_replica(Kind::IncomingSnapshot, replica), &[&pointer.encode()]);
             }
             Operation::PinPeer { .. }
             | Operation::SaveLongestLease { .. }
             | Operation::SaveRules { .. }
             | Operation::Flush
+            | Operation::DiscardIncoming
+            | Operation::RemoveGenerations { .. }
             | Operation::Destroy => {}
         }
     }
@@ -92,12 +94,19 @@ impl BatchBuilder {
 
     fn destroy(&mut self, batch: &mut Batch, replica: u64) {
         self.replicas.remove(&replica);
-        for kind in [Kind::Replica, Kind::Vote, Kind::Purged, Kind::Snapshot] {
+        for kind in [Kind::Replica, Kind::Vote, Kind::Purged, Kind::Snapshot, Kind::IncomingSnapshot] {
             batch.delete(key::of_replica(kind, replica));
         }
         for kind in [Kind::Meta, Kind::Log, Kind::SnapshotPiece] {
             batch.delete_range(key::of_replica(kind, replica), key::after_replica(kind, replica));
         }
+    }
+}
+
+fn remove_generations(batch: &mut Batch, replica: u64, generations: &[u64]) {
+    for generation in generations {
+        let end = key::of_generation(replica, generation.saturating_add(1));
+        batch.delete_range(key::of_generation(replica, *generation), end);
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Meta = 0x13,
     /// The parts of the current snapshot with their generations, and its meta.
     Snapshot = 0x14,
+    /// The same of a snapshot that is received from another replica.
+    IncomingSnapshot = 0x15,
     Log = 0x20,
     SnapshotPiece = 0x30,
 }
@@ -108,6 +110,12 @@ pub(crate) fn replica_of(key: &[u8]) -> Option<u64> {
 /// Returns the index of a log entry, or the generation of a piece of a snapshot.
 pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
     number_at(key, 9)
+}
+
+/// Returns the number of a piece of a snapshot.
+pub(crate) fn piece_of(key: &[u8]) -> Option<u32> {
+    let bytes = key.get(17..21)?;
+    Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }
 
 fn number_at(key: &[u8], offset: usize) -> Option<u64> {

@@ -8,6 +8,9 @@ pub const MAX_QUEUE_BYTES: usize = 16 * 1024 * 1024;
 /// how much a snapshot may delay the commits of other replicas.
 pub const MAX_SNAPSHOT_BATCH_BYTES: usize = 256 * 1024;
 
+/// Bytes of a chunk of a snapshot.
+pub const MAX_CHUNK_BYTES: usize = 16 * 1024 * 1024;
+
 /// Bytes of the name of a snapshot's part.
 pub const MAX_PART_NAME_BYTES: usize = u16::MAX as usize;
 

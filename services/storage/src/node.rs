@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -15,6 +15,7 @@ use crate::directory::{Directory, Marker};
 use crate::disk_space::DiskSpace;
 use crate::engine::Engine;
 use crate::engine::rocks::RocksEngine;
+use crate::generations::Generations;
 use crate::key::{self, Kind};
 use crate::queue::{Operation, WriteRequest};
 use crate::recovery::{self, FORMAT, Recovered};
@@ -49,6 +50,9 @@ pub struct NodeStore {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// A lock for each replica that has used it.
+type ReplicaLocks = Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>;
+
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disk_space: DiskSpace,
@@ -56,10 +60,11 @@ pub(crate) struct Inner {
     existing_replicas: Vec<u64>,
     /// The highest rules that a replica has applied.
     pub(crate) rules: AtomicU16,
-    /// Generation of the next snapshot part of any replica.
-    pub(crate) next_generation: AtomicU64,
+    pub(crate) generations: Generations,
     /// Held by a replica while it saves a snapshot; one at a time per replica.
-    pub(crate) snapshot_locks: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
+    pub(crate) snapshot_locks: ReplicaLocks,
+    /// Held by a replica while it receives a snapshot.
+    pub(crate) receive_locks: ReplicaLocks,
     /// Held for one batch of pieces: however many replicas save snapshots, no commit waits for more than one batch.
     pub(crate) snapshot_batch_lock: tokio::sync::Mutex<()>,
     /// Set if the committer is a thread.
@@ -115,7 +120,7 @@ impl NodeStore {
     }
 
     fn assemble(engine: Box<dyn Engine>, recovered: Recovered) -> (Self, Committer) {
-        let Recovered { marker: Marker { store_id, .. }, replicas, next_generation, rules } = recovered;
+        let Recovered { marker: Marker { store_id, .. }, replicas, generations, next_generation, rules } = recovered;
         let mut existing_replicas: Vec<u64> = replicas.keys().copied().collect();
         existing_replicas.sort_unstable();
         let shared = Shared::new(engine);
@@ -126,8 +131,9 @@ impl NodeStore {
             store_id,
             existing_replicas,
             rules: AtomicU16::new(rules),
-            next_generation: AtomicU64::new(next_generation),
+            generations: Generations::new(next_generation, generations),
             snapshot_locks: Mutex::default(),
+            receive_locks: Mutex::default(),
             snapshot_batch_lock: tokio::sync::Mutex::default(),
             thread: OnceLock::new(),
         };

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::StorageError;
 use crate::limits::{MAX_QUEUE_BYTES, OPERATION_OVERHEAD_BYTES};
-use crate::snapshot_pointer::SnapshotPointer;
+use crate::snapshot_pointer::{PartPointer, SnapshotPointer};
 
 /// Called exactly once, in order per replica: with `Ok` after the sync, or with the error. The committer calls it, so
 /// it must be quick and must not block. After the store was closed, the submitting caller calls it.
@@ -47,8 +47,14 @@ pub(crate) enum Operation {
     },
     SwitchSnapshot {
         pointer: SnapshotPointer,
-        /// Above every generation that the replica has used.
-        end: u64,
+    },
+    /// Records which snapshot is being received.
+    SaveIncoming {
+        pointer: SnapshotPointer,
+    },
+    DiscardIncoming,
+    RemoveGenerations {
+        generations: Vec<u64>,
     },
     Destroy,
     PinPeer {
@@ -72,13 +78,16 @@ impl Operation {
             Self::Purge { meta, .. } => meta.len(),
             Self::SaveMeta { value, .. } => value.len(),
             Self::SaveSnapshotPieces { pieces } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
-            Self::SwitchSnapshot { pointer, .. } => {
-                let names: usize = pointer.parts.iter().map(|part| part.name.len() + OPERATION_OVERHEAD_BYTES).sum();
+            Self::SwitchSnapshot { pointer } | Self::SaveIncoming { pointer } => {
+                let part_bytes = |part: &PartPointer| part.summary.name.len() + OPERATION_OVERHEAD_BYTES;
+                let names: usize = pointer.parts.iter().map(part_bytes).sum();
                 names + pointer.meta.len()
             }
             Self::PinPeer { store_id } => store_id.len(),
             Self::Truncate { .. }
             | Self::Destroy
+            | Self::DiscardIncoming
+            | Self::RemoveGenerations { .. }
             | Self::SaveLongestLease { .. }
             | Self::SaveRules { .. }
             | Self::Flush => 0,

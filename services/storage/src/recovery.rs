@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::batch::Batch;
 use crate::directory::Marker;
 use crate::engine::Engine;
+use crate::generations::SnapshotRecords;
 use crate::key::{self, Kind};
 use crate::snapshot_pointer::SnapshotPointer;
 use crate::{Identity, StorageError, checksum};
@@ -17,6 +18,8 @@ pub(crate) struct Recovered {
     pub(crate) marker: Marker,
     /// Replicas with data, and the index up to which their log was purged.
     pub(crate) replicas: HashMap<u64, Option<u64>>,
+    /// The generations of snapshot parts by replica, without leftovers.
+    pub(crate) generations: HashMap<u64, BTreeSet<u64>>,
     /// Above every generation of a part of a complete or incomplete snapshot.
     pub(crate) next_generation: u64,
     /// The highest rules that a replica has applied; 0 if there are none.
@@ -38,12 +41,13 @@ pub(crate) fn recover(
         replicas.insert(replica, None);
         Ok(true)
     })?;
-    let mut next_generation = 1;
+    let (mut next_generation, mut generations) = (1, HashMap::new());
     let mut leftovers = Batch::default();
     for (replica, purged) in &mut replicas {
         *purged = read_purged(engine, *replica)?.map(|(index, _)| index);
-        let highest = collect_stale_generations(engine, *replica, &mut leftovers)?;
+        let (named, highest) = collect_stale_generations(engine, *replica, &mut leftovers)?;
         next_generation = next_generation.max(highest + 1);
+        generations.insert(*replica, named);
     }
     if !leftovers.is_empty() {
         engine.write_synced(&leftovers)?;
@@ -57,7 +61,7 @@ pub(crate) fn recover(
         }
         None => 0,
     };
-    Ok(Recovered { marker, replicas, next_generation, rules })
+    Ok(Recovered { marker, replicas, generations, next_generation, rules })
 }
 
 fn load_or_create_marker(
@@ -87,11 +91,14 @@ fn load_or_create_marker(
     Ok(marker)
 }
 
-/// Adds the deletion of every generation that the current snapshot does not name to the batch, and returns the highest
-/// generation. Reads one key per generation.
-fn collect_stale_generations(engine: &dyn Engine, replica: u64, batch: &mut Batch) -> Result<u64, StorageError> {
-    let pointer = read_snapshot_pointer(engine, replica)?.unwrap_or_default();
-    let named: BTreeSet<u64> = pointer.parts.iter().map(|part| part.generation).collect();
+/// Adds the deletion of every generation to the batch that neither the current snapshot names nor one that is being
+/// received. Returns the others, and the highest of all. Reads one key per generation.
+fn collect_stale_generations(
+    engine: &dyn Engine,
+    replica: u64,
+    batch: &mut Batch,
+) -> Result<(BTreeSet<u64>, u64), StorageError> {
+    let named = SnapshotRecords::read(engine, replica)?.generations();
     let mut highest = named.last().copied().unwrap_or(0);
     let end = key::after_replica(Kind::SnapshotPiece, replica);
     let mut from = key::of_replica(Kind::SnapshotPiece, replica);
@@ -106,7 +113,7 @@ fn collect_stale_generations(engine: &dyn Engine, replica: u64, batch: &mut Batc
         highest = highest.max(generation);
         from = after;
     }
-    Ok(highest)
+    Ok((named, highest))
 }
 
 /// Returns the verified value of a key.
@@ -140,7 +147,16 @@ pub(crate) fn read_snapshot_pointer(
     engine: &dyn Engine,
     replica: u64,
 ) -> Result<Option<SnapshotPointer>, StorageError> {
-    let Some(stored) = read_record(engine, &key::of_replica(Kind::Snapshot, replica), Some(replica))? else {
+    read_snapshot_record(engine, Kind::Snapshot, replica)
+}
+
+/// Returns the record of a replica's snapshot of this kind.
+pub(crate) fn read_snapshot_record(
+    engine: &dyn Engine,
+    kind: Kind,
+    replica: u64,
+) -> Result<Option<SnapshotPointer>, StorageError> {
+    let Some(stored) = read_record(engine, &key::of_replica(kind, replica), Some(replica))? else {
         return Ok(None);
     };
     SnapshotPointer::decode(stored).map(Some).ok_or_else(|| malformed_record(engine, replica))

@@ -174,9 +174,11 @@ impl ReplicaStore {
     /// # Errors
     /// When it could not be made durable.
     pub async fn destroy(&self) -> Result<(), StorageError> {
-        let turn = self.snapshot_lock();
-        let _turn = turn.lock().await;
-        self.inner.commit(self.replica, Operation::Destroy).await
+        let (saving, receiving) = (self.snapshot_lock(), self.receive_lock());
+        let (_saving, _receiving) = (saving.lock().await, receiving.lock().await);
+        self.inner.commit(self.replica, Operation::Destroy).await?;
+        self.inner.generations.forget(self.replica);
+        Ok(())
     }
 
     fn submit(&self, operation: Operation, done: Completion) {
@@ -190,6 +192,10 @@ impl ReplicaStore {
 
     pub(crate) fn snapshot_lock(&self) -> Arc<tokio::sync::Mutex<()>> {
         self.inner.snapshot_locks.lock().entry(self.replica).or_default().clone()
+    }
+
+    pub(crate) fn receive_lock(&self) -> Arc<tokio::sync::Mutex<()>> {
+        self.inner.receive_locks.lock().entry(self.replica).or_default().clone()
     }
 
     fn has_entry(&self, engine: &dyn Engine, from: u64, to: u64) -> Result<bool, StorageError> {

@@ -1,18 +1,23 @@
-//! The record of a replica's current snapshot: its parts, each with the generation of its pieces.
+//! The record of a replica's current snapshot, and of one that it receives: its parts, each with the generation of its
+//! pieces.
 //!
 //! ```text
 //! record := format u8 · number of parts u32 · part* · meta
-//! part   := generation u64 · pieces u32 · length of the name u16 · name          all numbers big-endian
+//! part   := generation u64 · pieces u32 · bytes u64 · digest · length of the name u16 · name    numbers big-endian
 //! ```
 
-use std::ops::Range;
-
 use bytes::{Buf, Bytes};
+use sha2::{Digest, Sha256};
+
+use crate::PartSummary;
 
 /// The format of the record, and the only one that this version reads.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
-/// The current snapshot of a replica.
+/// Bytes of the digest of a part.
+pub const DIGEST_BYTES: usize = 32;
+
+/// A snapshot of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SnapshotPointer {
     /// In the order in which they were saved.
@@ -23,19 +28,37 @@ pub(crate) struct SnapshotPointer {
 /// A part of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PartPointer {
-    pub(crate) name: String,
-    /// No other part of any replica has it.
+    /// No part with other content has it, of any replica.
     pub(crate) generation: u64,
-    pub(crate) pieces: u32,
+    pub(crate) summary: PartSummary,
+}
+
+/// The digest of a part, piece by piece.
+#[derive(Clone, Default)]
+pub(crate) struct PartDigest(Sha256);
+
+impl PartDigest {
+    /// Adds the next piece.
+    pub(crate) fn add(&mut self, ends_chunk: bool, bytes: &[u8]) {
+        self.0.update([u8::from(ends_chunk)]);
+        self.0.update((bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> [u8; DIGEST_BYTES] {
+        self.0.finalize().into()
+    }
 }
 
 impl SnapshotPointer {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut record = vec![FORMAT];
         record.extend_from_slice(&(self.parts.len() as u32).to_be_bytes());
-        for PartPointer { name, generation, pieces } in &self.parts {
+        for PartPointer { generation, summary: PartSummary { name, pieces, bytes, digest } } in &self.parts {
             record.extend_from_slice(&generation.to_be_bytes());
             record.extend_from_slice(&pieces.to_be_bytes());
+            record.extend_from_slice(&bytes.to_be_bytes());
+            record.extend_from_slice(digest);
             record.extend_from_slice(&(name.len() as u16).to_be_bytes());
             record.extend_from_slice(name.as_bytes());
         }
@@ -52,26 +75,24 @@ impl SnapshotPointer {
         for _ in 0..u32::from_be_bytes(take(&mut record)?) {
             let generation = u64::from_be_bytes(take(&mut record)?);
             let pieces = u32::from_be_bytes(take(&mut record)?);
+            let bytes = u64::from_be_bytes(take(&mut record)?);
+            let digest = take(&mut record)?;
             let length = usize::from(u16::from_be_bytes(take(&mut record)?));
             let name = String::from_utf8(record.get(..length)?.to_vec()).ok()?;
             record.advance(length);
-            parts.push(PartPointer { name, generation, pieces });
+            parts.push(PartPointer { generation, summary: PartSummary { name, pieces, bytes, digest } });
         }
         Some(Self { parts, meta: record })
     }
 
-    /// Returns the ranges of generations below `end` that no part has.
-    pub(crate) fn gaps(&self, end: u64) -> Vec<Range<u64>> {
-        let mut generations: Vec<u64> = self.parts.iter().map(|part| part.generation).collect();
-        generations.sort_unstable();
-        let (mut gaps, mut from) = (Vec::new(), 0);
-        for generation in generations.into_iter().chain([end]) {
-            if from < generation {
-                gaps.push(from..generation);
-            }
-            from = generation.saturating_add(1);
-        }
-        gaps
+    /// Returns the generations of all parts.
+    pub(crate) fn generations(&self) -> impl Iterator<Item = u64> {
+        self.parts.iter().map(|part| part.generation)
+    }
+
+    /// Returns the part with the same content.
+    pub(crate) fn same_part(&self, summary: &PartSummary) -> Option<&PartPointer> {
+        self.parts.iter().find(|part| part.summary == *summary)
     }
 }
 
@@ -86,8 +107,8 @@ mod tests {
     use super::*;
 
     fn pointer(generations: &[u64]) -> SnapshotPointer {
-        let name = |generation: &u64| format!("p{generation}");
-        let part = |generation| PartPointer { name: name(generation), generation: *generation, pieces: 3 };
+        let summary = |generation| PartSummary { name: format!("p{generation}"), pieces: 3, bytes: 9, digest: [7; 32] };
+        let part = |generation: &u64| PartPointer { generation: *generation, summary: summary(*generation) };
         SnapshotPointer { parts: generations.iter().map(part).collect(), meta: Bytes::from_static(b"meta") }
     }
 
@@ -105,9 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_what_no_part_has() {
-        assert_eq!(pointer(&[]).gaps(4), std::slice::from_ref(&(0..4)));
-        assert_eq!(pointer(&[5, 2, 6]).gaps(7), [0..2, 3..5]);
-        assert_eq!(pointer(&[0, 1]).gaps(9), std::slice::from_ref(&(2..9)));
+    fn parts_differ_by_where_their_chunks_and_pieces_end() {
+        let digest = |pieces: &[(bool, &[u8])]| {
+            let mut digest = PartDigest::default();
+            pieces.iter().for_each(|(ends_chunk, bytes)| digest.add(*ends_chunk, bytes));
+            digest.finish()
+        };
+        let whole = digest(&[(true, b"ab")]);
+        assert_eq!(whole, digest(&[(true, b"ab")]));
+        let others = [digest(&[(true, b"a"), (true, b"b")]), digest(&[(false, b"a"), (true, b"b")]), digest(&[])];
+        assert!(others.iter().all(|other| *other != whole) && others[0] != others[1]);
     }
 }

@@ -9,8 +9,8 @@ use super::hold::HoldTerms;
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
 use super::sweep::Sweep;
-use crate::chunks::{self, ChunkWriter};
-use crate::codec::DecodeError;
+use crate::chunks::ChunkWriter;
+use crate::codec::{self, DecodeError};
 use crate::first_limits;
 use crate::shard_common::CommonItem;
 use crate::{
@@ -185,15 +185,52 @@ impl Item<String> {
     }
 }
 
-/// Returns a snapshot with all instants of the shard clock later by a time.
+/// The chunks of a snapshot with all instants of the shard clock later by a time.
+struct DelayedChunks<I> {
+    /// `None` once its end or an error was met.
+    chunks: Option<I>,
+    by_ms: u64,
+    writer: ChunkWriter,
+    /// Whether the last chunk was one that ends a snapshot.
+    is_whole: bool,
+}
+
+/// Returns the chunks of a snapshot with all instants of the shard clock later by a time.
 pub(crate) fn delay_snapshot(
     chunks: impl IntoIterator<Item: AsRef<[u8]>>,
     by_ms: u64,
-) -> Result<Vec<Vec<u8>>, DecodeError> {
-    let mut writer = ChunkWriter::default();
-    chunks::read(chunks, |item: Item<String>| {
-        writer.push(&item.delayed(by_ms));
+) -> impl Iterator<Item = Result<Vec<u8>, DecodeError>> {
+    DelayedChunks { chunks: Some(chunks.into_iter()), by_ms, writer: ChunkWriter::default(), is_whole: false }
+}
+
+impl<I: Iterator<Item: AsRef<[u8]>>> DelayedChunks<I> {
+    /// Takes a chunk, or the end.
+    fn take_next(&mut self) -> Result<(), DecodeError> {
+        let Some(chunk) = self.chunks.as_mut().and_then(Iterator::next) else {
+            self.chunks = None;
+            self.writer.end();
+            return if self.is_whole { Ok(()) } else { Err(DecodeError::Snapshot("its end is missing")) };
+        };
+        let items: Vec<Item<String>> = codec::decode(chunk.as_ref())?;
+        self.is_whole = items.is_empty();
+        items.into_iter().for_each(|item| self.writer.push(&item.delayed(self.by_ms)));
         Ok(())
-    })?;
-    Ok(writer.finish())
+    }
+}
+
+impl<I: Iterator<Item: AsRef<[u8]>>> Iterator for DelayedChunks<I> {
+    type Item = Result<Vec<u8>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(chunk) = self.writer.take_chunk() {
+                return Some(Ok(chunk));
+            }
+            self.chunks.as_ref()?;
+            if let Err(error) = self.take_next() {
+                (self.chunks, self.writer) = (None, ChunkWriter::default());
+                return Some(Err(error));
+            }
+        }
+    }
 }

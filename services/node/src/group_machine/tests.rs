@@ -2,7 +2,7 @@ use holdfast_core::{Application, Command};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 
 use super::*;
-use crate::machine::{FailedHistory, ShardHealth};
+use crate::machine::{Adoption, FailedHistory, ShardHealth};
 use crate::testing;
 
 const SHARDS: u32 = 16;
@@ -30,7 +30,7 @@ fn acquire(path: &str) -> Command {
 }
 
 fn freeze(machine: &GroupMachine, is_saved: impl Fn(u32) -> bool) -> Vec<PartUpdate> {
-    machine.freeze(&is_saved).expect("every shard has a state")()
+    machine.freeze(&is_saved).expect("every shard has a state")
 }
 
 /// The parts that are written.
@@ -43,7 +43,15 @@ fn written(parts: &[PartUpdate]) -> Vec<SnapshotPart> {
 }
 
 fn names(parts: &[SnapshotPart]) -> Vec<&str> {
-    parts.iter().map(|part| part.name.as_str()).collect()
+    parts.iter().map(SnapshotPart::name).collect()
+}
+
+fn chunks_of(part: &SnapshotPart) -> Vec<Bytes> {
+    part.chunks().collect::<Result<_, _>>().expect("it is readable")
+}
+
+fn all_chunks(parts: &[SnapshotPart]) -> Vec<(&str, Vec<Bytes>)> {
+    parts.iter().map(|part| (part.name(), chunks_of(part))).collect()
 }
 
 fn failed_entry() -> FailedEntry {
@@ -73,12 +81,14 @@ async fn a_snapshot_writes_the_parts_of_busy_shards_and_a_restart_from_it_restor
     assert_eq!(second.len(), 16);
     store.save_snapshot(Bytes::from_static(b"second"), second).await.expect("it is saved");
 
-    let (_, saved) = store.snapshot().expect("it is readable").expect("there is one");
-    assert_eq!(saved, written(&freeze(&machine, |_| false)), "what is retained equals what would be written");
+    let saved = store.snapshot().expect("it is readable").expect("there is one").parts();
+    let expected = written(&freeze(&machine, |_| false));
+    assert_eq!(all_chunks(&saved), all_chunks(&expected), "what is retained equals what would be written");
     let (restarted, again) = group();
     restarted.restore(9, &saved).expect("it fits");
     for (before, after) in shards.iter().zip(&again) {
-        assert_eq!(before.freeze().expect("it is sound")(), after.freeze().expect("it is sound")());
+        let frozen = |shard: &ShardMachine| chunks_of(&shard.freeze().expect("it is sound"));
+        assert_eq!(frozen(before), frozen(after));
     }
     assert!(written(&freeze(&restarted, |_| true)).is_empty(), "parts equal states until the next section");
 }
@@ -103,7 +113,7 @@ fn the_part_of_a_shard_with_sections_since_its_state_is_always_written() {
     let without = written(&freeze(&healthy, |_| false));
     let (expected, _) = group();
     apply(&expected, 2, 1_000, &[]);
-    assert_eq!(without, written(&freeze(&expected, |_| false)));
+    assert_eq!(all_chunks(&without), all_chunks(&written(&freeze(&expected, |_| false))));
     healthy.restore(8, &without).expect("it fits");
     assert!(written(&freeze(&healthy, |_| true)).is_empty());
 }
@@ -146,29 +156,74 @@ fn a_shard_that_fails_again_after_a_restart_names_the_entry_that_it_failed_at() 
     };
     let parts = written(&freeze(&machine, |_| false));
     let (term, index, again) = restored(&parts);
-    assert_eq!((term, index, &again), (4, 9, &parts));
+    assert_eq!((term, index, all_chunks(&again)), (4, 9, all_chunks(&parts)));
     let (term, index, _) = restored(&again);
     assert_eq!((term, index), (4, 9), "it stays known");
 }
 
 #[test]
 fn a_part_is_read_back_and_a_cut_one_is_refused() {
-    let failed = ShardPart { state: chunks(&["s1", "s2"]), kept: chunks(&["k1"]) };
-    let part = failed.clone().into_snapshot_part("a".to_owned());
-    assert_eq!(part.name, "a");
-    assert_eq!(ShardPart::decode(&part.chunks), Ok(failed));
-    for wrong in [&part.chunks[..0], &part.chunks[..2], &chunks(&["no number"])] {
-        assert!(ShardPart::decode(wrong).is_err());
+    let state = SnapshotPart::from_chunks("a", chunks(&["s1", "s2"]));
+    let part = snapshot_part("a", || chunks(&["k1"]), state);
+    assert_eq!(part.name(), "a");
+    let read = ShardPart::read(&part).expect("it is whole");
+    assert_eq!((read.kept, chunks_of(&read.state)), (chunks(&["k1"]), chunks(&["s1", "s2"])));
+    let whole = chunks_of(&part);
+    for wrong in [&whole[..0], &whole[..1], &chunks(&["no number"])] {
+        assert!(ShardPart::read(&SnapshotPart::from_chunks("a", wrong.to_vec())).is_err());
     }
+    let huge = snapshot_part("a", || vec![Bytes::from(vec![0; MAX_KEPT_BYTES + 1])], part);
+    assert!(ShardPart::read(&huge).is_err(), "it has more sections than any shard keeps");
 }
 
 #[test]
 fn a_snapshot_of_other_shards_is_refused() {
     let (machine, _) = group();
     let parts = written(&freeze(&machine, |_| false));
-    let more = SnapshotPart { name: "locks_16".to_owned(), chunks: parts[0].chunks.clone() };
+    let more = SnapshotPart::from_chunks("locks_16", chunks_of(&parts[0]));
     let wrong = [parts[1..].to_vec(), [&parts[..], &[more]].concat(), [&parts[..], &parts[..1]].concat()];
     for parts in wrong {
         assert!(machine.restore(1, &parts).is_err(), "{:?}", names(&parts));
     }
+}
+
+#[test]
+fn a_damaged_part_takes_its_shard_out_of_service_and_no_other() {
+    let (machine, _) = group();
+    for number in 0..SHARDS {
+        apply(&machine, number, 1_000, &[Command::Locks(testing::open_namespace()), acquire("a")]);
+    }
+    let mut parts = written(&freeze(&machine, |_| false));
+    let whole = chunks_of(&parts[2]);
+    parts[2] = SnapshotPart::from_chunks("locks_02", whole[..whole.len() - 1].to_vec());
+    let (restored, shards) = group();
+    restored.restore(7, &parts).expect("the others are sound");
+    assert_eq!(restored.failed_shards(), FailedShards::from([(2, 7)]));
+    assert!(!restored.can_freeze() && shards[2].broken().is_none(), "only others have its state");
+    let outage = shards[2].outage().expect("it has failed");
+    assert_eq!((outage.history_end, outage.failed_entry.index), (7, 7));
+    for (number, shard) in shards.iter().enumerate().filter(|(number, _)| *number != 2) {
+        assert_eq!(chunks_of(&shard.freeze().expect("it is sound")), chunks_of(&parts[number]));
+    }
+    // A state of another replica at a later entry brings it back.
+    let sound = shards[2].for_rebuild();
+    sound.install(
+        sound.read_state(&ShardPart::read(&part_of(&machine, 2)).expect("it is whole").state).expect("it fits"),
+    );
+    assert_eq!(shards[2].adopt(outage.epoch, &sound, 9), Ok(Adoption::Done));
+    assert!(restored.can_freeze() && restored.failed_shards().is_empty());
+}
+
+#[test]
+fn a_store_that_can_not_be_read_fails_no_shard() {
+    let (machine, _) = group();
+    let mut parts = written(&freeze(&machine, |_| false));
+    let closed = || StorageError::Closed { place: "memory".to_owned() };
+    parts[2] = SnapshotPart::new("locks_02", move || Box::new(std::iter::once(Err(closed()))));
+    assert!(machine.restore(7, &parts).is_err());
+    assert!(machine.failed_shards().is_empty() && machine.can_freeze(), "nothing was changed");
+}
+
+fn part_of(machine: &GroupMachine, shard: usize) -> SnapshotPart {
+    written(&freeze(machine, |_| false)).swap_remove(shard)
 }

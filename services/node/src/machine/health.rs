@@ -10,16 +10,20 @@ use bytes::Bytes;
 use holdfast_core::codec;
 use holdfast_core::shard::ShardState;
 use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachineError};
+use holdfast_storage::SnapshotPart;
 use holdfast_supervise::catch_panic;
 use tokio::sync::watch;
 
 use super::exceptions::SectionExceptions;
 use super::{Inner, ReadPart, ShardMachine, ShardSignals, signals_of};
+use crate::group_machine::PartError;
 use crate::mutations;
 
 /// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, so that the
 /// log has what is dropped.
 const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of encoded sections in a part of a snapshot. A section counts for more than what its header is encoded in.
+pub(crate) const MAX_KEPT_BYTES: usize = 2 * MAX_BACKLOG_BYTES;
 /// Bytes that a section counts for besides its commands.
 const SECTION_BYTES: usize = 64;
 
@@ -111,8 +115,8 @@ type EncodedSection = ((u64, u64, u16, u64, u64), Vec<Bytes>);
 /// state from these.
 #[derive(Clone, Default)]
 pub(crate) struct FailedHistory {
-    /// The chunks of the state; none for an empty shard.
-    pub(crate) state: Vec<Bytes>,
+    /// The state; none for an empty shard. It is read from where it is stored, and stays stored for that.
+    pub(crate) state: Option<SnapshotPart>,
     pub(crate) since: SectionList,
 }
 
@@ -291,7 +295,12 @@ impl ShardMachine {
     ///
     /// # Errors
     /// When the state can't be read a second time.
-    pub(crate) fn install_part(&self, index: u64, read: ReadPart, state: Vec<Bytes>) -> Result<(), StateMachineError> {
+    pub(crate) fn install_part(
+        &self,
+        index: u64,
+        read: ReadPart,
+        state: SnapshotPart,
+    ) -> Result<(), StateMachineError> {
         let ReadPart { core, sections } = read;
         self.install(core);
         if self.apply_all(&sections).is_ok() {
@@ -302,8 +311,18 @@ impl ShardMachine {
         let outage = self.begin_outage(&failed_entry, index);
         let mut since = SectionList::default();
         sections.iter().for_each(|(header, commands)| since.push(*header, commands));
-        self.mark_failed(&outage, failed_entry, Some(FailedHistory { state, since }));
+        self.mark_failed(&outage, failed_entry, Some(FailedHistory { state: Some(state), since }));
         Ok(())
+    }
+
+    /// Takes the shard out of service for good, since its part of a snapshot up to this index is damaged: other replicas
+    /// have its state.
+    pub(crate) fn fail_at_snapshot(&self, index: u64, error: &PartError) {
+        tracing::error!(shard = self.shard, index, %error, "the shard has no state until other replicas give it theirs");
+        let failure = ApplyFailure::invalid_entry(error.to_string());
+        let failed_entry = FailedEntry { term: 0, index, failure };
+        let outage = self.begin_outage(&failed_entry, index);
+        self.mark_failed(&outage, failed_entry, None);
     }
 
     /// Applies the sections of a part. Fails with the entry of the first that fails.

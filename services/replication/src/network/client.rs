@@ -21,7 +21,8 @@ use tokio::time::timeout;
 use super::append_pipeline::AppendPipeline;
 use super::peer_connection::PeerConnection;
 use super::request::{PeerRequest, RpcError};
-use super::{MemberLocationsReceiver, PeerConnections, snapshot};
+use super::snapshot_sender::SnapshotTransfer;
+use super::{MemberLocationsReceiver, PeerConnections};
 use crate::leadership::Leadership;
 use crate::lease::{LeaseTracker, SendTime};
 use crate::timing::DEFAULT_PEER_LEASE;
@@ -238,11 +239,16 @@ impl RaftNetworkV2<TypeConfig> for ReplicaClient {
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let link = self.connection().map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))?;
-        let sending = snapshot::send(&link, self.from, self.to, vote, snapshot, option.soft_ttl());
-        tokio::select! {
-            closed = cancel => Err(closed.into()),
-            sent = sending => sent,
-        }
+        let (pacer, patience) = (self.peer_connections.snapshot_pacer(), option.soft_ttl());
+        let transfer = SnapshotTransfer { link: &link, pacer, from: self.from, to: self.to, patience };
+        let data = &snapshot.snapshot;
+        data.sent.begin(&snapshot.meta, data);
+        let response = tokio::select! {
+            closed = cancel => return Err(closed.into()),
+            sent = transfer.send(vote, &snapshot) => sent?,
+        };
+        data.sent.end(snapshot.meta.last_log_id);
+        Ok(response)
     }
 
     async fn transfer_leader(

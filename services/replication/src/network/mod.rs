@@ -9,6 +9,8 @@ mod request;
 mod send_queue;
 mod server;
 pub(crate) mod snapshot;
+mod snapshot_receiver;
+mod snapshot_sender;
 mod unary;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,6 +27,7 @@ pub(crate) use peer_connection::{PeerConnection, PeerConnectionOptions};
 pub(crate) use request::PeerRequest;
 pub(crate) use server::PeerServer;
 pub(crate) use snapshot::SnapshotServer;
+use snapshot_sender::SnapshotPacer;
 
 /// Largest message between nodes, in bytes: a full append of large commands plus overhead.
 const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -48,7 +51,7 @@ pub(crate) struct SnapshotTransfers;
 impl Protocol for SnapshotTransfers {
     const NAME: &'static str = "snapshot";
     const MAX_FRAME_BYTES: usize = MAX_FRAME_BYTES;
-    /// A snapshot may wait for others to be installed; the sender has a timeout for all of it.
+    /// A snapshot may wait for others to be installed; the sender ends it if there is no progress.
     const STALL_TIMEOUT: Duration = Duration::MAX;
     const IS_EXCLUSIVE: bool = false;
     type Request = SnapshotChunk;
@@ -58,32 +61,41 @@ impl Protocol for SnapshotTransfers {
 
 /// One connection to every peer node, by node id. Clones share it; nodes change with the configuration.
 #[derive(Clone, Default)]
-pub(crate) struct PeerConnections(Arc<RwLock<HashMap<String, Arc<PeerConnection>>>>);
+pub(crate) struct PeerConnections {
+    links: Arc<RwLock<HashMap<String, Arc<PeerConnection>>>>,
+    /// Paces the snapshots that are sent to all of them.
+    pacer: Arc<SnapshotPacer>,
+}
 
 impl PeerConnections {
     pub(crate) fn get(&self, node: &str) -> Option<Arc<PeerConnection>> {
-        self.0.read().get(node).cloned()
+        self.links.read().get(node).cloned()
     }
 
     /// Inserts a connection. Returns its predecessor, which ends when dropped.
     pub(crate) fn insert(&self, node: &str, link: Arc<PeerConnection>) -> Option<Arc<PeerConnection>> {
-        self.0.write().insert(node.to_owned(), link)
+        self.links.write().insert(node.to_owned(), link)
+    }
+
+    /// Returns what paces the snapshots that this node sends.
+    pub(crate) fn snapshot_pacer(&self) -> &SnapshotPacer {
+        &self.pacer
     }
 
     /// Closes all connections.
     pub(crate) fn end(&self) {
-        self.0.read().values().for_each(|link| link.tasks().cancel());
+        self.links.read().values().for_each(|link| link.tasks().cancel());
     }
 
     /// Returns a problem with the connections' tasks, if any.
     pub(crate) fn failing_task(&self) -> Option<String> {
-        let links = self.0.read();
+        let links = self.links.read();
         links.values().find_map(|link| Some(format!("link to {}: {}", link.node(), link.tasks().unhealthy_reason()?)))
     }
 
     /// Closes all connections except those for which `stays` returns true.
     pub(crate) fn retain(&self, stays: impl Fn(&str, &PeerConnection) -> bool) {
-        self.0.write().retain(|node, link| stays(node, link));
+        self.links.write().retain(|node, link| stays(node, link));
     }
 }
 

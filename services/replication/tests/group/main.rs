@@ -19,5 +19,6 @@ mod restart;
 mod rules;
 mod snapshot;
 mod snapshot_parts;
+mod snapshot_resume;
 mod stopping;
 mod storage_suite;

@@ -14,18 +14,16 @@ fn small() -> Setup {
     Setup { snapshot_interval_entries: 50, retain_entries: 10, ..Setup::default() }
 }
 
-fn snapshot(cluster: &Cluster, index: usize) -> Vec<PartUpdate> {
+/// The chunks of all parts, each part after its name.
+fn snapshot(cluster: &Cluster, index: usize) -> Vec<Bytes> {
     let machine: &dyn StateMachine = cluster.node(index).machine.as_ref();
-    machine.freeze(&|_| false).expect("it has not failed")()
-}
-
-/// The chunks of all parts.
-fn chunks(parts: Vec<PartUpdate>) -> Vec<Bytes> {
-    let chunks = |part| match part {
-        PartUpdate::Write(part) => part.chunks,
+    let chunks = |update| match update {
+        PartUpdate::Write(part) => std::iter::once(Bytes::copy_from_slice(part.name().as_bytes()))
+            .chain(part.chunks().map(|chunk| chunk.expect("it is in memory")))
+            .collect::<Vec<Bytes>>(),
         PartUpdate::Retain(name) => panic!("part {name} is not written"),
     };
-    parts.into_iter().flat_map(chunks).collect()
+    machine.freeze(&|_| false).expect("it has not failed").into_iter().flat_map(chunks).collect()
 }
 
 /// One entry after the other, until the leader's log begins behind what a follower has.
@@ -89,7 +87,7 @@ async fn a_snapshot_of_many_chunks_is_transferred_while_the_group_serves() {
     let answers = join_all(fills.iter().map(|fill| propose_to(&group, leads.term, fill))).await;
     assert!(answers.iter().all(Result::is_ok));
     compact_away(&cluster, leader, leads.term, "then").await;
-    let chunks = chunks(snapshot(&cluster, leader));
+    let chunks = snapshot(&cluster, leader);
     println!("{} chunks, {} bytes", chunks.len(), chunks.iter().map(Bytes::len).sum::<usize>());
     assert!(chunks.len() > 8);
     let started = Instant::now();
@@ -153,7 +151,8 @@ async fn a_follower_whose_disk_fails_during_a_snapshot_stops_and_is_mended_by_a_
     let disk = cluster.disks[follower].memory();
     disk.set_capacity(Some(disk.used_bytes() + 600));
     cluster.start(follower).await;
-    let why = eventually("the follower stops", || async { cluster.group(follower).failure() }).await;
+    let failed = cluster.node(follower).store.failed();
+    let why = eventually("the follower's store stops", || async { failed.borrow().clone() }).await;
     println!("{why}");
     propose_to(cluster.group(leader), leads.term, &command("served")).await.expect("a majority is there");
     cluster.kill(follower).await;

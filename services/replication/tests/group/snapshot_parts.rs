@@ -29,7 +29,12 @@ struct SectionCounters {
 }
 
 fn part(number: u32, count: u64) -> SnapshotPart {
-    SnapshotPart { name: format!("s{number}"), chunks: vec![Bytes::copy_from_slice(&count.to_be_bytes())] }
+    SnapshotPart::from_chunks(format!("s{number}"), vec![Bytes::copy_from_slice(&count.to_be_bytes())])
+}
+
+fn count_in(part: &SnapshotPart) -> u64 {
+    let chunk = part.chunks().next().expect("it has one").expect("it is readable");
+    u64::from_be_bytes(chunk[..].try_into().expect("eight bytes"))
 }
 
 fn parts(counts: [u64; SHARDS]) -> Vec<SnapshotPart> {
@@ -67,16 +72,15 @@ impl StateMachine for SectionCounters {
     fn freeze(&self, is_saved: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
         let written: Vec<u32> = (0..SHARDS as u32).filter(|number| !is_saved(*number)).collect();
         let update = |(part, number): (SnapshotPart, u32)| {
-            if written.contains(&number) { PartUpdate::Write(part) } else { PartUpdate::Retain(part.name) }
+            if written.contains(&number) { PartUpdate::Write(part) } else { PartUpdate::Retain(part.name().to_owned()) }
         };
         let frozen: Vec<PartUpdate> = parts(*self.counts.lock()).into_iter().zip(0..).map(update).collect();
         *self.written.lock() = written;
-        Ok(Box::new(move || frozen))
+        Ok(frozen)
     }
 
     fn restore(&self, _: u64, parts: &[SnapshotPart]) -> Result<(), StateMachineError> {
-        let count = |part: &SnapshotPart| u64::from_be_bytes(part.chunks[0][..].try_into().expect("eight bytes"));
-        *self.counts.lock() = std::array::from_fn(|number| count(&parts[number]));
+        *self.counts.lock() = std::array::from_fn(|number| count_in(&parts[number]));
         Ok(())
     }
 }
@@ -124,8 +128,12 @@ impl Replica {
         self.machine.written.lock().clone()
     }
 
-    fn saved(&self) -> Vec<SnapshotPart> {
-        self.store.replica(REPLICA).snapshot().expect("it is readable").expect("there is one").1
+    /// The counts in the parts of the saved snapshot.
+    fn saved(&self) -> [u64; SHARDS] {
+        let saved = self.store.replica(REPLICA).snapshot().expect("it is readable").expect("there is one").parts();
+        let names: Vec<&str> = saved.iter().map(SnapshotPart::name).collect();
+        assert_eq!(names, ["s0", "s1", "s2", "s3"]);
+        std::array::from_fn(|number| count_in(&saved[number]))
     }
 }
 
@@ -137,16 +145,16 @@ async fn only_parts_of_shards_with_sections_since_the_saved_snapshot_are_written
     replica.apply(2, &[2]).await;
     replica.apply(3, &[2]).await;
     assert_eq!(replica.snapshot().await, [2]);
-    assert_eq!(replica.saved(), parts([1, 1, 3, 0]));
+    assert_eq!(replica.saved(), [1, 1, 3, 0]);
     replica.apply(4, &[]).await;
     assert!(replica.snapshot().await.is_empty());
-    assert_eq!(replica.saved(), parts([1, 1, 3, 0]));
+    assert_eq!(replica.saved(), [1, 1, 3, 0]);
 
     let mut replica = Replica::start(replica.store).await;
     assert_eq!(*replica.machine.counts.lock(), [1, 1, 3, 0]);
     replica.apply(5, &[3]).await;
     assert_eq!(replica.snapshot().await, [3]);
-    assert_eq!(replica.saved(), parts([1, 1, 3, 1]));
+    assert_eq!(replica.saved(), [1, 1, 3, 1]);
 }
 
 #[tokio::test]
@@ -162,10 +170,10 @@ async fn a_snapshot_that_was_not_saved_retains_nothing() {
     assert_eq!(replica.snapshot().await, [1, 2, 3]);
     // The earlier one comes too late, and changes nothing.
     late.build_snapshot().await.expect("a newer one is saved");
-    assert_eq!(replica.saved(), parts([1, 1, 1, 1]));
+    assert_eq!(replica.saved(), [1, 1, 1, 1]);
     replica.apply(5, &[0]).await;
     assert_eq!(replica.snapshot().await, [0]);
-    assert_eq!(replica.saved(), parts([2, 1, 1, 1]));
+    assert_eq!(replica.saved(), [2, 1, 1, 1]);
 }
 
 #[tokio::test]
@@ -181,10 +189,10 @@ async fn an_installed_snapshot_has_the_same_parts_and_the_next_one_retains_them(
     assert_eq!(leader.snapshot().await, [1]);
     let sent = leader.adapter.get_current_snapshot().await.expect("it is readable").expect("there is one");
     follower.adapter.install_snapshot(&sent.meta, sent.snapshot).await.expect("it fits");
-    assert_eq!(follower.saved(), parts([4, 5, 0, 0]));
+    assert_eq!(follower.saved(), [4, 5, 0, 0]);
     for replica in [&mut leader, &mut follower] {
         replica.apply(6, &[3]).await;
         assert_eq!(replica.snapshot().await, [3]);
     }
-    assert_eq!((leader.saved(), follower.saved()), (parts([4, 5, 0, 1]), parts([4, 5, 0, 1])));
+    assert_eq!((leader.saved(), follower.saved()), ([4, 5, 0, 1], [4, 5, 0, 1]));
 }

@@ -51,15 +51,14 @@ impl StateMachine for Journal {
     fn freeze(&self, _: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
         let entries = self.entries.lock().clone();
         let chunk = |(now_ms, command): &(u64, Bytes)| [&now_ms.to_be_bytes()[..], command].concat().into();
-        Ok(Box::new(move || {
-            let chunks = entries.iter().map(chunk).collect();
-            vec![PartUpdate::Write(SnapshotPart { name: "entries".to_owned(), chunks })]
-        }))
+        let chunks = entries.iter().map(chunk).collect();
+        Ok(vec![PartUpdate::Write(SnapshotPart::from_chunks("entries", chunks))])
     }
 
     fn restore(&self, _: u64, parts: &[SnapshotPart]) -> Result<(), StateMachineError> {
         let mut restored = Vec::new();
-        for chunk in parts.iter().flat_map(|part| &part.chunks) {
+        for chunk in parts.iter().flat_map(SnapshotPart::chunks) {
+            let chunk = chunk.map_err(|error| StateMachineError(error.to_string()))?;
             let (stamp, command) = chunk.split_first_chunk().ok_or_else(|| StateMachineError("short chunk".into()))?;
             restored.push((u64::from_be_bytes(*stamp), Bytes::copy_from_slice(command)));
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_storage::{
-    Completion, Identity, MemoryDisk, NodeStore, PartUpdate, ReplicaStore, SnapshotPart, StorageError,
+    Completion, Identity, MemoryDisk, NodeStore, PartUpdate, ReplicaStore, SnapshotPart, StorageError, StoredSnapshot,
 };
 use tokio::sync::oneshot;
 
@@ -66,12 +66,33 @@ pub(crate) fn read_all(replica: &ReplicaStore) -> Vec<(u64, Bytes)> {
     replica.read(0, u64::MAX, usize::MAX).expect("the log is readable")
 }
 
-pub(crate) fn part(name: &str, chunks: Vec<Bytes>) -> SnapshotPart {
-    SnapshotPart { name: name.to_owned(), chunks }
+/// A part of a snapshot as it is read: its name and its chunks.
+pub(crate) type ReadPart = (String, Vec<Bytes>);
+
+pub(crate) fn part(name: &str, chunks: Vec<Bytes>) -> ReadPart {
+    (name.to_owned(), chunks)
+}
+
+pub(crate) fn read_part(part: &SnapshotPart) -> Result<ReadPart, StorageError> {
+    Ok((part.name().to_owned(), part.chunks().collect::<Result<_, _>>()?))
+}
+
+pub(crate) fn read_parts(snapshot: &StoredSnapshot) -> Result<(Bytes, Vec<ReadPart>), StorageError> {
+    let parts = snapshot.parts().iter().map(read_part).collect::<Result<_, _>>()?;
+    Ok((snapshot.meta().clone(), parts))
+}
+
+/// Reads the whole current snapshot.
+pub(crate) fn read_snapshot(replica: &ReplicaStore) -> Result<Option<(Bytes, Vec<ReadPart>)>, StorageError> {
+    replica.snapshot()?.as_ref().map(read_parts).transpose()
 }
 
 pub(crate) fn write(name: &str, chunks: Vec<Bytes>) -> PartUpdate {
-    PartUpdate::Write(part(name, chunks))
+    PartUpdate::Write(SnapshotPart::from_chunks(name, chunks))
+}
+
+pub(crate) fn write_all(parts: &[ReadPart]) -> Vec<PartUpdate> {
+    parts.iter().map(|(name, chunks)| write(name, chunks.clone())).collect()
 }
 
 pub(crate) fn retain(name: &str) -> PartUpdate {

@@ -5,5 +5,6 @@ mod damage;
 mod faults;
 mod files;
 mod latency;
+mod receiving;
 mod suite;
 mod torn;

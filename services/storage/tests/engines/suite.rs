@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use holdfast_storage::{PartUpdate, StorageError};
+use holdfast_storage::StorageError;
+use holdfast_storage::limits::MAX_CHUNK_BYTES;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::common::{Disk, append, bytes, commit, entries, entry, identity, owner, part, read_all, retain, write};
+use crate::common::{
+    Disk, append, bytes, commit, entries, entry, identity, owner, part, read_all, read_part, read_snapshot, retain,
+    write, write_all,
+};
 
 #[tokio::test]
 async fn entries_are_read_back_as_written_and_replicas_do_not_see_each_other() {
@@ -119,7 +123,7 @@ async fn a_replica_is_pristine_until_its_first_write_and_after_its_destruction()
         replica.destroy().await.unwrap();
         assert!(replica.is_pristine().unwrap());
         assert_eq!((replica.vote().unwrap(), replica.purged().unwrap(), replica.last().unwrap()), (None, None, None));
-        assert_eq!((replica.meta("clock").unwrap(), replica.snapshot().unwrap()), (None, None));
+        assert_eq!((replica.meta("clock").unwrap(), read_snapshot(&replica).unwrap()), (None, None));
         assert_eq!(read_all(&other), entries(0..3));
         // What was purged before the destruction does not hide new entries.
         append(&replica, 0..2).await;
@@ -147,25 +151,26 @@ async fn a_snapshot_comes_back_in_its_parts_and_chunks_and_replaces_the_one_befo
     for disk in Disk::both() {
         let store = disk.open();
         let replica = store.replica(1);
-        assert_eq!((replica.snapshot().unwrap(), replica.snapshot_meta().unwrap()), (None, None));
-        assert_eq!(replica.snapshot_part("a").unwrap(), None);
+        assert_eq!((read_snapshot(&replica).unwrap(), replica.snapshot_meta().unwrap()), (None, None));
+        assert!(replica.snapshot_part("a").unwrap().is_none());
         let sizes = [0_usize, 1, 1000, 256 * 1024, 1024 * 1024, 700_001, 0];
         let chunks: Vec<_> =
             sizes.iter().enumerate().map(|(number, size)| Bytes::from(vec![number as u8; *size])).collect();
         // In this order, and not in that of the names.
         let parts = [part("b", chunks.clone()), part("none", vec![]), part("a", vec![bytes("small")])];
-        replica.save_snapshot(bytes("first"), parts.clone().map(PartUpdate::Write).into()).await.unwrap();
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("first"), parts.to_vec())));
+        replica.save_snapshot(bytes("first"), write_all(&parts)).await.unwrap();
+        assert_eq!(read_snapshot(&replica).unwrap(), Some((bytes("first"), parts.to_vec())));
         for part in parts {
-            assert_eq!(replica.snapshot_part(&part.name).unwrap(), Some((bytes("first"), part.chunks)));
+            let (meta, found) = replica.snapshot_part(&part.0).unwrap().unwrap();
+            assert_eq!((meta, read_part(&found).unwrap()), (bytes("first"), part));
         }
         assert!(matches!(replica.snapshot_part("c").unwrap_err(), StorageError::InvalidPart { .. }));
         replica.save_snapshot(bytes("second"), vec![write("c", vec![bytes("other")])]).await.unwrap();
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("second"), vec![part("c", vec![bytes("other")])])));
+        assert_eq!(read_snapshot(&replica).unwrap(), Some((bytes("second"), vec![part("c", vec![bytes("other")])])));
         replica.save_snapshot(bytes("third"), Vec::new()).await.unwrap();
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("third"), Vec::new())));
+        assert_eq!(read_snapshot(&replica).unwrap(), Some((bytes("third"), Vec::new())));
         assert_eq!(replica.snapshot_meta().unwrap(), Some(bytes("third")));
-        assert_eq!(store.replica(2).snapshot().unwrap(), None);
+        assert_eq!(read_snapshot(&store.replica(2)).unwrap(), None);
     }
 }
 
@@ -182,21 +187,21 @@ async fn a_part_that_is_retained_stays_from_snapshot_to_snapshot_and_after_reope
             let meta = bytes(&number.to_string());
             replica.save_snapshot(meta.clone(), vec![write("b", changed.clone()), retain("a")]).await.unwrap();
             let expected = vec![part("b", changed), part("a", first("a"))];
-            assert_eq!(replica.snapshot().unwrap(), Some((meta, expected)));
+            assert_eq!(read_snapshot(&replica).unwrap(), Some((meta, expected)));
         }
         replica.save_snapshot(bytes("4"), vec![retain("a"), retain("b")]).await.unwrap();
         let expected = vec![part("a", first("a")), part("b", vec![bytes("changed 3")])];
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("4"), expected.clone())));
+        assert_eq!(read_snapshot(&replica).unwrap(), Some((bytes("4"), expected.clone())));
         drop((replica, other));
         store.close().await;
         drop(store);
 
         let store = disk.open();
         let replica = store.replica(1);
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("4"), expected)));
+        assert_eq!(read_snapshot(&replica).unwrap(), Some((bytes("4"), expected)));
         replica.save_snapshot(bytes("5"), vec![write("b", first("b")), retain("a")]).await.unwrap();
         let expected = vec![part("b", first("b")), part("a", first("a"))];
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("5"), expected)));
+        assert_eq!(read_snapshot(&replica).unwrap(), Some((bytes("5"), expected)));
     }
 }
 
@@ -212,8 +217,10 @@ async fn parts_that_can_not_be_saved_are_refused_and_nothing_is_written() {
             let refused = replica.save_snapshot(bytes("wrong"), wrong).await.unwrap_err();
             assert!(matches!(refused, StorageError::InvalidPart { replica: 1, .. }), "{refused}");
         }
+        let too_long = write("a", vec![Bytes::from(vec![0; MAX_CHUNK_BYTES + 1])]);
+        assert!(replica.save_snapshot(bytes("wrong"), vec![too_long]).await.is_err());
         let expected = vec![part("a", vec![bytes("chunk")])];
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("first"), expected)));
+        assert_eq!(read_snapshot(&replica).unwrap(), Some((bytes("first"), expected)));
         // What another replica has is not retained.
         let other = store.replica(2);
         assert!(other.save_snapshot(bytes("wrong"), vec![retain("a")]).await.is_err());
@@ -240,12 +247,13 @@ async fn a_reader_sees_one_snapshot_or_the_other_while_they_are_switched() {
         });
         while !writer.is_finished() {
             let reader = replica.clone();
-            let (meta, found) = tokio::task::spawn_blocking(move || reader.snapshot()).await.unwrap().unwrap().unwrap();
+            let (meta, found) =
+                tokio::task::spawn_blocking(move || read_snapshot(&reader)).await.unwrap().unwrap().unwrap();
             assert_eq!(found, [part("busy", chunks(meta[0])), part("idle", chunks(255))]);
             let reader = replica.clone();
             let read = tokio::task::spawn_blocking(move || reader.snapshot_part("busy")).await.unwrap();
             let (meta, found) = read.unwrap().unwrap();
-            assert_eq!(found, chunks(meta[0]));
+            assert_eq!(read_part(&found).unwrap().1, chunks(meta[0]));
         }
         writer.await.unwrap();
     }
@@ -302,7 +310,7 @@ async fn everything_is_there_after_reopening() {
         assert_eq!(replica.vote().unwrap(), Some(bytes("vote")));
         assert_eq!(replica.purged().unwrap(), Some(bytes("purged")));
         assert_eq!(replica.meta("clock").unwrap(), Some(bytes("1")));
-        assert_eq!(replica.snapshot().unwrap(), Some((bytes("meta"), vec![part("a", vec![bytes("chunk"); 3])])));
+        assert_eq!(read_snapshot(&replica).unwrap(), Some((bytes("meta"), vec![part("a", vec![bytes("chunk"); 3])])));
         // The committer remembers how far the log was purged.
         commit(|done| replica.purge_to(25, bytes("more"), done)).await.unwrap();
         assert_eq!(read_all(&replica), entries(26..100));

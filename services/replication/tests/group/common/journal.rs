@@ -7,7 +7,7 @@ use holdfast_replication::{
     Applied, ApplyFailure, ApplyStep, CommandCost, EntryHeader, Exception, FailedEntry, FailedShards, FrozenState,
     KnownRules, ReplyMode, StateMachine, StateMachineError,
 };
-use holdfast_storage::{PartUpdate, SnapshotPart};
+use holdfast_storage::{PartUpdate, SnapshotPart, StorageError};
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
@@ -47,6 +47,35 @@ pub(crate) struct Journal {
     exceptions: Mutex<Vec<Exception>>,
     /// Shards that were to be built again without what is left out, each with the entry that said so.
     isolated: Mutex<Vec<(u32, u64)>>,
+    ballast: Ballast,
+}
+
+/// Further parts of each snapshot, which never change and say nothing: no replica decodes them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ballast {
+    pub(crate) parts: u32,
+    /// Of each part.
+    pub(crate) chunks: u32,
+}
+
+/// A shard of no entry: it is saved if there is a saved snapshot.
+const BALLAST_SHARD: u32 = u32::MAX;
+
+impl Ballast {
+    pub(crate) fn bytes(self) -> u64 {
+        u64::from(self.parts) * u64::from(self.chunks) * CHUNK as u64
+    }
+
+    fn part(self, number: u32) -> SnapshotPart {
+        let chunk = move |chunk: u32| Ok(ballast_chunk(u64::from(number) << 32 | u64::from(chunk)));
+        SnapshotPart::new(format!("ballast {number}"), move || Box::new((0..self.chunks).map(chunk)))
+    }
+}
+
+/// Bytes that no other chunk has.
+fn ballast_chunk(number: u64) -> Bytes {
+    let words = (0..CHUNK as u64 / 8).map(|word| (number << 20 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    words.flat_map(u64::to_be_bytes).collect()
 }
 
 /// A checkpoint, and what the machine says that it had there.
@@ -92,6 +121,12 @@ impl Journal {
     /// Of a node that knows rules up to those.
     pub(crate) fn with_rules(known: KnownRules) -> Self {
         Self { knows_later: known.contains(3), ..Self::default() }
+    }
+
+    #[must_use]
+    pub(crate) fn with_ballast(mut self, ballast: Ballast) -> Self {
+        self.ballast = ballast;
+        self
     }
 
     /// The rules by which the entries were applied that this process applied.
@@ -223,8 +258,8 @@ impl StateMachine for Journal {
         self.state.lock().clock_ms
     }
 
-    /// Two parts: the clock, and the commands in as many chunks as they need.
-    fn freeze(&self, _: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
+    /// Two parts, then the ballast: the clock, and the commands in as many chunks as they need.
+    fn freeze(&self, is_saved: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
         let state = self.state.lock();
         let clock = Bytes::copy_from_slice(&state.clock_ms.to_be_bytes());
         let mut bytes = Vec::new();
@@ -233,22 +268,27 @@ impl StateMachine for Journal {
             bytes.extend_from_slice(&(command.len() as u64).to_be_bytes());
             bytes.extend_from_slice(command);
         }
-        Ok(Box::new(move || {
-            let commands = bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect();
-            let part = |name: &str, chunks| PartUpdate::Write(SnapshotPart { name: name.to_owned(), chunks });
-            vec![part(CLOCK, vec![clock]), part(COMMANDS, commands)]
-        }))
+        let commands = bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect();
+        let part = |name: &str, chunks| PartUpdate::Write(SnapshotPart::from_chunks(name, chunks));
+        let ballast = |part: SnapshotPart| match is_saved(BALLAST_SHARD) {
+            true => PartUpdate::Retain(part.name().to_owned()),
+            false => PartUpdate::Write(part),
+        };
+        let ballast = (0..self.ballast.parts).map(|number| ballast(self.ballast.part(number)));
+        Ok([part(CLOCK, vec![clock]), part(COMMANDS, commands)].into_iter().chain(ballast).collect())
     }
 
     fn restore(&self, _: u64, parts: &[SnapshotPart]) -> Result<(), StateMachineError> {
         let short = || StateMachineError("the snapshot is too short".into());
-        let [clock, commands] = parts else { return Err(StateMachineError("it has other parts".into())) };
-        if (clock.name.as_str(), commands.name.as_str()) != (CLOCK, COMMANDS) {
+        let [clock, commands, ..] = parts else { return Err(StateMachineError("it has other parts".into())) };
+        if (clock.name(), commands.name()) != (CLOCK, COMMANDS) {
             return Err(StateMachineError("its parts have other names".into()));
         }
-        let clock: Vec<u8> = clock.chunks.concat();
+        let read = |part: &SnapshotPart| part.chunks().collect::<Result<Vec<Bytes>, _>>().map(|chunks| chunks.concat());
+        let unreadable = |error: StorageError| StateMachineError(error.to_string());
+        let clock: Vec<u8> = read(clock).map_err(unreadable)?;
         let clock: [u8; 8] = clock.try_into().map_err(|_| short())?;
-        let bytes: Vec<u8> = commands.chunks.concat();
+        let bytes: Vec<u8> = read(commands).map_err(unreadable)?;
         let mut rest = bytes.as_slice();
         let mut commands = Vec::new();
         while !rest.is_empty() {

@@ -18,7 +18,7 @@ use holdfast_storage::MemoryDisk;
 use tokio::time::{Instant, sleep, timeout};
 
 use clocks::NodeClocks;
-use journal::Reply;
+use journal::{Ballast, Reply};
 use node::{Disk, Node, NodeIdentity, RULES};
 use proxy::{Mode, Proxy};
 
@@ -26,7 +26,15 @@ use proxy::{Mode, Proxy};
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Waits until the closure has an answer.
-pub(crate) async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
+pub(crate) async fn eventually<T, F>(what: &str, look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    eventually_within(MAX_WAIT, what, look).await
+}
+
+/// The same, with another patience.
+pub(crate) async fn eventually_within<T, F>(patience: Duration, what: &str, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
 {
@@ -38,7 +46,7 @@ where
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(MAX_WAIT, waiting).await.unwrap_or_else(|_| panic!("in vain: {what}"))
+    timeout(patience, waiting).await.unwrap_or_else(|_| panic!("in vain: {what}"))
 }
 
 /// What a test may want to be different.
@@ -52,6 +60,7 @@ pub(crate) struct Setup {
     pub(crate) log_limits: LogLimits,
     /// Of every node, unless a test changes that of one before it starts.
     pub(crate) timing: Timing,
+    pub(crate) ballast: Ballast,
 }
 
 impl Default for Setup {
@@ -64,6 +73,7 @@ impl Default for Setup {
             retain_entries: 1_000,
             log_limits: LogLimits::default(),
             timing: Timing::default(),
+            ballast: Ballast::default(),
         }
     }
 }
@@ -183,7 +193,8 @@ impl Cluster {
         let node = {
             let (disk, timing) = (&self.disks[index], self.timings[index]);
             let rules = self.rules.get(&index).copied().unwrap_or(RULES);
-            let claims = NodeIdentity { timing, rules, ..NodeIdentity::honest(index) };
+            let ballast = self.setup.ballast;
+            let claims = NodeIdentity { timing, rules, ballast, ..NodeIdentity::honest(index) };
             Node::start_as(claims, disk, self.peers(index), self.group_options(index)).await
         };
         for other in (0..self.setup.nodes).filter(|other| *other != index) {
@@ -225,6 +236,17 @@ impl Cluster {
             self.refuse(other, index);
         }
         self.kill(index).await;
+    }
+
+    /// Lets so many bytes a second pass to a node.
+    pub(crate) fn limit_rate_to(&self, index: usize, bytes_per_second: u64) {
+        let to_node = self.proxies.iter().filter(|((_, to), _)| *to == index);
+        to_node.for_each(|(_, proxy)| proxy.limit_rate(bytes_per_second));
+    }
+
+    /// The bytes that others have sent to a node over their connections.
+    pub(crate) fn sent_to(&self, index: usize) -> u64 {
+        self.proxies.iter().filter(|((_, to), _)| *to == index).map(|(_, proxy)| proxy.forwarded()).sum()
     }
 
     /// What happens to the connections that one node makes to another.

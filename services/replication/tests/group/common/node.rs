@@ -12,7 +12,7 @@ use holdfast_storage::{Identity, MemoryDisk, NodeStore, StorageError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use super::journal::Journal;
+use super::journal::{Ballast, Journal};
 use super::{CLUSTER_ID, eventually, node_id};
 
 /// A disk that outlives the node that uses it.
@@ -56,6 +56,7 @@ pub(crate) struct NodeIdentity {
     /// Of the release that it runs.
     pub(crate) timing: Timing,
     pub(crate) rules: KnownRules,
+    pub(crate) ballast: Ballast,
 }
 
 impl NodeIdentity {
@@ -66,6 +67,7 @@ impl NodeIdentity {
             secret: "secret",
             timing: Timing::default(),
             rules: RULES,
+            ballast: Ballast::default(),
         }
     }
 }
@@ -172,7 +174,7 @@ async fn start(
     peers: Vec<PeerConfig>,
     groups: Vec<GroupOptions>,
 ) -> (GroupManager, Vec<(Group, Arc<Journal>)>, SocketAddr) {
-    let rules = claims.rules;
+    let (rules, ballast) = (claims.rules, claims.ballast);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it has an address");
     let (secret, callers) = (secret(claims.secret), Arc::<Callers>::default());
@@ -202,7 +204,7 @@ async fn start(
     tokio::spawn(Arc::new(acceptor).serve(accepting, |_, ()| async {}));
     let mut started = Vec::new();
     for options in groups {
-        let machine = Arc::new(Journal::with_rules(rules));
+        let machine = Arc::new(Journal::with_rules(rules).with_ballast(ballast));
         started.push((host.start_group(options, machine.clone()).await.expect("the replica starts"), machine));
     }
     (host, started, address)
