@@ -9,7 +9,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)-unity
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help env setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds cost profile bench-tenants hostile soak bench-core sim mutations panics models mixed chaos fault-tests failover fuzz fuzz-guided verify deny fix clean clean-all
+.PHONY: help env setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds cost profile bench-tenants hostile soak bench-core sim mutations panics models mixed chaos fault-tests failover snapshots fuzz fuzz-guided verify deny fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -105,6 +105,9 @@ fault-tests: build ## Damage files of a node one by one, fill disks, fail a disk
 failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, or ONLY=idle; print how soon locks are granted again.
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) HOLDFAST_FAILOVER_ONLY=$(ONLY) \
 		cargo test --release --workspace --test long -- --nocapture after_the_death_of_a_leader
+
+snapshots: setup ## Send a snapshot of 6 GiB over a slow network, with cuts and restarts; needs 20 GB of disk in TMPDIR.
+	cargo test --release --workspace --test group -- --ignored --nocapture six_gibibytes
 
 bench-backup: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
 	cargo test --release --workspace --test long -- --ignored --nocapture backup::
