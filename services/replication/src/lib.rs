@@ -80,7 +80,6 @@ pub use read::{ReadMode, ReadPermit};
 pub use replay::{HistoryStep, ReplayError};
 pub use restore::{InitialSnapshot, bootstrap_from_snapshot};
 pub use rules::KnownRules;
-pub use snapshot_store::run_blocking;
 pub use state_machine::{
     Applied, ApplyFailure, ApplyStep, CommandCost, Continuation, EntryHeader, FailedEntry, FailedShards, FrozenState,
     ReplyMode, StateMachine, StateMachineError,

@@ -5,13 +5,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
-use holdfast_storage::{PartUpdate, ReplicaStore, SnapshotPart};
+use holdfast_storage::{PartUpdate, ReplicaStore, SnapshotPart, run_blocking};
 use metrics::counter;
 use openraft::RaftSnapshotBuilder;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Mutex;
-use tokio::task::block_in_place;
 use tokio::time::Instant;
 
 use crate::error::to_io;
@@ -127,9 +126,8 @@ impl SnapshotStore {
 impl SnapshotStore {
     /// Discards a snapshot that was received, if the saved one up to `last` is as new.
     async fn discard_incoming(&self, last: Option<LogId>) -> Result<(), io::Error> {
-        let Some(incoming) = self.store.incoming_meta().map_err(to_io)? else { return Ok(()) };
-        let is_newer = decode_meta(&incoming).is_ok_and(|(meta, _)| meta.last_log_id > last);
-        if is_newer { Ok(()) } else { self.store.discard_incoming().await.map_err(to_io) }
+        let is_newer = |meta: &Bytes| decode_meta(meta).is_ok_and(|(meta, _)| meta.last_log_id > last);
+        self.store.discard_incoming(|meta| !is_newer(meta)).await.map_err(to_io)
     }
 }
 
@@ -175,13 +173,4 @@ fn encode_blocking(update: PartUpdate) -> PartUpdate {
         let mut chunks = part.chunks();
         Box::new(std::iter::from_fn(move || run_blocking(|| chunks.next())))
     }))
-}
-
-/// Runs work that may take a second without blocking the other tasks of the thread, if the runtime is multi-threaded. A
-/// single-threaded runtime has no other thread.
-pub fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => block_in_place(work),
-        _ => work(),
-    }
 }

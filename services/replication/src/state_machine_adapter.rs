@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
 use holdfast_mutations::{Mutation, is_enabled};
-use holdfast_storage::{PartUpdate, ReplicaStore};
+use holdfast_storage::{PartUpdate, ReplicaStore, run_blocking};
 use metrics::{Histogram, histogram};
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
@@ -23,7 +23,7 @@ use crate::error::{ProposeError, WireError, to_io};
 use crate::log_compaction::{EntryLimits, LogCompactor, LogLimits, LogSize};
 use crate::rules::{GroupState, KnownRules};
 use crate::shard_failures::LocalFailures;
-use crate::snapshot_store::{SnapshotAge, SnapshotBuilder, SnapshotStore, run_blocking};
+use crate::snapshot_store::{SnapshotAge, SnapshotBuilder, SnapshotStore};
 use crate::state_machine::{
     Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachine, StateMachineError,
 };

@@ -12,7 +12,7 @@ use crate::node::Inner;
 use crate::queue::{Operation, WriteRequest};
 use crate::recovery::read_snapshot_record;
 use crate::snapshot_pointer::SnapshotPointer;
-use crate::{ReplicaStore, StorageError};
+use crate::{PartSummary, ReplicaStore, StorageError, run_blocking};
 
 /// The generations of all replicas of a node.
 pub(crate) struct Generations(Mutex<GenerationTable>);
@@ -39,9 +39,23 @@ pub(crate) struct SnapshotRecords {
 }
 
 impl SnapshotRecords {
+    /// Reads both. A damaged record of a snapshot that is being received counts as none: it can be received anew.
     pub(crate) fn read(engine: &dyn Engine, replica: u64) -> Result<Self, StorageError> {
         let current = read_snapshot_record(engine, Kind::Snapshot, replica)?;
-        Ok(Self { current, incoming: read_snapshot_record(engine, Kind::IncomingSnapshot, replica)? })
+        let incoming = match read_snapshot_record(engine, Kind::IncomingSnapshot, replica) {
+            Err(error) if error.is_corrupt() => None,
+            read => read?,
+        };
+        Ok(Self { current, incoming })
+    }
+
+    /// Returns the generations under which either has this part.
+    pub(crate) fn generations_of(&self, part: &PartSummary) -> Vec<u64> {
+        let known = [&self.current, &self.incoming].into_iter().flatten().filter_map(|known| known.same_part(part));
+        let mut generations: Vec<u64> = known.map(|part| part.generation).collect();
+        // An incoming snapshot shares parts with the current one.
+        generations.dedup();
+        generations
     }
 
     /// Returns the generations that either names.
@@ -101,8 +115,8 @@ impl HeldGenerations {
         Self { inner: Arc::clone(&store.inner), replica: store.replica, generations: Vec::new() }
     }
 
-    /// Reads the records of snapshots and holds the generations that `choose` returns from those that they name. Nothing
-    /// is removed in between.
+    /// Reads the records of snapshots and holds the generations that `choose` returns from those that they name.
+    /// Nothing is removed in between.
     pub(crate) fn from_records<T>(
         store: &ReplicaStore,
         choose: impl FnOnce(SnapshotRecords) -> (T, Vec<u64>),
@@ -133,6 +147,13 @@ impl HeldGenerations {
         self.inner.generations.lock().hold(self.replica, generation);
         self.generations.push(generation);
     }
+
+    /// Holds one of these alone, for as long as the result exists.
+    pub(crate) fn only(&self, generation: u64) -> Self {
+        let mut one = Self { inner: Arc::clone(&self.inner), replica: self.replica, generations: Vec::new() };
+        one.add(generation);
+        one
+    }
 }
 
 impl Drop for HeldGenerations {
@@ -145,9 +166,13 @@ impl Drop for HeldGenerations {
 }
 
 impl Inner {
-    /// Submits the removal of all generations of a replica that no record names and nobody holds. Those that it does not
-    /// come to are removed at the next open.
+    /// Submits the removal of all generations of a replica that no record names and nobody holds. Those that it does
+    /// not come to are removed at the next open.
     pub(crate) fn remove_stale_generations(&self, replica: u64) {
+        run_blocking(|| self.submit_stale_removal(replica));
+    }
+
+    fn submit_stale_removal(&self, replica: u64) {
         let mut state = self.generations.lock();
         let Some(own) = state.replicas.get_mut(&replica) else { return };
         // After a failure nothing is written any more.

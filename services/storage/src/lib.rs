@@ -17,6 +17,7 @@
 
 mod batch;
 mod batch_builder;
+mod blocking;
 mod checksum;
 mod committer;
 mod directory;
@@ -38,6 +39,7 @@ mod snapshot_pointer;
 mod stored_snapshot;
 mod wal;
 
+pub use blocking::run_blocking;
 pub use engine::memory::{CrashPoint, MemoryDisk};
 pub use error::StorageError;
 pub use incoming_snapshot::IncomingSnapshot;

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use crate::generations::HeldGenerations;
 use crate::limits::{MAX_CHUNK_BYTES, MAX_SNAPSHOT_BATCH_BYTES};
 use crate::queue::{Operation, SnapshotPiece};
-use crate::snapshot_pointer::{PartDigest, PartPointer, SnapshotPointer};
-use crate::stored_snapshot::{PartPiece, PartSummary, StoredSnapshot};
+use crate::snapshot_pointer::{PartDigest, PartPointer};
+use crate::stored_snapshot::{PartPiece, PartSummary, StoredPart};
 use crate::{ReplicaStore, SnapshotPart, StorageError};
 
 /// Collects pieces and writes them in batches.
@@ -116,10 +116,6 @@ impl DetachedPart {
     /// When they can't be written.
     pub async fn finish(mut self) -> Result<SnapshotPart, StorageError> {
         self.writer.write().await?;
-        let pointer = self.part.finish();
-        let name = pointer.summary.name.clone();
-        let snapshot = SnapshotPointer { parts: vec![pointer], meta: Bytes::new() };
-        let stored = StoredSnapshot::new(self.writer.store.clone(), snapshot, self.held);
-        stored.part(&name).ok_or_else(|| self.writer.store.invalid_part(&name, "there is none"))
+        Ok(SnapshotPart::stored(StoredPart::new(&self.writer.store, self.part.finish(), self.held)))
     }
 }

@@ -92,12 +92,16 @@ fn load_or_create_marker(
 }
 
 /// Adds the deletion of every generation to the batch that neither the current snapshot names nor one that is being
-/// received. Returns the others, and the highest of all. Reads one key per generation.
+/// received, and that of a damaged record of the latter. Returns the others, and the highest of all. Reads one key per
+/// generation.
 fn collect_stale_generations(
     engine: &dyn Engine,
     replica: u64,
     batch: &mut Batch,
 ) -> Result<(BTreeSet<u64>, u64), StorageError> {
+    if read_snapshot_record(engine, Kind::IncomingSnapshot, replica).is_err_and(|error| error.is_corrupt()) {
+        batch.delete(key::of_replica(Kind::IncomingSnapshot, replica));
+    }
     let named = SnapshotRecords::read(engine, replica)?.generations();
     let mut highest = named.last().copied().unwrap_or(0);
     let end = key::after_replica(Kind::SnapshotPiece, replica);

@@ -12,19 +12,19 @@ use crate::limits::MAX_PART_NAME_BYTES;
 use crate::part_writer::{PartWriter, PieceWriter};
 use crate::queue::{Operation, WriteRequest};
 use crate::snapshot_pointer::{PartPointer, SnapshotPointer};
-use crate::stored_snapshot::StoredSnapshot;
+use crate::stored_snapshot::{StoredPart, StoredSnapshot};
 use crate::{PartUpdate, ReplicaStore, SnapshotPart, StorageError, recovery};
 
 impl ReplicaStore {
     /// Replaces the current snapshot. Takes the chunks one after the other and writes them in small batches, which go
-    /// through the committer like all writes. Then one atomic step makes the new snapshot current; parts that it does not
-    /// have are removed after that, unless somebody reads them. A crash before that step preserves the old snapshot; the
-    /// next open removes the leftovers. Dropping the future removes them, too.
+    /// through the committer like all writes. Then one atomic step makes the new snapshot current; parts that it does
+    /// not have are removed after that, unless somebody reads them. A crash before that step preserves the old
+    /// snapshot; the next open removes the leftovers. Dropping the future removes them, too.
     ///
     /// # Errors
     /// `InvalidPart`, before anything is written, if two parts have the same name, a name is empty or too long, or a
-    /// part is to be retained that the current snapshot lacks. Otherwise when a part can't be read, or the snapshot could
-    /// not be made durable. The old snapshot is then still the current one.
+    /// part is to be retained that the current snapshot lacks. Otherwise when a part can't be read, or the snapshot
+    /// could not be made durable. The old snapshot is then still the current one.
     pub async fn save_snapshot(&self, meta: Bytes, parts: Vec<PartUpdate>) -> Result<(), StorageError> {
         let turn = self.snapshot_lock();
         let _turn = turn.lock().await;
@@ -53,7 +53,7 @@ impl ReplicaStore {
             let generations = records.current.iter().flat_map(SnapshotPointer::generations).collect();
             (records.current, generations)
         })?;
-        Ok(pointer.map(|pointer| StoredSnapshot::new(self.clone(), pointer, held)))
+        Ok(pointer.map(|pointer| StoredSnapshot::new(self, pointer, &held)))
     }
 
     /// Returns the meta of the current snapshot and one of its parts.
@@ -82,13 +82,12 @@ impl ReplicaStore {
         held: &mut HeldGenerations,
         part: &SnapshotPart,
     ) -> Result<PartPointer, StorageError> {
-        if let Some(stored) = part.stored_in(self).and_then(|stored| stored.pointer()) {
+        if let Some(stored) = part.stored_in(self).map(StoredPart::pointer) {
             held.add(stored.generation);
             return Ok(stored.clone());
         }
         let mut written = PartWriter::new(part.name(), held.add_new());
-        let mut chunks = part.chunks();
-        while let Some(chunk) = chunks.next() {
+        for chunk in part.chunks() {
             written.add(writer, chunk?).await?;
         }
         Ok(written.finish())

@@ -44,8 +44,8 @@ impl SnapshotPart {
         Self::new(name, move || Box::new(chunks.clone().into_iter().map(Ok)))
     }
 
-    pub(crate) fn stored(name: String, part: StoredPart) -> Self {
-        Self { name, source: Source::Stored(part) }
+    pub(crate) fn stored(part: StoredPart) -> Self {
+        Self { name: part.summary().name.clone(), source: Source::Stored(part) }
     }
 
     /// Returns the name.

@@ -38,14 +38,14 @@ pub struct PartPiece {
 }
 
 /// A stored snapshot; a cheap handle. As long as there is one, nothing of it is removed, though a newer one may have
-/// replaced it.
+/// replaced it. One of its parts keeps only itself.
 #[derive(Clone)]
 pub struct StoredSnapshot(Arc<Content>);
 
 struct Content {
-    store: ReplicaStore,
-    pointer: SnapshotPointer,
-    _held: HeldGenerations,
+    meta: Bytes,
+    /// In the order in which they were saved.
+    parts: Vec<StoredPart>,
 }
 
 impl fmt::Debug for StoredSnapshot {
@@ -55,32 +55,35 @@ impl fmt::Debug for StoredSnapshot {
 }
 
 impl StoredSnapshot {
-    pub(crate) fn new(store: ReplicaStore, pointer: SnapshotPointer, held: HeldGenerations) -> Self {
-        Self(Arc::new(Content { store, pointer, _held: held }))
+    /// `held` holds the generations of all parts.
+    pub(crate) fn new(store: &ReplicaStore, pointer: SnapshotPointer, held: &HeldGenerations) -> Self {
+        let SnapshotPointer { parts, meta } = pointer;
+        let stored = |pointer: PartPointer| {
+            let held = held.only(pointer.generation);
+            StoredPart::new(store, pointer, held)
+        };
+        Self(Arc::new(Content { meta, parts: parts.into_iter().map(stored).collect() }))
     }
 
     /// Returns the meta.
     pub fn meta(&self) -> &Bytes {
-        &self.0.pointer.meta
+        &self.0.meta
     }
 
     /// Returns the parts, in the order in which they were saved.
     pub fn parts(&self) -> Vec<SnapshotPart> {
-        let part = |index: usize, part: &PartPointer| {
-            SnapshotPart::stored(part.summary.name.clone(), StoredPart { snapshot: self.clone(), index })
-        };
-        self.0.pointer.parts.iter().enumerate().map(|(index, pointer)| part(index, pointer)).collect()
+        self.0.parts.iter().cloned().map(SnapshotPart::stored).collect()
     }
 
-    /// Returns the part of this name.
+    /// Returns the part of this name, which stays readable without the others.
     pub fn part(&self, name: &str) -> Option<SnapshotPart> {
-        let index = self.0.pointer.parts.iter().position(|part| part.summary.name == name)?;
-        Some(SnapshotPart::stored(name.to_owned(), StoredPart { snapshot: self.clone(), index }))
+        let part = self.0.parts.iter().find(|part| part.summary().name == name)?;
+        Some(SnapshotPart::stored(part.clone()))
     }
 
     /// Returns the summaries of the parts, in their order.
     pub fn summaries(&self) -> impl Iterator<Item = &PartSummary> {
-        self.0.pointer.parts.iter().map(|part| &part.summary)
+        self.0.parts.iter().map(StoredPart::summary)
     }
 
     /// Reads the next pieces of the part at this position, from the piece of number `from` on: at least one if there is
@@ -89,10 +92,7 @@ impl StoredSnapshot {
     /// # Errors
     /// When one can't be read, or is damaged or missing.
     pub fn pieces(&self, part: usize, from: u32, max_bytes: usize) -> Result<Vec<PartPiece>, StorageError> {
-        match self.0.pointer.parts.get(part) {
-            Some(part) => self.0.store.read_pieces(part, from..part.summary.pieces, max_bytes),
-            None => Ok(Vec::new()),
-        }
+        self.0.parts.get(part).map_or(Ok(Vec::new()), |part| part.pieces(from, max_bytes))
     }
 }
 
@@ -134,22 +134,38 @@ impl ReplicaStore {
     }
 }
 
-/// A part of a stored snapshot.
+/// A part of a stored snapshot; a cheap handle.
 #[derive(Clone)]
-pub(crate) struct StoredPart {
-    snapshot: StoredSnapshot,
-    /// Its position.
-    index: usize,
+pub(crate) struct StoredPart(Arc<PartContent>);
+
+struct PartContent {
+    store: ReplicaStore,
+    pointer: PartPointer,
+    _held: HeldGenerations,
 }
 
 impl StoredPart {
+    /// `held` holds the generation of the part.
+    pub(crate) fn new(store: &ReplicaStore, pointer: PartPointer, held: HeldGenerations) -> Self {
+        Self(Arc::new(PartContent { store: store.clone(), pointer, _held: held }))
+    }
+
     pub(crate) fn is_of(&self, store: &ReplicaStore) -> bool {
-        let own = &self.snapshot.0.store;
+        let own = &self.0.store;
         Arc::ptr_eq(&own.inner, &store.inner) && own.replica == store.replica
     }
 
-    pub(crate) fn pointer(&self) -> Option<&PartPointer> {
-        self.snapshot.0.pointer.parts.get(self.index)
+    pub(crate) fn pointer(&self) -> &PartPointer {
+        &self.0.pointer
+    }
+
+    pub(crate) fn summary(&self) -> &PartSummary {
+        &self.0.pointer.summary
+    }
+
+    fn pieces(&self, from: u32, max_bytes: usize) -> Result<Vec<PartPiece>, StorageError> {
+        let PartContent { store, pointer, .. } = &*self.0;
+        store.read_pieces(pointer, from..pointer.summary.pieces, max_bytes)
     }
 
     pub(crate) fn chunks(&self) -> StoredChunks {
@@ -172,7 +188,7 @@ pub(crate) struct StoredChunks {
 impl StoredChunks {
     fn next_piece(&mut self) -> Result<Option<PartPiece>, StorageError> {
         if self.pieces.is_empty() {
-            self.pieces = self.part.snapshot.pieces(self.part.index, self.next, MAX_SNAPSHOT_BATCH_BYTES)?.into();
+            self.pieces = self.part.pieces(self.next, MAX_SNAPSHOT_BATCH_BYTES)?.into();
         }
         let piece = self.pieces.pop_front();
         if let (Some(piece), Some(digest)) = (&piece, &mut self.digest) {
@@ -204,15 +220,13 @@ impl StoredChunks {
 
     fn check_digest(&mut self) -> Result<(), StorageError> {
         let found = self.digest.take().map(PartDigest::finish);
-        let expected = self.part.pointer().map(|part| part.summary.digest);
-        if found == expected { Ok(()) } else { Err(self.damaged("its digest is wrong")) }
+        if found == Some(self.part.summary().digest) { Ok(()) } else { Err(self.damaged("its digest is wrong")) }
     }
 
     fn damaged(&self, what: &str) -> StorageError {
-        let Content { store, pointer, .. } = &*self.part.snapshot.0;
-        let name = pointer.parts.get(self.part.index).map_or("", |part| part.summary.name.as_str());
+        let PartContent { store, pointer, .. } = &*self.part.0;
         let place = store.inner.shared.location().to_owned();
-        let what = format!("part {name:?} of the snapshot: {what}");
+        let what = format!("part {:?} of the snapshot: {what}", pointer.summary.name);
         StorageError::Corrupt { place, replica: Some(store.replica), index: None, what }
     }
 }

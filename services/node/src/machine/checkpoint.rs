@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_core::shard::FrozenShard;
-use holdfast_replication::run_blocking;
+use holdfast_storage::run_blocking;
 use holdfast_supervise::spawn_temporary;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};

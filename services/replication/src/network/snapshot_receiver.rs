@@ -59,8 +59,7 @@ async fn receive_for(
     incoming.answer(SnapshotAnswer { stored, ..SnapshotAnswer::default() }).await?;
     if let Err(error) = receive_pieces(group, &mut received, incoming).await {
         if error.is_unusable {
-            drop(received);
-            group.store().discard_incoming().await.map_err(unstored)?;
+            received.discard().await.map_err(unstored)?;
         }
         return Err(error.reason);
     }

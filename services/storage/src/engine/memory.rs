@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use super::{Engine, KeyValue, Visitor};
 use crate::StorageError;
 use crate::batch::{Batch, Write};
+use crate::key::{self, Kind};
 
 /// Where in a synced write a planned crash occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,7 @@ struct DiskState {
     crashes: u64,
     attached: bool,
     writes: u64,
+    scans: u64,
     crash_at: Option<(u64, CrashPoint)>,
     fail_next_sync: bool,
     capacity: Option<usize>,
@@ -89,22 +91,41 @@ impl MemoryDisk {
 
     /// Flips one bit of a stored log entry. Returns whether the entry exists.
     pub fn corrupt_entry(&self, replica: u64, index: u64) -> bool {
+        let key = key::of_entry(replica, index);
+        self.state.lock().data.get_mut(&key).map(flip_bit).is_some()
+    }
+
+    /// Flips one bit of each stored piece of a replica's snapshots. Returns the number of pieces.
+    pub fn corrupt_pieces(&self, replica: u64) -> usize {
+        let (from, to) =
+            (key::of_replica(Kind::SnapshotPiece, replica), key::after_replica(Kind::SnapshotPiece, replica));
         let mut disk = self.state.lock();
-        let Some(value) = disk.data.get_mut(&crate::key::of_entry(replica, index)) else { return false };
-        let mut damaged = value.to_vec();
-        damaged[0] ^= 1;
-        *value = damaged.into();
-        true
+        let pieces = disk.data.range_mut(from..to);
+        pieces.fold(0, |count, (_, value)| {
+            flip_bit(value);
+            count + 1
+        })
+    }
+
+    /// Flips one bit of the record of the snapshot that a replica receives. Returns whether there is one.
+    pub fn corrupt_incoming(&self, replica: u64) -> bool {
+        let key = key::of_replica(Kind::IncomingSnapshot, replica);
+        self.state.lock().data.get_mut(&key).map(flip_bit).is_some()
     }
 
     /// Removes a stored log entry without the store's knowledge. Returns whether the entry existed.
     pub fn remove_entry(&self, replica: u64, index: u64) -> bool {
-        self.state.lock().data.remove(&crate::key::of_entry(replica, index)).is_some()
+        self.state.lock().data.remove(&key::of_entry(replica, index)).is_some()
     }
 
     /// Returns the number of synced writes so far.
     pub fn writes(&self) -> u64 {
         self.state.lock().writes
+    }
+
+    /// Returns the number of reads of more than one key so far.
+    pub fn scans(&self) -> u64 {
+        self.state.lock().scans
     }
 
     /// Returns the bytes of all keys and values.
@@ -125,6 +146,12 @@ impl MemoryDisk {
         disk.attached = true;
         Ok(MemoryEngine { disk: self.clone(), place, crashes: disk.crashes })
     }
+}
+
+fn flip_bit(value: &mut Bytes) {
+    let mut damaged = value.to_vec();
+    damaged[0] ^= 1;
+    *value = damaged.into();
 }
 
 impl DiskState {
@@ -234,6 +261,7 @@ impl Engine for MemoryEngine {
         if from >= to {
             return Ok(());
         }
+        self.disk.state.lock().scans += 1;
         // Reads pair by pair, so that the disk is not locked while the visitor runs.
         let mut after = Bound::Included(from.to_vec());
         loop {

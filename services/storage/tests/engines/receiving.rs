@@ -55,7 +55,7 @@ async fn send_rest(offered: &StoredSnapshot, incoming: &mut IncomingSnapshot) ->
 async fn install(replica: &ReplicaStore, received: StoredSnapshot) {
     let parts = received.parts().into_iter().map(PartUpdate::Write).collect();
     replica.save_snapshot(received.meta().clone(), parts).await.unwrap();
-    replica.discard_incoming().await.unwrap();
+    replica.discard_incoming(|_| true).await.unwrap();
 }
 
 fn pieces_of(offered: &StoredSnapshot) -> usize {
@@ -90,7 +90,7 @@ async fn a_snapshot_is_received_from_where_it_was_cut_off_also_after_a_restart()
         assert_eq!(sent, pieces_of(&offered), "nothing was sent twice");
         install(&replica, incoming.finish().expect("it is complete")).await;
         assert_eq!(read_snapshot(&replica).unwrap(), read_snapshot(&source).unwrap());
-        assert_eq!(replica.incoming_meta().unwrap(), None);
+        replica.discard_incoming(|_| panic!("its record is gone")).await.unwrap();
         let own: Vec<PartSummary> = replica.snapshot().unwrap().unwrap().summaries().cloned().collect();
         assert_eq!(own, offered.summaries().cloned().collect::<Vec<_>>(), "the digests are equal");
     }
@@ -141,8 +141,7 @@ async fn what_is_not_what_was_offered_is_refused_before_it_is_complete() {
     let refused = incoming.write(0, pieces).await.unwrap_err();
     assert!(refused.to_string().contains("another digest"), "{refused}");
     assert!(!incoming.is_complete());
-    drop(incoming);
-    replica.discard_incoming().await.unwrap();
+    incoming.discard().await.unwrap();
     replica.flush().await.unwrap();
     let mut incoming = receive(&replica, &offered).await;
     assert_eq!(incoming.stored(), [0, 0, 0], "nothing of it is left");
@@ -191,6 +190,121 @@ async fn a_part_of_no_snapshot_stays_as_long_as_somebody_has_it() {
     assert!(disk.used_bytes() > clean + LARGE);
     assert_eq!(detached.chunks().map(Result::unwrap).collect::<Vec<_>>(), large(2));
     drop(detached);
+    replica.flush().await.unwrap();
+    assert_eq!(disk.used_bytes(), clean);
+}
+
+/// Two parts of which the first pieces are stored.
+async fn with_two_cut_parts(replica: &ReplicaStore, offered: &StoredSnapshot) {
+    let mut incoming = receive(replica, offered).await;
+    for part in [0, 2] {
+        incoming.write(part, offered.pieces(part, 0, 2 * BATCH).unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_stored_is_read_before_its_sender_is_told_of_it_and_never_after() {
+    let (_store, source) = sender().await;
+    let offered = source.snapshot().unwrap().unwrap();
+    let disk = MemoryDisk::new();
+    let store = NodeStore::in_memory(&disk, &identity()).unwrap();
+    let replica = store.replica(7);
+    with_two_cut_parts(&replica, &offered).await;
+    let before = disk.scans();
+    let mut incoming = receive(&replica, &offered).await;
+    assert_eq!(incoming.stored(), [2, 0, 2]);
+    let told = disk.scans();
+    assert!(told >= before + 2, "both were read");
+    // However their pieces take turns.
+    for from in 2..6 {
+        for part in [0, 2] {
+            incoming.write(part, offered.pieces(part, from, 1).unwrap()).await.unwrap();
+        }
+    }
+    assert!(incoming.is_complete());
+    assert_eq!(disk.scans(), told);
+}
+
+#[tokio::test]
+async fn damaged_parts_are_received_anew_and_what_replaces_them_survives_a_cut() {
+    let (_store, source) = sender().await;
+    let offered = source.snapshot().unwrap().unwrap();
+    let disk = MemoryDisk::new();
+    let store = NodeStore::in_memory(&disk, &identity()).unwrap();
+    let replica = store.replica(7);
+    let mut incoming = receive(&replica, &offered).await;
+    send_rest(&offered, &mut incoming).await;
+    install(&replica, incoming.finish().unwrap()).await;
+    assert_eq!(receive(&replica, &offered).await.stored(), [6, 0, 6], "sound parts are not received again");
+    assert_eq!(disk.corrupt_pieces(7), 12);
+    let mut incoming = receive(&replica, &offered).await;
+    assert_eq!(incoming.stored(), [0, 0, 0]);
+    let (part, pieces) = next_pieces(&offered, &incoming, BATCH).unwrap();
+    incoming.write(part, pieces).await.unwrap();
+    drop(incoming);
+    let mut incoming = receive(&replica, &offered).await;
+    assert_eq!(incoming.stored(), [1, 0, 0]);
+    send_rest(&offered, &mut incoming).await;
+    install(&replica, incoming.finish().unwrap()).await;
+    assert_eq!(read_snapshot(&replica).unwrap(), read_snapshot(&source).unwrap());
+}
+
+#[tokio::test]
+async fn a_damaged_record_of_what_is_received_costs_what_was_received_and_nothing_else() {
+    let (_store, source) = sender().await;
+    let offered = source.snapshot().unwrap().unwrap();
+    for restarts in [false, true] {
+        let disk = MemoryDisk::new();
+        let mut store = NodeStore::in_memory(&disk, &identity()).unwrap();
+        store.replica(7).save_snapshot(bytes("own"), vec![write("own", large(5))]).await.unwrap();
+        let clean = disk.used_bytes();
+        with_two_cut_parts(&store.replica(7), &offered).await;
+        assert!(disk.corrupt_incoming(7));
+        if restarts {
+            store.close().await;
+            drop(store);
+            store = NodeStore::in_memory(&disk, &identity()).unwrap();
+        } else {
+            store.replica(7).discard_incoming(|_| false).await.unwrap();
+            store.replica(7).flush().await.unwrap();
+        }
+        assert_eq!(disk.used_bytes(), clean);
+        assert_eq!(read_snapshot(&store.replica(7)).unwrap().unwrap().0, bytes("own"));
+        assert_eq!(receive(&store.replica(7), &offered).await.stored(), [0, 0, 0]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_being_received_is_discarded_by_its_receiver_alone() {
+    let (_store, source) = sender().await;
+    let offered = source.snapshot().unwrap().unwrap();
+    let store = NodeStore::in_memory(&MemoryDisk::new(), &identity()).unwrap();
+    let replica = store.replica(7);
+    with_two_cut_parts(&replica, &offered).await;
+    let incoming = receive(&replica, &offered).await;
+    replica.discard_incoming(|_| true).await.unwrap();
+    drop(incoming);
+    replica.discard_incoming(|meta| *meta != bytes("one")).await.unwrap();
+    assert_eq!(receive(&replica, &offered).await.stored(), [2, 0, 2], "its meta was read");
+    replica.discard_incoming(|meta| *meta == bytes("one")).await.unwrap();
+    assert_eq!(receive(&replica, &offered).await.stored(), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_part_in_use_keeps_no_other_part_of_its_snapshot() {
+    let disk = MemoryDisk::new();
+    let store = NodeStore::in_memory(&disk, &identity()).unwrap();
+    let replica = store.replica(1);
+    let save = |number| vec![write("a", large(number)), write("b", large(number))];
+    replica.save_snapshot(bytes("one"), save(1)).await.unwrap();
+    let clean = disk.used_bytes();
+    let kept = replica.snapshot().unwrap().unwrap().part("b").unwrap();
+    replica.save_snapshot(bytes("two"), save(2)).await.unwrap();
+    replica.flush().await.unwrap();
+    let more = disk.used_bytes() - clean;
+    assert!((LARGE..LARGE + 1_000).contains(&more), "{more} bytes");
+    assert_eq!(kept.chunks().map(Result::unwrap).collect::<Vec<_>>(), large(1));
+    drop(kept);
     replica.flush().await.unwrap();
     assert_eq!(disk.used_bytes(), clean);
 }
