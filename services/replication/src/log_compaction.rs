@@ -13,10 +13,13 @@ use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::sent_snapshot::{Matched, SentSnapshot};
 use crate::types::TypeConfig;
 
 /// Maximum bytes between two marks in the log.
 const MARK_BYTES: u64 = 1024 * 1024;
+/// Applied bytes that the log keeps for replicas that are sent a snapshot. Beyond it, they are sent a newer one.
+const MAX_KEPT_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// Limits of a log in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,7 @@ pub(crate) struct LogCompactor {
     /// Closes with the last [`LogSize`].
     changed: watch::Receiver<()>,
     can_freeze: Box<dyn Fn() -> bool + Send + Sync>,
+    sent: SentSnapshot,
 }
 
 struct Counts {
@@ -80,13 +84,16 @@ struct Counts {
     saved: Option<(u64, u64)>,
     /// Indexes of entries, each with the bytes up to and including it.
     marks: VecDeque<(u64, u64)>,
-    /// The last entry that was found purgeable.
+    /// The last entry that was to be purged, and the bytes up to the last mark before or at it.
     purged: u64,
+    purged_bytes: u64,
 }
 
 impl Counts {
     fn new(limits: LogLimits, entry_limits: EntryLimits) -> Self {
-        Self { limits, entry_limits, applied: 0, entries: 0, begun: 0, saved: None, marks: VecDeque::new(), purged: 0 }
+        let (applied, entries, begun, purged, purged_bytes) = Default::default();
+        let (saved, marks) = (None, VecDeque::new());
+        Self { limits, entry_limits, applied, entries, begun, saved, marks, purged, purged_bytes }
     }
 
     fn is_due(&self) -> bool {
@@ -101,16 +108,32 @@ impl Counts {
         self.entries >= interval && (self.entries - interval).is_multiple_of((interval / 16).max(1))
     }
 
-    /// Returns, once, the last entry far enough behind the saved snapshot to be purged.
-    fn take_purgeable(&mut self) -> Option<u64> {
+    /// Returns the last entry far enough behind the saved snapshot to be purged, unless it is purged already.
+    fn purgeable(&self) -> Option<u64> {
         let (index, saved) = self.saved?;
         let keep = self.limits.retain_bytes;
         let behind = self.marks.partition_point(|(_, bytes)| bytes.saturating_add(keep) <= saved);
-        let by_bytes = self.marks.drain(..behind).next_back().map(|(index, _)| index);
-        let by_entries = index.checked_sub(self.entry_limits.retain).filter(|last| *last > self.purged);
-        let purgeable = by_bytes.max(by_entries)?;
-        self.purged = self.purged.max(purgeable);
-        Some(purgeable)
+        let by_bytes = behind.checked_sub(1).and_then(|last| self.marks.get(last)).map(|(index, _)| *index);
+        let by_entries = index.checked_sub(self.entry_limits.retain);
+        by_bytes.max(by_entries).filter(|last| *last > self.purged)
+    }
+
+    /// Returns the applied bytes after an entry that is not purged, to the next mark at most more.
+    fn bytes_after(&self, index: u64) -> u64 {
+        let marked = self.marks.partition_point(|(marked, _)| *marked <= index);
+        let before = marked.checked_sub(1).and_then(|last| self.marks.get(last));
+        self.applied.saturating_sub(before.map_or(self.purged_bytes, |(_, bytes)| *bytes))
+    }
+
+    /// Records that the entries up to this one are purged. Returns it, unless they were before.
+    fn purge(&mut self, last: u64) -> Option<u64> {
+        let marked = self.marks.partition_point(|(marked, _)| *marked <= last);
+        if let Some((_, bytes)) = self.marks.drain(..marked).next_back() {
+            self.purged_bytes = bytes;
+        }
+        let is_new = last > self.purged;
+        self.purged = self.purged.max(last);
+        is_new.then_some(last)
     }
 }
 
@@ -123,9 +146,14 @@ impl LogSize {
         self.counts.lock().entry_limits = limits;
     }
 
-    /// Returns the compactor for these counts. It makes no snapshot while `can_freeze` returns false.
-    pub(crate) fn compactor(&self, can_freeze: Box<dyn Fn() -> bool + Send + Sync>) -> LogCompactor {
-        LogCompactor { counts: Arc::clone(&self.counts), changed: self.changed.subscribe(), can_freeze }
+    /// Returns the compactor for these counts. It makes no snapshot while `can_freeze` returns false, and keeps what
+    /// those need to whom a snapshot is `sent`.
+    pub(crate) fn compactor(
+        &self,
+        can_freeze: Box<dyn Fn() -> bool + Send + Sync>,
+        sent: SentSnapshot,
+    ) -> LogCompactor {
+        LogCompactor { counts: Arc::clone(&self.counts), changed: self.changed.subscribe(), can_freeze, sent }
     }
 
     /// Counts an applied entry of this size.
@@ -169,15 +197,32 @@ impl LogSize {
 }
 
 impl LogCompactor {
+    /// Returns, once, the last entry to be purged: far enough behind the saved snapshot, and needed by none of those to
+    /// whom a snapshot is sent, unless too much would stay for them. A leader knows what other replicas have.
+    fn take_purgeable(&self, matched: Option<&Matched>) -> Option<u64> {
+        let wanted = self.counts.lock().purgeable()?;
+        let mut last = self.sent.purgeable(wanted, matched);
+        if last < wanted && self.counts.lock().bytes_after(last) > MAX_KEPT_BYTES {
+            tracing::warn!(entry = last, "the log has grown too much since the snapshot that is sent: a newer one is");
+            self.sent.clear();
+            last = wanted;
+        }
+        self.counts.lock().purge(last)
+    }
+
     /// Limits the log's size until the replica stops.
     pub(crate) async fn run<M: RaftStateMachine<TypeConfig>>(mut self, raft: Raft<TypeConfig, M>) {
         let mut metrics = raft.metrics();
-        while self.changed.changed().await.is_ok() {
+        loop {
+            tokio::select! {
+                changed = self.changed.changed() => if changed.is_err() { return },
+                () = self.sent.damage_found() => {}
+            }
             let (is_due, saved) = {
                 let counted = self.counts.lock();
                 (counted.is_due(), counted.saved)
             };
-            if is_due && (self.can_freeze)() && raft.trigger().snapshot().await.is_err() {
+            if (is_due || self.sent.is_damaged()) && (self.can_freeze)() && raft.trigger().snapshot().await.is_err() {
                 return;
             }
             let Some((index, _)) = saved else { continue };
@@ -187,8 +232,8 @@ impl LogCompactor {
                     return;
                 }
             }
-            let purgeable = self.counts.lock().take_purgeable();
-            if let Some(index) = purgeable
+            let matched = metrics.borrow_watched().replication.clone();
+            if let Some(index) = self.take_purgeable(matched.as_ref())
                 && raft.trigger().purge_log(index).await.is_err()
             {
                 return;
@@ -200,12 +245,43 @@ impl LogCompactor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sent_snapshot::sample;
 
     const MIB: u64 = 1024 * 1024;
 
+    fn compactor(log: &LogSize, sent: &SentSnapshot) -> LogCompactor {
+        log.compactor(Box::new(|| true), sent.clone())
+    }
+
     fn counted(log: &LogSize) -> (bool, Option<u64>) {
-        let mut counted = log.counts.lock();
-        (counted.is_due(), counted.take_purgeable())
+        let is_due = log.counts.lock().is_due();
+        (is_due, compactor(log, &SentSnapshot::default()).take_purgeable(None))
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_a_snapshot_that_is_being_sent_is_purged_only_once_it_is_too_much() {
+        let log = LogSize::new(LogLimits { snapshot_interval_bytes: 64 * MIB, retain_bytes: 16 * MIB });
+        let (sent, matched) = (SentSnapshot::default(), Matched::new());
+        let compactor = compactor(&log, &sent);
+        let apply_to = |index: u64| {
+            let applied = log.counts.lock().applied / MIB;
+            (applied + 1..=index).for_each(|index| log.applied(index, MIB));
+            let begun = log.snapshot_begun();
+            log.snapshot_saved(index, begun);
+        };
+        apply_to(100);
+        assert_eq!(compactor.take_purgeable(Some(&matched)), Some(84));
+        let snapshot = sample(&sent, 100).await;
+        let transfer = sent.begin(2, &snapshot.meta, &snapshot.snapshot);
+        apply_to(500);
+        assert_eq!(compactor.take_purgeable(Some(&matched)), Some(100), "the receiver needs what comes after it");
+        apply_to(1_124);
+        assert_eq!(compactor.take_purgeable(Some(&matched)), None);
+        assert!(sent.get().is_some());
+        apply_to(1_125);
+        assert_eq!(compactor.take_purgeable(Some(&matched)), Some(1_109));
+        assert!(sent.get().is_none(), "the next one that it is sent is newer");
+        drop(transfer);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_mutations::{Mutation, is_enabled};
-use holdfast_storage::SnapshotPart;
+use holdfast_storage::{SnapshotPart, run_blocking};
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use tokio::task::yield_now;
@@ -58,11 +58,13 @@ impl Group {
     ) -> Result<(), ReplayError> {
         let unreadable = |error: &dyn std::fmt::Display| ReplayError(error.to_string());
         let (mut next, mut state) = (0, GroupState::default());
-        if let Some((meta, part)) = self.store().snapshot_part(part).map_err(|error| unreadable(&error))? {
+        if let Some((meta, part)) =
+            run_blocking(|| self.store().snapshot_part(part)).map_err(|error| unreadable(&error))?
+        {
             let (meta, group) = decode_meta(&meta).map_err(|error| unreadable(&error))?;
             let index = meta.last_log_id.map_or(0, |id| id.index);
             let step = HistoryStep::Snapshot { index, part: &part, exceptions: &group.exceptions };
-            visit(step).map_err(|error| unreadable(&error))?;
+            run_blocking(|| visit(step)).map_err(|error| unreadable(&error))?;
             (next, state) = (meta.last_log_id.map_or(0, |id| id.index + 1), group);
             if is_enabled(Mutation::SectionReplayed) {
                 next = self.first_log_index().map_or(next, |first| first.min(next));

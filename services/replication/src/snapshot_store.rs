@@ -13,6 +13,7 @@ use openraft::RaftSnapshotBuilder;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::applied::AppliedIndex;
 use crate::error::to_io;
 use crate::log_compaction::LogSize;
 use crate::rules::GroupState;
@@ -56,9 +57,9 @@ impl SnapshotAge {
 
 impl SnapshotStore {
     /// `last` is the last entry in the stored snapshot, if there is one.
-    pub(crate) fn new(store: ReplicaStore, last: Option<LogId>) -> Self {
+    pub(crate) fn new(store: ReplicaStore, last: Option<LogId>, applied: AppliedIndex) -> Self {
         let latest = Arc::new(Mutex::new(LatestSnapshot { last, is_over: false }));
-        Self { store, latest, age: SnapshotAge::new(), sent: SentSnapshot::default() }
+        Self { store, latest, age: SnapshotAge::new(), sent: SentSnapshot::new(applied) }
     }
 
     /// Returns the store of the replica.
@@ -68,6 +69,11 @@ impl SnapshotStore {
 
     pub(crate) fn age(&self) -> SnapshotAge {
         self.age.clone()
+    }
+
+    /// Returns which snapshot is being sent.
+    pub(crate) fn sent(&self) -> &SentSnapshot {
+        &self.sent
     }
 
     /// Returns the last entry in the saved snapshot. Waits for a save in progress.
@@ -87,14 +93,14 @@ impl SnapshotStore {
 
     /// Returns the saved snapshot.
     fn load(&self) -> Result<Option<Snapshot>, io::Error> {
-        let Some(stored) = self.store.snapshot().map_err(to_io)? else {
+        let Some(stored) = run_blocking(|| self.store.snapshot()).map_err(to_io)? else {
             return Ok(None);
         };
         let (meta, group) = decode_meta(stored.meta())?;
         Ok(Some(Snapshot { meta, snapshot: SnapshotData { group, stored, sent: self.sent.clone() } }))
     }
 
-    /// Saves a snapshot, unless the saved one is as new.
+    /// Saves a snapshot, unless the saved one is as new, and sound as far as is known.
     pub(crate) async fn save(
         &self,
         meta: &SnapshotMeta,
@@ -105,7 +111,8 @@ impl SnapshotStore {
         if newest.is_over {
             return Err(io::Error::other("the replica has stopped"));
         }
-        if newest.last >= meta.last_log_id {
+        let replaces_damaged = newest.last == meta.last_log_id && self.sent.is_damaged();
+        if newest.last >= meta.last_log_id && !replaces_damaged {
             return Ok(());
         }
         let (all, kept) = (parts.len(), parts.iter().filter(|part| matches!(part, PartUpdate::Retain(_))).count());
@@ -114,6 +121,9 @@ impl SnapshotStore {
         self.age.reset();
         self.discard_incoming(meta.last_log_id).await?;
         self.sent.expire();
+        if kept == 0 {
+            self.sent.set_sound();
+        }
         let count = |outcome, parts: usize| {
             counter!("holdfast_snapshot_parts_total", "outcome" => outcome).increment(parts as u64);
         };

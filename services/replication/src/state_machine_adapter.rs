@@ -110,13 +110,13 @@ impl StateMachineAdapter {
             group.check(known_rules).map_err(invalid)?;
         }
         let last = saved.and_then(|(meta, _)| meta.last_log_id);
-        let stopped = CancellationToken::new();
+        let (stopped, applied_index) = (CancellationToken::new(), AppliedIndex::default());
         Ok(Self {
             machine,
-            snapshots: SnapshotStore::new(store, last),
+            snapshots: SnapshotStore::new(store, last, applied_index.clone()),
             applied: None,
             last_sections: BTreeMap::new(),
-            applied_index: AppliedIndex::default(),
+            applied_index,
             membership: StoredMembership::default(),
             term_start: watch::Sender::default(),
             log_size: LogSize::new(limits),
@@ -161,7 +161,8 @@ impl StateMachineAdapter {
     /// Returns the task that limits the log's size.
     pub(crate) fn compactor(&self) -> LogCompactor {
         let machine = Arc::downgrade(&self.machine);
-        self.log_size.compactor(Box::new(move || machine.upgrade().is_some_and(|machine| machine.can_freeze())))
+        let can_freeze = move || machine.upgrade().is_some_and(|machine| machine.can_freeze());
+        self.log_size.compactor(Box::new(can_freeze), self.snapshots.sent().clone())
     }
 
     async fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) -> Result<(), io::Error> {
@@ -376,7 +377,9 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         // The saved snapshot has all sections of a shard that got none since the start: its state is from there.
         let last_section = |shard: u32| self.last_sections.get(&shard).copied().unwrap_or(0);
         let has_all = |shard, saved: LogId| last_section(shard) <= saved.index || is_enabled(Mutation::PartBehind);
-        let is_saved = |shard: u32| saved.is_some_and(|saved| has_all(shard, saved));
+        // A part that can't be read is to be replaced, though its shard is idle.
+        let is_sound = !self.snapshots.sent().is_damaged();
+        let is_saved = |shard: u32| is_sound && saved.is_some_and(|saved| has_all(shard, saved));
         let (frozen, covered_bytes) = (Some(self.machine.freeze(&is_saved)), self.log_size.snapshot_begun());
         let (snapshots, log_size) = (self.snapshots.clone(), self.log_size.clone());
         SnapshotBuilder { snapshots, meta, group: self.group.clone(), frozen, log_size, covered_bytes }
@@ -393,6 +396,7 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         self.publish_failed_shards();
         self.set_group_state(group.clone());
         self.snapshots.save(meta, &group, parts.into_iter().map(PartUpdate::Write).collect()).await?;
+        self.snapshots.sent().clear();
         self.applied = meta.last_log_id;
         self.applied_index.end(index);
         self.membership = meta.last_membership.clone();

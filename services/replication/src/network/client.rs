@@ -242,12 +242,12 @@ impl RaftNetworkV2<TypeConfig> for ReplicaClient {
         let (pacer, patience) = (self.peer_connections.snapshot_pacer(), option.soft_ttl());
         let transfer = SnapshotTransfer { link: &link, pacer, from: self.from, to: self.to, patience };
         let data = &snapshot.snapshot;
-        data.sent.begin(&snapshot.meta, data);
+        let sent = data.sent.begin(self.to, &snapshot.meta, data);
         let response = tokio::select! {
             closed = cancel => return Err(closed.into()),
-            sent = transfer.send(vote, &snapshot) => sent?,
+            response = transfer.send(vote, &snapshot) => response?,
         };
-        data.sent.end(snapshot.meta.last_log_id);
+        sent.end();
         Ok(response)
     }
 

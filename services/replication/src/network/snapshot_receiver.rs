@@ -47,9 +47,13 @@ async fn receive_for(
     state.check(group.known_rules()).map_err(|error| error.to_string())?;
     check_disk(group)?;
     let _turn = host.snapshot_permit().await;
-    // One that does not lead any more need not send all of it to hear that. openraft checks it again at the end.
-    let current = group.raft().with_raft_state(|state| *state.vote_ref()).await.map_err(|fatal| fatal.to_string())?;
-    if current > vote {
+    let last = meta.last_log_id;
+    let known =
+        group.raft().with_raft_state(move |state| (*state.vote_ref(), last.as_ref() <= state.local_committed()));
+    let (current, has_all) = known.await.map_err(|fatal| fatal.to_string())?;
+    // One that does not lead any more, or whose snapshot says nothing new, need not send all of it to hear that. openraft
+    // checks it again at the end.
+    if current > vote || (current == vote && has_all) {
         return Ok(encode(&SnapshotResponse::<TypeConfig>::new(current)));
     }
     let parts = offer.parts.into_iter().map(part_summary).collect::<Result<Vec<_>, _>>()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdfast_proto::internal::{OfferedPart, SnapshotAnswer, SnapshotChunk, SnapshotOffer};
 use holdfast_rpc::{ClientConnection, Event};
-use holdfast_storage::{PartPiece, PartSummary, StoredSnapshot};
+use holdfast_storage::{PartPiece, PartSummary, StorageError, StoredSnapshot, run_blocking};
 use openraft::errors::{NetworkError, StreamingError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
 use openraft::raft::SnapshotResponse;
@@ -18,7 +18,7 @@ use super::SnapshotTransfers;
 use super::peer_connection::PeerConnection;
 use super::request::RpcError;
 use super::snapshot::checksum_of;
-use crate::types::{Snapshot, TypeConfig, Vote, decode, encode};
+use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote, decode, encode};
 
 /// Bytes that are sent and not yet stored by the receiver, before the sender waits.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
@@ -70,7 +70,7 @@ impl SnapshotTransfer<'_> {
         let offer = SnapshotOffer { from: self.from, to: self.to, vote: encode(&vote), meta, parts };
         let (from, to, node) = (self.from, self.to, self.link.node());
         tracing::info!(from, to, node, "sending a snapshot");
-        match self.run(stored, offer).await {
+        match self.run(snapshot, offer).await {
             Ok(Some(body)) => decode(&body).map_err(|error| StreamingError::Network(NetworkError::new(&error))),
             Ok(None) => {
                 let (action, timeout) = (RPCTypes::InstallSnapshot, self.patience);
@@ -81,13 +81,20 @@ impl SnapshotTransfer<'_> {
     }
 
     /// Returns the response; `None` if nothing was stored for too long.
-    async fn run(&self, stored: &StoredSnapshot, offer: SnapshotOffer) -> Result<Option<bytes::Bytes>, RpcError> {
+    async fn run(&self, snapshot: &Snapshot, offer: SnapshotOffer) -> Result<Option<bytes::Bytes>, RpcError> {
+        let SnapshotData { stored, sent, .. } = &snapshot.snapshot;
         let lost = |error: io::Error| RpcError::Rejected(self.link.node().to_owned(), error.to_string());
         let mut connection = self.link.open_snapshot().await?;
         connection.send(SnapshotChunk { offer: Some(offer), ..SnapshotChunk::default() }).map_err(lost)?;
         let mut window = SendWindow::new(stored);
         loop {
-            window.prepare(self.pacer).map_err(lost)?;
+            if let Err(error) = window.prepare(self.pacer) {
+                if error.is_corrupt() {
+                    tracing::error!(replica = self.from, %error, "a saved snapshot is damaged; it is made anew");
+                    sent.report_damage();
+                }
+                return Err(lost(io::Error::other(error)));
+            }
             let (has_room, send_at) = (connection.is_flushed(), window.send_at());
             let deadline = window.progress_at().map(|at| at + self.patience);
             tokio::select! {
@@ -164,13 +171,13 @@ impl<'a> SendWindow<'a> {
     }
 
     /// Reads the next piece, if there is one and it may be sent.
-    fn prepare(&mut self, pacer: &SnapshotPacer) -> io::Result<()> {
+    fn prepare(&mut self, pacer: &SnapshotPacer) -> Result<(), StorageError> {
         if self.prepared.is_some() || self.unstored_bytes >= WINDOW_BYTES {
             return Ok(());
         }
         while self.pieces.is_empty() {
             let Some(next) = self.next.get_mut(self.part) else { return Ok(()) };
-            let pieces = self.stored.pieces(self.part, *next, READ_BYTES).map_err(io::Error::other)?;
+            let pieces = run_blocking(|| self.stored.pieces(self.part, *next, READ_BYTES))?;
             match pieces.last() {
                 Some(last) => *next = last.number.saturating_add(1),
                 None => self.part += 1,

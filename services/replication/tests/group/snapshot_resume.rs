@@ -160,6 +160,74 @@ async fn a_transfer_goes_on_where_it_was_after_cuts_and_a_restart_of_either_end(
     }
 }
 
+/// A cluster where a follower that was away needs a snapshot with this ballast, and that follower.
+async fn with_absent_follower(ballast: Ballast) -> (Cluster, Transfer, usize) {
+    let patience = 2 * crate::common::MAX_WAIT;
+    let transfer = Transfer { ballast, rocks: false, bytes_per_second: 0, patience };
+    let setup = Setup { ballast, snapshot_interval_entries: 50, retain_entries: 10, ..Setup::default() };
+    let mut cluster = Cluster::bootstrapped(setup).await;
+    let (leader, _) = cluster.leader().await;
+    let follower = (leader + 1) % 3;
+    cluster.kill(follower).await;
+    transfer.compact_away(&cluster).await;
+    (cluster, transfer, follower)
+}
+
+async fn wait_until_installed(cluster: &Cluster, follower: usize) {
+    let is_installed = || async { (cluster.group(follower).status().snapshot_index > 0).then_some(()) };
+    eventually_within(2 * crate::common::MAX_WAIT, "a snapshot is installed", is_installed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_behind_a_snapshot_stays_while_it_is_sent_whatever_is_written() {
+    let (mut cluster, transfer, follower) = with_absent_follower(Ballast { parts: 1, chunks: 30 }).await;
+    cluster.limit_rate_to(follower, 10 * MIB);
+    let began = cluster.sent_to(follower);
+    cluster.start(follower).await;
+    transfer.wait_until_sent(&cluster, follower, began + 4 * MIB, &mut Memory::measure()).await;
+    let (leader, leads) = cluster.leader().await;
+    let sent = cluster.group(leader).status().snapshot_index;
+    // As many as four further snapshots cover, each in an entry of its own.
+    for number in 0..200 {
+        cluster.propose(&command(format!("meanwhile {number}"))).await;
+    }
+    let has_newer = || async { (cluster.group(leader).status().snapshot_index > sent + 100).then_some(()) };
+    eventually_within(transfer.patience, "newer snapshots are made", has_newer).await;
+    cluster.limit_rate_to(follower, 0);
+    wait_until_installed(&cluster, follower).await;
+    cluster.all_applied().await;
+    // On a busy machine the leader may change, which ends what it sends.
+    if cluster.leader().await.1.term == leads.term {
+        assert!(cluster.node(follower).machine.entries() >= 200, "it came with another snapshot, and not by the log");
+    }
+    // Once it has caught up, the log is kept for nobody.
+    let is_purged = || async {
+        cluster.propose(&command("afterwards")).await;
+        let (leader, _) = cluster.leader().await;
+        (cluster.group(leader).status().purged_index > sent + 100).then_some(())
+    };
+    eventually_within(transfer.patience, "the log is purged", is_purged).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_part_that_nothing_changes_is_written_again_and_sent() {
+    let ballast = Ballast { parts: 2, chunks: 2 };
+    let (mut cluster, _, follower) = with_absent_follower(ballast).await;
+    for leader in (0..3).filter(|node| *node != follower) {
+        assert!(cluster.disks[leader].memory().corrupt_pieces(replica_id(leader)) > 0);
+    }
+    cluster.start(follower).await;
+    wait_until_installed(&cluster, follower).await;
+    let is_sound = |node: usize| {
+        let snapshot = cluster.node(node).store.replica(replica_id(node)).snapshot();
+        let parts = snapshot.expect("it is readable").expect("there is one").parts();
+        assert_eq!(parts.iter().filter(|part| part.name().starts_with("ballast")).count(), ballast.parts as usize);
+        parts.iter().all(|part| part.chunks().all(|chunk| chunk.is_ok()))
+    };
+    assert!(is_sound(follower));
+    assert!((0..3).filter(|node| *node != follower).any(is_sound), "nobody could send it");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "three disks of 6 GiB and ten minutes"]
 async fn six_gibibytes_arrive_over_a_slow_network_and_memory_stays_flat() {
