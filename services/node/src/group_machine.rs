@@ -61,7 +61,7 @@ pub(crate) enum PartError {
         /// The shard.
         shard: String,
         /// The cause.
-        error: StorageError,
+        error: Box<StorageError>,
     },
 }
 
@@ -73,7 +73,7 @@ impl PartError {
     pub(crate) fn of_store(shard: &str, error: StorageError) -> Self {
         match error {
             StorageError::Corrupt { .. } => Self::damaged(shard, error.to_string()),
-            error => Self::Unreadable { shard: shard.to_owned(), error },
+            error => Self::Unreadable { shard: shard.to_owned(), error: Box::new(error) },
         }
     }
 }

@@ -226,7 +226,7 @@ fn the_latest_use_of_a_key_is_kept_in_snapshots_too_and_is_no_change_to_follow()
     let of_five = Response::KeyUse(vec![("k1".to_owned(), 30), ("k2".to_owned(), 40)]);
     assert_eq!(used(&core, 5), Ok(of_five.clone()));
     assert_eq!(changes(&core, before), (Vec::new(), before));
-    let restored = ShardState::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Accounts, "accounts_00", core.snapshot()).unwrap();
     assert_eq!(used(&restored, 5), Ok(of_five));
     run(&mut core, &delete_key("k1", 5)).unwrap();
     assert_eq!(used(&core, 5), Ok(Response::KeyUse(vec![("k2".to_owned(), 40)])));
@@ -304,7 +304,7 @@ fn from_rules_2_on_a_change_of_a_key_names_its_account() {
     let changed = |key_id: &str| AccountChange::KeyOfAccount { account, key_id: key_id.to_owned() };
     let of_account = || AccountChange::Account(account);
     let expected = [of_account(), changed("aa"), changed("aa"), changed("bb"), changed("bb"), of_account()];
-    let core = ShardState::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    let core = ShardState::restore(Application::Accounts, "accounts_00", core.snapshot()).unwrap();
     assert_eq!(changes(&core, 0), (expected.to_vec(), core.revision()));
 }
 

@@ -55,7 +55,7 @@ fn locks_that_are_forced_open_and_resets_are_noted_with_who_did_it() {
     assert_eq!(records[1].at_ms, WALL_AHEAD_MS + 1_000);
     assert_eq!(records[0].detail, "1 holds and 0 waiting requests removed");
     assert_eq!(page(&shard.core, Some(AccountId(8)), None, 10).0, []);
-    let restored = ShardState::restore(Application::Locks, "locks_00", &shard.core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Locks, "locks_00", shard.core.snapshot()).unwrap();
     assert_eq!(page(&restored, None, None, 10), (records, false));
 }
 

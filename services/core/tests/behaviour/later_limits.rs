@@ -42,7 +42,7 @@ fn later_limits_reach_the_locks_and_outlive_snapshots() {
     let mut core = ShardState::new(Application::Accounts, "accounts_00");
     run(&mut core, &accounts::create(1, 5, "ann@example.com")).unwrap();
     run(&mut core, &update(limits())).unwrap();
-    core = ShardState::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    core = ShardState::restore(Application::Accounts, "accounts_00", core.snapshot()).unwrap();
     assert_eq!(limits_of(&core), limits());
     let message = sent_commands(&core).pop().unwrap();
     let Command::Namespaces(NamespacesCommand::Deliver { message: AccountMessage::Open2 { .. }, .. }) = &message else {
@@ -51,7 +51,7 @@ fn later_limits_reach_the_locks_and_outlive_snapshots() {
 
     let mut core = ShardState::new(Application::Namespaces, "namespaces_00");
     run(&mut core, &namespaces::open_account(1, 3, limits())).unwrap();
-    core = ShardState::restore(Application::Namespaces, "namespaces_00", &core.snapshot()).unwrap();
+    core = ShardState::restore(Application::Namespaces, "namespaces_00", core.snapshot()).unwrap();
     run(&mut core, &namespaces::create(1, "orders")).unwrap();
     let Some(Command::Locks(LocksCommand::Deliver { message, .. })) = sent_commands(&core).pop() else {
         panic!("nothing")

@@ -237,7 +237,7 @@ fn the_chunks_of_a_frozen_state_do_not_change_whenever_they_are_taken() {
 fn a_message_of_an_account_is_part_of_the_snapshot() {
     let mut core = ShardState::new(Application::Accounts, "accounts_00");
     core.apply(&at(1), &accounts::create(1, 5, "ann@example.com"));
-    let restored = ShardState::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Accounts, "accounts_00", core.snapshot()).unwrap();
     let (_, message) = restored.outbox().messages().first_key_value().expect("it is pending");
     let Command::Namespaces(NamespacesCommand::Deliver { message, .. }) = &message.command else { panic!("not that") };
     assert!(matches!(message, AccountMessage::Open { account: AccountId(5), .. }));

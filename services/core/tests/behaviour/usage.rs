@@ -52,7 +52,7 @@ fn operations_grants_waits_and_peaks_are_counted() {
     let (namespaces, _) = usage(&shard.core);
     assert_eq!((namespaces[0].holds, namespaces[0].waiting), (1, 0), "the one who waited has it");
     assert_eq!(namespaces[0].totals, UsageTotals { operations: 7, grants: 3, ..totals });
-    let restored = ShardState::restore(Application::Locks, "locks_00", &shard.core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Locks, "locks_00", shard.core.snapshot()).unwrap();
     assert_eq!(usage(&restored), usage(&shard.core));
 }
 
@@ -62,6 +62,6 @@ fn what_was_done_in_a_namespace_is_known_after_its_end() {
     let before = usage(&shard.core).0[0].totals;
     assert_eq!(shard.apply(&purge(2, orders())).outcome, Ok(Response::Done));
     assert_eq!(usage(&shard.core), (vec![], before));
-    let restored = ShardState::restore(Application::Locks, "locks_00", &shard.core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Locks, "locks_00", shard.core.snapshot()).unwrap();
     assert_eq!(usage(&restored), (vec![], before));
 }

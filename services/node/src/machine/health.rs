@@ -22,10 +22,13 @@ use crate::mutations;
 /// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, so that the
 /// log has what is dropped.
 const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of encoded sections in a part of a snapshot. A section counts for more than what its header is encoded in.
+/// Bytes of encoded sections in a part of a snapshot: two lists of them. A section counts for no less than its encoding.
 pub(crate) const MAX_KEPT_BYTES: usize = 2 * MAX_BACKLOG_BYTES;
-/// Bytes that a section counts for besides its commands.
+/// Bytes that a section counts for besides its commands. Its header, the number of commands, and the share of a chunk's
+/// own header are encoded in less.
 const SECTION_BYTES: usize = 64;
+/// Bytes of the length of a command, at most.
+const LENGTH_BYTES: usize = 5;
 
 impl Inner {
     /// Returns the last state of a shard that failed for good and all sections since, if none is missing.
@@ -160,7 +163,7 @@ fn unreadable(error: impl fmt::Display) -> StateMachineError {
 }
 
 fn section_bytes(commands: &[Bytes]) -> usize {
-    SECTION_BYTES + commands.iter().map(Bytes::len).sum::<usize>()
+    SECTION_BYTES + commands.iter().map(|command| LENGTH_BYTES + command.len()).sum::<usize>()
 }
 
 impl ShardMachine {
@@ -388,5 +391,25 @@ impl ShardMachine {
         self.signals.send_replace(signals);
         self.leader_state_changed.notify_waiters();
         Ok(Adoption::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_count_for_no_less_than_they_are_encoded_in() {
+        let last =
+            EntryHeader { term: u64::MAX, index: u64::MAX, rules: u16::MAX, now_ms: u64::MAX, wall_ms: u64::MAX };
+        for length in [0, 1, 127, 128, 16_384, 2_097_152] {
+            let count = (1_000_000 / (length + 1)).max(1);
+            let mut history = FailedHistory::default();
+            history.since.push(last, &vec![Bytes::from(vec![0; length]); count]);
+            history.since.push(last, &[]);
+            let encoded: usize = history.encode().iter().map(Bytes::len).sum();
+            assert!(encoded <= history.since.bytes, "{count} commands of {length} bytes");
+            assert_eq!(FailedHistory::decode(&history.encode()).expect("it is readable").len(), 2);
+        }
     }
 }
