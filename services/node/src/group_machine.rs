@@ -168,8 +168,8 @@ impl StateMachine for GroupMachine {
         self.shard(shard)?.checkpoint_digest(index)
     }
 
-    fn checkpoint_chunks(&self, shard: u32, index: u64) -> Option<Vec<Bytes>> {
-        self.shard(shard)?.checkpoint_chunks(index)
+    fn checkpoint_state(&self, shard: u32, index: u64) -> Option<SnapshotPart> {
+        self.shard(shard)?.checkpoint_state(index)
     }
 
     fn assess(&self, rules: u16, shard: u32, command: &[u8]) -> Result<CommandCost, StateMachineError> {

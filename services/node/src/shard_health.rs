@@ -135,7 +135,7 @@ async fn forget_other_release(shard: &ShardReplica) {
 
 /// Digests the state at a checkpoint. A shard that has failed takes that of other replicas.
 async fn on_checkpoint(shard: &ShardReplica, checkpoint: &Arc<Checkpoint>) {
-    checkpoint.encode_in_background();
+    checkpoint.digest_in_background();
     let (id, index) = (shard.id.as_str(), checkpoint.index);
     match rebuild_from_others(shard, checkpoint).await {
         Ok(false) => {}

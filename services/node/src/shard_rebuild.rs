@@ -1,8 +1,9 @@
 //! Builds the state of a shard again: from its own history, or from the state that other replicas have.
 
 use bytes::Bytes;
-use holdfast_replication::{EntryHeader, FailedEntry, HistoryStep, StateMachineError};
-use holdfast_storage::SnapshotPart;
+use holdfast_core::shard::ShardState;
+use holdfast_replication::{CheckpointPart, EntryHeader, FailedEntry, HistoryStep, StateMachineError};
+use holdfast_storage::{StorageError, run_blocking};
 use tokio::task::yield_now;
 
 use crate::group_machine::ShardPart;
@@ -149,12 +150,8 @@ pub(crate) async fn rebuild_from_others(shard: &ShardReplica, checkpoint: &Check
         return Ok(false);
     };
     let part = shard.fetch_checkpoint(checkpoint).await.map_err(|error| error.to_string())?;
-    if digest_of(&part.chunks) != part.digest {
-        return Err(format!("what replica {} sent is not the state that it has digested", part.replica));
-    }
     let machine = shard.machine.for_rebuild();
-    let state = SnapshotPart::from_chunks(&*shard.id, part.chunks);
-    machine.install(machine.read_state(&state).map_err(|error| error.to_string())?);
+    machine.install(run_blocking(|| read_fetched(&machine, &part))?);
     let mut replay = Replay::new(machine);
     replay.index = checkpoint.index;
     match replay.finish(shard, &outage).await {
@@ -167,10 +164,28 @@ pub(crate) async fn rebuild_from_others(shard: &ShardReplica, checkpoint: &Check
     }
 }
 
+/// Decodes a state that another replica has sent.
+///
+/// # Errors
+/// When it can't be read, or is not the one that was digested.
+fn read_fetched(machine: &ShardMachine, part: &CheckpointPart) -> Result<ShardState, String> {
+    let mut failed = None;
+    let readable = |chunk: Result<Bytes, StorageError>| chunk.map_err(|error| failed = Some(error)).ok();
+    let digest = digest_of(part.state.chunks().map_while(readable));
+    if let Some(error) = failed {
+        return Err(error.to_string());
+    }
+    if digest != part.digest {
+        return Err(format!("what replica {} sent is not the state that it has digested", part.replica));
+    }
+    machine.read_state(&part.state).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use holdfast_core::{Application, LeftOut};
     use holdfast_replication::Exception;
+    use holdfast_storage::SnapshotPart;
 
     use super::*;
     use crate::group_machine::snapshot_part;
@@ -235,6 +250,21 @@ mod tests {
         let mut from_part = replay();
         visit(&mut from_part, 8, &failed, &[]);
         assert!(from_part.left.first_index().is_none() && from_part.check().is_ok() && from_part.index == 8);
+    }
+
+    #[test]
+    fn a_fetched_state_is_used_only_if_it_is_the_one_that_was_digested() {
+        let frozen = machine().frozen_state().expect("it has a state");
+        let chunks: Vec<Bytes> = frozen.encode().into_iter().map(Bytes::from).collect();
+        let fetched = |digest, chunks: &[Bytes]| {
+            let state = SnapshotPart::from_chunks("a checkpoint", chunks.to_vec());
+            read_fetched(&machine(), &CheckpointPart { replica: 2, digest, state })
+        };
+        assert!(fetched(digest_of(&chunks), &chunks).is_ok());
+        let cut = &chunks[..chunks.len() - 1];
+        let refusal = fetched(digest_of(&chunks), cut).expect_err("it is another one");
+        assert!(refusal.contains("replica 2"), "{refusal}");
+        assert!(fetched(digest_of(cut), cut).is_err(), "it can't be decoded");
     }
 
     #[test]

@@ -210,7 +210,7 @@ fn shard_status(shard: &ShardReplica, mut status: ReplicaStatus, with_digest: bo
             if let (Some(index), Some(frozen)) = (same, frozen) {
                 status = of_group(&shard.group);
                 status.applied_index = index;
-                status.state_digest = digest_of(&frozen.encode());
+                status.state_digest = digest_of(frozen.chunks());
                 break;
             }
         }

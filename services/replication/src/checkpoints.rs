@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::{Kind, PartRequest};
+use holdfast_storage::SnapshotPart;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
@@ -24,7 +25,7 @@ use crate::network::PeerRequest;
 use crate::network::snapshot::fetch_part;
 use crate::types::{decode, encode};
 
-/// Shortest time between two checkpoints of a shard that replicas request. Each costs every replica an encoded copy.
+/// Shortest time between two checkpoints of a shard that replicas request. Each has every replica encode it.
 const MIN_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of the entry of a checkpoint, and of a question to a peer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,19 +48,19 @@ pub(crate) enum RebuildQuestion {
 pub(crate) struct Checkpoints {
     /// When this replica, as the leader, last logged one that a replica requested; of the latest ones.
     requested: Mutex<BTreeMap<u32, Instant>>,
-    /// Whoever fetches a part: one at a time, since each is in memory as a whole.
+    /// Whoever fetches a part: one at a time, so that they leave room for everything else.
     fetching: tokio::sync::Mutex<()>,
 }
 
 /// The state of a shard at a checkpoint, as another replica has sent it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CheckpointPart {
     /// The replica that sent it.
     pub replica: u64,
-    /// The digest that the replicas agree on. Whoever uses the chunks checks whether they have it.
+    /// The digest that the replicas agree on. Whoever uses the state checks whether its chunks have it.
     pub digest: Bytes,
-    /// See [`crate::StateMachine::checkpoint_chunks`].
-    pub chunks: Vec<Bytes>,
+    /// The chunks: see [`crate::StateMachine::checkpoint_state`]. They are stored as long as there is a handle.
+    pub state: SnapshotPart,
 }
 
 /// Why the state of a shard can't be taken from other replicas.
@@ -165,8 +166,8 @@ impl Group {
         let link = self.connection_to(replica).ok_or_else(|| not_sent("its node is not known".to_owned()))?;
         let request = PartRequest { from: self.replica(), to: replica, shard, index };
         let _turn = self.checkpoints().fetching.lock().await;
-        let chunks = fetch_part(&link, request).await.map_err(|error| not_sent(error.to_string()))?;
-        Ok(CheckpointPart { replica, digest, chunks })
+        let state = fetch_part(&link, request, self.store()).await.map_err(|error| not_sent(error.to_string()))?;
+        Ok(CheckpointPart { replica, digest, state })
     }
 
     /// Returns the replica to take the state from, and its digest.
@@ -231,8 +232,8 @@ impl Group {
     }
 
     /// Returns the state of a shard at a checkpoint, if this replica still has it.
-    pub(crate) fn checkpoint_chunks(&self, shard: u32, index: u64) -> Option<Vec<Bytes>> {
-        self.machine()?.checkpoint_chunks(shard, index)
+    pub(crate) fn checkpoint_state(&self, shard: u32, index: u64) -> Option<SnapshotPart> {
+        self.machine()?.checkpoint_state(shard, index)
     }
 
     /// Logs a checkpoint, unless one was requested a moment ago. Returns false if that fails.

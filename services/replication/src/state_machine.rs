@@ -162,7 +162,7 @@ pub trait StateMachine: Send + Sync + 'static {
     }
 
     /// The group has logged a checkpoint of a shard in the entry of this index. A shard with a state freezes it, for
-    /// [`Self::checkpoint_digest`] and [`Self::checkpoint_chunks`]. A shard that has failed may be built again from that
+    /// [`Self::checkpoint_digest`] and [`Self::checkpoint_state`]. A shard that has failed may be built again from that
     /// of another replica: of `from` alone, if an operator has named it.
     fn checkpoint(&self, _shard: u32, _index: u64, _from: Option<u64>) {}
 
@@ -172,8 +172,8 @@ pub trait StateMachine: Send + Sync + 'static {
         None
     }
 
-    /// Returns that state itself, in chunks of at most 1 MiB. It is kept for a while only.
-    fn checkpoint_chunks(&self, _shard: u32, _index: u64) -> Option<Vec<Bytes>> {
+    /// Returns that state itself, in chunks of at most 1 MiB, none of them empty. It is kept for a while only.
+    fn checkpoint_state(&self, _shard: u32, _index: u64) -> Option<SnapshotPart> {
         None
     }
 

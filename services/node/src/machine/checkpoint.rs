@@ -1,20 +1,20 @@
-//! The state of a shard at a checkpoint: digested, and kept encoded for a while, for replicas where the shard has failed.
+//! The state of a shard at a checkpoint: digested, and kept for a while, for replicas where the shard has failed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_core::shard::FrozenShard;
-use holdfast_storage::run_blocking;
+use holdfast_storage::{SnapshotPart, run_blocking};
 use holdfast_supervise::spawn_temporary;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::ShardMachine;
+use super::{ShardMachine, state_part};
 
-/// How long the encoded state is kept. Whoever wants it asks within seconds.
+/// How long the state is kept. Whoever wants it asks within seconds.
 const RETENTION: Duration = Duration::from_secs(60);
 
 /// A checkpoint that was applied here.
@@ -27,13 +27,12 @@ pub(crate) struct Checkpoint {
     state: Mutex<CheckpointState>,
 }
 
-/// The state of the shard there; all are empty where it has failed.
+/// The state of the shard there; both are empty where it has failed.
 #[derive(Debug, Default)]
 struct CheckpointState {
-    /// Until it is encoded.
+    /// For a while. Its chunks are encoded as they are taken.
     frozen: Option<FrozenShard>,
     digest: Option<Bytes>,
-    chunks: Option<Vec<Bytes>>,
 }
 
 impl Checkpoint {
@@ -42,44 +41,38 @@ impl Checkpoint {
         Self { index, from, state }
     }
 
-    /// Returns the digest of the state, once it is encoded.
+    /// Returns the digest of the state, once it is computed.
     pub(crate) fn digest(&self) -> Option<Bytes> {
         self.state.lock().digest.clone()
     }
 
-    /// Encodes the state, if there is one.
-    fn encode(&self) {
-        let frozen = self.state.lock().frozen.take();
-        let Some(frozen) = frozen else { return };
-        let chunks: Vec<Bytes> = run_blocking(|| frozen.encode()).into_iter().map(Bytes::from).collect();
-        let digest = digest_of(&chunks);
-        let mut state = self.state.lock();
-        (state.digest, state.chunks) = (Some(digest), Some(chunks));
+    fn frozen(&self) -> Option<FrozenShard> {
+        self.state.lock().frozen.clone()
     }
 
-    /// Encodes the state in the background, if there is one, and drops the encoded state later. One that a later
-    /// checkpoint has replaced is dropped with it.
-    pub(crate) fn encode_in_background(self: &Arc<Self>) {
-        if self.state.lock().frozen.is_none() {
-            return;
-        }
+    /// Digests the state, if there is one, in the background, and drops it later. One that a later checkpoint has
+    /// replaced is dropped with it.
+    pub(crate) fn digest_in_background(self: &Arc<Self>) {
+        let Some(frozen) = self.frozen() else { return };
         let weak = Arc::downgrade(self);
         spawn_temporary("checkpoint", async move {
+            let digest = run_blocking(|| digest_of(frozen.chunks()));
+            drop(frozen);
             if let Some(checkpoint) = weak.upgrade() {
-                checkpoint.encode();
+                checkpoint.state.lock().digest = Some(digest);
             }
             sleep(RETENTION).await;
             if let Some(checkpoint) = weak.upgrade() {
-                checkpoint.state.lock().chunks = None;
+                checkpoint.state.lock().frozen = None;
             }
         });
     }
 }
 
 /// Returns the SHA-256 of the chunks of a state.
-pub(crate) fn digest_of(chunks: &[impl AsRef<[u8]>]) -> Bytes {
+pub(crate) fn digest_of(chunks: impl IntoIterator<Item: AsRef<[u8]>>) -> Bytes {
     let mut hasher = Sha256::new();
-    chunks.iter().for_each(|chunk| hasher.update(chunk));
+    chunks.into_iter().for_each(|chunk| hasher.update(chunk));
     Bytes::copy_from_slice(&hasher.finalize())
 }
 
@@ -105,9 +98,9 @@ impl ShardMachine {
         self.checkpoint_at(index)?.digest()
     }
 
-    /// Returns the encoded state at the checkpoint of this index, if it is the latest one and not long ago.
-    pub(crate) fn checkpoint_chunks(&self, index: u64) -> Option<Vec<Bytes>> {
-        self.checkpoint_at(index)?.state.lock().chunks.clone()
+    /// Returns the state at the checkpoint of this index, if it is the latest one and not long ago.
+    pub(crate) fn checkpoint_state(&self, index: u64) -> Option<SnapshotPart> {
+        Some(state_part(&self.shard, self.checkpoint_at(index)?.frozen()?))
     }
 
     fn checkpoint_at(&self, index: u64) -> Option<Arc<Checkpoint>> {
@@ -137,26 +130,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn replicas_with_the_same_sections_have_the_same_digest_and_the_encoded_state_goes_after_a_minute() {
+    async fn replicas_with_the_same_sections_have_the_same_digest_and_the_state_goes_after_a_minute() {
         let [one, other] = [machine(), machine()];
         apply(&one, 3);
         apply(&other, 3);
         for machine in [&one, &other] {
             machine.checkpoint(4, None);
             assert_eq!(machine.checkpoint_digest(4), None);
-            machine.latest_checkpoint().expect("there is one").encode_in_background();
+            machine.latest_checkpoint().expect("there is one").digest_in_background();
         }
         // What comes later is not in it.
         apply(&one, 5);
         while one.checkpoint_digest(4).is_none() || other.checkpoint_digest(4).is_none() {
             yield_now().await;
         }
-        let digest = one.checkpoint_digest(4).expect("it is encoded");
+        let digest = one.checkpoint_digest(4).expect("it is computed");
         assert_eq!(other.checkpoint_digest(4), Some(digest.clone()));
-        assert_eq!(digest_of(&one.checkpoint_chunks(4).expect("it is there")), digest);
+        let chunks = one.checkpoint_state(4).expect("it is there").chunks();
+        assert_eq!(digest_of(chunks.map(|chunk| chunk.expect("it is in memory"))), digest);
         assert_eq!((one.checkpoint_digest(3), one.checkpoint_digest(5)), (None, None));
         advance(RETENTION + Duration::from_secs(1)).await;
-        while one.checkpoint_chunks(4).is_some() {
+        while one.checkpoint_state(4).is_some() {
             yield_now().await;
         }
         assert_eq!(one.checkpoint_digest(4), Some(digest));

@@ -1,5 +1,5 @@
-//! Snapshots between nodes, each over a connection of its own so that they do not delay other messages: the server side.
-//! A replica where one shard has failed requests the state of that shard at a checkpoint in the same way.
+//! Snapshots between nodes, each over a connection of its own so that they do not delay other messages: the server
+//! side. A replica where one shard has failed requests the state of that shard at a checkpoint in the same way.
 
 use std::io;
 use std::pin::pin;
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_proto::internal::{Hello, PartRequest, SnapshotAnswer, SnapshotChunk};
-use holdfast_rpc::{CallerId, Event, Server, ServerConnection};
+use holdfast_rpc::{CallerId, ClientConnection, Event, Server, ServerConnection};
+use holdfast_storage::{ReplicaStore, SnapshotPart, run_blocking};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -22,12 +23,9 @@ use crate::group_manager::GroupManager;
 pub(super) const CHUNK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pieces that wait to be stored, and answers that wait to be sent.
 pub(super) const CHUNKS_AHEAD: usize = 4;
-/// Timeout of a part that was requested.
-const PART_TIMEOUT: Duration = Duration::from_secs(120);
-/// Largest part of a checkpoint accepted, in bytes: far above the size of a million holds, far below a node's memory.
-const MAX_PART_BYTES: usize = 4 * 1024 * 1024 * 1024;
 
-/// Returns the checksum of a piece of a snapshot: CRC-32 of the numbers of its part and its own, its flag and its bytes.
+/// Returns the checksum of a piece of a snapshot: CRC-32 of the numbers of its part and its own, its flag and its
+/// bytes.
 pub(super) fn checksum_of(part: u32, number: u32, ends_chunk: bool, bytes: &[u8]) -> u32 {
     let mut checksum = crc32fast::Hasher::new();
     checksum.update(&part.to_be_bytes());
@@ -37,32 +35,51 @@ pub(super) fn checksum_of(part: u32, number: u32, ends_chunk: bool, bytes: &[u8]
     checksum.finalize()
 }
 
-/// Requests the state of a shard at a checkpoint, and returns its chunks.
-pub(crate) async fn fetch_part(link: &PeerConnection, request: PartRequest) -> Result<Vec<Bytes>, RpcError> {
-    let late = || RpcError::Rejected(link.node().to_owned(), "it took too long".to_owned());
-    timeout(PART_TIMEOUT, receive_part(link, request)).await.unwrap_or_else(|_| Err(late()))
+/// Requests the state of a shard at a checkpoint and stores it, chunk by chunk, as long as there is space and the next
+/// chunk comes in time.
+pub(crate) async fn fetch_part(
+    link: &PeerConnection,
+    request: PartRequest,
+    store: &ReplicaStore,
+) -> Result<SnapshotPart, RpcError> {
+    let mut connection = link.open_snapshot().await?;
+    let received = receive_part(&mut connection, request, store).await;
+    received.map_err(|reason| RpcError::Rejected(link.node().to_owned(), reason))
 }
 
-async fn receive_part(link: &PeerConnection, request: PartRequest) -> Result<Vec<Bytes>, RpcError> {
-    let rejected = |reason: String| RpcError::Rejected(link.node().to_owned(), reason);
-    let mut connection = link.open_snapshot().await?;
+async fn receive_part(
+    connection: &mut ClientConnection<SnapshotTransfers>,
+    request: PartRequest,
+    store: &ReplicaStore,
+) -> Result<SnapshotPart, String> {
+    let mut part = store.write_detached_part(&format!("checkpoint {} of shard {}", request.index, request.shard));
     let request = SnapshotChunk { part_request: Some(request), ..SnapshotChunk::default() };
-    connection.send(request).map_err(|error| rejected(error.to_string()))?;
-    let (mut chunks, mut bytes) = (Vec::new(), 0);
+    connection.send(request).map_err(|error| error.to_string())?;
     loop {
-        let event = connection.next(true).await.map_err(|error| rejected(error.to_string()))?;
-        let Event::Received(SnapshotAnswer { body, rejected: reason, is_last, .. }) = event else { continue };
-        if !reason.is_empty() {
-            return Err(rejected(reason));
+        let next = timeout(CHUNK_TIMEOUT, connection.next(true)).await.map_err(|_| "nothing came for too long")?;
+        let Event::Received(SnapshotAnswer { body, rejected, is_last, .. }) =
+            next.map_err(|error| error.to_string())?
+        else {
+            continue;
+        };
+        if !rejected.is_empty() {
+            return Err(rejected);
         }
         if is_last {
-            return Ok(chunks);
+            return part.finish().await.map_err(|error| error.to_string());
         }
-        bytes += body.len();
-        if bytes > MAX_PART_BYTES {
-            return Err(rejected(format!("a part is limited to {MAX_PART_BYTES} bytes")));
+        if !store.has_space() {
+            return Err("the disk of this node is nearly full".to_owned());
         }
-        chunks.push(body);
+        let mut adding = pin!(part.add(body));
+        loop {
+            tokio::select! {
+                biased;
+                added = &mut adding => break added.map_err(|error| error.to_string())?,
+                // The peer must see that this node is alive.
+                event = connection.next(false) => drop(event.map_err(|error| error.to_string())?),
+            }
+        }
     }
 }
 
@@ -70,8 +87,8 @@ async fn receive_part(link: &PeerConnection, request: PartRequest) -> Result<Vec
 enum Received {
     /// It sent a snapshot: the encoded response.
     Snapshot(Bytes),
-    /// It requested a part: the chunks.
-    Part(Vec<Bytes>),
+    /// It requested a part.
+    Part(SnapshotPart),
 }
 
 /// Receives the snapshots of peers, and sends them parts of checkpoints.
@@ -113,7 +130,7 @@ impl Server<SnapshotTransfers> for SnapshotServer {
         };
         let answer = match received {
             Ok(Received::Snapshot(body)) => SnapshotAnswer { body, ..SnapshotAnswer::default() },
-            Ok(Received::Part(chunks)) => match send_part(&mut connection, chunks).await {
+            Ok(Received::Part(part)) => match send_part(&mut connection, &part).await {
                 Ok(()) => SnapshotAnswer { is_last: true, ..SnapshotAnswer::default() },
                 Err(_) => return,
             },
@@ -125,8 +142,10 @@ impl Server<SnapshotTransfers> for SnapshotServer {
 }
 
 /// Sends the chunks of a part, each once the system has taken the one before. None of them is empty.
-async fn send_part(connection: &mut ServerConnection<SnapshotTransfers>, chunks: Vec<Bytes>) -> Result<(), io::Error> {
-    for body in chunks {
+async fn send_part(connection: &mut ServerConnection<SnapshotTransfers>, part: &SnapshotPart) -> io::Result<()> {
+    let mut chunks = part.chunks();
+    while let Some(chunk) = run_blocking(|| chunks.next()) {
+        let body = chunk.map_err(io::Error::other)?;
         connection.flush().await?;
         connection.send(SnapshotAnswer { body, ..SnapshotAnswer::default() })?;
     }
@@ -144,7 +163,7 @@ async fn receive(host: &GroupManager, theirs: &Hello, mut incoming: Incoming) ->
     let first = timeout(CHUNK_TIMEOUT, incoming.chunks.recv()).await.map_err(|_| "nothing came for too long")?;
     let SnapshotChunk { offer, part_request, .. } = first.ok_or("the connection has ended")?;
     if let Some(PartRequest { from, to, shard, index }) = part_request {
-        let part = shared_group(host, theirs, from, to)?.checkpoint_chunks(shard, index);
+        let part = shared_group(host, theirs, from, to)?.checkpoint_state(shard, index);
         return part.map(Received::Part).ok_or_else(|| "it has no such checkpoint any more".to_owned());
     }
     let offer = offer.ok_or("the first message has no offer")?;

@@ -1,4 +1,5 @@
-//! Receives a snapshot of a peer and installs it. What was received is stored, so that the next offer goes on from there.
+//! Receives a snapshot of a peer and installs it. What was received is stored, so that the next offer goes on from
+//! there.
 
 use bytes::Bytes;
 use holdfast_proto::internal::{Hello, OfferedPart, SnapshotAnswer, SnapshotChunk, SnapshotOffer, StoredPieces};
@@ -51,8 +52,8 @@ async fn receive_for(
     let known =
         group.raft().with_raft_state(move |state| (*state.vote_ref(), last.as_ref() <= state.local_committed()));
     let (current, has_all) = known.await.map_err(|fatal| fatal.to_string())?;
-    // One that does not lead any more, or whose snapshot says nothing new, need not send all of it to hear that. openraft
-    // checks it again at the end.
+    // One that does not lead any more, or whose snapshot says nothing new, need not send all of it to hear that.
+    // openraft checks it again at the end.
     if current > vote || (current == vote && has_all) {
         return Ok(encode(&SnapshotResponse::<TypeConfig>::new(current)));
     }

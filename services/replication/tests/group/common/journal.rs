@@ -210,8 +210,8 @@ impl StateMachine for Journal {
         Some(self.checkpoint_at(shard, index)?.chunks.concat().into())
     }
 
-    fn checkpoint_chunks(&self, shard: u32, index: u64) -> Option<Vec<Bytes>> {
-        Some(self.checkpoint_at(shard, index)?.chunks)
+    fn checkpoint_state(&self, shard: u32, index: u64) -> Option<SnapshotPart> {
+        Some(SnapshotPart::from_chunks("a checkpoint", self.checkpoint_at(shard, index)?.chunks))
     }
 
     fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
