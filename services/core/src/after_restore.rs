@@ -14,9 +14,9 @@ use crate::shard_common::REVISION_LIMIT;
 /// At a million changes a second it covers 12 days between the backup and the loss of the cluster.
 pub const RESTORE_MARGIN: u64 = 1 << 40;
 
-/// Returns the chunks of a locks shard's snapshot with its clock and all its instants later by a time, so that everything
-/// keeps its remaining time. Shards of one group share its clock, and those of a backup may have had others. After an
-/// error, which says that the chunks are damaged, there are no more.
+/// Returns the chunks of a locks shard's snapshot with its clock and all its instants later by a time, so that
+/// everything keeps its remaining time. Shards of one group share its clock, and those of a backup may have had others.
+/// After an error, which says that the chunks are damaged, there are no more.
 pub fn delay_locks_snapshot(
     chunks: impl IntoIterator<Item: AsRef<[u8]>>,
     by_ms: u64,

@@ -29,8 +29,8 @@ pub(crate) struct ShardPart {
     pub(crate) state: SnapshotPart,
 }
 
-/// Returns the part of a shard in a snapshot: a chunk with the number of chunks with sections, those, then the chunks of
-/// the state, which are taken only when the part is read.
+/// Returns the part of a shard in a snapshot: a chunk with the number of chunks with sections, those, then the chunks
+/// of the state, which are taken only when the part is read.
 pub(crate) fn snapshot_part(
     shard: &str,
     kept: impl Fn() -> Vec<Bytes> + Send + Sync + 'static,

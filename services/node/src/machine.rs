@@ -112,8 +112,8 @@ struct Inner {
     backlog: SectionList,
     /// What is left out of the history.
     exceptions: ShardExceptions,
-    /// True if the saved part may differ from the state though no section came since: it has sections, which were applied
-    /// here, or the state was built again.
+    /// True if the saved part may differ from the state though no section came since: it has sections, which were
+    /// applied here, or the state was built again.
     differs_from_part: bool,
 }
 

@@ -16,8 +16,8 @@ pub(crate) enum RebuildError {
     Failed(Box<FailedEntry>, FailedHistory),
     /// The history could not be read, or changed meanwhile.
     Unreadable(String),
-    /// The state would not be the right one: some of what came since is not here any more, or the saved state has what an
-    /// operator has left out.
+    /// The state would not be the right one: some of what came since is not here any more, or the saved state has what
+    /// an operator has left out.
     Unusable(String),
 }
 

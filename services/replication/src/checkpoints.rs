@@ -1,7 +1,8 @@
-//! Checkpoints of a shard: what replicas agree on, so that one where the shard has failed can take its state from another.
+//! Checkpoints of a shard: what replicas agree on, so that one where the shard has failed can take its state from
+//! another.
 //!
-//! A checkpoint is an entry. Every replica where the shard serves digests its state exactly there. A replica where it has
-//! failed asks the others for their digests, and takes the state from one of a majority of the voters with the same
+//! A checkpoint is an entry. Every replica where the shard serves digests its state exactly there. A replica where it
+//! has failed asks the others for their digests, and takes the state from one of a majority of the voters with the same
 //! digest: a single one may be the one that is wrong. Nothing is replaced while there is no such majority, unless an
 //! operator names the replica to believe. What came after the checkpoint is in its own log.
 
@@ -88,8 +89,8 @@ pub enum CheckpointError {
 }
 
 impl Group {
-    /// Has the leader log a checkpoint of the shard of this number. It logs none if it did so for another replica in the
-    /// last five seconds: that one counts for all.
+    /// Has the leader log a checkpoint of the shard of this number. It logs none if it did so for another replica in
+    /// the last five seconds: that one counts for all.
     ///
     /// # Errors
     /// When no leader is known, or it does not log it in time.
@@ -103,8 +104,8 @@ impl Group {
         if is_logged { Ok(()) } else { Err(CheckpointError::NotLogged) }
     }
 
-    /// Logs a checkpoint of the shard of this number; returns once it is applied here. Where the shard has failed, it is
-    /// built again from the state of the replica `from`, if one is given, whatever others have.
+    /// Logs a checkpoint of the shard of this number; returns once it is applied here. Where the shard has failed, it
+    /// is built again from the state of the replica `from`, if one is given, whatever others have.
     ///
     /// # Errors
     /// When this replica does not lead, or the outcome is unknown.

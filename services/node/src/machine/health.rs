@@ -22,7 +22,8 @@ use crate::mutations;
 /// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, so that the
 /// log has what is dropped.
 const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of encoded sections in a part of a snapshot: two lists of them. A section counts for no less than its encoding.
+/// Bytes of encoded sections in a part of a snapshot: two lists of them. A section counts for no less than its
+/// encoding.
 pub(crate) const MAX_KEPT_BYTES: usize = 2 * MAX_BACKLOG_BYTES;
 /// Bytes that a section counts for besides its commands. Its header, the number of commands, and the share of a chunk's
 /// own header are encoded in less.
@@ -249,8 +250,8 @@ impl ShardMachine {
         }
     }
 
-    /// Returns what is left out of a section that is about to be applied. `None` if there is no state to apply it to: then
-    /// it is kept, and its callers hear that the outcome is unknown.
+    /// Returns what is left out of a section that is about to be applied. `None` if there is no state to apply it to:
+    /// then it is kept, and its callers hear that the outcome is unknown.
     pub(super) fn begin_section(&self, header: EntryHeader, commands: &[Bytes]) -> Option<SectionExceptions> {
         let mut inner = self.inner.lock();
         if inner.core.is_none() && *self.health.borrow() != ShardHealth::Healthy {
@@ -318,10 +319,10 @@ impl ShardMachine {
         Ok(())
     }
 
-    /// Takes the shard out of service for good, since its part of a snapshot up to this index is damaged: other replicas
-    /// have its state.
+    /// Takes the shard out of service for good, since its part of a snapshot up to this index is damaged: other
+    /// replicas have its state.
     pub(crate) fn fail_at_snapshot(&self, index: u64, error: &PartError) {
-        tracing::error!(shard = self.shard, index, %error, "the shard has no state until other replicas give it theirs");
+        tracing::error!(shard = self.shard, index, %error, "the shard has no state until others give it theirs");
         let failure = ApplyFailure::invalid_entry(error.to_string());
         let failed_entry = FailedEntry { term: 0, index, failure };
         let outage = self.begin_outage(&failed_entry, index);

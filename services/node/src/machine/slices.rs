@@ -41,8 +41,8 @@ pub(super) struct Entry<'a> {
     remaining: vec::IntoIter<Command>,
     /// The batch among them that is applied in part.
     batch: Option<PartialBatch>,
-    /// Of the current command: its account, minimum cost, and the units spent before it. Known on the leader only, since
-    /// only a leader forms entries.
+    /// Of the current command: its account, minimum cost, and the units spent before it. Known on the leader only,
+    /// since only a leader forms entries.
     expected: Option<(AccountId, u64, u64)>,
     /// Whether replies are encoded.
     encode_replies: bool,

@@ -50,8 +50,8 @@ impl Memory {
 }
 
 impl Transfer {
-    /// Sends a snapshot to a follower that was away. It is cut three times, and each end is restarted. Returns the bytes
-    /// that were sent, and how much memory has grown.
+    /// Sends a snapshot to a follower that was away. It is cut three times, and each end is restarted. Returns the
+    /// bytes that were sent, and how much memory has grown.
     async fn run(&self) -> (u64, Memory) {
         let setup = Setup {
             rocks: self.rocks,
