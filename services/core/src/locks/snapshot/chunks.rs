@@ -1,15 +1,18 @@
 //! Encodes a frozen locks shard chunk by chunk: what is encoded and not yet taken is never more than a few chunks.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{FrozenLocks, FrozenNamespace, session_item};
 use crate::chunks::ChunkWriter;
 use crate::locks::attempts::Attempts;
 use crate::locks::owner::{OwnerId, OwnerName};
+use crate::locks::report::Report;
 use crate::locks::snapshot_items::Item;
 use crate::locks::sweep::Sweep;
 use crate::locks::tree::NodeId;
-use crate::{Application, Revision, UsageTotals, codec};
+use crate::{Application, Revision, SessionNumber, UsageTotals, codec};
 
 /// Number of process ids in one item.
 const OLD_PROCESSES_PER_ITEM: usize = 256;
@@ -39,6 +42,12 @@ enum NamespaceSection {
     Head,
     /// The session at this position.
     Session(usize),
+    /// The report that follows that of this session.
+    ReportAfter(Option<SessionNumber>),
+    /// The ending session at this position.
+    Ending(usize),
+    /// The sweep that follows the one of this revision.
+    SweepAfter(Option<Revision>),
     /// The lock at this position, of those that are held.
     Lock(usize, Vec<NodeId>),
     /// The granted request at this position, of their numbers in order of their ids.
@@ -128,7 +137,7 @@ impl FrozenChunks {
 impl FrozenNamespace {
     /// Writes a little of what is next. Returns what follows it; `None` at the end of the namespace.
     fn write(&self, writer: &mut ItemWriter, section: NamespaceSection) -> Option<NamespaceSection> {
-        use NamespaceSection::{Granted, Head, Lock, Rest, Session, Wait};
+        use NamespaceSection::{Ending, Granted, Head, Lock, ReportAfter, Rest, Session, SweepAfter, Wait};
         Some(match section {
             Head => {
                 self.write_head(writer);
@@ -139,10 +148,28 @@ impl FrozenNamespace {
                     writer.push(&Item::Session(session_item(session_id, facts)));
                     Session(index + 1)
                 }
-                None => {
-                    self.write_ends(writer);
-                    Lock(0, self.held_nodes())
+                None => ReportAfter(None),
+            },
+            ReportAfter(last) => match first_after(&self.reports, last) {
+                Some((number, report)) => {
+                    write_report(writer, *number, report);
+                    ReportAfter(Some(*number))
                 }
+                None => Ending(0),
+            },
+            Ending(index) => match self.ending_sessions.get(index) {
+                Some(ending) => {
+                    writer.push(&Item::EndingSession(Box::new(ending.item())));
+                    Ending(index + 1)
+                }
+                None => SweepAfter(None),
+            },
+            SweepAfter(last) => match first_after(&self.sweeps, last) {
+                Some((began, sweep)) => {
+                    writer.push(&Item::Sweep(*began, Box::new(sweep.clone())));
+                    SweepAfter(Some(*began))
+                }
+                None => Lock(0, self.held_nodes()),
             },
             Lock(index, nodes) => match nodes.get(index) {
                 Some(node) => {
@@ -186,20 +213,6 @@ impl FrozenNamespace {
         });
         if !self.limits.are_first() {
             writer.push(&Item::Limits(Box::new(self.limits.clone())));
-        }
-    }
-
-    /// Writes the reports of sessions, and what is ending.
-    fn write_ends(&self, writer: &mut ItemWriter) {
-        for (number, report) in &self.reports {
-            let pending: Vec<&str> = report.pending().collect();
-            write_pieces(&pending, |pending| writer.push(&Item::Report(*number, pending)));
-        }
-        for ending in &self.ending_sessions {
-            writer.push(&Item::EndingSession(Box::new(ending.item())));
-        }
-        for (began, sweep) in &self.sweeps {
-            writer.push(&Item::Sweep(*began, Box::new(sweep.clone())));
         }
     }
 
@@ -263,6 +276,17 @@ impl FrozenNamespace {
             writer.push(&Item::OldProcesses(began, names.to_vec()));
         }
     }
+}
+
+/// Returns the first entry after this key; of all entries, if there is none.
+fn first_after<K: Ord, V>(entries: &BTreeMap<K, V>, last: Option<K>) -> Option<(&K, &V)> {
+    let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+    entries.range((from, Bound::Unbounded)).next()
+}
+
+fn write_report(writer: &mut ItemWriter, number: SessionNumber, report: &Report) {
+    let pending: Vec<&str> = report.pending().collect();
+    write_pieces(&pending, |pending| writer.push(&Item::Report(number, pending)));
 }
 
 /// Writes a list that may be long in several items, and an empty one in one item.
