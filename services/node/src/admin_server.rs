@@ -13,7 +13,7 @@ use holdfast_proto::internal::{
     QuarantineAnswer, QuarantineRequest, RebuildShardAnswer, RebuildShardRequest, SetConfigRequest,
 };
 use holdfast_replication::{ApplyStep, BackupError, FailedEntry, ProposeError};
-use holdfast_storage::StorageError;
+use holdfast_storage::run_blocking;
 use holdfast_supervise::spawn_temporary;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -139,7 +139,8 @@ impl OperationsService for AdminServer {
             BackupError::NotLeader(_) => Status::failed_precondition(error.to_string()),
             BackupError::SnapshotFailed(_) => Status::unavailable(error.to_string()),
         })?;
-        let part = ShardPart::read(&backup.part).map_err(|error| Status::internal(error.to_string()))?;
+        let part = run_blocking(|| ShardPart::read(&backup.part));
+        let part = part.map_err(|error| Status::internal(error.to_string()))?;
         if !part.kept.is_empty() {
             return Err(Status::unavailable(format!("shard {shard} failed on this node")));
         }
@@ -147,15 +148,17 @@ impl OperationsService for AdminServer {
         let (parts, stream) = mpsc::channel(MAX_BUFFERED_PARTS);
         spawn_temporary("operation", async move {
             let head = BackUpPart { head: Some(head), chunk: bytes::Bytes::new() };
-            let message = |chunk: Result<bytes::Bytes, StorageError>| match chunk {
-                Ok(chunk) => Ok(BackUpPart { head: None, chunk }),
-                Err(error) => Err(Status::internal(error.to_string())),
-            };
-            for part in std::iter::once(Ok(head)).chain(part.state.chunks().map(message)) {
+            let (mut chunks, mut next) = (part.state.chunks(), Some(Ok(head)));
+            while let Some(part) = next {
                 if parts.send(part).await.is_err() {
                     // The caller disconnected.
                     return;
                 }
+                let chunk = run_blocking(|| chunks.next());
+                next = chunk.map(|chunk| match chunk {
+                    Ok(chunk) => Ok(BackUpPart { head: None, chunk }),
+                    Err(error) => Err(Status::internal(error.to_string())),
+                });
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
