@@ -203,7 +203,10 @@ impl LogCompactor {
         let wanted = self.counts.lock().purgeable()?;
         let mut last = self.sent.purgeable(wanted, matched);
         if last < wanted && self.counts.lock().bytes_after(last) > MAX_KEPT_BYTES {
-            tracing::warn!(entry = last, "the log has grown too much since the snapshot that is being sent; the next is newer");
+            tracing::warn!(
+                entry = last,
+                "the log has grown too much since the snapshot that is being sent; the next is newer"
+            );
             self.sent.clear();
             last = wanted;
         }
