@@ -56,11 +56,15 @@ pub enum AuditAction {
     LockDeleted,
     /// A namespace was reset.
     NamespaceReset,
+    /// A semaphore was configured.
+    SemaphoreConfigured,
+    /// A semaphore was deleted.
+    SemaphoreDeleted,
 }
 
 impl AuditAction {
     /// Every action, for tables and tests.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::AccountCreated,
         Self::AccountUpdated,
         Self::AccountDeleted,
@@ -71,6 +75,8 @@ impl AuditAction {
         Self::NamespaceDeleted,
         Self::LockDeleted,
         Self::NamespaceReset,
+        Self::SemaphoreConfigured,
+        Self::SemaphoreDeleted,
     ];
 
     /// Returns the public name.
@@ -86,6 +92,8 @@ impl AuditAction {
             Self::NamespaceDeleted => "NAMESPACE_DELETED",
             Self::LockDeleted => "LOCK_DELETED",
             Self::NamespaceReset => "NAMESPACE_RESET",
+            Self::SemaphoreConfigured => "SEMAPHORE_CONFIGURED",
+            Self::SemaphoreDeleted => "SEMAPHORE_DELETED",
         }
     }
 }
@@ -109,7 +117,7 @@ pub struct AuditRecord {
     pub key_id: Option<String>,
     /// The affected namespace.
     pub namespace: Option<String>,
-    /// The affected lock.
+    /// The affected lock or semaphore.
     pub path: Option<Path>,
     /// Further details, for people.
     pub detail: String,

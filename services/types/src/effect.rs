@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AcquireOutcome, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path, Revision, RevokedReason,
-    SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path, ReportedPermits, Revision,
+    RevokedReason, SemaphoreView, SessionEnd, SessionNumber, WaitId,
 };
 
 /// An effect that the leader of a locks shard publishes after an entry. Not part of the state: followers drop it.
@@ -43,6 +43,41 @@ pub enum Effect {
         reason: RevokedReason,
         /// The holder of the path at the time the effect is taken: the writer, or the first reader.
         current_owner: Option<HolderView>,
+    },
+    /// A request that waited for permits was granted, or ended without a grant.
+    PermitsResolved {
+        /// The namespace of the request.
+        namespace: NamespaceRef,
+        /// The wait.
+        wait: WaitId,
+        /// The attempt that owned it.
+        attempt: u64,
+        /// The owner that waited.
+        owner: Owner,
+        /// The request id.
+        request_id: String,
+        /// `Granted`, or `Refused` with `TIMED_OUT`, `ENDED` or `TOO_LARGE`.
+        outcome: AcquireOutcome,
+        /// The semaphore at the time the effect is taken.
+        semaphore: SemaphoreView,
+    },
+    /// A session lost a hold of a semaphore that it did not release.
+    PermitsRevoked {
+        /// The namespace of the session.
+        namespace: NamespaceRef,
+        /// The session.
+        session_id: String,
+        /// The hold.
+        hold: ReportedPermits,
+        /// Why it ended.
+        reason: RevokedReason,
+    },
+    /// The status of a latch became final, or the latch is gone: replies that were held back can be given.
+    LatchSettled {
+        /// The namespace of the latch.
+        namespace: NamespaceRef,
+        /// The path.
+        path: Path,
     },
     /// A session was opened or resumed: connections of lower epochs are superseded, and this counts as a keep-alive of
     /// the session.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::limit::{self, Limit};
-use super::{AccountId, Revision};
+use super::{AccountId, Kind, Path, Revision};
 
 /// Why a command or query was rejected. It changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -94,6 +94,25 @@ pub enum CommandError {
     /// about an earlier copy of the command.
     #[error("{0}; try again in a second")]
     NotProposed(String),
+    /// There is no such thing, or one with another id.
+    #[error("there is no such {}", kind.name())]
+    PrimitiveNotFound {
+        /// Its kind.
+        kind: Kind,
+        /// Its path.
+        path: Path,
+    },
+    /// A thing of that kind and path exists with other parameters.
+    #[error("a {} with that path already exists, with other parameters", kind.name())]
+    PrimitiveTaken {
+        /// Its kind.
+        kind: Kind,
+        /// Its path.
+        path: Path,
+    },
+    /// The request contradicts the thing that it is for.
+    #[error("{0}")]
+    InvalidArgument(String),
 }
 
 impl CommandError {

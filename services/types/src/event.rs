@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, FencingToken, Owner, Path, Revision};
+use super::{Claim, FencingToken, Kind, Kinds, Owner, Path, PermitsEnd, Revision};
 
 /// An event of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,21 +13,25 @@ pub struct Event {
     pub at_ms: u64,
     /// What happened.
     pub kind: EventKind,
-    /// The owner of the hold, or the session.
+    /// The owner of the hold, or the session. An event that has no owner has a process without a name.
     pub owner: Owner,
     /// The owner's process id, or that of its session.
     pub process_id: String,
     /// The token of the hold that was granted or ended.
     pub fencing_token: Option<FencingToken>,
-    /// All claims of the grant, or the one hold that ended; empty for sessions.
+    /// All claims of the grant, or the one hold that ended; empty for sessions. An event of another kind than locks has
+    /// one claim, to write, with the path of the thing.
     pub claims: Vec<Claim>,
 }
 
 impl Event {
-    /// Returns whether a claim is at, below or above the prefix. The empty prefix matches every event.
-    pub fn concerns(&self, prefix: &Path) -> bool {
-        let is_on = |claim: &Claim| prefix.is_prefix_of(&claim.path) || claim.path.is_prefix_of(prefix);
-        prefix.0.is_empty() || self.claims.iter().any(is_on)
+    /// Returns whether the event is about one of these kinds, and a claim is at, below or above the prefix; only locks
+    /// above the prefix matter. The empty prefix matches every path.
+    pub fn concerns(&self, prefix: &Path, kinds: Kinds) -> bool {
+        let kind = self.kind.of();
+        let is_above = |claim: &Claim| kind == Kind::Lock && claim.path.is_prefix_of(prefix);
+        let is_on = |claim: &Claim| prefix.is_prefix_of(&claim.path) || is_above(claim);
+        kinds.contains(kind) && (prefix.0.is_empty() || self.claims.iter().any(is_on))
     }
 }
 
@@ -48,6 +52,30 @@ pub enum EventKind {
     SessionOpened,
     /// A session ended.
     SessionEnded,
+    /// A latch was created.
+    LatchCreated,
+    /// A latch is complete.
+    LatchCompleted,
+    /// A latch was not complete in time.
+    LatchExpired,
+    /// A latch was deleted. None tells that its time after its end is over.
+    LatchDeleted,
+    /// Permits were granted, or the weight of a hold rose.
+    PermitsAcquired {
+        /// The permits of the hold.
+        weight: u64,
+    },
+    /// Permits were released.
+    PermitsReleased {
+        /// How many.
+        weight: u64,
+        /// Why.
+        cause: PermitsEnd,
+    },
+    /// A semaphore was configured.
+    SemaphoreConfigured,
+    /// A semaphore was deleted.
+    SemaphoreDeleted,
 }
 
 impl EventKind {
@@ -61,6 +89,32 @@ impl EventKind {
             Self::Reset => "RESET",
             Self::SessionOpened => "SESSION_OPENED",
             Self::SessionEnded => "SESSION_ENDED",
+            Self::LatchCreated => "LATCH_CREATED",
+            Self::LatchCompleted => "LATCH_COMPLETED",
+            Self::LatchExpired => "LATCH_EXPIRED",
+            Self::LatchDeleted => "LATCH_DELETED",
+            Self::PermitsAcquired { .. } => "PERMITS_ACQUIRED",
+            Self::PermitsReleased { .. } => "PERMITS_RELEASED",
+            Self::SemaphoreConfigured => "SEMAPHORE_CONFIGURED",
+            Self::SemaphoreDeleted => "SEMAPHORE_DELETED",
+        }
+    }
+
+    /// Returns the kind of the thing that the event is about. Sessions count with locks.
+    pub fn of(self) -> Kind {
+        match self {
+            Self::Acquired
+            | Self::Released
+            | Self::Expired
+            | Self::Deleted
+            | Self::Reset
+            | Self::SessionOpened
+            | Self::SessionEnded => Kind::Lock,
+            Self::LatchCreated | Self::LatchCompleted | Self::LatchExpired | Self::LatchDeleted => Kind::Latch,
+            Self::PermitsAcquired { .. }
+            | Self::PermitsReleased { .. }
+            | Self::SemaphoreConfigured
+            | Self::SemaphoreDeleted => Kind::Semaphore,
         }
     }
 }

@@ -33,6 +33,12 @@ pub const MAX_SESSION_CONNECTIONS: u64 = 65_536;
 pub const MAX_GATEWAY_CONNECTIONS: u64 = 10_000;
 /// TLS handshakes of a gateway at a time.
 pub const MAX_TLS_HANDSHAKES: u64 = 64;
+/// Held-back replies about one latch at a leader.
+pub const MAX_QUESTIONS_OF_LATCH: u64 = 10_000;
+/// Held-back replies about the latches of one namespace at a leader.
+pub const MAX_QUESTIONS_OF_NAMESPACE: u64 = 50_000;
+/// Held-back replies of one shard at a leader.
+pub const MAX_QUESTIONS_OF_SHARD: u64 = 200_000;
 /// What [`HELD_CALLS`] is about, besides their number.
 pub const HELD_BYTES: &str = "the bytes of waits and watches of an account at one gateway";
 /// What [`BUFFERED_BYTES`] is about, besides those of an account: 8 MiB for each connection.
@@ -82,6 +88,10 @@ pub enum Scope {
     Namespace,
     /// Each lock.
     Lock,
+    /// Each latch.
+    Latch,
+    /// Each semaphore.
+    Semaphore,
     /// Each hold.
     Hold,
     /// Each owner.
@@ -112,6 +122,8 @@ impl Scope {
             Self::Connection => "gateway and node",
             Self::Namespace => "namespace",
             Self::Lock => "lock",
+            Self::Latch => "latch",
+            Self::Semaphore => "semaphore",
             Self::Hold => "hold",
             Self::Owner => "owner",
             Self::Session => "session",
@@ -136,6 +148,8 @@ impl Scope {
             | Self::AddressAndNode
             | Self::Connection
             | Self::Lock
+            | Self::Latch
+            | Self::Semaphore
             | Self::Hold
             | Self::Owner
             | Self::Session
@@ -359,6 +373,42 @@ limits! {
     /// Creations, changes and deletions of namespaces in a minute.
     NAMESPACE_CHANGES = "max_namespace_changes", Account, Leader, "RATE_LIMITED",
         ["the number of changes of namespaces in a minute"], (max_namespace_changes in 1, 6_000);
+    /// Latches in one namespace.
+    LATCHES = "max_latches_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the number of latches in a namespace"], (max_latches_per_namespace in 0, 100_000);
+    /// Total of a latch that counts ids.
+    LATCH_IDS = "max_latch_ids", Latch, Rules, "QUOTA_EXCEEDED",
+        ["the total of a latch that counts ids"], (max_latch_ids in 0, 100_000);
+    /// Total of a latch that counts numbers.
+    LATCH_INDEXES = "max_latch_indexes", Latch, Rules, "QUOTA_EXCEEDED",
+        ["the total of a latch that counts numbers"], (max_latch_indexes in 0, 1_000_000);
+    /// Semaphores in one namespace.
+    SEMAPHORES = "max_semaphores_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the number of semaphores in a namespace"], (max_semaphores_per_namespace in 0, 100_000);
+    /// Holds of one semaphore.
+    HOLDS_OF_SEMAPHORE = "max_holds_per_semaphore", Semaphore, Rules, "QUOTA_EXCEEDED",
+        ["the number of holds of a semaphore"], (max_holds_per_semaphore in 0, 10_000);
+    /// Waiting requests for one semaphore.
+    WAITING_FOR_SEMAPHORE = "max_waiting_per_semaphore", Semaphore, Rules, "QUOTA_EXCEEDED",
+        ["the number of requests that wait for a semaphore"], (max_waiting_per_semaphore in 0, 10_000);
+    /// Holds of semaphores of one session.
+    PERMIT_HOLDS_OF_SESSION = "max_permit_holds_per_session", Session, Rules, "QUOTA_EXCEEDED",
+        ["the number of holds of semaphores of a session"], (max_permit_holds_per_session in 0, 100_000);
+    /// Bytes of latches and semaphores of a namespace.
+    PRIMITIVE_BYTES = "max_primitive_bytes", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the state of latches and semaphores of a namespace, in bytes,"], (max_primitive_bytes in 0, 8 << 30);
+    /// Waits for latches at one gateway.
+    HELD_QUESTIONS = "max_held_questions", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the number of waits for latches of an account at one gateway"], (max_held_questions in 0, 262_144);
+    /// Waits for one latch.
+    QUESTIONS_OF_LATCH = "held_questions_of_latch", Latch, Leader, "QUOTA_EXCEEDED",
+        ["the number of waits for a latch"], (fixed MAX_QUESTIONS_OF_LATCH);
+    /// Waits for the latches of a namespace.
+    QUESTIONS_OF_NAMESPACE = "held_questions_of_namespace", Namespace, Leader, "QUOTA_EXCEEDED",
+        ["the number of waits for the latches of a namespace"], (fixed MAX_QUESTIONS_OF_NAMESPACE);
+    /// Waits for all latches of a shard.
+    QUESTIONS_OF_SHARD = "held_questions_of_shard", Shard, Leader, "QUOTA_EXCEEDED",
+        ["the number of waits for the latches of a shard"], (fixed MAX_QUESTIONS_OF_SHARD);
     /// Namespaces of an account.
     NAMESPACES = "max_number_of_namespaces", Account, Rules, "QUOTA_EXCEEDED",
         ["the number of namespaces of an account"], (fixed DEFAULT_MAX_NAMESPACES as u64);

@@ -89,6 +89,24 @@ pub struct Limits {
     pub max_key_changes: u64,
     /// Creations, changes and deletions of namespaces in a minute.
     pub max_namespace_changes: u64,
+    /// Latches of one namespace, in any status.
+    pub max_latches_per_namespace: u64,
+    /// The highest total of a latch that counts ids.
+    pub max_latch_ids: u64,
+    /// The highest total of a latch that counts numbers.
+    pub max_latch_indexes: u64,
+    /// Semaphores of one namespace, configured or not.
+    pub max_semaphores_per_namespace: u64,
+    /// Holds of one semaphore. Waiting requests count as well.
+    pub max_holds_per_semaphore: u64,
+    /// Waiting requests for one semaphore. Those of a namespace count with the ones for locks.
+    pub max_waiting_per_semaphore: u64,
+    /// Holds of semaphores of one session. Its requests that wait for permits count as well.
+    pub max_permit_holds_per_session: u64,
+    /// Bytes of the latches and semaphores of a namespace, as charged, with their holds and waiting requests.
+    pub max_primitive_bytes: u64,
+    /// Waits for latches at one gateway.
+    pub max_held_questions: u64,
 }
 
 /// Upper bounds of all accounts' limits.
@@ -143,6 +161,15 @@ impl Default for Limits {
             max_buffered_bytes: 64 * 1024 * 1024,
             max_key_changes: 60,
             max_namespace_changes: 120,
+            max_latches_per_namespace: 10_000,
+            max_latch_ids: 100_000,
+            max_latch_indexes: 1_000_000,
+            max_semaphores_per_namespace: 10_000,
+            max_holds_per_semaphore: 10_000,
+            max_waiting_per_semaphore: 10_000,
+            max_permit_holds_per_session: 10_000,
+            max_primitive_bytes: 64 * 1024 * 1024,
+            max_held_questions: 10_000,
         }
     }
 }

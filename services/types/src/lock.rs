@@ -163,6 +163,10 @@ pub enum Reason {
     NotHeld,
     /// A reset, the end of the session or the deletion of the namespace ended the wait.
     Ended,
+    /// Too few permits are free.
+    Exhausted,
+    /// The request needs more permits than there are.
+    TooLarge,
 }
 
 impl Reason {
@@ -179,6 +183,8 @@ impl Reason {
             Self::TimedOut => "TIMED_OUT",
             Self::NotHeld => "NOT_HELD",
             Self::Ended => "ENDED",
+            Self::Exhausted => "EXHAUSTED",
+            Self::TooLarge => "TOO_LARGE",
         }
     }
 }

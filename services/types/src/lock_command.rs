@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, Claim, FencingToken, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, RequestId, Revision,
-    Rules, SessionNumber,
+    AccountId, Claim, FencingToken, LatchCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path,
+    PermitsReport, RequestId, Revision, Rules, SemaphoreCommand, SessionNumber,
 };
 
 /// Commands of a locks shard. All but `Deliver` and `ExpireSessions` are rejected with `NamespaceNotFound` for any but
@@ -78,6 +78,13 @@ pub enum LocksCommand {
     /// or `Done` where the connection knows the rest. Errors: those of the two; `SessionNotFound` also if the namespace
     /// is gone.
     Session(SessionCommand),
+    /// For latches. Known from rules 2 on; before, it is rejected with `Malformed`.
+    Latch(LatchCommand),
+    /// For semaphores. Known from rules 2 on; before, it is rejected with `Malformed`.
+    Semaphore(SemaphoreCommand),
+    /// The part of a report with holds of semaphores. Returns `PermitsReconciled`, or `Ignored`. Errors:
+    /// `SessionNotFound`, `Superseded`. Known from rules 2 on; before, it is rejected with `Malformed`.
+    ReportPermits(PermitsReport),
 }
 
 impl LocksCommand {
@@ -90,7 +97,15 @@ impl LocksCommand {
                 matches!(message, NamespaceMessage::Open2 { .. } | NamespaceMessage::PurgeAccount { .. })
             };
             matches!(command, Self::Deliver { message, .. } if is_later_message(message))
-                || matches!(command, Self::Reattach(_) | Self::CancelAttempts(_) | Self::LockInfoPart(_))
+                || matches!(
+                    command,
+                    Self::Reattach(_)
+                        | Self::CancelAttempts(_)
+                        | Self::LockInfoPart(_)
+                        | Self::Latch(_)
+                        | Self::Semaphore(_)
+                        | Self::ReportPermits(_)
+                )
         };
         let any_later = match self {
             Self::Batch(commands) => commands.iter().any(is_later),
@@ -119,6 +134,12 @@ impl LocksCommand {
             Self::OpenSession(open) => Some(open.namespace.account).filter(|_| !open.resume),
             Self::Session(command) => {
                 Some(command.account).filter(|_| matches!(command.request, SessionRequest::Acquire(_)))
+            }
+            Self::Latch(LatchCommand::Create(create)) => Some(create.namespace.account),
+            Self::Latch(LatchCommand::CountDown(count)) => Some(count.latch.namespace.account),
+            Self::Semaphore(SemaphoreCommand::Configure(configure)) => Some(configure.namespace.account),
+            Self::Semaphore(SemaphoreCommand::Acquire(acquire)) => {
+                Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
             }
             _ => None,
         }

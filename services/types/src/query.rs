@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, AuditCursor, Claim, FencingToken, NamespaceRef, Owner, Path, ReportedHold, Revision, SessionKeepAlive,
-    WaitId,
+    AccountId, AuditCursor, Claim, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner, Path, ReportedHold, Revision,
+    SemaphoreQuery, SessionKeepAlive, WaitId,
 };
 
 /// A query, which needs no log entry. The reply comes from the last applied entry.
@@ -115,6 +115,8 @@ pub enum Query {
         /// Only events with a claim at, below or above this path; the empty path matches all events, even those without
         /// claims.
         prefix: Path,
+        /// Only events of these kinds of things.
+        kinds: Kinds,
         /// Maximum number of rows.
         limit: u32,
     },
@@ -196,4 +198,8 @@ pub enum Query {
         /// At most [`MAX_KEEP_ALIVES`](super::MAX_KEEP_ALIVES).
         sessions: Vec<SessionKeepAlive>,
     },
+    /// About latches.
+    Latch(LatchQuery),
+    /// About semaphores.
+    Semaphore(SemaphoreQuery),
 }

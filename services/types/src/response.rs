@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, CommandError, Event, FencingToken, KeepAliveOutcome,
-    LockView, LostHold, Namespace, NamespaceUsage, QueuedRequestView, Revision, SessionNumber, SessionView, StateBytes,
-    UsageTotals, WaitView,
+    Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, CommandError, Event, FencingToken, Jobs,
+    KeepAliveOutcome, LatchView, LockView, LostHold, Namespace, NamespaceUsage, PermitHolderView, PermitWaitView,
+    QueuedRequestView, ReportedPermits, Revision, SemaphoreView, SessionNumber, SessionView, StateBytes, UsageTotals,
+    WaitView,
 };
 
 /// The response to a command or query.
@@ -179,6 +180,99 @@ pub enum Response {
     Granted {
         /// The token.
         fencing_token: FencingToken,
+    },
+    /// A latch was created, or had been created with the same parameters.
+    LatchCreated {
+        /// The latch.
+        latch: LatchView,
+        /// Whether this command created it.
+        is_new: bool,
+    },
+    /// Jobs of a latch were counted.
+    CountedDown {
+        /// How many of them were new.
+        counted: u64,
+        /// The latch.
+        latch: LatchView,
+    },
+    /// The outcome of a change of a latch's total.
+    LatchTotalSet {
+        /// Whether the latch has the requested total.
+        success: bool,
+        /// The latch.
+        latch: LatchView,
+    },
+    /// One latch.
+    Latch(LatchView),
+    /// A latch with a page of the jobs that are done.
+    LatchJobs {
+        /// The latch.
+        latch: LatchView,
+        /// The page: ids in order, or ranges in order.
+        done: Jobs,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// A page of latches.
+    Latches {
+        /// The page.
+        latches: Vec<LatchView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// One semaphore.
+    Semaphore(SemaphoreView),
+    /// A semaphore with a page of its holders, in order of token.
+    SemaphoreHolders {
+        /// The semaphore.
+        semaphore: SemaphoreView,
+        /// The page.
+        holders: Vec<PermitHolderView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// A page of semaphores.
+    Semaphores {
+        /// The page.
+        semaphores: Vec<SemaphoreView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// The outcome of an acquire of permits. A refusal has no blockers: the holders are beside it.
+    PermitsAcquired {
+        /// Whether it holds, waits, or neither.
+        outcome: AcquireOutcome,
+        /// The semaphore.
+        semaphore: SemaphoreView,
+        /// Unless it was granted, the holders with most permits, at most
+        /// [`MAX_HOLDERS_IN_REFUSAL`](super::MAX_HOLDERS_IN_REFUSAL).
+        holders: Vec<PermitHolderView>,
+    },
+    /// The outcome of a release of permits.
+    PermitsReleased {
+        /// Whether a hold or a wait ended.
+        released: bool,
+        /// The semaphore.
+        semaphore: SemaphoreView,
+    },
+    /// Whether the token is current, and the semaphore.
+    SemaphoreChecked {
+        /// True exactly while the hold with that token is held.
+        current: bool,
+        /// The semaphore.
+        semaphore: SemaphoreView,
+    },
+    /// A page of requests that wait for permits.
+    PermitWaits {
+        /// The page.
+        waits: Vec<PermitWaitView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// The reported holds of semaphores that the session does not have.
+    PermitsReconciled {
+        /// These holds.
+        lost: Vec<ReportedPermits>,
     },
 }
 

@@ -2,8 +2,8 @@
 //! Queues share a shard among accounts by it; nothing in the state depends on it.
 
 use super::{
-    AccountId, AccountsCommand, Claim, Command, LocksCommand, NamespacesCommand, Query, Reattach, ReleaseTarget,
-    SessionRequest, Topic,
+    AccountId, AccountsCommand, Claim, Command, Jobs, LatchCommand, LocksCommand, NamespacesCommand, Query, Reattach,
+    ReleaseTarget, SemaphoreCommand, SessionRequest, Topic,
 };
 
 /// Minimum cost of every command, in units.
@@ -81,6 +81,8 @@ impl Query {
             | Self::WaitStatus { namespace, .. }
             | Self::Queue { namespace, .. }
             | Self::Holds { namespace, .. } => Some(namespace.account),
+            Self::Latch(query) => Some(query.namespace().account),
+            Self::Semaphore(query) => Some(query.namespace().account),
             Self::Accounts { .. } | Self::ApiKey { .. } | Self::AccountChanges { .. } | Self::KeepAlives { .. } => None,
         }
     }
@@ -101,7 +103,13 @@ impl LocksCommand {
     /// urgent if any of its commands is.
     pub fn is_urgent(&self) -> bool {
         match self {
-            Self::Release(_) | Self::CloseSession { .. } | Self::LockInfo(_) | Self::LockInfoPart(_) => true,
+            Self::Release(_)
+            | Self::CloseSession { .. }
+            | Self::LockInfo(_)
+            | Self::LockInfoPart(_)
+            | Self::ReportPermits(_)
+            | Self::Semaphore(SemaphoreCommand::Release(_)) => true,
+            Self::Semaphore(SemaphoreCommand::Acquire(acquire)) => acquire.fencing_token.is_some(),
             Self::Acquire(acquire) => acquire.fencing_token.is_some(),
             Self::OpenSession(open) => open.resume,
             Self::Session(command) => matches!(command.request, SessionRequest::Release { .. }),
@@ -120,6 +128,9 @@ impl LocksCommand {
             Self::Reset(reset) => &reset.namespace,
             Self::OpenSession(open) => &open.namespace,
             Self::LockInfo(info) | Self::LockInfoPart(info) => &info.namespace,
+            Self::ReportPermits(report) => &report.namespace,
+            Self::Latch(command) => command.namespace(),
+            Self::Semaphore(command) => command.namespace(),
             Self::Session(command) => return Some(command.account),
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
             // Those of a batch belong to one connection, or are cancels that a leader has gathered.
@@ -151,9 +162,28 @@ impl LocksCommand {
             Self::LockInfo(info) | Self::LockInfoPart(info) => (info.held.len() + info.pending.len()) as u64,
             Self::ExpireSessions { ids, .. } => ids.len() as u64,
             Self::Batch(commands) => return commands.iter().map(Self::min_units).sum(),
+            Self::Latch(LatchCommand::CountDown(count)) => count.jobs.units(),
+            Self::Latch(_) | Self::Semaphore(_) => 1,
+            Self::ReportPermits(report) => report.held.len() as u64,
             Self::Deliver { .. } | Self::OpenSession(_) | Self::CloseSession { .. } => 0,
         };
         BASE_UNITS + of_parts
+    }
+}
+
+/// A range of numbers costs a unit for so many: their bits are set by words.
+const INDEXES_PER_UNIT: u64 = 4_096;
+
+impl Jobs {
+    /// Returns the cost of counting them, in units.
+    pub fn units(&self) -> u64 {
+        match self {
+            Self::Named(ids) => ids.len() as u64,
+            Self::Indexed(ranges) => {
+                let units = |(from, to): &(u64, u64)| 1 + to.saturating_sub(*from) / INDEXES_PER_UNIT;
+                ranges.iter().map(units).fold(0, u64::saturating_add)
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CommandError, Effect, MAX_PAGE_SIZE, NamespaceRef, Path, Query, Reply, Response, Revision};
+use super::{CommandError, Effect, Kinds, MAX_PAGE_SIZE, NamespaceRef, Path, Query, Reply, Response, Revision};
 use crate::codec;
 
 /// The subject of a subscription.
@@ -45,7 +45,7 @@ pub struct Subscribe {
 pub struct SessionUpdate {
     /// The shard clock of the update, in milliseconds.
     pub clock_ms: u64,
-    /// The effect: `WaitResolved`, `Revoked`, `SessionOpened` (another client resumed the session) or `SessionEnded`.
+    /// The effect: `WaitResolved`, `PermitsResolved`, `Revoked`, `PermitsRevoked`, `SessionOpened` (another client resumed the session) or `SessionEnded`.
     pub effect: Effect,
 }
 
@@ -79,6 +79,7 @@ impl Topic {
                 namespace: namespace.clone(),
                 from_revision: from,
                 prefix: Path::default(),
+                kinds: Kinds::ALL,
                 limit: MAX_PAGE_SIZE,
             }),
             Self::AccountChanges => Some(Query::AccountChanges { after: from.unwrap_or(0).saturating_sub(1) }),

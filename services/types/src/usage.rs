@@ -58,13 +58,18 @@ pub struct StateBytes {
     pub sessions: u64,
     /// Events.
     pub events: u64,
+    /// Latches, with the jobs that are done.
+    pub latches: u64,
+    /// Semaphores, with their holds and waiting requests.
+    pub semaphores: u64,
 }
 
 impl StateBytes {
     /// Returns the sum.
     pub fn total(&self) -> u64 {
-        let Self { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events } = *self;
-        namespace + paths + owners + holds + metadata + waiting + requests + sessions + events
+        let Self { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events, .. } = *self;
+        let of_locks = namespace + paths + owners + holds + metadata + waiting + requests + sessions + events;
+        of_locks + self.latches + self.semaphores
     }
 
     /// Adds the charges of another namespace.
@@ -78,6 +83,8 @@ impl StateBytes {
         self.requests += other.requests;
         self.sessions += other.sessions;
         self.events += other.events;
+        self.latches += other.latches;
+        self.semaphores += other.semaphores;
     }
 }
 
@@ -96,6 +103,14 @@ pub struct NamespaceUsage {
     pub sessions: u64,
     /// Owners that wait and may be waited for: at least as many as are tangled.
     pub tangled_owners: u64,
+    /// Current latches, in any status.
+    pub latches: u64,
+    /// Current semaphores, configured or not.
+    pub semaphores: u64,
+    /// Current holds of semaphores, in any phase.
+    pub permit_holds: u64,
+    /// Current requests that wait for permits.
+    pub permit_waits: u64,
     /// The totals since its creation.
     pub totals: UsageTotals,
 }

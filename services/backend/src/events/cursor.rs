@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, EventPage};
 use holdfast_cluster::Application;
-use holdfast_types::{Account, CommandError, NamespaceRef, Path, Query, Reply, Response, Revision};
+use holdfast_types::{Account, CommandError, Kinds, NamespaceRef, Path, Query, Reply, Response, Revision};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -149,7 +149,8 @@ impl PageSource for EventCursor {
 }
 
 fn events_query(namespace: &NamespaceRef, prefix: &Path, from_revision: Option<Revision>) -> Query {
-    Query::Events { namespace: namespace.clone(), from_revision, prefix: prefix.clone(), limit: PAGE_SIZE }
+    let (namespace, prefix, kinds) = (namespace.clone(), prefix.clone(), Kinds::LOCKS);
+    Query::Events { namespace, from_revision, prefix, kinds, limit: PAGE_SIZE }
 }
 
 fn parse_page(reply: &Reply, name: &str) -> ApiResult<EventPage> {

@@ -9,7 +9,7 @@ use holdfast_api::ApiError;
 use holdfast_cluster::Application;
 use holdfast_routing::{Router, Subscription, SubscriptionError, Update};
 use holdfast_supervise::spawn_temporary;
-use holdfast_types::{Claim, CommandError, Event, NamespaceRef, Path, Revision, Topic};
+use holdfast_types::{Claim, CommandError, Event, Kinds, NamespaceRef, Path, Revision, Topic};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -94,7 +94,7 @@ impl LatestEvents {
         }
         let first = self.events.partition_point(|event| event.revision < from);
         let (mut events, mut bytes) = (Vec::new(), 0);
-        for event in self.events.range(first..).filter(|event| event.concerns(prefix)) {
+        for event in self.events.range(first..).filter(|event| event.concerns(prefix, Kinds::LOCKS)) {
             bytes += event_bytes(event);
             if events.len() == limit || !events.is_empty() && bytes > MAX_PAGE_BYTES {
                 return Ok(Some((events, event.revision)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AcquireOutcome, Cancel, CancelAttempts, Command, CommandError, Effect, EntryContext, Event, EventKind,
-    Incarnation, LockState, LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason, Release,
+    Incarnation, Kinds, LockState, LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason, Release,
     ReleaseTarget, Reply, Response, Rules, SessionEnd, WaitId, codec,
 };
 
@@ -404,8 +404,8 @@ impl LocksReplay {
         for life in open {
             let known = self.events.entry(life.clone()).or_default();
             let from_revision = Some(known.last().map_or(1, |event| event.revision + 1));
-            let (namespace, prefix) = (life.clone(), Path::default());
-            let query = Query::Events { namespace, from_revision, prefix, limit: MAX_EVENTS_PER_ENTRY };
+            let (namespace, prefix, kinds) = (life.clone(), Path::default(), Kinds::LOCKS);
+            let query = Query::Events { namespace, from_revision, prefix, kinds, limit: MAX_EVENTS_PER_ENTRY };
             if let Ok(Response::Events { events, .. }) = core.query(0, &query).outcome {
                 known.extend(events.iter().cloned());
                 all.extend(events.into_iter().map(|event| (life.clone(), event)));
