@@ -9,7 +9,7 @@ use crate::recent_by_account::{Capacity, RecentByAccount};
 use crate::shard_common::REVISION_LIMIT;
 use crate::{
     AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, Bounds, Command,
-    EntryContext, LocksCommand, NamespacesCommand, Path, Response, page,
+    EntryContext, LocksCommand, NamespacesCommand, Path, Response, SemaphoreCommand, page,
 };
 
 /// How many records of an account are searched for a repeat of a call.
@@ -191,6 +191,13 @@ fn locks_event(command: &LocksCommand, answer: &Response) -> Option<AuditEvent> 
     let (namespace, action, path, detail) = match (command, answer) {
         (LocksCommand::Delete { namespace, path }, _) => {
             (namespace, AuditAction::LockDeleted, Some(path.clone()), String::new())
+        }
+        (LocksCommand::Semaphore(SemaphoreCommand::Configure(configure)), _) => {
+            let (path, detail) = (configure.path.clone(), format!("{} permits", configure.permits));
+            (&configure.namespace, AuditAction::SemaphoreConfigured, Some(path), detail)
+        }
+        (LocksCommand::Semaphore(SemaphoreCommand::Delete { namespace, path }), _) => {
+            (namespace, AuditAction::SemaphoreDeleted, Some(path.clone()), String::new())
         }
         (LocksCommand::Reset(reset), Response::Reset { removed_holds, removed_waiters }) => {
             let detail = format!("{removed_holds} holds and {removed_waiters} waiting requests removed");

@@ -1,7 +1,8 @@
 //! Snapshots as chunks. Each chunk but the last is an encoded list of items; the last is the empty list, so that a
 //! snapshot that was cut off between two chunks is detected.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -65,6 +66,12 @@ impl ChunkWriter {
         self.chunks.push_back(chunk);
         self.items = 0;
     }
+}
+
+/// Returns the first entry after this key; the first of all, without a key. For those that write a map step by step.
+pub(crate) fn first_after<K: Ord, V>(entries: &BTreeMap<K, V>, last: Option<K>) -> Option<(&K, &V)> {
+    let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+    entries.range((from, Bound::Unbounded)).next()
 }
 
 /// Passes every item of the chunks to `take`, in the order in which they were pushed. Has two chunks at a time.

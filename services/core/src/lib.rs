@@ -16,11 +16,14 @@ mod after_restore;
 mod audit;
 mod chunks;
 mod idempotency_cache;
+mod kit;
+mod latches;
 pub mod locks;
 pub mod namespaces;
 pub mod outbox;
 mod page;
 mod recent_by_account;
+mod semaphores;
 pub mod shard;
 mod shard_common;
 

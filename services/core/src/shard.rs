@@ -12,9 +12,9 @@ use crate::namespaces::NamespacesState;
 use crate::outbox::Outbox;
 use crate::shard_common::ShardCommon;
 use crate::{
-    AccountId, AccountsCommand, Acquire, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext,
-    JobState, Limits, LocksCommand, NamespaceRef, NamespacesCommand, Query, Reply, Response, Revision,
-    SessionKeepAlive, SessionNumber, SessionRecord, WaitId, WaitRecord,
+    AccountId, AccountsCommand, Acquire, AcquirePermits, Application, Audited, Bounds, Command, CommandError, Effect,
+    EntryContext, JobState, Limits, LocksCommand, NamespaceRef, NamespacesCommand, PermitWaitRecord, Query, Reply,
+    Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord, WaitId, WaitRecord,
 };
 
 /// The replicated state of one shard.
@@ -282,6 +282,18 @@ impl ShardState {
     /// ascending order.
     pub fn queued_wait(&self, acquire: &Acquire) -> Option<(WaitId, Vec<u64>)> {
         self.locks().and_then(|core| core.queued_wait(acquire))
+    }
+
+    /// Returns all requests of a locks shard that wait for permits, for a new leader that expects gateways to reattach to
+    /// them.
+    pub fn permit_waits(&self) -> impl Iterator<Item = PermitWaitRecord> {
+        self.locks().into_iter().flat_map(LocksState::permit_waits)
+    }
+
+    /// Returns the wait of an acquire of permits, if it waits, and the attempts that rely on it and may leave, in
+    /// ascending order.
+    pub fn queued_permits(&self, acquire: &AcquirePermits) -> Option<(WaitId, Vec<u64>)> {
+        self.locks().and_then(|core| core.queued_permits(acquire))
     }
 
     /// Returns the size of a locks shard, for tests and status pages.

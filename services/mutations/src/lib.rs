@@ -101,6 +101,20 @@ pub enum Mutation {
     SinkByIndex,
     /// Leases are aged by a clock that stands still while the machine does, and nothing notices.
     MonotonicLease,
+    /// A job that is reported done twice counts twice.
+    LatchDoubleCount,
+    /// A latch that was created anew takes what is meant for the one before.
+    LatchOldId,
+    /// A request for permits that fits is granted before those that wait.
+    SemOvertake,
+    /// A repeat of a request for permits takes them again.
+    SemDouble,
+    /// Requests for more permits than there are left stay in the queue.
+    SemShrinkStuck,
+    /// A hold of permits stays when its time is over.
+    SemExpiryKept,
+    /// The permits of a session stay when it ends.
+    SemSessionKept,
 }
 
 impl Mutation {
@@ -147,6 +161,13 @@ impl Mutation {
         Self::GroupsRederived,
         Self::SinkByIndex,
         Self::MonotonicLease,
+        Self::LatchDoubleCount,
+        Self::LatchOldId,
+        Self::SemOvertake,
+        Self::SemDouble,
+        Self::SemShrinkStuck,
+        Self::SemExpiryKept,
+        Self::SemSessionKept,
     ];
 
     /// What it is called on a command line.
@@ -193,6 +214,13 @@ impl Mutation {
             Self::GroupsRederived => "groups-rederived",
             Self::SinkByIndex => "sink-by-index",
             Self::MonotonicLease => "monotonic-lease",
+            Self::LatchDoubleCount => "latch-double-count",
+            Self::LatchOldId => "latch-old-id",
+            Self::SemOvertake => "sem-overtake",
+            Self::SemDouble => "sem-double",
+            Self::SemShrinkStuck => "sem-shrink-stuck",
+            Self::SemExpiryKept => "sem-expiry-kept",
+            Self::SemSessionKept => "sem-session-kept",
         }
     }
 
@@ -237,6 +265,10 @@ impl Mutation {
         match self {
             Self::RobbingCancel | Self::CancelByHighest => Some("ledger::nobody_is_robbed_and_nothing_is_left"),
             Self::JobLost | Self::DueHeld | Self::MarkOutlivesJob => Some("the_engine_does_what_the_naive_model_does"),
+            Self::LatchDoubleCount | Self::LatchOldId => Some("latches::latches_do_what_their_model_does"),
+            Self::SemOvertake | Self::SemDouble | Self::SemShrinkStuck | Self::SemExpiryKept | Self::SemSessionKept => {
+                Some("semaphores::semaphores_do_what_their_model_does")
+            }
             _ => None,
         }
     }

@@ -293,6 +293,17 @@ pub struct PermitWaitView {
     pub ends_at_ms: Option<u64>,
 }
 
+/// What a leader needs to cancel a waiting request if no call reattaches to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermitWaitRecord {
+    /// The wait.
+    pub wait: WaitId,
+    /// The highest attempt that attached to it.
+    pub attempt: u64,
+    /// The command that cancels it, with the attempts that rely on it and may leave, in ascending order.
+    pub cancel: CancelPermits,
+}
+
 /// The state of a semaphore's hold that a client reports after a resume, or of one that its session lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedPermits {

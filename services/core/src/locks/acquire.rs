@@ -79,6 +79,7 @@ impl NamespaceTxn<'_> {
         if is_new && self.ns.is_frozen() {
             return Err(CommandError::Busy("the namespace is being reset".into()));
         }
+        self.check_id_of_permits(request.owner, request.request_id)?;
         let upgrades = self.ns.claim_kind(&asked, 0) == ClaimKind::Changes && claims[0].mode == Mode::Write;
         if upgrades {
             asked.position = QueuePosition::AFTER_UPGRADES;
@@ -223,7 +224,7 @@ impl HoldTerms {
     }
 }
 
-pub(super) fn refused(not_granted: Refused) -> AcquireOutcome {
+pub(crate) fn refused(not_granted: Refused) -> AcquireOutcome {
     AcquireOutcome::Refused(Box::new(not_granted))
 }
 

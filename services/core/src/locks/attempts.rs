@@ -15,7 +15,7 @@ const PERMANENT: u64 = 0;
 /// The attempts of the calls that may rely on an item. A call that received a response counts forever, because no
 /// cancel removes it. Under rules 1, only the highest attempt is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attempts {
+pub(crate) struct Attempts {
     highest: u64,
     /// The other attempts, in ascending order.
     lower: Box<[u64]>,
@@ -23,26 +23,26 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// Returns the attempts of a single call.
-    pub(super) fn of(attempt: u64) -> Self {
+    pub(crate) fn of(attempt: u64) -> Self {
         Self { highest: attempt, lower: Box::default() }
     }
 
     /// Restores the attempts from a snapshot.
-    pub(super) fn restored(highest: u64, lower: Vec<u64>) -> Option<Self> {
+    pub(crate) fn restored(highest: u64, lower: Vec<u64>) -> Option<Self> {
         let is_rising = lower.is_sorted_by(|one, next| one < next) && lower.last().is_none_or(|last| *last < highest);
         (is_rising && lower.len() < MAX_TRACKED).then(|| Self { highest, lower: lower.into() })
     }
 
-    pub(super) fn highest(&self) -> u64 {
+    pub(crate) fn highest(&self) -> u64 {
         self.highest
     }
 
-    pub(super) fn lower(&self) -> &[u64] {
+    pub(crate) fn lower(&self) -> &[u64] {
         &self.lower
     }
 
     /// Returns the attempts whose callers may leave.
-    pub(super) fn cancellable(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn cancellable(&self) -> impl Iterator<Item = u64> {
         self.all().filter(|attempt| *attempt != PERMANENT)
     }
 
@@ -51,12 +51,12 @@ impl Attempts {
     }
 
     /// Returns whether a caller that never leaves relies on the item.
-    pub(super) fn is_permanent(&self) -> bool {
+    pub(crate) fn is_permanent(&self) -> bool {
         self.highest == PERMANENT || self.lower.first() == Some(&PERMANENT)
     }
 
     /// Adds other attempts and removes the attempts in `left`.
-    pub(super) fn attach(&mut self, others: &Self, left: &[u64], rules: Rules) {
+    pub(crate) fn attach(&mut self, others: &Self, left: &[u64], rules: Rules) {
         if rules < Rules::TWO {
             self.highest = self.highest.max(others.highest);
             return;
@@ -72,7 +72,7 @@ impl Attempts {
     }
 
     /// Removes attempts whose callers left. Returns whether no attempt remains.
-    pub(super) fn detach(&mut self, attempt: u64, left: &[u64], rules: Rules) -> bool {
+    pub(crate) fn detach(&mut self, attempt: u64, left: &[u64], rules: Rules) -> bool {
         if rules < Rules::TWO {
             return self.highest == attempt;
         }

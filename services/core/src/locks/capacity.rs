@@ -7,14 +7,15 @@ use super::charge;
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::NO_OWNER;
-use super::quota::quota_exceeded;
 use super::request::Request;
 use super::tree::Tree;
 use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
+use crate::kit::quota_exceeded;
 use crate::{
     AccountId, Claim, CommandError, LocksCommand, OpenSession, Owner, Reattach, Rules, SessionCommand, SessionRequest,
 };
+use crate::{latches, semaphores};
 
 /// The state that an account is charged for in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,10 @@ impl LocksState {
                 (Some(slot), charge::max_of_session_acquire(acquire, session_id))
             }
             LocksCommand::OpenSession(open) => (self.slot(&open.namespace).ok(), charge::max_of_opening(open)),
+            LocksCommand::Latch(command) => (self.slot(command.namespace()).ok(), latches::max_of_command(command)),
+            LocksCommand::Semaphore(command) => {
+                (self.slot(command.namespace()).ok(), semaphores::max_of_command(command))
+            }
             _ => return,
         };
         let Some(first) = first else { return };
@@ -136,6 +141,12 @@ impl LocksState {
             }
             (LocksCommand::OpenSession(open), None) => {
                 self.find(&open.namespace).is_ok_and(|namespace| !namespace.sessions.contains_key(&*open.session_id))
+            }
+            (LocksCommand::Latch(command), None) => {
+                self.find(command.namespace()).is_ok_and(|namespace| namespace.latches.creates_state(command))
+            }
+            (LocksCommand::Semaphore(command), None) => {
+                self.find(command.namespace()).is_ok_and(|namespace| namespace.creates_permits(command))
             }
             _ => false,
         }

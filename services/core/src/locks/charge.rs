@@ -24,7 +24,7 @@ pub(super) fn hold(has_deadline: bool) -> u64 {
 }
 
 /// The metadata of one hold or session, by its encoded size in bytes.
-pub(super) fn metadata(bytes: usize) -> u64 {
+pub(crate) fn metadata(bytes: usize) -> u64 {
     if bytes == 0 { 0 } else { 128 + bytes as u64 }
 }
 
@@ -171,6 +171,8 @@ impl Namespace {
             requests,
             sessions,
             events: self.history.bytes(),
+            latches: self.latches.bytes(),
+            semaphores: self.semaphores.bytes(),
         }
     }
 

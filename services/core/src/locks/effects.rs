@@ -8,9 +8,10 @@ use super::namespace::Namespace;
 use super::purge::ClosedNamespace;
 use super::reply_size::reason_only;
 use super::{LocksState, NamespaceKey};
+use crate::kit::ResolvedPermits;
 use crate::{
-    AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, Reason, Revision, RevokedReason,
-    SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, Reason, ReportedPermits,
+    Revision, RevokedReason, SemaphoreView, SessionEnd, SessionNumber, WaitId,
 };
 
 /// Effects since the buffer was last taken.
@@ -49,6 +50,20 @@ pub(super) enum BufferedEffect {
         number: SessionNumber,
         session_id: Arc<str>,
         reason: SessionEnd,
+    },
+    LatchSettled {
+        namespace: Arc<NamespaceRef>,
+        path: Path,
+    },
+    PermitsResolved {
+        namespace: Arc<NamespaceRef>,
+        wait: Box<ResolvedPermits>,
+    },
+    PermitsRevoked {
+        namespace: Arc<NamespaceRef>,
+        session_id: Arc<str>,
+        hold: ReportedPermits,
+        reason: RevokedReason,
     },
     Closed(ClosedNamespace),
 }
@@ -101,6 +116,25 @@ impl EffectBuffer {
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
         self.pending.push_back(BufferedEffect::Revoked { namespace, session_id, path, token, reason });
+    }
+
+    pub(super) fn permits_resolved(&mut self, namespace: &Arc<NamespaceRef>, wait: Box<ResolvedPermits>) {
+        self.pending.push_back(BufferedEffect::PermitsResolved { namespace: Arc::clone(namespace), wait });
+    }
+
+    pub(super) fn permits_revoked(
+        &mut self,
+        namespace: &Arc<NamespaceRef>,
+        session_id: Arc<str>,
+        hold: ReportedPermits,
+        reason: RevokedReason,
+    ) {
+        let namespace = Arc::clone(namespace);
+        self.pending.push_back(BufferedEffect::PermitsRevoked { namespace, session_id, hold, reason });
+    }
+
+    pub(super) fn latch_settled(&mut self, namespace: &Arc<NamespaceRef>, path: Path) {
+        self.pending.push_back(BufferedEffect::LatchSettled { namespace: Arc::clone(namespace), path });
     }
 
     pub(super) fn opened(
@@ -209,8 +243,32 @@ impl LocksState {
                 session_id: session_id.to_string(),
                 reason,
             },
+            BufferedEffect::PermitsResolved { namespace, wait } => self.permits_resolved_effect(&namespace, *wait),
+            BufferedEffect::PermitsRevoked { namespace, session_id, hold, reason } => Effect::PermitsRevoked {
+                namespace: NamespaceRef::clone(&namespace),
+                session_id: session_id.to_string(),
+                hold,
+                reason,
+            },
+            BufferedEffect::LatchSettled { namespace, path } => {
+                Effect::LatchSettled { namespace: NamespaceRef::clone(&namespace), path }
+            }
             BufferedEffect::Closed(closed) => Effect::NamespaceClosed { namespace: closed.id() },
         }
+    }
+
+    fn permits_resolved_effect(&self, namespace: &NamespaceRef, settled: ResolvedPermits) -> Effect {
+        let ResolvedPermits { wait, attempt, owner, request_id, path, outcome } = settled;
+        let semaphore = match self.find(namespace) {
+            Ok(open) => open.semaphores.view_at(&path, self.common.revision),
+            Err(_) => SemaphoreView::absent(&path, self.common.revision),
+        };
+        let outcome = match outcome {
+            Ok(fencing_token) => AcquireOutcome::Granted { fencing_token },
+            Err(reason) => refused(reason_only(reason)),
+        };
+        let namespace = namespace.clone();
+        Effect::PermitsResolved { namespace, wait, attempt, owner, request_id, outcome, semaphore }
     }
 
     fn wait_resolved_effect(&self, namespace: &NamespaceRef, settled: ResolvedWait) -> Effect {

@@ -4,7 +4,7 @@
 
 use super::charge;
 use super::event_view::{ClaimView, EventRecord, EventView, PathWriter, Reader, Segments};
-use super::event_view::{put, put_difference, put_names};
+use super::event_view::{put, put_difference, put_kind, put_names};
 use super::owner::OwnerId;
 use crate::{EventKind, FencingToken, Mode, Revision};
 
@@ -34,7 +34,9 @@ struct Entry {
     charge: u32,
 }
 
-/// Bits of the first byte of an event; the lowest three are its kind.
+/// The bits of the first byte of an event with its kind.
+const KIND_BITS: u8 = 7;
+/// Other bits of that byte.
 const HAS_TOKEN: u8 = 1 << 3;
 /// The token is the revision of the event.
 const TOKEN_IS_REVISION: u8 = 1 << 4;
@@ -54,6 +56,9 @@ const KINDS: [EventKind; 7] = [
     EventKind::SessionOpened,
     EventKind::SessionEnded,
 ];
+
+/// The number of every other kind. The kind follows in full.
+const OTHER_KIND: u8 = 7;
 
 impl Block {
     pub(super) fn len(&self) -> usize {
@@ -103,8 +108,12 @@ impl Block {
             self.base = (event.revision, event.at_ms);
         }
         let start = self.bytes.len();
-        let kind = KINDS.iter().position(|kind| *kind == event.kind).unwrap_or_default() as u8;
+        let known = KINDS.iter().position(|kind| *kind == event.kind);
+        let kind = known.and_then(|known| u8::try_from(known).ok()).unwrap_or(OTHER_KIND);
         self.bytes.push(kind);
+        if kind == OTHER_KIND {
+            put_kind(&mut self.bytes, event.kind);
+        }
         put_difference(&mut self.bytes, event.at_ms, self.base.1);
         let names = self.put_owner(event);
         let mut head = kind;
@@ -190,6 +199,9 @@ impl Block {
         }
         let mut reader = self.reader(index);
         let head = reader.byte();
+        if head & KIND_BITS == OTHER_KIND {
+            reader.kind();
+        }
         let is_written = head & ONE_CLAIM != 0 && head & PATH_OF_GRANT == 0;
         reader.number();
         self.skip_owner(&mut reader);
@@ -219,6 +231,8 @@ impl Block {
         let revision = self.revision(index);
         let mut reader = self.reader(index);
         let head = reader.byte();
+        let known = KINDS.get(usize::from(head & KIND_BITS)).copied();
+        let kind = known.unwrap_or_else(|| reader.kind());
         let at_ms = reader.difference(self.base.1);
         let number = self.skip_owner(&mut reader);
         let names = self.owners.get(number).and_then(|(_, start)| self.bytes.get(*start as usize..));
@@ -237,7 +251,6 @@ impl Block {
             let claims = reader.number();
             (0..claims).map(|_| ClaimView { mode: mode(reader.byte() != 0), path: reader.path() }).collect()
         };
-        let kind = KINDS.get(usize::from(head & 7)).copied().unwrap_or(EventKind::Acquired);
         EventView { revision, at_ms, kind, owner, process_id, fencing_token, claims }
     }
 }

@@ -152,6 +152,12 @@ pub(super) fn put_difference(bytes: &mut Vec<u8>, number: u64, from: u64) {
     put(bytes, ((difference << 1) ^ (difference >> 63)) as u64);
 }
 
+/// Writes a kind of event.
+pub(super) fn put_kind(bytes: &mut Vec<u8>, kind: EventKind) {
+    let written = postcard::to_extend(&kind, std::mem::take(bytes));
+    *bytes = written.expect("kinds of events have known lengths");
+}
+
 /// Writes a number, seven bits in a byte.
 pub(super) fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -187,6 +193,12 @@ impl<'a> Reader<'a> {
     pub(super) fn difference(&mut self, from: u64) -> u64 {
         let number = self.number();
         from.wrapping_add((number >> 1) ^ (number & 1).wrapping_neg())
+    }
+
+    pub(super) fn kind(&mut self) -> EventKind {
+        let Ok((kind, rest)) = postcard::take_from_bytes(self.0) else { return EventKind::Acquired };
+        self.0 = rest;
+        kind
     }
 
     fn text(&mut self) -> &'a str {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::LocksState;
 use super::chunked_set::ChunkedSet;
 use super::hold::Hold;
+use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::tree::NodeId;
@@ -35,23 +36,47 @@ pub(super) struct WaitEnd {
     pub(super) position: QueuePosition,
 }
 
-/// The first deadline of a namespace. At equal times holds end before waits, so that no waiter receives `TIMED_OUT` for
-/// a lock that was free in time. `number` is the fencing token or the wait; no two namespaces of a shard share one.
+/// The first deadline of a namespace. `number` is the fencing token, the wait or the id of a latch; no two namespaces of
+/// a shard share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FirstDue {
     pub(super) at_ms: u64,
-    is_wait: bool,
+    what: DueItem,
     number: u64,
     pub(super) slot: u32,
 }
 
+/// What is due. At equal times holds end before waits, so that no waiter receives `TIMED_OUT` for a lock that was free in
+/// time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum DueItem {
+    Hold,
+    Wait,
+    Latch,
+    Permits,
+    PermitsWait,
+}
+
 impl DueIndex {
-    pub(super) fn first(&self, slot: u32) -> Option<FirstDue> {
+    fn first(&self, slot: u32) -> Option<FirstDue> {
         let hold = self.holds.first();
-        let hold = hold.map(|hold| FirstDue { at_ms: hold.at_ms, is_wait: false, number: hold.token, slot });
+        let hold = hold.map(|hold| FirstDue { at_ms: hold.at_ms, what: DueItem::Hold, number: hold.token, slot });
         let wait = self.waits.first();
-        let wait = wait.map(|wait| FirstDue { at_ms: wait.at_ms, is_wait: true, number: wait.wait, slot });
+        let wait = wait.map(|wait| FirstDue { at_ms: wait.at_ms, what: DueItem::Wait, number: wait.wait, slot });
         hold.into_iter().chain(wait).min()
+    }
+}
+
+impl Namespace {
+    /// Returns the first deadline of anything in the namespace.
+    pub(super) fn earliest_due(&self, slot: u32) -> Option<FirstDue> {
+        let latch = self.latches.first_due();
+        let latch = latch.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::Latch, number, slot });
+        let permits = self.semaphores.first_due().map(|(at_ms, is_wait, number)| {
+            let what = if is_wait { DueItem::PermitsWait } else { DueItem::Permits };
+            FirstDue { at_ms, what, number, slot }
+        });
+        self.due.first(slot).into_iter().chain(latch).chain(permits).min()
     }
 }
 
@@ -84,7 +109,7 @@ impl LocksState {
                 self.budget.ends -= ended;
                 let namespace = self.namespaces.get(next.slot);
                 first.extend(
-                    namespace.first_due.filter(|next| *next <= self.due_bound() && !namespace.has_pending_grants),
+                    namespace.first_due.filter(|next| *next <= self.due_bound() && !namespace.has_grants_left()),
                 );
             }
             self.budget.visits = shares.values().map(|(_, looks)| looks).sum();
@@ -100,19 +125,31 @@ impl LocksState {
 
     /// Returns a bound above all deadlines that are due, and below the rest.
     fn due_bound(&self) -> FirstDue {
-        FirstDue { at_ms: self.common.clock_ms, is_wait: true, number: u64::MAX, slot: u32::MAX }
+        FirstDue { at_ms: self.common.clock_ms, what: DueItem::PermitsWait, number: u64::MAX, slot: u32::MAX }
     }
 
     /// Returns whether a namespace must continue granting before anything else ends in it.
     fn has_pending_grants(&self, slot: u32) -> bool {
-        self.namespaces.get(slot).has_pending_grants
+        self.namespaces.get(slot).has_grants_left()
     }
 
-    /// Ends one wait, or the phases that share a grant and a deadline, in path order. Returns how many ended. The end
+    /// Ends one wait, what is due of one latch, or the phases that share a grant and a deadline, in path order. Returns how many ended. The end
     /// of an awaited hold may change the wait-for graph, so this charges for rebuilding it.
     fn end_first_due(&mut self, first: FirstDue, at_most: usize, context: &EntryContext) -> usize {
         let mut work = self.txn_in(first.slot, context);
-        if first.is_wait {
+        match first.what {
+            DueItem::Hold | DueItem::Wait => {}
+            DueItem::Latch => {
+                work.end_due_latch();
+                return 1;
+            }
+            DueItem::Permits | DueItem::PermitsWait => {
+                work.end_due_permits();
+                work.run_grant_loop();
+                return 1;
+            }
+        }
+        if first.what == DueItem::Wait {
             let end = *work.ns.due.waits.first().expect("what is due first was found there");
             work.end_wait(end.position, Reason::TimedOut);
             work.run_grant_loop();

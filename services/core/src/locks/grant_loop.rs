@@ -58,6 +58,7 @@ impl NamespaceTxn<'_> {
         }
         self.budget.grants -= may_grant - grants;
         self.ns.has_pending_grants = self.ns.blocked_index.first_to_reevaluate().is_some();
+        self.settle_semaphores();
         self.update_jobs();
     }
 

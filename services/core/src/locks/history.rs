@@ -8,7 +8,7 @@ use super::event_block::Block;
 use super::event_view::{EventRecord, EventView, Segments};
 use super::owner::NO_OWNER;
 use crate::page::PageBudget;
-use crate::{CommandError, Event, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Path, Revision, codec};
+use crate::{CommandError, Event, Kinds, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Path, Revision, codec};
 
 /// The latest events in order of revision. They stay encoded, because few are ever read. A clone shares the blocks.
 #[derive(Clone, Debug, Default)]
@@ -166,13 +166,13 @@ pub(super) struct HistoryRange {
 
 impl HistoryRange {
     /// Returns the events that concern the prefix.
-    pub(super) fn page(&self, prefix: &Path, limit: u32) -> EventPage {
+    pub(super) fn page(&self, prefix: &Path, kinds: Kinds, limit: u32) -> EventPage {
         let mut page = EventPage { events: vec![], next_revision: self.next_revision, more: self.more };
         let mut budget = PageBudget::of(limit);
         let all = self.segments.iter().flat_map(|(block, range)| range.clone().map(move |index| (block, index)));
         for (block, index) in all {
             let event = block.event(index).to_event();
-            if !event.concerns(prefix) {
+            if !event.concerns(prefix, kinds) {
                 continue;
             }
             if !budget.try_take(codec::size(&event)) {
@@ -217,7 +217,11 @@ mod tests {
         let page = |from: Revision| {
             let part = history.range(Some(from), 2 * all).map_err(|_| ());
             part.map(|part| {
-                part.page(&Path::default(), 3).events.iter().map(|event| event.revision).collect::<Vec<_>>()
+                part.page(&Path::default(), Kinds::LOCKS, 3)
+                    .events
+                    .iter()
+                    .map(|event| event.revision)
+                    .collect::<Vec<_>>()
             })
         };
         assert_eq!(page(2 * forgotten), Err(()));
@@ -246,7 +250,7 @@ mod tests {
         let mut examined = Vec::new();
         loop {
             let part = history.range(Some(from), now).map_err(|_| "it is all there").unwrap();
-            let page = part.page(&Path::flat("nobody"), 100);
+            let page = part.page(&Path::flat("nobody"), Kinds::LOCKS, 100);
             assert!(page.events.is_empty() && page.next_revision > from);
             examined.push(part.segments.iter().map(|(_, range)| range.len()).sum());
             from = page.next_revision;
@@ -294,6 +298,6 @@ mod tests {
         let open = Arc::as_ptr(history.blocks.back().unwrap());
         push(&mut history, 1_000, "", MAX, u64::MAX);
         assert_eq!(Arc::as_ptr(history.blocks.back().unwrap()), open, "nothing had to be copied");
-        assert_eq!(part.page(&Path::default(), 1_000).events.len(), EVENTS_PER_BLOCK + 3);
+        assert_eq!(part.page(&Path::default(), Kinds::LOCKS, 1_000).events.len(), EVENTS_PER_BLOCK + 3);
     }
 }

@@ -125,7 +125,9 @@ impl LocksState {
     /// Returns the state of the work that a command began.
     pub(crate) fn job_state(&self, began: Revision) -> JobState {
         let mut busy = self.jobs.iter().filter_map(|key| self.slots.get(&key));
-        if busy.any(|slot| self.namespaces.get(*slot).sweeps.contains_key(&began)) {
+        let is_running =
+            |namespace: &Namespace| namespace.sweeps.contains_key(&began) || namespace.semaphores.is_deleting(began);
+        if busy.any(|slot| is_running(self.namespaces.get(*slot))) {
             return JobState::Running;
         }
         self.finished.get(began).unwrap_or(JobState::Unknown)
@@ -148,10 +150,11 @@ impl NamespaceTxn<'_> {
             match (ending, sweep) {
                 (Some(number), _) => self.continue_session_end(number),
                 (None, Some(began)) => self.sweep(began),
-                (None, None) => return,
+                (None, None) => break,
             }
             self.run_grant_loop();
         }
+        self.run_semaphore_jobs();
     }
 
     /// Returns the next waits to end among those older than revision `before`, as many as the slice allows.
@@ -248,8 +251,14 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
+    /// Returns whether requests may be granted that precede whatever is due later.
+    pub(super) fn has_grants_left(&self) -> bool {
+        self.has_pending_grants || !self.semaphores.is_settled()
+    }
+
     /// Returns whether the namespace has unfinished work.
     pub(super) fn has_jobs(&self) -> bool {
-        self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty()
+        let of_locks = self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty();
+        of_locks || self.semaphores.has_jobs()
     }
 }

@@ -33,7 +33,9 @@ impl NamespaceTxn<'_> {
     pub(super) fn lock_info(&mut self, info: &LockInfo) -> Result<Response, CommandError> {
         let is_next = self.check_sequence(&info.session_id, info.message)?;
         let session = &self.ns.sessions[info.session_id.as_str()];
-        let (number, things) = (session.facts.number, session.holds.saturating_add(session.waiting));
+        let number = session.facts.number;
+        let permits = self.ns.semaphores.count_of_session(number);
+        let things = session.holds.saturating_add(session.waiting).saturating_add(permits);
         let is_going_on = self.await_sweep(|there| *there == Target::Unlisted(number));
         if !is_next {
             return Ok(Response::Ignored);
@@ -71,7 +73,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    fn set_report(&mut self, session_id: &str, report: Option<Arc<Report>>) {
+    pub(super) fn set_report(&mut self, session_id: &str, report: Option<Arc<Report>>) {
         if let Some(session) = self.ns.sessions.get_mut(session_id) {
             session.report = report;
         }
@@ -85,7 +87,12 @@ impl NamespaceTxn<'_> {
         let report = Arc::make_mut(&mut kept);
         let session = &self.ns.sessions[info.session_id.as_str()];
         for request_id in &info.pending {
-            let Some(named) = self.ns.request_named(&session.requests, request_id) else { continue };
+            let Some(named) = self.ns.request_named(&session.requests, request_id) else {
+                if self.ns.has_permits(session.facts.number, &info.session_id, request_id) {
+                    report.add_pending(request_id);
+                }
+                continue;
+            };
             report.add_pending(request_id);
             if let NamedRequest::Granted(granted) = named {
                 self.ns.add_claims(report, granted);
@@ -120,7 +127,14 @@ impl NamespaceTxn<'_> {
                 unlisted.push((node, owner));
             }
         }
-        self.budget.ends = self.budget.ends.checked_sub(waits.len() + unlisted.len())?;
+        let number = session.facts.number;
+        let permits = self.ns.count_unlisted_permits(number, session_id, report);
+        if waits.len() + unlisted.len() + permits > self.budget.ends {
+            return None;
+        }
+        // Those of permits are counted one by one.
+        self.budget.ends -= waits.len() + unlisted.len();
+        let permits = self.end_unlisted_permits(number, session_id, report);
         for position in &waits {
             self.end_wait(*position, Reason::Ended);
         }
@@ -128,7 +142,7 @@ impl NamespaceTxn<'_> {
             self.end_hold(*node, *owner, EndCause::Released);
         }
         self.run_grant_loop();
-        Some((unlisted.len() as u64, waits.len() as u64))
+        Some((unlisted.len() as u64 + permits.holds, waits.len() as u64 + permits.waits))
     }
 
     /// Returns the waits of a session that belong to no pending request.

@@ -9,10 +9,10 @@ use crate::Metadata;
 /// Metadata as one byte string that the holds of a request share. It is rarely read, and a separate allocation per pair
 /// would take more memory than most pairs need. It has the same encoding as [`Metadata`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct EncodedMetadata(Option<Arc<[u8]>>);
+pub(crate) struct EncodedMetadata(Option<Arc<[u8]>>);
 
 impl EncodedMetadata {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
         if metadata.is_empty() {
             return Self(None);
         }
@@ -21,7 +21,7 @@ impl EncodedMetadata {
     }
 
     /// Returns the size in bytes if encoded.
-    pub(super) fn encoded_len(metadata: &Metadata) -> usize {
+    pub(crate) fn encoded_len(metadata: &Metadata) -> usize {
         if metadata.is_empty() {
             return 0;
         }
@@ -29,7 +29,7 @@ impl EncodedMetadata {
     }
 
     /// Decodes the metadata.
-    pub(super) fn get(&self) -> Metadata {
+    pub(crate) fn get(&self) -> Metadata {
         self.decoded()
     }
 
@@ -38,7 +38,7 @@ impl EncodedMetadata {
     }
 
     /// Returns the size in bytes; 0 without any pair.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |bytes| bytes.len())
     }
 

@@ -45,7 +45,9 @@ mod node_line;
 mod owner;
 mod owner_multiset;
 mod path_table;
+mod permits;
 mod phase;
+mod primitives;
 mod purge;
 mod quarantine;
 mod queries;
@@ -94,14 +96,20 @@ use namespace::Namespace;
 use purge::ClosedNamespace;
 use slab::Slab;
 use sweep::FinishedSweeps;
-use txn::{Budget, NamespaceTxn};
+use txn::NamespaceTxn;
 use units::Units;
 
+pub(crate) use acquire::refused;
+pub(crate) use attempts::Attempts;
 pub use capacity::Charge;
+pub(crate) use charge::metadata as metadata_charge;
+pub(crate) use metadata::EncodedMetadata;
 pub use purge::Purged;
 pub(crate) use queries::ExaminedEvents;
+pub(crate) use reply_size::reason_only;
 pub(crate) use snapshot::FrozenLocks;
 pub(crate) use snapshot_items::delay_snapshot;
+pub(crate) use txn::Budget;
 pub use verify::Footprint;
 
 /// Units that every command costs.
@@ -276,6 +284,9 @@ impl LocksState {
             LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned }) => {
                 self.txn(&cancel.namespace, context)?.cancel(cancel, abandoned)
             }
+            LocksCommand::Latch(command) => self.txn(command.namespace(), context)?.latch(command)?,
+            LocksCommand::Semaphore(command) => self.txn(command.namespace(), context)?.semaphore(command)?,
+            LocksCommand::ReportPermits(report) => self.txn(&report.namespace, context)?.report_permits(report)?,
         })
     }
 

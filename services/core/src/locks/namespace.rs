@@ -20,6 +20,8 @@ use super::sweep::Sweep;
 use super::tree::{NodeId, Tree};
 use super::units::Units;
 use super::waiting::{BlockedOn, ClaimSet, WaitingRequest, claim_set_of};
+use crate::latches::Latches;
+use crate::semaphores::Semaphores;
 use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
@@ -68,6 +70,8 @@ pub(super) struct Namespace {
     pub(super) sweeps: BTreeMap<Revision, Sweep>,
     pub(super) granted_requests: Slab<GrantedRequest>,
     pub(super) history: History,
+    pub(super) latches: Latches,
+    pub(super) semaphores: Semaphores,
     /// The charges that are counted incrementally.
     pub(super) charged: ChargedBytes,
     /// The total charge as last reported to the shard.
@@ -110,6 +114,8 @@ impl Namespace {
             sweeps: BTreeMap::new(),
             granted_requests: Slab::default(),
             history: History::default(),
+            latches: Latches::default(),
+            semaphores: Semaphores::default(),
             charged: ChargedBytes::default(),
             accounted_bytes: 0,
             examined: 0,

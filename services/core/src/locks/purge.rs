@@ -42,6 +42,9 @@ impl ClosedNamespace {
             };
             return Some(BufferedEffect::WaitResolved { namespace: id, wait: Box::new(settled) });
         }
+        if let Some(settled) = self.0.semaphores.pop_wait() {
+            return Some(BufferedEffect::PermitsResolved { namespace: id, wait: Box::new(settled) });
+        }
         let (session_id, number) = self.next_session()?;
         Some(BufferedEffect::Ended { namespace: id, number, session_id, reason: SessionEnd::NamespaceDeleted })
     }
@@ -74,7 +77,7 @@ impl LocksState {
             self.due.remove(&first);
         }
         self.jobs.remove(&NamespaceKey::of(purged));
-        self.common.raise_revision(namespace.hold_count);
+        self.common.raise_revision(namespace.hold_count + namespace.semaphores.holds());
         self.effects.closed(ClosedNamespace(Box::new(namespace)));
     }
 

@@ -11,8 +11,9 @@ use super::reply_size::{ByteBudget, MAX_READERS_IN_GET, truncated};
 use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use crate::{
-    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, KeepAliveOutcome, NamespaceRef, Owner, Path,
-    Query, ReportedHold, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord, WaitId, WaitRecord, page,
+    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, KeepAliveOutcome, Kinds, NamespaceRef, Owner,
+    Path, Query, ReportedHold, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord, WaitId, WaitRecord,
+    page,
 };
 
 /// The events that a query examines.
@@ -20,12 +21,13 @@ use crate::{
 pub(crate) struct ExaminedEvents {
     range: HistoryRange,
     prefix: Path,
+    kinds: Kinds,
     limit: u32,
 }
 
 impl ExaminedEvents {
     pub(crate) fn response(&self) -> Response {
-        let EventPage { events, next_revision, more } = self.range.page(&self.prefix, self.limit);
+        let EventPage { events, next_revision, more } = self.range.page(&self.prefix, self.kinds, self.limit);
         Response::Events { events, next_revision, more }
     }
 }
@@ -75,6 +77,10 @@ impl LocksState {
             Query::WaitStatus { namespace, wait } => {
                 self.find(namespace).and_then(|open| open.wait_status(*wait, revision))
             }
+            Query::Semaphore(query) => self
+                .find(query.namespace())
+                .and_then(|open| open.semaphores.query(query, revision, self.visible_clock_ms)),
+            Query::Latch(query) => self.find(query.namespace()).and_then(|open| open.latches.query(query)),
             _ => return None,
         })
     }
@@ -126,9 +132,9 @@ impl LocksState {
 
     /// Returns the events that a query examines; `None` for any other query.
     pub(crate) fn events(&self, query: &Query) -> Option<Result<ExaminedEvents, CommandError>> {
-        let Query::Events { namespace, from_revision, prefix, limit } = query else { return None };
+        let Query::Events { namespace, from_revision, prefix, kinds, limit } = query else { return None };
         let range = self.find(namespace).and_then(|open| open.history.range(*from_revision, self.common.revision));
-        Some(range.map(|range| ExaminedEvents { range, prefix: prefix.clone(), limit: *limit }))
+        Some(range.map(|range| ExaminedEvents { range, prefix: prefix.clone(), kinds: *kinds, limit: *limit }))
     }
 
     /// Returns all sessions, for a new leader that starts to track their keep-alives. Those of namespaces that are set

@@ -6,6 +6,7 @@ use super::owner::NO_OWNER;
 use super::queue::QueuePosition;
 use super::tree::PathLookup;
 use super::txn::NamespaceTxn;
+use crate::kit::quota_exceeded;
 use crate::{Claim, CommandError, Limits, Mode, Owner};
 
 impl NamespaceTxn<'_> {
@@ -74,7 +75,7 @@ impl NamespaceTxn<'_> {
         let limits = &self.ns.limits;
         self.check_claims(asked.claims)?;
         self.check_hold_count(asked.claims.len())?;
-        if self.ns.waits.len() as u64 >= limits.max_waiting_per_namespace {
+        if self.ns.waits.len() as u64 + self.ns.semaphores.waiting() >= limits.max_waiting_per_namespace {
             return Err(quota_exceeded(
                 "the number of waiting requests in a namespace",
                 limits.max_waiting_per_namespace,
@@ -223,8 +224,4 @@ impl Namespace {
 /// Returns an account's limit, capped by the bound of the rules. If the rules have no bound, the limit does not apply.
 pub(super) fn effective_limit(bound: u64, limit: u64) -> u64 {
     if bound == u64::MAX { bound } else { bound.min(limit) }
-}
-
-pub(super) fn quota_exceeded(what: &str, max: u64, hint: &str) -> CommandError {
-    CommandError::QuotaExceeded { what: what.into(), max, hint: hint.into() }
 }

@@ -60,7 +60,7 @@ impl NamespaceTxn<'_> {
             }
         };
         match named {
-            None => (false, BTreeSet::new()),
+            None => (self.release_named_permits(owner, request_id), BTreeSet::new()),
             Some(NamedRequest::Waiting(position)) => {
                 let claims = &self.ns.waiting(position).claims;
                 let shown = if self.with_views { claims.as_slice() } else { &[] };
@@ -134,18 +134,25 @@ impl NamespaceTxn<'_> {
                 (of_one.into_iter().collect(), things)
             }
         };
-        let Some(left) = self.budget.ends.checked_sub(things) else {
-            self.begin_sweep(self.sweep_target_of(owner))?;
+        let target = self.sweep_target_of(owner);
+        let permits = self.count_permits(&target);
+        if things.saturating_add(permits) > self.budget.ends {
+            self.begin_sweep(target)?;
             return Ok((true, BTreeSet::new()));
-        };
-        self.budget.ends = left;
+        }
+        // Those of permits are counted one by one.
+        self.budget.ends -= things;
         let waits = self.end_waits(&owners);
         let holds = self.holds_of(&owners);
         let shown = holds.iter().map(|(path, _, _)| path.clone()).collect::<BTreeSet<Path>>();
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, EndCause::Released);
         }
-        Ok((waits > 0 || !holds.is_empty(), shown.into_iter().take(self.ns.bounds.max_locks_in_reply).collect()))
+        self.end_all_permits(&target);
+        Ok((
+            waits > 0 || !holds.is_empty() || permits > 0,
+            shown.into_iter().take(self.ns.bounds.max_locks_in_reply).collect(),
+        ))
     }
 
     /// Returns the sweep target of an owner: a session without a holder stands for all of its holders.

@@ -56,7 +56,7 @@ fn fitting_prefix<T: Serialize>(shown: Vec<T>, max_bytes: usize) -> Vec<T> {
 }
 
 /// Returns a refusal with a reason and nothing else.
-pub(super) fn reason_only(reason: Reason) -> Refused {
+pub(crate) fn reason_only(reason: Reason) -> Refused {
     Refused { reason, blockers: Vec::new(), queue_position: None, cycle: Vec::new() }
 }
 

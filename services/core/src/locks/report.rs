@@ -10,6 +10,7 @@ use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::waiting::WaitingRequest;
+use crate::semaphores::PermitItem;
 use crate::{FencingToken, RevokedReason};
 
 /// What stays of a session. Names only state that existed when the report named it, so its size is proportional to the
@@ -23,6 +24,8 @@ pub(super) struct Report {
     claimed: BTreeSet<(NodeId, FencingToken)>,
     /// The ids of the pending requests.
     pending: BTreeSet<Box<str>>,
+    /// The listed holds of semaphores.
+    permits: BTreeSet<FencingToken>,
 }
 
 impl Report {
@@ -34,6 +37,22 @@ impl Report {
     /// Adds a hold that a pending request claims.
     pub(super) fn claim(&mut self, node: NodeId, token: FencingToken) {
         self.claimed.insert((node, token));
+    }
+
+    /// Adds a hold of a semaphore that the client lists.
+    pub(super) fn list_permits(&mut self, token: FencingToken) {
+        self.permits.insert(token);
+    }
+
+    /// Returns the listed holds of semaphores.
+    pub(super) fn permits(&self) -> impl Iterator<Item = FencingToken> {
+        self.permits.iter().copied()
+    }
+
+    /// Returns whether a hold of a semaphore, or a wait for one, stays.
+    pub(super) fn keeps_permits(&self, permits: &PermitItem<'_>) -> bool {
+        let is_listed = permits.token.is_some_and(|token| self.permits.contains(&token));
+        is_listed || self.is_pending(Some(permits.request_id))
     }
 
     /// Adds a pending request.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::end::EndCause;
-use super::owner::OwnerId;
+use super::owner::{OwnerId, OwnerName};
 use super::target::Target;
 use super::txn::NamespaceTxn;
 use crate::{CommandError, Reset, Response, Revision, SessionEnd};
@@ -13,7 +13,8 @@ impl NamespaceTxn<'_> {
     /// no affected waiter is granted. If this exceeds a slice, the response has the counts once the sweep is finished.
     pub(super) fn reset(&mut self, reset: &Reset) -> Result<Response, CommandError> {
         let target = Target::reset(reset);
-        let things = self.ns.hold_count.saturating_add((self.ns.waits.len() + self.ns.sessions.len()) as u64);
+        let others = (self.ns.waits.len() + self.ns.sessions.len()) as u64;
+        let things = self.ns.hold_count.saturating_add(others).saturating_add(self.ns.semaphores.things());
         let is_small = !self.ns.is_frozen() && things <= self.budget.visits as u64;
         match is_small.then(|| self.try_reset(&target, reset.before_revision)).flatten() {
             Some(answer) => Ok(answer),
@@ -38,8 +39,13 @@ impl NamespaceTxn<'_> {
         let sessions: Vec<Arc<str>> = sessions.map(|(id, _)| Arc::clone(id)).collect();
         let records = owners.iter().map(|owner| self.ns.owners.get(*owner));
         let things: usize = records.map(|record| record.holds.len() + record.wait_count()).sum();
-        self.budget.ends = self.budget.ends.checked_sub(things + sessions.len())?;
-        let removed_waiters = self.end_waits(&owners);
+        if things + sessions.len() + self.count_permits(target) > self.budget.ends {
+            return None;
+        }
+        // Those of permits are counted one by one. They come first, because they tell how old a process is.
+        let permits = self.end_all_permits(target);
+        self.budget.ends -= things + sessions.len();
+        let removed_waiters = self.end_waits(&owners) + permits.waits;
         let holds = self.holds_of(&owners);
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, EndCause::Reset);
@@ -48,14 +54,18 @@ impl NamespaceTxn<'_> {
             self.remove_session(&session_id, SessionEnd::Reset);
         }
         self.run_grant_loop();
-        Some(Response::Reset { removed_holds: holds.len() as u64, removed_waiters })
+        Some(Response::Reset { removed_holds: holds.len() as u64 + permits.holds, removed_waiters })
     }
 
     /// A process is as old as its oldest hold or wait.
-    fn oldest_revision(&self, owner: OwnerId) -> Revision {
+    pub(super) fn oldest_revision(&self, owner: OwnerId) -> Revision {
         let record = self.ns.owners.get(owner);
         let holds = record.holds.iter().filter_map(|node| Some(self.ns.hold(node, owner)?.token));
         let waits = record.queue_positions().map(|position| position.wait().0);
-        holds.chain(waits).min().unwrap_or(self.common.revision)
+        let permits = match self.ns.owners.name(owner) {
+            OwnerName::Process(process_id) => self.ns.semaphores.oldest_of_process(process_id.as_str()),
+            OwnerName::Session(_) => None,
+        };
+        holds.chain(waits).chain(permits).min().unwrap_or(self.common.revision)
     }
 }

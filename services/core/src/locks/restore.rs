@@ -130,6 +130,15 @@ impl Restorer {
             }
             Item::Hold(hold) => self.hold(hold),
             Item::Granted(granted) => self.granted(granted, None),
+            Item::Latch(item) => {
+                let now = self.core.common.revision;
+                self.namespace()?.latches.restore(item, now)
+            }
+            Item::Semaphore(item) => {
+                let now = self.core.common.revision;
+                self.namespace()?.semaphores.restore(item, now)
+            }
+            Item::ReportedPermits(number, tokens) => self.reported_permits(number, &tokens),
             Item::GrantedToEnding(number, granted) => self.granted(*granted, Some(number)),
             Item::EndingSession(ending) => self.ending_session(*ending),
             Item::Sweep(began, sweep) => self.sweep(began, *sweep),
@@ -394,11 +403,15 @@ impl Restorer {
             let is_ahead = ending.is_none_or(|ending| ending.after_wait < Some(position));
             ensure(is_ahead, "a wait should have ended")?;
         }
+        namespace.latches.finish_restore()?;
+        namespace.finish_semaphores()?;
         // Before the blockers: a hold that a sweep covers counts as over.
         namespace.sweeps.values_mut().for_each(|sweep| sweep.find_node(&namespace.tree));
         namespace.repair_blocked_on(true);
         namespace.has_pending_grants |= namespace.blocked_index.first_to_reevaluate().is_some();
-        self.core.txn_in(slot, &RESTORE_CONTEXT).update_jobs();
+        let mut work = self.core.txn_in(slot, &RESTORE_CONTEXT);
+        work.update_first_due();
+        work.update_jobs();
         self.core.update_charges();
         // No command ran: events are evicted only in namespaces that a command changed.
         self.core.to_shrink.clear();

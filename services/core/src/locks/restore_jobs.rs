@@ -11,7 +11,7 @@ use super::snapshot_items::BlockedOnItem;
 use super::sweep::{MAX_SWEEPS, Sweep};
 use super::waiting::BlockedOn;
 use crate::codec::DecodeError;
-use crate::{Revision, SessionNumber, WaitId};
+use crate::{FencingToken, Revision, SessionNumber, WaitId};
 
 impl Restorer {
     pub(super) fn sweep(&mut self, began: Revision, sweep: Sweep) -> RestoreResult {
@@ -26,6 +26,13 @@ impl Restorer {
     pub(super) fn report(&mut self, number: SessionNumber, pending: &[String]) -> RestoreResult {
         let report = Arc::make_mut(self.session_numbered(number)?.report.get_or_insert_default());
         pending.iter().for_each(|request_id| report.add_pending(request_id));
+        Ok(())
+    }
+
+    pub(super) fn reported_permits(&mut self, number: SessionNumber, tokens: &[FencingToken]) -> RestoreResult {
+        let report = self.session_numbered(number)?.report.as_mut();
+        let report = Arc::make_mut(report.ok_or(DecodeError::Snapshot("a session reports nothing"))?);
+        tokens.iter().for_each(|token| report.list_permits(*token));
         Ok(())
     }
 

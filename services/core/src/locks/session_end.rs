@@ -80,14 +80,20 @@ impl NamespaceTxn<'_> {
     /// Ends a session and everything it has. If that exceeds the slice, ends only the session for now.
     fn end_session(&mut self, session_id: &str, why: SessionEnd) {
         let session = &self.ns.sessions[session_id];
+        let number = session.facts.number;
         let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
-        let Some(left) = self.budget.ends.checked_sub(things) else { return self.begin_session_end(session_id, why) };
-        self.budget.ends = left;
+        let permits = usize::try_from(self.ns.semaphores.count_of_session(number)).unwrap_or(usize::MAX);
+        if things.saturating_add(permits) > self.budget.ends {
+            return self.begin_session_end(session_id, why);
+        }
+        // Those of permits are counted one by one.
+        self.budget.ends -= things;
         let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         self.end_waits(&owners);
         for (_, node, owner) in self.holds_of(&owners) {
             self.end_hold_of_session(node, owner, why, self.common.clock_ms);
         }
+        self.end_permits_of_session(number, session_id, why, self.common.clock_ms);
         self.remove_session(session_id, why);
     }
 
@@ -113,6 +119,7 @@ impl NamespaceTxn<'_> {
         self.effects.ended(&self.ns.id, &session_id, number, reason);
         let since_ms = self.common.clock_ms;
         let ending = EndingSession { session_id, session, reason, since_ms, after_wait: None, after_path: None };
+        self.ns.semaphores.begin_session_end(number);
         self.ns.ending_sessions.insert(number, ending);
     }
 
@@ -150,6 +157,11 @@ impl NamespaceTxn<'_> {
         if self.budget.ends == 0 || self.budget.visits == 0 {
             return;
         }
+        let session_id = self.ns.ending_sessions.get(&number).map(|ending| Arc::clone(&ending.session_id));
+        if session_id.is_some_and(|session_id| !self.end_permits_of_session(number, &session_id, why, since_ms)) {
+            return;
+        }
+        self.ns.semaphores.finish_session_end(number);
         let ending = match is_enabled(Mutation::MarkOutlivesJob) {
             true => self.ns.ending_sessions.get(&number).cloned().inspect(|_| self.budget.visits = 0),
             false => self.ns.ending_sessions.remove(&number),

@@ -26,6 +26,8 @@ use super::snapshot_items::{
 use super::sweep::Sweep;
 use super::tree::{Node, NodeId};
 use super::waiting::{BlockedOn, WaitingRequest};
+use crate::latches::FrozenLatches;
+use crate::semaphores::FrozenSemaphores;
 use crate::shard_common::ShardCommon;
 use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals};
 
@@ -55,6 +57,8 @@ struct FrozenNamespace {
     granted: Slab<GrantedRequest>,
     waits: Vec<(QueuePosition, Arc<WaitingRequest>)>,
     history: History,
+    latches: FrozenLatches,
+    semaphores: FrozenSemaphores,
     usage: UsageTotals,
     /// Whether blockers matter, because visits are limited.
     has_slices: bool,
@@ -106,6 +110,8 @@ impl Namespace {
             granted: self.granted_requests.clone(),
             waits: self.waits.iter().map(|(position, waiting)| (*position, Arc::clone(waiting))).collect(),
             history: self.history.clone(),
+            latches: self.latches.freeze(),
+            semaphores: self.semaphores.freeze(),
             usage: self.usage,
             has_slices: self.bounds.limits_visits(),
             pending_grants: self

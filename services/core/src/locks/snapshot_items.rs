@@ -12,6 +12,8 @@ use super::sweep::Sweep;
 use crate::chunks::ChunkWriter;
 use crate::codec::{self, DecodeError};
 use crate::first_limits;
+use crate::latches::LatchItem;
+use crate::semaphores::SemaphoreItem;
 use crate::shard_common::CommonItem;
 use crate::{
     AccountId, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Phase, RequestId, Revision, SessionEnd,
@@ -85,6 +87,12 @@ pub(super) enum Item<S> {
     },
     /// A namespace that stands still since that shard clock. It may not be open.
     Quarantined(NamespaceRef, u64),
+    /// A latch of the preceding namespace, or jobs of the preceding latch. From rules 2 on.
+    Latch(LatchItem),
+    /// A semaphore of the preceding namespace, or what the preceding semaphore has. From rules 2 on.
+    Semaphore(SemaphoreItem),
+    /// Tokens in the report of the session with that number. From rules 2 on.
+    ReportedPermits(u64, Vec<FencingToken>),
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ
@@ -177,6 +185,8 @@ impl Item<String> {
             Self::Wait(wait) => wait.ends_at_ms = wait.ends_at_ms.map(|at| at.saturating_add(by_ms)),
             Self::EndingSession(ending) => ending.since_ms = ending.since_ms.saturating_add(by_ms),
             Self::Sweep(_, sweep) => sweep.since_ms = sweep.since_ms.saturating_add(by_ms),
+            Self::Latch(latch) => latch.delay(by_ms),
+            Self::Semaphore(semaphore) => semaphore.delay(by_ms),
             Self::Quarantined(_, since_ms) => *since_ms = since_ms.saturating_add(by_ms),
             // The wall clock counts in all others.
             _ => {}

@@ -24,6 +24,7 @@ use super::sessions::Session;
 use super::target::Target;
 use super::tree::{NodeId, Tree};
 use super::txn::NamespaceTxn;
+use crate::semaphores::{EndedPermits, PermitCursor};
 use crate::{CommandError, JobState, Path, Reason, Revision, SessionEnd, SessionNumber, WaitId};
 
 /// Maximum number of concurrent sweeps in a namespace.
@@ -41,6 +42,9 @@ pub(super) struct Sweep {
     after_wait: Option<(u64, bool)>,
     after_path: Option<Path>,
     after_session: Option<String>,
+    /// How far the search through the holds and waits of semaphores has come, and whether it is done.
+    after_permits: Option<PermitCursor>,
+    permits_done: bool,
     ended_holds: u64,
     pub(super) ended_waits: u64,
     /// Processes that are old enough. They are determined before anything ends, because ending their state makes them
@@ -63,6 +67,8 @@ impl Sweep {
             after_wait: None,
             after_path: None,
             after_session: None,
+            after_permits: None,
+            permits_done: false,
             ended_holds: 0,
             ended_waits: 0,
             old_processes: BitSet::default(),
@@ -171,6 +177,7 @@ impl NamespaceTxn<'_> {
         if self.find_old_processes(began, &mut sweep) {
             self.sweep_waits(began, &mut sweep);
             self.sweep_holds(began, &mut sweep);
+            self.sweep_permits(&mut sweep);
             self.sweep_sessions(began, &mut sweep);
         }
         if self.budget.ends > 0 && self.budget.visits > 0 {
@@ -194,6 +201,10 @@ impl NamespaceTxn<'_> {
         let (mut old, target) = (std::mem::take(&mut sweep.old_processes), &sweep.target);
         let mut look = |ns: &Namespace, owner: OwnerId, since: Revision| {
             let name = ns.owners.name(owner);
+            let since = match name {
+                OwnerName::Process(id) => since.min(ns.semaphores.oldest_of_process(id.as_str()).unwrap_or(since)),
+                OwnerName::Session(_) => since,
+            };
             if since < before && matches!(name, OwnerName::Process(_)) && target.covers(name) {
                 old.insert(owner.0 as usize);
             }
@@ -237,6 +248,18 @@ impl NamespaceTxn<'_> {
         for (node, owner) in holds.found {
             self.end_hold(node, owner, sweep.target.end_cause());
         }
+    }
+
+    /// Ends holds of semaphores, and waits for them.
+    fn sweep_permits(&mut self, sweep: &mut Sweep) {
+        if sweep.permits_done || self.budget.ends == 0 || self.budget.visits == 0 {
+            return;
+        }
+        let mut ended = EndedPermits::default();
+        sweep.after_permits = self.end_permits(&sweep.target, sweep.after_permits.take(), &mut ended);
+        sweep.permits_done = sweep.after_permits.is_none();
+        sweep.ended_holds += ended.holds;
+        sweep.ended_waits += ended.waits;
     }
 
     /// Removes sessions once their holds and waits are gone.

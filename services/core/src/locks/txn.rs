@@ -44,10 +44,10 @@ pub(super) struct NamespaceTxn<'a> {
 
 /// The work that may still be done before the next entry.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Budget {
-    pub(super) ends: usize,
-    pub(super) grants: usize,
-    pub(super) visits: usize,
+pub(crate) struct Budget {
+    pub(crate) ends: usize,
+    pub(crate) grants: usize,
+    pub(crate) visits: usize,
 }
 
 impl Budget {
@@ -114,8 +114,8 @@ impl NamespaceTxn<'_> {
     }
 
     /// Updates the shard's index of first deadlines.
-    fn update_first_due(&mut self) {
-        let first = self.ns.due.first(self.slot);
+    pub(super) fn update_first_due(&mut self) {
+        let first = self.ns.earliest_due(self.slot);
         let before = std::mem::replace(&mut self.ns.first_due, first);
         if before == first {
             return;

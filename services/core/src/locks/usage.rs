@@ -2,7 +2,7 @@
 
 use super::LocksState;
 use super::namespace::Namespace;
-use crate::{AccountId, Incarnation, LocksCommand, NamespaceUsage, Reattach, Response, UsageTotals};
+use crate::{AccountId, Incarnation, LocksCommand, NamespaceUsage, Reattach, Response, SemaphoreCommand, UsageTotals};
 
 impl LocksState {
     /// Counts a caller's command that was not rejected.
@@ -20,12 +20,21 @@ impl LocksState {
             LocksCommand::Reset(reset) => &reset.namespace,
             LocksCommand::OpenSession(open) => &open.namespace,
             LocksCommand::LockInfo(info) => &info.namespace,
+            LocksCommand::Latch(command) => command.namespace(),
+            LocksCommand::Semaphore(
+                command @ (SemaphoreCommand::Configure(_)
+                | SemaphoreCommand::Acquire(_)
+                | SemaphoreCommand::Release(_)
+                | SemaphoreCommand::Delete { .. }),
+            ) => command.namespace(),
             // These commands come from nodes and not from callers, or were counted one by one.
             LocksCommand::Deliver { .. }
             | LocksCommand::Cancel(_)
             | LocksCommand::CancelAttempts(_)
             | LocksCommand::ExpireSessions { .. }
             | LocksCommand::LockInfoPart(_)
+            | LocksCommand::Semaphore(SemaphoreCommand::Cancel(_))
+            | LocksCommand::ReportPermits(_)
             | LocksCommand::Session(_)
             | LocksCommand::Batch(_) => return,
         };
@@ -61,6 +70,10 @@ impl LocksState {
             waiting: namespace.waits.len() as u64,
             sessions: namespace.sessions.len() as u64,
             tangled_owners: namespace.max_tangled_owners(),
+            latches: namespace.latches.len() as u64,
+            semaphores: namespace.semaphores.len() as u64,
+            permit_holds: namespace.semaphores.holds(),
+            permit_waits: namespace.semaphores.waiting(),
             totals: namespace.usage,
         };
         let namespaces = self.namespaces_of(account).map(usage_of).collect();

@@ -112,7 +112,7 @@ impl Namespace {
             Some(WaitEnd { at_ms: waiting.ends_at_ms?, wait: place.wait().0, position: *place })
         });
         assert_eq!(self.due.waits, ends.collect(), "the end of every wait is known");
-        assert_eq!(self.first_due, self.due.first(slot).filter(|_| !stands_still));
+        assert_eq!(self.first_due, self.earliest_due(slot).filter(|_| !stands_still));
     }
 
     fn verify(&self) {
@@ -142,6 +142,8 @@ impl Namespace {
         let events: u64 = self.history.iter().map(|event| event.charge()).sum();
         assert_eq!((owners, events), (self.owners.charge(), self.history.bytes()), "owners and events are charged");
         self.tree.verify_extras();
+        self.latches.verify();
+        self.semaphores.verify();
         for (owner, record) in self.owners.iter() {
             let mut nodes: Vec<NodeId> = record.holds.iter().collect();
             nodes.sort_unstable();

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{
-    Acquire, Bounds, Claim, Limits, LockInfo, LocksCommand, Mode, Owner, Path, Query, Release, ReleaseTarget,
+    Acquire, Bounds, Claim, Kinds, Limits, LockInfo, LocksCommand, Mode, Owner, Path, Query, Release, ReleaseTarget,
     ReportedHold, Reset, Response, Rules,
 };
 
@@ -174,7 +174,13 @@ const ROWS: &[(&str, Setup)] = &[
     ("events of a prefix that nothing matches", |shard, things| {
         holds(shard, "p", things);
         let prefix = Path::flat("nowhere");
-        query_action(Query::Events { namespace: orders(), from_revision: Some(2), prefix, limit: 100 })
+        query_action(Query::Events {
+            namespace: orders(),
+            from_revision: Some(2),
+            prefix,
+            kinds: Kinds::LOCKS,
+            limit: 100,
+        })
     }),
 ];
 

@@ -4,9 +4,9 @@
 use holdfast_core::{
     Account, AccountChange, AccountId, AccountStatus, AcquireOutcome, Actor, ApiKey, AuditAction, AuditCursor,
     AuditRecord, Blocker, Claim, CommandError, CycleStep, Enqueued, Event, EventKind, HolderView, Incarnation,
-    KeepAliveOutcome, Limits, LockState, LockView, LostHold, Mode, Namespace, NamespaceUsage, Owner, Path, Phase,
-    Query, QueuedRequestView, Reason, Refused, Reply, ReportedHold, Response, Scopes, SessionKeepAlive, SessionView,
-    StateBytes, UsageTotals, WaitId, WaitView, codec,
+    KeepAliveOutcome, Kinds, Limits, LockState, LockView, LostHold, Mode, Namespace, NamespaceUsage, Owner, Path,
+    Phase, Query, QueuedRequestView, Reason, Refused, Reply, ReportedHold, Response, Scopes, SessionKeepAlive,
+    SessionView, StateBytes, UsageTotals, WaitId, WaitView, codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -78,8 +78,8 @@ fn queries_of_locks_have_the_bytes_they_always_had() {
         ),
         (Query::Waits { namespace: orders(), after, limit }, "010c07066f72646572730101ac0205"),
         (
-            Query::Events { namespace: orders(), from_revision: Some(300), prefix: l(), limit },
-            "010d07066f72646572730101ac0201016c05",
+            Query::Events { namespace: orders(), from_revision: Some(300), prefix: l(), kinds: Kinds::LOCKS, limit },
+            "010d07066f72646572730101ac0201016c0105",
         ),
         (Query::Usage { namespace: orders() }, "010e07066f726465727301"),
         (
@@ -306,7 +306,7 @@ fn replies_about_accounts_and_namespaces_have_the_bytes_they_always_had() {
         ),
         (
             Response::Account(account(later)),
-            "010107056140622e6303416e6eac028008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e038008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e8080808002ac02e807800840a08d06904e80808004904ee8078020808004808080203c78ad02ae02af02",
+            "010107056140622e6303416e6eac028008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e038008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e8080808002ac02e807800840a08d06904e80808004904ee8078020808004808080203c78904ea08d06c0843d904e904e904e904e80808020904ead02ae02af02",
         ),
         (
             Response::Accounts { accounts: vec![account(Limits::default())], more: true },
@@ -345,6 +345,10 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         waiting: 9,
         sessions: 10,
         tangled_owners: 11,
+        latches: 12,
+        semaphores: 13,
+        permit_holds: 14,
+        permit_waits: 15,
         totals,
     };
     let record = AuditRecord {
@@ -369,6 +373,8 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         requests: 6,
         sessions: 7,
         events: 8,
+        latches: 9,
+        semaphores: 10,
     };
     assert_bytes([
         (
@@ -377,9 +383,9 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         ),
         (
             Response::AccountUsage { namespaces: vec![usage], ended: totals },
-            "011b01066f72646572730108090a0bac02020304050607ac02020304050607",
+            "011b01066f72646572730108090a0b0c0d0e0fac02020304050607ac02020304050607",
         ),
-        (Response::AccountState(vec![("orders".into(), bytes)]), "011e01066f7264657273ac020102030405060708"),
+        (Response::AccountState(vec![("orders".into(), bytes)]), "011e01066f7264657273ac020102030405060708090a"),
     ]);
 }
 

@@ -1,7 +1,7 @@
 //! Pages end early rather than grow past their bytes, and always have a row.
 
 use holdfast_core::{
-    Acquire, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, Response, WaitId, codec,
+    Acquire, Kinds, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, Response, WaitId, codec,
 };
 
 use crate::support::{Shard, orders, request_id};
@@ -100,7 +100,13 @@ fn pages_of_events() {
     }
     let sizes = pages(|from: Option<u64>| {
         let (namespace, prefix) = (orders(), Path::default());
-        let query = Query::Events { namespace, from_revision: Some(from.unwrap_or(1)), prefix, limit: 100 };
+        let query = Query::Events {
+            namespace,
+            from_revision: Some(from.unwrap_or(1)),
+            prefix,
+            kinds: Kinds::LOCKS,
+            limit: 100,
+        };
         let Ok(Response::Events { events, next_revision, more }) = shard.query(&query) else { panic!("not events") };
         (encoded(&events), more, Some(next_revision))
     });

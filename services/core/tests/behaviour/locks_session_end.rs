@@ -1,8 +1,8 @@
 //! Ends of sessions that have more than a slice ends.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, Bounds, CommandError, Effect, EventKind, FencingToken, LockState, LocksCommand, Path,
-    Phase, Query, Reason, Response, Rules, SessionEnd, Wait,
+    Acquire, AcquireOutcome, Bounds, CommandError, Effect, EventKind, FencingToken, Kinds, LockState, LocksCommand,
+    Path, Phase, Query, Reason, Response, Rules, SessionEnd, Wait,
 };
 
 use crate::support::{Shard, assert_nothing_is_left, orders};
@@ -48,7 +48,13 @@ fn held(shard: &Shard) -> Vec<&'static str> {
 }
 
 fn last_event(shard: &Shard) -> EventKind {
-    let query = Query::Events { namespace: orders(), from_revision: Some(0), prefix: Path::default(), limit: 1_000 };
+    let query = Query::Events {
+        namespace: orders(),
+        from_revision: Some(0),
+        prefix: Path::default(),
+        kinds: Kinds::LOCKS,
+        limit: 1_000,
+    };
     let Ok(Response::Events { events, .. }) = shard.query(&query) else { panic!("not events") };
     events.last().expect("something happened").kind
 }

@@ -1,8 +1,8 @@
 //! What takes more than one entry, and what others see of it meanwhile.
 
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, Bounds, Claim, Command, Effect, FencingToken, Limits, LockState, LocksCommand,
-    Mode, NamespaceRef, Path, Phase, Query, Reason, Response, Rules, Wait, WaitId,
+    AccountId, Acquire, AcquireOutcome, Bounds, Claim, Command, Effect, FencingToken, Kinds, Limits, LockState,
+    LocksCommand, Mode, NamespaceRef, Path, Phase, Query, Reason, Response, Rules, Wait, WaitId,
 };
 
 use crate::support::{Shard, assert_nothing_is_left, lock_request, namespace, open, orders};
@@ -59,8 +59,13 @@ fn resolved_waits(shard: &mut Shard) -> Vec<(WaitId, Result<FencingToken, Reason
 
 /// The paths of all events from a revision on, in order.
 fn event_paths(shard: &Shard, from: u64) -> Vec<String> {
-    let query =
-        Query::Events { namespace: orders(), from_revision: Some(from), prefix: Path::default(), limit: EVENTS };
+    let query = Query::Events {
+        namespace: orders(),
+        from_revision: Some(from),
+        prefix: Path::default(),
+        kinds: Kinds::LOCKS,
+        limit: EVENTS,
+    };
     let Ok(Response::Events { events, .. }) = shard.query(&query) else { panic!("not events") };
     events.iter().flat_map(|event| &event.claims).map(|claim| claim.path.0.join("/")).collect()
 }

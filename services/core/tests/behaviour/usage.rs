@@ -45,6 +45,10 @@ fn operations_grants_waits_and_peaks_are_counted() {
         waiting: 1,
         sessions: 1,
         tangled_owners: 0,
+        latches: 0,
+        semaphores: 0,
+        permit_holds: 0,
+        permit_waits: 0,
         totals,
     };
     assert_eq!(namespaces, [now]);

@@ -94,6 +94,8 @@ impl Model {
                 open.map(of).sum()
             },
             events: self.event_bytes(),
+            latches: 0,
+            semaphores: 0,
         }
     }
 

@@ -1,8 +1,8 @@
 //! Everything that can be seen of the engine and of the model is equal.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, Claim, CommandError, CycleStep, Enqueued, Event, Owner, Path, Query, Reason, ReportedHold,
-    Response, WaitId,
+    Acquire, AcquireOutcome, Claim, CommandError, CycleStep, Enqueued, Event, Kinds, Owner, Path, Query, Reason,
+    ReportedHold, Response, WaitId,
 };
 
 use crate::random::{self, SeededRng, namespace};
@@ -154,7 +154,7 @@ impl Run {
         if oldest > 0 {
             let from_revision = Some(dice.below(oldest));
             let (namespace, prefix) = (namespace(), prefix.clone());
-            let query = Query::Events { namespace, from_revision, prefix, limit: 1 };
+            let query = Query::Events { namespace, from_revision, prefix, kinds: Kinds::LOCKS, limit: 1 };
             let answer = self.core.query(self.now_ms, &query).outcome;
             assert_eq!(answer, Err(CommandError::RevisionCompacted { oldest }));
         }
@@ -173,7 +173,7 @@ impl Run {
         let mut events = vec![];
         loop {
             let (namespace, prefix) = (namespace(), prefix.clone());
-            let query = Query::Events { namespace, from_revision: Some(from), prefix, limit };
+            let query = Query::Events { namespace, from_revision: Some(from), prefix, kinds: Kinds::LOCKS, limit };
             let Response::Events { events: page, next_revision, more } = self.query(&query) else {
                 panic!("not events")
             };

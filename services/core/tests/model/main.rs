@@ -9,6 +9,7 @@ mod charge;
 mod commands;
 mod compare;
 mod graph;
+mod latches;
 mod ledger;
 mod mutations;
 mod quota;
@@ -16,6 +17,7 @@ mod random;
 mod report;
 mod restored_replicas;
 mod run;
+mod semaphores;
 mod session_commands;
 mod sessions;
 mod state;
@@ -156,6 +158,9 @@ impl Run {
             LocksCommand::LockInfoPart(info) => model.lock_info_part(info),
             LocksCommand::Session(command) => model.session_command(command),
             LocksCommand::Deliver { .. } => unreachable!("the namespace stays open"),
+            LocksCommand::Latch(_) | LocksCommand::Semaphore(_) | LocksCommand::ReportPermits(_) => {
+                unreachable!("other kinds have models of their own")
+            }
             LocksCommand::Batch(_) => unreachable!("a list does what its commands do one by one"),
         }
     }

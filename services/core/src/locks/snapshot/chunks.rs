@@ -1,22 +1,24 @@
 //! Encodes a frozen locks shard chunk by chunk: what is encoded and not yet taken is never more than a few chunks.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{FrozenLocks, FrozenNamespace, session_item};
-use crate::chunks::ChunkWriter;
+use crate::chunks::{ChunkWriter, first_after};
+use crate::latches::LatchCursor;
 use crate::locks::attempts::Attempts;
 use crate::locks::owner::{OwnerId, OwnerName};
+use crate::locks::queue::QueuePosition;
 use crate::locks::report::Report;
 use crate::locks::snapshot_items::Item;
 use crate::locks::sweep::Sweep;
 use crate::locks::tree::NodeId;
-use crate::{Application, Revision, SessionNumber, UsageTotals, codec};
+use crate::locks::waiting::WaitingRequest;
+use crate::semaphores::SemaphoreCursor;
+use crate::{Application, FencingToken, Revision, SessionNumber, UsageTotals, codec};
 
 /// Number of process ids in one item.
 const OLD_PROCESSES_PER_ITEM: usize = 256;
-/// Number of waits or requests in one item.
+/// Number of waits, requests or tokens in one item.
 const WAITS_PER_ITEM: usize = 4_096;
 
 /// The chunks of a frozen state.
@@ -54,6 +56,10 @@ enum NamespaceSection {
     Granted(usize, Vec<u32>),
     /// The waiting request at this position.
     Wait(usize),
+    /// The item of a latch at this place.
+    Latch(LatchCursor),
+    /// The item of a semaphore at this place.
+    Semaphore(SemaphoreCursor),
     /// What is bounded for each namespace.
     Rest,
 }
@@ -137,7 +143,9 @@ impl FrozenChunks {
 impl FrozenNamespace {
     /// Writes a little of what is next. Returns what follows it; `None` at the end of the namespace.
     fn write(&self, writer: &mut ItemWriter, section: NamespaceSection) -> Option<NamespaceSection> {
-        use NamespaceSection::{Ending, Granted, Head, Lock, ReportAfter, Rest, Session, SweepAfter, Wait};
+        use NamespaceSection::{
+            Ending, Granted, Head, Latch, Lock, ReportAfter, Rest, Semaphore, Session, SweepAfter, Wait,
+        };
         Some(match section {
             Head => {
                 self.write_head(writer);
@@ -187,15 +195,16 @@ impl FrozenNamespace {
             },
             Wait(index) => match self.waits.get(index) {
                 Some((position, waiting)) => {
-                    writer.push(&Item::Wait(self.wait_item(*position, waiting)));
-                    write_attempts(writer, &waiting.attempts, &[]);
-                    if let Some(watch) = self.blocked_on_item(waiting).filter(|_| self.has_slices) {
-                        writer.push(&Item::BlockedOn(watch));
-                    }
+                    self.write_wait(writer, *position, waiting);
                     Wait(index + 1)
                 }
-                None => Rest,
+                None => {
+                    self.write_events(writer);
+                    Latch(LatchCursor::default())
+                }
             },
+            Latch(cursor) => self.write_latch(writer, cursor),
+            Semaphore(cursor) => self.write_semaphore(writer, cursor),
             Rest => {
                 self.write_rest(writer);
                 return None;
@@ -248,10 +257,41 @@ impl FrozenNamespace {
         write_attempts(writer, &granted.attempts, &[]);
     }
 
-    fn write_rest(&self, writer: &mut ItemWriter) {
+    fn write_wait(&self, writer: &mut ItemWriter, position: QueuePosition, waiting: &WaitingRequest) {
+        writer.push(&Item::Wait(self.wait_item(position, waiting)));
+        write_attempts(writer, &waiting.attempts, &[]);
+        if let Some(watch) = self.blocked_on_item(waiting).filter(|_| self.has_slices) {
+            writer.push(&Item::BlockedOn(watch));
+        }
+    }
+
+    fn write_events(&self, writer: &mut ItemWriter) {
         for event in self.history.iter() {
             writer.push(&Item::Event { revision: event.revision, bytes: codec::encode(&event) });
         }
+    }
+
+    fn write_latch(&self, writer: &mut ItemWriter, mut cursor: LatchCursor) -> NamespaceSection {
+        match self.latches.next_item(&mut cursor) {
+            Some(item) => {
+                writer.push(&Item::Latch(item));
+                NamespaceSection::Latch(cursor)
+            }
+            None => NamespaceSection::Semaphore(SemaphoreCursor::default()),
+        }
+    }
+
+    fn write_semaphore(&self, writer: &mut ItemWriter, mut cursor: SemaphoreCursor) -> NamespaceSection {
+        match self.semaphores.next_item(&mut cursor) {
+            Some(item) => {
+                writer.push(&Item::Semaphore(item));
+                NamespaceSection::Semaphore(cursor)
+            }
+            None => NamespaceSection::Rest,
+        }
+    }
+
+    fn write_rest(&self, writer: &mut ItemWriter) {
         for (began, sweep) in &self.sweeps {
             self.write_old_processes(writer, *began, sweep);
         }
@@ -278,15 +318,13 @@ impl FrozenNamespace {
     }
 }
 
-/// Returns the first entry after this key; of all entries, if there is none.
-fn first_after<K: Ord, V>(entries: &BTreeMap<K, V>, last: Option<K>) -> Option<(&K, &V)> {
-    let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-    entries.range((from, Bound::Unbounded)).next()
-}
-
 fn write_report(writer: &mut ItemWriter, number: SessionNumber, report: &Report) {
     let pending: Vec<&str> = report.pending().collect();
     write_pieces(&pending, |pending| writer.push(&Item::Report(number, pending)));
+    let permits: Vec<FencingToken> = report.permits().collect();
+    if !permits.is_empty() {
+        write_pieces(&permits, |permits| writer.push(&Item::ReportedPermits(number, permits)));
+    }
 }
 
 /// Writes a list that may be long in several items, and an empty one in one item.

@@ -1,0 +1,97 @@
+//! Where the tables of other kinds of things meet a namespace: its limits, its history, its deadlines and its effects.
+
+use super::event_view::{EventRecord, OwnerView};
+use super::owner::NO_OWNER;
+use super::txn::NamespaceTxn;
+use crate::kit::{FreeBytes, Kit, Means, Notice, TableEvent};
+use crate::latches::Latches;
+use crate::semaphores::Semaphores;
+use crate::{CommandError, JobState, LatchCommand, Mode, Response};
+
+impl NamespaceTxn<'_> {
+    /// Executes a command for a latch.
+    pub(super) fn latch(&mut self, command: &LatchCommand) -> Result<Response, CommandError> {
+        if let LatchCommand::CountDown(count) = command {
+            self.ns.spend(usize::try_from(count.jobs.units()).unwrap_or(usize::MAX));
+        }
+        self.with_latches(|latches, kit| latches.apply(kit, command))
+    }
+
+    /// Does what is due first of the latches.
+    pub(super) fn end_due_latch(&mut self) {
+        self.with_latches(Latches::end_first_due);
+    }
+
+    /// Lets the latches work, and publishes what they did.
+    fn with_latches<T>(&mut self, work: impl FnOnce(&mut Latches, &mut Kit<'_>) -> T) -> T {
+        self.with_tables(|latches, _, kit| work(latches, kit))
+    }
+
+    /// Lets the semaphores work, and publishes what they did.
+    pub(super) fn with_semaphores<T>(&mut self, work: impl FnOnce(&mut Semaphores, &mut Kit<'_>) -> T) -> T {
+        self.with_tables(|_, semaphores, kit| work(semaphores, kit))
+    }
+
+    fn with_tables<T>(&mut self, work: impl FnOnce(&mut Latches, &mut Semaphores, &mut Kit<'_>) -> T) -> T {
+        let free = self.free_bytes();
+        let (is_frozen, waiting_elsewhere) = (self.ns.is_frozen(), self.ns.waits.len() as u64);
+        let limits = &self.ns.limits;
+        let (wall_ms, with_views, visible_ms) = (self.wall_ms, self.with_views, self.ns.now_ms.get());
+        let means = Means { limits, wall_ms, visible_ms, with_views, is_frozen, waiting_elsewhere };
+        let mut kit = Kit::new(self.common, self.budget, means, free);
+        let result = work(&mut self.ns.latches, &mut self.ns.semaphores, &mut kit);
+        let notices = kit.into_notices();
+        self.publish(notices);
+        self.update_first_due();
+        self.update_jobs();
+        result
+    }
+
+    fn free_bytes(&self) -> FreeBytes {
+        let used = self.ns.state_bytes();
+        let of_account = self.other_namespaces_bytes.saturating_add(used.total());
+        let of_tables = used.latches + used.semaphores;
+        FreeBytes {
+            of_account: self.ns.limits.max_state_bytes.saturating_sub(of_account),
+            of_tables: self.ns.limits.max_primitive_bytes.saturating_sub(of_tables),
+        }
+    }
+
+    fn publish(&mut self, notices: Vec<Notice>) {
+        for notice in notices {
+            match notice {
+                Notice::Event(event) => self.record_table_event(&event),
+                Notice::LatchSettled(path) => self.effects.latch_settled(&self.ns.id, path),
+                Notice::PermitsResolved(settled) => self.effects.permits_resolved(&self.ns.id, settled),
+                Notice::PermitsRevoked { number, session_id, hold, reason } => {
+                    // A session that ended was already notified of its end.
+                    if !self.ns.ending_sessions.contains_key(&number) {
+                        self.effects.permits_revoked(&self.ns.id, session_id, hold, reason);
+                    }
+                }
+                Notice::Awaits(began) => *self.awaits = Some(began),
+                Notice::Finished(began) => {
+                    self.finished.push(began, JobState::Done { ended_holds: 0, ended_waits: 0 });
+                }
+            }
+        }
+    }
+
+    fn record_table_event(&mut self, event: &TableEvent) {
+        // The units of the thing and its event.
+        self.ns.spend(2);
+        let owner = event.owner.as_ref();
+        let record = EventRecord {
+            revision: event.revision,
+            at_ms: self.wall_ms,
+            kind: event.kind,
+            owner_id: NO_OWNER,
+            owner: owner.map_or(OwnerView::Process(""), |it| (&it.owner).into()),
+            process_id: owner.map_or("", |it| &it.process_id),
+            fencing_token: event.token,
+        };
+        let claims = [(&event.path, Mode::Write)].into_iter();
+        self.ns.history.push(&record, claims, self.ns.bounds.retained_events, self.ns.limits.max_event_bytes);
+        self.effects.event(&self.ns.id, event.revision);
+    }
+}

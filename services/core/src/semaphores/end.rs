@@ -1,0 +1,241 @@
+//! Ends holds and waits.
+
+use std::sync::Arc;
+
+use holdfast_mutations::{Mutation, is_enabled};
+
+use super::acquire::Requester;
+use super::item::QueueRank;
+use super::key::{Key, Scope};
+use super::{Semaphores, Spot};
+use crate::kit::{Kit, Notice, ResolvedPermits, TableEvent, TableOwner};
+use crate::{
+    CancelPermits, EventKind, FencingToken, Path, PermitsEnd, Phase, Reason, ReleasePermits, ReportedPermits, Response,
+    RevokedReason, Rules,
+};
+
+/// How a wait ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WaitEnd {
+    Granted,
+    Refused(Reason),
+}
+
+impl Semaphores {
+    /// Releases a hold, or ends the wait for it.
+    pub(crate) fn release(&mut self, kit: &mut Kit<'_>, requester: &Requester, request: &ReleasePermits) -> Response {
+        let found = match (&request.request_id, request.fencing_token) {
+            (Some(request_id), token) => {
+                let key = requester.key(&request.path, request_id);
+                let spot = self.index.get(&key).copied();
+                spot.filter(|spot| token.is_none_or(|token| *spot == Spot::Hold(token)))
+            }
+            (None, Some(token)) => {
+                let hold = self.hold(&request.path, token).filter(|hold| hold.key.scope == requester.scope);
+                hold.map(|hold| Spot::Hold(hold.token))
+            }
+            (None, None) => None,
+        };
+        if let Some(spot) = found {
+            self.end(kit, &request.path, spot);
+            self.settle(kit);
+        }
+        let released = found.is_some();
+        let semaphore = self.view(kit, &request.path);
+        Response::PermitsReleased { released, semaphore }
+    }
+
+    /// Ends what an owner has released.
+    pub(super) fn end(&mut self, kit: &mut Kit<'_>, path: &Path, spot: Spot) {
+        match spot {
+            Spot::Hold(token) => self.end_hold(kit, path, token, PermitsEnd::Released),
+            Spot::Wait(rank) => self.end_wait(kit, path, rank, WaitEnd::Refused(Reason::Ended)),
+        }
+    }
+
+    /// Removes the attempts of callers that left. When none remains, the wait ends, or the hold of a grant that its
+    /// owner is not known to have received.
+    pub(crate) fn cancel(&mut self, kit: &mut Kit<'_>, requester: &Requester, cancel: &CancelPermits) -> Response {
+        let (mut left_queue, mut grant_released) = (false, false);
+        let key = requester.key(&cancel.path, &cancel.request_id);
+        let (attempt, left) = cancel.attempts.split_first().map_or((0, &[][..]), |(first, rest)| (*first, rest));
+        let mut is_left = false;
+        match self.index.get(&key).copied() {
+            Some(Spot::Wait(rank)) => {
+                self.change_wait(&cancel.path, rank, |wait| {
+                    is_left = wait.attempts.detach(attempt, left, Rules::TWO);
+                });
+                left_queue = is_left;
+            }
+            Some(Spot::Hold(token)) => {
+                self.change_hold(&cancel.path, token, |hold| {
+                    let may_leave = !hold.attempts.is_permanent();
+                    is_left = may_leave && hold.attempts.detach(attempt, left, Rules::TWO);
+                });
+                grant_released = is_left;
+            }
+            None => {}
+        }
+        if let Some(spot) = self.index.get(&key).copied().filter(|_| is_left) {
+            self.end(kit, &cancel.path, spot);
+            self.settle(kit);
+        }
+        Response::Cancelled { left_queue, grant_released }
+    }
+
+    /// Does what is due first: the phase of a hold is over, or a wait times out.
+    pub(crate) fn end_first_due(&mut self, kit: &mut Kit<'_>) {
+        let Some((due, key)) = self.due.first_key_value().map(|(due, key)| (*due, Arc::clone(key))) else { return };
+        if is_enabled(Mutation::SemExpiryKept) && !due.is_wait {
+            self.due.remove(&due);
+            return;
+        }
+        match self.index.get(&key).copied() {
+            Some(Spot::Hold(token)) => self.end_phase(kit, &key.path, token, due.at_ms),
+            Some(Spot::Wait(rank)) => self.end_wait(kit, &key.path, rank, WaitEnd::Refused(Reason::TimedOut)),
+            None => _ = self.due.remove(&due),
+        }
+    }
+
+    /// Does what is due of a key, so that a command meets nothing whose time is over.
+    pub(super) fn end_due_at(&mut self, kit: &mut Kit<'_>, key: &Key) {
+        while let Some((key, spot)) = self.index.get_key_value(key) {
+            let (key, spot) = (Arc::clone(key), *spot);
+            match spot {
+                Spot::Hold(token) => {
+                    let at_ms = self.hold(&key.path, token).and_then(|hold| hold.deadline_ms);
+                    let Some(at_ms) = at_ms.filter(|at_ms| *at_ms <= kit.clock_ms()) else { return };
+                    self.end_phase(kit, &key.path, token, at_ms);
+                }
+                Spot::Wait(rank) => {
+                    let at_ms = self.wait(&key.path, rank).and_then(|wait| wait.ends_at_ms);
+                    if at_ms.is_none_or(|at_ms| at_ms > kit.clock_ms()) {
+                        return;
+                    }
+                    self.end_wait(kit, &key.path, rank, WaitEnd::Refused(Reason::TimedOut));
+                }
+            }
+        }
+    }
+
+    /// Ends the phase of a hold at an instant of the shard clock. A hold with a transition time enters its transition.
+    pub(super) fn end_phase(&mut self, kit: &mut Kit<'_>, path: &Path, token: FencingToken, at_ms: u64) {
+        let Some(hold) = self.hold(path, token) else { return };
+        if !hold.is_held() || hold.transition_ms == 0 {
+            return self.end_hold(kit, path, token, PermitsEnd::Expired);
+        }
+        if let Some(notice) = hold.revoked(RevokedReason::Expired) {
+            kit.notify(notice);
+        }
+        self.change_hold(path, token, |hold| {
+            hold.phase = Phase::Transition;
+            hold.deadline_ms = Some(at_ms.saturating_add(hold.transition_ms.into()));
+        });
+    }
+
+    /// Ends a hold, with a revision of its own. Who waits is granted when the queue is settled.
+    pub(super) fn end_hold(&mut self, kit: &mut Kit<'_>, path: &Path, token: FencingToken, cause: PermitsEnd) {
+        let Some(hold) = self.remove_hold(path, token) else { return };
+        let notice = cause.revoked().filter(|_| hold.is_held()).and_then(|reason| hold.revoked(reason));
+        notice.into_iter().for_each(|notice| kit.notify(notice));
+        let kind = EventKind::PermitsReleased { weight: hold.weight, cause };
+        let revision = record(kit, kind, &hold.key, &hold.process_id, Some(token));
+        self.change(path, |semaphore| semaphore.revision = revision);
+        self.unsettle(path);
+        self.remove_if_unused(path);
+    }
+
+    /// Takes permits from a hold, which keeps its token.
+    pub(super) fn shrink(&mut self, kit: &mut Kit<'_>, path: &Path, token: FencingToken, weight: u64) {
+        let Some(mut hold) = self.remove_hold(path, token) else { return };
+        let kind = EventKind::PermitsReleased { weight: hold.weight - weight, cause: PermitsEnd::Shrunk };
+        let revision = record(kit, kind, &hold.key, &hold.process_id, Some(token));
+        hold.weight = weight;
+        self.insert_hold(hold);
+        self.change(path, |semaphore| semaphore.revision = revision);
+        self.unsettle(path);
+        self.settle(kit);
+    }
+
+    /// Records a grant. Returns its token.
+    pub(super) fn record_grant(
+        &mut self,
+        kit: &mut Kit<'_>,
+        key: &Key,
+        process_id: &Arc<str>,
+        weight: u64,
+    ) -> FencingToken {
+        record(kit, EventKind::PermitsAcquired { weight }, key, process_id, None)
+    }
+
+    /// Ends a wait. If it is granted, its hold follows.
+    pub(super) fn end_wait(&mut self, kit: &mut Kit<'_>, path: &Path, rank: QueueRank, end: WaitEnd) {
+        let Some(wait) = self.remove_wait(path, rank) else { return };
+        let (key, attempt) = (Arc::clone(&wait.key), wait.attempts.highest());
+        let outcome = match end {
+            WaitEnd::Refused(reason) => Err(reason),
+            WaitEnd::Granted => {
+                let owner = (Arc::clone(&wait.key), wait.process_id);
+                Ok(self.grant(kit, owner, wait.weight, wait.terms, wait.attempts))
+            }
+        };
+        kit.notify(Notice::PermitsResolved(Box::new(ResolvedPermits {
+            wait: rank.wait,
+            attempt,
+            owner: key.owner(),
+            request_id: key.request_id.to_string(),
+            path: Path::clone(&key.path),
+            outcome,
+        })));
+        self.unsettle(path);
+        self.remove_if_unused(path);
+    }
+
+    /// Takes the next waiting request of a namespace that is gone.
+    pub(crate) fn pop_wait(&mut self) -> Option<ResolvedPermits> {
+        let (wait, key) = self.waits.pop_first()?;
+        let attempt = match self.index.get(&key) {
+            Some(Spot::Wait(rank)) => self.wait(&key.path, *rank).map_or(0, |wait| wait.attempts.highest()),
+            _ => 0,
+        };
+        let (request_id, path) = (key.request_id.to_string(), Path::clone(&key.path));
+        Some(ResolvedPermits { wait, attempt, owner: key.owner(), request_id, path, outcome: Err(Reason::Ended) })
+    }
+
+    /// Marks a semaphore whose queue may be granted or refused something.
+    pub(super) fn unsettle(&mut self, path: &Path) {
+        if let Some((path, semaphore)) = self.by_path.get_key_value(path)
+            && !semaphore.queue.is_empty()
+        {
+            self.unsettled.insert(Arc::clone(path));
+        }
+    }
+}
+
+impl super::item::PermitHold {
+    /// Returns what a session is told that loses the hold.
+    fn revoked(&self, reason: RevokedReason) -> Option<Notice> {
+        let Scope::Session { number, session_id } = &self.key.scope else { return None };
+        let hold = ReportedPermits {
+            path: Path::clone(&self.key.path),
+            request_id: self.key.request_id.to_string(),
+            fencing_token: self.token,
+        };
+        Some(Notice::PermitsRevoked { number: *number, session_id: Arc::clone(session_id), hold, reason })
+    }
+}
+
+/// Records an event of a hold. Returns its revision, which is the token unless another is given.
+fn record(
+    kit: &mut Kit<'_>,
+    kind: EventKind,
+    key: &Key,
+    process_id: &Arc<str>,
+    token: Option<FencingToken>,
+) -> FencingToken {
+    let revision = kit.next_revision();
+    let owner = Some(TableOwner { owner: key.owner(), process_id: Arc::clone(process_id) });
+    let (path, token) = (Path::clone(&key.path), Some(token.unwrap_or(revision)));
+    kit.notify(Notice::Event(TableEvent { revision, kind, path, owner, token }));
+    revision
+}
