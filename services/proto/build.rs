@@ -20,6 +20,7 @@ const PACKAGES: [(&str, &[&str]); 3] = [
             "holdfast/v1/accounts.proto",
             "holdfast/v1/namespaces.proto",
             "holdfast/v1/locks.proto",
+            "holdfast/v1/latches.proto",
             "holdfast/v1/sessions.proto",
         ],
     ),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use holdfast_clock::Clocks;
 use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
+use holdfast_proto::v1::latches_service_client::LatchesServiceClient;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
 use holdfast_proto::v1::sessions_service_client::SessionsServiceClient;
@@ -19,8 +20,10 @@ use tonic::{Request, Status};
 use crate::channel::GatewayChannel;
 use crate::error::{Error, Result};
 use crate::gateway::{Gateway, channel_to_any};
+use crate::latches::Latch;
 use crate::leaders::Leaders;
 use crate::session::SessionBuilder;
+use crate::view::Path;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -102,6 +105,16 @@ impl Client {
     /// deadline on each. Must be called within a tokio runtime, like all methods here.
     pub fn locks(&self) -> LocksServiceClient<AuthChannel> {
         LocksServiceClient::with_interceptor(self.channel(self.leaders()), self.inner.bearer.clone())
+    }
+
+    /// Returns a latch of a namespace, to create it or to use the one that is there.
+    pub fn latch(&self, namespace: impl Into<String>, path: impl Into<Path>) -> Latch {
+        Latch::new(self.clone(), namespace.into(), path.into())
+    }
+
+    /// Returns the protocol's client of single latch calls. They go where those of [`Client::locks`] go.
+    pub fn latches(&self) -> LatchesServiceClient<AuthChannel> {
+        LatchesServiceClient::with_interceptor(self.channel(self.leaders()), self.inner.bearer.clone())
     }
 
     /// Returns the protocol's client of single session calls. They go where those of [`Client::locks`] go.

@@ -224,6 +224,10 @@ pub enum Reason {
     NotHeld,
     /// A reset, the end of the session or the deletion of the namespace ended the wait.
     Ended,
+    /// Too few permits are free.
+    Exhausted,
+    /// The request needs more permits than there are.
+    TooLarge,
     /// A reason unknown to this version.
     Other,
 }
@@ -242,6 +246,8 @@ impl Reason {
             Self::TimedOut => "TIMED_OUT",
             Self::NotHeld => "NOT_HELD",
             Self::Ended => "ENDED",
+            Self::Exhausted => "EXHAUSTED",
+            Self::TooLarge => "TOO_LARGE",
             Self::Other => "OTHER",
         }
     }
@@ -260,6 +266,8 @@ impl fmt::Display for Reason {
             Self::TimedOut => "the wait ended first",
             Self::NotHeld => "the hold is gone",
             Self::Ended => "the wait was cut short",
+            Self::Exhausted => "too few permits are free",
+            Self::TooLarge => "there are fewer permits",
             Self::Other => "for a reason that this version does not know",
         })
     }
@@ -372,6 +380,8 @@ impl From<v1::Refusal> for Refusal {
             Code::TimedOut => Reason::TimedOut,
             Code::NotHeld => Reason::NotHeld,
             Code::Ended => Reason::Ended,
+            Code::Exhausted => Reason::Exhausted,
+            Code::TooLarge => Reason::TooLarge,
             Code::Unspecified => Reason::Other,
         };
         let step = |step: v1::CycleStep| CycleStep {

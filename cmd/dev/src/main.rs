@@ -69,6 +69,9 @@ enum Command {
     /// A store that rejects a late owner by its fencing token.
     #[command(name = "scenario-fencing")]
     Fencing(ScenarioArgs),
+    /// Latches: jobs count once each, and whoever waits goes on when all are done.
+    #[command(name = "scenario-latch")]
+    Latch(ScenarioArgs),
     /// Measure the service in real processes, and compare it with its peers with --compare etcd,redis.
     Bench(bench::BenchArgs),
     /// Create certificates for TLS experiments, signed by their own authority.
@@ -110,6 +113,7 @@ async fn run() -> Result<()> {
         Command::Deadlock(args) => scenarios::run(&cli.service, args, Scenario::Deadlock).await,
         Command::WatcherResumes(args) => scenarios::run(&cli.service, args, Scenario::WatcherResumes).await,
         Command::Fencing(args) => scenarios::run(&cli.service, args, Scenario::Fencing).await,
+        Command::Latch(args) => scenarios::run(&cli.service, args, Scenario::Latch).await,
         Command::Bench(args) => bench::run(args),
         Command::Certs(args) => certs::run(cli.service.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),

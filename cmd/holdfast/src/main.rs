@@ -1,5 +1,5 @@
-//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, sessions, namespaces
-//! and keys.
+//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, latches, sessions,
+//! namespaces and keys.
 //!
 //! Invariant: a command that runs under a lock is asked to stop before another owner can get the lock, and killed if it
 //! does not stop.
@@ -9,6 +9,7 @@
 mod calls;
 mod get;
 mod key;
+mod latch;
 mod lock;
 mod ls;
 mod names;
@@ -59,6 +60,9 @@ enum Command {
     Get(get::GetArgs),
     /// List the held locks.
     Ls(ls::LsArgs),
+    /// Count jobs that are done, and wait until all are.
+    #[command(subcommand)]
+    Latch(latch::LatchCommand),
     /// Print the events of the namespace as they happen.
     Watch(watch::WatchArgs),
     /// List the sessions of the namespace, show one, or end one.
@@ -99,6 +103,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     let settings = Settings::new(cli.global)?;
     match cli.command {
         Command::Lock(args) => return lock::run(&settings, args).await,
+        Command::Latch(command) => return latch::run(&settings, command).await,
         Command::Status => return status::run(&settings).await,
         // It needs no service, and was handled before.
         Command::RunSupervised(_) => {}

@@ -20,6 +20,23 @@ impl LockName {
     }
 }
 
+/// A thing of another kind than locks.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ThingName {
+    /// Its name. A name is one segment, whatever characters it contains.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Interpret NAME as a path, with segments separated by slashes.
+    #[arg(long)]
+    path: bool,
+}
+
+impl ThingName {
+    pub(crate) fn path(&self) -> Path {
+        if self.path { parse_path(&self.name) } else { Path::from(self.name.as_str()) }
+    }
+}
+
 /// Parses a path with segments separated by slashes.
 pub(crate) fn parse_path(text: &str) -> Path {
     Path::of(text.split('/').filter(|segment| !segment.is_empty()))

@@ -20,12 +20,16 @@ pub(crate) struct WatchArgs {
     /// Start with the event of this revision, or the next one after it; when absent, with future events.
     #[arg(long, value_name = "REVISION")]
     from: Option<u64>,
+    /// What the events are about, separated by commas: locks (with sessions), semaphores, latches. [default: locks]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    kinds: Vec<String>,
 }
 
 /// Continues after a lost connection, and misses no event.
 pub(crate) async fn run(settings: &Settings, args: WatchArgs) -> Result<()> {
     let prefix = args.prefix.as_deref().map(parse_path).map(|path| path.segments().to_vec()).unwrap_or_default();
-    let mut watch = WatchRequest { namespace: settings.namespace()?, prefix, from_revision: args.from };
+    let mut watch =
+        WatchRequest { namespace: settings.namespace()?, prefix, from_revision: args.from, kinds: args.kinds };
     let mut complained = false;
     loop {
         let error = match settings.client.locks().watch(Request::new(watch.clone())).await {

@@ -17,6 +17,8 @@ pub enum Code {
     SessionNotFound,
     /// No such API key in that account.
     ApiKeyNotFound,
+    /// No such semaphore or latch in the namespace.
+    PrimitiveNotFound,
     /// No such route.
     NotFound,
     /// The route exists, with other methods.
@@ -45,7 +47,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, for tables and tests.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::InvalidArgument,
         Self::Unauthenticated,
         Self::PermissionDenied,
@@ -53,6 +55,7 @@ impl Code {
         Self::NamespaceNotFound,
         Self::SessionNotFound,
         Self::ApiKeyNotFound,
+        Self::PrimitiveNotFound,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::AlreadyExists,
@@ -112,6 +115,7 @@ impl Code {
             Self::NamespaceNotFound => ("NAMESPACE_NOT_FOUND", 404, Grpc::NotFound, "No such namespace"),
             Self::SessionNotFound => ("SESSION_NOT_FOUND", 404, Grpc::NotFound, "No such session"),
             Self::ApiKeyNotFound => ("API_KEY_NOT_FOUND", 404, Grpc::NotFound, "No such API key"),
+            Self::PrimitiveNotFound => ("PRIMITIVE_NOT_FOUND", 404, Grpc::NotFound, "No such semaphore or latch"),
             Self::NotFound => ("NOT_FOUND", 404, Grpc::NotFound, "No such route"),
             Self::MethodNotAllowed => ("METHOD_NOT_ALLOWED", 405, Grpc::Unimplemented, "Method not allowed"),
             Self::AlreadyExists => ("ALREADY_EXISTS", 409, Grpc::AlreadyExists, "It exists already"),
@@ -148,6 +152,7 @@ mod tests {
             ("NAMESPACE_NOT_FOUND", 404),
             ("SESSION_NOT_FOUND", 404),
             ("API_KEY_NOT_FOUND", 404),
+            ("PRIMITIVE_NOT_FOUND", 404),
             ("NOT_FOUND", 404),
             ("METHOD_NOT_ALLOWED", 405),
             ("ALREADY_EXISTS", 409),

@@ -133,6 +133,17 @@ impl From<CommandError> for ApiError {
             }
             CommandError::EmailTaken(email) => Self::new(Code::AlreadyExists, detail).with("email", email),
             CommandError::NamespaceTaken(name) => Self::new(Code::AlreadyExists, detail).with("namespace", name),
+            CommandError::PrimitiveNotFound { kind, path } => {
+                Self::new(Code::PrimitiveNotFound, detail).with("kind", kind.name()).with("path", path.0.join("/"))
+            }
+            CommandError::PrimitiveTaken { kind, path } => {
+                Self::new(Code::AlreadyExists, detail).with("kind", kind.name()).with("path", path.0.join("/"))
+            }
+            // Its text begins with the field.
+            CommandError::InvalidArgument(text) => match text.split_once(':') {
+                Some((field, _)) => Self::invalid(field, detail),
+                None => Self::new(Code::InvalidArgument, detail),
+            },
             CommandError::QuotaExceeded { what, max, .. } => {
                 let limit = limit.map_or(what, |limit| limit.name.to_owned());
                 Self::new(Code::QuotaExceeded, detail).with("limit", limit).with("max", max.to_string())
@@ -157,7 +168,7 @@ impl From<CommandError> for ApiError {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_types::AccountId;
+    use holdfast_types::{AccountId, Kind, Path};
 
     use super::*;
 
@@ -216,10 +227,21 @@ mod tests {
             (CommandError::Superseded { epoch: 9 }, Code::Superseded, ("epoch", "9")),
             (CommandError::RequestIdTaken("r".into()), Code::InvalidArgument, ("field", "request_id")),
             (CommandError::RevisionCompacted { oldest: 7 }, Code::RevisionCompacted, ("oldest", "7")),
+            (CommandError::InvalidArgument("total: is too low".into()), Code::InvalidArgument, ("field", "total")),
         ];
         for (refusal, code, (name, value)) in cases {
             let error = ApiError::from(refusal);
             assert_eq!((error.code, error.ids), (code, vec![(name, value.to_owned())]));
         }
+    }
+
+    #[test]
+    fn refusals_about_a_thing_name_its_kind_and_path() {
+        let path = Path(vec!["a".into(), "b".into()]);
+        let missing = ApiError::from(CommandError::PrimitiveNotFound { kind: Kind::Latch, path: path.clone() });
+        let taken = ApiError::from(CommandError::PrimitiveTaken { kind: Kind::Latch, path });
+        assert_eq!((missing.code, taken.code), (Code::PrimitiveNotFound, Code::AlreadyExists));
+        let ids = vec![("kind", "latch".to_owned()), ("path", "a/b".to_owned())];
+        assert_eq!((&missing.ids, &taken.ids), (&ids, &ids));
     }
 }

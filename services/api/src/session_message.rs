@@ -1,6 +1,6 @@
 //! The messages on the connection of a session, over any transport.
 
-use holdfast_types::{Metadata, ReportedHold, RevokedReason, SessionEnd};
+use holdfast_types::{Metadata, ReportedHold, Revision, RevokedReason, SessionEnd};
 
 use crate::{ApiError, BlockerInfo, Holder, ReasonInfo, Resource};
 
@@ -24,6 +24,8 @@ pub enum ClientPayload {
     Lock(Lock),
     /// Ends a request.
     Release(Release),
+    /// Reports to a latch what is done.
+    CountDown(CountDown),
     /// Ends all requests.
     ReleaseAll,
     /// Keeps the session alive.
@@ -118,6 +120,21 @@ pub struct Release {
     pub request_id: String,
 }
 
+/// A report of what is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountDown {
+    /// Names the message in its reply.
+    pub request_id: String,
+    /// The path of the latch.
+    pub path: Vec<String>,
+    /// If given, only the latch with this id.
+    pub id: Option<Revision>,
+    /// Ids, for a latch that counts ids.
+    pub ids: Option<Vec<String>>,
+    /// Ranges of indexes, both ends included, for a latch that counts indexes.
+    pub ranges: Option<Vec<(u64, u64)>>,
+}
+
 /// A message of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the contract explains the fields")]
@@ -134,6 +151,8 @@ pub enum ServerMessage {
     Ready { request_id: Option<String> },
     /// The request has no holds and does not wait.
     Refused { request_id: String, why: RefusalCause },
+    /// The latch counted: so many were new, and so many are done.
+    Counted { request_id: String, counted: u64, total: u64, done: u64 },
     /// The session lives for this many milliseconds without a further keep-alive.
     KeptAlive { remaining_ms: u64 },
     /// The session ended, or belongs to another connection. This is the last message.

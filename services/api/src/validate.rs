@@ -9,11 +9,13 @@ use time::OffsetDateTime;
 
 mod locks;
 mod message_size;
+mod things;
 
 use crate::{ApiError, ApiResult};
 
 pub use locks::*;
 pub use message_size::*;
+pub use things::*;
 
 /// The prefix of session ids; no process id may have it.
 pub const SESSION_PREFIX: &str = "se_";

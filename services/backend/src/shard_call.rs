@@ -9,8 +9,8 @@ use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
-    Account, Acquire, Claim, Command, CommandError, LocksCommand, NamespaceRef, Path, Query, ReleaseTarget, Reply,
-    RequestId, Response, SessionCommand, SessionRequest,
+    Account, Acquire, Claim, Command, CommandError, CountDown, Jobs, LatchCommand, LocksCommand, NamespaceRef, Path,
+    Query, ReleaseTarget, Reply, RequestId, Response, SessionCommand, SessionRequest,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -41,6 +41,8 @@ pub(crate) enum ShardRequest {
     Wait(Box<Acquire>, Option<Duration>, CancellationToken),
     /// A query, served from the applied state.
     Query(Box<Query>),
+    /// A query whose reply the leader holds back until it is final, or until that instant.
+    HeldQuery(Box<Query>, Instant, CancellationToken),
 }
 
 impl ShardRequest {
@@ -48,7 +50,7 @@ impl ShardRequest {
         let is_urgent = match self {
             Self::Command(command, _) => command.is_urgent(),
             Self::Query(query) => query.is_urgent(),
-            Self::Wait(..) => return Priority::Patient,
+            Self::Wait(..) | Self::HeldQuery(..) => return Priority::Patient,
         };
         if is_urgent { Priority::High } else { Priority::Normal }
     }
@@ -60,13 +62,21 @@ impl ShardRequest {
                 _ => 0,
             },
             Self::Wait(acquire, ..) => acquire_bytes(acquire),
-            Self::Query(_) => 0,
+            Self::Query(_) | Self::HeldQuery(..) => 0,
         }
     }
 
     /// The token that is cancelled once the request waits at the shard.
     fn deferred(&self) -> Option<CancellationToken> {
-        if let Self::Wait(.., deferred) = self { Some(deferred.clone()) } else { None }
+        match self {
+            Self::Wait(.., deferred) | Self::HeldQuery(.., deferred) => Some(deferred.clone()),
+            Self::Command(..) | Self::Query(_) => None,
+        }
+    }
+
+    /// Whether it is written to the log.
+    fn is_command(&self) -> bool {
+        matches!(self, Self::Command(..) | Self::Wait(..))
     }
 }
 
@@ -94,6 +104,9 @@ pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
             ReleaseTarget::Paths { paths, .. } => paths.iter().map(path_bytes).sum(),
             _ => 0,
         },
+        LocksCommand::Latch(LatchCommand::CountDown(CountDown { jobs: Jobs::Named(ids), .. })) => {
+            ids.iter().map(|id| id.len() + SEGMENT_BYTES).sum()
+        }
         LocksCommand::Batch(commands) => commands.iter().map(command_bytes).sum(),
         _ => 0,
     }
@@ -222,10 +235,11 @@ impl Service {
     ) -> ApiResult<RoutedReply> {
         let (priority, deferred) = (ask.priority(), ask.deferred());
         let request = AdmissionRequest { share, priority, bytes: ask.bytes() };
-        // A call that may wait is counted apart, from its start to its end.
         let waits = priority == Priority::Patient;
-        let _held = waits.then(|| self.inner.held_calls.acquire(share, request.bytes)).transpose()?;
-        let is_command = !matches!(ask, ShardRequest::Query(_));
+        // A request that may wait is counted apart, from its start to its end. Whoever asks a held query counts it.
+        let is_counted = matches!(ask, ShardRequest::Wait(..));
+        let _held = is_counted.then(|| self.inner.held_calls.acquire(share, request.bytes)).transpose()?;
+        let is_command = ask.is_command();
         // Pinned once and passed on by reference: whatever takes a future by value has room for it twice, and a call
         // may wait for minutes with all of it.
         let work = pin!(self.call(application, key, ask, context));
@@ -252,8 +266,8 @@ impl Service {
         Admission::run(permit, false, None, replies.try_collect()).await
     }
 
-    /// Runs an acquire that waits. It is cancelled here and not by the shard. There, a call that lasts to its deadline
-    /// counts as a poll, which keeps its queued request.
+    /// Runs a call that waits. An acquire is cancelled here and not by the shard. There, a call that lasts to its
+    /// deadline counts as a poll, which keeps its queued request.
     async fn run_until_deadline<T>(
         &self,
         deadline: Instant,
@@ -289,6 +303,11 @@ impl Service {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
                 let reply = router.acquire(key, *acquire, poll, deadline, deferred).await.map_err(route_error)?;
                 RoutedReply { reply, maybe_done_before: false }
+            }
+            ShardRequest::HeldQuery(query, until, deferred) => {
+                let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
+                let reply = router.held_query(application, key, &query, until, deadline, deferred).await;
+                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false }
             }
             ShardRequest::Query(query) => {
                 let reply = router.query(application, key, &query, context.deadline).await.map_err(route_error)?;

@@ -1,7 +1,9 @@
 //! Converts replies of locks shards to public views: deadlines of the shard clock become time remaining.
 
-use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, Lock, ReasonInfo, Timestamp};
-use holdfast_types::{AcquireOutcome, Blocker, CycleStep, HolderView, LockView, Owner, Reason, Refused};
+use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, LatchInfo, Lock, ReasonInfo, Timestamp};
+use holdfast_types::{
+    AcquireOutcome, Blocker, CycleStep, HolderView, LatchView, LockView, Owner, Path, Reason, Refused,
+};
 
 /// Converts one reply.
 pub(crate) struct ViewBuilder<'a> {
@@ -37,8 +39,7 @@ impl<'a> ViewBuilder<'a> {
     }
 
     pub(crate) fn lock(&self, lock: LockView) -> Lock {
-        let path = lock.path.0;
-        let name = if let [name] = path.as_slice() { Some(name.clone()) } else { None };
+        let (name, path) = named(lock.path);
         Lock {
             namespace: self.namespace.to_owned(),
             name,
@@ -84,11 +85,40 @@ impl<'a> ViewBuilder<'a> {
         }
     }
 
+    pub(crate) fn latch(&self, latch: LatchView) -> LatchInfo {
+        let (name, path) = named(latch.path);
+        // A final latch has another deadline, at which it is gone.
+        let (remaining_ms, expires_at) = self.time_left((!latch.status.is_final()).then_some(latch.deadline_ms));
+        LatchInfo {
+            namespace: self.namespace.to_owned(),
+            name,
+            path,
+            id: latch.id,
+            status: latch.status,
+            total: latch.total,
+            done: latch.done,
+            ids: latch.ids,
+            expires_at,
+            remaining_ms,
+            finished_at: latch.finished_at_ms.map(Timestamp),
+            retain_ms: latch.retain_ms,
+            description: latch.description,
+            metadata: latch.metadata,
+            revision: latch.revision,
+        }
+    }
+
     /// Returns the time until a deadline of the shard clock, and the instant of that deadline.
     pub(crate) fn time_left(&self, deadline_ms: Option<u64>) -> (Option<u64>, Option<Timestamp>) {
         let remaining_ms = deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.clock_ms));
         (remaining_ms, remaining_ms.map(|remaining_ms| Timestamp(self.sent_at.0.saturating_add(remaining_ms))))
     }
+}
+
+/// Returns the flat name, if the path is one, and the segments.
+fn named(path: Path) -> (Option<String>, Vec<String>) {
+    let name = if let [name] = path.0.as_slice() { Some(name.clone()) } else { None };
+    (name, path.0)
 }
 
 fn cycle_step(step: CycleStep) -> CycleStepInfo {

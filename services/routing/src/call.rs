@@ -216,7 +216,7 @@ impl<'a> RoutedCall<'a> {
 
     fn failure(&self) -> RouteError {
         let (shard, reason) = (self.shard_id(), self.reason.clone());
-        if self.maybe_done_in.is_some() || self.was_deferred {
+        if self.maybe_done_in.is_some() || (self.was_deferred && !self.is_query()) {
             RouteError::OutcomeUnknown { shard, reason }
         } else if let Some(limit) = self.limit {
             RouteError::Limited { shard, limit }
@@ -309,8 +309,8 @@ impl<'a> RoutedCall<'a> {
     fn on_limit(&mut self, limit: &'static Limit) -> NextStep {
         self.reason = limit.to_string();
         self.limit = Some(limit);
-        if matches!(self.body, CallBody::Acquire(..)) {
-            // Many come at once after a failover. It keeps its place in the queue, however long the others take.
+        if self.body.is_deferrable() {
+            // Many come at once after a failover. A request keeps its place in the queue, however long others take.
             self.without_leader_since = Instant::now();
             NextStep::RetryWithRoom
         } else if self.maybe_done_in.is_some() {

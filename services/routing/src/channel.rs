@@ -52,6 +52,8 @@ pub(super) enum CallBody {
     Query(Bytes),
     /// An encoded acquire, and how long its reply may be deferred.
     Acquire(Bytes, Duration),
+    /// An encoded query, and until when its reply may be deferred.
+    HeldQuery(Bytes, Instant),
     /// An encoded subscription.
     Subscribe(Bytes),
 }
@@ -65,7 +67,11 @@ impl CallBody {
     /// Returns the bytes of its content.
     fn len(&self) -> usize {
         match self {
-            Self::Command(bytes) | Self::Query(bytes) | Self::Acquire(bytes, _) | Self::Subscribe(bytes) => bytes.len(),
+            Self::Command(bytes)
+            | Self::Query(bytes)
+            | Self::Acquire(bytes, _)
+            | Self::HeldQuery(bytes, _)
+            | Self::Subscribe(bytes) => bytes.len(),
         }
     }
 
@@ -73,8 +79,14 @@ impl CallBody {
     pub(super) fn to_immediate(&self) -> Self {
         match self {
             Self::Acquire(bytes, _) => Self::Command(bytes.clone()),
+            Self::HeldQuery(bytes, _) => Self::Query(bytes.clone()),
             other => other.clone(),
         }
+    }
+
+    /// Returns whether one reply comes, and before it perhaps the notice that it is deferred.
+    pub(super) fn is_deferrable(&self) -> bool {
+        matches!(self, Self::Acquire(..) | Self::HeldQuery(..))
     }
 
     /// Returns the call to that address. Its deadline is set when it is sent.
@@ -83,6 +95,7 @@ impl CallBody {
             Self::Command(bytes) => (call::Body::Command(bytes), Duration::ZERO),
             Self::Query(bytes) => (call::Body::Query(bytes), Duration::ZERO),
             Self::Acquire(bytes, hold) => (call::Body::Command(bytes), hold),
+            Self::HeldQuery(bytes, until) => (call::Body::Query(bytes), until.duration_since(Instant::now())),
             Self::Subscribe(bytes) => (call::Body::Subscribe(bytes), Duration::ZERO),
         };
         let (application, key) =
@@ -380,14 +393,14 @@ impl RemoteCall {
         deadline: Instant,
     ) -> Result<Replies, CallReply> {
         let send_state = Arc::<SendState>::default();
-        let is_acquire = matches!(body, CallBody::Acquire(..));
+        let is_deferrable = body.is_deferrable();
         let is_subscription = matches!(body, CallBody::Subscribe(_));
         let (call, rules) = (body.into_call(to), rules.clone());
         let enqueue = |sink| {
             let send_state = Arc::clone(&send_state);
             shared.enqueue(QueuedCall { call, deadline, send_state, sink, rules })
         };
-        if is_acquire {
+        if is_deferrable {
             let ((sink, reply), deferred) = (oneshot::channel(), CancellationToken::new());
             let id = enqueue(ReplySink::Deferrable(sink, deferred.clone()))?;
             return Ok(Replies::Deferrable(Self { shared: Arc::clone(shared), id, send_state }, reply, deferred));

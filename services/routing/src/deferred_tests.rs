@@ -8,7 +8,7 @@ use holdfast_proto::internal::{Answer, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, config_of, deferred, not_leader};
 use holdfast_types::{
     AccountId, Acquire, AcquireOutcome, Claim, Command, Incarnation, LocksCommand, Metadata, Mode, NamespaceRef, Owner,
-    Path, Reply, Response as CoreAnswer, Wait, codec,
+    Path, Query, Reply, Response as CoreAnswer, Wait, codec,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -153,4 +153,22 @@ async fn what_is_granted_to_a_caller_that_has_gone_is_given_back_by_its_attempt(
     assert_eq!(told.recv().await, Some(id));
     let cancel = cancelled.recv().await.unwrap();
     assert_eq!((cancel.attempt, cancel.owner, cancel.claims), (42, acquire().owner, acquire().claims));
+}
+
+#[tokio::test]
+async fn a_question_whose_connection_ends_is_answered_at_once_by_whoever_leads() {
+    let cluster = FakeCluster::start(fast_options()).await;
+    let (calls, mut called) = mpsc::unbounded_channel();
+    let done = || Reply { outcome: Ok(CoreAnswer::Done), clock_ms: 7, awaits: None };
+    elect(&cluster, move |call| {
+        let _ = calls.send(call.hold_ms);
+        if call.hold_ms > 0 { Action::DeferAndHangUp } else { Action::Answer(reply(&done())) }
+    });
+    let (query, is_deferred) = (Query::Usage { namespace: namespace() }, CancellationToken::new());
+    let asked = cluster.router.held_query(Application::Locks, 0, &query, soon(), soon(), is_deferred.clone());
+    assert_eq!(asked.await, Ok(done()), "it is not final, and the caller asks again");
+    assert!(is_deferred.is_cancelled());
+    let held_for = called.recv().await.unwrap();
+    assert!((1..=20_000).contains(&held_for), "{held_for} ms");
+    assert_eq!(called.recv().await, Some(0), "who leads is asked with the same query");
 }

@@ -180,6 +180,26 @@ impl Router {
         RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline).reply().await
     }
 
+    /// As [`Router::query`], but the leader holds its reply back until that is final, or until `hold_until`. A reply
+    /// that is not final may come sooner, at a change of leader. `deferred` is cancelled once the leader holds it back.
+    ///
+    /// # Errors
+    /// [`RouteError::Unavailable`] when there is no reply in time.
+    pub async fn held_query(
+        &self,
+        application: Application,
+        key: u32,
+        query: &Query,
+        hold_until: Instant,
+        deadline: Instant,
+        deferred: CancellationToken,
+    ) -> Result<Reply, RouteError> {
+        let body = CallBody::HeldQuery(Bytes::from(codec::encode(query)), hold_until);
+        let to = self.destination(application, key, query.account()).with_kind(CallKind::Deferrable);
+        let call = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline);
+        call.telling_when_deferred(deferred).reply().await
+    }
+
     /// Subscribes to a topic of the shard that owns the key, from a revision or from now on. `T` is the type of the
     /// topic's items. The subscription fails after `max_wait` without a leader.
     pub fn subscribe<T: DeserializeOwned>(

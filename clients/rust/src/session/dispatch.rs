@@ -37,7 +37,8 @@ pub(super) fn handle_message(shared: &Arc<SessionInner>, says: Says) -> Dispatch
             return Dispatched::KeepAliveFailed;
         }
         Says::SessionEnded(ended) => return Dispatched::Ended(end_reason(&ended)),
-        Says::Opened(_) | Says::KeptAlive(_) => {}
+        // This client counts down by single calls.
+        Says::Opened(_) | Says::KeptAlive(_) | Says::Counted(_) => {}
     }
     Dispatched::Done
 }

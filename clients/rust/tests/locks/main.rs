@@ -6,6 +6,7 @@ mod support;
 mod cancelling;
 mod connections;
 mod kinds;
+mod latches;
 mod loss;
 mod mutual_exclusion;
 mod paused_process;

@@ -7,6 +7,7 @@ mod atomic_sets;
 mod deadlock;
 mod events;
 mod fencing;
+mod latch;
 mod print;
 mod queue;
 mod runner;
@@ -49,6 +50,7 @@ pub(crate) enum Scenario {
     Deadlock,
     WatcherResumes,
     Fencing,
+    Latch,
 }
 
 impl Scenario {
@@ -61,6 +63,7 @@ impl Scenario {
             Self::Deadlock => "deadlock",
             Self::WatcherResumes => "watcher-resumes",
             Self::Fencing => "fencing",
+            Self::Latch => "latch",
         }
     }
 
@@ -73,6 +76,7 @@ impl Scenario {
             Self::Deadlock => deadlock::run(stage).await,
             Self::WatcherResumes => watcher_resumes::run(stage).await,
             Self::Fencing => fencing::run(stage).await,
+            Self::Latch => latch::run(stage).await,
         }
     }
 }

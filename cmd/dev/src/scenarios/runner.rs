@@ -77,8 +77,13 @@ impl ScenarioRunner {
 
     /// Makes a call that must be rejected with an error; returns the error's code.
     pub(super) async fn call_expecting_error(&self, call: &str) -> Result<String> {
-        self.print_message(&self.full_call(call), &Value::Null)?;
-        match self.send(call, &Value::Null).await {
+        self.post_expecting_error(call, Value::Null).await
+    }
+
+    /// The same, for a call with a body.
+    pub(super) async fn post_expecting_error(&self, call: &str, body: Value) -> Result<String> {
+        self.print_message(&self.full_call(call), &body)?;
+        match self.send(call, &body).await {
             Ok(answer) => bail!("not as expected: {call} answered {answer}"),
             Err(CallError::Problem { code, body, .. }) => {
                 self.print_message("  answer:", &body)?;
@@ -95,20 +100,32 @@ impl ScenarioRunner {
 
     /// The same, for an owner that waits.
     pub(super) fn acquire_waiting(&self, who: &str, claims: &[(&str, &str)]) -> Result<PendingCall> {
-        let call = "POST lock-sets/acquire";
         let body = acquire_body(who, claims, json!({"wait_ms": WAIT_MS}));
-        self.print_message(&self.full_call(call), &body)?;
-        let (client, path) = (self.client.clone(), self.path("lock-sets/acquire"));
+        let pending = self.call_waiting("lock-sets/acquire", body)?;
+        Ok(PendingCall { call: format!("{who} waited"), ..pending })
+    }
+
+    /// Makes a call that waits, below the namespace.
+    pub(super) fn call_waiting(&self, below: &str, body: Value) -> Result<PendingCall> {
+        let path = self.path(below);
+        self.print_message(&format!("POST {path}"), &body)?;
+        let client = self.client.clone();
         let answer = tokio::spawn(async move { client.post(&path, &body).await });
-        Ok(PendingCall { call: format!("{who} waited"), answer })
+        Ok(PendingCall { call: format!("{below} waited"), answer })
     }
 
     /// Waits for the grant of a waiting call; returns its token.
     pub(super) async fn await_grant(&self, waiting: PendingCall) -> Result<u64> {
+        let answer = self.await_answer(waiting).await?;
+        self.expect_granted(&answer, "the wait is over, the lock is granted")
+    }
+
+    /// Waits for the answer of a waiting call.
+    pub(super) async fn await_answer(&self, waiting: PendingCall) -> Result<Value> {
         let answer = tokio::time::timeout(MAX_WAIT, waiting.answer).await.with_context(|| waiting.call.clone())?;
         let answer = answer.with_context(|| waiting.call.clone())?.with_context(|| waiting.call.clone())?;
         self.print_message(&format!("  answer ({}):", waiting.call), &answer)?;
-        self.expect_granted(&answer, "the wait is over, the lock is granted")
+        Ok(answer)
     }
 
     /// Releases an owner's holds on these paths.

@@ -3,7 +3,7 @@
 use holdfast_client::protocol::{self as v1, Mode, holder};
 use serde_json::{Value, json};
 
-use super::{event_type, state, timestamp};
+use super::{event_type, latch_status, state, timestamp};
 
 pub(crate) fn lock(lock: &v1::Lock) -> Value {
     json!({
@@ -80,7 +80,7 @@ pub(crate) fn session(session: &v1::Session) -> Value {
 
 pub(crate) fn event(event: &v1::Event) -> Value {
     let claim = |claim: &v1::event::Claim| json!({"path": claim.path, "mode": mode(claim.mode())});
-    json!({
+    let mut shown = json!({
         "revision": event.revision,
         "type": event_type(event),
         "at": event.at.as_ref().and_then(timestamp),
@@ -89,6 +89,37 @@ pub(crate) fn event(event: &v1::Event) -> Value {
         "holder": event.holder,
         "fencing_token": event.fencing_token,
         "claims": event.claims.iter().map(claim).collect::<Vec<_>>(),
+    });
+    if let Some(kind) = &event.kind {
+        shown["kind"] = json!(kind);
+        shown["path"] = json!(event.path);
+    }
+    if let Some(weight) = event.weight {
+        shown["weight"] = json!(weight);
+    }
+    if let Some(cause) = &event.cause {
+        shown["cause"] = json!(cause);
+    }
+    shown
+}
+
+pub(crate) fn latch(latch: &v1::Latch) -> Value {
+    json!({
+        "namespace": latch.namespace,
+        "name": latch.name,
+        "path": latch.path,
+        "id": latch.id,
+        "status": latch_status(latch),
+        "total": latch.total,
+        "done": latch.done,
+        "ids": latch.ids().as_str_name(),
+        "expires_at": latch.expires_at.as_ref().and_then(timestamp),
+        "remaining_ms": latch.remaining_ms,
+        "finished_at": latch.finished_at.as_ref().and_then(timestamp),
+        "retain_ms": latch.retain_ms,
+        "description": latch.description,
+        "metadata": latch.metadata,
+        "revision": latch.revision,
     })
 }
 

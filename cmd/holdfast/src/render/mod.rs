@@ -5,7 +5,7 @@ pub(crate) mod json;
 use std::time::{Duration, SystemTime};
 
 use holdfast_client::Path;
-use holdfast_client::protocol::{Event, Holder, Lock, Session, event, holder, lock};
+use holdfast_client::protocol::{Event, Holder, Latch, Lock, Session, event, holder, latch, lock};
 use prost_types::Timestamp;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -120,7 +120,25 @@ pub(crate) fn event_type(event: &Event) -> &'static str {
         event::Type::Reset => "RESET",
         event::Type::SessionOpened => "SESSION_OPENED",
         event::Type::SessionEnded => "SESSION_ENDED",
+        event::Type::LatchCreated => "LATCH_CREATED",
+        event::Type::LatchCompleted => "LATCH_COMPLETED",
+        event::Type::LatchExpired => "LATCH_EXPIRED",
+        event::Type::LatchDeleted => "LATCH_DELETED",
+        event::Type::PermitsAcquired => "PERMITS_ACQUIRED",
+        event::Type::PermitsReleased => "PERMITS_RELEASED",
+        event::Type::SemaphoreConfigured => "SEMAPHORE_CONFIGURED",
+        event::Type::SemaphoreDeleted => "SEMAPHORE_DELETED",
         event::Type::Unspecified => "UNKNOWN",
+    }
+}
+
+/// Returns the name of a latch's status.
+pub(crate) fn latch_status(latch: &Latch) -> &'static str {
+    match latch.status() {
+        latch::Status::Active => "ACTIVE",
+        latch::Status::Completed => "COMPLETED",
+        latch::Status::Expired => "EXPIRED",
+        latch::Status::Unspecified => "UNKNOWN",
     }
 }
 
@@ -131,7 +149,12 @@ pub(crate) fn event(event: &Event) -> String {
     for claim in &event.claims {
         line += &format!(" {}", path(&claim.path));
     }
-    line += &format!(" by {}", event.process_id);
+    if event.kind.is_some() {
+        line += &format!(" {}", path(&event.path));
+    }
+    if !event.process_id.is_empty() {
+        line += &format!(" by {}", event.process_id);
+    }
     if let Some(thread) = &event.holder {
         line += &format!(" ({thread})");
     }

@@ -1,6 +1,7 @@
 //! The command line as its users call it, against a running service.
 
 mod detached;
+mod latches;
 mod loss;
 mod output;
 mod running;

@@ -24,14 +24,26 @@ named! {
     PhaseName as Phase { Held, Transition }
     /// Why a lock was not granted.
     ReasonName as RefusalReason {
-        Upgrade, Held, Ancestor, Descendant, Transition, Queued, Deadlock, TimedOut, NotHeld, Ended,
+        Upgrade, Held, Ancestor, Descendant, Transition, Queued, Deadlock, TimedOut, NotHeld, Ended, Exhausted,
+        TooLarge,
     }
     /// The kind of event.
-    EventName as EventType { Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded }
+    EventName as EventType {
+        Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded, LatchCreated, LatchCompleted,
+        LatchExpired, LatchDeleted, PermitsAcquired, PermitsReleased, SemaphoreConfigured, SemaphoreDeleted,
+    }
+    /// Why permits were released.
+    PermitsEndName as PermitsEnd { Released, Expired, Deleted, Reset, Shrunk }
+    /// The status of a latch.
+    LatchStatusName as LatchStatus { Active, Completed, Expired }
+    /// How a latch names its jobs.
+    LatchIdsName as LatchIds { Named, Indexed }
+    /// How a wait for a latch ended.
+    LatchOutcomeName as LatchOutcome { Completed, Expired, TimedOut }
     /// The kind of action.
     ActionName as AuditAction {
         AccountCreated, AccountUpdated, AccountDeleted, ApiKeyCreated, ApiKeyDeleted, NamespaceCreated,
-        NamespaceUpdated, NamespaceDeleted, LockDeleted, NamespaceReset,
+        NamespaceUpdated, NamespaceDeleted, LockDeleted, NamespaceReset, SemaphoreConfigured, SemaphoreDeleted,
     }
     /// Whether an account may make calls.
     StatusName as AccountStatus { Active, Suspended }
@@ -39,12 +51,14 @@ named! {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_types::{AccountStatus, AuditAction, EventKind, LockState, Mode, Phase, Reason};
+    use holdfast_types::{
+        AccountStatus, AuditAction, EventKind, LatchIds, LatchStatus, LockState, Mode, PermitsEnd, Phase, Reason,
+    };
     use serde_json::json;
     use utoipa::PartialSchema;
 
     use super::*;
-    use crate::{mode_name, phase_name, state_name, status_name};
+    use crate::{LatchOutcome, mode_name, phase_name, state_name, status_name};
 
     fn described<T: PartialSchema>() -> serde_json::Value {
         serde_json::to_value(T::schema()).unwrap()["enum"].clone()
@@ -60,12 +74,41 @@ mod tests {
             described::<StatusName>(),
             json!([AccountStatus::Active, AccountStatus::Suspended].map(status_name))
         );
-        use Reason::{Ancestor, Deadlock, Descendant, Ended, Held, NotHeld, Queued, TimedOut, Transition, Upgrade};
-        let reasons = [Upgrade, Held, Ancestor, Descendant, Transition, Queued, Deadlock, TimedOut, NotHeld, Ended];
+        use Reason::{
+            Ancestor, Deadlock, Descendant, Ended, Exhausted, Held, NotHeld, Queued, TimedOut, TooLarge, Transition,
+            Upgrade,
+        };
+        let reasons = [
+            Upgrade, Held, Ancestor, Descendant, Transition, Queued, Deadlock, TimedOut, NotHeld, Ended, Exhausted,
+            TooLarge,
+        ];
         assert_eq!(described::<ReasonName>(), json!(reasons.map(|reason| reason.name())));
-        use EventKind::{Acquired, Deleted, Expired, Released, Reset, SessionEnded, SessionOpened};
-        let kinds = [Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded];
+        let kinds = [
+            EventKind::Acquired,
+            EventKind::Released,
+            EventKind::Expired,
+            EventKind::Deleted,
+            EventKind::Reset,
+            EventKind::SessionOpened,
+            EventKind::SessionEnded,
+            EventKind::LatchCreated,
+            EventKind::LatchCompleted,
+            EventKind::LatchExpired,
+            EventKind::LatchDeleted,
+            EventKind::PermitsAcquired { weight: 1 },
+            EventKind::PermitsReleased { weight: 1, cause: PermitsEnd::Released },
+            EventKind::SemaphoreConfigured,
+            EventKind::SemaphoreDeleted,
+        ];
         assert_eq!(described::<EventName>(), json!(kinds.map(|kind| kind.name())));
         assert_eq!(described::<ActionName>(), json!(AuditAction::ALL.map(AuditAction::name)));
+        use PermitsEnd::{Deleted, Expired, Released, Reset, Shrunk};
+        let ends = [Released, Expired, Deleted, Reset, Shrunk];
+        assert_eq!(described::<PermitsEndName>(), json!(ends.map(|end| end.name())));
+        let statuses = [LatchStatus::Active, LatchStatus::Completed, LatchStatus::Expired];
+        assert_eq!(described::<LatchStatusName>(), json!(statuses.map(|status| status.name())));
+        assert_eq!(described::<LatchIdsName>(), json!([LatchIds::Named, LatchIds::Indexed].map(|ids| ids.name())));
+        let outcomes = [LatchOutcome::Completed, LatchOutcome::Expired, LatchOutcome::TimedOut];
+        assert_eq!(described::<LatchOutcomeName>(), json!(outcomes.map(|outcome| outcome.name())));
     }
 }

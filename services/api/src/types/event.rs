@@ -1,11 +1,11 @@
 //! Event subscriptions, and events as callers see them.
 
-use holdfast_types::{Event, EventKind, Mode, Owner, Revision};
+use holdfast_types::{Event, EventKind, Kind, Kinds, Mode, Owner, PermitsEnd, Revision};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{EventName, ModeName, mode_name};
-use crate::Timestamp;
+use super::{EventName, ModeName, PermitsEndName, mode_name};
+use crate::{ApiError, ApiResult, Timestamp};
 
 /// Selects events.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,8 @@ pub struct WatchEvents {
     pub prefix: Vec<String>,
     /// From this revision on, inclusive; absent means from now.
     pub from_revision: Option<Revision>,
+    /// What the events are about, by the names of [`Kind::plural`]; locks if there are none.
+    pub kinds: Vec<String>,
 }
 
 /// Some events, and the position of the stream after them.
@@ -39,7 +41,7 @@ pub struct EventInfo {
     pub kind: EventKind,
     /// Wall clock of the shard's leader, for display.
     pub at: Timestamp,
-    /// The owner's process id; of a session: the session's.
+    /// The owner's process id; of a session: the session's. Empty for what has no owner.
     pub process_id: String,
     /// Set when the event concerns a session or a hold of a session.
     pub session_id: Option<String>,
@@ -47,8 +49,22 @@ pub struct EventInfo {
     pub holder: Option<String>,
     /// The token of the hold that was granted or ended; absent for sessions.
     pub fencing_token: Option<u64>,
-    /// All claims of the grant, or the one hold that ended; empty for sessions.
+    /// All claims of the grant, or the one hold that ended; empty for sessions and for other kinds than locks.
     pub claims: Vec<ClaimInfo>,
+    /// Of another kind than locks and sessions: `semaphore` or `latch`. JSON omits it otherwise, and what follows.
+    #[serde(rename = "kind", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub thing: Option<&'static str>,
+    /// Of another kind than locks and sessions: segments of the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Vec<String>>,
+    /// How many permits were granted or released.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u64>,
+    /// Why permits were released.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "cause_as_name")]
+    #[schema(value_type = Option<PermitsEndName>)]
+    pub cause: Option<PermitsEnd>,
 }
 
 /// One path in one mode.
@@ -69,7 +85,15 @@ impl From<Event> for EventInfo {
             Owner::Process(_) => (None, None),
             Owner::Session { session_id, holder } => (Some(session_id), holder),
         };
-        let claims = event.claims.into_iter().map(|claim| ClaimInfo { path: claim.path.0, mode: claim.mode });
+        let (weight, cause) = match event.kind {
+            EventKind::PermitsAcquired { weight } => (Some(weight), None),
+            EventKind::PermitsReleased { weight, cause } => (Some(weight), Some(cause)),
+            _ => (None, None),
+        };
+        let mut claims = event.claims.into_iter().map(|claim| ClaimInfo { path: claim.path.0, mode: claim.mode });
+        let thing = Some(event.kind.of()).filter(|kind| *kind != Kind::Lock).map(Kind::name);
+        // Its one claim says which.
+        let path = thing.and_then(|_| claims.next()).map(|claim| claim.path);
         Self {
             revision: event.revision,
             kind: event.kind,
@@ -79,12 +103,41 @@ impl From<Event> for EventInfo {
             holder,
             fencing_token: event.fencing_token,
             claims: claims.collect(),
+            thing,
+            path,
+            weight,
+            cause,
         }
+    }
+}
+
+impl WatchEvents {
+    /// Returns the set of the kinds.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a name that is none of a kind with events.
+    pub fn kinds(&self) -> ApiResult<Kinds> {
+        if self.kinds.is_empty() {
+            return Ok(Kinds::LOCKS);
+        }
+        let kind = |name: &String| {
+            let found = Kind::ALL.into_iter().find(|kind| kind.plural() == name);
+            let known = || Kind::ALL.map(Kind::plural).join(", ");
+            found.ok_or_else(|| ApiError::invalid("kinds", format!("kinds: must be some of {}", known())))
+        };
+        self.kinds.iter().map(kind).collect()
     }
 }
 
 fn kind_as_name<S: Serializer>(kind: &EventKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.name())
+}
+
+fn cause_as_name<S: Serializer>(cause: &Option<PermitsEnd>, serializer: S) -> Result<S::Ok, S::Error> {
+    match cause {
+        Some(cause) => serializer.serialize_str(cause.name()),
+        None => serializer.serialize_none(),
+    }
 }
 
 fn mode_as_name<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
@@ -116,5 +169,42 @@ mod tests {
             "claims": [{"path": ["a", "b"], "mode": "READ"}],
         });
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn an_event_of_another_kind_names_the_thing_in_place_of_claims() {
+        let event = Event {
+            revision: 7,
+            at_ms: 1_700_000_000_123,
+            kind: EventKind::PermitsReleased { weight: 2, cause: PermitsEnd::Shrunk },
+            owner: Owner::Process("p".into()),
+            process_id: "p".into(),
+            fencing_token: Some(5),
+            claims: vec![Claim { path: Path::flat("a"), mode: Mode::Write }],
+        };
+        let latch = Event { kind: EventKind::LatchCompleted, fencing_token: None, ..event.clone() };
+        let shown = serde_json::to_value(EventInfo::from(event)).unwrap();
+        let expected = json!({
+            "revision": 7, "type": "PERMITS_RELEASED", "at": "2023-11-14T22:13:20.123Z", "process_id": "p",
+            "session_id": null, "holder": null, "fencing_token": 5, "claims": [],
+            "kind": "semaphore", "path": ["a"], "weight": 2, "cause": "SHRUNK",
+        });
+        assert_eq!(shown, expected);
+        let shown = serde_json::to_value(EventInfo::from(latch)).unwrap();
+        assert_eq!((&shown["kind"], &shown["path"]), (&json!("latch"), &json!(["a"])));
+        assert!(shown.get("weight").is_none() && shown.get("cause").is_none(), "{shown}");
+    }
+
+    #[test]
+    fn kinds_are_named_as_in_addresses() {
+        let kinds = |names: &[&str]| {
+            let kinds = names.iter().map(|name| (*name).to_owned()).collect();
+            WatchEvents { kinds, ..WatchEvents::default() }.kinds()
+        };
+        assert_eq!(kinds(&[]).unwrap(), Kinds::LOCKS);
+        assert_eq!(kinds(&["locks"]).unwrap(), Kinds::LOCKS);
+        let both = kinds(&["latches", "semaphores"]).unwrap();
+        assert!(both.contains(Kind::Latch) && both.contains(Kind::Semaphore) && !both.contains(Kind::Lock));
+        assert!(kinds(&["latch"]).unwrap_err().detail.contains("locks, semaphores, latches"));
     }
 }

@@ -5,10 +5,12 @@ mod audit;
 mod cluster;
 mod enum_names;
 mod event;
+mod latch;
 mod lock_requests;
 mod lock_view;
 mod requests;
 mod session;
+mod thing;
 mod token;
 mod usage;
 mod view;
@@ -18,10 +20,12 @@ pub use audit::{AuditEntry, ListAudit};
 pub use cluster::{ClusterInfo, GroupInfo, GroupReplicaInfo, NodeInfo, PoisonInfo, ReplicaInfo, ShardInfo};
 pub use enum_names::*;
 pub use event::{ClaimInfo, EventInfo, EventPage, WatchEvents};
+pub use latch::*;
 pub use lock_requests::*;
 pub use lock_view::*;
 pub use requests::*;
 pub use session::{CreateSession, SessionInfo};
+pub use thing::{ListThings, ThingName};
 pub use token::{CreateToken, CreatedToken};
 pub use usage::{
     LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo,

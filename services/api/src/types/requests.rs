@@ -104,6 +104,15 @@ limits_patch! {
     max_buffered_bytes: u64,
     max_key_changes: u64,
     max_namespace_changes: u64,
+    max_latches_per_namespace: u64,
+    max_latch_ids: u64,
+    max_latch_indexes: u64,
+    max_semaphores_per_namespace: u64,
+    max_holds_per_semaphore: u64,
+    max_waiting_per_semaphore: u64,
+    max_permit_holds_per_session: u64,
+    max_primitive_bytes: u64,
+    max_held_questions: u64,
 }
 
 /// A new API key.

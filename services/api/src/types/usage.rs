@@ -102,13 +102,19 @@ pub struct StateBytesInfo {
     pub sessions: u64,
     /// Events.
     pub events: u64,
+    /// Latches, with what is done.
+    pub latches: u64,
+    /// Semaphores, with their holds and waiting requests.
+    pub semaphores: u64,
 }
 
 impl From<StateBytes> for StateBytesInfo {
     fn from(bytes: StateBytes) -> Self {
         let total = bytes.total();
-        let StateBytes { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events } = bytes;
-        Self { total, namespace, paths, owners, holds, metadata, waiting, requests, sessions, events }
+        let StateBytes { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events, .. } = bytes;
+        let StateBytes { latches, semaphores, .. } = bytes;
+        let of_locks = Self { total, namespace, paths, owners, holds, metadata, waiting, requests, ..Self::default() };
+        Self { sessions, events, latches, semaphores, ..of_locks }
     }
 }
 
@@ -122,6 +128,14 @@ pub struct NamespaceFigures {
     pub waiting: u64,
     /// Sessions now.
     pub sessions: u64,
+    /// Latches now, in any status.
+    pub latches: u64,
+    /// Semaphores now, configured or not.
+    pub semaphores: u64,
+    /// Holds of semaphores now, in any state.
+    pub permit_holds: u64,
+    /// Requests that wait for permits now.
+    pub permit_waits: u64,
     /// Since its creation.
     #[serde(flatten)]
     pub totals: UsageTotalsInfo,
@@ -168,8 +182,17 @@ impl From<UsageTotals> for UsageTotalsInfo {
 
 impl From<NamespaceUsage> for NamespaceUsageInfo {
     fn from(usage: NamespaceUsage) -> Self {
-        let NamespaceUsage { name, incarnation, holds, waiting, sessions, tangled_owners: _, totals } = usage;
-        let figures = NamespaceFigures { holds, waiting, sessions, totals: totals.into() };
-        Self { name, id: incarnation.to_string(), figures, state_bytes: StateBytesInfo::default() }
+        let figures = NamespaceFigures {
+            holds: usage.holds,
+            waiting: usage.waiting,
+            sessions: usage.sessions,
+            latches: usage.latches,
+            semaphores: usage.semaphores,
+            permit_holds: usage.permit_holds,
+            permit_waits: usage.permit_waits,
+            totals: usage.totals.into(),
+        };
+        let id = usage.incarnation.to_string();
+        Self { name: usage.name, id, figures, state_bytes: StateBytesInfo::default() }
     }
 }

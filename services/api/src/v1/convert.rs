@@ -85,6 +85,9 @@ limits! {
     max_requests_per_second, max_state_bytes, max_tangle, max_waiting_per_owner, max_holds_of_waiting_owner,
     max_requests_per_hold, max_requests_per_session, max_owners_per_session, max_event_bytes, max_lock_info,
     max_connections, max_open_calls, max_held_calls, max_buffered_bytes, max_key_changes, max_namespace_changes,
+    max_latches_per_namespace, max_latch_ids, max_latch_indexes, max_semaphores_per_namespace,
+    max_holds_per_semaphore, max_waiting_per_semaphore, max_permit_holds_per_session, max_primitive_bytes,
+    max_held_questions,
 }
 
 /// Converts an API key, with the whole key if it is new.
@@ -208,6 +211,8 @@ pub fn refusal(reason: ReasonInfo) -> v1::Refusal {
         Reason::TimedOut => Code::TimedOut,
         Reason::NotHeld => Code::NotHeld,
         Reason::Ended => Code::Ended,
+        Reason::Exhausted => Code::Exhausted,
+        Reason::TooLarge => Code::TooLarge,
     };
     v1::Refusal {
         code: code.into(),

@@ -18,6 +18,10 @@ pub fn event(event: EventInfo) -> v1::Event {
         holder: event.holder,
         fencing_token: event.fencing_token,
         claims: claims.map(|claim| v1::event::Claim { path: claim.path, mode: mode(claim.mode).into() }).collect(),
+        kind: event.thing.map(str::to_owned),
+        path: event.path.unwrap_or_default(),
+        weight: event.weight,
+        cause: event.cause.map(|cause| cause.name().to_owned()),
     }
 }
 
@@ -37,5 +41,13 @@ fn kind(kind: EventKind) -> v1::event::Type {
         EventKind::Reset => v1::event::Type::Reset,
         EventKind::SessionOpened => v1::event::Type::SessionOpened,
         EventKind::SessionEnded => v1::event::Type::SessionEnded,
+        EventKind::LatchCreated => v1::event::Type::LatchCreated,
+        EventKind::LatchCompleted => v1::event::Type::LatchCompleted,
+        EventKind::LatchExpired => v1::event::Type::LatchExpired,
+        EventKind::LatchDeleted => v1::event::Type::LatchDeleted,
+        EventKind::PermitsAcquired { .. } => v1::event::Type::PermitsAcquired,
+        EventKind::PermitsReleased { .. } => v1::event::Type::PermitsReleased,
+        EventKind::SemaphoreConfigured => v1::event::Type::SemaphoreConfigured,
+        EventKind::SemaphoreDeleted => v1::event::Type::SemaphoreDeleted,
     }
 }

@@ -2,6 +2,8 @@
 
 pub mod convert;
 pub mod events;
+pub mod latches;
 pub mod lock_requests;
 pub mod session_messages;
+pub mod things;
 pub mod usage;

@@ -5,7 +5,7 @@ use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
 use holdfast_types::{Mode, Path, ReportedHold, RevokedReason, SessionEnd};
 
-use super::convert;
+use super::{convert, latches};
 use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
 use crate::{ApiError, ApiResult, Resource};
 
@@ -29,6 +29,7 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         }
         Some(Said::Lock(message)) => ClientPayload::Lock(lock(message)?),
         Some(Said::Release(message)) => ClientPayload::Release(release(message)),
+        Some(Said::CountDown(message)) => ClientPayload::CountDown(count_down(message)),
         Some(Said::ReleaseAll(_)) => ClientPayload::ReleaseAll,
         Some(Said::Keepalive(_)) => ClientPayload::KeepAlive,
         Some(Said::Close(_)) => ClientPayload::Close,
@@ -62,6 +63,11 @@ fn lock(lock: client::Lock) -> ApiResult<session_message::Lock> {
 
 fn release(release: client::Release) -> session_message::Release {
     session_message::Release { request_id: release.request_id }
+}
+
+fn count_down(count: client::CountDown) -> session_message::CountDown {
+    let (ids, ranges) = latches::given_jobs(count.ids, count.ranges);
+    session_message::CountDown { request_id: count.request_id, path: count.path, id: count.id, ids, ranges }
 }
 
 fn mode(mode: i32) -> ApiResult<Mode> {
@@ -108,6 +114,9 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
                 }
             };
             Says::Refused(server::Refused { request_id, why: Some(why) })
+        }
+        ServerMessage::Counted { request_id, counted, total, done } => {
+            Says::Counted(server::Counted { request_id, counted, total, done })
         }
         ServerMessage::KeptAlive { remaining_ms } => Says::KeptAlive(server::KeptAlive { remaining_ms }),
         ServerMessage::SessionEnded { reason } => {

@@ -30,6 +30,7 @@ pub(crate) struct HeldCalls {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Call,
+    Question,
     SessionConnection,
 }
 
@@ -74,6 +75,21 @@ impl HeldCalls {
         count.calls += 1;
         count.bytes += bytes;
         Ok(HeldCall { calls: self.clone(), counted_as, bytes })
+    }
+
+    /// Counts a wait for something that is no request of its caller, such as a latch.
+    ///
+    /// # Errors
+    /// `RATE_LIMITED` at the account's limit.
+    pub(crate) fn acquire_question(&self, share: Share) -> ApiResult<HeldCall> {
+        let (counted_as, max) = ((share.sharer, Kind::Question), share.max_held_questions);
+        let mut counts = self.counts.lock();
+        if counts.get(&counted_as).map_or(0, |count| count.calls) >= max {
+            count_rejected(&limit::HELD_QUESTIONS);
+            return Err(ApiError::limited(&limit::HELD_QUESTIONS, max, HINT));
+        }
+        counts.entry(counted_as).or_default().calls += 1;
+        Ok(HeldCall { calls: self.clone(), counted_as, bytes: 0 })
     }
 
     /// Counts the connection of a session.
@@ -143,6 +159,18 @@ mod tests {
         assert!(held.acquire(with_max(1), 262_145).is_err());
         assert!(held.acquire(with_max(65), 65 * 4_096).is_ok());
         assert!(held.acquire(with_max(65), 65 * 4_096 + 1).is_err());
+    }
+
+    #[test]
+    fn questions_have_a_limit_of_their_own() {
+        let held = HeldCalls::default();
+        let share = Share { max_held_questions: 2, max_held_calls: 0, ..share(1) };
+        let asked = [held.acquire_question(share).unwrap(), held.acquire_question(share).unwrap()];
+        let refused = held.acquire_question(share).err().unwrap();
+        assert_eq!((refused.code, &refused.ids[0].1[..]), (Code::RateLimited, "max_held_questions"));
+        assert!(held.acquire(share, 0).is_err(), "other calls have theirs");
+        drop(asked);
+        assert!(held.acquire_question(share).is_ok());
     }
 
     #[test]

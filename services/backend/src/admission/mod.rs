@@ -70,20 +70,22 @@ pub(crate) struct Share {
     /// Calls that are queued or in progress, besides urgent and held ones.
     pub(crate) max_open_calls: u64,
     pub(crate) max_held_calls: u64,
+    /// Waits for what is held back at the leader.
+    pub(crate) max_held_questions: u64,
 }
 
 impl Share {
     /// The share of a sharer without limits of its own.
     pub(crate) fn of(sharer: Sharer) -> Self {
-        let Limits { max_open_calls, max_held_calls, .. } = Limits::default();
-        Self { sharer, max_open_calls, max_held_calls }
+        let Limits { max_open_calls, max_held_calls, max_held_questions, .. } = Limits::default();
+        Self { sharer, max_open_calls, max_held_calls, max_held_questions }
     }
 }
 
 impl From<&Account> for Share {
     fn from(account: &Account) -> Self {
-        let Limits { max_open_calls, max_held_calls, .. } = account.limits;
-        Self { sharer: Sharer::Account(account.id), max_open_calls, max_held_calls }
+        let Limits { max_open_calls, max_held_calls, max_held_questions, .. } = account.limits;
+        Self { sharer: Sharer::Account(account.id), max_open_calls, max_held_calls, max_held_questions }
     }
 }
 

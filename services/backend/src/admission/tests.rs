@@ -299,12 +299,12 @@ fn the_limits_of_an_account_are_its_own() {
         email: "a@b".to_owned(),
         full_name: "A".to_owned(),
         max_number_of_namespaces: 1,
-        limits: Limits { max_open_calls: 7, max_held_calls: 8, ..Limits::default() },
+        limits: Limits { max_open_calls: 7, max_held_calls: 8, max_held_questions: 9, ..Limits::default() },
         status: AccountStatus::Active,
         created_at_ms: 0,
         updated_at_ms: 0,
         revision: 1,
     };
-    let Share { sharer: of, max_open_calls, max_held_calls } = Share::from(&account);
-    assert_eq!((of, max_open_calls, max_held_calls), (sharer(1), 7, 8));
+    let Share { sharer: of, max_open_calls, max_held_calls, max_held_questions } = Share::from(&account);
+    assert_eq!((of, max_open_calls, max_held_calls, max_held_questions), (sharer(1), 7, 8, 9));
 }

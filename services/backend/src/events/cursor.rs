@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, EventPage};
 use holdfast_cluster::Application;
-use holdfast_types::{Account, CommandError, Kinds, NamespaceRef, Path, Query, Reply, Response, Revision};
+use holdfast_types::{Account, CommandError, NamespaceRef, Query, Reply, Response, Revision};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Selection;
 use super::feed::LatestEvents;
 use super::stream::PageSource;
 use crate::admission::{Admission, AdmissionRequest, Priority, Share};
@@ -34,7 +35,7 @@ pub(super) struct EventCursor {
     share: Share,
     key: u32,
     namespace: NamespaceRef,
-    prefix: Path,
+    selection: Selection,
     next_revision: Revision,
     start: Revision,
     /// The page of the first reply.
@@ -61,13 +62,13 @@ impl EventCursor {
         service: Service,
         account: &Account,
         name: &str,
-        prefix: Path,
+        selection: Selection,
         from_revision: Option<Revision>,
         context: &CallContext,
     ) -> ApiResult<Self> {
         let (backend, share) = (&service, Share::from(account));
         let call = |key, namespace: NamespaceRef| {
-            let query = events_query(&namespace, &prefix, from_revision);
+            let query = events_query(&namespace, &selection, from_revision);
             async move {
                 let call = backend.call_with_permit(share, Application::Locks, key, query.into(), context);
                 Ok(Opened { key, namespace, reply: call.await?.reply })
@@ -78,7 +79,7 @@ impl EventCursor {
         let next_revision = first.next_revision;
         let start = from_revision.unwrap_or(next_revision);
         let latest = service.inner.event_feeds.watch(&service.inner.router, key, &namespace);
-        Ok(Self { service, share, key, namespace, prefix, next_revision, start, first_page: Some(first), latest })
+        Ok(Self { service, share, key, namespace, selection, next_revision, start, first_page: Some(first), latest })
     }
 
     /// Returns the revision from which to continue if the reader took none of the coming events.
@@ -90,7 +91,7 @@ impl EventCursor {
     async fn query(&self) -> ApiResult<EventPage> {
         let Inner { router, admission, .. } = &*self.service.inner;
         let request = AdmissionRequest { share: self.share, priority: Priority::Patient, bytes: 0 };
-        let query = events_query(&self.namespace, &self.prefix, Some(self.next_revision));
+        let query = events_query(&self.namespace, &self.selection, Some(self.next_revision));
         let give_up_at = Instant::now() + MAX_WAIT;
         loop {
             let asked = async {
@@ -124,7 +125,8 @@ impl PageSource for EventCursor {
         }
         let heartbeat_at = Instant::now() + HEARTBEAT;
         loop {
-            let latest = self.latest.borrow_and_update().page(self.next_revision, &self.prefix, PAGE_SIZE as usize)?;
+            let latest =
+                self.latest.borrow_and_update().page(self.next_revision, &self.selection, PAGE_SIZE as usize)?;
             let is_behind = latest.is_none();
             let page = match latest {
                 Some((events, next_revision)) => {
@@ -148,8 +150,9 @@ impl PageSource for EventCursor {
     }
 }
 
-fn events_query(namespace: &NamespaceRef, prefix: &Path, from_revision: Option<Revision>) -> Query {
-    let (namespace, prefix, kinds) = (namespace.clone(), prefix.clone(), Kinds::LOCKS);
+fn events_query(namespace: &NamespaceRef, selection: &Selection, from_revision: Option<Revision>) -> Query {
+    let Selection { prefix, kinds } = selection.clone();
+    let namespace = namespace.clone();
     Query::Events { namespace, from_revision, prefix, kinds, limit: PAGE_SIZE }
 }
 

@@ -9,11 +9,12 @@ use holdfast_api::ApiError;
 use holdfast_cluster::Application;
 use holdfast_routing::{Router, Subscription, SubscriptionError, Update};
 use holdfast_supervise::spawn_temporary;
-use holdfast_types::{Claim, CommandError, Event, Kinds, NamespaceRef, Path, Revision, Topic};
+use holdfast_types::{Claim, CommandError, Event, NamespaceRef, Path, Revision, Topic};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::Selection;
 use super::cursor::MAX_WAIT;
 use crate::route_error::route_error;
 
@@ -74,7 +75,7 @@ impl LatestEvents {
         Self { start: None, next_revision: 0, events: VecDeque::new(), bytes: 0, total_bytes, end: None }
     }
 
-    /// Returns up to `limit` events from a revision on that concern the prefix, and the revision to continue from.
+    /// Returns up to `limit` events from a revision on that match the selection, and the revision to continue from.
     /// Returns `None` if there may be earlier events than these.
     ///
     /// # Errors
@@ -82,7 +83,7 @@ impl LatestEvents {
     pub(super) fn page(
         &self,
         from: Revision,
-        prefix: &Path,
+        selection: &Selection,
         limit: usize,
     ) -> Result<Option<(Vec<Event>, Revision)>, ApiError> {
         if let Some(end) = &self.end {
@@ -94,7 +95,7 @@ impl LatestEvents {
         }
         let first = self.events.partition_point(|event| event.revision < from);
         let (mut events, mut bytes) = (Vec::new(), 0);
-        for event in self.events.range(first..).filter(|event| event.concerns(prefix, Kinds::LOCKS)) {
+        for event in self.events.range(first..).filter(|event| selection.matches(event)) {
             bytes += event_bytes(event);
             if events.len() == limit || !events.is_empty() && bytes > MAX_PAGE_BYTES {
                 return Ok(Some((events, event.revision)));

@@ -1,4 +1,4 @@
-use holdfast_types::{EventKind, Mode, Owner};
+use holdfast_types::{EventKind, Kind, Kinds, Mode, Owner};
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn update(items: Vec<Event>, next_revision: Revision) -> Update<Event> {
 /// The revisions of a page, and where the next one begins.
 fn page(latest: &LatestEvents, from: Revision, path: &str, limit: usize) -> Option<(Vec<Revision>, Revision)> {
     let prefix = if path.is_empty() { Path::default() } else { Path::flat(path) };
-    let (events, next) = latest.page(from, &prefix, limit).unwrap()?;
+    let (events, next) = latest.page(from, &Selection { prefix, kinds: Kinds::LOCKS }, limit).unwrap()?;
     Some((events.iter().map(|event| event.revision).collect(), next))
 }
 
@@ -41,6 +41,17 @@ async fn each_watcher_reads_what_concerns_it_from_its_own_position() {
     assert_eq!(page(&latest, 5, "a", 1), Some((vec![5], 9)), "the next page begins with what did not fit");
     assert_eq!(page(&latest, 5, "c", 10), Some((vec![], 12)));
     assert_eq!(page(&latest, 20, "", 10), Some((vec![], 20)), "a query was faster than the subscription");
+}
+
+#[tokio::test]
+async fn a_watcher_reads_events_of_its_kinds_only() {
+    let mut latest = latest();
+    let latch = Event { kind: EventKind::LatchCompleted, ..event(2, "a") };
+    latest.push(update(vec![event(1, "a"), latch], 3));
+    assert_eq!(page(&latest, 1, "", 10), Some((vec![1], 3)), "locks, unless it asks for others");
+    let kinds = Kinds::from_iter([Kind::Latch]);
+    let (events, next) = latest.page(1, &Selection { prefix: Path::flat("a"), kinds }, 10).unwrap().unwrap();
+    assert_eq!((events.len(), events[0].revision, next), (1, 2, 3));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ mod stream;
 mod watcher_limiter;
 
 use holdfast_api::{ApiResult, WatchEvents, validate};
-use holdfast_types::{Scopes, limit};
+use holdfast_types::{Event, Kinds, Path, Scopes, limit};
 
 use crate::access_watch::AccessWatch;
 use crate::admission::Share;
@@ -23,6 +23,21 @@ pub(crate) use watcher_limiter::WatcherLimiter;
 
 /// Maximum watchers of one account at one gateway.
 pub const MAX_WATCHERS: usize = limit::MAX_WATCHERS as usize;
+
+/// Which events a watcher gets.
+#[derive(Clone, Debug)]
+struct Selection {
+    /// Only of this path, or of one above or below; the empty path matches all.
+    prefix: Path,
+    /// Only about these kinds of things.
+    kinds: Kinds,
+}
+
+impl Selection {
+    fn matches(&self, event: &Event) -> bool {
+        event.concerns(&self.prefix, self.kinds)
+    }
+}
 
 impl Service {
     /// Watches a namespace. The stream ends when the caller loses access.
@@ -38,13 +53,15 @@ impl Service {
     ) -> ApiResult<EventStream> {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         tenant.check_namespace("namespace", &request.namespace)?;
-        let prefix = validate::prefix(&request.prefix, tenant.limits())?;
+        let selection =
+            Selection { prefix: validate::prefix(&request.prefix, tenant.limits())?, kinds: request.kinds()? };
         self.inner.rates.admit(tenant.account)?;
         let permit = self.inner.watchers.acquire(tenant.account.id)?;
         let held = self.inner.held_calls.acquire(Share::from(tenant.account), 0)?;
         let standing = AccessWatch::new(self.clone(), caller.clone());
         let from = request.from_revision;
-        let pages = EventCursor::open(self.clone(), tenant.account, &request.namespace, prefix, from, context).await?;
+        let pages =
+            EventCursor::open(self.clone(), tenant.account, &request.namespace, selection, from, context).await?;
         Ok(EventStream::start(pages.start(), pages, standing.wait_revoked(), (permit, held), self.stopping()))
     }
 }

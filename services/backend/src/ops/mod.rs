@@ -7,6 +7,7 @@ mod api_keys;
 mod audit;
 mod cluster;
 mod grants;
+mod latches;
 mod locks;
 mod namespaces;
 mod release;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, MaybeDone, maybe_done, pending};
-use holdfast_api::session_message::{Lock, LockInfo, Release};
+use holdfast_api::session_message::{CountDown, Lock, LockInfo, Release};
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::{Reply, ReportedHold};
 
@@ -16,6 +16,7 @@ pub(super) enum ClientCommand {
     /// Queries the state of a waiting request at a new leader.
     Requery(String),
     Release(Release),
+    CountDown(Arc<CountDown>),
     ReleaseAll,
     LockInfo(LockInfo),
     /// Queries whether these holds still exist, after a change of leader.
@@ -105,7 +106,7 @@ impl ClientCommand {
 
     /// Returns whether the shard command may contain others like it.
     pub(super) fn is_batchable(&self) -> bool {
-        matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::ReleaseAll)
+        matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::CountDown(_) | Self::ReleaseAll)
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use holdfast_api::session_message::{Lock, LockInfo, Pending, ServerMessage};
-use holdfast_api::{ApiResult, Code, validate};
+use holdfast_api::session_message::{CountDown, Lock, LockInfo, Pending, ServerMessage};
+use holdfast_api::{ApiResult, Code, LockName, validate};
 use holdfast_types::{
-    Limits, LocksCommand, Query, Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire,
-    SessionRequest, Wait,
+    CountDown as CountDownCommand, LatchCommand, LatchRef, Limits, LocksCommand, Query, Release as ReleaseCommand,
+    ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire, SessionRequest, Wait,
 };
 
 use super::channel::CloseReason;
@@ -60,6 +60,10 @@ impl SessionConnection<'_> {
             ClientCommand::Release(release) => {
                 let claims = self.requests.lock(&release.request_id).map_or(1, |lock| lock.resources.len());
                 return (claims, 0);
+            }
+            ClientCommand::CountDown(count) => {
+                let bytes = count.ids.iter().flatten().chain(&count.path).map(String::len).sum();
+                return (count.ids.as_ref().map_or(1, Vec::len), bytes);
             }
             // Ends all holds of the session.
             ClientCommand::ReleaseAll => return (MAX_BATCH_CLAIMS, 0),
@@ -129,6 +133,13 @@ impl SessionConnection<'_> {
                 let is_known = self.requests.state(&request_id).is_some();
                 self.request(SessionRequest::Release { request_id, is_known })
             }
+            ClientCommand::CountDown(count) => match self.count_down_command(count, tries) {
+                Ok(command) => command,
+                Err(error) => {
+                    self.on_command_failed(job, error).await?;
+                    return Ok(None);
+                }
+            },
             ClientCommand::ReleaseAll => self.release_all_command(),
             ClientCommand::LockInfo(info) => {
                 let tenant = self.tenant().map_err(CloseReason::Failed)?;
@@ -215,6 +226,20 @@ impl SessionConnection<'_> {
             allow_upgrade: lock.allow_upgrade,
             request_id: lock.request_id.clone(),
         })
+    }
+
+    /// Returns the command of a count-down, which counts against its account's rate once. It has no number: each job
+    /// counts once however often it is reported.
+    fn count_down_command(&self, count: &CountDown, tries: u8) -> ApiResult<LocksCommand> {
+        let tenant = self.tenant()?;
+        validate::request_id(&count.request_id)?;
+        let path = validate::existing_thing(&LockName::Path(count.path.clone()), tenant.limits())?;
+        let jobs = validate::jobs(count.ids.as_deref(), count.ranges.as_deref())?;
+        if tries == 0 {
+            self.session.service.inner.rates.admit(tenant.account)?;
+        }
+        let latch = LatchRef { namespace: self.session.namespace.clone(), path, id: count.id };
+        Ok(LocksCommand::Latch(LatchCommand::CountDown(CountDownCommand { latch, jobs })))
     }
 
     /// Returns the command of a request, under the next number.

@@ -194,6 +194,7 @@ impl<'a> SessionConnection<'a> {
             }
             ClientPayload::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
             ClientPayload::Release(release) => ClientCommand::Release(release),
+            ClientPayload::CountDown(count) => ClientCommand::CountDown(Arc::new(count)),
             ClientPayload::ReleaseAll => ClientCommand::ReleaseAll,
             ClientPayload::LockInfo(info) => ClientCommand::LockInfo(info),
             ClientPayload::Close | ClientPayload::Open(_) => ClientCommand::Close,

@@ -53,7 +53,10 @@ impl MessageSequence {
                 self.started = info.part.is_last();
                 return Ok(());
             }
-            ClientPayload::Lock(_) | ClientPayload::Release(_) | ClientPayload::ReleaseAll
+            ClientPayload::Lock(_)
+            | ClientPayload::Release(_)
+            | ClientPayload::CountDown(_)
+            | ClientPayload::ReleaseAll
                 if is_first && self.resumed =>
             {
                 return Err(protocol_error("lock_info: must be the first message after a resume"));

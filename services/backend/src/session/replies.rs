@@ -120,6 +120,10 @@ impl SessionConnection<'_> {
                 }
                 self.send(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
             }
+            (ClientCommand::CountDown(count), Response::CountedDown { counted, latch }) => {
+                let (request_id, total, done) = (count.request_id.clone(), latch.total, latch.done);
+                self.send(ServerMessage::Counted { request_id, counted, total, done }).await
+            }
             (ClientCommand::ReleaseAll, _) => self.on_all_released().await,
             (ClientCommand::LockInfo(info), Response::Reconciled { lost, .. }) => {
                 for held in info.held.chunks(MAX_REPORTED_AT_ONCE) {
@@ -256,8 +260,13 @@ impl SessionConnection<'_> {
                 let why = RefusalCause::Fault(error);
                 return self.send(ServerMessage::Refused { request_id: lock.request_id.clone(), why }).await;
             }
+            ClientCommand::CountDown(count) if error.code.has_no_side_effects() => {
+                let why = RefusalCause::Fault(error);
+                return self.send(ServerMessage::Refused { request_id: count.request_id.clone(), why }).await;
+            }
             ClientCommand::Lock(lock) => Some(lock.request_id.clone()),
             ClientCommand::Release(release) => Some(release.request_id.clone()),
+            ClientCommand::CountDown(count) => Some(count.request_id.clone()),
             // The next subscription to a leader queries all of it again.
             ClientCommand::Requery(_) | ClientCommand::ReconcileHolds(_) => {
                 self.subscription.restart(None);

@@ -74,7 +74,12 @@ impl SessionConnection<'_> {
             }
             Effect::SessionEnded { reason, .. } => self.end_with(EndReason::Ended(reason)).await,
             Effect::NamespaceClosed { .. } => self.end_with(EndReason::Ended(SessionEnd::NamespaceDeleted)).await,
-            Effect::WaitResolved { .. } | Effect::SessionOpened { .. } | Effect::Events { .. } => Ok(()),
+            Effect::WaitResolved { .. }
+            | Effect::SessionOpened { .. }
+            | Effect::Events { .. }
+            | Effect::LatchSettled { .. }
+            | Effect::PermitsResolved { .. }
+            | Effect::PermitsRevoked { .. } => Ok(()),
         }
     }
 

@@ -51,6 +51,7 @@ mod tests {
             "/holdfast.v1.AccountsService/CreateApiKey",
             "/holdfast.v1.NamespacesService/ListNamespaces",
             "/holdfast.v1.LocksService/AcquireLock",
+            "/holdfast.v1.LatchesService/WaitForLatch",
             "/com.evrblk.monstera_example.gatewaypb.LocksServiceApi/AcquireLock",
             "/grpc.health.v1.Health/Check",
         ] {

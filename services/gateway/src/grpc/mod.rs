@@ -3,6 +3,7 @@
 mod accounts;
 mod call;
 mod instrument;
+mod latches;
 mod locks;
 mod methods;
 mod namespaces;
@@ -14,6 +15,7 @@ use axum::Router;
 use holdfast_api::validate::{MAX_BODY_BYTES, MAX_LOCK_INFO_BYTES};
 use holdfast_backend::Service;
 use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
+use holdfast_proto::v1::latches_service_server::LatchesServiceServer;
 use holdfast_proto::v1::locks_service_server::LocksServiceServer;
 use holdfast_proto::v1::namespaces_service_server::NamespacesServiceServer;
 use holdfast_proto::v1::sessions_service_server::SessionsServiceServer;
@@ -59,6 +61,7 @@ pub(crate) fn routes(
         .add_service(AccountsServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(NamespacesServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(LocksServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(LatchesServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(SessionsServiceServer::new(services).max_decoding_message_size(MAX_LOCK_INFO_BYTES))
         .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(reflection().build_v1().map_err(DescriptorsError::new)?)

@@ -20,8 +20,8 @@ pub(super) async fn watch(
     request: Request<v1::WatchRequest>,
 ) -> Result<Response<WatchStream>, Status> {
     let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(service, request).await?;
-    let v1::WatchRequest { namespace, prefix, from_revision } = message;
-    let request = WatchEvents { namespace, prefix, from_revision };
+    let v1::WatchRequest { namespace, prefix, from_revision, kinds } = message;
+    let request = WatchEvents { namespace, prefix, from_revision, kinds };
     let stream = service.watch_events(&caller, &context, request).await.map_err(status)?;
     Ok(Response::new(Box::pin(stream::unfold(Some(EventFeed::new(stream)), next_event))))
 }

@@ -288,6 +288,7 @@ impl SessionClient {
             }
             ServerMessage::Acquired { .. }
             | ServerMessage::Enqueued { .. }
+            | ServerMessage::Counted { .. }
             | ServerMessage::KeptAlive { .. }
             | ServerMessage::Opened { .. } => Ok(None),
             ServerMessage::Refused { why: RefusalCause::Fault(error), .. } | ServerMessage::Error { error, .. } => {

@@ -32,6 +32,7 @@ const REVISION_LIMIT: Revision = 1 << 53;
 pub(super) struct WatchQuery {
     prefix: Vec<String>,
     from_revision: Option<Revision>,
+    kinds: Vec<String>,
 }
 
 impl FromQuery for WatchQuery {
@@ -39,7 +40,9 @@ impl FromQuery for WatchQuery {
         let prefix = parameters.all("prefix");
         let from_revision =
             parameters.one("from_revision")?.map(|text| revision("from_revision", &text)).transpose()?;
-        Ok(Self { prefix, from_revision })
+        let kinds = parameters.one("kinds")?.unwrap_or_default();
+        let kinds = kinds.split(',').filter(|kind| !kind.is_empty()).map(str::to_owned).collect();
+        Ok(Self { prefix, from_revision, kinds })
     }
 }
 
@@ -48,6 +51,7 @@ impl FromQuery for WatchQuery {
     security(("key" = ["locks:read"])), params(
         ("prefix" = Option<Vec<String>>, Query, description = "A path: its segments in order, one in each parameter."),
         ("from_revision" = Option<u64>, Query, description = "The first revision, inclusive; if absent, the stream starts now."),
+        ("kinds" = Option<String>, Query, description = "What the events are about, separated by commas: `locks` (with sessions), `semaphores`, `latches`. Locks when absent."),
         ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this one.")),
     responses((status = 200, description = "Events without end: `id` is the revision, `event` the type, `data` an Event.",
         body = EventInfo, content_type = "text/event-stream"), Problems<(CommonErrors, RateErrors, NamespaceErrors, HistoryErrors)>))]
@@ -60,7 +64,7 @@ pub(super) async fn watch(
 ) -> Result<impl IntoResponse, Problem> {
     // A browser that reconnects requests the same address again, with the id of its last event: that takes precedence.
     let from_revision = after_last_event(&headers)?.or(query.from_revision);
-    let request = WatchEvents { namespace, prefix: query.prefix, from_revision };
+    let request = WatchEvents { namespace, prefix: query.prefix, from_revision, kinds: query.kinds };
     let events = service.watch_events(&call.caller, &call.context, request).await?;
     let stream = Sse::new(stream::unfold(EventFeed::new(events), EventFeed::step));
     Ok(([(CACHE_CONTROL, "no-store")], stream))

@@ -2,7 +2,9 @@
 
 use serde::de::DeserializeOwned;
 
-use super::{accounts, acquire_body, api_keys, body, lock_sets, locks, namespaces, session_messages, sessions};
+use super::{
+    accounts, acquire_body, api_keys, body, latches, lock_sets, locks, namespaces, session_messages, sessions,
+};
 
 /// Parses a body as every call would; returns how many calls accept it.
 pub fn read_body(bytes: &[u8]) -> usize {
@@ -15,6 +17,12 @@ pub fn read_body(bytes: &[u8]) -> usize {
         reads::<acquire_body::AcquireBody>(bytes),
         reads::<acquire_body::AcquireSetBody>(bytes),
         reads::<api_keys::CreateBody>(bytes),
+        reads::<latches::CreateBody>(bytes),
+        reads::<latches::CountDownBody>(bytes),
+        reads::<latches::SetTotalBody>(bytes),
+        reads::<latches::WaitBody>(bytes),
+        reads::<latches::GetBody>(bytes),
+        reads::<latches::DeleteBody>(bytes),
         reads::<lock_sets::ReleaseSetBody>(bytes),
         reads::<lock_sets::CheckPathBody>(bytes),
         reads::<lock_sets::ResetBody>(bytes),

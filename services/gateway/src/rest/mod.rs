@@ -14,6 +14,7 @@ pub(crate) mod fuzz_support;
 pub(crate) mod health;
 mod instrument;
 mod json;
+mod latches;
 mod lock_sets;
 mod locks;
 mod namespaces;
@@ -23,6 +24,7 @@ mod problem;
 mod query;
 mod session_messages;
 mod sessions;
+mod things;
 mod tokens;
 mod usage_audit;
 mod waits;
@@ -90,6 +92,13 @@ fn service_routes() -> OpenApiRouter<Service> {
         .routes(routes!(lock_sets::delete))
         .routes(routes!(lock_sets::check))
         .routes(routes!(lock_sets::reset))
+        .routes(routes!(latches::list))
+        .routes(routes!(latches::create))
+        .routes(routes!(latches::count_down))
+        .routes(routes!(latches::set_total))
+        .routes(routes!(latches::wait))
+        .routes(routes!(latches::get))
+        .routes(routes!(latches::delete))
         .routes(routes!(sessions::create, sessions::list))
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(sessions::keep_alive))

@@ -14,6 +14,7 @@ enum ClientJson {
     LockInfo(LockInfo),
     Lock(Lock),
     Release(Release),
+    CountDown(CountDown),
     ReleaseAll(Empty),
     Keepalive(Empty),
     Close(Empty),
@@ -84,6 +85,17 @@ struct Release {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct CountDown {
+    seq: u64,
+    request_id: String,
+    path: Vec<String>,
+    id: Option<u64>,
+    ids: Option<Vec<String>>,
+    ranges: Option<Vec<(u64, u64)>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Empty {
     seq: u64,
 }
@@ -108,6 +120,9 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         }
         ClientJson::Lock(lock) => (require_seq(lock.seq)?, ClientPayload::Lock(lock.read()?)),
         ClientJson::Release(release) => (require_seq(release.seq)?, ClientPayload::Release(release.read())),
+        ClientJson::CountDown(CountDown { seq, request_id, path, id, ids, ranges }) => {
+            (seq, ClientPayload::CountDown(session_message::CountDown { request_id, path, id, ids, ranges }))
+        }
         ClientJson::ReleaseAll(Empty { seq }) => (seq, ClientPayload::ReleaseAll),
         ClientJson::Keepalive(Empty { seq }) => (seq, ClientPayload::KeepAlive),
         ClientJson::Close(Empty { seq }) => (seq, ClientPayload::Close),
@@ -180,6 +195,12 @@ enum ServerJson {
         request_id: String,
         reason: RefusedReason,
     },
+    Counted {
+        request_id: String,
+        counted: u64,
+        total: u64,
+        done: u64,
+    },
     KeptAlive {
         remaining_ms: u64,
     },
@@ -246,6 +267,9 @@ impl From<ServerMessage> for ServerJson {
                     }
                 };
                 Self::Refused { request_id, reason }
+            }
+            ServerMessage::Counted { request_id, counted, total, done } => {
+                Self::Counted { request_id, counted, total, done }
             }
             ServerMessage::KeptAlive { remaining_ms } => Self::KeptAlive { remaining_ms },
             ServerMessage::SessionEnded { reason } => Self::SessionEnded { reason: reason.name() },

@@ -32,6 +32,10 @@ fn a_client_says_all_that_the_protocol_knows() {
         decoded(json!({"type": "release", "seq": 4, "request_id": "a"})).payload,
         ClientPayload::Release(release)
     );
+    let count = json!({"type": "count_down", "seq": 4, "request_id": "a", "path": ["x"], "id": 7, "ranges": [[0, 3]]});
+    let ClientPayload::CountDown(count) = decoded(count).payload else { panic!("not a count-down") };
+    assert_eq!((count.request_id.as_str(), &count.path[..], count.id), ("a", &["x".to_owned()][..], Some(7)));
+    assert_eq!((count.ids, count.ranges), (None, Some(vec![(0, 3)])));
     assert_eq!(bare("release_all"), ClientPayload::ReleaseAll);
     assert_eq!(bare("keepalive"), ClientPayload::KeepAlive);
     assert_eq!(bare("close"), ClientPayload::Close);
@@ -65,6 +69,7 @@ fn what_is_no_message_is_refused() {
         r#"{"type": "release", "request_id": "a"}"#,
         r#"{"type": "release", "seq": 1, "seq": 2, "request_id": "a"}"#,
         r#"{"type": "open", "seq": 1, "process_id": "p"}"#,
+        r#"{"type": "count_down", "seq": 1, "request_id": "a", "path": ["x"], "ranges": [[1]]}"#,
         r#"{"type": "lock", "seq": 1, "request_id": "a", "resources": [{"path": ["x"], "mode": "write"}]}"#,
         r#"{"type": "lock", "seq": 1, "request_id": "a", "resources": [{"path": "x"}]}"#,
         r#"{"type": "lock", "seq": 1, "request_id": "a", "resources": [{"path": ["x"], "ttl_ms": 1}]}"#,
@@ -108,6 +113,8 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
         encoded(revoked),
         json!({"type": "revoked", "path": ["x"], "reason": "DUPLICATE", "current_owner": null})
     );
+    let counted = ServerMessage::Counted { request_id: "a".into(), counted: 1, total: 3, done: 2 };
+    assert_eq!(encoded(counted), json!({"type": "counted", "request_id": "a", "counted": 1, "total": 3, "done": 2}));
     let kept = ServerMessage::KeptAlive { remaining_ms: 9 };
     assert_eq!(encoded(kept), json!({"type": "kept_alive", "remaining_ms": 9}));
     for (reason, name) in [(EndReason::Superseded, "SUPERSEDED"), (EndReason::Ended(SessionEnd::Expired), "EXPIRED")] {

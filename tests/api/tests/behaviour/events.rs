@@ -168,7 +168,7 @@ async fn a_start_that_is_forgotten_is_refused_with_the_oldest_left_and_a_reader_
     assert_eq!(watch(&rest, &format!("?from_revision={oldest}")).await.next().await.id, oldest);
 
     let mut locks = LocksServiceClient::new(channel(&rest).await);
-    let message = v1::WatchRequest { namespace: "ns".into(), prefix: vec![], from_revision: Some(first) };
+    let message = v1::WatchRequest { namespace: "ns".into(), from_revision: Some(first), ..Default::default() };
     let status = locks.watch(with_key(message, &rest.key)).await.unwrap_err();
     assert_eq!((status.code(), Failure::from_status(status).code.as_str()), (Code::OutOfRange, "REVISION_COMPACTED"));
 
@@ -218,11 +218,31 @@ async fn a_start_that_is_no_revision_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn events_of_other_kinds_come_to_those_who_ask_for_them() {
+    let rest = tenant_with_namespace().await;
+    let (mut locks, mut latches) = (watch(&rest, "").await, watch(&rest, "?kinds=latches&prefix=a").await);
+    let mut both = watch(&rest, "?kinds=locks,latches").await;
+    for (path, total) in [(json!(["b"]), 1), (json!(["a", "x"]), 1)] {
+        rest.json("POST /v1/namespaces/ns/latches/create", json!({"path": path, "total": total})).await.ok();
+    }
+    rest.json("POST /v1/namespaces/ns/latches/count_down", json!({"path": ["a", "x"], "ids": ["j"]})).await.ok();
+    acquire_paths(&rest, "p", &[&["a"]]).await;
+    let told = latches.next_n(2).await;
+    assert_eq!([&told[0].kind, &told[1].kind], ["LATCH_CREATED", "LATCH_COMPLETED"]);
+    assert_eq!((&told[0].data["kind"], &told[0].data["path"]), (&json!("latch"), &json!(["a", "x"])));
+    let told = locks.next().await;
+    assert_eq!((told.kind.as_str(), told.data.get("kind"), told.data.get("path")), ("ACQUIRED", None, None));
+    let kinds: Vec<String> = both.next_n(4).await.into_iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, ["LATCH_CREATED", "LATCH_CREATED", "LATCH_COMPLETED", "ACQUIRED"]);
+    rest.call("GET /v1/namespaces/ns/events?kinds=latch").await.expect_field_error("kinds");
+}
+
+#[tokio::test]
 async fn watchers_over_grpc_are_told_the_same() {
     let rest = tenant_with_namespace().await;
     let mut events = watch(&rest, "?prefix=a").await;
     let mut locks = LocksServiceClient::new(channel(&rest).await);
-    let message = v1::WatchRequest { namespace: "ns".into(), prefix: vec!["a".into()], from_revision: None };
+    let message = v1::WatchRequest { namespace: "ns".into(), prefix: vec!["a".into()], ..Default::default() };
     let mut stream = locks.watch(with_key(message, &rest.key)).await.unwrap().into_inner();
     let token = acquire_paths(&rest, "p", &[&["a", "b"], &["c"]]).await;
     release_all(&rest, "p").await;

@@ -20,6 +20,7 @@ mod expiry;
 mod extending;
 mod fencing_tokens;
 mod health_endpoints;
+mod latches;
 mod list_waits;
 mod listing;
 mod lock_sets;

@@ -73,6 +73,11 @@ async fn fencing() {
     assert_scenario_passes("scenario-fencing").await;
 }
 
+#[tokio::test]
+async fn latch() {
+    assert_scenario_passes("scenario-latch").await;
+}
+
 #[test]
 fn for_programs_each_step_is_a_json_value_a_line() {
     let (success, told, noted) = run_scenario("scenario-atomic-sets", &["--output", "json"]);

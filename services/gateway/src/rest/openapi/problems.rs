@@ -76,6 +76,8 @@ error_sets! {
     NamespaceErrors: NamespaceNotFound;
     /// It concerns a session, or may act for one.
     SessionErrors: SessionNotFound;
+    /// It concerns a thing of another kind than locks.
+    PrimitiveErrors: PrimitiveNotFound;
     /// It creates a named item.
     ConflictErrors: AlreadyExists;
     /// It creates an item whose number is limited.

@@ -134,7 +134,7 @@ impl Session {
             }
             Told::Revoked(revoked) => self.lost.push(format!("{revoked:?}")),
             Told::SessionEnded(ended) => self.lost.push(format!("{ended:?}")),
-            Told::Opened(_) | Told::KeptAlive(_) => {}
+            Told::Opened(_) | Told::KeptAlive(_) | Told::Counted(_) => {}
         }
     }
 

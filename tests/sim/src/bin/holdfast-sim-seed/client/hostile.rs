@@ -347,8 +347,11 @@ impl HostileTenant {
         for _ in 0..WATCHERS {
             let own = self.clone();
             watching.spawn(async move {
-                let request =
-                    WatchEvents { namespace: NAMESPACE.to_owned(), prefix: flat_path("nobody"), from_revision: None };
+                let request = WatchEvents {
+                    namespace: NAMESPACE.to_owned(),
+                    prefix: flat_path("nobody"),
+                    ..WatchEvents::default()
+                };
                 let opened = async {
                     let (caller, context) = own.authenticate().await?;
                     own.service.watch_events(&caller, &context, request).await

@@ -33,7 +33,7 @@ async fn open(
     let context = CallContext::new("watch");
     let bearer = Some(tenant.api_key.as_str());
     let caller = service.authenticate(bearer, &context).await?;
-    let request = WatchEvents { namespace: namespace.to_owned(), prefix: Vec::new(), from_revision };
+    let request = WatchEvents { namespace: namespace.to_owned(), from_revision, ..WatchEvents::default() };
     service.watch_events(&caller, &context, request).await
 }
 
