@@ -1,8 +1,10 @@
 //! The messages on the connection of a session, over any transport.
 
-use holdfast_types::{Metadata, ReportedHold, Revision, RevokedReason, SessionEnd};
+use holdfast_types::{
+    FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision, RevokedReason, SessionEnd,
+};
 
-use crate::{ApiError, BlockerInfo, Holder, ReasonInfo, Resource};
+use crate::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource};
 
 /// A message of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub enum ClientPayload {
     Lock(Lock),
     /// Ends a request.
     Release(Release),
+    /// Requests permits.
+    AcquirePermits(AcquirePermits),
     /// Reports to a latch what is done.
     CountDown(CountDown),
     /// Ends all requests.
@@ -54,6 +58,8 @@ pub struct Open {
 pub struct LockInfo {
     /// The holds that it believes it has.
     pub held: Vec<ReportedHold>,
+    /// The holds of permits that it believes it has.
+    pub permits: Vec<HeldPermits>,
     /// Its messages without a reply.
     pub pending: Vec<Pending>,
     /// Which part of the list this is.
@@ -92,8 +98,59 @@ impl Default for Part {
 pub enum Pending {
     /// A request for claims.
     Lock(Lock),
+    /// A request for permits.
+    AcquirePermits(AcquirePermits),
     /// The end of a request.
     Release(Release),
+}
+
+/// A hold of permits that a client believes it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldPermits {
+    /// The hold as its session's shard knows it.
+    pub reported: ReportedPermits,
+    /// Distinguishes threads that share the session, as in the request.
+    pub holder: Option<String>,
+}
+
+impl HeldPermits {
+    /// Returns the hold of a list; `kind` is `semaphore`.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for another kind, of which a session holds nothing.
+    pub fn new(
+        kind: &str,
+        path: Vec<String>,
+        request_id: String,
+        holder: Option<String>,
+        fencing_token: FencingToken,
+    ) -> ApiResult<Self> {
+        if kind != Kind::Semaphore.name() {
+            return Err(ApiError::invalid("kind", format!("kind: must be {}", Kind::Semaphore.name())));
+        }
+        Ok(Self { reported: ReportedPermits { path: Path(path), request_id, fencing_token }, holder })
+    }
+}
+
+/// A request for permits, granted all together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcquirePermits {
+    /// Names the request until it is released.
+    pub request_id: String,
+    /// The path of the semaphore.
+    pub path: Vec<String>,
+    /// How many permits.
+    pub weight: u64,
+    /// How many permits a semaphore has that nobody configured.
+    pub permits: Option<u64>,
+    /// Distinguishes threads that share the session.
+    pub holder: Option<String>,
+    /// From 0 to 9; 9 goes first.
+    pub priority: u32,
+    /// How long the hold stays in transition when the session expires, in milliseconds.
+    pub transition_ms: u64,
+    /// Whether it is refused instead of queued when it cannot be granted at once.
+    pub only_try: bool,
 }
 
 /// A request for claims, granted all together or not at all.
@@ -141,12 +198,17 @@ pub struct CountDown {
 pub enum ServerMessage {
     /// The session is open on this connection. `leader` is the address of the gateway in the node that leads its shard.
     Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool, leader: Option<String> },
-    /// The session lost a hold without releasing it.
-    Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Holder> },
-    /// The request holds all its claims.
+    /// The session lost a hold without releasing it. `fencing_token` says which hold of permits.
+    Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Holder>, fencing_token: Option<u64> },
+    /// The request holds all its claims, or its permits.
     Acquired { request_id: String, fencing_token: u64 },
     /// The request waits.
-    Enqueued { request_id: String, queue_position: Option<u64>, blockers: Vec<BlockerInfo> },
+    Enqueued {
+        request_id: String,
+        queue_position: Option<u64>,
+        blockers: Vec<BlockerInfo>,
+        holders: Vec<PermitHolderInfo>,
+    },
     /// The request is released. Names no request when a client that had named none released everything.
     Ready { request_id: Option<String> },
     /// The request has no holds and does not wait.

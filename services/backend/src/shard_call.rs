@@ -9,8 +9,9 @@ use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
-    Account, Acquire, Claim, Command, CommandError, CountDown, Jobs, LatchCommand, LocksCommand, NamespaceRef, Path,
-    Query, ReleaseTarget, Reply, RequestId, Response, SessionCommand, SessionRequest,
+    Account, Acquire, AcquirePermits, Claim, Command, CommandError, CountDown, Jobs, LatchCommand, LocksCommand,
+    Metadata, NamespaceRef, Path, Query, ReleaseTarget, Reply, RequestId, Response, SemaphoreCommand, SessionCommand,
+    SessionRequest,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -39,6 +40,8 @@ pub(crate) enum ShardRequest {
     /// An acquire that waits for its grant. The duration bounds this one call of it. The token is cancelled once the
     /// request waits at the shard.
     Wait(Box<Acquire>, Option<Duration>, CancellationToken),
+    /// The same for permits.
+    WaitForPermits(Box<AcquirePermits>, Option<Duration>, CancellationToken),
     /// A query, served from the applied state.
     Query(Box<Query>),
     /// A query whose reply the leader holds back until it is final, or until that instant.
@@ -50,7 +53,7 @@ impl ShardRequest {
         let is_urgent = match self {
             Self::Command(command, _) => command.is_urgent(),
             Self::Query(query) => query.is_urgent(),
-            Self::Wait(..) | Self::HeldQuery(..) => return Priority::Patient,
+            Self::Wait(..) | Self::WaitForPermits(..) | Self::HeldQuery(..) => return Priority::Patient,
         };
         if is_urgent { Priority::High } else { Priority::Normal }
     }
@@ -62,6 +65,7 @@ impl ShardRequest {
                 _ => 0,
             },
             Self::Wait(acquire, ..) => acquire_bytes(acquire),
+            Self::WaitForPermits(acquire, ..) => permit_bytes(acquire),
             Self::Query(_) | Self::HeldQuery(..) => 0,
         }
     }
@@ -69,14 +73,21 @@ impl ShardRequest {
     /// The token that is cancelled once the request waits at the shard.
     fn deferred(&self) -> Option<CancellationToken> {
         match self {
-            Self::Wait(.., deferred) | Self::HeldQuery(.., deferred) => Some(deferred.clone()),
+            Self::Wait(.., deferred) | Self::WaitForPermits(.., deferred) | Self::HeldQuery(.., deferred) => {
+                Some(deferred.clone())
+            }
             Self::Command(..) | Self::Query(_) => None,
         }
     }
 
     /// Whether it is written to the log.
     fn is_command(&self) -> bool {
-        matches!(self, Self::Command(..) | Self::Wait(..))
+        matches!(self, Self::Command(..)) || self.is_queued()
+    }
+
+    /// Whether it is a request that may wait in a queue.
+    fn is_queued(&self) -> bool {
+        matches!(self, Self::Wait(..) | Self::WaitForPermits(..))
     }
 }
 
@@ -107,14 +118,22 @@ pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
         LocksCommand::Latch(LatchCommand::CountDown(CountDown { jobs: Jobs::Named(ids), .. })) => {
             ids.iter().map(|id| id.len() + SEGMENT_BYTES).sum()
         }
+        LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => permit_bytes(acquire),
         LocksCommand::Batch(commands) => commands.iter().map(command_bytes).sum(),
         _ => 0,
     }
 }
 
 fn acquire_bytes(acquire: &Acquire) -> usize {
-    let metadata: usize = acquire.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
-    claim_bytes(&acquire.claims) + metadata
+    claim_bytes(&acquire.claims) + metadata_bytes(&acquire.metadata)
+}
+
+fn permit_bytes(acquire: &AcquirePermits) -> usize {
+    path_bytes(&acquire.path) + metadata_bytes(&acquire.metadata)
+}
+
+fn metadata_bytes(metadata: &Metadata) -> usize {
+    metadata.iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 
 fn claim_bytes(claims: &[Claim]) -> usize {
@@ -237,8 +256,7 @@ impl Service {
         let request = AdmissionRequest { share, priority, bytes: ask.bytes() };
         let waits = priority == Priority::Patient;
         // A request that may wait is counted apart, from its start to its end. Whoever asks a held query counts it.
-        let is_counted = matches!(ask, ShardRequest::Wait(..));
-        let _held = is_counted.then(|| self.inner.held_calls.acquire(share, request.bytes)).transpose()?;
+        let _held = ask.is_queued().then(|| self.inner.held_calls.acquire(share, request.bytes)).transpose()?;
         let is_command = ask.is_command();
         // Pinned once and passed on by reference: whatever takes a future by value has room for it twice, and a call
         // may wait for minutes with all of it.
@@ -303,6 +321,11 @@ impl Service {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
                 let reply = router.acquire(key, *acquire, poll, deadline, deferred).await.map_err(route_error)?;
                 RoutedReply { reply, maybe_done_before: false }
+            }
+            ShardRequest::WaitForPermits(acquire, poll, deferred) => {
+                let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
+                let reply = router.acquire_permits(key, *acquire, poll, deadline, deferred).await;
+                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false }
             }
             ShardRequest::HeldQuery(query, until, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;

@@ -1,8 +1,12 @@
 //! Converts replies of locks shards to public views: deadlines of the shard clock become time remaining.
 
-use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, LatchInfo, Lock, ReasonInfo, Timestamp};
+use holdfast_api::{
+    AcquireLocksAnswer, AcquirePermitsAnswer, BlockerInfo, CycleStepInfo, Holder, LatchInfo, Lock, PermitHolderInfo,
+    ReasonInfo, SemaphoreInfo, Timestamp,
+};
 use holdfast_types::{
-    AcquireOutcome, Blocker, CycleStep, HolderView, LatchView, LockView, Owner, Path, Reason, Refused,
+    AcquireOutcome, Blocker, CycleStep, HolderView, LatchView, LockView, Owner, Path, PermitHolderView, Reason,
+    Refused, SemaphoreView,
 };
 
 /// Converts one reply.
@@ -60,6 +64,72 @@ impl<'a> ViewBuilder<'a> {
             blockers: refusal.blockers.into_iter().map(|blocker| self.blocker(blocker)).collect(),
             queue_position: refusal.queue_position,
             cycle: refusal.cycle.into_iter().map(cycle_step).collect(),
+            holders: Vec::new(),
+        }
+    }
+
+    pub(crate) fn permits_acquired(
+        &self,
+        outcome: AcquireOutcome,
+        semaphore: SemaphoreView,
+        holders: Vec<PermitHolderView>,
+    ) -> AcquirePermitsAnswer {
+        let (fencing_token, refused) = match outcome {
+            AcquireOutcome::Granted { fencing_token } => (Some(fencing_token), None),
+            // The call ended before the wait did; the holders say what the request waits for.
+            AcquireOutcome::Enqueued(enqueued) => {
+                (None, Some(Refused { reason: Reason::Queued, ..enqueued.not_granted }))
+            }
+            AcquireOutcome::Refused(refusal) => (None, Some(*refusal)),
+        };
+        let reason = refused.map(|refused| self.permit_reason(refused, holders));
+        AcquirePermitsAnswer {
+            success: fencing_token.is_some(),
+            fencing_token,
+            reason,
+            semaphore: self.semaphore(semaphore),
+        }
+    }
+
+    pub(crate) fn permit_reason(&self, refused: Refused, holders: Vec<PermitHolderView>) -> ReasonInfo {
+        let holders = holders.into_iter().map(|holder| self.permit_holder(holder)).collect();
+        ReasonInfo { holders, ..self.reason(refused) }
+    }
+
+    pub(crate) fn semaphore(&self, semaphore: SemaphoreView) -> SemaphoreInfo {
+        let available = semaphore.available();
+        let (name, path) = named(semaphore.path);
+        SemaphoreInfo {
+            namespace: self.namespace.to_owned(),
+            name,
+            path,
+            configured: semaphore.configured,
+            permits: semaphore.permits,
+            in_use: semaphore.in_use,
+            available,
+            holders_total: semaphore.holders_total,
+            waiting: semaphore.waiting,
+            description: semaphore.description,
+            metadata: semaphore.metadata,
+            revision: semaphore.revision,
+        }
+    }
+
+    pub(crate) fn permit_holder(&self, holder: PermitHolderView) -> PermitHolderInfo {
+        let (session_id, thread) = session_of(holder.owner);
+        let (remaining_ms, expires_at) = self.time_left(holder.deadline_ms);
+        PermitHolderInfo {
+            process_id: holder.process_id,
+            session_id,
+            holder: thread,
+            request_id: holder.request_id,
+            weight: holder.weight,
+            fencing_token: holder.fencing_token,
+            locked_at: Timestamp(holder.locked_at_ms),
+            expires_at,
+            remaining_ms,
+            phase: holder.phase,
+            metadata: holder.metadata,
         }
     }
 

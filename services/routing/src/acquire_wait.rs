@@ -6,7 +6,8 @@ use bytes::Bytes;
 use holdfast_cluster::Application;
 use holdfast_supervise::spawn_temporary;
 use holdfast_types::{
-    AccountId, Acquire, AcquireOutcome, Cancel, Command, LocksCommand, Reply, Response, Rules, codec,
+    AccountId, Acquire, AcquireOutcome, AcquirePermits, Cancel, CancelPermits, Command, LocksCommand, Reply, Response,
+    Rules, SemaphoreCommand, codec,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -43,7 +44,7 @@ impl Drop for UndeliveredGrant {
 impl CompensatingCancel {
     async fn run(self) {
         let Some(cancel) = cancel_of(&self.command, self.attempt) else { return };
-        let command = Command::Locks(LocksCommand::Cancel(cancel));
+        let command = Command::Locks(cancel);
         let deadline = Instant::now() + CANCEL_TIMEOUT;
         let sent = self.router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline).await;
         if let Err(error) = sent {
@@ -67,6 +68,20 @@ pub(super) struct Wait {
 }
 
 impl Wait {
+    /// Returns a wait of an acquire, of locks or permits. The decoded acquire is dropped before the wait.
+    pub(super) fn new(
+        key: u32,
+        account: AccountId,
+        acquire: LocksCommand,
+        poll: Option<Duration>,
+        deadline: Instant,
+        deferred: CancellationToken,
+    ) -> Self {
+        let command = Command::Locks(acquire);
+        let min_rules = command.min_rules();
+        Self { key, account, command: Bytes::from(codec::encode(&command)), min_rules, poll, deadline, deferred }
+    }
+
     /// Runs as a separate task, so that it completes even if the caller cancels.
     pub(super) async fn run(self, router: Router) -> Result<Reply, RouteError> {
         let gone = CancellationToken::new();
@@ -102,13 +117,62 @@ impl Wait {
 }
 
 fn is_granted_or_enqueued(reply: &Reply) -> bool {
-    let Ok(Response::Acquired { outcome, .. }) = &reply.outcome else { return false };
-    !matches!(outcome, AcquireOutcome::Refused(_))
+    match &reply.outcome {
+        Ok(Response::Acquired { outcome, .. } | Response::PermitsAcquired { outcome, .. }) => {
+            !matches!(outcome, AcquireOutcome::Refused(_))
+        }
+        _ => false,
+    }
 }
 
 /// Returns the cancel of an attempt at an encoded acquire.
-fn cancel_of(command: &[u8], attempt: u64) -> Option<Cancel> {
-    let Ok(Command::Locks(LocksCommand::Acquire(acquire))) = codec::decode(command) else { return None };
-    let Acquire { namespace, owner, request_id, claims, .. } = acquire;
-    Some(Cancel { namespace, owner, request_id, claims, attempt })
+fn cancel_of(command: &[u8], attempt: u64) -> Option<LocksCommand> {
+    match codec::decode(command) {
+        Ok(Command::Locks(LocksCommand::Acquire(acquire))) => {
+            let Acquire { namespace, owner, request_id, claims, .. } = acquire;
+            Some(LocksCommand::Cancel(Cancel { namespace, owner, request_id, claims, attempt }))
+        }
+        Ok(Command::Locks(LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)))) => {
+            let AcquirePermits { namespace, path, owner, request_id, .. } = acquire;
+            let cancel = CancelPermits { namespace, path, owner, request_id, attempts: vec![attempt] };
+            Some(LocksCommand::Semaphore(SemaphoreCommand::Cancel(cancel)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_types::{Incarnation, Metadata, NamespaceRef, Owner, Path, Wait as WaitFor};
+
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_of_permits_is_named_as_in_the_request() {
+        let namespace = NamespaceRef { account: AccountId(1), name: "demo".into(), incarnation: Incarnation(2) };
+        let acquire = AcquirePermits {
+            namespace: namespace.clone(),
+            path: Path::flat("s"),
+            owner: Owner::Process("p".into()),
+            request_id: "r".into(),
+            weight: 2,
+            permits: None,
+            priority: 0,
+            ttl_ms: Some(1_000),
+            transition_ms: 0,
+            wait: WaitFor::For(60_000),
+            metadata: Metadata::new(),
+            fencing_token: None,
+            attempt: 0,
+            abandoned: Vec::new(),
+            message: None,
+        };
+        let command = Command::Locks(LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)));
+        let Some(LocksCommand::Semaphore(SemaphoreCommand::Cancel(cancel))) = cancel_of(&codec::encode(&command), 7)
+        else {
+            panic!("not a cancel of permits")
+        };
+        assert_eq!((cancel.namespace, cancel.path, cancel.attempts), (namespace, Path::flat("s"), vec![7]));
+        assert_eq!((cancel.owner, cancel.request_id.as_str()), (Owner::Process("p".into()), "r"));
+    }
 }

@@ -10,7 +10,8 @@ use holdfast_proto::internal::Update;
 use holdfast_rpc::Identity;
 use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
 use holdfast_types::{
-    AccountId, Acquire, Command, CommandError, LocksCommand, Query, Reply, Revision, Rules, Topic, codec,
+    AccountId, Acquire, AcquirePermits, Command, CommandError, LocksCommand, Query, Reply, Revision, Rules,
+    SemaphoreCommand, Topic, codec,
 };
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
@@ -247,13 +248,25 @@ impl Router {
         deferred: CancellationToken,
     ) -> Result<Reply, RouteError> {
         let account = acquire.namespace.account;
-        // The decoded acquire is dropped before the wait.
-        let (command, min_rules) = {
-            let command = Command::Locks(LocksCommand::Acquire(acquire));
-            (Bytes::from(codec::encode(&command)), command.min_rules())
-        };
-        let wait = acquire_wait::Wait { key, account, command, min_rules, poll, deadline, deferred };
-        wait.run(self.clone()).await
+        let command = LocksCommand::Acquire(acquire);
+        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
+    }
+
+    /// As [`Router::acquire`], for permits of a semaphore.
+    ///
+    /// # Errors
+    /// As [`Router::acquire`].
+    pub async fn acquire_permits(
+        &self,
+        key: u32,
+        acquire: AcquirePermits,
+        poll: Option<Duration>,
+        deadline: Instant,
+        deferred: CancellationToken,
+    ) -> Result<Reply, RouteError> {
+        let account = acquire.namespace.account;
+        let command = LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire));
+        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
     }
 
     /// Returns the address (`host:port`) of the gateway in the node that leads the shard that owns the key. `None` if

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use super::{EventName, ModeName, PermitsEndName, mode_name};
-use crate::{ApiError, ApiResult, Timestamp};
+use crate::{ApiResult, Timestamp, validate};
 
 /// Selects events.
 #[derive(Clone, Debug, Default)]
@@ -117,15 +117,7 @@ impl WatchEvents {
     /// # Errors
     /// `INVALID_ARGUMENT` for a name that is none of a kind with events.
     pub fn kinds(&self) -> ApiResult<Kinds> {
-        if self.kinds.is_empty() {
-            return Ok(Kinds::LOCKS);
-        }
-        let kind = |name: &String| {
-            let found = Kind::ALL.into_iter().find(|kind| kind.plural() == name);
-            let known = || Kind::ALL.map(Kind::plural).join(", ");
-            found.ok_or_else(|| ApiError::invalid("kinds", format!("kinds: must be some of {}", known())))
-        };
-        self.kinds.iter().map(kind).collect()
+        validate::kinds(&self.kinds)
     }
 }
 

@@ -4,7 +4,7 @@ use holdfast_types::{LockState, Metadata, Mode, Phase, Reason};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{ModeName, PhaseName, ReasonName, StateName};
+use super::{ModeName, PermitHolderInfo, PhaseName, ReasonName, StateName};
 use crate::Timestamp;
 
 /// The current state of a lock.
@@ -95,6 +95,9 @@ pub struct ReasonInfo {
     /// The cycle of a deadlock. JSON omits it otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<CycleStepInfo>,
+    /// Of a request for permits: holders, at most 16, those with most permits first. JSON omits them otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<PermitHolderInfo>,
 }
 
 /// One step of a deadlock. The refused request waits for the owner of the first step, that owner waits for the owner of

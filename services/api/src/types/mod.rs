@@ -9,6 +9,7 @@ mod latch;
 mod lock_requests;
 mod lock_view;
 mod requests;
+mod semaphore;
 mod session;
 mod thing;
 mod token;
@@ -24,6 +25,7 @@ pub use latch::*;
 pub use lock_requests::*;
 pub use lock_view::*;
 pub use requests::*;
+pub use semaphore::*;
 pub use session::{CreateSession, SessionInfo};
 pub use thing::{ListThings, ThingName};
 pub use token::{CreateToken, CreatedToken};
@@ -31,4 +33,4 @@ pub use usage::{
     LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo,
 };
 pub use view::*;
-pub use wait::{ResourceInfo, WaitInfo};
+pub use wait::{ListWaits, ResourceInfo, WaitInfo};

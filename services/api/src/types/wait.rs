@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{ModeName, ReasonInfo};
+use super::{ModeName, PageRequest, ReasonInfo};
 use crate::Timestamp;
 
 /// A waiting request.
@@ -18,7 +18,7 @@ pub struct WaitInfo {
     pub holder: Option<String>,
     /// As given, if it was.
     pub request_id: Option<String>,
-    /// The claims that it waits for, all together.
+    /// The claims that it waits for, all together; empty for other kinds than locks.
     pub resources: Vec<ResourceInfo>,
     /// Whether it waits, at the head of the queue, to change the mode of its own hold.
     pub upgrade: bool,
@@ -30,6 +30,30 @@ pub struct WaitInfo {
     pub remaining_ms: Option<u64>,
     /// Why it waits, its blockers, and its position in the queue.
     pub reason: ReasonInfo,
+    /// Of another kind than locks: `semaphore`. JSON omits it otherwise, and what follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub kind: Option<&'static str>,
+    /// Of another kind than locks: segments of the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Vec<String>>,
+    /// How many permits it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u64>,
+    /// From 0 to 9; 9 goes first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+}
+
+/// A list of waiting requests.
+#[derive(Clone, Debug, Default)]
+pub struct ListWaits {
+    /// The namespace.
+    pub namespace: String,
+    /// What they wait for, by the names of [`Kind::plural`](holdfast_types::Kind::plural); locks if there are none.
+    pub kinds: Vec<String>,
+    /// The page.
+    pub page: PageRequest,
 }
 
 /// One path in one mode.

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use crate::{
     AccountView, AcquireAnswer, AcquireLocksAnswer, ApiError, ApiKeyView, ApiResult, BlockerInfo, CycleStepInfo,
-    Holder, LimitsPatch, Lock, NamespaceView, PageRequest, ReasonInfo, SessionInfo, Timestamp,
+    Holder, LimitsPatch, Lock, NamespaceView, PageRequest, PermitHolderInfo, ReasonInfo, SessionInfo, Timestamp,
 };
 
 /// Converts an instant of a response.
@@ -157,10 +157,6 @@ pub fn holder(holder: Holder) -> v1::Holder {
         Mode::Read => v1::Mode::Read,
         Mode::Write => v1::Mode::Write,
     };
-    let phase = match holder.phase {
-        Phase::Held => v1::holder::Phase::Held,
-        Phase::Transition => v1::holder::Phase::Transition,
-    };
     v1::Holder {
         process_id: holder.process_id,
         session_id: holder.session_id,
@@ -170,7 +166,7 @@ pub fn holder(holder: Holder) -> v1::Holder {
         locked_at: Some(instant(holder.locked_at)),
         expires_at: holder.expires_at.map(instant),
         remaining_ms: holder.remaining_ms,
-        phase: phase.into(),
+        phase: phase(holder.phase).into(),
         metadata: holder.metadata.into_iter().collect(),
     }
 }
@@ -219,12 +215,37 @@ pub fn refusal(reason: ReasonInfo) -> v1::Refusal {
         blockers: reason.blockers.into_iter().map(blocker).collect(),
         queue_position: reason.queue_position,
         cycle: reason.cycle.into_iter().map(cycle_step).collect(),
+        holders: reason.holders.into_iter().map(permit_holder).collect(),
     }
 }
 
 fn cycle_step(step: CycleStepInfo) -> v1::CycleStep {
     let CycleStepInfo { process_id, session_id, holder, path, waiting } = step;
     v1::CycleStep { process_id, session_id, holder, path, waiting }
+}
+
+/// Converts a hold of permits.
+pub fn permit_holder(holder: PermitHolderInfo) -> v1::PermitHolder {
+    v1::PermitHolder {
+        process_id: holder.process_id,
+        session_id: holder.session_id,
+        holder: holder.holder,
+        request_id: holder.request_id,
+        weight: holder.weight,
+        fencing_token: holder.fencing_token,
+        locked_at: Some(instant(holder.locked_at)),
+        expires_at: holder.expires_at.map(instant),
+        remaining_ms: holder.remaining_ms,
+        phase: phase(holder.phase).into(),
+        metadata: holder.metadata.into_iter().collect(),
+    }
+}
+
+fn phase(phase: Phase) -> v1::holder::Phase {
+    match phase {
+        Phase::Held => v1::holder::Phase::Held,
+        Phase::Transition => v1::holder::Phase::Transition,
+    }
 }
 
 /// Converts a blocker.

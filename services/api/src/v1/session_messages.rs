@@ -25,10 +25,12 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
             let pending = info.pending.into_iter().map(pending).collect::<ApiResult<_>>()?;
             let given = |number: u32| Some(number).filter(|number| *number > 0);
             let part = session_message::Part::new(given(info.part), given(info.parts));
-            ClientPayload::LockInfo(session_message::LockInfo { held, pending, part })
+            let permits = info.things.into_iter().map(held_permits).collect::<ApiResult<_>>()?;
+            ClientPayload::LockInfo(session_message::LockInfo { held, permits, pending, part })
         }
         Some(Said::Lock(message)) => ClientPayload::Lock(lock(message)?),
         Some(Said::Release(message)) => ClientPayload::Release(release(message)),
+        Some(Said::AcquirePermits(message)) => ClientPayload::AcquirePermits(acquire_permits(message)),
         Some(Said::CountDown(message)) => ClientPayload::CountDown(count_down(message)),
         Some(Said::ReleaseAll(_)) => ClientPayload::ReleaseAll,
         Some(Said::Keepalive(_)) => ClientPayload::KeepAlive,
@@ -46,6 +48,9 @@ fn pending(pending: client::Pending) -> ApiResult<session_message::Pending> {
         None => Err(ApiError::invalid("pending", "pending: a message is missing or of an unknown kind")),
         Some(client::pending::Message::Lock(message)) => lock(message).map(session_message::Pending::Lock),
         Some(client::pending::Message::Release(message)) => Ok(session_message::Pending::Release(release(message))),
+        Some(client::pending::Message::AcquirePermits(message)) => {
+            Ok(session_message::Pending::AcquirePermits(acquire_permits(message)))
+        }
     }
 }
 
@@ -63,6 +68,23 @@ fn lock(lock: client::Lock) -> ApiResult<session_message::Lock> {
 
 fn release(release: client::Release) -> session_message::Release {
     session_message::Release { request_id: release.request_id }
+}
+
+fn held_permits(thing: client::Thing) -> ApiResult<session_message::HeldPermits> {
+    session_message::HeldPermits::new(&thing.kind, thing.path, thing.request_id, thing.holder, thing.fencing_token)
+}
+
+fn acquire_permits(acquire: client::AcquirePermits) -> session_message::AcquirePermits {
+    session_message::AcquirePermits {
+        request_id: acquire.request_id,
+        path: acquire.path,
+        weight: acquire.weight.unwrap_or(1),
+        permits: acquire.permits,
+        holder: acquire.holder,
+        priority: acquire.priority,
+        transition_ms: acquire.transition_ms,
+        only_try: acquire.r#try,
+    }
 }
 
 fn count_down(count: client::CountDown) -> session_message::CountDown {
@@ -84,8 +106,9 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
         ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader } => {
             Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed, leader })
         }
-        ServerMessage::Revoked { path, reason, current_owner } => Says::Revoked(server::Revoked {
+        ServerMessage::Revoked { path, reason, current_owner, fencing_token } => Says::Revoked(server::Revoked {
             path,
+            fencing_token,
             reason: revoked_reason(reason).into(),
             current_owner: current_owner.map(convert::holder),
         }),
@@ -95,11 +118,12 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             fencing_token: Some(fencing_token),
             ..Default::default()
         }),
-        ServerMessage::Enqueued { request_id, queue_position, blockers } => Says::State(server::State {
+        ServerMessage::Enqueued { request_id, queue_position, blockers, holders } => Says::State(server::State {
             request_id: Some(request_id),
             state: server::state::Value::Enqueued.into(),
             queue_position,
             blockers: blockers.into_iter().map(convert::blocker).collect(),
+            holders: holders.into_iter().map(convert::permit_holder).collect(),
             ..Default::default()
         }),
         ServerMessage::Ready { request_id } => {
@@ -184,6 +208,8 @@ mod tests {
         assert_eq!(nothing.code, Code::InvalidArgument);
         let held = vec![client::Held { path: vec!["x".into()], mode: 9, fencing_token: 1 }];
         assert!(decoded(Said::LockInfo(client::LockInfo { held, ..Default::default() })).is_err());
+        let things = vec![client::Thing { kind: "latch".into(), path: vec!["x".into()], ..Default::default() }];
+        assert!(decoded(Said::LockInfo(client::LockInfo { things, ..Default::default() })).is_err());
         let pending = vec![client::Pending { message: None }];
         assert!(decoded(Said::LockInfo(client::LockInfo { pending, ..Default::default() })).is_err());
     }

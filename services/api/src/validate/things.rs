@@ -1,12 +1,12 @@
 //! Validates requests about things of other kinds than locks.
 
 use holdfast_types::{
-    DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS, Jobs, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, Limits,
-    MAX_IDS_PER_COUNT_DOWN, Path,
+    DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS, FencingToken, Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS,
+    LATCH_RETAIN_MS, Limits, MAX_IDS_PER_COUNT_DOWN, MAX_PERMITS, MAX_PRIORITY, Owner, Path,
 };
 
-use super::{existing_lock, name, new_lock, range};
-use crate::{ApiError, ApiResult, LockName};
+use super::{WaitOptions, existing_lock, name, new_lock, range, request_id, wait_options};
+use crate::{ApiError, ApiResult, LockName, Terms};
 
 /// Returns the path of a thing that a call may make.
 pub fn new_thing(thing: &LockName, limits: &Limits) -> ApiResult<Path> {
@@ -16,6 +16,19 @@ pub fn new_thing(thing: &LockName, limits: &Limits) -> ApiResult<Path> {
 /// Returns the path of a thing that may exist already, also from when paths could be deeper.
 pub fn existing_thing(thing: &LockName, limits: &Limits) -> ApiResult<Path> {
     with_segments(existing_lock(thing, limits)?)
+}
+
+/// Returns a set of kinds by their names, as in addresses; locks if there are none.
+pub fn kinds(names: &[String]) -> ApiResult<Kinds> {
+    if names.is_empty() {
+        return Ok(Kinds::LOCKS);
+    }
+    let kind = |name: &String| {
+        let found = Kind::ALL.into_iter().find(|kind| kind.plural() == name);
+        let known = || Kind::ALL.map(Kind::plural).join(", ");
+        found.ok_or_else(|| ApiError::invalid("kinds", format!("kinds: must be some of {}", known())))
+    };
+    names.iter().map(kind).collect()
 }
 
 fn with_segments(path: Path) -> ApiResult<Path> {
@@ -64,6 +77,72 @@ fn count(field: &str, given: usize) -> ApiResult<()> {
     Err(ApiError::invalid(field, detail))
 }
 
+/// Validates the number of permits of a semaphore.
+pub fn permits(permits: u64) -> ApiResult<()> {
+    range("permits", permits, 0, MAX_PERMITS)
+}
+
+/// What a request for permits asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PermitTerms {
+    /// How many permits.
+    pub weight: u64,
+    /// From 0 to 9; 9 goes first.
+    pub priority: u8,
+}
+
+/// Returns what a request for permits asks for; `permits` is how many it says there are.
+pub fn permit_terms(weight: u64, permits: Option<u64>, priority: u32) -> ApiResult<PermitTerms> {
+    range("weight", weight, 1, MAX_PERMITS)?;
+    if let Some(permits) = permits {
+        range("permits", permits, 1, MAX_PERMITS)?;
+    }
+    let priority = u8::try_from(priority).unwrap_or(u8::MAX);
+    range("priority", priority.into(), 0, MAX_PRIORITY.into())?;
+    Ok(PermitTerms { weight, priority })
+}
+
+/// Returns how long permits are held, in milliseconds: a process's have a time to live, a session's last as long as it.
+pub fn permit_ttl_ms(owner: &Owner, ttl_ms: Option<u64>, limits: &Limits) -> ApiResult<Option<u64>> {
+    match (owner, ttl_ms) {
+        (Owner::Process(_), Some(ttl_ms)) => {
+            range("ttl_ms", ttl_ms, limits.min_ttl_ms, limits.max_ttl_ms)?;
+            Ok(Some(ttl_ms))
+        }
+        (Owner::Process(_), None) => Err(ApiError::invalid("ttl_ms", "ttl_ms: is needed with a process_id")),
+        (Owner::Session { .. }, None) => Ok(None),
+        (Owner::Session { .. }, Some(_)) => {
+            let detail = "ttl_ms: does not go with a session_id; its holds last as long as it does";
+            Err(ApiError::invalid("ttl_ms", detail))
+        }
+    }
+}
+
+/// Returns the options of a wait for permits, if the request waits.
+pub fn permit_wait(
+    wait_ms: u64,
+    poll_ms: Option<u64>,
+    fencing_token: Option<FencingToken>,
+    limits: &Limits,
+) -> ApiResult<Option<WaitOptions>> {
+    if fencing_token.is_some() && wait_ms > 0 {
+        let detail = "fencing_token: only extends the one hold that has it; it does not go with wait_ms";
+        return Err(ApiError::invalid("fencing_token", detail));
+    }
+    wait_options(&Terms { wait_ms, poll_ms, ..Terms::default() }, limits)
+}
+
+/// Validates what a release of permits names: one of the two at least.
+pub fn permits_to_release(request: Option<&str>, fencing_token: Option<FencingToken>) -> ApiResult<()> {
+    match (request, fencing_token) {
+        (Some(request), _) => request_id(request),
+        (None, Some(_)) => Ok(()),
+        (None, None) => {
+            Err(ApiError::invalid("request_id", "request_id: one of request_id and fencing_token is needed"))
+        }
+    }
+}
+
 /// Validates how long a call waits, in milliseconds.
 pub fn wait_ms(wait_ms: u64, limits: &Limits) -> ApiResult<()> {
     range("wait_ms", wait_ms, 0, limits.max_wait_ms)
@@ -102,6 +181,40 @@ mod tests {
         for wrong in [0, 59_999, days(30) + 1, u64::MAX] {
             assert_eq!(field(latch_times(None, Some(wrong))), "retain_ms");
         }
+    }
+
+    #[test]
+    fn a_request_for_permits_has_figures_within_their_bounds() {
+        assert_eq!(permit_terms(1, None, 9).unwrap(), PermitTerms { weight: 1, priority: 9 });
+        assert_eq!(field(permit_terms(0, None, 0)), "weight");
+        assert_eq!(field(permit_terms(MAX_PERMITS + 1, None, 0)), "weight");
+        assert_eq!(field(permit_terms(1, Some(0), 0)), "permits");
+        assert_eq!(field(permit_terms(1, None, 10)), "priority");
+        assert_eq!(field(permit_terms(1, None, u32::MAX)), "priority");
+        assert!(permits(0).is_ok() && permits(MAX_PERMITS).is_ok());
+        assert_eq!(field(permits(MAX_PERMITS + 1)), "permits");
+    }
+
+    #[test]
+    fn a_process_names_a_time_to_live_and_a_session_none() {
+        let (limits, process) = (Limits::default(), Owner::Process("p".into()));
+        let session = Owner::Session { session_id: "se_1".into(), holder: None };
+        assert_eq!(permit_ttl_ms(&process, Some(1_000), &limits).unwrap(), Some(1_000));
+        assert_eq!(permit_ttl_ms(&session, None, &limits).unwrap(), None);
+        for (owner, ttl_ms) in [(&process, None), (&process, Some(1)), (&session, Some(1_000))] {
+            assert_eq!(field(permit_ttl_ms(owner, ttl_ms, &limits)), "ttl_ms");
+        }
+    }
+
+    #[test]
+    fn an_extension_does_not_wait_and_a_release_names_its_hold() {
+        let limits = Limits::default();
+        assert_eq!(permit_wait(0, None, Some(7), &limits).unwrap(), None);
+        assert_eq!(permit_wait(5, None, None, &limits).unwrap().unwrap().wait_ms, 5);
+        assert_eq!(field(permit_wait(5, None, Some(7), &limits)), "fencing_token");
+        assert!(permits_to_release(Some("r"), None).is_ok() && permits_to_release(None, Some(7)).is_ok());
+        assert_eq!(field(permits_to_release(None, None)), "request_id");
+        assert_eq!(field(permits_to_release(Some(""), Some(7))), "request_id");
     }
 
     #[test]

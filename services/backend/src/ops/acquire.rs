@@ -181,7 +181,7 @@ fn check_acquire<'a>(
 
 /// Converts an error that occurs after the locks were or may have been granted: the caller must not conclude that
 /// nothing changed.
-fn as_outcome_unknown(error: ApiError, what: &str) -> ApiError {
+pub(super) fn as_outcome_unknown(error: ApiError, what: &str) -> ApiError {
     if error.code == Code::Unavailable { ApiError::new(Code::DeadlineExceeded, what) } else { error }
 }
 

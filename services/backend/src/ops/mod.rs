@@ -12,6 +12,7 @@ mod locks;
 mod namespaces;
 mod release;
 mod reset;
+mod semaphores;
 mod sessions;
 mod tokens;
 mod usage;

@@ -1,14 +1,26 @@
 //! Waiting requests and their blockers.
 
-use holdfast_api::{ApiResult, Page, PageRequest, ResourceInfo, Timestamp, WaitInfo, mode_name, page_token, validate};
-use holdfast_types::{Mode, Query, QueuedRequestView, Response, Scopes, WaitId};
+use holdfast_api::{
+    ApiResult, ListWaits, Page, ReasonInfo, ResourceInfo, Timestamp, WaitInfo, mode_name, page_token, validate,
+};
+use holdfast_types::{
+    Kind, Mode, NamespaceRef, PermitWaitView, Query, QueuedRequestView, Reason, Response, Scopes, SemaphoreQuery,
+    WaitId,
+};
 
+use crate::auth::TenantContext;
 use crate::shard_call::{ShardRequest, expect_answer};
 use crate::view_builder::{ViewBuilder, session_of};
 use crate::{AuthContext, CallContext, Service};
 
 /// Pages are short because the shard that also grants locks evaluates each request again for the response.
 const MAX_PAGE_WAITS: u32 = 100;
+
+/// Waiting requests of one kind, in the order in which they began to wait.
+struct WaitPage {
+    waits: Vec<(WaitId, WaitInfo)>,
+    more: bool,
+}
 
 impl Service {
     /// Lists the waiting requests of a namespace, in the order in which they began to wait.
@@ -19,27 +31,81 @@ impl Service {
         &self,
         caller: &AuthContext,
         context: &CallContext,
-        namespace: &str,
-        page: PageRequest,
+        request: ListWaits,
     ) -> ApiResult<Page<WaitInfo>> {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
-        tenant.check_namespace("namespace", namespace)?;
+        let ListWaits { namespace, kinds, page } = request;
+        tenant.check_namespace("namespace", &namespace)?;
         let limit = validate::page_size(page.page_size)?.min(MAX_PAGE_WAITS);
-        let list = format!("waits of {} {namespace:?}", tenant.account.id);
+        let kinds = validate::kinds(&kinds)?;
+        let list = format!("waits of {} {namespace:?} {kinds:?}", tenant.account.id);
         let after: Option<WaitId> = page_token::decode(&list, page.page_token.as_deref())?;
         self.inner.rates.admit(tenant.account)?;
-        let make = |namespace| ShardRequest::from(Query::Queue { namespace, after, limit });
-        let asked = Timestamp::now();
-        let reply = self.call_locks(tenant, namespace, context, make).await?;
-        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
-        let (waits, more) = expect_answer!(reply.outcome?, Response::Queue { waits, more } => (waits, more))?;
-        let last = waits.last().map(|queued| queued.wait.wait);
+        let mut pages = Vec::new();
+        if kinds.contains(Kind::Lock) {
+            pages.push(self.lock_waits(tenant, context, &namespace, after, limit).await?);
+        }
+        if kinds.contains(Kind::Semaphore) {
+            pages.push(self.permit_waits(tenant, context, &namespace, after, limit).await?);
+        }
+        let WaitPage { waits, more } = merge(pages, limit as usize);
+        let last = waits.last().map(|(wait, _)| *wait);
         let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, &last));
-        Ok(Page { items: waits.into_iter().map(|queued| wait_info(&shown, queued)).collect(), next_page_token })
+        Ok(Page { items: waits.into_iter().map(|(_, wait)| wait).collect(), next_page_token })
+    }
+
+    async fn lock_waits(
+        &self,
+        tenant: TenantContext<'_>,
+        context: &CallContext,
+        name: &str,
+        after: Option<WaitId>,
+        limit: u32,
+    ) -> ApiResult<WaitPage> {
+        let make = |namespace: NamespaceRef| ShardRequest::from(Query::Queue { namespace, after, limit });
+        let asked = Timestamp::now();
+        let reply = self.call_locks(tenant, name, context, make).await?;
+        let shown = ViewBuilder::new(name, reply.clock_ms, asked);
+        let (waits, more) = expect_answer!(reply.outcome?, Response::Queue { waits, more } => (waits, more))?;
+        let waits = waits.into_iter().map(|queued| (queued.wait.wait, lock_wait(&shown, queued))).collect();
+        Ok(WaitPage { waits, more })
+    }
+
+    async fn permit_waits(
+        &self,
+        tenant: TenantContext<'_>,
+        context: &CallContext,
+        name: &str,
+        after: Option<WaitId>,
+        limit: u32,
+    ) -> ApiResult<WaitPage> {
+        let make = |namespace: NamespaceRef| {
+            ShardRequest::from(Query::Semaphore(SemaphoreQuery::Waits { namespace, after, limit }))
+        };
+        let asked = Timestamp::now();
+        let reply = self.call_locks(tenant, name, context, make).await?;
+        let shown = ViewBuilder::new(name, reply.clock_ms, asked);
+        let (waits, more) = expect_answer!(reply.outcome?, Response::PermitWaits { waits, more } => (waits, more))?;
+        let waits = waits.into_iter().map(|queued| (queued.wait, permit_wait(&shown, queued))).collect();
+        Ok(WaitPage { waits, more })
     }
 }
 
-fn wait_info(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
+/// Merges pages of several kinds in the order in which the requests began to wait.
+fn merge(pages: Vec<WaitPage>, limit: usize) -> WaitPage {
+    // What comes after the end of a page that is not the last may be preceded by others of its kind.
+    let ends = pages.iter().filter(|page| page.more).filter_map(|page| page.waits.last().map(|(wait, _)| *wait));
+    let end = ends.min();
+    let mut more = end.is_some();
+    let mut waits: Vec<(WaitId, WaitInfo)> = pages.into_iter().flat_map(|page| page.waits).collect();
+    waits.retain(|(wait, _)| end.is_none_or(|end| *wait <= end));
+    waits.sort_by_key(|(wait, _)| *wait);
+    more |= waits.len() > limit;
+    waits.truncate(limit);
+    WaitPage { waits, more }
+}
+
+fn lock_wait(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
     let QueuedRequestView { wait, process_id, since_ms, not_granted } = queued;
     let (session_id, holder) = session_of(wait.owner);
     let (remaining_ms, expires_at) = shown.time_left(wait.ends_at_ms);
@@ -55,5 +121,73 @@ fn wait_info(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
         expires_at,
         remaining_ms,
         reason: shown.reason(not_granted),
+        kind: None,
+        path: None,
+        weight: None,
+        priority: None,
+    }
+}
+
+fn permit_wait(shown: &ViewBuilder<'_>, queued: PermitWaitView) -> WaitInfo {
+    let (session_id, holder) = session_of(queued.owner);
+    let (remaining_ms, expires_at) = shown.time_left(queued.ends_at_ms);
+    let code = if queued.queue_position == 0 { Reason::Exhausted } else { Reason::Queued };
+    let queue_position = Some(queued.queue_position);
+    WaitInfo {
+        process_id: queued.process_id,
+        session_id,
+        holder,
+        request_id: Some(queued.request_id),
+        resources: Vec::new(),
+        upgrade: false,
+        waiting_since: Timestamp(queued.since_ms),
+        expires_at,
+        remaining_ms,
+        reason: ReasonInfo { code, blockers: Vec::new(), queue_position, cycle: Vec::new(), holders: Vec::new() },
+        kind: Some(Kind::Semaphore.name()),
+        path: Some(queued.path.0),
+        weight: Some(queued.weight),
+        priority: Some(queued.priority),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_types::{Owner, Path};
+
+    use super::*;
+
+    fn page(waits: &[u64], more: bool) -> WaitPage {
+        let shown = ViewBuilder::new("ns", 0, Timestamp(0));
+        let wait = |number: &u64| {
+            let queued = PermitWaitView {
+                wait: WaitId(*number),
+                path: Path::flat("s"),
+                owner: Owner::Process("p".into()),
+                process_id: "p".into(),
+                request_id: "r".into(),
+                weight: 1,
+                priority: 0,
+                queue_position: 0,
+                attempt: 1,
+                since_ms: 0,
+                ends_at_ms: None,
+            };
+            (WaitId(*number), permit_wait(&shown, queued))
+        };
+        WaitPage { waits: waits.iter().map(wait).collect(), more }
+    }
+
+    #[test]
+    fn pages_of_several_kinds_become_one_that_leaves_nothing_out() {
+        let merged = |pages, limit| {
+            let WaitPage { waits, more } = merge(pages, limit);
+            (waits.into_iter().map(|(wait, _)| wait.0).collect::<Vec<_>>(), more)
+        };
+        assert_eq!(merged(vec![page(&[1, 4], false), page(&[2, 3], false)], 4), (vec![1, 2, 3, 4], false));
+        assert_eq!(merged(vec![page(&[1, 4], false), page(&[2, 3], false)], 3), (vec![1, 2, 3], true));
+        assert_eq!(merged(vec![page(&[1, 5], true), page(&[2, 9], false)], 9), (vec![1, 2, 5], true));
+        assert_eq!(merged(vec![page(&[], false), page(&[2], false)], 9), (vec![2], false));
+        assert_eq!(merged(Vec::new(), 9), (vec![], false));
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, MaybeDone, maybe_done, pending};
-use holdfast_api::session_message::{CountDown, Lock, LockInfo, Release};
+use holdfast_api::session_message::{AcquirePermits, CountDown, HeldPermits, Lock, LockInfo, Release};
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::{Reply, ReportedHold};
 
@@ -16,11 +16,18 @@ pub(super) enum ClientCommand {
     /// Queries the state of a waiting request at a new leader.
     Requery(String),
     Release(Release),
+    AcquirePermits(Arc<AcquirePermits>),
+    /// Queries the state of a waiting request for permits at a new leader.
+    RequeryPermits(String),
     CountDown(Arc<CountDown>),
     ReleaseAll,
+    /// The holds of permits in a `lock_info`; precedes the rest of it.
+    ReportPermits(Vec<HeldPermits>),
     LockInfo(LockInfo),
     /// Queries whether these holds still exist, after a change of leader.
     ReconcileHolds(Vec<ReportedHold>),
+    /// Queries whether the hold of this request for permits still exists, after a change of leader.
+    CheckPermits(String),
     Close,
     /// The client broke the protocol.
     Malformed(ApiError),
@@ -66,7 +73,7 @@ impl InFlightBatch {
 
     /// Returns whether it lists holds from before a resume.
     pub(super) fn lists_holds(&self) -> bool {
-        self.commands.iter().any(|job| matches!(job, ClientCommand::LockInfo(_)))
+        self.commands.iter().any(|job| matches!(job, ClientCommand::LockInfo(_) | ClientCommand::ReportPermits(_)))
     }
 
     /// Returns whether it ends the request.
@@ -80,7 +87,8 @@ impl ClientCommand {
     pub(super) fn acquire_request_id(&self) -> Option<&str> {
         match self {
             Self::Lock(lock) => Some(&lock.request_id),
-            Self::Requery(request_id) => Some(request_id),
+            Self::AcquirePermits(acquire) => Some(&acquire.request_id),
+            Self::Requery(request_id) | Self::RequeryPermits(request_id) => Some(request_id),
             _ => None,
         }
     }
@@ -96,7 +104,11 @@ impl ClientCommand {
 
     /// Returns whether it is a part of a `lock_info` that has others.
     pub(super) fn is_one_of_several_parts(&self) -> bool {
-        matches!(self, Self::LockInfo(info) if info.part.count > 1)
+        match self {
+            Self::ReportPermits(_) => true,
+            Self::LockInfo(info) => info.part.count > 1,
+            _ => false,
+        }
     }
 
     /// Returns whether its reply says more than that it was done.
@@ -106,7 +118,11 @@ impl ClientCommand {
 
     /// Returns whether the shard command may contain others like it.
     pub(super) fn is_batchable(&self) -> bool {
-        matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::CountDown(_) | Self::ReleaseAll)
+        match self {
+            Self::Lock(_) | Self::Requery(_) | Self::AcquirePermits(_) | Self::RequeryPermits(_) => true,
+            Self::Release(_) | Self::CountDown(_) | Self::ReleaseAll => true,
+            _ => false,
+        }
     }
 }
 

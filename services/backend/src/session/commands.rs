@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use holdfast_api::session_message::{CountDown, Lock, LockInfo, Pending, ServerMessage};
 use holdfast_api::{ApiResult, Code, LockName, validate};
 use holdfast_types::{
-    CountDown as CountDownCommand, LatchCommand, LatchRef, Limits, LocksCommand, Query, Release as ReleaseCommand,
-    ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire, SessionRequest, Wait,
+    CommandError, CountDown as CountDownCommand, LatchCommand, LatchRef, Limits, LocksCommand, Query,
+    Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire, SessionRequest, Wait,
 };
 
 use super::channel::CloseReason;
@@ -61,6 +61,7 @@ impl SessionConnection<'_> {
                 let claims = self.requests.lock(&release.request_id).map_or(1, |lock| lock.resources.len());
                 return (claims, 0);
             }
+            ClientCommand::AcquirePermits(acquire) => return (1, acquire.path.iter().map(String::len).sum()),
             ClientCommand::CountDown(count) => {
                 let bytes = count.ids.iter().flatten().chain(&count.path).map(String::len).sum();
                 return (count.ids.as_ref().map_or(1, Vec::len), bytes);
@@ -79,8 +80,7 @@ impl SessionConnection<'_> {
         let mut sent = Vec::with_capacity(jobs.len());
         let mut commands = Vec::with_capacity(jobs.len());
         for job in jobs {
-            if let ClientCommand::ReconcileHolds(held) = &job {
-                let reply = self.query_reconcile_holds(held);
+            if let Some(reply) = self.query_for(&job) {
                 self.in_flight = Some(InFlightBatch::new(vec![job], attempts, reply));
                 return Ok(());
             }
@@ -129,30 +129,69 @@ impl SessionConnection<'_> {
                     self.send(ServerMessage::Error { error, request_id }).await?;
                     return Ok(None);
                 }
+                if let Some(command) = self.release_permits_command(&release.request_id) {
+                    return Ok(Some(command));
+                }
                 let request_id = release.request_id.clone();
                 let is_known = self.requests.state(&request_id).is_some();
                 self.request(SessionRequest::Release { request_id, is_known })
             }
-            ClientCommand::CountDown(count) => match self.count_down_command(count, tries) {
-                Ok(command) => command,
-                Err(error) => {
-                    self.on_command_failed(job, error).await?;
-                    return Ok(None);
-                }
-            },
             ClientCommand::ReleaseAll => self.release_all_command(),
             ClientCommand::LockInfo(info) => {
                 let tenant = self.tenant().map_err(CloseReason::Failed)?;
-                protocol::check_lock_info(info, tenant.limits()).map_err(CloseReason::Malformed)?;
+                let entries = info.held.len() + info.pending.len();
+                protocol::check_lock_info(entries, tenant.limits()).map_err(CloseReason::Malformed)?;
                 self.lock_info_command(info)
             }
             ClientCommand::Close => {
                 let (namespace, session_id) = (self.session.namespace.clone(), self.session.session_id.clone());
                 LocksCommand::CloseSession { namespace, session_id, message: self.session.message_seq(self.seq + 1) }
             }
-            ClientCommand::ReconcileHolds(_) => return Ok(None),
+            other => return self.command_about_things(other, tries).await,
         };
         Ok(Some(command))
+    }
+
+    /// As [`Self::command_for`], for other kinds of things than locks.
+    async fn command_about_things(
+        &mut self,
+        job: &ClientCommand,
+        tries: u8,
+    ) -> Result<Option<LocksCommand>, CloseReason> {
+        let command = match job {
+            ClientCommand::CountDown(count) => self.count_down_command(count, tries),
+            ClientCommand::AcquirePermits(acquire) => self.admit_permits(acquire, tries),
+            // If its caller lost access, that is reported elsewhere.
+            ClientCommand::RequeryPermits(request_id) => match self.permits.waiting(request_id) {
+                Some(acquire) => return Ok(self.admit_permits(&acquire, 1).ok()),
+                None => return Ok(None),
+            },
+            ClientCommand::ReportPermits(held) => {
+                let tenant = self.tenant().map_err(CloseReason::Failed)?;
+                protocol::check_lock_info(held.len(), tenant.limits()).map_err(CloseReason::Malformed)?;
+                Ok(self.report_permits_command(held))
+            }
+            _ => return Ok(None),
+        };
+        match command {
+            Ok(command) => Ok(Some(command)),
+            Err(error) => {
+                let is_unknown = error.code == Code::Unavailable && self.may_be_granted(job, tries);
+                self.on_command_failed(job, if is_unknown { unknown_outcome() } else { error }).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns the reply to a command of the client that is a query.
+    fn query_for(&self, job: &ClientCommand) -> Option<BoxFuture<'static, ApiResult<Reply>>> {
+        match job {
+            ClientCommand::ReconcileHolds(held) => Some(self.query_reconcile_holds(held)),
+            ClientCommand::CheckPermits(request_id) => {
+                self.permits.hold(request_id).map(|hold| self.query_permits(hold))
+            }
+            _ => None,
+        }
     }
 
     fn query_reconcile_holds(&self, held: &[ReportedHold]) -> BoxFuture<'static, ApiResult<Reply>> {
@@ -174,6 +213,7 @@ impl SessionConnection<'_> {
         for held in self.requests.client_view().chunks(MAX_RECONCILED_HOLDS) {
             self.queue.push_front(ClientCommand::ReconcileHolds(held.to_vec()));
         }
+        self.queue_permit_reconciliation();
     }
 
     /// Queues the messages for which a resumed client has no reply, before all its new ones.
@@ -181,12 +221,14 @@ impl SessionConnection<'_> {
         let pending = std::mem::take(&mut self.pending);
         let locks = pending.iter().filter_map(|message| match message {
             Pending::Lock(lock) => Some(lock.request_id.clone()),
+            Pending::AcquirePermits(acquire) => Some(acquire.request_id.clone()),
             Pending::Release(_) => None,
         });
         self.resumed_requests = locks.collect();
         for message in pending.into_iter().rev() {
             self.queue.push_front(match message {
                 Pending::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
+                Pending::AcquirePermits(acquire) => ClientCommand::AcquirePermits(Arc::new(acquire)),
                 Pending::Release(release) => ClientCommand::Release(release),
             });
         }
@@ -195,6 +237,9 @@ impl SessionConnection<'_> {
     /// Counts a request of the client against its account's rate, once.
     fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<SessionAcquire> {
         let tenant = self.tenant()?;
+        if self.permits.state(&lock.request_id).is_some() {
+            return Err(CommandError::RequestIdTaken(lock.request_id.clone()).into());
+        }
         // A repeat requests nothing new: after a rejection its client would forget what it has.
         if tries > 0 || self.is_known(&lock.request_id) {
             return self.repeat_acquire_command(lock);
@@ -206,14 +251,16 @@ impl SessionConnection<'_> {
 
     /// Returns whether the client has or may have made the request before.
     pub(super) fn is_known(&self, request_id: &str) -> bool {
-        self.requests.state(request_id).is_some() || self.resumed_requests.contains(request_id)
+        self.requests.state(request_id).is_some()
+            || self.permits.state(request_id).is_some()
+            || self.resumed_requests.contains(request_id)
     }
 
     fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<SessionAcquire> {
         Self::acquire_command(lock, &validate::limits_for_existing(self.tenant()?.limits()))
     }
 
-    fn tenant(&self) -> ApiResult<TenantContext<'_>> {
+    pub(super) fn tenant(&self) -> ApiResult<TenantContext<'_>> {
         self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)
     }
 
@@ -261,6 +308,7 @@ impl SessionConnection<'_> {
         let SessionHandle { namespace, session_id, .. } = &*self.session;
         let request_id = |message: &Pending| match message {
             Pending::Lock(lock) => lock.request_id.clone(),
+            Pending::AcquirePermits(acquire) => acquire.request_id.clone(),
             Pending::Release(release) => release.request_id.clone(),
         };
         let command = holdfast_types::LockInfo {
@@ -280,6 +328,7 @@ fn is_heavy(command: &LocksCommand) -> bool {
         LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => {
             info.held.len() + info.pending.len() > MAX_LIGHT_REPORT
         }
+        LocksCommand::ReportPermits(report) => report.held.len() > MAX_LIGHT_REPORT,
         _ => false,
     }
 }

@@ -20,6 +20,7 @@ use super::client_command::{ClientCommand, InFlightBatch};
 use super::command_queue::CommandQueue;
 use super::handle::{KeepAliveReply, SessionHandle};
 use super::keep_alive::KeepAliveScheduler;
+use super::permit_table::PermitTable;
 use super::protocol::MessageSequence;
 use super::rare_events::{RareEvent, RareEvents};
 use super::request_table::RequestTable;
@@ -45,6 +46,7 @@ pub(super) struct SessionConnection<'a> {
     /// The number of the last command of this epoch.
     pub(super) seq: u64,
     pub(super) requests: RequestTable,
+    pub(super) permits: PermitTable,
     /// The messages of the client, in the parts of `lock_info` so far, that have no response.
     pub(super) pending: Vec<Pending>,
     /// The requests for which a resumed client has no response.
@@ -93,6 +95,7 @@ impl<'a> SessionConnection<'a> {
             in_flight: None,
             seq: 0,
             requests: RequestTable::new(&session.session_id),
+            permits: PermitTable::default(),
             pending: Vec::new(),
             resumed_requests: BTreeSet::new(),
             missed_updates: false,
@@ -194,9 +197,16 @@ impl<'a> SessionConnection<'a> {
             }
             ClientPayload::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
             ClientPayload::Release(release) => ClientCommand::Release(release),
+            ClientPayload::AcquirePermits(acquire) => ClientCommand::AcquirePermits(Arc::new(acquire)),
             ClientPayload::CountDown(count) => ClientCommand::CountDown(Arc::new(count)),
             ClientPayload::ReleaseAll => ClientCommand::ReleaseAll,
-            ClientPayload::LockInfo(info) => ClientCommand::LockInfo(info),
+            ClientPayload::LockInfo(mut info) => {
+                let permits = std::mem::take(&mut info.permits);
+                if !permits.is_empty() {
+                    self.queue.push_back(ClientCommand::ReportPermits(permits));
+                }
+                ClientCommand::LockInfo(info)
+            }
             ClientPayload::Close | ClientPayload::Open(_) => ClientCommand::Close,
         };
         self.queue.push_back(job, bytes);

@@ -23,6 +23,8 @@ mod handle;
 mod handshake;
 mod keep_alive;
 mod message_bytes;
+mod permit_table;
+mod permits;
 mod protocol;
 mod rare_events;
 mod replies;

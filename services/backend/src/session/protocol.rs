@@ -55,6 +55,7 @@ impl MessageSequence {
             }
             ClientPayload::Lock(_)
             | ClientPayload::Release(_)
+            | ClientPayload::AcquirePermits(_)
             | ClientPayload::CountDown(_)
             | ClientPayload::ReleaseAll
                 if is_first && self.resumed =>
@@ -96,8 +97,8 @@ impl MessageSequence {
 }
 
 /// Rejects a part of `lock_info` with too many entries.
-pub(super) fn check_lock_info(info: &LockInfo, limits: &Limits) -> ApiResult<()> {
-    let (entries, max) = ((info.held.len() + info.pending.len()) as u64, limits.max_lock_info);
+pub(super) fn check_lock_info(entries: usize, limits: &Limits) -> ApiResult<()> {
+    let (entries, max) = (entries as u64, limits.max_lock_info);
     if entries <= max {
         return Ok(());
     }
@@ -106,13 +107,13 @@ pub(super) fn check_lock_info(info: &LockInfo, limits: &Limits) -> ApiResult<()>
 
 /// Returns roughly how much memory a pending message takes.
 fn pending_bytes(pending: &Pending) -> usize {
-    let lock = match pending {
-        Pending::Release(release) => return PENDING_BYTES + release.request_id.len(),
-        Pending::Lock(lock) => lock,
+    let bytes = |path: &[String]| path.iter().map(|segment| PATH_SEGMENT_BYTES + segment.len()).sum::<usize>();
+    let (request_id, paths) = match pending {
+        Pending::Release(release) => (&release.request_id, 0),
+        Pending::AcquirePermits(acquire) => (&acquire.request_id, bytes(&acquire.path)),
+        Pending::Lock(lock) => (&lock.request_id, lock.resources.iter().map(|resource| bytes(&resource.path)).sum()),
     };
-    let segments = lock.resources.iter().flat_map(|resource| &resource.path);
-    let path: usize = segments.map(|segment| PATH_SEGMENT_BYTES + segment.len()).sum();
-    PENDING_BYTES + lock.request_id.len() + path
+    PENDING_BYTES + request_id.len() + paths
 }
 
 /// The error for a message that breaks the protocol.
@@ -197,8 +198,8 @@ mod tests {
         let limits = Limits { max_lock_info: 2, ..Limits::default() };
         let release = |id: &str| Pending::Release(Release { request_id: id.to_owned() });
         let info = |pending| LockInfo { pending, ..LockInfo::default() };
-        check_lock_info(&info(vec![release("a"), release("b")]), &limits).unwrap();
-        let error = check_lock_info(&info(vec![release("a"), release("b"), release("c")]), &limits).unwrap_err();
+        check_lock_info(2, &limits).unwrap();
+        let error = check_lock_info(3, &limits).unwrap_err();
         assert_eq!((error.code, &error.ids[0].1[..]), (Code::PayloadTooLarge, "max_lock_info"));
         let many = vec![release("a"); MAX_PENDING_BYTES / PENDING_BYTES / 2];
         let part = |number| LockInfo { part: Part { number, count: 9 }, ..info(many.clone()) };

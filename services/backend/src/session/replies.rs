@@ -52,8 +52,12 @@ impl SessionConnection<'_> {
     /// Returns whether an earlier copy of an acquire may have been granted, so that nothing can be said of it without a
     /// reply to this copy.
     pub(super) fn may_be_granted(&self, job: &ClientCommand, attempts: u8) -> bool {
-        let ClientCommand::Lock(lock) = job else { return false };
-        attempts > 0 || self.is_known(&lock.request_id)
+        let request_id = match job {
+            ClientCommand::Lock(lock) => &lock.request_id,
+            ClientCommand::AcquirePermits(acquire) => &acquire.request_id,
+            _ => return false,
+        };
+        attempts > 0 || self.is_known(request_id)
     }
 
     async fn on_outcomes(
@@ -71,7 +75,8 @@ impl SessionConnection<'_> {
             match (end, outcome) {
                 (Some(ClientCommand::ReleaseAll), _) => {
                     // For a known request, the reply to the release of everything sends this message.
-                    if let Some(request_id) = job.acquire_request_id().filter(|id| self.requests.state(id).is_none()) {
+                    let is_unknown = |id: &&str| self.requests.state(id).is_none() && self.permits.state(id).is_none();
+                    if let Some(request_id) = job.acquire_request_id().filter(is_unknown) {
                         self.send(ServerMessage::Ready { request_id: Some(request_id.to_owned()) }).await?;
                     }
                 }
@@ -113,16 +118,13 @@ impl SessionConnection<'_> {
                 self.on_acquire_outcome(&lock, outcome, &locks, clock_ms, false).await
             }
             (ClientCommand::Release(release), answer) => {
+                self.permits.remove(&release.request_id);
                 match answer {
                     Response::Released { locks, released: true } => self.requests.released(&release.request_id, &locks),
                     Response::Done => self.requests.released_completely(&release.request_id),
                     _ => self.requests.released_without_views(&release.request_id),
                 }
                 self.send(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
-            }
-            (ClientCommand::CountDown(count), Response::CountedDown { counted, latch }) => {
-                let (request_id, total, done) = (count.request_id.clone(), latch.total, latch.done);
-                self.send(ServerMessage::Counted { request_id, counted, total, done }).await
             }
             (ClientCommand::ReleaseAll, _) => self.on_all_released().await,
             (ClientCommand::LockInfo(info), Response::Reconciled { lost, .. }) => {
@@ -144,6 +146,39 @@ impl SessionConnection<'_> {
                 self.on_holds_lost(lost, clock_ms).await
             }
             (ClientCommand::Close, Response::Done) => self.end_with(EndReason::Ended(SessionEnd::Closed)).await,
+            (job, answer) => self.on_answer_about_things(job, answer, clock_ms).await,
+        }
+    }
+
+    /// Handles the reply to a command about other kinds of things than locks.
+    async fn on_answer_about_things(
+        &mut self,
+        job: &ClientCommand,
+        answer: Response,
+        clock_ms: u64,
+    ) -> Result<(), CloseReason> {
+        match (job, answer) {
+            (ClientCommand::CountDown(count), Response::CountedDown { counted, latch }) => {
+                let (request_id, total, done) = (count.request_id.clone(), latch.total, latch.done);
+                self.send(ServerMessage::Counted { request_id, counted, total, done }).await
+            }
+            (ClientCommand::AcquirePermits(acquire), Response::PermitsAcquired { outcome, holders, .. }) => {
+                let acquire = Arc::clone(acquire);
+                self.on_permits_outcome(&acquire, outcome, holders, clock_ms, true).await
+            }
+            (ClientCommand::RequeryPermits(request_id), Response::PermitsAcquired { outcome, holders, .. }) => {
+                let Some(acquire) = self.permits.waiting(request_id) else { return Ok(()) };
+                self.on_permits_outcome(&acquire, outcome, holders, clock_ms, false).await
+            }
+            (ClientCommand::CheckPermits(request_id), Response::SemaphoreChecked { current, .. }) => {
+                match self.permits.hold(request_id).filter(|_| !current) {
+                    Some(hold) => self.on_permits_lost(hold, RevokedReason::Duplicate).await,
+                    None => Ok(()),
+                }
+            }
+            (ClientCommand::ReportPermits(held), Response::PermitsReconciled { lost }) => {
+                self.on_permits_reported(held, lost).await
+            }
             (_, answer) => Err(CloseReason::Failed(unexpected(&answer))),
         }
     }
@@ -177,7 +212,8 @@ impl SessionConnection<'_> {
                 let namespace = self.session.namespace.name.clone();
                 let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now()).reason(enqueued.not_granted);
                 let (queue_position, blockers) = (shown.queue_position, shown.blockers);
-                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers }).await
+                let holders = Vec::new();
+                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders }).await
             }
             AcquireOutcome::Refused(refusal) => {
                 // A refused try of a waiting request leaves it waiting; a request that lost a hold must be released.
@@ -206,7 +242,9 @@ impl SessionConnection<'_> {
     }
 
     async fn on_all_released(&mut self) -> Result<(), CloseReason> {
-        let released = self.requests.clear();
+        let mut released = self.requests.clear();
+        released.extend(self.permits.clear());
+        released.sort_unstable();
         if released.is_empty() {
             return self.send(ServerMessage::Ready { request_id: None }).await;
         }
@@ -226,7 +264,8 @@ impl SessionConnection<'_> {
             let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now());
             let current_owner = hold.current_owner.map(|holder| shown.holder(holder));
             let reason = RevokedReason::Duplicate;
-            self.send(ServerMessage::Revoked { path: hold.path.0, reason, current_owner }).await?;
+            let path = hold.path.0;
+            self.send(ServerMessage::Revoked { path, reason, current_owner, fencing_token: None }).await?;
         }
         Ok(())
     }
@@ -260,20 +299,28 @@ impl SessionConnection<'_> {
                 let why = RefusalCause::Fault(error);
                 return self.send(ServerMessage::Refused { request_id: lock.request_id.clone(), why }).await;
             }
+            ClientCommand::AcquirePermits(acquire) if error.code.has_no_side_effects() => {
+                let why = RefusalCause::Fault(error);
+                return self.send(ServerMessage::Refused { request_id: acquire.request_id.clone(), why }).await;
+            }
             ClientCommand::CountDown(count) if error.code.has_no_side_effects() => {
                 let why = RefusalCause::Fault(error);
                 return self.send(ServerMessage::Refused { request_id: count.request_id.clone(), why }).await;
             }
+            ClientCommand::AcquirePermits(acquire) => Some(acquire.request_id.clone()),
             ClientCommand::Lock(lock) => Some(lock.request_id.clone()),
             ClientCommand::Release(release) => Some(release.request_id.clone()),
             ClientCommand::CountDown(count) => Some(count.request_id.clone()),
             // The next subscription to a leader queries all of it again.
-            ClientCommand::Requery(_) | ClientCommand::ReconcileHolds(_) => {
+            ClientCommand::Requery(_)
+            | ClientCommand::RequeryPermits(_)
+            | ClientCommand::ReconcileHolds(_)
+            | ClientCommand::CheckPermits(_) => {
                 self.subscription.restart(None);
                 return Ok(());
             }
             // The client's view is unknown, so it must resume again.
-            ClientCommand::LockInfo(_) => return Err(CloseReason::Failed(error)),
+            ClientCommand::ReportPermits(_) | ClientCommand::LockInfo(_) => return Err(CloseReason::Failed(error)),
             ClientCommand::ReleaseAll | ClientCommand::Close | ClientCommand::Malformed(_) => None,
         };
         self.send(ServerMessage::Error { error, request_id }).await
@@ -288,12 +335,18 @@ impl SessionConnection<'_> {
         match (job, refusal) {
             // An earlier copy of it may be granted: this one was not applied, or found that what the request got is
             // being released.
-            (ClientCommand::Lock(_), CommandError::NotProposed(_) | CommandError::Busy(_))
+            (
+                ClientCommand::Lock(_) | ClientCommand::AcquirePermits(_),
+                CommandError::NotProposed(_) | CommandError::Busy(_),
+            )
                 if self.may_be_granted(job, tries) =>
             {
                 self.on_command_failed(job, unknown_outcome()).await
             }
-            (ClientCommand::Requery(_), refusal @ (CommandError::NotProposed(_) | CommandError::Busy(_))) => {
+            (
+                ClientCommand::Requery(_) | ClientCommand::RequeryPermits(_),
+                refusal @ (CommandError::NotProposed(_) | CommandError::Busy(_)),
+            ) => {
                 self.on_command_failed(job, ApiError::from(refusal)).await
             }
             // An earlier copy of this message may have ended it.
@@ -306,8 +359,9 @@ impl SessionConnection<'_> {
                 | CommandError::Superseded { .. }
                 | CommandError::NamespaceNotFound),
             ) => self.on_session_rejected(refusal).await,
-            (ClientCommand::Requery(request_id), refusal) => {
+            (ClientCommand::Requery(request_id) | ClientCommand::RequeryPermits(request_id), refusal) => {
                 self.requests.remove(request_id);
+                self.permits.remove(request_id);
                 let (request_id, why) = (request_id.clone(), RefusalCause::Fault(ApiError::from(refusal)));
                 self.send(ServerMessage::Refused { request_id, why }).await
             }

@@ -49,6 +49,10 @@ impl SessionConnection<'_> {
         let Some(running) = &self.in_flight else { return false };
         match effect {
             Effect::WaitResolved { request_id: Some(request_id), .. } => running.acquires(request_id),
+            Effect::PermitsResolved { request_id, .. } => running.acquires(request_id),
+            Effect::PermitsRevoked { hold, .. } => {
+                running.may_add_holds() && self.permits.hold(&hold.request_id).as_ref() != Some(hold)
+            }
             Effect::Revoked { path, fencing_token, .. } => {
                 running.may_add_holds() && !self.requests.holds(path, *fencing_token)
             }
@@ -67,8 +71,13 @@ impl SessionConnection<'_> {
                 let namespace = self.session.namespace.name.clone();
                 let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now());
                 let current_owner = current_owner.map(|holder| shown.holder(holder));
-                self.send(ServerMessage::Revoked { path: path.0, reason, current_owner }).await
+                let path = path.0;
+                self.send(ServerMessage::Revoked { path, reason, current_owner, fencing_token: None }).await
             }
+            Effect::PermitsResolved { request_id, wait, outcome, .. } => {
+                self.on_permits_resolved(request_id, wait, outcome, clock_ms).await
+            }
+            Effect::PermitsRevoked { hold, reason, .. } => self.on_permits_lost(hold, reason).await,
             Effect::SessionOpened { epoch, .. } if epoch > self.session.epoch => {
                 self.end_with(EndReason::Superseded).await
             }
@@ -77,9 +86,7 @@ impl SessionConnection<'_> {
             Effect::WaitResolved { .. }
             | Effect::SessionOpened { .. }
             | Effect::Events { .. }
-            | Effect::LatchSettled { .. }
-            | Effect::PermitsResolved { .. }
-            | Effect::PermitsRevoked { .. } => Ok(()),
+            | Effect::LatchSettled { .. } => Ok(()),
         }
     }
 

@@ -40,9 +40,7 @@ impl FromQuery for WatchQuery {
         let prefix = parameters.all("prefix");
         let from_revision =
             parameters.one("from_revision")?.map(|text| revision("from_revision", &text)).transpose()?;
-        let kinds = parameters.one("kinds")?.unwrap_or_default();
-        let kinds = kinds.split(',').filter(|kind| !kind.is_empty()).map(str::to_owned).collect();
-        Ok(Self { prefix, from_revision, kinds })
+        Ok(Self { prefix, from_revision, kinds: parameters.list("kinds")? })
     }
 }
 

@@ -3,7 +3,8 @@
 use serde::de::DeserializeOwned;
 
 use super::{
-    accounts, acquire_body, api_keys, body, latches, lock_sets, locks, namespaces, session_messages, sessions,
+    accounts, acquire_body, api_keys, body, latches, lock_sets, locks, namespaces, semaphores, session_messages,
+    sessions,
 };
 
 /// Parses a body as every call would; returns how many calls accept it.
@@ -30,6 +31,12 @@ pub fn read_body(bytes: &[u8]) -> usize {
         reads::<locks::CheckBody>(bytes),
         reads::<namespaces::CreateBody>(bytes),
         reads::<namespaces::UpdateBody>(bytes),
+        reads::<semaphores::ConfigureBody>(bytes),
+        reads::<semaphores::AcquireBody>(bytes),
+        reads::<semaphores::ReleaseBody>(bytes),
+        reads::<semaphores::GetBody>(bytes),
+        reads::<semaphores::CheckBody>(bytes),
+        reads::<semaphores::DeleteBody>(bytes),
         reads::<sessions::CreateBody>(bytes),
     ];
     read.into_iter().filter(|is_read| *is_read).count()

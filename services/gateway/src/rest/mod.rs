@@ -22,6 +22,7 @@ mod openapi;
 mod path_params;
 mod problem;
 mod query;
+mod semaphores;
 mod session_messages;
 mod sessions;
 mod things;
@@ -92,6 +93,13 @@ fn service_routes() -> OpenApiRouter<Service> {
         .routes(routes!(lock_sets::delete))
         .routes(routes!(lock_sets::check))
         .routes(routes!(lock_sets::reset))
+        .routes(routes!(semaphores::list))
+        .routes(routes!(semaphores::configure))
+        .routes(routes!(semaphores::acquire))
+        .routes(routes!(semaphores::release))
+        .routes(routes!(semaphores::get))
+        .routes(routes!(semaphores::check))
+        .routes(routes!(semaphores::delete))
         .routes(routes!(latches::list))
         .routes(routes!(latches::create))
         .routes(routes!(latches::count_down))

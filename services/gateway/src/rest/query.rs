@@ -62,6 +62,12 @@ impl Parameters {
         }
         Ok(values.pop())
     }
+
+    /// Returns the values of a parameter that may occur once and separates them by commas; none if it is absent.
+    pub(super) fn list(&mut self, name: &str) -> ApiResult<Vec<String>> {
+        let values = self.one(name)?.unwrap_or_default();
+        Ok(values.split(',').filter(|value| !value.is_empty()).map(str::to_owned).collect())
+    }
 }
 
 impl FromQuery for () {
@@ -116,6 +122,9 @@ mod tests {
             assert!(error.detail.starts_with(field), "{query}: {}", error.detail);
             assert_eq!(error.ids, [("field", field.to_owned())]);
         }
+        let list = |query| Parameters::parse(query).unwrap().list("kinds");
+        assert_eq!(list("kinds=a,b").unwrap(), ["a", "b"]);
+        assert!(list("").unwrap().is_empty() && list("kinds=a&kinds=b").is_err());
         assert!(read::<()>("").is_ok());
         assert!(read::<()>("a=1").is_err());
     }

@@ -1,7 +1,7 @@
 //! Messages of the session protocol as JSON: one object with the name of the message in `type`.
 
 use holdfast_api::session_message::{self, ClientMessage, ClientPayload, RefusalCause, ServerMessage};
-use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, ReasonInfo, Resource, parse_mode};
+use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode};
 use holdfast_types::{Mode, Path, ReportedHold};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ enum ClientJson {
     LockInfo(LockInfo),
     Lock(Lock),
     Release(Release),
+    AcquirePermits(AcquirePermits),
     CountDown(CountDown),
     ReleaseAll(Empty),
     Keepalive(Empty),
@@ -35,6 +36,7 @@ struct Open {
 struct LockInfo {
     seq: u64,
     held: Vec<Held>,
+    things: Option<Vec<Thing>>,
     pending: Vec<Pending>,
     part: Option<u32>,
     parts: Option<u32>,
@@ -52,7 +54,37 @@ struct Held {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Pending {
     Lock(Lock),
+    AcquirePermits(AcquirePermits),
     Release(Release),
+}
+
+/// A hold of another kind than locks. What its request says besides is known to the service.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Thing {
+    kind: String,
+    path: Vec<String>,
+    request_id: String,
+    holder: Option<String>,
+    #[serde(rename = "weight")]
+    _weight: Option<u64>,
+    fencing_token: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AcquirePermits {
+    /// In a pending message, the number from its original connection: it does not count here.
+    seq: Option<u64>,
+    request_id: String,
+    path: Vec<String>,
+    weight: Option<u64>,
+    permits: Option<u64>,
+    holder: Option<String>,
+    priority: Option<u32>,
+    transition_ms: Option<u64>,
+    #[serde(rename = "try")]
+    only_try: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -116,9 +148,14 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
             let held = info.held.into_iter().map(Held::read).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(Pending::read).collect::<ApiResult<_>>()?;
             let part = session_message::Part::new(info.part, info.parts);
-            (info.seq, ClientPayload::LockInfo(session_message::LockInfo { held, pending, part }))
+            let things = info.things.unwrap_or_default().into_iter();
+            let permits = things.map(Thing::read).collect::<ApiResult<_>>()?;
+            (info.seq, ClientPayload::LockInfo(session_message::LockInfo { held, permits, pending, part }))
         }
         ClientJson::Lock(lock) => (require_seq(lock.seq)?, ClientPayload::Lock(lock.read()?)),
+        ClientJson::AcquirePermits(acquire) => {
+            (require_seq(acquire.seq)?, ClientPayload::AcquirePermits(acquire.read()))
+        }
         ClientJson::Release(release) => (require_seq(release.seq)?, ClientPayload::Release(release.read())),
         ClientJson::CountDown(CountDown { seq, request_id, path, id, ids, ranges }) => {
             (seq, ClientPayload::CountDown(session_message::CountDown { request_id, path, id, ids, ranges }))
@@ -149,6 +186,7 @@ impl Pending {
     fn read(self) -> ApiResult<session_message::Pending> {
         match self {
             Self::Lock(lock) => lock.read().map(session_message::Pending::Lock),
+            Self::AcquirePermits(acquire) => Ok(session_message::Pending::AcquirePermits(acquire.read())),
             Self::Release(release) => Ok(session_message::Pending::Release(release.read())),
         }
     }
@@ -165,6 +203,27 @@ impl Lock {
             allow_upgrade: self.allow_upgrade.unwrap_or(false),
             only_try: self.only_try.unwrap_or(false),
         })
+    }
+}
+
+impl Thing {
+    fn read(self) -> ApiResult<session_message::HeldPermits> {
+        session_message::HeldPermits::new(&self.kind, self.path, self.request_id, self.holder, self.fencing_token)
+    }
+}
+
+impl AcquirePermits {
+    fn read(self) -> session_message::AcquirePermits {
+        session_message::AcquirePermits {
+            request_id: self.request_id,
+            path: self.path,
+            weight: self.weight.unwrap_or(1),
+            permits: self.permits,
+            holder: self.holder,
+            priority: self.priority.unwrap_or(0),
+            transition_ms: self.transition_ms.unwrap_or(0),
+            only_try: self.only_try.unwrap_or(false),
+        }
     }
 }
 
@@ -189,6 +248,8 @@ enum ServerJson {
         path: Vec<String>,
         reason: &'static str,
         current_owner: Option<Holder>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fencing_token: Option<u64>,
     },
     State(State),
     Refused {
@@ -226,6 +287,8 @@ struct State {
     queue_position: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     blockers: Option<Vec<BlockerInfo>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    holders: Vec<PermitHolderInfo>,
 }
 
 #[derive(Serialize)]
@@ -237,7 +300,7 @@ enum RefusedReason {
 
 impl State {
     fn new(request_id: Option<String>, state: &'static str) -> Self {
-        Self { request_id, state, fencing_token: None, queue_position: None, blockers: None }
+        Self { request_id, state, fencing_token: None, queue_position: None, blockers: None, holders: Vec::new() }
     }
 }
 
@@ -247,15 +310,16 @@ impl From<ServerMessage> for ServerJson {
             ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader } => {
                 Self::Opened { session_id, epoch, ttl_ms, resumed, leader }
             }
-            ServerMessage::Revoked { path, reason, current_owner } => {
-                Self::Revoked { path, reason: reason.name(), current_owner }
+            ServerMessage::Revoked { path, reason, current_owner, fencing_token } => {
+                Self::Revoked { path, reason: reason.name(), current_owner, fencing_token }
             }
             ServerMessage::Acquired { request_id, fencing_token } => {
                 Self::State(State { fencing_token: Some(fencing_token), ..State::new(Some(request_id), "ACQUIRED") })
             }
-            ServerMessage::Enqueued { request_id, queue_position, blockers } => Self::State(State {
+            ServerMessage::Enqueued { request_id, queue_position, blockers, holders } => Self::State(State {
                 queue_position,
                 blockers: Some(blockers),
+                holders,
                 ..State::new(Some(request_id), "ENQUEUED")
             }),
             ServerMessage::Ready { request_id } => Self::State(State::new(request_id, "READY")),

@@ -50,6 +50,25 @@ fn pending_messages_come_with_or_without_their_old_numbers() {
     let ClientMessage { seq: 2, payload: ClientPayload::LockInfo(info) } = info else { panic!("not a lock info") };
     assert_eq!(info.held, [ReportedHold { path: Path::flat("x"), mode: Mode::Write, fencing_token: 57 }]);
     assert_eq!(info.pending.len(), 2);
+    assert_eq!(info.permits, []);
+}
+
+#[test]
+fn permits_are_requested_and_listed() {
+    let acquire = json!({"type": "acquire_permits", "seq": 3, "request_id": "a", "path": ["s"], "weight": 2, "permits": 5,
+        "holder": "h", "priority": 9, "transition_ms": 7, "try": true});
+    let ClientPayload::AcquirePermits(acquire) = decoded(acquire).payload else { panic!("not for permits") };
+    assert_eq!((acquire.weight, acquire.permits, acquire.priority, acquire.only_try), (2, Some(5), 9, true));
+    let plain = json!({"type": "acquire_permits", "request_id": "b", "path": ["s"]});
+    let thing =
+        json!({"kind": "semaphore", "path": ["s"], "request_id": "a", "holder": "h", "weight": 2, "fencing_token": 7});
+    let mut info = json!({"type": "lock_info", "seq": 2, "held": [], "things": [thing], "pending": [plain]});
+    let ClientPayload::LockInfo(listed) = decoded(info.clone()).payload else { panic!("not a lock info") };
+    assert_eq!((listed.permits[0].reported.fencing_token, listed.permits[0].holder.as_deref()), (7, Some("h")));
+    let session_message::Pending::AcquirePermits(pending) = &listed.pending[0] else { panic!("not for permits") };
+    assert_eq!((pending.weight, pending.permits, pending.priority), (1, None, 0));
+    info["things"][0]["kind"] = json!("latch");
+    assert_eq!(decode(&info.to_string(), "ns").unwrap_err().code, Code::InvalidArgument);
 }
 
 #[test]
@@ -94,7 +113,8 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
         encoded(acquired),
         json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57})
     );
-    let enqueued = ServerMessage::Enqueued { request_id: "a".into(), queue_position: Some(0), blockers: Vec::new() };
+    let (blockers, holders) = (Vec::new(), Vec::new());
+    let enqueued = ServerMessage::Enqueued { request_id: "a".into(), queue_position: Some(0), blockers, holders };
     assert_eq!(
         encoded(enqueued),
         json!({"type": "state", "request_id": "a", "state": "ENQUEUED", "queue_position": 0, "blockers": []})
@@ -107,12 +127,14 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
         encoded(refused),
         json!({"type": "refused", "request_id": "a", "reason": {"code": "QUOTA_EXCEEDED", "detail": "too many"}})
     );
-    let revoked =
-        ServerMessage::Revoked { path: vec!["x".into()], reason: RevokedReason::Duplicate, current_owner: None };
-    assert_eq!(
-        encoded(revoked),
-        json!({"type": "revoked", "path": ["x"], "reason": "DUPLICATE", "current_owner": null})
-    );
+    let revoked = |fencing_token| {
+        let (path, reason) = (vec!["x".into()], RevokedReason::Duplicate);
+        encoded(ServerMessage::Revoked { path, reason, current_owner: None, fencing_token })
+    };
+    let mut expected = json!({"type": "revoked", "path": ["x"], "reason": "DUPLICATE", "current_owner": null});
+    assert_eq!(revoked(None), expected);
+    expected["fencing_token"] = json!(7);
+    assert_eq!(revoked(Some(7)), expected, "of permits");
     let counted = ServerMessage::Counted { request_id: "a".into(), counted: 1, total: 3, done: 2 };
     assert_eq!(encoded(counted), json!({"type": "counted", "request_id": "a", "counted": 1, "total": 3, "done": 2}));
     let kept = ServerMessage::KeptAlive { remaining_ms: 9 };

@@ -80,7 +80,7 @@ fn split(held: Vec<client::Held>, pending: Vec<client::Pending>) -> Vec<client::
     while parts.is_empty() || held.len() + pending.len() > 0 {
         let pending: Vec<client::Pending> = pending.by_ref().take(MAX_ENTRIES).collect();
         let held = held.by_ref().take(MAX_ENTRIES - pending.len()).collect();
-        parts.push(client::LockInfo { held, pending, part: 0, parts: 0 });
+        parts.push(client::LockInfo { held, pending, ..Default::default() });
     }
     let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     if count > 1 {

@@ -78,6 +78,8 @@ error_sets! {
     SessionErrors: SessionNotFound;
     /// It concerns a thing of another kind than locks.
     PrimitiveErrors: PrimitiveNotFound;
+    /// It acts for an owner on a thing of another kind than locks.
+    ThingErrors: PrimitiveNotFound, SessionNotFound;
     /// It creates a named item.
     ConflictErrors: AlreadyExists;
     /// It creates an item whose number is limited.
