@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_proto::v1;
 use tonic_types::StatusExt;
 
-use crate::view::{Blocker, Holder, Path};
+use crate::view::{Blocker, Holder, Path, PermitHolder};
 
 /// The result type of this library.
 ///
@@ -39,7 +39,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The lock request is refused, because of other owners' or the same owner's holds or waiting requests.
-    #[error("the lock was not granted: {0}")]
+    #[error("{} not granted: {0}", .0.subject())]
     Refused(Refusal),
     /// The same owner already holds this path on the session, or waits for it. Two futures of one task or thread are
     /// one owner: a lock that let both in would exclude neither. Nested calls use `lock_again`.
@@ -140,6 +140,8 @@ pub struct Refusal {
     pub blockers: Vec<Blocker>,
     /// With [`Reason::Deadlock`]: the cycle of waits, the caller's own step last.
     pub cycle: Vec<CycleStep>,
+    /// Of a request for permits: up to 16 holders, those with most permits first.
+    pub holders: Vec<PermitHolder>,
 }
 
 impl fmt::Display for Refusal {
@@ -148,6 +150,9 @@ impl fmt::Display for Refusal {
         if let Some(blocker) = self.blockers.first() {
             let verb = if blocker.waiting { "waits for" } else { "holds" };
             write!(f, "; {} {verb} {}", blocker.holder.name(), blocker.path)?;
+        }
+        if let Some(holder) = self.holders.first() {
+            write!(f, "; {} has {}", holder.name(), holder.weight)?;
         }
         Ok(())
     }
@@ -395,6 +400,7 @@ impl From<v1::Refusal> for Refusal {
             reason,
             blockers: refusal.blockers.into_iter().map(Blocker::from).collect(),
             cycle: refusal.cycle.into_iter().map(step).collect(),
+            holders: refusal.holders.into_iter().map(PermitHolder::from).collect(),
         }
     }
 }
@@ -402,6 +408,12 @@ impl From<v1::Refusal> for Refusal {
 impl Refusal {
     /// Creates a refusal that is known without a call to the service.
     pub(crate) fn of(reason: Reason) -> Self {
-        Self { reason, blockers: Vec::new(), cycle: Vec::new() }
+        Self { reason, blockers: Vec::new(), cycle: Vec::new(), holders: Vec::new() }
+    }
+
+    /// Returns what was not granted, for texts.
+    fn subject(&self) -> &'static str {
+        let is_of_permits = !self.holders.is_empty() || matches!(self.reason, Reason::Exhausted | Reason::TooLarge);
+        if is_of_permits { "the permits were" } else { "the lock was" }
     }
 }

@@ -1,7 +1,7 @@
-//! Rust client for the locks and latches of a Holdfast service.
+//! Rust client for the locks, semaphores and latches of a Holdfast service.
 //!
-//! Purpose: the API for applications: a connection to any gateway, a session that outlives connections, and locks on it
-//! that are released when their guards are dropped; latches, which need no session.
+//! Purpose: the API for applications: a connection to any gateway, a session that outlives connections, and locks and
+//! permits on it that are released when their guards are dropped; latches, which need no session.
 //!
 //! Invariant: a client holds a granted lock until the reported deadline, counted from before the service starts its own
 //! count, by a clock that continues while the machine is suspended. After the deadline this library does not report the
@@ -48,7 +48,7 @@ pub use holdfast_clock::Clocks;
 /// Messages and clients of the service's single calls, generated from its protocol.
 pub use holdfast_proto::v1 as protocol;
 pub use latches::{JobGuard, Latch, LatchOutcome, LatchStatus, LatchView, WaitGroup};
-pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, RwLock};
+pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, Permit, RwLock, Semaphore};
 pub use session::events::{LockListener, SessionHandler};
 pub use session::{Session, SessionBuilder};
-pub use view::{Blocker, Holder, Mode, Path, WaitStatus};
+pub use view::{Blocker, Holder, Mode, Path, PermitHolder, WaitStatus};

@@ -163,6 +163,62 @@ impl From<v1::Holder> for Holder {
     }
 }
 
+/// An owner that holds permits of a semaphore.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_testkit::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// let licences = session.semaphore("licences").permits(2);
+/// let permit = licences.clone().owned_by("render").acquire(2).await?;
+/// let refused = licences.try_acquire(1).await.unwrap_err();
+/// let holder = &refused.refusal().expect("too few are free").holders[0];
+/// assert_eq!((holder.weight, holder.fencing_token), (2, permit.fencing_token()));
+/// assert_eq!(holder.name(), format!("{} (render)", session.process_id()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermitHolder {
+    /// The process id that its client chose.
+    pub process_id: String,
+    /// Its session, if it has one.
+    pub session_id: Option<String>,
+    /// The holder within the session.
+    pub holder: Option<String>,
+    /// How many permits it holds.
+    pub weight: u64,
+    /// The token of its hold.
+    pub fencing_token: u64,
+    /// When they were granted, by the service's wall clock, for display.
+    pub locked_at: Option<SystemTime>,
+}
+
+impl PermitHolder {
+    /// Returns its name for display.
+    pub fn name(&self) -> String {
+        match &self.holder {
+            Some(holder) => format!("{} ({holder})", self.process_id),
+            None => self.process_id.clone(),
+        }
+    }
+}
+
+impl From<v1::PermitHolder> for PermitHolder {
+    fn from(holder: v1::PermitHolder) -> Self {
+        Self {
+            process_id: holder.process_id,
+            session_id: holder.session_id,
+            holder: holder.holder,
+            weight: holder.weight,
+            fencing_token: holder.fencing_token,
+            locked_at: holder.locked_at.and_then(|at| SystemTime::try_from(at).ok()),
+        }
+    }
+}
+
 /// An owner that blocks a request.
 ///
 /// ```
@@ -222,4 +278,6 @@ pub struct WaitStatus {
     pub queue_position: Option<u64>,
     /// Up to 16 blockers.
     pub blockers: Vec<Blocker>,
+    /// Of a request for permits: up to 16 holders, those with most permits first.
+    pub holders: Vec<PermitHolder>,
 }

@@ -69,6 +69,9 @@ enum Command {
     /// A store that rejects a late owner by its fencing token.
     #[command(name = "scenario-fencing")]
     Fencing(ScenarioArgs),
+    /// Semaphores: so many permits at a time, and a queue that nobody passes.
+    #[command(name = "scenario-semaphore")]
+    Semaphore(ScenarioArgs),
     /// Latches: jobs count once each, and whoever waits goes on when all are done.
     #[command(name = "scenario-latch")]
     Latch(ScenarioArgs),
@@ -113,6 +116,7 @@ async fn run() -> Result<()> {
         Command::Deadlock(args) => scenarios::run(&cli.service, args, Scenario::Deadlock).await,
         Command::WatcherResumes(args) => scenarios::run(&cli.service, args, Scenario::WatcherResumes).await,
         Command::Fencing(args) => scenarios::run(&cli.service, args, Scenario::Fencing).await,
+        Command::Semaphore(args) => scenarios::run(&cli.service, args, Scenario::Semaphore).await,
         Command::Latch(args) => scenarios::run(&cli.service, args, Scenario::Latch).await,
         Command::Bench(args) => bench::run(args),
         Command::Certs(args) => certs::run(cli.service.output, args),

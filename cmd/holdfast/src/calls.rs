@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 /// Timeout of one call.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shortest and longest delay between attempts, and the number of retries.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 const MAX_RETRIES: usize = 6;

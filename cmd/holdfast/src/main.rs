@@ -1,5 +1,5 @@
-//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, latches, sessions,
-//! namespaces and keys.
+//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, semaphores, latches,
+//! sessions, namespaces and keys.
 //!
 //! Invariant: a command that runs under a lock is asked to stop before another owner can get the lock, and killed if it
 //! does not stop.
@@ -16,6 +16,7 @@ mod names;
 mod namespace;
 mod output;
 mod render;
+mod semaphore;
 mod sessions;
 mod settings;
 mod signals;
@@ -60,7 +61,10 @@ enum Command {
     Get(get::GetArgs),
     /// List the held locks.
     Ls(ls::LsArgs),
-    /// Count jobs that are done, and wait until all are.
+    /// Limit how many run at a time: semaphores.
+    #[command(subcommand, name = "sem")]
+    Semaphore(semaphore::SemaphoreCommand),
+    /// Count jobs that are done, and wait until all are: latches.
     #[command(subcommand)]
     Latch(latch::LatchCommand),
     /// Print the events of the namespace as they happen.
@@ -103,6 +107,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     let settings = Settings::new(cli.global)?;
     match cli.command {
         Command::Lock(args) => return lock::run(&settings, args).await,
+        Command::Semaphore(command) => return semaphore::run(&settings, command).await,
         Command::Latch(command) => return latch::run(&settings, command).await,
         Command::Status => return status::run(&settings).await,
         // It needs no service, and was handled before.

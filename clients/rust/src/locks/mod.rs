@@ -1,9 +1,10 @@
-//! Locks on a session.
+//! Locks and permits on a session.
 
 mod guard;
 mod lock_set;
 mod mutex;
 mod rw_lock;
+mod semaphore;
 mod service;
 
 use std::fmt;
@@ -22,6 +23,7 @@ pub use guard::{Guard, Hold};
 pub use lock_set::LockSet;
 pub use mutex::Mutex;
 pub use rw_lock::RwLock;
+pub use semaphore::{Permit, Semaphore};
 pub use service::{LockService, LockStatus};
 
 /// Buffered progress reports of a wait.
@@ -81,19 +83,24 @@ impl LockSpec {
         timeout(limit, self.lock(mode)).await.unwrap_or(Err(Error::TimedOut(limit)))
     }
 
-    async fn lock_observed(&self, mode: Option<Mode>, mut observe: impl FnMut(WaitStatus)) -> Result<Guard> {
-        let (progress, mut standings) = mpsc::channel(PROGRESS_CAPACITY);
-        let mut ticket = self.session.inner().request(self.request(mode)?, Some(progress))?;
-        let mut again = interval(STATUS_INTERVAL);
-        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        again.reset();
-        loop {
-            tokio::select! {
-                biased;
-                claimed = &mut ticket => return Guard::new(&self.session, claimed?),
-                Some(standing) = standings.recv() => observe(standing),
-                _ = again.tick() => ticket.refresh_status(),
-            }
+    async fn lock_observed(&self, mode: Option<Mode>, observer: impl FnMut(WaitStatus)) -> Result<Guard> {
+        observe(&self.session, self.request(mode)?, observer).await
+    }
+}
+
+/// Waits for a request, and reports its status about every second.
+async fn observe(session: &Session, request: LockRequest, mut observer: impl FnMut(WaitStatus)) -> Result<Guard> {
+    let (progress, mut standings) = mpsc::channel(PROGRESS_CAPACITY);
+    let mut ticket = session.inner().request(request, Some(progress))?;
+    let mut again = interval(STATUS_INTERVAL);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    again.reset();
+    loop {
+        tokio::select! {
+            biased;
+            claimed = &mut ticket => return Guard::new(session, claimed?),
+            Some(standing) = standings.recv() => observer(standing),
+            _ = again.tick() => ticket.refresh_status(),
         }
     }
 }

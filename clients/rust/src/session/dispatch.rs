@@ -23,7 +23,10 @@ pub(super) fn handle_message(shared: &Arc<SessionInner>, says: Says) -> Dispatch
         Says::Revoked(revoked) => {
             let reason = loss_reason(&revoked);
             let path = Path(revoked.path);
-            shared.update_table(|table| table.on_revoked(&path, &reason));
+            shared.update_table(|table| match revoked.fencing_token {
+                Some(token) => table.on_permits_revoked(&path, token, &reason),
+                None => table.on_revoked(&path, &reason),
+            });
         }
         Says::Error(server::Error { request_id: Some(request_id), code, detail }) => {
             tracing::debug!(request_id, code, detail, "a request was not answered, and is repeated");

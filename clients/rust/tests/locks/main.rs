@@ -12,4 +12,5 @@ mod mutual_exclusion;
 mod paused_process;
 mod recorder;
 mod reentry;
+mod semaphores;
 mod service_view;

@@ -11,6 +11,7 @@ mod latch;
 mod print;
 mod queue;
 mod runner;
+mod semaphore;
 mod session_dies;
 mod socket;
 mod tree_locks;
@@ -50,6 +51,7 @@ pub(crate) enum Scenario {
     Deadlock,
     WatcherResumes,
     Fencing,
+    Semaphore,
     Latch,
 }
 
@@ -63,6 +65,7 @@ impl Scenario {
             Self::Deadlock => "deadlock",
             Self::WatcherResumes => "watcher-resumes",
             Self::Fencing => "fencing",
+            Self::Semaphore => "semaphore",
             Self::Latch => "latch",
         }
     }
@@ -76,6 +79,7 @@ impl Scenario {
             Self::Deadlock => deadlock::run(stage).await,
             Self::WatcherResumes => watcher_resumes::run(stage).await,
             Self::Fencing => fencing::run(stage).await,
+            Self::Semaphore => semaphore::run(stage).await,
             Self::Latch => latch::run(stage).await,
         }
     }

@@ -151,10 +151,19 @@ impl ScenarioRunner {
 
     /// Waits until `count` requests wait for a path.
     pub(super) async fn wait_for_waiters(&self, path: &str, count: u64) -> Result<()> {
+        self.wait_for_waiting("POST lock-sets/get", "lock", path, count).await
+    }
+
+    /// Waits until `count` requests wait for permits of a semaphore.
+    pub(super) async fn wait_for_permit_waiters(&self, path: &str, count: u64) -> Result<()> {
+        self.wait_for_waiting("POST semaphores/get", "semaphore", path, count).await
+    }
+
+    async fn wait_for_waiting(&self, call: &str, shown: &str, path: &str, count: u64) -> Result<()> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
-            let answer = self.send("POST lock-sets/get", &json!({"path": segments(path)})).await?;
-            let waiting = answer["lock"]["waiting"].as_u64();
+            let answer = self.send(call, &json!({"path": segments(path)})).await?;
+            let waiting = answer[shown]["waiting"].as_u64();
             if waiting == Some(count) {
                 return self.check(true, format_args!("{count} wait(s) for {path} now"));
             }

@@ -1,4 +1,4 @@
-//! A command that runs under a lock.
+//! A command that runs under a lock, or with permits.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
@@ -7,12 +7,12 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Result;
-use holdfast_client::{EndReason, Guard, LossReason, Path};
+use holdfast_client::{EndReason, Hold, LossReason};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep_until};
 
-use super::supervisor;
+use super::{Target, supervisor};
 use crate::output::Format;
 use crate::signals::{Signals, is_sent_by_terminals};
 
@@ -29,6 +29,8 @@ pub(super) struct SupervisedChild {
     /// Whether the command leads a process group. At a terminal it shares this program's group, so that it can read
     /// from the terminal and Ctrl-Z stops both.
     leads_group: bool,
+    /// What it runs under, for messages.
+    what: &'static str,
 }
 
 /// How far the command has been stopped.
@@ -43,33 +45,33 @@ enum StopPhase {
 }
 
 impl SupervisedChild {
-    pub(super) fn start(program: &OsStr, arguments: &[OsString], guard: &Guard, path: Path) -> io::Result<Self> {
+    pub(super) fn start(program: &OsStr, arguments: &[OsString], hold: &Hold, target: &Target) -> io::Result<Self> {
         let leads_group = !io::stdin().is_terminal();
         let mut command = supervisor::supervised_command(program, arguments);
         command.kill_on_drop(true);
-        command.env("HOLDFAST_FENCING_TOKEN", guard.fencing_token().to_string());
-        command.env("HOLDFAST_LOCK", path.to_string());
+        command.env("HOLDFAST_FENCING_TOKEN", hold.fencing_token().to_string());
+        let what = match target {
+            Target::Lock { path, .. } => {
+                command.env("HOLDFAST_LOCK", path.to_string());
+                "the lock"
+            }
+            Target::Permits { .. } => "the hold",
+        };
         if leads_group {
             command.process_group(0);
         }
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let pid = pid.ok_or_else(|| io::Error::other("the command has no number"))?;
-        Ok(Self { child, pid, leads_group })
+        Ok(Self { child, pid, leads_group, what })
     }
 
     /// Waits for the end of the command. Forwards signals to it, asks it to stop before the lock can be lost, and kills
     /// it if it does not stop.
-    pub(super) async fn run(
-        mut self,
-        format: Format,
-        guard: &Guard,
-        ttl: Duration,
-        signals: &mut Signals,
-    ) -> Result<u8> {
+    pub(super) async fn run(mut self, format: Format, hold: &Hold, ttl: Duration, signals: &mut Signals) -> Result<u8> {
         let mut stage = StopPhase::Running;
         let status = loop {
-            let deadline = Instant::from_std(guard.deadline());
+            let deadline = Instant::from_std(hold.deadline());
             let stop_at = deadline.checked_sub(ttl / STOP_MARGIN_DIVISOR).unwrap_or(deadline);
             let is_lost = matches!(stage, StopPhase::Running | StopPhase::Told);
             tokio::select! {
@@ -79,13 +81,14 @@ impl SupervisedChild {
                         self.signal(signal);
                     }
                 }
-                reason = guard.lost(), if is_lost => match stage {
+                reason = hold.lost(), if is_lost => match stage {
                     StopPhase::Told => {
-                        format.info("the command has not stopped, and the lock ends now: killing it");
+                        let what = self.what;
+                        format.info(format_args!("the command has not stopped, and {what} ends now: killing it"));
                         stage = self.kill();
                     }
                     _ => {
-                        format.info(format_args!("the lock is lost: {reason}; stopping the command"));
+                        format.info(format_args!("{} is lost: {reason}; stopping the command", self.what));
                         self.signal(Signal::TERM);
                         // After a pause of this process or machine, the command could not be asked to stop in time.
                         let now = Instant::now();
@@ -95,9 +98,10 @@ impl SupervisedChild {
                 },
                 () = sleep_until(stop_at), if stage == StopPhase::Running => {
                     // The deadline may have advanced during the sleep.
-                    let left = Instant::from_std(guard.deadline()).saturating_duration_since(Instant::now());
+                    let left = Instant::from_std(hold.deadline()).saturating_duration_since(Instant::now());
                     if left <= ttl / STOP_MARGIN_DIVISOR {
-                        format.info(format_args!("no gateway answers, and the lock may be lost in {left:.1?}: \
+                        let what = self.what;
+                        format.info(format_args!("no gateway answers, and {what} may be lost in {left:.1?}: \
                             stopping the command"));
                         self.signal(Signal::TERM);
                         stage = StopPhase::Told;

@@ -145,7 +145,8 @@ impl Wait<'_> {
                 },
                 None if self.is_queued && poll.is_some() => {
                     let queue_position = reason.queue_position;
-                    waiting.observe(&WaitStatus { queue_position, blockers: Refusal::from(reason).blockers });
+                    let (blockers, holders) = (Refusal::from(reason).blockers, Vec::new());
+                    waiting.observe(&WaitStatus { queue_position, blockers, holders });
                 }
                 None => return Ok(AcquireResult::NotLocked(Error::Refused(Refusal::from(reason)), Some(answer))),
             }

@@ -1,17 +1,17 @@
-//! A lock that is held while a command runs.
+//! A lock, or permits, that are held while a command runs.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
 use anyhow::Result;
-use holdfast_client::{EndReason, Error, Guard, RwLock, Session};
+use holdfast_client::{EndReason, Error, Guard, Hold, Permit, RwLock, Session};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout_at};
 
 use super::command::SupervisedChild;
 use super::wait_progress::WaitProgress;
-use super::{LockArgs, report_not_locked};
+use super::{GuardedRun, Target, report_not_acquired};
 use crate::names::process_id;
 use crate::settings::Settings;
 use crate::signals::Signals;
@@ -25,25 +25,39 @@ const SIGNAL_EXIT_BASE: u8 = 128;
 
 /// How the wait ended.
 enum WaitResult {
-    Locked(Session, Guard),
-    NotLocked(Error),
+    Acquired(Session, HeldGuard),
+    NotAcquired(Error),
     Signalled(Signal),
 }
 
-pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, arguments: &[OsString]) -> Result<u8> {
-    // A variable that is set for other calls does no harm here.
-    if args.owner.is_some() && args.owner != std::env::var("HOLDFAST_OWNER").ok() {
-        crate::exit_misused("--owner goes without a command only: a command's lock is its own");
+/// What the command runs under.
+enum HeldGuard {
+    Lock(Guard),
+    Permits(Permit),
+}
+
+impl HeldGuard {
+    fn hold(&self) -> &Hold {
+        match self {
+            Self::Lock(guard) => guard,
+            Self::Permits(permit) => permit,
+        }
     }
+}
+
+pub(super) async fn run(settings: &Settings, args: &GuardedRun, program: &OsStr, arguments: &[OsString]) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let deadline = args.wait.map(|wait| Instant::now() + wait);
     let (session, guard) = match wait(settings, args, program, deadline, &mut signals).await? {
-        WaitResult::Locked(session, guard) => (session, guard),
-        WaitResult::NotLocked(why) => return Ok(report_not_locked(settings.format, &why)),
+        WaitResult::Acquired(session, guard) => (session, guard),
+        WaitResult::NotAcquired(why) => {
+            let what = if matches!(args.target, Target::Lock { .. }) { "not locked" } else { "no permits" };
+            return Ok(report_not_acquired(settings.format, what, &why));
+        }
         WaitResult::Signalled(signal) => return Ok(signal_exit_code(signal)),
     };
-    let command = SupervisedChild::start(program, arguments, &guard, args.lock.path())?;
-    let code = command.run(settings.format, &guard, args.ttl, &mut signals).await?;
+    let command = SupervisedChild::start(program, arguments, guard.hold(), &args.target)?;
+    let code = command.run(settings.format, guard.hold(), args.ttl, &mut signals).await?;
     // Closing releases the lock in the same step, and ends in time if no gateway responds. The signal that ended the
     // command may have reached both processes, and must not interrupt this.
     session.close().await;
@@ -51,10 +65,10 @@ pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, a
     Ok(code)
 }
 
-/// Waits for the lock; opens another session if one ends.
+/// Waits for what the command needs; opens another session if one ends.
 async fn wait(
     settings: &Settings,
-    args: &LockArgs,
+    args: &GuardedRun,
     program: &OsStr,
     deadline: Option<Instant>,
     signals: &mut Signals,
@@ -66,11 +80,11 @@ async fn wait(
         };
         let session = match opened {
             Ok(session) => session,
-            Err(error @ Error::Unreachable(_)) => return Ok(WaitResult::NotLocked(error)),
+            Err(error @ Error::Unreachable(_)) => return Ok(WaitResult::NotAcquired(error)),
             Err(error) => return Err(error.into()),
         };
         let locked = tokio::select! {
-            locked = lock(settings, args, program, &session, deadline) => locked,
+            locked = acquire(settings, args, program, &session, deadline) => locked,
             signal = next_terminating_signal(signals) => {
                 // So that the request leaves the queue at once.
                 close_session(&session, signals).await;
@@ -78,13 +92,13 @@ async fn wait(
             }
         };
         match locked {
-            Ok(guard) => return Ok(WaitResult::Locked(session, guard)),
+            Ok(guard) => return Ok(WaitResult::Acquired(session, guard)),
             Err(Error::SessionEnded(EndReason::Unreachable | EndReason::Expired | EndReason::Reset)) => {
                 settings.format.info("the place in the queue was lost; queueing again");
             }
             Err(error @ (Error::Refused(_) | Error::TimedOut(_))) => {
                 close_session(&session, signals).await;
-                return Ok(WaitResult::NotLocked(error));
+                return Ok(WaitResult::NotAcquired(error));
             }
             Err(error) => return Err(error.into()),
         }
@@ -94,7 +108,7 @@ async fn wait(
 /// Opens a session; searches for a gateway for as long as the wait for the lock allows.
 async fn open(
     settings: &Settings,
-    args: &LockArgs,
+    args: &GuardedRun,
     program: &OsStr,
     deadline: Option<Instant>,
 ) -> Result<Session, Error> {
@@ -116,24 +130,43 @@ async fn open(
     }
 }
 
-async fn lock(
+async fn acquire(
     settings: &Settings,
-    args: &LockArgs,
+    args: &GuardedRun,
     program: &OsStr,
     session: &Session,
     deadline: Option<Instant>,
-) -> Result<Guard, Error> {
-    let lock = session.rw_lock(args.lock.path()).owned_by(program_name(program));
-    if args.wait == Some(Duration::ZERO) {
-        return if args.read { lock.try_read().await } else { lock.try_write().await };
-    }
-    let mut waiting = WaitProgress::new(settings.format, args.lock.path());
-    let locked = lock_observed(&lock, args.read, &mut waiting);
-    match deadline {
-        None => locked.await,
+) -> Result<HeldGuard, Error> {
+    let mut waiting = WaitProgress::new(settings.format, args.target.path().clone());
+    let is_try = args.wait == Some(Duration::ZERO);
+    let acquired = async {
+        match &args.target {
+            Target::Lock { path, read } => {
+                let lock = session.rw_lock(path).owned_by(program_name(program));
+                let guard = match (is_try, *read) {
+                    (true, true) => lock.try_read().await,
+                    (true, false) => lock.try_write().await,
+                    (false, _) => lock_observed(&lock, *read, &mut waiting).await,
+                };
+                guard.map(HeldGuard::Lock)
+            }
+            Target::Permits { path, weight, permits, priority } => {
+                let semaphore = session.semaphore(path).owned_by(program_name(program)).priority(*priority);
+                let semaphore = permits.iter().fold(semaphore, |semaphore, permits| semaphore.permits(*permits));
+                let permit = if is_try {
+                    semaphore.try_acquire(*weight).await
+                } else {
+                    semaphore.acquire_observed(*weight, |standing| waiting.observe(&standing)).await
+                };
+                permit.map(HeldGuard::Permits)
+            }
+        }
+    };
+    match deadline.filter(|_| !is_try) {
+        None => acquired.await,
         Some(deadline) => {
             let limit = args.wait.unwrap_or_default();
-            timeout_at(deadline, locked).await.unwrap_or(Err(Error::TimedOut(limit)))
+            timeout_at(deadline, acquired).await.unwrap_or(Err(Error::TimedOut(limit)))
         }
     }
 }

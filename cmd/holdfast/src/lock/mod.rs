@@ -6,13 +6,13 @@ mod guarded;
 pub(crate) mod supervisor;
 mod wait_progress;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use holdfast_client::{Error, Reason};
+use holdfast_client::{Error, Path, Reason};
 
 use crate::names::LockName;
 use crate::output::Format;
@@ -46,21 +46,66 @@ pub(crate) struct LockArgs {
     command: Vec<OsString>,
 }
 
+/// What a command holds while it runs, and how long that is waited for.
+#[derive(Debug)]
+pub(crate) struct GuardedRun {
+    pub(crate) target: Target,
+    /// How long the session lives without keep-alives.
+    pub(crate) ttl: Duration,
+    /// Forever when absent.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// What is held while a command runs.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// A lock, for reading or for writing.
+    Lock { path: Path, read: bool },
+    /// Permits of a semaphore.
+    Permits { path: Path, weight: u64, permits: Option<u64>, priority: u8 },
+}
+
+impl Target {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Lock { path, .. } | Self::Permits { path, .. } => path,
+        }
+    }
+}
+
 /// Acquires the lock, and runs the command, if any.
 pub(crate) async fn run(settings: &Settings, args: LockArgs) -> Result<ExitCode> {
-    let code = match args.command.split_first() {
-        Some((program, arguments)) => guarded::run(settings, &args, program, arguments).await?,
-        None => detached::run(settings, &args).await?,
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Ok(ExitCode::from(detached::run(settings, &args).await?));
     };
-    Ok(ExitCode::from(code))
+    // A variable that is set for other calls does no harm here.
+    if args.owner.is_some() && args.owner != std::env::var("HOLDFAST_OWNER").ok() {
+        crate::exit_misused("--owner goes without a command only: a command's lock is its own");
+    }
+    let target = Target::Lock { path: args.lock.path(), read: args.read };
+    run_guarded(settings, &GuardedRun { target, ttl: args.ttl, wait: args.wait }, program, arguments).await
+}
+
+/// Waits, and runs the command. Returns its status, or 75 if what it needs was not acquired.
+pub(crate) async fn run_guarded(
+    settings: &Settings,
+    run: &GuardedRun,
+    program: &OsStr,
+    arguments: &[OsString],
+) -> Result<ExitCode> {
+    Ok(ExitCode::from(guarded::run(settings, run, program, arguments).await?))
 }
 
 /// Reports why the lock was not acquired.
 fn report_not_locked(format: Format, why: &Error) -> u8 {
+    report_not_acquired(format, "not locked", why)
+}
+
+fn report_not_acquired(format: Format, what: &str, why: &Error) -> u8 {
     let code = match why {
         Error::TimedOut(_) => Some(Reason::TimedOut.code()),
         other => other.refusal().map(|refusal| refusal.reason.code()).or(other.code()),
     };
-    format.error(code, format_args!("not locked: {why}"));
+    format.error(code, format_args!("{what}: {why}"));
     NOT_LOCKED
 }

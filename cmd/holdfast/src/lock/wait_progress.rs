@@ -39,6 +39,15 @@ fn line(path: &Path, standing: &WaitStatus) -> String {
             line += &format!(", with {}", render::others(others.len() as u64));
         }
     }
+    if let Some((first, others)) = standing.holders.split_first() {
+        line += &format!(": {} has {}", first.name(), first.weight);
+        if let Some(since) = first.locked_at {
+            line += &format!(" since {}", render::instant(since));
+        }
+        if !others.is_empty() {
+            line += &format!(", with {}", render::others(others.len() as u64));
+        }
+    }
     match standing.queue_position {
         Some(0) => line + "; next in the queue",
         Some(before) => line + &format!("; {before} ahead in the queue"),
@@ -49,7 +58,7 @@ fn line(path: &Path, standing: &WaitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_client::{Holder, Mode};
+    use holdfast_client::{Holder, Mode, PermitHolder};
     use std::time::{Duration, SystemTime};
 
     #[test]
@@ -66,11 +75,22 @@ mod tests {
             metadata: [].into(),
         };
         let blocker = Blocker { path: "deploy".into(), waiting: false, holder };
-        let standing = WaitStatus { queue_position: Some(2), blockers: vec![blocker] };
+        let standing = WaitStatus { queue_position: Some(2), blockers: vec![blocker], holders: Vec::new() };
         assert_eq!(
             line(&"deploy".into(), &standing),
             "waiting for deploy: ann@build:7 (deploy.sh) holds it since 1970-01-01T01:00:00Z; 2 ahead in the queue"
         );
         assert_eq!(line(&"deploy".into(), &WaitStatus::default()), "waiting for deploy");
+        let holder = PermitHolder {
+            process_id: "ann@build:7".to_owned(),
+            session_id: None,
+            holder: None,
+            weight: 2,
+            fencing_token: 3,
+            locked_at: None,
+        };
+        let standing = WaitStatus { queue_position: Some(0), blockers: Vec::new(), holders: vec![holder] };
+        let told = "waiting for licences: ann@build:7 has 2; next in the queue";
+        assert_eq!(line(&"licences".into(), &standing), told);
     }
 }

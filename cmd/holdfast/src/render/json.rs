@@ -103,6 +103,39 @@ pub(crate) fn event(event: &v1::Event) -> Value {
     shown
 }
 
+pub(crate) fn semaphore(semaphore: &v1::Semaphore) -> Value {
+    json!({
+        "namespace": semaphore.namespace,
+        "name": semaphore.name,
+        "path": semaphore.path,
+        "configured": semaphore.configured,
+        "permits": semaphore.permits,
+        "in_use": semaphore.in_use,
+        "available": semaphore.available,
+        "holders_total": semaphore.holders_total,
+        "waiting": semaphore.waiting,
+        "description": semaphore.description,
+        "metadata": semaphore.metadata,
+        "revision": semaphore.revision,
+    })
+}
+
+pub(crate) fn permit_holder(holder: &v1::PermitHolder) -> Value {
+    json!({
+        "process_id": holder.process_id,
+        "session_id": holder.session_id,
+        "holder": holder.holder,
+        "request_id": holder.request_id,
+        "weight": holder.weight,
+        "fencing_token": holder.fencing_token,
+        "locked_at": holder.locked_at.as_ref().and_then(timestamp),
+        "expires_at": holder.expires_at.as_ref().and_then(timestamp),
+        "remaining_ms": holder.remaining_ms,
+        "phase": holder.phase().as_str_name(),
+        "metadata": holder.metadata,
+    })
+}
+
 pub(crate) fn latch(latch: &v1::Latch) -> Value {
     json!({
         "namespace": latch.namespace,

@@ -5,4 +5,5 @@ mod latches;
 mod loss;
 mod output;
 mod running;
+mod semaphores;
 mod support;

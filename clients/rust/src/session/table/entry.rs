@@ -41,6 +41,19 @@ pub(crate) struct LockRequest {
     pub(crate) reentrant: bool,
     /// Whether the lock service view made the request and keeps the lock until it is unlocked.
     pub(crate) persistent: bool,
+    /// Set for a request for permits: its one claim is the path of the semaphore. It shares nothing with others.
+    pub(crate) permits: Option<PermitTerms>,
+}
+
+/// What a request for permits asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PermitTerms {
+    /// How many permits.
+    pub(crate) weight: u64,
+    /// How many there are, if nobody configured the semaphore.
+    pub(crate) permits: Option<u64>,
+    /// From 0 to 9; 9 goes first.
+    pub(crate) priority: u8,
 }
 
 impl LockRequest {
@@ -59,12 +72,27 @@ impl LockRequest {
             return Err(Error::Invalid(format!("a request has 1 to {MAX_CLAIMS} different paths, not {count}")));
         }
         let claims = strongest.into_iter().map(|(path, mode)| Claim { path, mode }).collect();
-        Ok(Self { owner, claims, transition_ms, only_try: false, reentrant: false, persistent: false })
+        let (only_try, reentrant, persistent) = (false, false, false);
+        Ok(Self { owner, claims, transition_ms, only_try, reentrant, persistent, permits: None })
     }
 
-    /// Returns each path with the owner.
+    /// Creates a request for permits.
+    pub(crate) fn of_permits(owner: Arc<str>, path: Path, terms: PermitTerms, transition_ms: u64) -> Self {
+        Self {
+            owner: Some(owner),
+            claims: vec![Claim { path, mode: Mode::Write }],
+            transition_ms,
+            only_try: false,
+            reentrant: false,
+            persistent: false,
+            permits: Some(terms),
+        }
+    }
+
+    /// Returns each locked path with the owner.
     pub(super) fn owned_paths(&self) -> impl Iterator<Item = OwnedPath> {
-        self.claims.iter().map(|claim| (self.owner.clone(), claim.path.clone()))
+        let claims = if self.permits.is_some() { &[] } else { self.claims.as_slice() };
+        claims.iter().map(|claim| (self.owner.clone(), claim.path.clone()))
     }
 
     /// Returns the key by which requests can share one entry.
@@ -168,7 +196,35 @@ impl Entry {
         Granted { no, token: self.token, tokens: Arc::clone(&self.tokens), loss: self.loss.subscribe() }
     }
 
-    /// Encodes the request for the service.
+    /// Returns the hold of permits, if it is one that is not lost.
+    pub(super) fn held_permits(&self, no: RequestNo) -> Option<client::Thing> {
+        let terms =
+            self.request.permits.filter(|_| matches!(self.phase, Phase::Held) && self.loss.borrow().is_none())?;
+        Some(client::Thing {
+            kind: "semaphore".to_owned(),
+            path: self.request.claims.first()?.path.0.clone(),
+            request_id: format_request_id(no),
+            holder: self.request.owner.as_deref().map(str::to_owned),
+            weight: Some(terms.weight),
+            fencing_token: self.token,
+        })
+    }
+
+    /// Encodes a request for permits for the service.
+    pub(super) fn to_permit_message(&self, no: RequestNo, terms: PermitTerms) -> client::AcquirePermits {
+        client::AcquirePermits {
+            request_id: format_request_id(no),
+            path: self.request.claims.first().map(|claim| claim.path.0.clone()).unwrap_or_default(),
+            weight: Some(terms.weight),
+            permits: terms.permits,
+            holder: self.request.owner.as_deref().map(str::to_owned),
+            priority: terms.priority.into(),
+            transition_ms: self.request.transition_ms,
+            r#try: self.request.only_try,
+        }
+    }
+
+    /// Encodes a request for locks for the service.
     pub(super) fn to_message(&self, no: RequestNo) -> client::Lock {
         let resource =
             |claim: &Claim| v1::Resource { path: claim.path.0.clone(), mode: v1::Mode::from(claim.mode).into() };

@@ -8,7 +8,7 @@ use super::entry::{Entry, HeldPath, Phase};
 use super::{Effect, Event, RequestNo, RequestTable, parse_request_id};
 use crate::error::{Error, LossReason, Reason, Refusal};
 use crate::locks::LockStatus;
-use crate::view::{Blocker, Path, WaitStatus};
+use crate::view::{Blocker, Path, PermitHolder, WaitStatus};
 
 impl RequestTable {
     /// Handles the status of a request.
@@ -36,6 +36,7 @@ impl RequestTable {
         let standing = WaitStatus {
             queue_position: state.queue_position,
             blockers: state.blockers.into_iter().map(Blocker::from).collect(),
+            holders: state.holders.into_iter().map(PermitHolder::from).collect(),
         };
         let mut effects: Vec<Effect> = entry.update_status(LockStatus::Waiting).into_iter().collect();
         // The lock service view answers with the first known status.
@@ -70,14 +71,20 @@ impl RequestTable {
             path.requests.push(no);
             (claim.path.clone(), path.token)
         };
-        entry.tokens = Arc::new(entry.request.claims.iter().map(|claim| hold(&mut self.held, claim)).collect());
+        entry.tokens = if entry.request.permits.is_some() {
+            Arc::new(entry.request.claims.iter().map(|claim| (claim.path.clone(), token)).collect())
+        } else {
+            Arc::new(entry.request.claims.iter().map(|claim| hold(&mut self.held, claim)).collect())
+        };
         entry.token = token;
         let mut effects: Vec<Effect> = entry.update_status(LockStatus::Holding).into_iter().collect();
         let granted = entry.granted(no);
         let waiters = std::mem::take(&mut entry.waiters);
         entry.count = if entry.request.persistent { 1 } else { waiters.len() as u64 };
         effects.extend(waiters.into_iter().map(|waiter| Effect::Granted(waiter, granted.clone())));
-        self.shared.entry((owner, paths)).or_insert(no);
+        if entry.request.permits.is_none() {
+            self.shared.entry((owner, paths)).or_insert(no);
+        }
         effects
     }
 
@@ -129,7 +136,7 @@ impl RequestTable {
         let key = entry.request.key();
         self.bytes += entry.size;
         self.awaited.add(&entry.request);
-        if !entry.request.only_try {
+        if !entry.request.only_try && entry.request.permits.is_none() {
             self.shared.insert(key, self.last);
         }
         self.entries.insert(self.last, entry);
@@ -160,6 +167,20 @@ impl RequestTable {
                 effects.extend(self.lose(no, reason));
             }
         }
+        effects
+    }
+
+    /// Handles the loss of a hold of permits, which its token names.
+    pub(crate) fn on_permits_revoked(&mut self, path: &Path, token: u64, reason: &LossReason) -> Vec<Effect> {
+        let has_it = |(no, entry): (&RequestNo, &Entry)| {
+            entry.held_permits(*no).filter(|hold| hold.fencing_token == token).map(|_| *no)
+        };
+        let Some(no) = self.entries.iter().find_map(has_it) else { return Vec::new() };
+        let mut effects = vec![
+            Effect::Notify(Event::Revoked { path: path.clone(), reason: reason.clone() }),
+            Effect::Notify(Event::Lost { path: path.clone(), reason: reason.clone() }),
+        ];
+        effects.extend(self.lose(no, reason));
         effects
     }
 

@@ -22,7 +22,7 @@ use super::events::Event;
 use crate::error::{EndReason, Error, LossReason, Reason, Refusal, Result};
 use crate::locks::LockStatus;
 use crate::view::{Mode, Path, WaitStatus};
-pub(crate) use entry::{Claim, Granted, LockRequest, Owner};
+pub(crate) use entry::{Claim, Granted, LockRequest, Owner, PermitTerms};
 use entry::{Entry, HeldPath, OwnedPath, Phase};
 
 /// The service's limit for a list of everything in a session, with space for the message around it.
@@ -91,7 +91,7 @@ impl RequestTable {
         self.last += 1;
         let no = self.last;
         // A try-only request may be refused, and must not affect other requests.
-        if !request.only_try {
+        if !request.only_try && request.permits.is_none() {
             self.shared.insert(request.key(), no);
         }
         self.awaited.add(&request);
@@ -211,7 +211,10 @@ impl RequestTable {
             match entry.phase {
                 Phase::Requested | Phase::Waiting(_) => {
                     entry.was_said = true;
-                    return Some(Said::Lock(entry.to_message(no)));
+                    return Some(match entry.request.permits {
+                        None => Said::Lock(entry.to_message(no)),
+                        Some(terms) => Said::AcquirePermits(entry.to_permit_message(no, terms)),
+                    });
                 }
                 Phase::Releasing => return Some(Said::Release(client::Release { request_id: format_request_id(no) })),
                 Phase::Held => {}

@@ -7,6 +7,7 @@ use super::entry::Phase;
 use super::{AwaitedPaths, Effect, Event, RequestTable, format_request_id};
 use crate::error::{EndReason, Error, LossReason};
 use crate::locks::LockStatus;
+use crate::view::Path;
 
 /// Maximum requests and holds in one message: the service's default of `max_lock_info`.
 const MAX_ENTRIES: usize = 10_000;
@@ -23,17 +24,21 @@ impl RequestTable {
             fencing_token: held.token,
         });
         let held: Vec<client::Held> = held.collect();
-        let mut pending = Vec::new();
+        let (mut pending, mut things) = (Vec::new(), Vec::new());
         for (no, entry) in &mut self.entries {
-            let message = match entry.phase {
-                Phase::Held => continue,
-                Phase::Requested | Phase::Waiting(_) => Unanswered::Lock(entry.to_message(*no)),
-                Phase::Releasing => Unanswered::Release(client::Release { request_id: format_request_id(*no) }),
+            things.extend(entry.held_permits(*no));
+            let message = match (&entry.phase, entry.request.permits) {
+                (Phase::Held, _) => continue,
+                (Phase::Requested | Phase::Waiting(_), None) => Unanswered::Lock(entry.to_message(*no)),
+                (Phase::Requested | Phase::Waiting(_), Some(terms)) => {
+                    Unanswered::AcquirePermits(entry.to_permit_message(*no, terms))
+                }
+                (Phase::Releasing, _) => Unanswered::Release(client::Release { request_id: format_request_id(*no) }),
             };
             entry.was_said = true;
             pending.push(client::Pending { message: Some(message) });
         }
-        split(held, pending)
+        split(held, things, pending)
     }
 
     /// Ends all requests and holds.
@@ -45,6 +50,8 @@ impl RequestTable {
         let mut effects = Vec::new();
         let lost = LossReason::SessionEnded(reason.clone());
         let mut paths: Vec<_> = self.held.drain().map(|((_, path), _)| path).collect();
+        let permits = self.entries.iter().filter_map(|(no, entry)| entry.held_permits(*no));
+        paths.extend(permits.map(|hold| Path(hold.path)));
         paths.sort_unstable();
         // A caller that closes a session expects to lose its locks.
         if *reason != EndReason::Closed {
@@ -74,13 +81,14 @@ impl RequestTable {
 }
 
 /// Splits a list into messages, pending ones first.
-fn split(held: Vec<client::Held>, pending: Vec<client::Pending>) -> Vec<client::LockInfo> {
-    let (mut held, mut pending) = (held.into_iter(), pending.into_iter());
+fn split(held: Vec<client::Held>, things: Vec<client::Thing>, pending: Vec<client::Pending>) -> Vec<client::LockInfo> {
+    let (mut held, mut things, mut pending) = (held.into_iter(), things.into_iter(), pending.into_iter());
     let mut parts = Vec::new();
-    while parts.is_empty() || held.len() + pending.len() > 0 {
+    while parts.is_empty() || held.len() + things.len() + pending.len() > 0 {
         let pending: Vec<client::Pending> = pending.by_ref().take(MAX_ENTRIES).collect();
-        let held = held.by_ref().take(MAX_ENTRIES - pending.len()).collect();
-        parts.push(client::LockInfo { held, pending, ..Default::default() });
+        let held: Vec<client::Held> = held.by_ref().take(MAX_ENTRIES - pending.len()).collect();
+        let things = things.by_ref().take(MAX_ENTRIES - pending.len() - held.len()).collect();
+        parts.push(client::LockInfo { held, things, pending, part: 0, parts: 0 });
     }
     let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     if count > 1 {
@@ -96,12 +104,16 @@ mod tests {
     #[test]
     fn a_long_list_is_split_and_pending_messages_come_first() {
         let shape = |held: usize, pending: usize| {
-            let parts = split(vec![client::Held::default(); held], vec![client::Pending::default(); pending]);
+            let pending = vec![client::Pending::default(); pending];
+            let parts = split(vec![client::Held::default(); held], Vec::new(), pending);
             let shape = parts.iter().map(|it| (it.pending.len(), it.held.len(), it.part, it.parts));
             shape.collect::<Vec<_>>()
         };
         assert_eq!(shape(0, 0), [(0, 0, 0, 0)]);
         assert_eq!(shape(9_999, 1), [(1, 9_999, 0, 0)]);
         assert_eq!(shape(15_000, 10_001), [(10_000, 0, 1, 3), (1, 9_999, 2, 3), (0, 5_001, 3, 3)]);
+        let parts = split(vec![client::Held::default(); 9_999], vec![client::Thing::default(); 3], Vec::new());
+        let things: Vec<usize> = parts.iter().map(|part| part.things.len()).collect();
+        assert_eq!(things, [1, 2]);
     }
 }

@@ -31,6 +31,7 @@ fn sent(table: &mut RequestTable) -> Vec<String> {
     while let Some(message) = table.next_message() {
         said.push(match message {
             Said::Lock(lock) => format!("lock {}", lock.request_id),
+            Said::AcquirePermits(acquire) => format!("acquire {}", acquire.request_id),
             Said::Release(release) => format!("release {}", release.request_id),
             other => panic!("{other:?}"),
         });
@@ -302,4 +303,48 @@ fn a_session_takes_no_more_than_it_can_list() {
     assert!(most > 2_000, "{most}");
     let size: usize = table.lock_info().iter().map(prost::Message::encoded_len).sum();
     assert!(size <= MAX_BYTES, "{size}");
+}
+
+fn permits(owner: &str, weight: u64) -> LockRequest {
+    let terms = PermitTerms { weight, permits: Some(5), priority: 0 };
+    LockRequest::of_permits(owner.into(), "x".into(), terms, 0)
+}
+
+#[test]
+fn requests_for_permits_share_nothing_with_one_another_and_with_locks() {
+    let mut table = RequestTable::default();
+    let (first, _) = table.request(permits("a", 2), 1).unwrap();
+    table.request(permits("a", 1), 2).unwrap();
+    table.request(request("a", "x", Mode::Write), 3).unwrap();
+    assert_eq!(sent(&mut table), ["acquire r1", "acquire r2", "lock r3"]);
+    assert_eq!(granted(&table.on_state(acquired("r1", 7))), [(1, 7)]);
+    assert_eq!(granted(&table.on_state(acquired("r2", 8))), [(2, 8)]);
+    assert_eq!(granted(&table.on_state(acquired("r3", 9))), [(3, 9)]);
+    table.release(first, None);
+    assert_eq!(sent(&mut table), ["release r1"]);
+    table.on_state(state("r1", server::state::Value::Ready, None));
+    assert_eq!(table.len(), 2);
+}
+
+#[test]
+fn permits_are_listed_on_a_new_connection_and_lost_by_their_token() {
+    let mut table = RequestTable::default();
+    for (waiter, weight) in [(1, 2), (2, 1), (3, 4)] {
+        table.request(permits("a", weight), waiter).unwrap();
+    }
+    sent(&mut table);
+    table.on_state(acquired("r1", 7));
+    let effects = table.on_state(acquired("r2", 8));
+    let loss = effects.iter().find_map(|effect| match effect {
+        Effect::Granted(_, granted) => Some(granted.loss.clone()),
+        _ => None,
+    });
+    let path = Path::from("x");
+    assert!(table.on_permits_revoked(&path, 6, &LossReason::Deleted).is_empty(), "nobody has it");
+    assert_eq!(table.on_permits_revoked(&path, 8, &LossReason::Deleted).len(), 2);
+    assert_eq!(*loss.unwrap().borrow(), Some(LossReason::Deleted));
+    let listed = table.lock_info();
+    let things = listed[0].things.iter().map(|thing| (thing.request_id.as_str(), thing.weight, thing.fencing_token));
+    assert_eq!(things.collect::<Vec<_>>(), [("r1", Some(2), 7)]);
+    assert_eq!((listed[0].held.len(), listed[0].pending.len()), (0, 1));
 }
