@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 static SERVER: OnceLock<Standalone> = OnceLock::new();
+const PERMITS_PATH: &str = "/namespaces/demo/semaphores/acquire";
 static NEXT_TENANT: AtomicU32 = AtomicU32::new(0);
 
 /// The service of all tests of a process.
@@ -42,6 +43,11 @@ pub async fn create_tenant() -> Tenant {
     let tenant = Tenant { client: operator.with_key(&key), account, key };
     tenant.post("/namespaces", json!({"name": "demo"})).await;
     tenant
+}
+
+fn permits_body(owner: &str, semaphore: &str, weight: u32, wait_ms: u32) -> Value {
+    json!({"name": semaphore, "process_id": owner, "request_id": "1", "weight": weight, "ttl_ms": 300_000,
+        "wait_ms": wait_ms})
 }
 
 /// The text in a value.
@@ -80,18 +86,35 @@ impl Tenant {
 
     /// Requests claims in `demo`, and returns once the request is in the queue. The task returns the grant.
     pub async fn enqueue(&self, owner: &str, resources: Value) -> JoinHandle<Value> {
-        let before = self.waiting_count().await;
+        let before = self.waiting_count("locks").await;
         let (tenant, owner) = (self.clone(), owner.to_owned());
         let body = json!({"process_id": owner, "ttl_ms": 300_000, "wait_ms": 300_000, "resources": resources});
         let call = tokio::spawn(async move { tenant.post("/namespaces/demo/lock-sets/acquire", body).await });
-        while self.waiting_count().await == before {
+        while self.waiting_count("locks").await == before {
             assert!(!call.is_finished(), "it should wait");
         }
         call
     }
 
-    async fn waiting_count(&self) -> usize {
-        self.get("/namespaces/demo/waits").await["waits"].as_array().map_or(0, Vec::len)
+    /// Acquires permits in `demo` for five minutes; they have to be granted.
+    pub async fn acquire_permits(&self, owner: &str, semaphore: &str, weight: u32) {
+        let answer = self.post(PERMITS_PATH, permits_body(owner, semaphore, weight, 0)).await;
+        assert_eq!(answer["success"], true, "{answer}");
+    }
+
+    /// Requests permits in `demo`, and returns once the request is in the queue. The task returns the grant.
+    pub async fn enqueue_permits(&self, owner: &str, semaphore: &str, weight: u32) -> JoinHandle<Value> {
+        let before = self.waiting_count("semaphores").await;
+        let (tenant, body) = (self.clone(), permits_body(owner, semaphore, weight, 300_000));
+        let call = tokio::spawn(async move { tenant.post(PERMITS_PATH, body).await });
+        while self.waiting_count("semaphores").await == before {
+            assert!(!call.is_finished(), "it should wait");
+        }
+        call
+    }
+
+    async fn waiting_count(&self, kinds: &str) -> usize {
+        self.get(&format!("/namespaces/demo/waits?kinds={kinds}")).await["waits"].as_array().map_or(0, Vec::len)
     }
 
     /// A key with these scopes: its id and the key.

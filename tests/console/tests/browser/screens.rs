@@ -3,10 +3,12 @@
 use holdfast_console_tests::{Page, Screen, create_tenant};
 use serde_json::json;
 
-const VIEWS: [&str; 8] = [
+const VIEWS: [&str; 10] = [
     "#/ns/demo/locks",
     "#/ns/demo/waits",
     "#/ns/demo/sessions",
+    "#/ns/demo/semaphores",
+    "#/ns/demo/latches",
     "#/ns/demo/events",
     "#/namespaces",
     "#/keys",
@@ -25,6 +27,10 @@ async fn everything_fits_on_the_smallest_phone() {
     tenant.acquire(&long[..128], resources.clone()).await;
     let _waits = tenant.enqueue(&long[1..129], resources).await;
     tenant.post("/namespaces/demo/sessions", json!({"process_id": &long[..128], "ttl_ms": 60_000})).await;
+    tenant.post("/namespaces/demo/semaphores/configure", json!({"name": &long[..128], "permits": 2})).await;
+    tenant.acquire_permits(&long[..128], &long[..128], 2).await;
+    let _permits = tenant.enqueue_permits(&long[1..129], &long[..128], 1).await;
+    tenant.post("/namespaces/demo/latches/create", json!({"path": [&long[..128], &long[..128]], "total": 9})).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
     page.set_screen(Screen { width: 320, height: 640, ..Screen::PHONE }).await;
     for view in VIEWS {

@@ -8,10 +8,12 @@ use serde_json::json;
 /// Names the folder for the pictures; `console-shots` beside the built programs when it is absent.
 const OUT_DIR_VAR: &str = "HOLDFAST_CONSOLE_SHOTS";
 /// A view, where it is, and what can be seen once it is there.
-const TENANT_VIEWS: [(&str, &str, &str); 8] = [
+const TENANT_VIEWS: [(&str, &str, &str); 10] = [
     ("locks", "#/ns/demo/locks", ".tree .cell-queue .chip"),
     ("waits", "#/ns/demo/waits", ".drawing g"),
     ("sessions", "#/ns/demo/sessions", "tbody tr"),
+    ("semaphores", "#/ns/demo/semaphores", "tbody .chip.wait"),
+    ("latches", "#/ns/demo/latches", "tbody tr"),
     ("events", "#/ns/demo/events", "tbody tr"),
     ("namespaces", "#/namespaces", "tbody tr"),
     ("keys", "#/keys", "tbody tr"),
@@ -56,6 +58,11 @@ async fn create_demo_data(tenant: &Tenant) {
     ] {
         drop(tenant.enqueue(owner, resources).await);
     }
+    tenant.post("/namespaces/demo/semaphores/configure", json!({"name": "gpus", "permits": 8})).await;
+    tenant.acquire_permits("trainer-1", "gpus", 6).await;
+    drop(tenant.enqueue_permits("trainer-2", "gpus", 4).await);
+    tenant.post("/namespaces/demo/latches/create", json!({"name": "release-42", "total": 3})).await;
+    tenant.post("/namespaces/demo/latches/count_down", json!({"name": "release-42", "ids": ["web", "api"]})).await;
 }
 
 async fn take_screenshot(page: &Page, name: &str) {

@@ -1,6 +1,6 @@
 // What views have in common: a heading, a place for problems, and following what changes.
 
-import { el } from "/console/dom.js";
+import { el, set } from "/console/dom.js";
 import { said } from "/console/dialog.js";
 
 const TOGETHER_MS = 50;
@@ -14,6 +14,15 @@ export function head(title, lead, ...tools) {
 export const titleOf = (label, route) => [`${label} `, el("span", { class: "name of", text: route.namespace })];
 
 export const empty = (what, hint) => el("div", { class: "empty" }, el("strong", { text: what }), hint);
+
+/// A bar that is full to a share from 0 to 1; `isHigh` says that there is little left.
+export function barOf(share, isHigh = false) {
+  const fill = el("i");
+  fill.style.setProperty("width", `${Math.min(100, share * 100)}%`);
+  const bar = el("span", { class: "bar", "aria-hidden": "true" }, fill);
+  set(bar, "data-high", isHigh ? "yes" : null);
+  return bar;
+}
 
 /// Calls `update` now and after changes, several of them together. Ends with `stop`.
 export function follow(live, update) {

@@ -1,9 +1,9 @@
 // What the account uses, and what it may.
 
 import { call } from "/console/api.js";
-import { el, set, setContent, setText, sync, table } from "/console/dom.js";
+import { el, setContent, setText, sync, table } from "/console/dom.js";
 import { duration, number } from "/console/format.js";
-import { head, loading } from "/console/page.js";
+import { barOf, head, loading } from "/console/page.js";
 import { href } from "/console/route.js";
 
 const LOOK_EVERY_MS = 5000;
@@ -24,7 +24,7 @@ export function open() {
         label: "Holds",
         right: true,
         state: (row) => [row.holds, row.share],
-        cell: (row) => el("span", { class: "meter" }, number(row.holds), meter(row.share)),
+        cell: (row) => el("span", { class: "meter" }, number(row.holds), barOf(row.share, row.share > 0.8)),
       },
       right("Waiting", "waiting"),
       right("Sessions", "sessions"),
@@ -112,14 +112,6 @@ export function open() {
     ),
     stop: shown.stop,
   };
-}
-
-function meter(share) {
-  const fill = el("i");
-  fill.style.setProperty("width", `${Math.min(100, share * 100)}%`);
-  const bar = el("span", { class: "bar", "aria-hidden": "true" }, fill);
-  set(bar, "data-high", share > 0.8 ? "yes" : null);
-  return bar;
 }
 
 const words = (name) => {

@@ -5,8 +5,10 @@ import * as audit from "/console/audit.js";
 import * as cluster from "/console/cluster.js";
 import * as events from "/console/events.js";
 import * as keys from "/console/keys.js";
+import * as latches from "/console/latches.js";
 import * as locks from "/console/locks.js";
 import * as namespaces from "/console/namespaces.js";
+import * as semaphores from "/console/semaphores.js";
 import * as sessions from "/console/sessions.js";
 import * as usage from "/console/usage.js";
 import * as waits from "/console/waits.js";
@@ -28,6 +30,14 @@ export const VIEWS = {
     open: sessions.open,
     wants: { waits: true, sessions: true },
   },
+  semaphores: {
+    label: "Semaphores",
+    group: "namespace",
+    isFor: readers,
+    open: semaphores.open,
+    wants: { waits: true },
+  },
+  latches: { label: "Latches", group: "namespace", isFor: readers, open: latches.open, wants: { waits: true } },
   events: { label: "Events", group: "namespace", isFor: readers, open: events.open, wants: { waits: true } },
   namespaces: { label: "Namespaces", group: "account", isFor: anybody, open: namespaces.open },
   keys: { label: "Keys", group: "account", isFor: with_("account:admin"), open: keys.open },
