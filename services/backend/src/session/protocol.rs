@@ -1,6 +1,6 @@
 //! Validates client messages: their order, and the content of requests.
 
-use holdfast_api::session_message::{ClientPayload, Lock, LockInfo, Part, Pending};
+use holdfast_api::session_message::{ClientPayload, Lock, Part, Pending};
 use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_types::{Claim, Limits, limit};
 
@@ -137,7 +137,7 @@ pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Cla
 #[cfg(test)]
 mod tests {
     use holdfast_api::Resource;
-    use holdfast_api::session_message::Release;
+    use holdfast_api::session_message::{LockInfo, Release};
     use holdfast_types::Mode;
 
     use super::*;
