@@ -17,11 +17,11 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes a call that changes nothing when it is made twice, until it is answered or the time is over. `waits` is how
 /// long the service may take to answer.
-pub(crate) async fn call_again<M: Clone, A>(
+pub(crate) async fn call_again<M: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
     message: M,
     waits: Duration,
     within: Option<Duration>,
-    make: impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
+    make: impl Fn(Request<M>) -> F,
 ) -> Result<A> {
     let deadline = within.map(|within| Instant::now() + within);
     let pauses = ExponentialBuilder::default().with_min_delay(BACKOFF.0).with_max_delay(BACKOFF.1);
@@ -41,10 +41,10 @@ pub(crate) async fn call_again<M: Clone, A>(
 }
 
 /// Makes a call once.
-pub(crate) async fn call_once<M, A>(
+pub(crate) async fn call_once<M, A, F: Future<Output = Result<Response<A>, Status>>>(
     message: M,
     within: Duration,
-    make: &impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
+    make: impl Fn(Request<M>) -> F,
 ) -> Result<A> {
     let mut request = Request::new(message);
     request.set_timeout(within);
@@ -56,6 +56,7 @@ pub(crate) async fn call_once<M, A>(
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -63,16 +64,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_is_made_again_until_it_is_answered_or_refused() {
         let attempts = AtomicU32::new(0);
-        let third = async |_: Request<u8>| match attempts.fetch_add(1, Ordering::Relaxed) {
-            2 => Ok(Response::new(7)),
-            _ => Err(Status::unavailable("not now")),
+        let third = |_: Request<u8>| match attempts.fetch_add(1, Ordering::Relaxed) {
+            2 => ready(Ok(Response::new(7))),
+            _ => ready(Err(Status::unavailable("not now"))),
         };
         assert_eq!(call_again(1_u8, Duration::ZERO, Some(CALL_TIMEOUT), third).await, Ok(7));
-        let never = async |_: Request<u8>| Err::<Response<u8>, _>(Status::unavailable("not now"));
+        let never = |_: Request<u8>| ready(Err::<Response<u8>, _>(Status::unavailable("not now")));
         let began = Instant::now();
         let error = call_again(1_u8, Duration::ZERO, Some(CALL_TIMEOUT), never).await.unwrap_err();
         assert!(error.is_transient() && began.elapsed() <= CALL_TIMEOUT, "{error}");
-        let silent = async |_: Request<u8>| std::future::pending::<Result<Response<u8>, Status>>().await;
-        assert!(call_once(1_u8, ATTEMPT_TIMEOUT, &silent).await.unwrap_err().is_transient());
+        let silent = |_: Request<u8>| pending::<Result<Response<u8>, Status>>();
+        assert!(call_once(1_u8, ATTEMPT_TIMEOUT, silent).await.unwrap_err().is_transient());
     }
 }

@@ -118,7 +118,8 @@ impl Latch {
             description: self.terms.description.clone(),
             ..Default::default()
         };
-        let answer = self.call(message, async |request| self.service().create_latch(request).await).await?;
+        let answer =
+            self.call(message, |mut service, request| async move { service.create_latch(request).await }).await?;
         let created = Self { id: Arc::default(), ..self.clone() };
         created.learn(answer.latch.as_ref());
         Ok(created)
@@ -163,7 +164,8 @@ impl Latch {
     async fn send_count_down(&self, jobs: v1::CountDownRequest) -> Result<u64> {
         let (namespace, path) = (self.namespace.clone(), self.path.segments().to_vec());
         let message = v1::CountDownRequest { namespace, path, id: self.id(), ..jobs };
-        let answer = self.call(message, async |request| self.service().count_down(request).await).await?;
+        let answer =
+            self.call(message, |mut service, request| async move { service.count_down(request).await }).await?;
         self.learn(answer.latch.as_ref());
         Ok(answer.counted)
     }
@@ -177,7 +179,8 @@ impl Latch {
         let (namespace, path) = (self.namespace.clone(), self.path.segments().to_vec());
         let message =
             v1::SetLatchTotalRequest { namespace, path, id: self.id(), total, if_total, ..Default::default() };
-        let answer = self.call(message, async |request| self.service().set_latch_total(request).await).await?;
+        let answer =
+            self.call(message, |mut service, request| async move { service.set_latch_total(request).await }).await?;
         self.learn(answer.latch.as_ref());
         Ok(answer.success)
     }
@@ -214,7 +217,10 @@ impl Latch {
         let (namespace, path) = (self.namespace.clone(), self.path.segments().to_vec());
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let message = v1::WaitForLatchRequest { namespace, path, id: self.id(), wait_ms, ..Default::default() };
-        let make = async |request: Request<v1::WaitForLatchRequest>| self.service().wait_for_latch(request).await;
+        let make = |request: Request<v1::WaitForLatchRequest>| {
+            let mut service = self.client.latches();
+            async move { service.wait_for_latch(request).await }
+        };
         let answer = call_again(message, wait, within, make).await?;
         self.learn(answer.latch.as_ref());
         Ok(match answer.outcome() {
@@ -231,7 +237,8 @@ impl Latch {
     pub async fn get(&self) -> Result<LatchView> {
         let (namespace, path) = (self.namespace.clone(), self.path.segments().to_vec());
         let message = v1::WaitForLatchRequest { namespace, path, id: self.id(), ..Default::default() };
-        let answer = self.call(message, async |request| self.service().wait_for_latch(request).await).await?;
+        let answer =
+            self.call(message, |mut service, request| async move { service.wait_for_latch(request).await }).await?;
         self.learn(answer.latch.as_ref());
         Ok(answer.latch.unwrap_or_default().into())
     }
@@ -244,20 +251,19 @@ impl Latch {
     pub async fn delete(&self) -> Result<()> {
         let (namespace, path) = (self.namespace.clone(), self.path.segments().to_vec());
         let message = v1::DeleteLatchRequest { namespace, path, id: self.id(), ..Default::default() };
-        let make = async |request: Request<v1::DeleteLatchRequest>| self.service().delete_latch(request).await;
-        call_once(message, CALL_TIMEOUT, &make).await.map(drop)
+        let make = |request: Request<v1::DeleteLatchRequest>| {
+            let mut service = self.client.latches();
+            async move { service.delete_latch(request).await }
+        };
+        call_once(message, CALL_TIMEOUT, make).await.map(drop)
     }
 
-    fn service(&self) -> LatchesServiceClient<AuthChannel> {
-        self.client.latches()
-    }
-
-    async fn call<M: Clone, A>(
+    async fn call<M: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
         &self,
         message: M,
-        make: impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
+        make: impl Fn(LatchesServiceClient<AuthChannel>, Request<M>) -> F,
     ) -> Result<A> {
-        call_again(message, Duration::ZERO, Some(CALL_TIMEOUT), make).await
+        call_again(message, Duration::ZERO, Some(CALL_TIMEOUT), |request| make(self.client.latches(), request)).await
     }
 
     fn learn(&self, latch: Option<&v1::Latch>) {
