@@ -91,7 +91,7 @@ impl LockRequest {
 
     /// Returns each locked path with the owner.
     pub(super) fn owned_paths(&self) -> impl Iterator<Item = OwnedPath> {
-        let claims = if self.permits.is_some() { &[] } else { self.claims.as_slice() };
+        let claims: &[Claim] = if self.permits.is_some() { &[] } else { &self.claims };
         claims.iter().map(|claim| (self.owner.clone(), claim.path.clone()))
     }
 
