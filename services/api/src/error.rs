@@ -139,10 +139,10 @@ impl From<CommandError> for ApiError {
             CommandError::PrimitiveTaken { kind, path } => {
                 Self::new(Code::AlreadyExists, detail).with("kind", kind.name()).with("path", path.0.join("/"))
             }
-            // Its text begins with the field.
+            // Its text may begin with the field.
             CommandError::InvalidArgument(text) => match text.split_once(':') {
-                Some((field, _)) => Self::invalid(field, detail),
-                None => Self::new(Code::InvalidArgument, detail),
+                Some((field, _)) if !field.contains(' ') => Self::invalid(field, detail),
+                _ => Self::new(Code::InvalidArgument, detail),
             },
             CommandError::QuotaExceeded { what, max, .. } => {
                 let limit = limit.map_or(what, |limit| limit.name.to_owned());

@@ -170,8 +170,8 @@ impl Latch {
         Ok(answer.counted)
     }
 
-    /// Sets how many jobs have to be done, unless that was changed since `if_total` was read. Returns false if it was.
-    /// A total equal to what is done completes the latch.
+    /// Sets how many jobs have to be done, unless that was changed since `if_total` was read, or the latch is completed
+    /// or expired. Returns whether that is the total now. A total equal to what is done completes the latch.
     ///
     /// # Errors
     /// The service's error; `INVALID_ARGUMENT` for a total below what is done.

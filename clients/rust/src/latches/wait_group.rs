@@ -2,7 +2,7 @@
 
 use tokio::runtime::Handle;
 
-use super::{Latch, LatchOutcome};
+use super::{Latch, LatchOutcome, LatchStatus, LatchView};
 use crate::error::{Error, Result};
 
 /// A [`Latch`] whose jobs have no names: each gets a guard that reports its end.
@@ -51,10 +51,13 @@ impl WaitGroup {
     /// whose jobs are all done is complete, for good.
     ///
     /// # Errors
-    /// The service's error; `INVALID_ARGUMENT` for a group that is complete or expired.
+    /// The service's error; [`Error::Invalid`] for a group that is complete or expired.
     pub async fn add(&self, jobs: u64) -> Result<()> {
         loop {
-            let total = self.latch.get().await?.total;
+            let LatchView { status, total, .. } = self.latch.get().await?;
+            if status != LatchStatus::Active {
+                return Err(Error::Invalid("the group is complete or expired".to_owned()));
+            }
             let sum = total.checked_add(jobs).ok_or_else(|| Error::Invalid("there are too many jobs".to_owned()))?;
             if self.latch.set_total(sum, Some(total)).await? {
                 return Ok(());

@@ -137,7 +137,7 @@ pub struct CountDownAnswer {
 /// The response of a change of the total.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SetLatchTotalAnswer {
-    /// False when the present total is neither `if_total` nor `total`.
+    /// False when the present total is neither `if_total` nor `total`, or the latch is not active.
     pub success: bool,
     /// The latch as it now is.
     pub latch: LatchInfo,
