@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::locks::Budget;
+use crate::semaphores::PermitItem;
 use crate::shard_common::ShardCommon;
 use crate::{
     CommandError, EventKind, FencingToken, Limits, Owner, Path, Reason, ReportedPermits, Revision, RevokedReason,
@@ -24,7 +25,7 @@ pub(crate) struct Kit<'a> {
 }
 
 /// What does not change meanwhile.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Means<'a> {
     /// The limits of the account.
     pub(crate) limits: &'a Limits,
@@ -38,6 +39,8 @@ pub(crate) struct Means<'a> {
     pub(crate) is_frozen: bool,
     /// The number of requests that wait for locks.
     pub(crate) waiting_elsewhere: u64,
+    /// Returns whether unfinished work will end a waiting request, so that it must not be granted.
+    pub(crate) is_swept: &'a dyn Fn(&PermitItem<'_>) -> bool,
 }
 
 /// A kit has all that its means have.

@@ -1,6 +1,6 @@
 //! Where semaphores meet the sessions, sweeps and reports of their namespace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::LocksState;
@@ -8,6 +8,7 @@ use super::namespace::Namespace;
 use super::owner::OwnerKey;
 use super::report::Report;
 use super::restore::RestoreResult;
+use super::sessions::Session;
 use super::target::Target;
 use super::txn::NamespaceTxn;
 use crate::semaphores::{EndedPermits, PermitCursor, PermitItem, Requester, Scope, Semaphores};
@@ -315,6 +316,19 @@ impl Namespace {
             self.semaphores.begin_session_end(*number);
         }
         self.semaphores.finish_restore(|number| open.contains(&number))
+    }
+}
+
+/// Returns whether a sweep with that target ends a request that waits for permits.
+pub(super) fn is_swept(target: &Target, sessions: &BTreeMap<Arc<str>, Session>, permits: &PermitItem<'_>) -> bool {
+    match (target, permits.scope) {
+        (Target::Unlisted(_), Scope::Session { session_id, .. }) => {
+            let report = sessions.get(session_id).and_then(|session| session.report.as_ref());
+            covers(target, permits) && report.is_some_and(|report| !report.keeps_permits(permits))
+        }
+        // A reset grants nothing at all.
+        (Target::Owner(..) | Target::Session(_), _) => covers(target, permits),
+        _ => false,
     }
 }
 

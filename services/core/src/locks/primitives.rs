@@ -2,10 +2,11 @@
 
 use super::event_view::{EventRecord, OwnerView};
 use super::owner::NO_OWNER;
+use super::permits::is_swept;
 use super::txn::NamespaceTxn;
 use crate::kit::{FreeBytes, Kit, Means, Notice, TableEvent};
 use crate::latches::Latches;
-use crate::semaphores::Semaphores;
+use crate::semaphores::{PermitItem, Semaphores};
 use crate::{CommandError, JobState, LatchCommand, Mode, Response};
 
 impl NamespaceTxn<'_> {
@@ -35,9 +36,11 @@ impl NamespaceTxn<'_> {
     fn with_tables<T>(&mut self, work: impl FnOnce(&mut Latches, &mut Semaphores, &mut Kit<'_>) -> T) -> T {
         let free = self.free_bytes();
         let (is_frozen, waiting_elsewhere) = (self.ns.is_frozen(), self.ns.waits.len() as u64);
-        let limits = &self.ns.limits;
+        let (limits, sweeps, sessions) = (&self.ns.limits, &self.ns.sweeps, &self.ns.sessions);
+        let is_swept = |permits: &PermitItem<'_>| sweeps.values().any(|it| is_swept(&it.target, sessions, permits));
         let (wall_ms, with_views, visible_ms) = (self.wall_ms, self.with_views, self.ns.now_ms.get());
-        let means = Means { limits, wall_ms, visible_ms, with_views, is_frozen, waiting_elsewhere };
+        let means =
+            Means { limits, wall_ms, visible_ms, with_views, is_frozen, waiting_elsewhere, is_swept: &is_swept };
         let mut kit = Kit::new(self.common, self.budget, means, free);
         let result = work(&mut self.ns.latches, &mut self.ns.semaphores, &mut kit);
         let notices = kit.into_notices();

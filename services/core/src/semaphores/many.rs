@@ -230,7 +230,7 @@ impl PermitCursor {
     }
 }
 
-fn item_of(key: &Key, spot: Spot) -> PermitItem<'_> {
+pub(super) fn item_of(key: &Key, spot: Spot) -> PermitItem<'_> {
     PermitItem {
         scope: &key.scope,
         request_id: &key.request_id,

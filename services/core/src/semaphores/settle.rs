@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::Semaphores;
 use super::end::WaitEnd;
 use super::item::QueueRank;
+use super::many::item_of;
+use super::{Semaphores, Spot};
 use crate::kit::Kit;
 use crate::{Path, Reason};
 
@@ -53,7 +54,8 @@ impl Semaphores {
             return Some((*rank, WaitEnd::Refused(Reason::TooLarge)));
         }
         let (rank, wait) = semaphore.queue.first_key_value()?;
-        let is_ending = wait.key.session().is_some_and(|number| self.ending.contains(&number));
+        let is_ending = wait.key.session().is_some_and(|number| self.ending.contains(&number))
+            || (kit.is_swept)(&item_of(&wait.key, Spot::Wait(*rank)));
         let is_late = wait.ends_at_ms.is_some_and(|at_ms| at_ms <= kit.visible_ms);
         match (is_ending, is_late) {
             (true, _) => Some((*rank, WaitEnd::Refused(Reason::Ended))),

@@ -32,6 +32,7 @@ mod locks_trees;
 mod locks_waits;
 mod namespaces;
 mod outbox_waits;
+mod primitives;
 mod quarantine;
 mod replay;
 mod session_commands;
