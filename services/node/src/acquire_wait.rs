@@ -1,10 +1,7 @@
-//! Acquires that may wait: the reply is deferred until the wait ends.
+//! Acquires that may wait, of locks or of permits: the reply is deferred until the wait ends.
 
 use bytes::Bytes;
-use holdfast_core::{
-    Acquire, AcquireOutcome, Cancel, Command, CommandError, Enqueued, LocksCommand, NamespaceRef, Query, Reply,
-    Response, WaitId, codec,
-};
+use holdfast_core::{AcquireOutcome, Command, Enqueued, Reply, WaitId, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_rpc::ReplyHandle;
 use tokio::sync::oneshot;
@@ -12,7 +9,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use crate::admission;
 use crate::call_handler::{not_leader, rejection};
-use crate::leader::{Attachment, RECONNECT_GRACE, cancel_all};
+use crate::leader::{Attachment, RECONNECT_GRACE, WaitingCall, outcome_of};
 use crate::replica::ShardReplica;
 
 /// How long the request stays queued after the caller's poll ends.
@@ -42,13 +39,13 @@ enum WaitEnd {
 
 impl AcquireWait<'_> {
     /// Returns the outcome and the attempt number, or `None` if the caller has disconnected.
-    pub(crate) async fn acquire(&self, acquire: Acquire) -> Option<(Outcome, u64)> {
+    pub(crate) async fn acquire(&self, acquire: WaitingCall) -> Option<(Outcome, u64)> {
         let machine = &self.shard.machine;
-        let command = LocksCommand::Acquire(acquire);
+        let command = acquire.into_command();
         if let Err(refusal) = machine.check_capacity(self.term, &command) {
             return Some((Outcome::Reply(admission::encode_reply(machine, Err(refusal))), 0));
         }
-        let LocksCommand::Acquire(acquire) = command else { return None };
+        let acquire = WaitingCall::of_command(command)?;
         let begun = machine.with_leader_state(self.term, |core, table| table.begin_attempt(core, acquire));
         let (acquire, command) = match begun {
             None => return Some((not_leader(self.shard), 0)),
@@ -57,30 +54,34 @@ impl AcquireWait<'_> {
             }
             Some(Some(begun)) => begun,
         };
-        let attempt = acquire.attempt;
+        let attempt = acquire.attempt();
         let bytes = Bytes::from(codec::encode(&Command::Locks(command)));
         let reply = match self.shard.propose(self.term, bytes, self.deadline).await {
             Ok(reply) => reply,
             Err(error) => return Some((rejection(error), 0)),
         };
-        let enqueued = match codec::decode::<Reply>(&reply).map(|reply| reply.outcome) {
-            Ok(Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. })) => enqueued,
-            Ok(outcome) => {
-                if self.caller.control.cancelled.is_cancelled() && is_granted(&outcome) {
+        let outcome = match codec::decode::<Reply>(&reply) {
+            Ok(decoded) => outcome_of(&decoded).cloned(),
+            Err(error) => return Some((Outcome::Unknown(format!("the reply can't be read: {error}")), 0)),
+        };
+        let enqueued = match outcome {
+            Some(AcquireOutcome::Enqueued(enqueued)) => enqueued,
+            outcome => {
+                let is_granted = matches!(outcome, Some(AcquireOutcome::Granted { .. }));
+                if self.caller.control.cancelled.is_cancelled() && is_granted {
                     self.cancel_grant(&acquire, attempt).await;
                 }
                 return Some((Outcome::Reply(reply), attempt));
             }
-            Err(error) => return Some((Outcome::Unknown(format!("the reply can't be read: {error}")), 0)),
         };
         self.wait(&acquire, &enqueued).await.map(|outcome| (outcome, attempt))
     }
 
-    async fn wait(&self, acquire: &Acquire, enqueued: &Enqueued) -> Option<Outcome> {
+    async fn wait(&self, acquire: &WaitingCall, enqueued: &Enqueued) -> Option<Outcome> {
         let wait = enqueued.wait;
         let machine = &self.shard.machine;
         let resolved =
-            match machine.with_leader_state(self.term, |_, table| table.attach(wait, acquire.attempt)).flatten() {
+            match machine.with_leader_state(self.term, |_, table| table.attach(wait, acquire.attempt())).flatten() {
                 Some(Attachment::Resolved(reply)) => return self.deliver(acquire, wait, reply),
                 // A former leader resolved the wait, or another replica leads now: the caller retries. It is notified first
                 // that the request is queued, so that it doesn't assume the request was never proposed if no new leader is
@@ -96,8 +97,9 @@ impl AcquireWait<'_> {
             WaitEnd::Resolved(reply) => self.deliver(acquire, wait, reply),
             WaitEnd::LeadershipLost => Some(not_leader(self.shard)),
             WaitEnd::PollEnded => {
-                machine.with_leader_state(self.term, |_, table| table.waits.detach(wait, acquire.attempt, POLL_GRACE));
-                Some(self.current_position(&acquire.namespace, enqueued))
+                machine
+                    .with_leader_state(self.term, |_, table| table.waits.detach(wait, acquire.attempt(), POLL_GRACE));
+                Some(self.current_position(acquire, enqueued))
             }
             WaitEnd::Cancelled => {
                 self.cancel(acquire, wait).await;
@@ -105,7 +107,7 @@ impl AcquireWait<'_> {
             }
             WaitEnd::Disconnected => {
                 machine.with_leader_state(self.term, |_, table| {
-                    table.waits.detach(wait, acquire.attempt, RECONNECT_GRACE)
+                    table.waits.detach(wait, acquire.attempt(), RECONNECT_GRACE)
                 });
                 None
             }
@@ -124,8 +126,8 @@ impl AcquireWait<'_> {
 
     /// Returns the current position of the request. If the request was resolved meanwhile, the caller repeats the
     /// acquire.
-    fn current_position(&self, namespace: &NamespaceRef, enqueued: &Enqueued) -> Outcome {
-        let query = Query::WaitStatus { namespace: namespace.clone(), wait: enqueued.wait };
+    fn current_position(&self, acquire: &WaitingCall, enqueued: &Enqueued) -> Outcome {
+        let query = acquire.status_query(enqueued.wait);
         let reply = self.shard.machine.with_leader_state(self.term, |core, _| core.query(core.clock_ms(), &query));
         match reply {
             Some(Reply { outcome: Ok(answer), clock_ms, .. }) => {
@@ -137,11 +139,11 @@ impl AcquireWait<'_> {
     }
 
     /// Cancels the attempt of a caller that cancelled. The request stays queued if other callers are attached.
-    async fn cancel(&self, acquire: &Acquire, wait: WaitId) {
+    async fn cancel(&self, acquire: &WaitingCall, wait: WaitId) {
         let machine = &self.shard.machine;
         let leaves = machine.with_leader_state(self.term, |_, table| {
             let rules = table.rules();
-            table.waits.abandon(wait, acquire.attempt, rules)
+            table.waits.abandon(wait, acquire.attempt(), rules)
         });
         let Some(attempts) = leaves.flatten() else { return };
         if self.propose_cancel(acquire, &attempts).await {
@@ -150,14 +152,14 @@ impl AcquireWait<'_> {
     }
 
     /// Cancels attempts in the state; returns false if that is not known to be done.
-    async fn propose_cancel(&self, acquire: &Acquire, attempts: &[u64]) -> bool {
-        let command = cancel_all(cancel_of(acquire), attempts);
-        self.shard.cancel(self.term, acquire.namespace.account, command).await
+    async fn propose_cancel(&self, acquire: &WaitingCall, attempts: &[u64]) -> bool {
+        let command = acquire.rollback().into_command(attempts);
+        self.shard.cancel(self.term, acquire.namespace().account, command).await
     }
 
     /// Gives back a grant whose caller has left. No pending wait would repeat its cancel, so it is repeated here while
     /// this replica leads in the term.
-    async fn cancel_grant(&self, acquire: &Acquire, attempt: u64) {
+    async fn cancel_grant(&self, acquire: &WaitingCall, attempt: u64) {
         if self.propose_cancel(acquire, &[attempt]).await {
             return;
         }
@@ -172,27 +174,13 @@ impl AcquireWait<'_> {
     }
 
     /// Ends the wait. A caller that disconnected before it received the grant may reconnect and collect it.
-    fn deliver(&self, acquire: &Acquire, wait: WaitId, reply: Bytes) -> Option<Outcome> {
+    fn deliver(&self, acquire: &WaitingCall, wait: WaitId, reply: Bytes) -> Option<Outcome> {
         if !self.caller.is_disconnected() {
             return Some(Outcome::Reply(reply));
         }
-        let (attempt, give_back) = (acquire.attempt, cancel_of(acquire));
+        let (attempt, give_back) = (acquire.attempt(), acquire.rollback());
         let machine = &self.shard.machine;
         machine.with_leader_state(self.term, |_, table| table.waits.grant_undelivered(wait, attempt, reply, give_back));
         None
-    }
-}
-
-fn is_granted(outcome: &Result<Response, CommandError>) -> bool {
-    matches!(outcome, Ok(Response::Acquired { outcome: AcquireOutcome::Granted { .. }, .. }))
-}
-
-fn cancel_of(acquire: &Acquire) -> Cancel {
-    Cancel {
-        namespace: acquire.namespace.clone(),
-        owner: acquire.owner.clone(),
-        request_id: acquire.request_id.clone(),
-        claims: acquire.claims.clone(),
-        attempt: acquire.attempt,
     }
 }

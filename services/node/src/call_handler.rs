@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_core::Application;
-use holdfast_core::{Command, JobState, LocksCommand, Query, Reply, codec};
+use holdfast_core::{Command, JobState, LatchQuery, LocksCommand, Query, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Application as NamedApplication, Call, NotLeader, StatusAnswer};
@@ -18,6 +18,8 @@ use tracing::{Instrument, Span, info_span};
 use crate::acquire_wait::AcquireWait;
 use crate::admission::{Admission, admit, merge_rejected};
 use crate::batch::propose_batch;
+use crate::held_query::HeldQuery;
+use crate::leader::WaitingCall;
 use crate::lock_info::Report;
 use crate::node::NodeInner;
 use crate::replica::{Replica, ShardReplica};
@@ -126,7 +128,10 @@ async fn handle_call(
             let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
             return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
-        (Some((replica, shard)), Some(Body::Query(bytes)), _) => handle_query(replica, shard, &bytes, deadline).await,
+        (Some((replica, shard)), Some(Body::Query(bytes)), caller) => {
+            let held = caller.map(|caller| HeldQuery { shard, caller, until, deadline });
+            handle_query(replica, shard, &bytes, deadline, held).await?
+        }
         (Some(_), Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
     };
     tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
@@ -135,9 +140,13 @@ async fn handle_call(
 
 /// Handles an acquire. Commands other than an acquire of a locks shard never wait.
 async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
-    match codec::decode(&bytes) {
-        Ok(Command::Locks(LocksCommand::Acquire(acquire))) => waiting.acquire(acquire).await,
-        _ => Some((handle_command(waiting.shard, waiting.term, bytes, waiting.deadline).await, 0)),
+    let call = match codec::decode(&bytes) {
+        Ok(Command::Locks(command)) => WaitingCall::of_command(command),
+        _ => None,
+    };
+    match call {
+        Some(call) => waiting.acquire(call).await,
+        None => Some((handle_command(waiting.shard, waiting.term, bytes, waiting.deadline).await, 0)),
     }
 }
 
@@ -236,12 +245,21 @@ fn job_state(shard: &ShardReplica, number: u64) -> JobState {
     }
 }
 
-async fn handle_query(replica: &Replica, shard: &ShardReplica, bytes: &[u8], deadline: Instant) -> Outcome {
-    match codec::decode(bytes) {
-        Err(error) => Outcome::NotProposed(format!("the query can't be read: {error}")),
-        Ok(Query::KeepAlives { sessions }) => keep_alives::record(replica, shard.reads, &sessions, deadline).await,
-        Ok(query) => query::execute(shard, &query, deadline).await,
-    }
+async fn handle_query(
+    replica: &Replica,
+    shard: &ShardReplica,
+    bytes: &[u8],
+    deadline: Instant,
+    held: Option<HeldQuery<'_>>,
+) -> Option<Outcome> {
+    Some(match (codec::decode(bytes), held) {
+        (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
+        (Ok(Query::KeepAlives { sessions }), _) => keep_alives::record(replica, shard.reads, &sessions, deadline).await,
+        (Ok(Query::Latch(LatchQuery::Wait { latch, wait_ms })), Some(held)) => {
+            return held.wait_for_latch(latch, wait_ms).await;
+        }
+        (Ok(query), _) => query::execute(shard, &query, deadline).await,
+    })
 }
 
 /// Redirects the caller to the leader that the replica knows; for a shard that failed here, says so instead: no other

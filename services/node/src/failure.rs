@@ -88,6 +88,9 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::OpenSession(open) => Some(&open.namespace),
         LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => Some(&info.namespace),
         LocksCommand::Batch(commands) => commands.iter().find_map(namespace_of),
+        LocksCommand::Latch(command) => Some(command.namespace()),
+        LocksCommand::Semaphore(command) => Some(command.namespace()),
+        LocksCommand::ReportPermits(report) => Some(&report.namespace),
         LocksCommand::Reattach(reattach) => Some(&reattach.acquire.namespace),
         LocksCommand::CancelAttempts(several) => Some(&several.cancel.namespace),
         // The number of a session stands for its namespace.

@@ -21,6 +21,7 @@ mod cost_estimates;
 mod error;
 mod failure;
 mod group_machine;
+mod held_query;
 mod keep_alives;
 mod leader;
 mod lock_info;

@@ -5,23 +5,28 @@
 
 mod due_sessions;
 mod heartbeats;
+mod held_questions;
 mod lock_metrics;
 mod pending_wait;
 mod pending_waits;
 mod subscriptions;
+mod waiting_call;
 
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, Cancel, CancelAttempts, Command, Effect, LocksCommand, NamespaceRef, Owner,
-    RateTable, Reattach, Reply, Response, Rules, WaitId, codec,
+    AccountId, AcquireOutcome, Command, Effect, LocksCommand, NamespaceRef, Owner, RateTable, Reply, Response, Rules,
+    WaitId, codec,
 };
 use tokio::time::Instant;
+use waiting_call::queued_call;
 
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
+pub(crate) use held_questions::{HeldQuestion, HeldQuestions};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
 pub(crate) use subscriptions::{BufferedUpdate, Subscriptions};
+pub(crate) use waiting_call::{Rollback, WaitingCall, cancel_all, outcome_of};
 
 /// Bits of an attempt number that count within its term: a hundred thousand calls per second for four months, and
 /// sixteen million terms. Holds store the number, so its size matters.
@@ -44,6 +49,7 @@ pub(crate) struct LeaderState {
     pub(crate) subscriptions: Subscriptions,
     /// How often accounts change keys or namespaces, through all gateways together. The next leader starts without.
     pub(crate) change_rates: RateTable<AccountId>,
+    pub(crate) questions: HeldQuestions,
     metrics: LockMetrics,
     /// True if the quorum guard is already running for the callers.
     has_quorum_guard: bool,
@@ -61,6 +67,9 @@ impl LeaderState {
         for record in core.waits().filter(|record| record.wait.attempt > 0) {
             waits.adopt(record.namespace, record.wait.wait, &record.attempts, now);
         }
+        for record in core.permit_waits().filter(|record| record.attempt > 0) {
+            waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
+        }
         Self {
             term,
             attempts: 0,
@@ -70,6 +79,7 @@ impl LeaderState {
             heartbeats,
             subscriptions: Subscriptions::default(),
             change_rates: RateTable::new(MAX_RATED_ACCOUNTS),
+            questions: HeldQuestions::default(),
             metrics: LockMetrics::new(),
             has_quorum_guard: false,
         }
@@ -93,6 +103,11 @@ impl LeaderState {
         for record in core.waits().filter(|record| record.wait.attempt > 0) {
             if !self.waits.contains(record.wait.wait) {
                 self.waits.adopt(record.namespace, record.wait.wait, &record.attempts, now);
+            }
+        }
+        for record in core.permit_waits().filter(|record| record.attempt > 0) {
+            if !self.waits.contains(record.wait) {
+                self.waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
             }
         }
     }
@@ -134,18 +149,18 @@ impl LeaderState {
         self.waits.attach(wait, attempt)
     }
 
-    /// Begins an attempt of an acquire. Returns the acquire as proposed and the command to propose, or `None` if no
-    /// attempt numbers are left.
-    pub(crate) fn begin_attempt(&mut self, core: &ShardState, acquire: Acquire) -> Option<(Acquire, LocksCommand)> {
-        let acquire = Acquire { attempt: self.next_attempt()?, ..acquire };
-        let place = core.queued_wait(&acquire);
+    /// Begins an attempt of a call that may wait. Returns the call as proposed and the command to propose, or `None` if
+    /// no attempt numbers are left.
+    pub(crate) fn begin_attempt(
+        &mut self,
+        core: &ShardState,
+        call: WaitingCall,
+    ) -> Option<(WaitingCall, LocksCommand)> {
+        let call = call.with_attempt(self.next_attempt()?);
+        let place = call.queued(core);
         let abandoned = place.map_or_else(Vec::new, |(wait, there)| self.waits.replaced(wait, &there));
-        let is_plain = abandoned.is_empty() || self.rules < Rules::TWO;
-        let command = match is_plain {
-            true => LocksCommand::Acquire(acquire.clone()),
-            false => LocksCommand::Reattach(Reattach { acquire: acquire.clone(), abandoned }),
-        };
-        Some((acquire, command))
+        let command = call.to_command(abandoned, self.rules);
+        Some((call, command))
     }
 
     /// Returns the rules by which the leader writes.
@@ -168,13 +183,14 @@ impl LeaderState {
             // It has no attempts.
             return self.count_grant(reply);
         }
-        let Some((acquire, left)) = command.as_acquire() else { return };
-        let Ok(Response::Acquired { outcome, .. }) = &reply.outcome else { return };
-        self.metrics.acquired(outcome);
+        let (Some(call), Some(outcome)) = (queued_call(command), outcome_of(reply)) else { return };
+        if matches!(reply.outcome, Ok(Response::Acquired { .. })) {
+            self.metrics.acquired(outcome);
+        }
         let AcquireOutcome::Enqueued(enqueued) = outcome else { return };
         if enqueued.attempt > 0 {
-            self.waits.enqueued(&acquire.namespace, enqueued.wait, acquire.attempt, enqueued.attempt);
-            self.waits.on_cancelled(enqueued.wait, left);
+            self.waits.enqueued(call.namespace, enqueued.wait, call.attempt, enqueued.attempt);
+            self.waits.on_cancelled(enqueued.wait, call.left);
         }
     }
 
@@ -195,17 +211,21 @@ impl LeaderState {
             self.metrics.wait_resolved(outcome);
         }
         match &effect {
-            Effect::WaitResolved { wait, attempt, .. } if *attempt > 0 => {
+            Effect::WaitResolved { wait, attempt, .. } | Effect::PermitsResolved { wait, attempt, .. }
+                if *attempt > 0 =>
+            {
                 let wait = *wait;
                 self.waits.resolve(wait, effect, clock_ms, self.rules);
             }
-            Effect::WaitResolved { namespace, owner: Owner::Session { session_id, .. }, .. } => {
+            Effect::WaitResolved { namespace, owner: Owner::Session { session_id, .. }, .. }
+            | Effect::PermitsResolved { namespace, owner: Owner::Session { session_id, .. }, .. } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }
             // A process's wait has no subscriber, and no caller is attached.
-            Effect::WaitResolved { .. } => {}
-            Effect::Revoked { namespace, session_id, .. } => {
+            Effect::WaitResolved { .. } | Effect::PermitsResolved { .. } => {}
+            Effect::LatchSettled { namespace, path } => self.questions.latch_settled(namespace, path),
+            Effect::Revoked { namespace, session_id, .. } | Effect::PermitsRevoked { namespace, session_id, .. } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }
@@ -220,37 +240,23 @@ impl LeaderState {
                 self.heartbeats.ended(*number);
             }
             Effect::Events { namespace, .. } => self.subscriptions.notify(Some(namespace)),
-            Effect::NamespaceClosed { namespace } => self.subscriptions.remove(namespace),
+            Effect::NamespaceClosed { namespace } => {
+                self.subscriptions.remove(namespace);
+                self.questions.namespace_closed(namespace);
+            }
         }
     }
 
     /// Returns true if a caller waits for a notification.
     fn has_callers(&self) -> bool {
-        self.waits.has_callers() || !self.subscriptions.is_empty()
+        self.waits.has_callers() || !self.subscriptions.is_empty() || !self.questions.is_empty()
     }
 
     /// Redirects all waiting callers, so that they find a leader that is not cut off.
     pub(crate) fn redirect_callers(&mut self) {
         self.waits.redirect_callers(Instant::now());
         self.subscriptions = Subscriptions::default();
-    }
-}
-
-/// Returns the command that cancels an attempt or, if it was granted, releases the grant.
-pub(crate) fn cancel_of(effect: Effect) -> Option<Cancel> {
-    let Effect::WaitResolved { namespace, owner, request_id, claims, attempt, .. } = effect else { return None };
-    Some(Cancel { namespace, owner, request_id, claims, attempt })
-}
-
-/// Returns the command that cancels these attempts.
-pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> LocksCommand {
-    match attempts {
-        [] => LocksCommand::Cancel(cancel),
-        [attempt] => LocksCommand::Cancel(Cancel { attempt: *attempt, ..cancel }),
-        [attempt, abandoned @ ..] => {
-            let (cancel, abandoned) = (Cancel { attempt: *attempt, ..cancel }, abandoned.to_vec());
-            LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned })
-        }
+        self.questions.redirect();
     }
 }
 

@@ -1,11 +1,12 @@
 //! One waiting request and the calls attached to it.
 
 use bytes::Bytes;
-use holdfast_core::{Cancel, NamespaceRef, Rules};
+use holdfast_core::{NamespaceRef, Rules};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::RECONNECT_GRACE;
+use super::waiting_call::Rollback;
 
 /// Departed callers that the core may not know of yet. The core tracks fewer, so dropping further ones loses nothing.
 const MAX_ABANDONED: usize = 16;
@@ -33,7 +34,7 @@ pub(super) struct PendingWait {
 pub(crate) struct Resolution {
     pub(crate) reply: Bytes,
     /// Releases a grant.
-    pub(crate) rollback: Option<Cancel>,
+    pub(crate) rollback: Option<Rollback>,
 }
 
 impl PendingWait {
@@ -123,7 +124,7 @@ impl PendingWait {
     pub(super) fn orphaned_attempts(&self, rules: Rules) -> Vec<u64> {
         if rules < Rules::TWO {
             let give_back = self.resolution.as_ref().and_then(|settled| settled.rollback.as_ref());
-            return vec![give_back.map_or(self.highest, |cancel| cancel.attempt)];
+            return vec![give_back.map_or(self.highest, Rollback::attempt)];
         }
         let away = self.detached.iter().map(|(attempt, _)| *attempt);
         self.abandoned.iter().copied().chain(self.expected.iter().copied()).chain(away).collect()

@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_core::{AcquireOutcome, Cancel, Effect, NamespaceRef, Reply, Response, Rules, WaitId, codec};
+use holdfast_core::{AcquireOutcome, Effect, NamespaceRef, Reply, Rules, WaitId, codec};
 use metrics::histogram;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::cancel_of;
 use super::pending_wait::{PendingWait, Resolution};
+use super::waiting_call::{Rollback, resolution_of};
 
 /// How long a disconnected caller's request stays queued.
 pub(crate) const RECONNECT_GRACE: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ pub(crate) struct Orphaned {
     /// Attempts to cancel: at least one.
     pub(crate) attempts: Vec<u64>,
     /// Releases the grant; `None` if the request waits, or waited when last known.
-    pub(crate) rollback: Option<Cancel>,
+    pub(crate) rollback: Option<Rollback>,
     pending: Box<PendingWait>,
 }
 
@@ -121,10 +121,11 @@ impl PendingWaits {
     pub(crate) fn resolve(&mut self, wait: WaitId, effect: Effect, clock_ms: u64, rules: Rules) {
         let now = Instant::now();
         let Some(slot) = self.pending.get_mut(&wait) else { return };
-        let Effect::WaitResolved { outcome, locks, .. } = &effect else { return };
-        histogram!("holdfast_lock_wait_seconds").record((now - slot.since).as_secs_f64());
+        let Some((outcome, answer)) = resolution_of(&effect) else { return };
+        if matches!(effect, Effect::WaitResolved { .. }) {
+            histogram!("holdfast_lock_wait_seconds").record((now - slot.since).as_secs_f64());
+        }
         let is_granted = matches!(outcome, AcquireOutcome::Granted { .. });
-        let answer = Response::Acquired { outcome: outcome.clone(), locks: locks.clone() };
         let reply = Bytes::from(codec::encode(&Reply { outcome: Ok(answer), clock_ms, awaits: None }));
         let mut any_heard = false;
         for (attempt, caller) in std::mem::take(&mut slot.callers) {
@@ -134,7 +135,7 @@ impl PendingWaits {
                 Err(_) => slot.detach(attempt, now + RECONNECT_GRACE),
             }
         }
-        let rollback = if is_granted { cancel_of(effect) } else { None };
+        let rollback = if is_granted { Rollback::of_effect(effect) } else { None };
         slot.resolution = Some(Resolution { reply, rollback });
         // By rules 1 there is nothing to release once one caller has received the outcome.
         if slot.all_notified() || (any_heard && rules < Rules::TWO) {
@@ -146,9 +147,9 @@ impl PendingWaits {
 
     /// Records that a grant could not be delivered to the caller of an attempt: it is released unless a call collects
     /// it soon.
-    pub(crate) fn grant_undelivered(&mut self, wait: WaitId, attempt: u64, reply: Bytes, give_back: Cancel) {
+    pub(crate) fn grant_undelivered(&mut self, wait: WaitId, attempt: u64, reply: Bytes, give_back: Rollback) {
         let now = Instant::now();
-        let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(give_back.namespace.clone(), now));
+        let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(give_back.namespace().clone(), now));
         slot.detach(attempt, now + RECONNECT_GRACE);
         slot.resolution.get_or_insert(Resolution { reply, rollback: Some(give_back) });
         self.schedule_expiry(wait);
@@ -273,8 +274,8 @@ mod tests {
         }
     }
 
-    fn cancel_for(attempt: u64) -> Cancel {
-        cancel_of(granted(attempt)).unwrap()
+    fn cancel_for(attempt: u64) -> Rollback {
+        Rollback::of_effect(granted(attempt)).unwrap()
     }
 
     /// Returns the attempts that the wait reaper cancels after this time.

@@ -1,13 +1,14 @@
 //! Cancels queued requests that lost their callers, and releases grants that no caller received.
 
 use futures::{StreamExt, stream};
-use holdfast_core::{Cancel, Query, Response, Rules, WaitId};
-use holdfast_core::{NamespaceRef, WaitView};
+use holdfast_core::{
+    Cancel, CancelPermits, NamespaceRef, PermitWaitView, Query, Response, Rules, SemaphoreQuery, WaitId, WaitView,
+};
 use holdfast_replication::Leadership;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::LeaderContext;
-use crate::leader::{Orphaned, cancel_all};
+use crate::leader::{Orphaned, Rollback};
 use crate::machine::ShardMachine;
 use crate::replica::ShardReplica;
 
@@ -43,33 +44,45 @@ async fn cancel_orphaned(shard: &ShardReplica, leads: Leadership, orphaned: Orph
     let cancel = match &orphaned.rollback {
         Some(cancel) => cancel.clone(),
         None => {
-            let Some(view) = find_wait(machine, leads, &orphaned.namespace, orphaned.wait) else { return };
+            let Some((cancel, highest)) = find_wait(machine, leads, &orphaned.namespace, orphaned.wait) else { return };
             // By rules 1 the highest attempt owns the queued request, and another call may have attached during the
             // check.
-            let is_newer = orphaned.attempts.iter().all(|attempt| view.attempt > *attempt);
+            let is_newer = orphaned.attempts.iter().all(|attempt| highest > *attempt);
             if is_newer && machine.inspect_as_leader(leads.term, |_, table| table.rules()) < Some(Rules::TWO) {
                 return;
             }
-            Cancel {
-                namespace: orphaned.namespace.clone(),
-                owner: view.owner,
-                request_id: view.request_id,
-                claims: view.claims,
-                attempt: view.attempt,
-            }
+            cancel
         }
     };
-    let account = cancel.namespace.account;
-    if !shard.cancel(leads.term, account, cancel_all(cancel, &orphaned.attempts)).await {
+    let account = cancel.namespace().account;
+    if !shard.cancel(leads.term, account, cancel.into_command(&orphaned.attempts)).await {
         machine.with_leader_state(leads.term, |_, table| table.waits.reinsert(orphaned));
     }
 }
 
-/// Returns the request, if it still waits.
-fn find_wait(machine: &ShardMachine, leads: Leadership, namespace: &NamespaceRef, wait: WaitId) -> Option<WaitView> {
-    let after = Some(WaitId(wait.0.checked_sub(1)?));
-    let query = Query::Waits { namespace: namespace.clone(), after, limit: 1 };
-    let reply = machine.inspect_as_leader(leads.term, |core, _| core.query(core.clock_ms(), &query))?;
-    let Ok(Response::Waits { waits, .. }) = reply.outcome else { return None };
-    waits.into_iter().find(|view| view.wait == wait)
+/// Returns what cancels the request, if it still waits, and the highest attempt that attached to it.
+fn find_wait(
+    machine: &ShardMachine,
+    leads: Leadership,
+    namespace: &NamespaceRef,
+    wait: WaitId,
+) -> Option<(Rollback, u64)> {
+    let (after, limit) = (Some(WaitId(wait.0.checked_sub(1)?)), 1);
+    let outcome_of = |query: Query| {
+        let reply = machine.inspect_as_leader(leads.term, |core, _| core.query(core.clock_ms(), &query));
+        reply.and_then(|reply| reply.outcome.ok())
+    };
+    let namespace = namespace.clone();
+    if let Some(Response::Waits { waits, .. }) = outcome_of(Query::Waits { namespace: namespace.clone(), after, limit })
+        && let Some(view) = waits.into_iter().find(|view| view.wait == wait)
+    {
+        let WaitView { owner, request_id, claims, attempt, .. } = view;
+        return Some((Rollback::Locks(Cancel { namespace, owner, request_id, claims, attempt }), attempt));
+    }
+    let query = Query::Semaphore(SemaphoreQuery::Waits { namespace: namespace.clone(), after, limit });
+    let Some(Response::PermitWaits { waits, .. }) = outcome_of(query) else { return None };
+    let view = waits.into_iter().find(|view| view.wait == wait)?;
+    let PermitWaitView { path, owner, request_id, attempt, .. } = view;
+    let cancel = CancelPermits { namespace, path, owner, request_id, attempts: vec![attempt] };
+    Some((Rollback::Permits(cancel), attempt))
 }

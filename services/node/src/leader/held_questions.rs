@@ -1,0 +1,145 @@
+//! Replies about latches that are held back until the latch is settled. They are no state: whoever waits sends the query
+//! to the next leader, and nothing is missed, because a final status never changes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use holdfast_core::limit::{
+    Limit, MAX_QUESTIONS_OF_LATCH, MAX_QUESTIONS_OF_NAMESPACE, MAX_QUESTIONS_OF_SHARD, QUESTIONS_OF_LATCH,
+    QUESTIONS_OF_NAMESPACE, QUESTIONS_OF_SHARD,
+};
+use holdfast_core::{NamespaceRef, Path};
+use tokio::sync::watch;
+
+use super::NamespaceKey;
+
+/// The held-back replies of a shard's leader. They end with it.
+#[derive(Default)]
+pub(crate) struct HeldQuestions {
+    namespaces: HashMap<NamespaceKey, OfNamespace>,
+    /// Each held question has a clone.
+    count: Arc<()>,
+}
+
+#[derive(Default)]
+struct OfNamespace {
+    /// Dropped when the latch is settled.
+    latches: HashMap<Path, watch::Sender<()>>,
+    count: Arc<()>,
+}
+
+/// A held-back reply. Dropping it ends it.
+pub(crate) struct HeldQuestion {
+    settled: watch::Receiver<()>,
+    _counts: [Arc<()>; 2],
+}
+
+impl HeldQuestion {
+    /// Waits until the latch is settled, or this replica leads no more.
+    pub(crate) async fn settled(&mut self) {
+        while self.settled.changed().await.is_ok() {}
+    }
+}
+
+impl HeldQuestions {
+    /// Holds a reply about a latch back.
+    ///
+    /// # Errors
+    /// The limit, if as many are held.
+    pub(crate) fn hold(&mut self, namespace: &NamespaceRef, path: &Path) -> Result<HeldQuestion, &'static Limit> {
+        let of_namespace = self.namespaces.entry(NamespaceKey::of(namespace)).or_default();
+        let of_latch = of_namespace.latches.get(path).map_or(0, watch::Sender::receiver_count) as u64;
+        if of_latch >= MAX_QUESTIONS_OF_LATCH {
+            return Err(&QUESTIONS_OF_LATCH);
+        }
+        if clones(&of_namespace.count) >= MAX_QUESTIONS_OF_NAMESPACE {
+            return Err(&QUESTIONS_OF_NAMESPACE);
+        }
+        if clones(&self.count) >= MAX_QUESTIONS_OF_SHARD {
+            return Err(&QUESTIONS_OF_SHARD);
+        }
+        let counts = [Arc::clone(&self.count), Arc::clone(&of_namespace.count)];
+        let sender = of_namespace.latches.entry(path.clone()).or_insert_with(|| watch::channel(()).0);
+        Ok(HeldQuestion { settled: sender.subscribe(), _counts: counts })
+    }
+
+    /// Lets all replies about a latch go.
+    pub(super) fn latch_settled(&mut self, namespace: &NamespaceRef, path: &Path) {
+        let key = NamespaceKey::of(namespace);
+        if let Some(of_namespace) = self.namespaces.get_mut(&key) {
+            of_namespace.latches.remove(path);
+            if of_namespace.latches.is_empty() {
+                self.namespaces.remove(&key);
+            }
+        }
+    }
+
+    /// Lets all replies about a namespace go.
+    pub(super) fn namespace_closed(&mut self, namespace: &NamespaceRef) {
+        self.namespaces.remove(&NamespaceKey::of(namespace));
+    }
+
+    /// Lets all replies go, so that their callers find a leader that is not cut off.
+    pub(super) fn redirect(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        clones(&self.count) == 0
+    }
+}
+
+/// Returns the number of clones besides the first one.
+fn clones(count: &Arc<()>) -> u64 {
+    Arc::strong_count(count) as u64 - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use holdfast_core::{AccountId, Incarnation};
+
+    use super::*;
+
+    fn namespace(account: u64) -> NamespaceRef {
+        NamespaceRef { account: AccountId(account), name: "n".into(), incarnation: Incarnation(2) }
+    }
+
+    fn is_settled(question: &mut HeldQuestion) -> bool {
+        question.settled().now_or_never().is_some()
+    }
+
+    #[test]
+    fn all_replies_about_a_latch_go_when_it_is_settled_and_no_others() {
+        let mut all = HeldQuestions::default();
+        let hold = |all: &mut HeldQuestions, account, path| all.hold(&namespace(account), &Path::flat(path)).unwrap();
+        let mut its: Vec<_> = (0..3).map(|_| hold(&mut all, 1, "a")).collect();
+        let mut others = [hold(&mut all, 1, "b"), hold(&mut all, 2, "a")];
+        all.latch_settled(&namespace(1), &Path::flat("a"));
+        assert!(its.iter_mut().all(is_settled) && !others.iter_mut().any(is_settled));
+        all.namespace_closed(&namespace(2));
+        assert_eq!(others.each_mut().map(is_settled), [false, true]);
+        all.redirect();
+        assert!(others.iter_mut().all(is_settled));
+        drop((its, others));
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn no_more_are_held_than_the_limits_allow_and_each_that_ends_makes_way() {
+        let mut all = HeldQuestions::default();
+        let mut held = Vec::new();
+        let latches = MAX_QUESTIONS_OF_SHARD / MAX_QUESTIONS_OF_LATCH;
+        let of_namespace = MAX_QUESTIONS_OF_NAMESPACE / MAX_QUESTIONS_OF_LATCH;
+        let place = |latch: u64| (namespace(latch / of_namespace), Path::flat(format!("{latch}")));
+        for latch in 0..latches {
+            let (namespace, path) = place(latch);
+            held.extend((0..MAX_QUESTIONS_OF_LATCH).map(|_| all.hold(&namespace, &path).unwrap()));
+            assert_eq!(all.hold(&namespace, &path).err(), Some(&QUESTIONS_OF_LATCH));
+        }
+        assert_eq!(all.hold(&namespace(0), &Path::flat("x")).err(), Some(&QUESTIONS_OF_NAMESPACE));
+        assert_eq!(all.hold(&namespace(99), &Path::flat("x")).err(), Some(&QUESTIONS_OF_SHARD));
+        held.truncate(held.len() - 1);
+        assert!(all.hold(&namespace(99), &Path::flat("x")).is_ok());
+    }
+}

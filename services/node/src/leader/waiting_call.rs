@@ -1,0 +1,210 @@
+//! Commands that may wait, for locks or for permits, and the commands that cancel them.
+
+use holdfast_core::shard::ShardState;
+use holdfast_core::{
+    Acquire, AcquireOutcome, AcquirePermits, Cancel, CancelAttempts, CancelPermits, Effect, LocksCommand, NamespaceRef,
+    Query, Reattach, Reply, Response, Rules, SemaphoreCommand, SemaphoreQuery, WaitId,
+};
+
+/// A command that may wait.
+#[derive(Clone)]
+pub(crate) enum WaitingCall {
+    Locks(Acquire),
+    Permits(AcquirePermits),
+}
+
+/// The command that cancels an attempt or, if it was granted, releases the grant.
+#[derive(Clone)]
+pub(crate) enum Rollback {
+    Locks(Cancel),
+    Permits(CancelPermits),
+}
+
+impl WaitingCall {
+    /// Returns the waiting call in a command, if that may wait.
+    pub(crate) fn of_command(command: LocksCommand) -> Option<Self> {
+        match command {
+            LocksCommand::Acquire(acquire) => Some(Self::Locks(acquire)),
+            LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => Some(Self::Permits(acquire)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn namespace(&self) -> &NamespaceRef {
+        match self {
+            Self::Locks(acquire) => &acquire.namespace,
+            Self::Permits(acquire) => &acquire.namespace,
+        }
+    }
+
+    pub(crate) fn attempt(&self) -> u64 {
+        match self {
+            Self::Locks(acquire) => acquire.attempt,
+            Self::Permits(acquire) => acquire.attempt,
+        }
+    }
+
+    /// Returns the call as that attempt.
+    pub(super) fn with_attempt(self, attempt: u64) -> Self {
+        match self {
+            Self::Locks(acquire) => Self::Locks(Acquire { attempt, ..acquire }),
+            Self::Permits(acquire) => Self::Permits(AcquirePermits { attempt, ..acquire }),
+        }
+    }
+
+    /// Returns its wait in the state, if it waits, and the attempts that rely on it.
+    pub(super) fn queued(&self, core: &ShardState) -> Option<(WaitId, Vec<u64>)> {
+        match self {
+            Self::Locks(acquire) => core.queued_wait(acquire),
+            Self::Permits(acquire) => core.queued_permits(acquire),
+        }
+    }
+
+    /// Returns the command to propose, given the attempts that no longer count.
+    pub(super) fn to_command(&self, abandoned: Vec<u64>, rules: Rules) -> LocksCommand {
+        match self {
+            Self::Locks(acquire) if abandoned.is_empty() || rules < Rules::TWO => {
+                LocksCommand::Acquire(acquire.clone())
+            }
+            Self::Locks(acquire) => LocksCommand::Reattach(Reattach { acquire: acquire.clone(), abandoned }),
+            Self::Permits(acquire) => {
+                LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquirePermits { abandoned, ..acquire.clone() }))
+            }
+        }
+    }
+
+    /// Returns the command before it has an attempt.
+    pub(crate) fn into_command(self) -> LocksCommand {
+        match self {
+            Self::Locks(acquire) => LocksCommand::Acquire(acquire),
+            Self::Permits(acquire) => LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)),
+        }
+    }
+
+    /// Returns the query for the current position of its wait.
+    pub(crate) fn status_query(&self, wait: WaitId) -> Query {
+        match self {
+            Self::Locks(acquire) => Query::WaitStatus { namespace: acquire.namespace.clone(), wait },
+            Self::Permits(acquire) => {
+                Query::Semaphore(SemaphoreQuery::WaitStatus { namespace: acquire.namespace.clone(), wait })
+            }
+        }
+    }
+
+    pub(crate) fn rollback(&self) -> Rollback {
+        match self {
+            Self::Locks(acquire) => Rollback::Locks(Cancel {
+                namespace: acquire.namespace.clone(),
+                owner: acquire.owner.clone(),
+                request_id: acquire.request_id.clone(),
+                claims: acquire.claims.clone(),
+                attempt: acquire.attempt,
+            }),
+            Self::Permits(acquire) => Rollback::Permits(CancelPermits {
+                namespace: acquire.namespace.clone(),
+                path: acquire.path.clone(),
+                owner: acquire.owner.clone(),
+                request_id: acquire.request_id.clone(),
+                attempts: vec![acquire.attempt],
+            }),
+        }
+    }
+}
+
+impl Rollback {
+    pub(crate) fn namespace(&self) -> &NamespaceRef {
+        match self {
+            Self::Locks(cancel) => &cancel.namespace,
+            Self::Permits(cancel) => &cancel.namespace,
+        }
+    }
+
+    /// Returns the highest attempt that it cancels.
+    pub(super) fn attempt(&self) -> u64 {
+        match self {
+            Self::Locks(cancel) => cancel.attempt,
+            Self::Permits(cancel) => cancel.attempts.iter().copied().max().unwrap_or_default(),
+        }
+    }
+
+    /// Returns the rollback of a wait that was resolved.
+    pub(super) fn of_effect(effect: Effect) -> Option<Self> {
+        match effect {
+            Effect::WaitResolved { namespace, owner, request_id, claims, attempt, .. } => {
+                Some(Self::Locks(Cancel { namespace, owner, request_id, claims, attempt }))
+            }
+            Effect::PermitsResolved { namespace, owner, request_id, semaphore, attempt, .. } => {
+                let (path, attempts) = (semaphore.path, vec![attempt]);
+                Some(Self::Permits(CancelPermits { namespace, path, owner, request_id, attempts }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the command that cancels these attempts.
+    pub(crate) fn into_command(self, attempts: &[u64]) -> LocksCommand {
+        match self {
+            Self::Locks(cancel) => cancel_all(cancel, attempts),
+            Self::Permits(cancel) => {
+                let attempts = if attempts.is_empty() { cancel.attempts } else { attempts.to_vec() };
+                LocksCommand::Semaphore(SemaphoreCommand::Cancel(CancelPermits { attempts, ..cancel }))
+            }
+        }
+    }
+}
+
+/// Returns the command that cancels these attempts at locks.
+pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> LocksCommand {
+    match attempts {
+        [] => LocksCommand::Cancel(cancel),
+        [attempt] => LocksCommand::Cancel(Cancel { attempt: *attempt, ..cancel }),
+        [attempt, abandoned @ ..] => {
+            let (cancel, abandoned) = (Cancel { attempt: *attempt, ..cancel }, abandoned.to_vec());
+            LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned })
+        }
+    }
+}
+
+/// The wait of a request that is in the queue, as a command and its reply tell it.
+pub(super) struct QueuedCall<'a> {
+    pub(super) namespace: &'a NamespaceRef,
+    pub(super) attempt: u64,
+    /// The attempts that no longer count.
+    pub(super) left: &'a [u64],
+}
+
+/// Returns the call that a command makes, if it may wait.
+pub(super) fn queued_call(command: &LocksCommand) -> Option<QueuedCall<'_>> {
+    match command {
+        LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => {
+            let AcquirePermits { namespace, attempt, abandoned, .. } = acquire;
+            Some(QueuedCall { namespace, attempt: *attempt, left: abandoned })
+        }
+        command => {
+            let (acquire, left) = command.as_acquire()?;
+            Some(QueuedCall { namespace: &acquire.namespace, attempt: acquire.attempt, left })
+        }
+    }
+}
+
+/// Returns the outcome in the reply to a command that may wait.
+pub(crate) fn outcome_of(reply: &Reply) -> Option<&AcquireOutcome> {
+    match &reply.outcome {
+        Ok(Response::Acquired { outcome, .. } | Response::PermitsAcquired { outcome, .. }) => Some(outcome),
+        _ => None,
+    }
+}
+
+/// Returns the reply to the callers of a wait that was resolved.
+pub(super) fn resolution_of(effect: &Effect) -> Option<(&AcquireOutcome, Response)> {
+    match effect {
+        Effect::WaitResolved { outcome, locks, .. } => {
+            Some((outcome, Response::Acquired { outcome: outcome.clone(), locks: locks.clone() }))
+        }
+        Effect::PermitsResolved { outcome, semaphore, .. } => {
+            let (semaphore, holders) = (semaphore.clone(), Vec::new());
+            Some((outcome, Response::PermitsAcquired { outcome: outcome.clone(), semaphore, holders }))
+        }
+        _ => None,
+    }
+}
