@@ -32,9 +32,9 @@ struct AuditEvent {
 
 impl AuditLog {
     /// Records a command that was not rejected. Repeats of a call, which changed nothing, are recorded once. Forced
-    /// actions that affected no owner are not recorded: otherwise a caller with that scope could evict the record of a
-    /// forced action by forcing free locks. `rose` tells whether the shard's revision rose, as it does with every end
-    /// of a hold or a session.
+    /// actions that affected no owner, and configurations that changed nothing, are not recorded: otherwise a caller
+    /// with that scope could evict the record of a forced action by forcing free locks. `rose` tells whether the
+    /// shard's revision rose, as it does with every end of a hold or a session, and every change of a semaphore.
     pub(crate) fn record(
         &mut self,
         bounds: &Bounds,
@@ -44,7 +44,8 @@ impl AuditLog {
         rose: bool,
     ) {
         let Some(act) = event_of(&audited.command, answer) else { return };
-        if is_forced(act.action) && !rose && !ends_waits(answer) {
+        let must_rise = is_forced(act.action) || act.action == AuditAction::SemaphoreConfigured;
+        if must_rise && !rose && !ends_waits(answer) {
             return;
         }
         let last = self.records.last().map(|(number, record)| (number, record.at_ms));
@@ -115,7 +116,7 @@ impl AuditLog {
 }
 
 fn is_forced(action: AuditAction) -> bool {
-    matches!(action, AuditAction::LockDeleted | AuditAction::NamespaceReset)
+    matches!(action, AuditAction::LockDeleted | AuditAction::SemaphoreDeleted | AuditAction::NamespaceReset)
 }
 
 /// Waits end without a revision.
