@@ -31,16 +31,36 @@ pub(crate) struct Means<'a> {
     pub(crate) limits: &'a Limits,
     /// The wall clock of the entry, in milliseconds since 1970.
     pub(crate) wall_ms: u64,
-    /// The clock by which deadlines count as past: that of the previous entry while an entry ends what is due.
-    pub(crate) visible_ms: u64,
+    /// How what is not over yet looks.
+    pub(crate) sight: Sight<'a>,
     /// Whether a caller receives the response.
     pub(crate) with_views: bool,
     /// Whether the namespace is being reset: nothing is granted.
     pub(crate) is_frozen: bool,
     /// The number of requests that wait for locks.
     pub(crate) waiting_elsewhere: u64,
-    /// Returns whether unfinished work will end a waiting request, so that it must not be granted.
-    pub(crate) is_swept: &'a dyn Fn(&PermitItem<'_>) -> bool,
+}
+
+/// What decides whether a hold or a wait counts as over before it ends. Commands and queries use the same.
+#[derive(Clone, Copy)]
+pub(crate) struct Sight<'a> {
+    /// The clock by which deadlines count as past: that of the previous entry while an entry ends what is due.
+    pub(crate) visible_ms: u64,
+    /// The highest reported queue position; higher ones are reported as this.
+    pub(crate) max_queue_position: usize,
+    /// Returns the unfinished sweep that will end a hold or a wait.
+    pub(crate) sweep_of: &'a dyn Fn(&PermitItem<'_>) -> Option<SweepMark>,
+}
+
+/// A sweep that will end a hold or a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SweepMark {
+    /// The revision at which it began.
+    pub(crate) began: Revision,
+    /// The shard clock at which it began.
+    pub(crate) since_ms: u64,
+    /// Whether holds count as over from then on.
+    pub(crate) at_once: bool,
 }
 
 /// A kit has all that its means have.
@@ -76,6 +96,10 @@ pub(crate) enum Notice {
     Awaits(Revision),
     /// The work that began at this revision is finished.
     Finished(Revision),
+    /// A request for permits waits.
+    Queued,
+    /// A wait ended that the sweep that began at this revision would have ended.
+    SweptWait(Revision),
 }
 
 /// An event of a table.
@@ -143,19 +167,12 @@ impl<'a> Kit<'a> {
         self.notices.push(notice);
     }
 
-    /// Checks the path of a thing.
-    ///
-    /// # Errors
-    /// When it has no segments, or too many.
-    pub(crate) fn check_path(&self, path: &Path) -> Result<(), CommandError> {
-        let max = self.limits.max_path_depth.min(Limits::PATH_DEPTH);
-        if path.0.is_empty() {
-            return Err(CommandError::InvalidArgument("a path has at least one segment".to_owned()));
-        }
-        if path.0.len() as u64 > u64::from(max) {
-            return Err(quota_exceeded("the number of segments in a path", max.into(), "use a shorter path"));
-        }
-        Ok(())
+    /// Returns why a wait was refused since the command or the slice began, if it was.
+    pub(crate) fn refusal_of(&self, wait: WaitId) -> Option<Reason> {
+        self.notices.iter().rev().find_map(|notice| match notice {
+            Notice::PermitsResolved(resolved) if resolved.wait == wait => resolved.outcome.err(),
+            _ => None,
+        })
     }
 
     /// Checks whether so many more bytes, as charged, are within the limits.
@@ -179,6 +196,21 @@ impl<'a> Kit<'a> {
         }
         Ok(())
     }
+}
+
+/// Checks the path of a new thing.
+///
+/// # Errors
+/// When it has no segments, or too many.
+pub(crate) fn check_path(limits: &Limits, path: &Path) -> Result<(), CommandError> {
+    let max = limits.max_path_depth.min(Limits::PATH_DEPTH);
+    if path.0.is_empty() {
+        return Err(CommandError::InvalidArgument("a path has at least one segment".to_owned()));
+    }
+    if path.0.len() as u64 > u64::from(max) {
+        return Err(quota_exceeded("the number of segments in a path", max.into(), "use a shorter path"));
+    }
+    Ok(())
 }
 
 pub(crate) fn quota_exceeded(what: &str, max: u64, hint: &str) -> CommandError {

@@ -17,15 +17,14 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 use serde::{Deserialize, Serialize};
 
-use crate::kit::{Kit, Notice, quota_exceeded};
+use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{
     CommandError, CountDown, CreateLatch, EventKind, Jobs, Kind, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, LatchCommand,
-    LatchIds, LatchRef, LatchStatus, MAX_IDS_PER_COUNT_DOWN, MAX_NAME_BYTES, Path, Response, Revision,
+    LatchIds, LatchRef, LatchStatus, Limits, MAX_IDS_PER_COUNT_DOWN, MAX_NAME_BYTES, Path, Response, Revision,
 };
 use done_jobs::DoneJobs;
 
-pub(crate) use charge::max_of_command;
 pub(crate) use snapshot::{FrozenLatches, LatchCursor, LatchItem};
 
 /// The latches of a namespace.
@@ -155,7 +154,6 @@ impl Latches {
     }
 
     fn create(&mut self, kit: &mut Kit<'_>, create: &CreateLatch) -> Result<Response, CommandError> {
-        check_creation(kit, create)?;
         self.end_due_at(kit, &create.path);
         if let Some(latch) = self.by_path.get(&create.path) {
             if !latch.facts.is_of(create) {
@@ -163,6 +161,7 @@ impl Latches {
             }
             return Ok(Response::LatchCreated { latch: latch.view(&create.path), is_new: false });
         }
+        check_creation(kit.limits, create)?;
         let max = kit.limits.max_latches_per_namespace;
         if self.by_path.len() as u64 >= max {
             let hint = "delete latches or have the limit raised";
@@ -213,20 +212,11 @@ impl Latches {
     ) -> Result<Response, CommandError> {
         let path = &wanted.path;
         let latch = self.find(kit, wanted)?;
-        let present = latch.facts.total;
-        let may_change = if_total.is_none_or(|expected| expected == present) && !latch.facts.status.is_final();
-        if total == present || !may_change {
-            return Ok(Response::LatchTotalSet { success: total == present, latch: latch.view(path) });
+        if !latch.changes_total(total, if_total) {
+            return Ok(Response::LatchTotalSet { success: total == latch.facts.total, latch: latch.view(path) });
         }
-        if total < latch.done.len() {
-            return Err(invalid(format!("{} jobs are done, so the total can't be lower", latch.done.len())));
-        }
-        if latch.facts.ids == LatchIds::Indexed && total < present {
-            return Err(invalid("the total of a latch that counts numbers can only rise".to_owned()));
-        }
-        check_total(kit, latch.facts.ids, total)?;
-        let more = charge::of_total(latch.facts.ids, total) - charge::of_total(latch.facts.ids, present);
-        kit.check_bytes(more)?;
+        latch.check_total(kit.limits, total)?;
+        kit.check_bytes(latch.charge_of_total(total))?;
         self.change(path, |latch| {
             latch.facts.total = total;
             latch.facts.revision = kit.next_revision();
@@ -262,6 +252,23 @@ impl Latch {
             revision: id,
         };
         Self { facts, done: DoneJobs::new(create.ids) }
+    }
+
+    /// Returns whether another total would be set, unless it is invalid.
+    fn changes_total(&self, total: u64, if_total: Option<u64>) -> bool {
+        let present = self.facts.total;
+        total != present && if_total.is_none_or(|expected| expected == present) && !self.facts.status.is_final()
+    }
+
+    /// Checks another total.
+    fn check_total(&self, limits: &Limits, total: u64) -> Result<(), CommandError> {
+        if total < self.done.len() {
+            return Err(invalid(format!("{} jobs are done, so the total can't be lower", self.done.len())));
+        }
+        if self.facts.ids == LatchIds::Indexed && total < self.facts.total {
+            return Err(invalid("the total of a latch that counts numbers can only rise".to_owned()));
+        }
+        check_total(limits, self.facts.ids, total)
     }
 
     fn due(&self) -> (u64, Revision) {
@@ -311,21 +318,21 @@ impl LatchFacts {
     }
 }
 
-fn check_creation(kit: &Kit<'_>, create: &CreateLatch) -> Result<(), CommandError> {
-    kit.check_path(&create.path)?;
+fn check_creation(limits: &Limits, create: &CreateLatch) -> Result<(), CommandError> {
+    check_path(limits, &create.path)?;
     let within = |what: &str, value: u64, range: std::ops::RangeInclusive<u64>| match range.contains(&value) {
         true => Ok(()),
         false => Err(invalid(format!("{what} is from {} to {} milliseconds", range.start(), range.end()))),
     };
     within("expires_in_ms", create.expires_in_ms, LATCH_EXPIRES_IN_MS)?;
     within("retain_ms", create.retain_ms, LATCH_RETAIN_MS)?;
-    check_total(kit, create.ids, create.total)
+    check_total(limits, create.ids, create.total)
 }
 
-fn check_total(kit: &Kit<'_>, ids: LatchIds, total: u64) -> Result<(), CommandError> {
+fn check_total(limits: &Limits, ids: LatchIds, total: u64) -> Result<(), CommandError> {
     let (what, max) = match ids {
-        LatchIds::Named => ("the total of a latch that counts ids", kit.limits.max_latch_ids),
-        LatchIds::Indexed => ("the total of a latch that counts numbers", kit.limits.max_latch_indexes),
+        LatchIds::Named => ("the total of a latch that counts ids", limits.max_latch_ids),
+        LatchIds::Indexed => ("the total of a latch that counts numbers", limits.max_latch_indexes),
     };
     if total <= max { Ok(()) } else { Err(quota_exceeded(what, max, "use several latches or have the limit raised")) }
 }

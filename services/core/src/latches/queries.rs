@@ -45,7 +45,10 @@ impl Latches {
             LatchCommand::CountDown(count) => {
                 self.get(&count.latch).is_ok_and(|latch| latch.done.charge_of_new(&count.jobs) > 0)
             }
-            LatchCommand::SetTotal { .. } | LatchCommand::Delete(_) => false,
+            LatchCommand::SetTotal { latch, total, .. } => {
+                self.get(latch).is_ok_and(|latch| latch.charge_of_total(*total) > 0)
+            }
+            LatchCommand::Delete(_) => false,
         }
     }
 }

@@ -13,9 +13,9 @@ use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
 use crate::kit::quota_exceeded;
 use crate::{
-    AccountId, Claim, CommandError, LocksCommand, OpenSession, Owner, Reattach, Rules, SessionCommand, SessionRequest,
+    AccountId, Claim, CommandError, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Rules, SessionCommand,
+    SessionRequest,
 };
-use crate::{latches, semaphores};
 
 /// The state that an account is charged for in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +91,11 @@ impl LocksState {
                 (Some(slot), charge::max_of_session_acquire(acquire, session_id))
             }
             LocksCommand::OpenSession(open) => (self.slot(&open.namespace).ok(), charge::max_of_opening(open)),
-            LocksCommand::Latch(command) => (self.slot(command.namespace()).ok(), latches::max_of_command(command)),
+            LocksCommand::Latch(command) => self.most_added_to_tables(command.namespace(), |namespace| {
+                namespace.latches.most_added(command, &namespace.limits)
+            }),
             LocksCommand::Semaphore(command) => {
-                (self.slot(command.namespace()).ok(), semaphores::max_of_command(command))
+                self.most_added_to_tables(command.namespace(), |namespace| namespace.semaphores.most_added(command))
             }
             _ => return,
         };
@@ -108,7 +110,12 @@ impl LocksState {
         let mut excess = total.saturating_add(most) - max;
         let mut others = self.slots_of(account);
         others.retain(|slot| *slot != first && !self.is_quarantined(&self.namespaces.get(*slot).id));
-        for slot in std::iter::once(first).chain(others) {
+        let slots: Vec<u32> = std::iter::once(first).chain(others).collect();
+        // What a latch needs is known, and may be much: no events go for one that is refused all the same.
+        if matches!(command, LocksCommand::Latch(_)) && excess > self.evictable(&slots) {
+            return;
+        }
+        for slot in slots {
             let namespace = self.namespaces.get_mut(slot);
             excess = excess.saturating_sub(namespace.history.evict(excess, namespace.bounds.min_event_bytes));
             self.touched.push(slot);
@@ -117,6 +124,20 @@ impl LocksState {
             }
         }
         self.update_charges();
+    }
+
+    /// Returns the charge of the events that may be evicted.
+    fn evictable(&self, slots: &[u32]) -> u64 {
+        let namespaces = slots.iter().map(|slot| self.namespaces.get(*slot));
+        namespaces.map(|namespace| namespace.history.bytes().saturating_sub(namespace.bounds.min_event_bytes)).sum()
+    }
+
+    /// Returns the slot of a namespace and what its tables grow by at most: nothing if they have no room for it.
+    fn most_added_to_tables(&self, id: &NamespaceRef, most: impl FnOnce(&Namespace) -> u64) -> (Option<u32>, u64) {
+        let Ok(slot) = self.slot(id) else { return (None, 0) };
+        let namespace = self.namespaces.get(slot);
+        let most = most(namespace);
+        (Some(slot), if most > namespace.free_bytes(0).of_tables { 0 } else { most })
     }
 
     /// Returns the charges of the accounts whose charge changed since the last call.

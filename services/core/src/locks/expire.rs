@@ -133,8 +133,9 @@ impl LocksState {
         self.namespaces.get(slot).has_grants_left()
     }
 
-    /// Ends one wait, what is due of one latch, or the phases that share a grant and a deadline, in path order. Returns how many ended. The end
-    /// of an awaited hold may change the wait-for graph, so this charges for rebuilding it.
+    /// Ends one wait, what is due of one latch or one hold of a semaphore, or the phases that share a grant and a
+    /// deadline, in path order. Returns how many ended. The end of an awaited hold may change the wait-for graph, so
+    /// this charges for rebuilding it.
     fn end_first_due(&mut self, first: FirstDue, at_most: usize, context: &EntryContext) -> usize {
         let mut work = self.txn_in(first.slot, context);
         match first.what {

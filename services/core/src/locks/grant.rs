@@ -88,7 +88,7 @@ impl NamespaceTxn<'_> {
         self.add_deadline(hold.deadline(node));
         self.ns.tree.set_revision(node, hold.token);
         self.ns.add_hold(node, hold);
-        self.ns.usage.grants = self.ns.usage.grants.saturating_add(1);
+        self.ns.count_grant();
     }
 
     /// Extends the owner's hold with the terms of this call. A permanent hold stays permanent, even if this caller may

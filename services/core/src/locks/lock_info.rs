@@ -128,7 +128,7 @@ impl NamespaceTxn<'_> {
             }
         }
         let number = session.facts.number;
-        let permits = self.ns.count_unlisted_permits(number, session_id, report);
+        let permits = self.ns.count_unlisted_permits((number, session_id), report, self.budget);
         if waits.len() + unlisted.len() + permits > self.budget.ends {
             return None;
         }

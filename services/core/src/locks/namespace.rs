@@ -214,7 +214,7 @@ impl Namespace {
         self.owner_changed(owner);
         self.tree.add_hold(node, hold);
         self.hold_count += 1;
-        self.usage.peak_holds = self.usage.peak_holds.max(self.hold_count);
+        self.note_holds();
     }
 
     /// Removes a hold. The path and the owner stay until they are pruned.
@@ -300,10 +300,23 @@ impl Namespace {
         self.waits.insert(position, Arc::new(waiting));
     }
 
-    /// Counts a request that remains in the queue.
+    /// Counts a grant, of locks or of permits.
+    pub(super) fn count_grant(&mut self) {
+        self.usage.grants = self.usage.grants.saturating_add(1);
+        self.note_holds();
+    }
+
+    /// Notes how many holds there are, of locks and of semaphores.
+    fn note_holds(&mut self) {
+        let holds = self.hold_count.saturating_add(self.semaphores.holds());
+        self.usage.peak_holds = self.usage.peak_holds.max(holds);
+    }
+
+    /// Counts a request that remains in the queue, for locks or for permits.
     pub(super) fn count_wait(&mut self) {
         self.usage.waits = self.usage.waits.saturating_add(1);
-        self.usage.peak_waiting = self.usage.peak_waiting.max(self.waits.len() as u64);
+        let waiting = (self.waits.len() as u64).saturating_add(self.semaphores.waiting());
+        self.usage.peak_waiting = self.usage.peak_waiting.max(waiting);
     }
 
     /// Removes a request from the queue. Its owner stays until it is pruned.

@@ -1,17 +1,19 @@
 //! Where semaphores meet the sessions, sweeps and reports of their namespace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::LocksState;
+use super::bit_set::BitSet;
 use super::namespace::Namespace;
-use super::owner::OwnerKey;
+use super::owner::{OwnerKey, Owners};
+use super::primitives::Tables;
 use super::report::Report;
 use super::restore::RestoreResult;
-use super::sessions::Session;
+use super::sight::covers;
 use super::target::Target;
-use super::txn::NamespaceTxn;
-use crate::semaphores::{EndedPermits, PermitCursor, PermitItem, Requester, Scope, Semaphores};
+use super::txn::{Budget, NamespaceTxn};
+use crate::semaphores::{Choice, EndedPermits, PermitCursor, PermitItem, Requester, Scope, Semaphores};
 use crate::{
     AcquirePermits, CommandError, Owner, PermitWaitRecord, PermitsEnd, PermitsReport, Response, Revision,
     SemaphoreCommand, SessionEnd, SessionNumber, WaitId,
@@ -145,32 +147,42 @@ impl NamespaceTxn<'_> {
         self.with_semaphores(|all, kit| all.release_named(kit, &requester.scope, request_id))
     }
 
-    /// Returns how many holds of semaphores, and waits for them, a target covers.
-    pub(super) fn count_permits(&self, target: &Target) -> usize {
-        let Some(scope) = self.scope_of(target) else { return 0 };
-        self.ns.semaphores.count(scope.as_ref(), self.filter_of(target))
+    /// Returns how many holds of semaphores, and waits for them, a target covers; `usize::MAX` if a slice may not
+    /// suffice. `old` has the owners of locks that are old enough.
+    pub(super) fn count_permits(&mut self, target: &Target, old: &BitSet) -> usize {
+        let Some(scope) = self.scope_of(target).filter(|_| self.ns.semaphores.things() > 0) else { return 0 };
+        let report = self.report_for(target);
+        self.with_tables(|Tables { semaphores, owners, .. }, kit| {
+            let (goes, is_old) = (goes_with(target, Revision::MAX, report), is_old_with(target, old, owners));
+            semaphores.count(&Choice { scope, goes: &goes, is_old: &is_old }, kit.budget)
+        })
     }
 
     /// Ends all holds of semaphores, and waits for them, that a target covers. They must fit into the slice.
-    pub(super) fn end_all_permits(&mut self, target: &Target) -> EndedPermits {
+    pub(super) fn end_all_permits(&mut self, target: &Target, old: &BitSet) -> EndedPermits {
         let mut ended = EndedPermits::default();
         let visits = std::mem::replace(&mut self.budget.visits, usize::MAX);
-        self.end_permits(target, None, &mut ended);
+        self.end_permits((target, Revision::MAX), old, None, &mut ended);
         self.budget.visits = visits;
         ended
     }
 
-    /// Ends what a target covers, from a cursor on. Returns the cursor if the slice did not suffice.
+    /// Ends what a target covers and what began before a revision, from a cursor on. The slice must have something
+    /// left. Returns the cursor if the slice did not suffice.
     pub(super) fn end_permits(
         &mut self,
-        target: &Target,
+        (target, began): (&Target, Revision),
+        old: &BitSet,
         after: Option<PermitCursor>,
         ended: &mut EndedPermits,
     ) -> Option<PermitCursor> {
         let scope = self.scope_of(target).filter(|_| self.ns.semaphores.things() > 0)?;
-        let goes = self.filter_of(target);
+        let report = self.report_for(target);
         let cause = if target.is_reset() { PermitsEnd::Reset } else { PermitsEnd::Released };
-        self.with_semaphores(|all, kit| all.end_all(kit, (scope.as_ref(), after), cause, ended, goes))
+        self.with_tables(|Tables { semaphores, owners, .. }, kit| {
+            let (goes, is_old) = (goes_with(target, began, report), is_old_with(target, old, owners));
+            semaphores.end_all(kit, &Choice { scope, goes: &goes, is_old: &is_old }, after, cause, ended)
+        })
     }
 
     /// Ends what a report of a session does not list. It must fit into the slice.
@@ -184,10 +196,11 @@ impl NamespaceTxn<'_> {
         if self.ns.semaphores.count_of_session(number) == 0 {
             return ended;
         }
-        let scope = Scope::Session { number, session_id: session_id.into() };
+        let scope = Some(Scope::Session { number, session_id: session_id.into() });
         let goes = |permits: &PermitItem<'_>| !report.keeps_permits(permits);
+        let choice = Choice { scope, goes: &goes, is_old: &|_, _| true };
         let visits = std::mem::replace(&mut self.budget.visits, usize::MAX);
-        self.with_semaphores(|all, kit| all.end_all(kit, (Some(&scope), None), PermitsEnd::Released, &mut ended, goes));
+        self.with_semaphores(|all, kit| all.end_all(kit, &choice, None, PermitsEnd::Released, &mut ended));
         self.budget.visits = visits;
         ended
     }
@@ -229,41 +242,10 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Returns what tells whether a target covers a hold or a wait.
-    fn filter_of(&self, target: &Target) -> Box<dyn Fn(&PermitItem<'_>) -> bool> {
-        let target = target.clone();
-        match &target {
-            Target::Unlisted(number) => {
-                let report = self.session_numbered(*number).and_then(|session| session.report.clone());
-                Box::new(move |permits| report.as_ref().is_some_and(|report| !report.keeps_permits(permits)))
-            }
-            Target::Reset { before: Some(before), .. } => {
-                let (before, old) = (*before, self.old_processes(*before));
-                Box::new(move |permits| {
-                    let is_old = match permits.scope {
-                        Scope::Process(process_id) => permits.since < before || old.contains(process_id),
-                        Scope::Session { .. } => true,
-                    };
-                    is_old && covers(&target, permits)
-                })
-            }
-            _ => Box::new(move |permits| covers(&target, permits)),
-        }
-    }
-
-    /// Returns the processes with permits that are older than a revision, by anything that they have. Where there are
-    /// more permits than a slice visits, each hold and each wait is as old as itself.
-    fn old_processes(&self, before: Revision) -> BTreeSet<Arc<str>> {
-        if self.ns.semaphores.things() > self.ns.bounds.visits_per_slice as u64 {
-            return BTreeSet::new();
-        }
-        let all = self.ns.semaphores.oldest_of_processes().into_iter();
-        let is_old = |(process_id, since): &(Arc<str>, Revision)| {
-            let owner = self.ns.owners.find(OwnerKey::Process(process_id));
-            let of_locks = owner.map_or(Revision::MAX, |owner| self.oldest_revision(owner));
-            (*since).min(of_locks) < before
-        };
-        all.filter(is_old).map(|(process_id, _)| process_id).collect()
+    /// Returns the report that a target compares with, if it does.
+    fn report_for(&self, target: &Target) -> Option<Arc<Report>> {
+        let Target::Unlisted(number) = target else { return None };
+        self.session_numbered(*number)?.report.clone()
     }
 }
 
@@ -300,49 +282,50 @@ impl Namespace {
             && self.semaphores.has_request(&Scope::Session { number, session_id: session_id.into() }, request_id)
     }
 
-    pub(super) fn count_unlisted_permits(&self, number: SessionNumber, session_id: &str, report: &Report) -> usize {
+    /// Returns how many holds of semaphores, and waits for them, a report does not list; `usize::MAX` if a slice may
+    /// not suffice.
+    pub(super) fn count_unlisted_permits(
+        &self,
+        (number, session_id): (SessionNumber, &str),
+        report: &Report,
+        budget: &mut Budget,
+    ) -> usize {
         if self.semaphores.count_of_session(number) == 0 {
             return 0;
         }
-        let scope = Scope::Session { number, session_id: session_id.into() };
-        self.semaphores.count(Some(&scope), |permits| !report.keeps_permits(permits))
+        let scope = Some(Scope::Session { number, session_id: session_id.into() });
+        let goes = |permits: &PermitItem<'_>| !report.keeps_permits(permits);
+        self.semaphores.count(&Choice { scope, goes: &goes, is_old: &|_, _| true }, budget)
     }
 
     /// Checks semaphores after a restore, and marks the sessions that are ending.
     pub(super) fn finish_semaphores(&mut self) -> RestoreResult {
         let mut open: BTreeSet<SessionNumber> = self.sessions.values().map(|session| session.facts.number).collect();
-        for number in self.ending_sessions.keys() {
+        for (number, ending) in &self.ending_sessions {
             open.insert(*number);
-            self.semaphores.begin_session_end(*number);
+            self.semaphores.begin_session_end(*number, ending.reason, ending.since_ms);
         }
         self.semaphores.finish_restore(|number| open.contains(&number))
     }
 }
 
-/// Returns whether a sweep with that target ends a request that waits for permits.
-pub(super) fn is_swept(target: &Target, sessions: &BTreeMap<Arc<str>, Session>, permits: &PermitItem<'_>) -> bool {
-    match (target, permits.scope) {
-        (Target::Unlisted(_), Scope::Session { session_id, .. }) => {
-            let report = sessions.get(session_id).and_then(|session| session.report.as_ref());
-            covers(target, permits) && report.is_some_and(|report| !report.keeps_permits(permits))
-        }
-        // A reset grants nothing at all.
-        (Target::Owner(..) | Target::Session(_), _) => covers(target, permits),
-        _ => false,
+/// Returns what tells whether a target covers a hold or a wait that began before a revision, unless it is of a process
+/// that is not old enough.
+fn goes_with(target: &Target, began: Revision, report: Option<Arc<Report>>) -> impl Fn(&PermitItem<'_>) -> bool {
+    let is_listed = move |permits: &PermitItem<'_>| report.as_ref().is_none_or(|report| report.keeps_permits(permits));
+    let is_unlisted = matches!(target, Target::Unlisted(_));
+    move |permits: &PermitItem<'_>| {
+        permits.since < began && covers(target, permits) && !(is_unlisted && is_listed(permits))
     }
 }
 
-fn covers(target: &Target, permits: &PermitItem<'_>) -> bool {
-    match (target, permits.scope) {
-        (Target::Owner(Owner::Process(process_id), _), Scope::Process(owner)) => **owner == **process_id,
-        (Target::Owner(Owner::Session { holder, .. }, number), Scope::Session { number: session, .. }) => {
-            session == number && permits.holder == holder.as_deref()
-        }
-        (Target::Session(number) | Target::Unlisted(number), Scope::Session { number: session, .. }) => {
-            session == number
-        }
-        (Target::Reset { live, .. }, Scope::Process(owner)) => !live.contains(&**owner),
-        (Target::Reset { .. }, Scope::Session { number, session_id }) => target.covers_session(session_id, *number),
-        _ => false,
-    }
+/// Returns what tells whether a process is old enough, given its oldest hold of a semaphore or wait for one. `old` has
+/// those of whom a hold of a lock or a wait for one is.
+fn is_old_with(target: &Target, old: &BitSet, owners: &Owners) -> impl Fn(&str, Revision) -> bool {
+    let before = if let Target::Reset { before, .. } = target { *before } else { None };
+    let is_old_owner = move |process_id: &str| {
+        let owner = owners.find(OwnerKey::Process(process_id));
+        owner.is_some_and(|owner| old.contains(owner.0 as usize))
+    };
+    move |process_id: &str, oldest: Revision| before.is_none_or(|before| oldest < before || is_old_owner(process_id))
 }

@@ -1,13 +1,21 @@
 //! Where the tables of other kinds of things meet a namespace: its limits, its history, its deadlines and its effects.
 
 use super::event_view::{EventRecord, OwnerView};
-use super::owner::NO_OWNER;
-use super::permits::is_swept;
+use super::namespace::Namespace;
+use super::owner::{NO_OWNER, Owners};
+use super::sight::sweep_mark;
 use super::txn::NamespaceTxn;
-use crate::kit::{FreeBytes, Kit, Means, Notice, TableEvent};
+use crate::kit::{FreeBytes, Kit, Means, Notice, Sight, TableEvent};
 use crate::latches::Latches;
 use crate::semaphores::{PermitItem, Semaphores};
-use crate::{CommandError, JobState, LatchCommand, Mode, Response};
+use crate::{CommandError, EventKind, LatchCommand, Mode, Response};
+
+/// The tables of a namespace, and the owners of locks.
+pub(super) struct Tables<'a> {
+    pub(super) latches: &'a mut Latches,
+    pub(super) semaphores: &'a mut Semaphores,
+    pub(super) owners: &'a Owners,
+}
 
 impl NamespaceTxn<'_> {
     /// Executes a command for a latch.
@@ -25,39 +33,33 @@ impl NamespaceTxn<'_> {
 
     /// Lets the latches work, and publishes what they did.
     fn with_latches<T>(&mut self, work: impl FnOnce(&mut Latches, &mut Kit<'_>) -> T) -> T {
-        self.with_tables(|latches, _, kit| work(latches, kit))
+        self.with_tables(|tables, kit| work(tables.latches, kit))
     }
 
     /// Lets the semaphores work, and publishes what they did.
     pub(super) fn with_semaphores<T>(&mut self, work: impl FnOnce(&mut Semaphores, &mut Kit<'_>) -> T) -> T {
-        self.with_tables(|_, semaphores, kit| work(semaphores, kit))
+        self.with_tables(|tables, kit| work(tables.semaphores, kit))
     }
 
-    fn with_tables<T>(&mut self, work: impl FnOnce(&mut Latches, &mut Semaphores, &mut Kit<'_>) -> T) -> T {
-        let free = self.free_bytes();
+    /// Lets the tables work, and publishes what they did.
+    pub(super) fn with_tables<T>(&mut self, work: impl FnOnce(Tables<'_>, &mut Kit<'_>) -> T) -> T {
+        let (free, visits) = (self.ns.free_bytes(self.other_namespaces_bytes), self.budget.visits);
         let (is_frozen, waiting_elsewhere) = (self.ns.is_frozen(), self.ns.waits.len() as u64);
         let (limits, sweeps, sessions) = (&self.ns.limits, &self.ns.sweeps, &self.ns.sessions);
-        let is_swept = |permits: &PermitItem<'_>| sweeps.values().any(|it| is_swept(&it.target, sessions, permits));
-        let (wall_ms, with_views, visible_ms) = (self.wall_ms, self.with_views, self.ns.now_ms.get());
-        let means =
-            Means { limits, wall_ms, visible_ms, with_views, is_frozen, waiting_elsewhere, is_swept: &is_swept };
+        let sweep_of = |permits: &PermitItem<'_>| sweep_mark(sweeps, sessions, permits);
+        let (visible_ms, max_queue_position) = (self.ns.now_ms.get(), self.ns.max_queue_position());
+        let sight = Sight { visible_ms, max_queue_position, sweep_of: &sweep_of };
+        let (wall_ms, with_views) = (self.wall_ms, self.with_views);
+        let means = Means { limits, wall_ms, sight, with_views, is_frozen, waiting_elsewhere };
         let mut kit = Kit::new(self.common, self.budget, means, free);
-        let result = work(&mut self.ns.latches, &mut self.ns.semaphores, &mut kit);
+        let (latches, semaphores) = (&mut self.ns.latches, &mut self.ns.semaphores);
+        let result = work(Tables { latches, semaphores, owners: &self.ns.owners }, &mut kit);
         let notices = kit.into_notices();
+        self.ns.spend(visits.saturating_sub(self.budget.visits));
         self.publish(notices);
         self.update_first_due();
         self.update_jobs();
         result
-    }
-
-    fn free_bytes(&self) -> FreeBytes {
-        let used = self.ns.state_bytes();
-        let of_account = self.other_namespaces_bytes.saturating_add(used.total());
-        let of_tables = used.latches + used.semaphores;
-        FreeBytes {
-            of_account: self.ns.limits.max_state_bytes.saturating_sub(of_account),
-            of_tables: self.ns.limits.max_primitive_bytes.saturating_sub(of_tables),
-        }
     }
 
     fn publish(&mut self, notices: Vec<Notice>) {
@@ -73,8 +75,12 @@ impl NamespaceTxn<'_> {
                     }
                 }
                 Notice::Awaits(began) => *self.awaits = Some(began),
-                Notice::Finished(began) => {
-                    self.finished.push(began, JobState::Done { ended_holds: 0, ended_waits: 0 });
+                Notice::Finished(began) => self.finished.push_deletion(began),
+                Notice::Queued => self.ns.count_wait(),
+                Notice::SweptWait(began) => {
+                    if let Some(sweep) = self.ns.sweeps.get_mut(&began) {
+                        sweep.ended_waits += 1;
+                    }
                 }
             }
         }
@@ -83,6 +89,9 @@ impl NamespaceTxn<'_> {
     fn record_table_event(&mut self, event: &TableEvent) {
         // The units of the thing and its event.
         self.ns.spend(2);
+        if matches!(event.kind, EventKind::PermitsAcquired { .. }) {
+            self.ns.count_grant();
+        }
         let owner = event.owner.as_ref();
         let record = EventRecord {
             revision: event.revision,
@@ -96,5 +105,18 @@ impl NamespaceTxn<'_> {
         let claims = [(&event.path, Mode::Write)].into_iter();
         self.ns.history.push(&record, claims, self.ns.bounds.retained_events, self.ns.limits.max_event_bytes);
         self.effects.event(&self.ns.id, event.revision);
+    }
+}
+
+impl Namespace {
+    /// Returns how much its tables may grow, given the charge of the account's other namespaces.
+    pub(super) fn free_bytes(&self, other_namespaces_bytes: u64) -> FreeBytes {
+        let used = self.state_bytes();
+        let of_account = other_namespaces_bytes.saturating_add(used.total());
+        let of_tables = used.latches + used.semaphores;
+        FreeBytes {
+            of_account: self.limits.max_state_bytes.saturating_sub(of_account),
+            of_tables: self.limits.max_primitive_bytes.saturating_sub(of_tables),
+        }
     }
 }

@@ -73,6 +73,7 @@ impl LocksState {
         self.release_charges(&namespace);
         self.retain_usage(purged.account, &namespace);
         namespace.sweeps.iter().for_each(|(began, sweep)| self.finished.push(*began, sweep.finished_state()));
+        namespace.semaphores.deletions().for_each(|began| self.finished.push_deletion(began));
         if let Some(first) = namespace.first_due {
             self.due.remove(&first);
         }

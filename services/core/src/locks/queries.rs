@@ -79,7 +79,7 @@ impl LocksState {
             }
             Query::Semaphore(query) => self
                 .find(query.namespace())
-                .and_then(|open| open.semaphores.query(query, revision, self.visible_clock_ms)),
+                .and_then(|open| open.with_sight(|sight| open.semaphores.query(query, revision, sight))),
             Query::Latch(query) => self.find(query.namespace()).and_then(|open| open.latches.query(query)),
             _ => return None,
         })

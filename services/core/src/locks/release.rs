@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::bit_set::BitSet;
 use super::end::EndCause;
 use super::owner::{NO_OWNER, OwnerId, WaitKey};
 use super::queue::QueuePosition;
@@ -135,7 +136,8 @@ impl NamespaceTxn<'_> {
             }
         };
         let target = self.sweep_target_of(owner);
-        let permits = self.count_permits(&target);
+        let none = BitSet::default();
+        let permits = self.count_permits(&target, &none);
         if things.saturating_add(permits) > self.budget.ends {
             self.begin_sweep(target)?;
             return Ok((true, BTreeSet::new()));
@@ -148,7 +150,7 @@ impl NamespaceTxn<'_> {
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, EndCause::Released);
         }
-        self.end_all_permits(&target);
+        self.end_all_permits(&target, &none);
         Ok((
             waits > 0 || !holds.is_empty() || permits > 0,
             shown.into_iter().take(self.ns.bounds.max_locks_in_reply).collect(),

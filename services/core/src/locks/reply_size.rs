@@ -55,6 +55,12 @@ fn fitting_prefix<T: Serialize>(shown: Vec<T>, max_bytes: usize) -> Vec<T> {
     shown.into_iter().take_while(|one| left.try_take(one)).collect()
 }
 
+/// Returns how many items, from the first on, fit into a response that has `others` bytes besides.
+pub(crate) fn within_reply<T: Serialize>(shown: &[T], others: usize) -> usize {
+    let mut left = ByteBudget(MAX_REPLY_BYTES.saturating_sub(REST_BYTES + others));
+    shown.iter().take_while(|one| left.try_take(*one)).count()
+}
+
 /// Returns a refusal with a reason and nothing else.
 pub(crate) fn reason_only(reason: Reason) -> Refused {
     Refused { reason, blockers: Vec::new(), queue_position: None, cycle: Vec::new() }

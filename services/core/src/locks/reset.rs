@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::bit_set::BitSet;
 use super::end::EndCause;
 use super::owner::{OwnerId, OwnerName};
 use super::target::Target;
@@ -37,14 +38,17 @@ impl NamespaceTxn<'_> {
         let sessions = self.ns.sessions.iter();
         let sessions = sessions.filter(|(id, session)| target.covers_session(id, session.facts.number));
         let sessions: Vec<Arc<str>> = sessions.map(|(id, _)| Arc::clone(id)).collect();
+        let mut old = BitSet::default();
+        owners.iter().for_each(|owner| _ = old.insert(owner.0 as usize));
         let records = owners.iter().map(|owner| self.ns.owners.get(*owner));
         let things: usize = records.map(|record| record.holds.len() + record.wait_count()).sum();
-        if things + sessions.len() + self.count_permits(target) > self.budget.ends {
+        let others = things + sessions.len();
+        if others.saturating_add(self.count_permits(target, &old)) > self.budget.ends {
             return None;
         }
-        // Those of permits are counted one by one. They come first, because they tell how old a process is.
-        let permits = self.end_all_permits(target);
-        self.budget.ends -= things + sessions.len();
+        // Those of permits are counted one by one. They come first, because a process may be old by its locks.
+        let permits = self.end_all_permits(target, &old);
+        self.budget.ends -= others;
         let removed_waiters = self.end_waits(&owners) + permits.waits;
         let holds = self.holds_of(&owners);
         for (_, node, owner) in &holds {

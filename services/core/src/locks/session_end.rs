@@ -119,7 +119,7 @@ impl NamespaceTxn<'_> {
         self.effects.ended(&self.ns.id, &session_id, number, reason);
         let since_ms = self.common.clock_ms;
         let ending = EndingSession { session_id, session, reason, since_ms, after_wait: None, after_path: None };
-        self.ns.semaphores.begin_session_end(number);
+        self.ns.semaphores.begin_session_end(number, reason, since_ms);
         self.ns.ending_sessions.insert(number, ending);
     }
 

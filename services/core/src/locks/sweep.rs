@@ -1,8 +1,9 @@
 //! Sweeps: commands that end much state at once. A sweep ends everything of an owner or a session, all holds of a path,
 //! everything of owners that are not alive, or everything that a client does not report.
 //!
-//! If the work exceeds a slice, a command begins it, and each following entry continues it: first waits in queue order,
-//! then holds in path order, then sessions. A sweep ends only state that existed when it began. Until it is finished:
+//! If the work exceeds a slice, a command begins it, and each following entry continues it: first holds of
+//! semaphores and waits for them, then waits for locks in queue order, then holds of locks in path order, then
+//! sessions. A sweep ends only state that existed when it began. Until it is finished:
 //! - holds of a released owner and of a deleted path count as over, and queued requests of the owner are not granted; a
 //!   waiter for the path is granted it when its last hold is gone;
 //! - a namespace under reset grants nothing at all; its holds stay valid until the sweep ends them;
@@ -42,9 +43,6 @@ pub(super) struct Sweep {
     after_wait: Option<(u64, bool)>,
     after_path: Option<Path>,
     after_session: Option<String>,
-    /// How far the search through the holds and waits of semaphores has come, and whether it is done.
-    after_permits: Option<PermitCursor>,
-    permits_done: bool,
     ended_holds: u64,
     pub(super) ended_waits: u64,
     /// Processes that are old enough. They are determined before anything ends, because ending their state makes them
@@ -54,6 +52,9 @@ pub(super) struct Sweep {
     pub(super) old_processes: BitSet,
     /// Whether all of these processes are known.
     old_processes_known: bool,
+    /// How far the search through the holds and waits of semaphores has come, and whether it is done.
+    after_permits: Option<PermitCursor>,
+    permits_done: bool,
     /// The node of the path in the tree. Later holds there are newer than this sweep.
     #[serde(skip)]
     pub(super) node: Option<NodeId>,
@@ -67,12 +68,12 @@ impl Sweep {
             after_wait: None,
             after_path: None,
             after_session: None,
-            after_permits: None,
-            permits_done: false,
             ended_holds: 0,
             ended_waits: 0,
             old_processes: BitSet::default(),
             old_processes_known: false,
+            after_permits: None,
+            permits_done: false,
             node: None,
         }
     }
@@ -118,6 +119,11 @@ impl FinishedSweeps {
         }
         self.recent.push_back((began, done));
         self.count = self.count.saturating_add(1);
+    }
+
+    /// Adds the deletion of a semaphore. Its caller is not told what it ended.
+    pub(super) fn push_deletion(&mut self, began: Revision) {
+        self.push(began, JobState::Done { ended_holds: 0, ended_waits: 0 });
     }
 
     pub(super) fn get(&self, began: Revision) -> Option<JobState> {
@@ -175,9 +181,10 @@ impl NamespaceTxn<'_> {
     pub(super) fn sweep(&mut self, began: Revision) {
         let Some(mut sweep) = self.ns.sweeps.remove(&began) else { return };
         if self.find_old_processes(began, &mut sweep) {
+            // First, because a process may be old by its locks, whose end removes it.
+            self.sweep_permits(began, &mut sweep);
             self.sweep_waits(began, &mut sweep);
             self.sweep_holds(began, &mut sweep);
-            self.sweep_permits(&mut sweep);
             self.sweep_sessions(began, &mut sweep);
         }
         if self.budget.ends > 0 && self.budget.visits > 0 {
@@ -251,12 +258,13 @@ impl NamespaceTxn<'_> {
     }
 
     /// Ends holds of semaphores, and waits for them.
-    fn sweep_permits(&mut self, sweep: &mut Sweep) {
+    fn sweep_permits(&mut self, began: Revision, sweep: &mut Sweep) {
         if sweep.permits_done || self.budget.ends == 0 || self.budget.visits == 0 {
             return;
         }
         let mut ended = EndedPermits::default();
-        sweep.after_permits = self.end_permits(&sweep.target, sweep.after_permits.take(), &mut ended);
+        let (target, after) = ((&sweep.target, began), sweep.after_permits.take());
+        sweep.after_permits = self.end_permits(target, &sweep.old_processes, after, &mut ended);
         sweep.permits_done = sweep.after_permits.is_none();
         sweep.ended_holds += ended.holds;
         sweep.ended_waits += ended.waits;

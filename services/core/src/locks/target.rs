@@ -72,7 +72,7 @@ impl Target {
     }
 
     /// Returns whether holds count as over from the beginning of the sweep.
-    fn takes_effect_at_once(&self) -> bool {
+    pub(super) fn takes_effect_at_once(&self) -> bool {
         matches!(self, Self::Owner(..) | Self::Session(_) | Self::Path(_))
     }
 }

@@ -6,12 +6,13 @@ use holdfast_mutations::{Mutation, is_enabled};
 
 use super::item::{PermitHold, PermitTerms, PermitWait, QueueRank};
 use super::key::{Key, Scope};
+use super::many::{PermitItem, item_of};
 use super::{Semaphore, Semaphores, Spot, charge};
-use crate::kit::{Kit, quota_exceeded};
+use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::{Attempts, EncodedMetadata, reason_only, refused};
 use crate::{
     AcquireOutcome, AcquirePermits, CommandError, Enqueued, FencingToken, Kind, MAX_NAME_BYTES, MAX_PERMITS,
-    MAX_PRIORITY, Path, Phase, Reason, Refused, Response, Rules, Wait, WaitId,
+    MAX_PRIORITY, Path, Phase, Reason, Refused, Response, Rules, Wait, WaitId, codec,
 };
 
 /// Whoever requests permits.
@@ -42,15 +43,19 @@ impl Semaphores {
         requester: &Requester,
         request: &AcquirePermits,
     ) -> Result<Response, CommandError> {
-        check_request(kit, request)?;
+        check_request(request)?;
         let key = requester.key(&request.path, &request.request_id);
         self.end_due_at(kit, &key);
+        self.settle(kit);
         let spot = self.index.get(&key).copied();
         if spot.is_none() && !requester.is_new {
             return Ok(Response::Ignored);
         }
+        if let Some(spot) = spot {
+            self.check_repeat(kit, request, item_of(&key, spot))?;
+        }
         let outcome = match spot {
-            Some(Spot::Hold(token)) => self.extend(kit, requester, request, token),
+            Some(Spot::Hold(token)) => self.extend(kit, requester, request, token)?,
             Some(Spot::Wait(rank)) => self.repeat_wait(kit, requester, request, rank),
             None if request.fencing_token.is_some() => refused(reason_only(Reason::NotHeld)),
             None => self.begin(kit, requester, request, key)?,
@@ -61,47 +66,58 @@ impl Semaphores {
     /// Builds the response, with the holders with most permits unless it was granted.
     fn acquired(&self, kit: &Kit<'_>, path: &Path, outcome: AcquireOutcome) -> Response {
         let shows = kit.with_views && !matches!(outcome, AcquireOutcome::Granted { .. });
-        let holders = if shows { self.heaviest_holders(path) } else { Vec::new() };
-        Response::PermitsAcquired { outcome, semaphore: self.view(kit, path), holders }
+        let semaphore = self.view(kit, path);
+        let holders = if shows { self.heaviest_holders(path, codec::size(&semaphore), kit.sight) } else { Vec::new() };
+        Response::PermitsAcquired { outcome, semaphore, holders }
     }
 
-    /// Extends a hold, and changes its weight. More permits are granted at once or not at all: two holds that grow would
-    /// wait for each other.
+    /// Checks a request for something that there is: whether it may still change.
+    fn check_repeat(&self, kit: &Kit<'_>, request: &AcquirePermits, item: PermitItem<'_>) -> Result<(), CommandError> {
+        let mark = (kit.sight.sweep_of)(&item);
+        if mark.is_some_and(|mark| mark.at_once || item.token.is_none()) {
+            return Err(CommandError::Busy("what the owner has is being released".to_owned()));
+        }
+        self.by_path.get(&request.path).map_or(Ok(()), |semaphore| semaphore.check_figure(request))
+    }
+
+    /// Extends a hold, and changes its weight. More permits are granted at once or not at all: two holds that grow
+    /// would wait for each other.
     fn extend(
         &mut self,
         kit: &mut Kit<'_>,
         requester: &Requester,
         request: &AcquirePermits,
         token: FencingToken,
-    ) -> AcquireOutcome {
+    ) -> Result<AcquireOutcome, CommandError> {
         let path = &request.path;
         let granted = AcquireOutcome::Granted { fencing_token: token };
-        let (Some(semaphore), Some(hold)) = (self.by_path.get(path), self.hold(path, token)) else { return granted };
+        let Some(before) = self.hold(path, token).map(|hold| hold.weight) else { return Ok(granted) };
         let is_other = request.fencing_token.is_some_and(|wanted| wanted != token);
-        let is_over = semaphore.deleting.is_some() || hold.key.session().is_some_and(|it| self.ending.contains(&it));
-        if is_other || is_over {
-            return refused(reason_only(Reason::NotHeld));
+        if is_other || self.is_being_deleted(path) {
+            return Ok(refused(reason_only(Reason::NotHeld)));
         }
         if !requester.is_new {
-            return granted;
+            return Ok(granted);
         }
-        let before = hold.weight;
         let weight = if request.fencing_token.is_some() { before } else { request.weight };
         if is_enabled(Mutation::SemDouble) {
             self.change(path, |semaphore| semaphore.in_use += weight);
         }
-        let Some(semaphore) = self.by_path.get(path) else { return granted };
+        let Some(semaphore) = self.by_path.get(path) else { return Ok(granted) };
         if let Some(more) = weight.checked_sub(before).filter(|more| *more > 0) {
-            if !semaphore.fits(more) || !semaphore.queue.is_empty() {
-                return refused(reason_only(semaphore.reason(weight, more)));
+            if let Some(refusal) = &requester.refusal {
+                return Err(refusal.clone());
             }
-            return self.grow(kit, request, token);
+            if !semaphore.fits(more) || !semaphore.queue.is_empty() {
+                return Ok(refused(reason_only(semaphore.reason(weight, more))));
+            }
+            return Ok(self.grow(kit, request, token));
         }
         self.renew(kit, request, token);
         if weight < before {
             self.shrink(kit, path, token, weight);
         }
-        granted
+        Ok(granted)
     }
 
     /// Gives a hold more permits under a new token.
@@ -130,12 +146,7 @@ impl Semaphores {
             if kit.check_bytes(hold.charge().saturating_sub(before)).is_err() {
                 hold.metadata = metadata;
             }
-            let call = Attempts::of(request.attempt);
-            if hold.attempts.is_permanent() || call.is_permanent() {
-                hold.attempts = Attempts::of(0);
-            } else {
-                hold.attempts.attach(&call, &request.abandoned, Rules::TWO);
-            }
+            hold.attach(request);
         });
     }
 
@@ -155,7 +166,7 @@ impl Semaphores {
         let Some(wait) = self.wait(path, rank) else { return refused(reason_only(Reason::Ended)) };
         let (key, is_newest) = (Arc::clone(&wait.key), request.attempt >= wait.attempts.highest());
         if request.weight > wait.weight {
-            return refused(self.queued(path, rank));
+            return refused(self.queued(kit, path, rank));
         }
         if requester.is_new {
             let ends_at_ms = ends_at_ms(kit, request.wait);
@@ -171,18 +182,24 @@ impl Semaphores {
                     wait.ends_at_ms = ends_at_ms;
                 }
             });
-            self.unsettled.insert(Arc::clone(&key.path));
+            self.unsettle(path);
             self.settle(kit);
         }
-        match self.index.get(&key) {
-            Some(Spot::Hold(token)) => AcquireOutcome::Granted { fencing_token: *token },
+        match self.index.get(&key).copied() {
+            Some(Spot::Hold(fencing_token)) => {
+                if !waits {
+                    // This call relies on the hold too, but was not attached to the wait.
+                    self.change_hold(path, fencing_token, |hold| hold.attach(request));
+                }
+                AcquireOutcome::Granted { fencing_token }
+            }
             Some(Spot::Wait(rank)) if waits => {
-                let attempt = self.wait(path, *rank).map_or(0, |wait| wait.attempts.highest());
-                let not_granted = self.queued(path, *rank);
+                let attempt = self.wait(path, rank).map_or(0, |wait| wait.attempts.highest());
+                let not_granted = self.queued(kit, path, rank);
                 AcquireOutcome::Enqueued(Box::new(Enqueued { wait: rank.wait, attempt, not_granted }))
             }
-            Some(Spot::Wait(rank)) => refused(self.queued(path, *rank)),
-            None => refused(reason_only(Reason::Ended)),
+            Some(Spot::Wait(rank)) => refused(self.queued(kit, path, rank)),
+            None => refused(reason_only(kit.refusal_of(rank.wait).unwrap_or(Reason::Ended))),
         }
     }
 
@@ -198,12 +215,18 @@ impl Semaphores {
         let fresh = Semaphore::new(request.permits.unwrap_or_default(), false, kit.revision());
         let semaphore = match known {
             Some((_, semaphore)) => semaphore.as_ref(),
-            None if request.permits.is_some() => &fresh,
+            None if request.permits.is_some() => {
+                check_path(kit.limits, &request.path)?;
+                &fresh
+            }
             None => {
                 let path = request.path.clone();
                 return Err(CommandError::PrimitiveNotFound { kind: Kind::Semaphore, path });
             }
         };
+        if semaphore.deleting.is_some() {
+            return Err(CommandError::Busy("the semaphore is being deleted".to_owned()));
+        }
         semaphore.check_figure(request)?;
         if let Some(refusal) = &requester.refusal {
             return Err(refusal.clone());
@@ -214,7 +237,9 @@ impl Semaphores {
         }
         let fits = semaphore.fits(request.weight);
         let is_first = semaphore.queue.first_key_value().is_none_or(|(rank, _)| !rank.precedes(request.priority));
-        let is_granted = fits && (is_first || is_enabled(Mutation::SemOvertake));
+        // Who could have been granted before, had the slice sufficed, is granted first.
+        let is_settled = !self.unsettled.contains(&request.path);
+        let is_granted = fits && is_settled && (is_first || is_enabled(Mutation::SemOvertake));
         if !is_granted && !is_waiting(request.wait) {
             return Ok(refused(reason_only(semaphore.reason(request.weight, request.weight))));
         }
@@ -238,7 +263,8 @@ impl Semaphores {
         let wait = PermitWait { key, process_id, weight: request.weight, terms, attempts, ends_at_ms, since_ms };
         let rank = QueueRank::new(request.priority, WaitId(kit.next_revision()));
         self.insert_wait(rank, wait);
-        let not_granted = Refused { reason, ..self.queued(&request.path, rank) };
+        kit.notify(Notice::Queued);
+        let not_granted = Refused { reason, ..self.queued(kit, &request.path, rank) };
         Ok(AcquireOutcome::Enqueued(Box::new(Enqueued { wait: rank.wait, attempt: request.attempt, not_granted })))
     }
 
@@ -313,10 +339,10 @@ impl Semaphores {
         kit.check_bytes(of_semaphore + of_request)
     }
 
-    /// Returns why a waiting request waits, and how many are before it.
-    pub(super) fn queued(&self, path: &Path, rank: QueueRank) -> Refused {
-        let position = self.queue_position(path, rank);
-        Refused { queue_position: Some(position), ..reason_only(Reason::Queued) }
+    /// Returns why a waiting request waits and, if a caller receives that, how many are before it.
+    fn queued(&self, kit: &Kit<'_>, path: &Path, rank: QueueRank) -> Refused {
+        let position = kit.with_views.then(|| self.queue_position(path, rank, kit.sight));
+        Refused { queue_position: position, ..reason_only(Reason::Queued) }
     }
 }
 
@@ -330,12 +356,8 @@ impl Semaphore {
         }
     }
 
-    /// Rejects another number of permits than that of a semaphore that was not configured, and any use while it is
-    /// being deleted.
+    /// Rejects another number of permits than that of a semaphore that was not configured.
     fn check_figure(&self, request: &AcquirePermits) -> Result<(), CommandError> {
-        if self.deleting.is_some() {
-            return Err(CommandError::Busy("the semaphore is being deleted".to_owned()));
-        }
         let is_other = !self.is_configured && request.permits.is_some_and(|permits| permits != self.permits);
         if is_other {
             let text = format!("the semaphore has {} permits; configure it to change that", self.permits);
@@ -377,8 +399,7 @@ fn ends_at_ms(kit: &Kit<'_>, wait: Wait) -> Option<u64> {
 
 /// Validates a request. Frontends validate too; this check guarantees that no hold or wait lasts forever or for no time
 /// at all.
-fn check_request(kit: &Kit<'_>, request: &AcquirePermits) -> Result<(), CommandError> {
-    kit.check_path(&request.path)?;
+fn check_request(request: &AcquirePermits) -> Result<(), CommandError> {
     let fits = (1..=MAX_PERMITS).contains(&request.weight)
         && request.permits.is_none_or(|permits| permits <= MAX_PERMITS)
         && request.priority <= MAX_PRIORITY

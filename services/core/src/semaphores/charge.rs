@@ -1,8 +1,8 @@
 //! Charges of semaphores in bytes: an upper bound of the memory that they take.
 
-use super::Semaphore;
 use super::item::{PermitHold, PermitWait};
 use super::key::{Key, Scope};
+use super::{Semaphore, Semaphores};
 use crate::kit::path_charge;
 use crate::locks::{EncodedMetadata, metadata_charge};
 use crate::{AcquirePermits, ConfigureSemaphore, Metadata, Path, SemaphoreCommand};
@@ -10,9 +10,9 @@ use crate::{AcquirePermits, ConfigureSemaphore, Metadata, Path, SemaphoreCommand
 /// A semaphore without texts.
 const SEMAPHORE: u64 = 640;
 /// A hold without texts.
-const HOLD: u64 = 640;
+const HOLD: u64 = 704;
 /// A waiting request without texts. It is never less than the hold that it becomes, so that no grant fails for a limit.
-const WAIT: u64 = 800;
+const WAIT: u64 = 864;
 
 impl Semaphore {
     pub(super) fn charge(&self, path: &Path) -> u64 {
@@ -65,12 +65,17 @@ pub(super) fn of_new_wait(key: &Key, process_id: &str, metadata: &Metadata) -> u
     WAIT + of_key(key, process_id) + metadata_charge(encoded_len(metadata))
 }
 
-/// Returns the most that a command can add, whatever the state is.
-pub(crate) fn max_of_command(command: &SemaphoreCommand) -> u64 {
-    match command {
-        SemaphoreCommand::Configure(configure) => of_configured(configure),
-        SemaphoreCommand::Acquire(acquire) => max_of_acquire(acquire),
-        SemaphoreCommand::Release(_) | SemaphoreCommand::Delete { .. } | SemaphoreCommand::Cancel(_) => 0,
+impl Semaphores {
+    /// Returns the most that a command can add.
+    pub(crate) fn most_added(&self, command: &SemaphoreCommand) -> u64 {
+        match command {
+            SemaphoreCommand::Configure(configure) => {
+                let present = self.by_path.get(&configure.path).map_or(0, |there| there.charge(&configure.path));
+                of_configured(configure).saturating_sub(present)
+            }
+            SemaphoreCommand::Acquire(acquire) => max_of_acquire(acquire),
+            SemaphoreCommand::Release(_) | SemaphoreCommand::Delete { .. } | SemaphoreCommand::Cancel(_) => 0,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::end::WaitEnd;
 use super::{Semaphore, Semaphores, charge};
-use crate::kit::{Kit, Notice, quota_exceeded};
+use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{CommandError, ConfigureSemaphore, EventKind, MAX_PERMITS, Path, PermitsEnd, Reason, Response};
 
@@ -16,7 +16,6 @@ impl Semaphores {
         configure: &ConfigureSemaphore,
     ) -> Result<Response, CommandError> {
         let path = &configure.path;
-        kit.check_path(path)?;
         if configure.permits > MAX_PERMITS {
             return Err(CommandError::InvalidArgument(format!("a semaphore has at most {MAX_PERMITS} permits")));
         }
@@ -29,6 +28,7 @@ impl Semaphores {
         }
         let before = present.map_or(0, |semaphore| semaphore.charge(path));
         if present.is_none() {
+            check_path(kit.limits, path)?;
             self.check_count(kit)?;
         }
         kit.check_bytes(charge::of_configured(configure).saturating_sub(before))?;
@@ -99,7 +99,6 @@ impl Semaphores {
         self.deleting.remove(&began);
         self.remove_semaphore(&path);
         kit.record(EventKind::SemaphoreDeleted, &path);
-        kit.notify(Notice::Finished(began));
         true
     }
 }

@@ -206,6 +206,7 @@ impl Semaphores {
     pub(super) fn unsettle(&mut self, path: &Path) {
         if let Some((path, semaphore)) = self.by_path.get_key_value(path)
             && !semaphore.queue.is_empty()
+            && semaphore.deleting.is_none()
         {
             self.unsettled.insert(Arc::clone(path));
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Due;
 use super::key::Key;
 use crate::locks::{Attempts, EncodedMetadata};
-use crate::{FencingToken, MAX_PRIORITY, PermitHolderView, Phase, WaitId};
+use crate::{AcquirePermits, FencingToken, MAX_PRIORITY, Path, PermitHolderView, PermitWaitView, Phase, Rules, WaitId};
 
 /// The order of a queue: by priority, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,6 +75,16 @@ pub(super) struct PermitWait {
 }
 
 impl PermitHold {
+    /// Adds the call of a request to those that rely on the hold.
+    pub(super) fn attach(&mut self, request: &AcquirePermits) {
+        let call = Attempts::of(request.attempt);
+        if self.attempts.is_permanent() || call.is_permanent() {
+            self.attempts = Attempts::of(0);
+        } else {
+            self.attempts.attach(&call, &request.abandoned, Rules::TWO);
+        }
+    }
+
     pub(super) fn due(&self) -> Option<Due> {
         Some(Due { at_ms: self.deadline_ms?, is_wait: false, number: self.token })
     }
@@ -99,6 +109,22 @@ impl PermitHold {
 }
 
 impl PermitWait {
+    pub(super) fn view(&self, wait: WaitId, rank: QueueRank, queue_position: u64) -> PermitWaitView {
+        PermitWaitView {
+            wait,
+            path: Path::clone(&self.key.path),
+            owner: self.key.owner(),
+            process_id: self.process_id.to_string(),
+            request_id: self.key.request_id.to_string(),
+            weight: self.weight,
+            priority: rank.priority(),
+            queue_position,
+            attempt: self.attempts.highest(),
+            since_ms: self.since_ms,
+            ends_at_ms: self.ends_at_ms,
+        }
+    }
+
     pub(super) fn due(&self, rank: QueueRank) -> Option<Due> {
         Some(Due { at_ms: self.ends_at_ms?, is_wait: true, number: rank.wait.0 })
     }

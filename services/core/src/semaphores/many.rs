@@ -1,6 +1,5 @@
 //! Ends much at once: everything of a session or a process, or of all that a reset or a report does not spare.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -9,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::end::WaitEnd;
 use super::key::{Key, Scope};
-use super::{Semaphores, Spot};
+use super::{EndingSession, Semaphores, Spot};
 use crate::kit::Kit;
+use crate::locks::Budget;
 use crate::{FencingToken, Path, PermitsEnd, Reason, Revision, SessionEnd, SessionNumber};
 
 /// How far a search through all holds and waits has come: the last key that it visited.
@@ -21,10 +21,12 @@ pub(crate) struct PermitCursor {
     request_id: String,
     path: Path,
     holder: Option<String>,
+    /// Whether the process of that key is old enough to go, as decided at its first key.
+    is_old: bool,
 }
 
 impl PermitCursor {
-    fn of(key: &Key) -> Self {
+    fn of(key: &Key, is_old: bool) -> Self {
         let (process_id, session) = match &key.scope {
             Scope::Process(process_id) => (Some(process_id.to_string()), None),
             Scope::Session { number, session_id } => (None, Some((*number, session_id.to_string()))),
@@ -35,6 +37,7 @@ impl PermitCursor {
             request_id: key.request_id.to_string(),
             path: Path::clone(&key.path),
             holder: key.holder.as_deref().map(str::to_owned),
+            is_old,
         }
     }
 
@@ -66,6 +69,24 @@ pub(crate) struct PermitItem<'a> {
     pub(crate) since: Revision,
 }
 
+/// What is to end.
+pub(crate) struct Choice<'a> {
+    /// Everything of a scope, or of all.
+    pub(crate) scope: Option<Scope>,
+    /// Returns whether a hold or a waiting request goes, unless it is of a process that is not old enough.
+    pub(crate) goes: &'a dyn Fn(&PermitItem<'_>) -> bool,
+    /// Returns whether a process is old enough, given its id and the revision of its oldest hold or wait here.
+    pub(crate) is_old: &'a dyn Fn(&str, Revision) -> bool,
+}
+
+/// Whether the process that a search has come to is old enough. That is decided at its first key, because it appears
+/// younger with each hold and each wait that ends.
+#[derive(Default)]
+struct Verdict {
+    process: Option<Arc<str>>,
+    is_old: bool,
+}
+
 /// What ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndedPermits {
@@ -86,24 +107,9 @@ impl Semaphores {
 
     /// Returns the revision of the oldest hold or wait of a process.
     pub(crate) fn oldest_of_process(&self, process_id: &str) -> Option<Revision> {
-        self.of_scope(&Scope::Process(process_id.into())).map(|(_, spot)| spot.since()).min()
-    }
-
-    /// Returns the revision of the oldest hold or wait of each process.
-    pub(crate) fn oldest_of_processes(&self) -> BTreeMap<Arc<str>, Revision> {
-        let mut oldest = BTreeMap::new();
-        for (key, spot) in &self.index {
-            if let Scope::Process(process_id) = &key.scope {
-                let since = oldest.entry(Arc::clone(process_id)).or_insert(Revision::MAX);
-                *since = spot.since().min(*since);
-            }
-        }
-        oldest
-    }
-
-    fn of_scope<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = (&'a Arc<Key>, Spot)> {
-        let all = self.index.range::<Key, _>(Key::first_of(scope, "")..);
-        all.take_while(move |(key, _)| key.scope == *scope).map(|(key, spot)| (key, *spot))
+        let process_id: Arc<str> = process_id.into();
+        let (owner, since) = self.of_processes.range((Arc::clone(&process_id), 0)..).next()?;
+        (*owner == process_id).then_some(*since)
     }
 
     /// Returns the hold or the waiting request of a scope with that id; of a process, the first by path.
@@ -130,36 +136,42 @@ impl Semaphores {
         self.hold(path, token).is_some_and(|hold| hold.is_held() && hold.key.session() == Some(number))
     }
 
-    /// Ends what a session that has ended has, at most as much as the slice allows: first its waits, then its holds. If
-    /// it expired, holds with a transition time enter their transition, since an instant of the shard clock. Returns
-    /// whether all is done.
+    /// Ends what a session that has ended has, at most as much as the slice allows. If it expired, holds with a
+    /// transition time enter their transition, since an instant of the shard clock. Returns whether all is done.
     pub(crate) fn end_session(&mut self, kit: &mut Kit<'_>, scope: &Scope, why: SessionEnd, since_ms: u64) -> bool {
         if is_enabled(Mutation::SemSessionKept) {
             return true;
         }
-        let is_left = |(key, spot): &(&Arc<Key>, Spot)| match spot {
-            Spot::Wait(_) => true,
-            Spot::Hold(token) => self.hold(&key.path, *token).is_some_and(|hold| hold.is_held()),
-        };
-        let mut left: Vec<(Arc<Key>, Spot)> =
-            self.of_scope(scope).filter(is_left).map(|(key, spot)| (Arc::clone(key), spot)).collect();
-        left.sort_by_key(|(_, spot)| (matches!(spot, Spot::Hold(_)), spot.since()));
-        for (key, spot) in left {
-            if kit.budget.ends == 0 {
+        let number = if let Scope::Session { number, .. } = scope { Some(*number) } else { None };
+        let ending = number.and_then(|number| self.ending.get(&number));
+        let mut reached = ending.and_then(|ending| ending.reached.clone());
+        while let Some((key, spot)) = self.next_key(Some(scope), reached.as_deref()) {
+            let is_left = match spot {
+                Spot::Wait(_) => true,
+                Spot::Hold(token) => self.hold(&key.path, token).is_some_and(|hold| hold.is_held()),
+            };
+            if is_left && kit.budget.ends == 0 {
+                if let Some(ending) = number.and_then(|number| self.ending.get_mut(&number)) {
+                    ending.reached = reached;
+                }
                 return false;
             }
-            kit.budget.ends -= 1;
+            kit.budget.ends -= usize::from(is_left);
             match spot {
+                _ if !is_left => {}
                 Spot::Hold(token) if why == SessionEnd::Expired => self.end_phase(kit, &key.path, token, since_ms),
                 spot => self.end(kit, &key.path, spot),
             }
+            reached = Some(key);
         }
         true
     }
 
-    /// Marks a session that has ended and still has something here: nothing is granted to it.
-    pub(crate) fn begin_session_end(&mut self, number: SessionNumber) {
-        self.ending.insert(number);
+    /// Marks a session that has ended and still has something here: nothing is granted to it, and its holds count as
+    /// over since an instant of the shard clock.
+    pub(crate) fn begin_session_end(&mut self, number: SessionNumber, why: SessionEnd, since_ms: u64) {
+        let has_expired = why == SessionEnd::Expired;
+        self.ending.insert(number, EndingSession { since_ms, has_expired, reached: None });
     }
 
     /// Removes the mark.
@@ -167,25 +179,25 @@ impl Semaphores {
         self.ending.remove(&number);
     }
 
-    /// Ends everything of a scope, or of all, that `goes`, from a cursor on: waits and holds in the order of the index.
-    /// Returns the cursor if the slice did not suffice.
+    /// Ends what is to end, from a cursor on: waits and holds in the order of the index. The slice must have something
+    /// left. Returns the cursor if the slice did not suffice.
     pub(crate) fn end_all(
         &mut self,
         kit: &mut Kit<'_>,
-        (scope, after): (Option<&Scope>, Option<PermitCursor>),
+        choice: &Choice<'_>,
+        after: Option<PermitCursor>,
         cause: PermitsEnd,
         ended: &mut EndedPermits,
-        goes: impl Fn(&PermitItem<'_>) -> bool,
     ) -> Option<PermitCursor> {
+        let mut verdict = Verdict::at(after.as_ref());
         let mut reached = after.map(|after| Arc::new(after.key()));
         loop {
-            let next = self.next_key(scope, reached.as_deref());
-            let (key, spot) = next?;
+            let (key, spot) = self.next_key(choice.scope.as_ref(), reached.as_deref())?;
             if kit.budget.ends == 0 || kit.budget.visits == 0 {
-                return reached.as_deref().map(PermitCursor::of).or_else(|| Some(PermitCursor::start()));
+                return reached.as_deref().map(|key| PermitCursor::of(key, verdict.is_old));
             }
             kit.budget.visits -= 1;
-            if goes(&item_of(&key, spot)) {
+            if self.is_old(choice, &mut verdict, &key) && (choice.goes)(&item_of(&key, spot)) {
                 kit.budget.ends -= 1;
                 match spot {
                     Spot::Hold(token) => {
@@ -202,13 +214,33 @@ impl Semaphores {
         }
     }
 
-    /// Returns how many holds and waits of a scope, or of all, go.
-    pub(crate) fn count(&self, scope: Option<&Scope>, goes: impl Fn(&PermitItem<'_>) -> bool) -> usize {
-        let first = scope.map(|scope| Key::first_of(scope, ""));
+    /// Returns how many holds and waits are to end. If these are more than the slice ends, or are not all found within
+    /// its visits, returns `usize::MAX`.
+    pub(crate) fn count(&self, choice: &Choice<'_>, budget: &mut Budget) -> usize {
+        let first = choice.scope.as_ref().map(|scope| Key::first_of(scope, ""));
         let start = first.as_ref().map_or(Bound::Unbounded, Bound::Included);
         let all = self.index.range::<Key, _>((start, Bound::Unbounded));
-        let all = all.take_while(|(key, _)| scope.is_none_or(|scope| key.scope == *scope));
-        all.filter(|(key, spot)| goes(&item_of(key, **spot))).count()
+        let (mut count, mut verdict) = (0, Verdict::default());
+        for (key, spot) in all.take_while(|(key, _)| choice.scope.as_ref().is_none_or(|scope| key.scope == *scope)) {
+            let Some(visits) = budget.visits.checked_sub(1) else { return usize::MAX };
+            budget.visits = visits;
+            count += usize::from(self.is_old(choice, &mut verdict, key) && (choice.goes)(&item_of(key, *spot)));
+            if count > budget.ends {
+                return usize::MAX;
+            }
+        }
+        count
+    }
+
+    /// Returns whether a key is of a session, or of a process that is old enough.
+    fn is_old(&self, choice: &Choice<'_>, verdict: &mut Verdict, key: &Key) -> bool {
+        let Scope::Process(process_id) = &key.scope else { return true };
+        if verdict.process.as_ref() != Some(process_id) {
+            let oldest = self.oldest_of_process(process_id).unwrap_or(Revision::MAX);
+            let is_old = (choice.is_old)(process_id, oldest);
+            *verdict = Verdict { process: Some(Arc::clone(process_id)), is_old };
+        }
+        verdict.is_old
     }
 
     fn next_key(&self, scope: Option<&Scope>, after: Option<&Key>) -> Option<(Arc<Key>, Spot)> {
@@ -223,10 +255,11 @@ impl Semaphores {
     }
 }
 
-impl PermitCursor {
-    /// Returns the cursor before the first key.
-    fn start() -> Self {
-        Self { process_id: None, session: None, request_id: String::new(), path: Path::default(), holder: None }
+impl Verdict {
+    /// Returns that of a search which continues after a cursor.
+    fn at(cursor: Option<&PermitCursor>) -> Self {
+        let process = cursor.and_then(|cursor| cursor.process_id.as_deref());
+        Self { process: process.map(Into::into), is_old: cursor.is_some_and(|cursor| cursor.is_old) }
     }
 }
 
@@ -242,7 +275,7 @@ pub(super) fn item_of(key: &Key, spot: Spot) -> PermitItem<'_> {
 
 impl Spot {
     /// Returns the revision at which the hold or the wait began.
-    fn since(self) -> Revision {
+    pub(super) fn since(self) -> Revision {
         match self {
             Self::Hold(token) => token,
             Self::Wait(rank) => rank.wait.0,

@@ -14,6 +14,7 @@ mod end;
 mod item;
 mod key;
 mod many;
+mod phase;
 mod queries;
 mod settle;
 mod snapshot;
@@ -29,9 +30,8 @@ use item::{PermitHold, PermitWait, QueueRank};
 use key::Key;
 
 pub(crate) use acquire::Requester;
-pub(crate) use charge::max_of_command;
 pub(crate) use key::Scope;
-pub(crate) use many::{EndedPermits, PermitCursor, PermitItem};
+pub(crate) use many::{Choice, EndedPermits, PermitCursor, PermitItem};
 pub(crate) use snapshot::{FrozenSemaphores, SemaphoreCursor, SemaphoreItem};
 
 /// The semaphores of a namespace.
@@ -49,11 +49,24 @@ pub(crate) struct Semaphores {
     deleting: BTreeMap<Revision, Arc<Path>>,
     /// The holds and waiting requests of each session.
     of_sessions: BTreeMap<SessionNumber, u64>,
+    /// The holds and waiting requests of each process, by the revision at which they began.
+    of_processes: BTreeSet<(Arc<str>, Revision)>,
     /// Sessions that have ended and still have something here. Nothing is granted to them.
-    ending: BTreeSet<SessionNumber>,
+    ending: BTreeMap<SessionNumber, EndingSession>,
     holds: u64,
     /// The charge of all of them.
     bytes: u64,
+}
+
+/// A session that has ended and still has something here.
+#[derive(Clone, Debug)]
+struct EndingSession {
+    /// The shard clock at which it ended.
+    since_ms: u64,
+    /// Whether it expired, so that its holds enter their transition.
+    has_expired: bool,
+    /// The key up to which nothing is left to end. Not part of the state: it only saves visits.
+    reached: Option<Arc<Key>>,
 }
 
 /// One semaphore. Shared with snapshots in progress.
@@ -134,6 +147,11 @@ impl Semaphores {
         self.deleting.contains_key(&began)
     }
 
+    /// Returns the revisions at which unfinished deletions began.
+    pub(crate) fn deletions(&self) -> impl Iterator<Item = Revision> {
+        self.deleting.keys().copied()
+    }
+
     /// Changes an existing semaphore.
     fn change<T>(&mut self, path: &Path, change: impl FnOnce(&mut Semaphore) -> T) -> Option<T> {
         self.by_path.get_mut(path).map(|semaphore| change(Arc::make_mut(semaphore)))
@@ -192,7 +210,7 @@ impl Semaphores {
         let hold = hold.flatten()?;
         self.bytes -= hold.charge();
         self.holds -= 1;
-        self.remove_from_indexes(&hold.key, hold.due());
+        self.remove_from_indexes(&hold.key, Spot::Hold(token), hold.due());
         Some(hold)
     }
 
@@ -216,7 +234,7 @@ impl Semaphores {
         let wait = wait.flatten()?;
         self.bytes -= wait.charge();
         self.waits.remove(&rank.wait);
-        self.remove_from_indexes(&wait.key, wait.due(rank));
+        self.remove_from_indexes(&wait.key, Spot::Wait(rank), wait.due(rank));
         Some(wait)
     }
 
@@ -237,20 +255,28 @@ impl Semaphores {
     }
 
     fn add_to_indexes(&mut self, key: &Arc<Key>, spot: Spot, due: Option<Due>) {
-        if let Scope::Session { number, .. } = key.scope {
-            *self.of_sessions.entry(number).or_default() += 1;
+        match &key.scope {
+            Scope::Session { number, .. } => *self.of_sessions.entry(*number).or_default() += 1,
+            Scope::Process(process_id) => {
+                self.of_processes.insert((Arc::clone(process_id), spot.since()));
+            }
         }
         self.index.insert(Arc::clone(key), spot);
         self.due.extend(due.map(|due| (due, Arc::clone(key))));
     }
 
-    fn remove_from_indexes(&mut self, key: &Arc<Key>, due: Option<Due>) {
-        if let Scope::Session { number, .. } = key.scope
-            && let Some(count) = self.of_sessions.get_mut(&number)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.of_sessions.remove(&number);
+    fn remove_from_indexes(&mut self, key: &Arc<Key>, spot: Spot, due: Option<Due>) {
+        match &key.scope {
+            Scope::Session { number, .. } => {
+                if let Some(count) = self.of_sessions.get_mut(number) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.of_sessions.remove(number);
+                    }
+                }
+            }
+            Scope::Process(process_id) => {
+                self.of_processes.remove(&(Arc::clone(process_id), spot.since()));
             }
         }
         self.index.remove(key);

@@ -4,53 +4,52 @@ use std::ops::Bound;
 
 use super::item::QueueRank;
 use super::{Semaphores, Spot};
-use crate::kit::Kit;
+use crate::kit::{Kit, Sight};
+use crate::locks::{reason_only, within_reply};
+use crate::page::PageBudget;
 use crate::{
     AcquireOutcome, AcquirePermits, CancelPermits, CommandError, Enqueued, FencingToken, Kind, MAX_HOLDERS_IN_REFUSAL,
-    NamespaceRef, Path, PermitHolderView, PermitWaitRecord, PermitWaitView, Response, Revision, SemaphoreCommand,
-    SemaphoreQuery, SemaphoreView, WaitId, page,
+    NamespaceRef, Path, PermitHolderView, PermitWaitRecord, Phase, Reason, Refused, Response, Revision,
+    SemaphoreCommand, SemaphoreQuery, SemaphoreView, WaitId, codec, page,
 };
 
-/// The highest reported queue position; higher ones are reported as this.
-const MAX_QUEUE_POSITION: usize = 10_000;
+/// Visits for one page of waiting requests. Beyond them it ends, but has at least one row.
+const VISITS_PER_PAGE: usize = 16_384;
 
 impl Semaphores {
-    /// Replies to a query. `now` is the shard's revision, `visible_ms` the clock by which deadlines count as past.
+    /// Replies to a query. `now` is the shard's revision.
     pub(crate) fn query(
         &self,
         query: &SemaphoreQuery,
         now: Revision,
-        visible_ms: u64,
+        sight: Sight<'_>,
     ) -> Result<Response, CommandError> {
         match query {
-            SemaphoreQuery::Get { path, after, limit, .. } => self.page_of_holders(path, *after, *limit),
+            SemaphoreQuery::Get { path, after, limit, .. } => self.page_of_holders(path, *after, *limit, sight),
             SemaphoreQuery::List { prefix, after, limit, .. } => Ok(self.list(prefix, after.as_ref(), *limit)),
             SemaphoreQuery::Check { path, fencing_token, .. } => {
-                let current = self.is_current(path, *fencing_token, visible_ms);
+                let hold = self.hold(path, *fencing_token);
+                let current = hold.is_some_and(|hold| self.phase_of(hold, sight).0 == Phase::Held);
                 Ok(Response::SemaphoreChecked { current, semaphore: self.view_at(path, now) })
             }
-            SemaphoreQuery::Waits { after, limit, .. } => Ok(self.page_of_waits(*after, *limit)),
-            SemaphoreQuery::WaitStatus { wait, .. } => self.wait_status(*wait, now),
+            SemaphoreQuery::Waits { after, limit, .. } => Ok(self.page_of_waits(*after, *limit, sight)),
+            SemaphoreQuery::WaitStatus { wait, .. } => self.wait_status(*wait, now, sight),
         }
     }
 
-    /// Returns whether the hold with that token is held.
-    fn is_current(&self, path: &Path, token: FencingToken, visible_ms: u64) -> bool {
-        let is_deleting = self.by_path.get(path).is_some_and(|semaphore| semaphore.deleting.is_some());
-        self.hold(path, token).filter(|_| !is_deleting).is_some_and(|hold| {
-            let is_over = hold.deadline_ms.is_some_and(|at_ms| at_ms <= visible_ms);
-            let is_ending = hold.key.session().is_some_and(|number| self.ending.contains(&number));
-            hold.is_held() && !is_over && !is_ending
-        })
-    }
-
-    fn page_of_holders(&self, path: &Path, after: Option<FencingToken>, limit: u32) -> Result<Response, CommandError> {
+    fn page_of_holders(
+        &self,
+        path: &Path,
+        after: Option<FencingToken>,
+        limit: u32,
+        sight: Sight<'_>,
+    ) -> Result<Response, CommandError> {
         let Some(semaphore) = self.by_path.get(path) else {
             return Err(CommandError::PrimitiveNotFound { kind: Kind::Semaphore, path: path.clone() });
         };
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let holds = semaphore.holds.range((start, Bound::Unbounded));
-        let (holders, more) = page::collect(holds, limit, |(_, hold)| hold.view());
+        let (holders, more) = page::collect(holds, limit, |(_, hold)| self.view_of_hold(hold, sight));
         Ok(Response::SemaphoreHolders { semaphore: self.view_at(path, 0), holders, more })
     }
 
@@ -65,50 +64,61 @@ impl Semaphores {
         Response::Semaphores { semaphores, more }
     }
 
-    fn page_of_waits(&self, after: Option<WaitId>, limit: u32) -> Response {
+    fn page_of_waits(&self, after: Option<WaitId>, limit: u32, sight: Sight<'_>) -> Response {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let waits = self.waits.range((start, Bound::Unbounded));
-        let waits = waits.filter_map(|(wait, key)| match self.index.get(key)? {
+        let all = self.waits.range((start, Bound::Unbounded));
+        let all = all.filter_map(|(wait, key)| match self.index.get(key)? {
             Spot::Wait(rank) => Some((*wait, *rank, self.wait(&key.path, *rank)?)),
             Spot::Hold(_) => None,
         });
-        let (waits, more) = page::collect(waits, limit, |(wait, rank, waiting)| PermitWaitView {
-            wait,
-            path: Path::clone(&waiting.key.path),
-            owner: waiting.key.owner(),
-            process_id: waiting.process_id.to_string(),
-            request_id: waiting.key.request_id.to_string(),
-            weight: waiting.weight,
-            priority: rank.priority(),
-            queue_position: self.queue_position(&waiting.key.path, rank),
-            attempt: waiting.attempts.highest(),
-            since_ms: waiting.since_ms,
-            ends_at_ms: waiting.ends_at_ms,
-        });
-        Response::PermitWaits { waits, more }
+        let (mut budget, mut visits, mut waits) = (PageBudget::of(limit), 0, Vec::new());
+        for (wait, rank, waiting) in all {
+            if budget.is_full() || visits >= VISITS_PER_PAGE {
+                return Response::PermitWaits { waits, more: true };
+            }
+            let queue_position = self.queue_position(&waiting.key.path, rank, sight);
+            visits = usize::try_from(queue_position).unwrap_or(usize::MAX).saturating_add(visits + 1);
+            let row = waiting.view(wait, rank, queue_position);
+            if !budget.try_take(codec::size(&row)) {
+                return Response::PermitWaits { waits, more: true };
+            }
+            waits.push(row);
+        }
+        Response::PermitWaits { waits, more: false }
     }
 
-    fn wait_status(&self, wait: WaitId, now: Revision) -> Result<Response, CommandError> {
+    fn wait_status(&self, wait: WaitId, now: Revision, sight: Sight<'_>) -> Result<Response, CommandError> {
         let key = self.waits.get(&wait).ok_or(CommandError::NotWaiting)?;
         let Some(Spot::Wait(rank)) = self.index.get(key) else { return Err(CommandError::NotWaiting) };
         let attempt = self.wait(&key.path, *rank).map_or(0, |waiting| waiting.attempts.highest());
-        let not_granted = self.queued(&key.path, *rank);
+        let position = self.queue_position(&key.path, *rank, sight);
+        let not_granted = Refused { queue_position: Some(position), ..reason_only(Reason::Queued) };
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
-        let (semaphore, holders) = (self.view_at(&key.path, now), self.heaviest_holders(&key.path));
+        let semaphore = self.view_at(&key.path, now);
+        let holders = self.heaviest_holders(&key.path, codec::size(&semaphore), sight);
         Ok(Response::PermitsAcquired { outcome, semaphore, holders })
     }
 
     /// Returns how many requests are before one, up to a limit.
-    pub(super) fn queue_position(&self, path: &Path, rank: QueueRank) -> u64 {
+    pub(super) fn queue_position(&self, path: &Path, rank: QueueRank, sight: Sight<'_>) -> u64 {
         let semaphore = self.by_path.get(path);
-        semaphore.map_or(0, |semaphore| semaphore.queue.range(..rank).take(MAX_QUEUE_POSITION).count() as u64)
+        semaphore.map_or(0, |semaphore| semaphore.queue.range(..rank).take(sight.max_queue_position).count() as u64)
     }
 
-    /// Returns the holders with most permits, and of those the earlier ones first.
-    pub(super) fn heaviest_holders(&self, path: &Path) -> Vec<PermitHolderView> {
-        let Some(semaphore) = self.by_path.get(path) else { return Vec::new() };
-        let tokens = semaphore.heaviest.iter().rev().take(MAX_HOLDERS_IN_REFUSAL);
-        tokens.filter_map(|(_, token)| Some(semaphore.holds.get(&token.0)?.view())).collect()
+    /// Returns the holders with most permits, and of those the earlier ones first: as many as fit into a response with
+    /// a semaphore of that many bytes. If not all fit with their metadata, all are shown without.
+    pub(super) fn heaviest_holders(&self, path: &Path, semaphore: usize, sight: Sight<'_>) -> Vec<PermitHolderView> {
+        let Some(found) = self.by_path.get(path) else { return Vec::new() };
+        let tokens = found.heaviest.iter().rev().take(MAX_HOLDERS_IN_REFUSAL);
+        let holds = tokens.filter_map(|(_, token)| found.holds.get(&token.0));
+        let mut holders: Vec<PermitHolderView> = holds.map(|hold| self.view_of_hold(hold, sight)).collect();
+        let shown = within_reply(&holders, semaphore);
+        if shown == holders.len() {
+            return holders;
+        }
+        holders.iter_mut().for_each(|holder| holder.metadata.clear());
+        holders.truncate(within_reply(&holders, semaphore));
+        holders
     }
 
     /// Returns the view of a semaphore in a response to a command, unless nobody receives it.
@@ -132,7 +142,8 @@ impl Semaphores {
         }
     }
 
-    /// Returns whether a command would create state; repeats and extensions do not. The requester is that of an acquire.
+    /// Returns whether a command would create state; repeats and extensions do not. The requester is that of an
+    /// acquire.
     pub(crate) fn creates_state(&self, command: &SemaphoreCommand, requester: Option<&super::Requester>) -> bool {
         match command {
             SemaphoreCommand::Configure(configure) => !self.by_path.contains_key(&configure.path),

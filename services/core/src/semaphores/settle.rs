@@ -5,10 +5,10 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 
 use super::end::WaitEnd;
-use super::item::QueueRank;
+use super::item::{PermitWait, QueueRank};
 use super::many::item_of;
 use super::{Semaphores, Spot};
-use crate::kit::Kit;
+use crate::kit::{Kit, Notice, SweepMark};
 use crate::{Path, Reason};
 
 impl Semaphores {
@@ -30,6 +30,7 @@ impl Semaphores {
             if !self.continue_deletion(kit, began) {
                 return;
             }
+            kit.notify(Notice::Finished(began));
         }
         self.settle(kit);
     }
@@ -41,6 +42,9 @@ impl Semaphores {
                 return false;
             }
             kit.budget.grants -= 1;
+            let has_ended = matches!(end, WaitEnd::Refused(Reason::Ended));
+            let swept = self.wait(path, rank).filter(|_| has_ended).and_then(|wait| sweep_of(kit, wait, rank));
+            swept.into_iter().for_each(|mark| kit.notify(Notice::SweptWait(mark.began)));
             self.end_wait(kit, path, rank, end);
         }
         true
@@ -54,13 +58,18 @@ impl Semaphores {
             return Some((*rank, WaitEnd::Refused(Reason::TooLarge)));
         }
         let (rank, wait) = semaphore.queue.first_key_value()?;
-        let is_ending = wait.key.session().is_some_and(|number| self.ending.contains(&number))
-            || (kit.is_swept)(&item_of(&wait.key, Spot::Wait(*rank)));
-        let is_late = wait.ends_at_ms.is_some_and(|at_ms| at_ms <= kit.visible_ms);
+        let is_ending = wait.key.session().is_some_and(|number| self.ending.contains_key(&number))
+            || sweep_of(kit, wait, *rank).is_some();
+        let is_late = wait.ends_at_ms.is_some_and(|at_ms| at_ms <= kit.sight.visible_ms);
         match (is_ending, is_late) {
             (true, _) => Some((*rank, WaitEnd::Refused(Reason::Ended))),
             (_, true) => Some((*rank, WaitEnd::Refused(Reason::TimedOut))),
             _ => semaphore.fits(wait.weight).then_some((*rank, WaitEnd::Granted)),
         }
     }
+}
+
+/// Returns the unfinished sweep that will end a wait.
+fn sweep_of(kit: &Kit<'_>, wait: &PermitWait, rank: QueueRank) -> Option<SweepMark> {
+    (kit.sight.sweep_of)(&item_of(&wait.key, Spot::Wait(rank)))
 }

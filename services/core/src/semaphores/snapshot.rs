@@ -12,7 +12,8 @@ use crate::codec::DecodeError;
 use crate::locks::{Attempts, EncodedMetadata};
 use crate::{FencingToken, Path, Phase, Revision, SessionNumber, WaitId};
 
-/// The semaphores at one entry. They are shared with the state, which copies what it changes.
+/// The semaphores at one entry. They are shared with the state, which copies what it changes: the first change of a
+/// semaphore copies four indexes, though not the holds and waits in them. The limits bound what that costs.
 #[derive(Debug)]
 pub(crate) struct FrozenSemaphores(Vec<(Arc<Path>, Arc<Semaphore>, bool)>);
 
@@ -197,8 +198,9 @@ impl Semaphores {
         Ok(())
     }
 
-    /// Checks conditions that require everything. `is_open` tells whether a session exists.
-    pub(crate) fn finish_restore(&self, is_open: impl Fn(SessionNumber) -> bool) -> Result<(), DecodeError> {
+    /// Checks conditions that require everything, and has queues settled whose first fits. `is_open` tells whether a
+    /// session exists.
+    pub(crate) fn finish_restore(&mut self, is_open: impl Fn(SessionNumber) -> bool) -> Result<(), DecodeError> {
         let is_used = |semaphore: &Semaphore| !semaphore.holds.is_empty() || !semaphore.queue.is_empty();
         let all = self.by_path.values();
         ensure(
@@ -209,7 +211,14 @@ impl Semaphores {
         let holds = all.clone().flat_map(|semaphore| semaphore.holds.values());
         ensure(holds.into_iter().all(|hold| of_open(hold)), "a hold has no session")?;
         let waits = all.flat_map(|semaphore| semaphore.queue.values());
-        ensure(waits.into_iter().all(|wait| wait.key.session().is_none_or(&is_open)), "a request has no session")
+        ensure(waits.into_iter().all(|wait| wait.key.session().is_none_or(&is_open)), "a request has no session")?;
+        for (path, semaphore) in &self.by_path {
+            let first = semaphore.queue.first_key_value().filter(|_| semaphore.deleting.is_none());
+            if first.is_some_and(|(_, wait)| semaphore.fits(wait.weight)) {
+                self.unsettled.insert(Arc::clone(path));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use super::key::Scope;
 use super::{Semaphore, Semaphores, Spot};
 
 impl Semaphores {
     /// Panics if a counter or an index is inconsistent.
     pub(crate) fn verify(&self) {
         let (mut bytes, mut holds, mut due, mut waits) = (0, 0, BTreeSet::new(), BTreeSet::new());
-        let (mut spots, mut of_sessions) = (BTreeMap::new(), BTreeMap::new());
+        let (mut spots, mut of_sessions, mut of_processes) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         for (path, semaphore) in &self.by_path {
             semaphore.verify();
             bytes += semaphore.charge(path);
@@ -34,12 +36,16 @@ impl Semaphores {
                 "no semaphore is kept for nothing"
             );
         }
-        for number in spots.keys().filter_map(|key| key.session()) {
-            *of_sessions.entry(number).or_insert(0_u64) += 1;
+        for (key, spot) in &spots {
+            match &key.scope {
+                Scope::Session { number, .. } => *of_sessions.entry(*number).or_insert(0_u64) += 1,
+                Scope::Process(process_id) => assert!(of_processes.insert((Arc::clone(process_id), spot.since()))),
+            }
         }
         assert_eq!((bytes, holds), (self.bytes, self.holds), "what there is is charged and counted");
         assert_eq!(spots, self.index, "where everything is is known");
         assert_eq!(of_sessions, self.of_sessions, "what each session has is counted");
+        assert_eq!(of_processes, self.of_processes, "how old what each process has is is known");
         assert!(due.iter().eq(self.due.keys()), "when everything is due is known");
         assert!(waits.iter().eq(self.waits.keys()), "the order of arrival is known");
         assert!(self.unsettled.iter().all(|path| self.by_path.contains_key(path)));

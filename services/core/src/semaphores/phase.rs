@@ -1,0 +1,41 @@
+//! The phase of a hold. A hold past its deadline, or of an owner whose end goes on, counts as over at once, though the
+//! slice that ends it may come later.
+
+use super::item::PermitHold;
+use super::many::item_of;
+use super::{Semaphores, Spot};
+use crate::kit::Sight;
+use crate::{Path, PermitHolderView, Phase};
+
+impl Semaphores {
+    /// Returns the phase of a hold and the end of that phase.
+    pub(super) fn phase_of(&self, hold: &PermitHold, sight: Sight<'_>) -> (Phase, Option<u64>) {
+        if !hold.is_held() {
+            return (hold.phase, hold.deadline_ms);
+        }
+        let transition_ms = u64::from(hold.transition_ms);
+        let ending = hold.key.session().and_then(|number| self.ending.get(&number));
+        let swept = (sight.sweep_of)(&item_of(&hold.key, Spot::Hold(hold.token))).filter(|mark| mark.at_once);
+        let due_ms = hold.deadline_ms.filter(|at_ms| *at_ms <= sight.visible_ms);
+        match (ending, swept, due_ms) {
+            _ if self.is_being_deleted(&hold.key.path) => (Phase::Transition, Some(sight.visible_ms)),
+            (Some(ending), ..) => {
+                let transition_ms = if ending.has_expired { transition_ms } else { 0 };
+                (Phase::Transition, Some(ending.since_ms.saturating_add(transition_ms)))
+            }
+            (None, Some(swept), _) => (Phase::Transition, Some(swept.since_ms)),
+            (None, None, Some(due_ms)) => (Phase::Transition, Some(due_ms.saturating_add(transition_ms))),
+            (None, None, None) => (hold.phase, hold.deadline_ms),
+        }
+    }
+
+    /// Returns the view of a hold.
+    pub(super) fn view_of_hold(&self, hold: &PermitHold, sight: Sight<'_>) -> PermitHolderView {
+        let (phase, deadline_ms) = self.phase_of(hold, sight);
+        PermitHolderView { phase, deadline_ms, ..hold.view() }
+    }
+
+    pub(super) fn is_being_deleted(&self, path: &Path) -> bool {
+        self.by_path.get(path).is_some_and(|semaphore| semaphore.deleting.is_some())
+    }
+}
