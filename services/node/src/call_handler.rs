@@ -20,7 +20,7 @@ use crate::admission::{Admission, admit, merge_rejected};
 use crate::batch::propose_batch;
 use crate::held_query::HeldQuery;
 use crate::leader::WaitingCall;
-use crate::lock_info::Report;
+use crate::lock_info::{Report, propose_permits};
 use crate::node::NodeInner;
 use crate::replica::{Replica, ShardReplica};
 use crate::subscribe::Subscription;
@@ -164,6 +164,7 @@ async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline:
         Ok(Command::Locks(LocksCommand::LockInfoPart(info))) => {
             Report { info, is_last: false }.propose(shard, term, deadline).await
         }
+        Ok(Command::Locks(LocksCommand::ReportPermits(report))) => propose_permits(report, shard, term, deadline).await,
         _ => propose_command(shard, term, bytes, deadline).await,
     }
 }

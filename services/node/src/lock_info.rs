@@ -1,7 +1,8 @@
-//! Proposes the report of a resumed session's client in parts, so that the commands of others come in between.
+//! Proposes the report of a resumed session's client, on locks and on semaphores, in parts, so that the commands of
+//! others come in between.
 
 use bytes::Bytes;
-use holdfast_core::{Command, LockInfo, LocksCommand, LostHold, Reply, Response, Rules, codec};
+use holdfast_core::{Command, LockInfo, LocksCommand, PermitsReport, Reply, Response, Rules, codec};
 use holdfast_proto::internal::answer::Outcome;
 use tokio::time::Instant;
 
@@ -37,8 +38,59 @@ impl Report {
             }
         }
         let last = if self.is_last { LocksCommand::LockInfo(last) } else { LocksCommand::LockInfoPart(last) };
-        with_lost(propose_command(shard, term, encode(last), deadline).await, lost)
+        let outcome = propose_command(shard, term, encode(last), deadline).await;
+        if lost.is_empty() {
+            return outcome;
+        }
+        changed(outcome, |response| {
+            if let Response::Reconciled { lost: later, .. } = response {
+                later.splice(0..0, lost);
+            }
+        })
     }
+}
+
+/// Proposes the holds of semaphores in a report, one part after the other. Returns the reply to the last one, with the
+/// lost holds of all.
+pub(crate) async fn propose_permits(
+    report: PermitsReport,
+    shard: &ShardReplica,
+    term: u64,
+    deadline: Instant,
+) -> Outcome {
+    let mut parts = split_permits(report);
+    let Some(last) = parts.pop() else { return Outcome::NotProposed("a report has no parts".into()) };
+    let mut lost = Vec::new();
+    for part in parts {
+        let outcome = propose_command(shard, term, encode(LocksCommand::ReportPermits(part)), deadline).await;
+        match response(&outcome) {
+            Some(Response::PermitsReconciled { lost: more }) => lost.extend(more),
+            _ => return outcome,
+        }
+    }
+    let outcome = propose_command(shard, term, encode(LocksCommand::ReportPermits(last)), deadline).await;
+    if lost.is_empty() {
+        return outcome;
+    }
+    changed(outcome, |response| {
+        if let Response::PermitsReconciled { lost: later } = response {
+            later.splice(0..0, lost);
+        }
+    })
+}
+
+/// Splits the holds of semaphores in a report into parts. There is at least one.
+fn split_permits(report: PermitsReport) -> Vec<PermitsReport> {
+    let parts = report.held.chunks(MAX_PART_UNITS).map(<[_]>::to_vec);
+    let parts: Vec<PermitsReport> = parts.map(|held| PermitsReport { held, ..empty_of(&report) }).collect();
+    if parts.is_empty() { vec![report] } else { parts }
+}
+
+/// Returns a report of the same message without holds.
+fn empty_of(report: &PermitsReport) -> PermitsReport {
+    let PermitsReport { namespace, session_id, message, held: _ } = report;
+    let (namespace, session_id) = (namespace.clone(), session_id.clone());
+    PermitsReport { namespace, session_id, message: *message, held: Vec::new() }
 }
 
 /// Splits a report into parts, those with its pending requests first. There is at least one.
@@ -81,23 +133,19 @@ fn response(outcome: &Outcome) -> Option<Response> {
     codec::decode::<Reply>(bytes).ok()?.outcome.ok()
 }
 
-/// Adds the lost holds of earlier parts, in front.
-fn with_lost(outcome: Outcome, mut earlier: Vec<LostHold>) -> Outcome {
+/// Changes the response of a successful command.
+fn changed(outcome: Outcome, change: impl FnOnce(&mut Response)) -> Outcome {
     let Outcome::Reply(bytes) = &outcome else { return outcome };
-    if earlier.is_empty() {
-        return outcome;
-    }
     let Ok(mut reply) = codec::decode::<Reply>(bytes) else { return outcome };
-    if let Ok(Response::Reconciled { lost, .. }) = &mut reply.outcome {
-        earlier.append(lost);
-        *lost = earlier;
+    if let Ok(response) = &mut reply.outcome {
+        change(response);
     }
     Outcome::Reply(codec::encode(&reply).into())
 }
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{Mode, Path, ReportedHold};
+    use holdfast_core::{Mode, Path, ReportedHold, ReportedPermits};
 
     use super::*;
     use crate::testing::namespace;
@@ -124,6 +172,21 @@ mod tests {
         assert_eq!(parts.iter().flat_map(|part| part.pending.clone()).collect::<Vec<_>>(), whole.pending);
         let first_held = parts.iter().position(|part| !part.held.is_empty());
         assert!(parts.iter().rposition(|part| !part.pending.is_empty()) <= first_held, "pending requests come first");
+    }
+
+    #[test]
+    fn the_holds_of_semaphores_in_a_report_are_split_into_parts_of_a_slice() {
+        let hold = |token| ReportedPermits { path: Path::flat("s"), request_id: "r".into(), fencing_token: token };
+        let of = |held: u64| PermitsReport {
+            namespace: namespace(),
+            session_id: "se_1".into(),
+            message: None,
+            held: (0..held).map(hold).collect(),
+        };
+        let parts = split_permits(of(1_025));
+        assert_eq!(parts.iter().map(|part| part.held.len()).collect::<Vec<_>>(), [512, 512, 1]);
+        assert_eq!(parts.into_iter().flat_map(|part| part.held).collect::<Vec<_>>(), of(1_025).held);
+        assert!([of(0), of(512)].into_iter().all(|whole| split_permits(whole.clone()) == [whole]));
     }
 
     #[test]

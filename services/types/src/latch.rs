@@ -72,9 +72,9 @@ pub enum LatchCommand {
     /// Counts jobs as done. Returns `CountedDown`. Once the status is final, counts none. Errors: `PrimitiveNotFound`,
     /// `InvalidArgument`, `QuotaExceeded`.
     CountDown(CountDown),
-    /// Changes the total of an active latch. Returns `LatchTotalSet`. Errors: `PrimitiveNotFound`, `InvalidArgument`
-    /// for a total below what is done, for a lower one of an indexed latch and for a latch that is not active,
-    /// `QuotaExceeded`.
+    /// Changes the total of an active latch. Returns `LatchTotalSet`, without success for a final latch with another
+    /// total. Errors: `PrimitiveNotFound`, `InvalidArgument` for a total below what is done and for a lower one of an
+    /// indexed latch, `QuotaExceeded`.
     SetTotal {
         /// The latch.
         latch: LatchRef,

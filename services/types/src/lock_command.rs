@@ -117,7 +117,7 @@ impl LocksCommand {
     /// Returns whether an encoded [`Command`](crate::Command) is a report or a part of one, without decoding it.
     pub fn is_report(encoded: &[u8]) -> bool {
         // The version of the encoding, `Command::Locks`, and the variant.
-        matches!(encoded, [_, 2, 9 | 13, ..])
+        matches!(encoded, [_, 2, 9 | 13 | 17, ..])
     }
 
     /// Returns whether an encoded [`Command`](crate::Command) is a batch, without decoding it.
@@ -137,6 +137,7 @@ impl LocksCommand {
             }
             Self::Latch(LatchCommand::Create(create)) => Some(create.namespace.account),
             Self::Latch(LatchCommand::CountDown(count)) => Some(count.latch.namespace.account),
+            Self::Latch(LatchCommand::SetTotal { latch, .. }) => Some(latch.namespace.account),
             Self::Semaphore(SemaphoreCommand::Configure(configure)) => Some(configure.namespace.account),
             Self::Semaphore(SemaphoreCommand::Acquire(acquire)) => {
                 Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
