@@ -129,7 +129,7 @@ impl NamespaceTxn<'_> {
         }
         let number = session.facts.number;
         let permits = self.ns.count_unlisted_permits((number, session_id), report, self.budget);
-        if waits.len() + unlisted.len() + permits > self.budget.ends {
+        if permits.saturating_add(waits.len() + unlisted.len()) > self.budget.ends {
             return None;
         }
         // Those of permits are counted one by one.

@@ -8,12 +8,12 @@ use holdfast_core::{
 
 use crate::support::{Shard, lock_request, orders, process, request_id};
 
-fn limited(limits: Limits) -> Shard {
+pub(crate) fn limited(limits: Limits) -> Shard {
     // Any limit that came with rules 2 raises the rules.
     Shard::with_limits(Limits { max_tangle: 200, ..limits })
 }
 
-fn create(path: &str, total: u64, ids: LatchIds) -> CreateLatch {
+pub(crate) fn create(path: &str, total: u64, ids: LatchIds) -> CreateLatch {
     CreateLatch {
         namespace: orders(),
         path: Path::flat(path),
@@ -26,15 +26,15 @@ fn create(path: &str, total: u64, ids: LatchIds) -> CreateLatch {
     }
 }
 
-fn latch(shard: &mut Shard, command: LatchCommand) -> Result<Response, CommandError> {
+pub(crate) fn latch(shard: &mut Shard, command: LatchCommand) -> Result<Response, CommandError> {
     shard.apply(&Command::Locks(LocksCommand::Latch(command))).outcome
 }
 
-fn semaphore(shard: &mut Shard, command: SemaphoreCommand) -> Result<Response, CommandError> {
+pub(crate) fn semaphore(shard: &mut Shard, command: SemaphoreCommand) -> Result<Response, CommandError> {
     shard.apply(&Command::Locks(LocksCommand::Semaphore(command))).outcome
 }
 
-fn permits(owner: Owner, request_id: &str, weight: u64) -> AcquirePermits {
+pub(crate) fn permits(owner: Owner, request_id: &str, weight: u64) -> AcquirePermits {
     let ttl_ms = matches!(owner, Owner::Process(_)).then_some(1_000);
     AcquirePermits {
         namespace: orders(),
@@ -55,7 +55,7 @@ fn permits(owner: Owner, request_id: &str, weight: u64) -> AcquirePermits {
     }
 }
 
-fn acquire(shard: &mut Shard, request: AcquirePermits) -> Result<AcquireOutcome, CommandError> {
+pub(crate) fn acquire(shard: &mut Shard, request: AcquirePermits) -> Result<AcquireOutcome, CommandError> {
     match semaphore(shard, SemaphoreCommand::Acquire(request))? {
         Response::PermitsAcquired { outcome, .. } => Ok(outcome),
         other => panic!("no outcome: {other:?}"),
@@ -66,7 +66,7 @@ fn limit_of<T>(outcome: Result<T, CommandError>) -> Option<&'static str> {
     outcome.err().and_then(|error| error.limit()).map(|limit| limit.name)
 }
 
-fn open_session(shard: &mut Shard, session_id: &str) -> Owner {
+pub(crate) fn open_session(shard: &mut Shard, session_id: &str) -> Owner {
     let open = OpenSession {
         namespace: orders(),
         session_id: session_id.to_owned(),
