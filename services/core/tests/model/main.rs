@@ -12,6 +12,7 @@ mod graph;
 mod latches;
 mod ledger;
 mod mutations;
+mod permits_model;
 mod quota;
 mod random;
 mod report;

@@ -4,251 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AcquireOutcome, AcquirePermits, Application, Bounds, Command, CommandError, ConfigureSemaphore, Effect, Limits,
-    LocksCommand, Metadata, NamespaceMessage, OpenSession, Owner, Path, Phase, Query, Reason, Release, ReleasePermits,
-    ReleaseTarget, RequestId, Reset, Response, Rules, SemaphoreCommand, SemaphoreQuery, SessionNumber, Wait,
+    AcquireOutcome, AcquirePermits, Application, Bounds, CancelPermits, Command, CommandError, ConfigureSemaphore,
+    Effect, JobState, Limits, LockInfo, LocksCommand, Metadata, NamespaceMessage, OpenSession, Owner, Path,
+    PermitsReport, Phase, Query, Release, ReleasePermits, ReleaseTarget, Reply, ReportedPermits, RequestId, Reset,
+    Response, Revision, Rules, SemaphoreCommand, SemaphoreQuery, SessionNumber, Wait,
 };
 
 use crate::mutations::enable_mutation_from_env;
+use crate::permits_model::{Key, Model, Semaphore};
 use crate::random::{SeededRng, namespace};
 use crate::{context, env_setting};
 
 const STEPS_IN_A_RUN: u64 = 150;
-
-/// An owner's name and a request id.
-type Key = (String, String);
-
-#[derive(Clone, Debug, PartialEq)]
-struct Hold {
-    weight: u64,
-    token: u64,
-    phase: Phase,
-    deadline_ms: Option<u64>,
-    transition_ms: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Queued {
-    key: Key,
-    priority: u8,
-    arrival: u64,
-    weight: u64,
-    ends_at_ms: Option<u64>,
-    ttl_ms: Option<u64>,
-    transition_ms: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Semaphore {
-    permits: u64,
-    is_configured: bool,
-    holds: BTreeMap<Key, Hold>,
-    /// By priority, then by arrival.
-    queue: Vec<Queued>,
-}
-
-#[derive(Clone, Default)]
-struct Model {
-    semaphores: BTreeMap<Path, Semaphore>,
-    clock_ms: u64,
-    revision: u64,
-    /// Waits that ended, and whether they were granted.
-    resolved: BTreeSet<(Key, bool)>,
-}
-
-impl Semaphore {
-    fn in_use(&self) -> u64 {
-        self.holds.values().map(|hold| hold.weight).sum()
-    }
-
-    fn fits(&self, weight: u64) -> bool {
-        self.permits > 0 && self.in_use() + weight <= self.permits
-    }
-}
-
-impl Model {
-    fn next_revision(&mut self) -> u64 {
-        self.revision += 1;
-        self.revision
-    }
-
-    fn promote(&mut self, path: &Path) {
-        while let Some(semaphore) = self.semaphores.get_mut(path) {
-            if let Some(index) =
-                semaphore.queue.iter().position(|it| semaphore.permits > 0 && it.weight > semaphore.permits)
-            {
-                let refused = semaphore.queue.remove(index);
-                self.resolved.insert((refused.key, false));
-                continue;
-            }
-            let Some(first) = semaphore.queue.first().filter(|first| semaphore.fits(first.weight)).cloned() else {
-                break;
-            };
-            semaphore.queue.remove(0);
-            let token = self.next_revision();
-            self.resolved.insert((first.key.clone(), true));
-            self.insert(path, first.key, first.weight, token, (first.ttl_ms, first.transition_ms));
-        }
-        let is_unused = |it: &Semaphore| !it.is_configured && it.holds.is_empty() && it.queue.is_empty();
-        if self.semaphores.get(path).is_some_and(is_unused) {
-            self.semaphores.remove(path);
-        }
-    }
-
-    fn insert(&mut self, path: &Path, key: Key, weight: u64, token: u64, (ttl_ms, transition_ms): (Option<u64>, u64)) {
-        let deadline_ms = ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms);
-        let hold = Hold { weight, token, phase: Phase::Held, deadline_ms, transition_ms };
-        self.semaphores.get_mut(path).expect("it is there").holds.insert(key, hold);
-    }
-
-    /// What is due, in order of time; at one time holds end before waits.
-    fn advance(&mut self, now_ms: u64) {
-        self.clock_ms = now_ms;
-        loop {
-            let holds = self.semaphores.iter().flat_map(|(path, it)| {
-                it.holds.iter().filter_map(move |(key, hold)| Some((hold.deadline_ms?, false, hold.token, path, key)))
-            });
-            let waits = self.semaphores.iter().flat_map(|(path, it)| {
-                it.queue.iter().filter_map(move |it| Some((it.ends_at_ms?, true, it.arrival, path, &it.key)))
-            });
-            let Some((at_ms, is_wait, _, path, key)) = holds.chain(waits).min().filter(|due| due.0 <= now_ms) else {
-                return;
-            };
-            let (path, key) = (path.clone(), key.clone());
-            match is_wait {
-                true => _ = self.end_wait(&path, &key),
-                false => self.end_phase(&path, &key, at_ms),
-            }
-            self.promote(&path);
-        }
-    }
-
-    fn end_phase(&mut self, path: &Path, key: &Key, at_ms: u64) {
-        let hold = self.semaphores.get_mut(path).and_then(|it| it.holds.get_mut(key)).expect("it is held");
-        if hold.phase == Phase::Held && hold.transition_ms > 0 {
-            (hold.phase, hold.deadline_ms) = (Phase::Transition, Some(at_ms + hold.transition_ms));
-        } else {
-            self.end_hold(path, key);
-        }
-    }
-
-    fn end_hold(&mut self, path: &Path, key: &Key) -> bool {
-        let ended = self.semaphores.get_mut(path).and_then(|it| it.holds.remove(key)).is_some();
-        self.revision += u64::from(ended);
-        ended
-    }
-
-    fn end_wait(&mut self, path: &Path, key: &Key) -> bool {
-        let Some(semaphore) = self.semaphores.get_mut(path) else { return false };
-        let before = semaphore.queue.len();
-        semaphore.queue.retain(|it| it.key != *key);
-        let ended = semaphore.queue.len() < before;
-        self.resolved.extend(ended.then(|| (key.clone(), false)));
-        ended
-    }
-
-    /// Everything of some owners: first the waits, then the holds.
-    fn end_owners(&mut self, goes: impl Fn(&str) -> bool, mut end: impl FnMut(&mut Self, &Path, &Key)) {
-        let (mut waits, mut holds, mut paths) = (vec![], vec![], BTreeSet::new());
-        for (path, semaphore) in &self.semaphores {
-            let its = semaphore.queue.iter().filter(|it| goes(&it.key.0));
-            waits.extend(its.map(|it| (it.arrival, path.clone(), it.key.clone())));
-            let its = semaphore.holds.iter().filter(|(key, _)| goes(&key.0));
-            holds.extend(its.map(|(key, hold)| (hold.token, path.clone(), key.clone())));
-        }
-        waits.sort();
-        holds.sort();
-        for (_, path, key) in waits {
-            self.end_wait(&path, &key);
-            paths.insert(path);
-        }
-        for (_, path, key) in holds {
-            end(self, &path, &key);
-            paths.insert(path);
-        }
-        paths.iter().for_each(|path| self.promote(path));
-    }
-
-    fn acquire(&mut self, request: &AcquirePermits, key: Key) -> Result<Result<bool, Reason>, ()> {
-        let path = &request.path;
-        let is_known = self.semaphores.get(path).is_some();
-        if !is_known && request.permits.is_none() && request.fencing_token.is_none() {
-            return Err(());
-        }
-        let made = Semaphore { permits: request.permits.unwrap_or_default(), ..Semaphore::default() };
-        let semaphore = self.semaphores.get(path).unwrap_or(&made).clone();
-        if let Some(hold) = semaphore.holds.get(&key) {
-            if request.fencing_token.is_some_and(|token| token != hold.token) {
-                return Ok(Err(Reason::NotHeld));
-            }
-            let weight = if request.fencing_token.is_some() { hold.weight } else { request.weight };
-            if weight > hold.weight && !(semaphore.fits(weight - hold.weight) && semaphore.queue.is_empty()) {
-                let is_large = semaphore.permits > 0 && weight > semaphore.permits;
-                let fits = semaphore.fits(weight - hold.weight);
-                return Ok(Err(if is_large {
-                    Reason::TooLarge
-                } else if fits {
-                    Reason::Queued
-                } else {
-                    Reason::Exhausted
-                }));
-            }
-            let token = if weight == hold.weight { hold.token } else { self.next_revision() };
-            let token = if weight > hold.weight { token } else { hold.token };
-            self.insert(path, key, weight, token, (request.ttl_ms, request.transition_ms));
-            self.promote(path);
-            return Ok(Ok(true));
-        }
-        if request.fencing_token.is_some() {
-            return Ok(Err(Reason::NotHeld));
-        }
-        let waits = !matches!(request.wait, Wait::No | Wait::For(0));
-        let ends_at_ms = if let Wait::For(ms) = request.wait { Some(self.clock_ms + ms) } else { None };
-        if let Some(index) = semaphore.queue.iter().position(|it| it.key == key) {
-            if request.weight > semaphore.queue[index].weight {
-                return Ok(Err(Reason::Queued));
-            }
-            let queued = &mut self.semaphores.get_mut(path).expect("it is there").queue[index];
-            queued.weight = request.weight;
-            (queued.ttl_ms, queued.transition_ms) = (request.ttl_ms, request.transition_ms);
-            if waits {
-                queued.ends_at_ms = ends_at_ms;
-            }
-            self.promote(path);
-            let is_held = self.semaphores.get(path).is_some_and(|it| it.holds.contains_key(&key));
-            return Ok(if is_held {
-                Ok(true)
-            } else if waits {
-                Ok(false)
-            } else {
-                Err(Reason::Queued)
-            });
-        }
-        if !semaphore.is_configured && request.permits.is_some_and(|permits| permits != semaphore.permits) {
-            return Err(());
-        }
-        if semaphore.permits > 0 && request.weight > semaphore.permits {
-            return Ok(Err(Reason::TooLarge));
-        }
-        let (fits, is_first) =
-            (semaphore.fits(request.weight), semaphore.queue.iter().all(|it| it.priority < request.priority));
-        if !(fits && is_first) && !waits {
-            return Ok(Err(if fits { Reason::Queued } else { Reason::Exhausted }));
-        }
-        let arrival = self.next_revision();
-        let terms = (request.ttl_ms, request.transition_ms);
-        let there = self.semaphores.entry(path.clone()).or_insert(made);
-        if fits && is_first {
-            self.insert(path, key, request.weight, arrival, terms);
-            return Ok(Ok(true));
-        }
-        let (priority, weight) = (request.priority, request.weight);
-        let (ttl_ms, transition_ms) = terms;
-        there.queue.push(Queued { key, priority, arrival, weight, ends_at_ms, ttl_ms, transition_ms });
-        there.queue.sort_by_key(|it| (std::cmp::Reverse(it.priority), it.arrival));
-        Ok(Ok(false))
-    }
-}
 
 struct Run {
     core: ShardState,
@@ -257,6 +24,10 @@ struct Run {
     model: Model,
     now_ms: u64,
     sessions: BTreeMap<String, SessionNumber>,
+    /// Of all sessions that there were.
+    numbers: BTreeMap<String, SessionNumber>,
+    /// The work that goes on, and the holds and waits that it is to end.
+    job: Option<(Revision, (u64, u64))>,
     /// Whoever was told since the last comparison.
     resolved: BTreeSet<(Key, bool)>,
 }
@@ -276,24 +47,41 @@ fn name_of(owner: &Owner) -> String {
 }
 
 impl Run {
-    fn apply(&mut self, command: Command) -> Result<Response, CommandError> {
-        let context = context(self.now_ms, Rules::TWO);
+    fn apply(&mut self, command: LocksCommand) -> Reply {
+        let (context, command) = (context(self.now_ms, Rules::TWO), Command::Locks(command));
         let reply = self.core.apply(&context, &command);
         assert_eq!(self.restored.apply(&context, &command), reply, "one that was restored replies otherwise");
-        reply.outcome
+        reply
     }
 
     fn locks(&mut self, command: LocksCommand) -> Result<Response, CommandError> {
-        self.apply(Command::Locks(command))
+        self.apply(command).outcome
+    }
+
+    /// Ends many holds and waits, now or in later entries.
+    fn end_many(&mut self, command: LocksCommand, expected: (u64, u64)) {
+        let Reply { outcome, awaits, .. } = self.apply(command);
+        match (awaits, outcome) {
+            (Some(began), Ok(_)) => self.job = Some((began, expected)),
+            (None, Ok(Response::Reconciled { ended_holds, ended_waits, .. })) => {
+                assert_eq!((ended_holds, ended_waits), expected);
+            }
+            (None, Ok(Response::Reset { removed_holds, removed_waiters })) => {
+                assert_eq!((removed_holds, removed_waiters), expected);
+            }
+            (None, Ok(Response::Released { released, .. })) => assert_eq!(released, expected != (0, 0)),
+            other => panic!("it ends: {other:?}"),
+        }
     }
 
     fn step(&mut self, dice: &mut SeededRng) {
         let names: Vec<String> =
             ["p0", "p1", "p2"].map(str::to_owned).into_iter().chain(self.sessions.keys().cloned()).collect();
         let (name, path) = (dice.pick(&names), Path::flat(dice.pick(&["a", "b"])));
-        let key = (name.clone(), format!("{}{name}", path.0[0]) + dice.pick(&["x", "y"]));
+        // An id is unique in a session. In the order of ids, those of the two paths are mixed.
+        let key = (name.clone(), dice.pick(&["x", "y", "z"]).to_owned() + &path.0[0] + &name);
         self.model.revision = self.core.revision();
-        match dice.below(20) {
+        match dice.below(24) {
             0..=9 => self.acquire(dice, path, key),
             10..=12 => self.release(path, key),
             13 | 14 => self.configure(dice, path),
@@ -307,7 +95,9 @@ impl Run {
             16 => self.open(dice),
             17 => self.end_session(dice),
             18 if dice.one_in(2) => self.release_all(&name),
-            19 if dice.one_in(4) => self.reset(&name),
+            19 if dice.one_in(3) => self.reset(dice, &name),
+            20 if name.starts_with("se_") => self.report(dice, &name),
+            21..=23 => self.cancel(dice, path, key),
             _ => {}
         }
     }
@@ -330,7 +120,7 @@ impl Run {
             wait: dice.pick(&[Wait::No, waits, waits]),
             metadata: Metadata::new(),
             fencing_token: held.filter(|_| dice.one_in(4)),
-            attempt: 0,
+            attempt: dice.below(7),
             abandoned: vec![],
             message: None,
         };
@@ -370,6 +160,15 @@ impl Run {
         );
     }
 
+    fn cancel(&mut self, dice: &mut SeededRng, path: Path, key: Key) {
+        let attempt = 1 + dice.below(6);
+        let (left_queue, grant_released) = self.model.cancel(&path, &key, attempt);
+        let (namespace, owner, attempts) = (namespace(), owner_of(&key.0), vec![attempt]);
+        let cancel = CancelPermits { namespace, path, owner, request_id: key.1, attempts };
+        let outcome = self.locks(LocksCommand::Semaphore(SemaphoreCommand::Cancel(cancel)));
+        assert_eq!(outcome, Ok(Response::Cancelled { left_queue, grant_released }));
+    }
+
     fn configure(&mut self, dice: &mut SeededRng, path: Path) {
         let permits = dice.below(5);
         let (description, metadata) = (String::new(), Metadata::new());
@@ -396,6 +195,7 @@ impl Run {
         if self.sessions.len() < 3
             && let Ok(Response::SessionOpened { session, .. }) = self.locks(LocksCommand::OpenSession(open))
         {
+            self.numbers.insert(session_id.clone(), session.number);
             self.sessions.insert(session_id, session.number);
         }
     }
@@ -407,27 +207,60 @@ impl Run {
             let close =
                 LocksCommand::CloseSession { namespace: namespace(), session_id: session_id.clone(), message: None };
             self.locks(close).expect("it is open");
-            self.model.end_owners(|owner| owner == session_id, |model, path, key| _ = model.end_hold(path, key));
+            self.model.end_all(|key, _| key.0 == session_id, |model, path, key| _ = model.end_hold(path, key));
         } else {
             let known_revision = self.core.revision();
             self.locks(LocksCommand::ExpireSessions { ids: vec![number], known_revision }).expect("it is open");
-            self.model.end_owners(|owner| owner == session_id, |model, path, key| model.end_phase(path, key, now_ms));
+            self.model.end_all(|key, _| key.0 == session_id, |model, path, key| model.end_phase(path, key, now_ms));
         }
     }
 
     fn release_all(&mut self, name: &str) {
+        let expected = self.model.end_all(|key, _| key.0 == name, |model, path, key| _ = model.end_hold(path, key));
         let (owner, what) = (owner_of(name), ReleaseTarget::All);
-        let release = Release { namespace: namespace(), owner, what, message: None };
-        self.locks(LocksCommand::Release(release)).expect("all is released");
-        self.model.end_owners(|owner| owner == name, |model, path, key| _ = model.end_hold(path, key));
+        self.end_many(LocksCommand::Release(Release { namespace: namespace(), owner, what, message: None }), expected);
     }
 
-    fn reset(&mut self, live: &str) {
+    /// Given a revision, only what is older goes: a process by its oldest hold or wait, a session by its number.
+    fn reset(&mut self, dice: &mut SeededRng, live: &str) {
+        let before_revision = dice.one_in(2).then(|| 1 + dice.below(self.core.revision() + 1));
+        let (model, numbers) = (self.model.clone(), self.numbers.clone());
+        let goes = |owner: &str| {
+            let since = numbers.get(owner).copied().or_else(|| model.oldest(owner));
+            owner != live && before_revision.is_none_or(|before| since.is_some_and(|since| since < before))
+        };
+        let end = |model: &mut Model, path: &Path, key: &Key| _ = model.end_hold(path, key);
+        let expected = self.model.end_all(|key, _| goes(&key.0), end);
+        self.sessions.retain(|session_id, _| !goes(session_id));
         let live_owners = vec![live.to_owned()];
-        let reset = Reset { namespace: namespace(), live_owners, before_revision: None };
-        self.locks(LocksCommand::Reset(reset)).expect("it is reset");
-        self.sessions.retain(|session_id, _| session_id == live);
-        self.model.end_owners(|owner| owner != live, |model, path, key| _ = model.end_hold(path, key));
+        self.end_many(LocksCommand::Reset(Reset { namespace: namespace(), live_owners, before_revision }), expected);
+    }
+
+    /// The client of a session lists some of its holds, and names some of its requests as pending.
+    fn report(&mut self, dice: &mut SeededRng, session_id: &str) {
+        let (mut held, mut pending) = (Vec::new(), Vec::new());
+        for (path, semaphore) in &self.model.semaphores {
+            let its = semaphore.holds.iter().filter(|(key, _)| key.0 == session_id);
+            held.extend(its.map(|(key, hold)| (path.clone(), key.1.clone(), hold.token)));
+            pending.extend(semaphore.holds.keys().chain(semaphore.queue.iter().map(|it| &it.key)).cloned());
+        }
+        held.retain(|_| dice.one_in(2));
+        pending.retain(|key| key.0 == session_id && dice.one_in(3));
+        let stays = |key: &Key, token: Option<u64>| {
+            pending.contains(key) || token.is_some_and(|token| held.iter().any(|(_, _, listed)| *listed == token))
+        };
+        let goes = |key: &Key, token: Option<u64>| key.0 == session_id && !stays(key, token);
+        let expected = self.model.end_all(goes, |model, path, key| _ = model.end_hold(path, key));
+        let pending = pending.into_iter().map(|(_, request_id)| request_id).collect();
+        let held = held.into_iter();
+        let held = held.map(|(path, request_id, fencing_token)| ReportedPermits { path, request_id, fencing_token });
+        let (session_id, message) = (session_id.to_owned(), None);
+        let (namespace, held) = (namespace(), held.collect());
+        let report = PermitsReport { namespace: namespace.clone(), session_id: session_id.clone(), message, held };
+        let listed = self.locks(LocksCommand::ReportPermits(report));
+        assert_eq!(listed, Ok(Response::PermitsReconciled { lost: vec![] }));
+        let info = LockInfo { namespace, session_id, message, held: vec![], pending };
+        self.end_many(LocksCommand::LockInfo(info), expected);
     }
 
     /// Takes the effects of an entry.
@@ -447,9 +280,16 @@ impl Run {
     fn compare(&mut self) {
         while self.core.has_backlog() {
             self.take_effects();
+            // Another replica takes over in the middle.
+            if self.core.revision() & 3 == 0 {
+                self.restore();
+            }
             self.advance(0);
         }
         self.take_effects();
+        if let Some((began, (ended_holds, ended_waits))) = self.job.take() {
+            assert_eq!(self.core.job_state(began), JobState::Done { ended_holds, ended_waits });
+        }
         assert_eq!(std::mem::take(&mut self.resolved), std::mem::take(&mut self.model.resolved), "who was told");
         let list = SemaphoreQuery::List { namespace: namespace(), prefix: Path::default(), after: None, limit: 100 };
         let Ok(Response::Semaphores { semaphores, .. }) = self.core.query(0, &Query::Semaphore(list)).outcome else {
@@ -495,8 +335,10 @@ impl Run {
         };
         for view in &waits {
             let queue = &mut self.model.semaphores.get_mut(&view.path).expect("it is known").queue;
-            let queued = queue.get_mut(view.queue_position as usize).expect("it waits");
-            assert_eq!(queued.key, (name_of(&view.owner), view.request_id.clone()), "the order of the queue");
+            let key = (name_of(&view.owner), view.request_id.clone());
+            let (position, queued) = queue.iter_mut().enumerate().find(|(_, it)| it.key == key).expect("it waits");
+            let shown = (position as u64).min(self.bounds.max_queue_position);
+            assert_eq!(shown, view.queue_position, "the order of the queue");
             assert_eq!((queued.weight, queued.ends_at_ms), (view.weight, view.ends_at_ms));
             queued.arrival = view.wait.0;
         }
@@ -523,7 +365,8 @@ fn run(seed: u64) {
     let bounds = if dice.one_in(2) { Bounds::of(Rules::TWO) } else { Bounds::tiny() };
     let core = ShardState::with_bounds(Application::Locks, "locks_00", bounds.clone());
     let (model, sessions, resolved) = (Model::default(), BTreeMap::new(), BTreeSet::new());
-    let mut run = Run { restored: core.clone(), core, bounds, model, now_ms: 1_000, sessions, resolved };
+    let (numbers, restored) = (BTreeMap::new(), core.clone());
+    let mut run = Run { restored, core, bounds, model, now_ms: 1_000, sessions, numbers, job: None, resolved };
     let message = NamespaceMessage::open(namespace(), Limits::default());
     run.advance(0);
     run.locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message }).expect("it is opened");

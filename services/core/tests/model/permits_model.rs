@@ -1,0 +1,315 @@
+//! A model of semaphores of some plain lines: everything is a list, and nothing takes more than a step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::{AcquirePermits, Path, Phase, Reason, Wait};
+
+/// An owner's name and a request id.
+pub(crate) type Key = (String, String);
+
+/// As many calls as are tracked apart.
+const MAX_CALLS: usize = 4;
+
+/// The calls that rely on something, by attempt. One of them is 0 if it stays whoever leaves.
+pub(crate) type Calls = BTreeSet<u64>;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Hold {
+    pub(crate) weight: u64,
+    pub(crate) token: u64,
+    pub(crate) phase: Phase,
+    pub(crate) deadline_ms: Option<u64>,
+    transition_ms: u64,
+    calls: Calls,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Queued {
+    pub(crate) key: Key,
+    priority: u8,
+    pub(crate) arrival: u64,
+    pub(crate) weight: u64,
+    pub(crate) ends_at_ms: Option<u64>,
+    ttl_ms: Option<u64>,
+    transition_ms: u64,
+    calls: Calls,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Semaphore {
+    pub(crate) permits: u64,
+    pub(crate) is_configured: bool,
+    pub(crate) holds: BTreeMap<Key, Hold>,
+    /// By priority, then by arrival.
+    pub(crate) queue: Vec<Queued>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Model {
+    pub(crate) semaphores: BTreeMap<Path, Semaphore>,
+    clock_ms: u64,
+    pub(crate) revision: u64,
+    /// Waits that ended, and whether they were granted.
+    pub(crate) resolved: BTreeSet<(Key, bool)>,
+}
+
+/// Adds a call to those that rely on a wait.
+fn attach(calls: &mut Calls, attempt: u64) {
+    calls.insert(attempt);
+    if calls.contains(&0) || calls.len() > MAX_CALLS {
+        *calls = [0].into_iter().chain(calls.last().copied()).collect();
+    }
+}
+
+/// Adds a call to those that rely on a hold.
+fn attach_to_hold(calls: &mut Calls, attempt: u64) {
+    if calls.contains(&0) || attempt == 0 { *calls = Calls::from([0]) } else { attach(calls, attempt) }
+}
+
+/// Removes a call. Returns whether none is left.
+fn detach(calls: &mut Calls, attempt: u64) -> bool {
+    if !calls.contains(&0) {
+        calls.remove(&attempt);
+    }
+    calls.is_empty()
+}
+
+impl Semaphore {
+    pub(crate) fn in_use(&self) -> u64 {
+        self.holds.values().map(|hold| hold.weight).sum()
+    }
+
+    fn fits(&self, weight: u64) -> bool {
+        self.permits > 0 && self.in_use() + weight <= self.permits
+    }
+}
+
+impl Model {
+    fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
+    pub(crate) fn promote(&mut self, path: &Path) {
+        while let Some(semaphore) = self.semaphores.get_mut(path) {
+            if let Some(index) =
+                semaphore.queue.iter().position(|it| semaphore.permits > 0 && it.weight > semaphore.permits)
+            {
+                let refused = semaphore.queue.remove(index);
+                self.resolved.insert((refused.key, false));
+                continue;
+            }
+            let Some(first) = semaphore.queue.first().filter(|first| semaphore.fits(first.weight)).cloned() else {
+                break;
+            };
+            semaphore.queue.remove(0);
+            let token = self.next_revision();
+            self.resolved.insert((first.key.clone(), true));
+            self.insert(path, first.key, first.weight, (token, first.calls), (first.ttl_ms, first.transition_ms));
+        }
+        let is_unused = |it: &Semaphore| !it.is_configured && it.holds.is_empty() && it.queue.is_empty();
+        if self.semaphores.get(path).is_some_and(is_unused) {
+            self.semaphores.remove(path);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        path: &Path,
+        key: Key,
+        weight: u64,
+        (token, calls): (u64, Calls),
+        (ttl_ms, transition_ms): (Option<u64>, u64),
+    ) {
+        let deadline_ms = ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms);
+        let hold = Hold { weight, token, phase: Phase::Held, deadline_ms, transition_ms, calls };
+        self.semaphores.get_mut(path).expect("it is there").holds.insert(key, hold);
+    }
+
+    /// What is due, in order of time; at one time holds end before waits.
+    pub(crate) fn advance(&mut self, now_ms: u64) {
+        self.clock_ms = now_ms;
+        loop {
+            let holds = self.semaphores.iter().flat_map(|(path, it)| {
+                it.holds.iter().filter_map(move |(key, hold)| Some((hold.deadline_ms?, false, hold.token, path, key)))
+            });
+            let waits = self.semaphores.iter().flat_map(|(path, it)| {
+                it.queue.iter().filter_map(move |it| Some((it.ends_at_ms?, true, it.arrival, path, &it.key)))
+            });
+            let Some((at_ms, is_wait, _, path, key)) = holds.chain(waits).min().filter(|due| due.0 <= now_ms) else {
+                return;
+            };
+            let (path, key) = (path.clone(), key.clone());
+            match is_wait {
+                true => _ = self.end_wait(&path, &key),
+                false => self.end_phase(&path, &key, at_ms),
+            }
+            self.promote(&path);
+        }
+    }
+
+    pub(crate) fn end_phase(&mut self, path: &Path, key: &Key, at_ms: u64) {
+        let hold = self.semaphores.get_mut(path).and_then(|it| it.holds.get_mut(key)).expect("it is held");
+        if hold.phase == Phase::Held && hold.transition_ms > 0 {
+            (hold.phase, hold.deadline_ms) = (Phase::Transition, Some(at_ms + hold.transition_ms));
+        } else {
+            self.end_hold(path, key);
+        }
+    }
+
+    pub(crate) fn end_hold(&mut self, path: &Path, key: &Key) -> bool {
+        let ended = self.semaphores.get_mut(path).and_then(|it| it.holds.remove(key)).is_some();
+        self.revision += u64::from(ended);
+        ended
+    }
+
+    pub(crate) fn end_wait(&mut self, path: &Path, key: &Key) -> bool {
+        let Some(semaphore) = self.semaphores.get_mut(path) else { return false };
+        let before = semaphore.queue.len();
+        semaphore.queue.retain(|it| it.key != *key);
+        let ended = semaphore.queue.len() < before;
+        self.resolved.extend(ended.then(|| (key.clone(), false)));
+        ended
+    }
+
+    /// Removes a call from those that rely on a hold or a wait; the last one takes it along. Returns whether a wait
+    /// ended, and whether a hold did.
+    pub(crate) fn cancel(&mut self, path: &Path, key: &Key, attempt: u64) -> (bool, bool) {
+        let Some(semaphore) = self.semaphores.get_mut(path) else { return (false, false) };
+        let queued = semaphore.queue.iter_mut().find(|it| it.key == *key);
+        let leaves_queue = queued.is_some_and(|it| detach(&mut it.calls, attempt)) && self.end_wait(path, key);
+        let hold = self.semaphores.get_mut(path).and_then(|it| it.holds.get_mut(key));
+        let leaves_hold = hold.is_some_and(|it| detach(&mut it.calls, attempt)) && self.end_hold(path, key);
+        self.promote(path);
+        (leaves_queue, leaves_hold)
+    }
+
+    /// The revision of the oldest hold or wait of an owner.
+    pub(crate) fn oldest(&self, owner: &str) -> Option<u64> {
+        let all = self.semaphores.values();
+        let holds = all.clone().flat_map(|it| &it.holds).filter(|(key, _)| key.0 == owner).map(|(_, hold)| hold.token);
+        holds.chain(all.flat_map(|it| &it.queue).filter(|it| it.key.0 == owner).map(|it| it.arrival)).min()
+    }
+
+    /// Everything of some keys, given the tokens of holds: first the waits, then the holds. Returns how many holds and
+    /// waits there were.
+    pub(crate) fn end_all(
+        &mut self,
+        goes: impl Fn(&Key, Option<u64>) -> bool,
+        mut end: impl FnMut(&mut Self, &Path, &Key),
+    ) -> (u64, u64) {
+        let (mut waits, mut holds, mut paths) = (vec![], vec![], BTreeSet::new());
+        for (path, semaphore) in &self.semaphores {
+            let its = semaphore.queue.iter().filter(|it| goes(&it.key, None));
+            waits.extend(its.map(|it| (it.arrival, path.clone(), it.key.clone())));
+            let its = semaphore.holds.iter().filter(|(key, hold)| goes(key, Some(hold.token)));
+            holds.extend(its.map(|(key, hold)| (hold.token, path.clone(), key.clone())));
+        }
+        waits.sort();
+        holds.sort();
+        let counts = (holds.len() as u64, waits.len() as u64);
+        for (_, path, key) in waits {
+            self.end_wait(&path, &key);
+            paths.insert(path);
+        }
+        for (_, path, key) in holds {
+            end(self, &path, &key);
+            paths.insert(path);
+        }
+        paths.iter().for_each(|path| self.promote(path));
+        counts
+    }
+
+    pub(crate) fn acquire(&mut self, request: &AcquirePermits, key: Key) -> Result<Result<bool, Reason>, ()> {
+        let path = &request.path;
+        let is_known = self.semaphores.get(path).is_some();
+        if !is_known && request.permits.is_none() && request.fencing_token.is_none() {
+            return Err(());
+        }
+        let made = Semaphore { permits: request.permits.unwrap_or_default(), ..Semaphore::default() };
+        let semaphore = self.semaphores.get(path).unwrap_or(&made).clone();
+        let is_other = !semaphore.is_configured && request.permits.is_some_and(|permits| permits != semaphore.permits);
+        let is_repeat = semaphore.holds.contains_key(&key) || semaphore.queue.iter().any(|it| it.key == key);
+        if is_other && (is_repeat || request.fencing_token.is_none()) {
+            return Err(());
+        }
+        if let Some(hold) = semaphore.holds.get(&key) {
+            if request.fencing_token.is_some_and(|token| token != hold.token) {
+                return Ok(Err(Reason::NotHeld));
+            }
+            let weight = if request.fencing_token.is_some() { hold.weight } else { request.weight };
+            if weight > hold.weight && !(semaphore.fits(weight - hold.weight) && semaphore.queue.is_empty()) {
+                let is_large = semaphore.permits > 0 && weight > semaphore.permits;
+                let fits = semaphore.fits(weight - hold.weight);
+                return Ok(Err(if is_large {
+                    Reason::TooLarge
+                } else if fits {
+                    Reason::Queued
+                } else {
+                    Reason::Exhausted
+                }));
+            }
+            let token = if weight == hold.weight { hold.token } else { self.next_revision() };
+            let token = if weight > hold.weight { token } else { hold.token };
+            let mut calls = hold.calls.clone();
+            attach_to_hold(&mut calls, request.attempt);
+            self.insert(path, key, weight, (token, calls), (request.ttl_ms, request.transition_ms));
+            self.promote(path);
+            return Ok(Ok(true));
+        }
+        if request.fencing_token.is_some() {
+            return Ok(Err(Reason::NotHeld));
+        }
+        let waits = !matches!(request.wait, Wait::No | Wait::For(0));
+        let ends_at_ms = if let Wait::For(ms) = request.wait { Some(self.clock_ms + ms) } else { None };
+        if let Some(index) = semaphore.queue.iter().position(|it| it.key == key) {
+            if request.weight > semaphore.queue[index].weight {
+                return Ok(Err(Reason::Queued));
+            }
+            let queued = &mut self.semaphores.get_mut(path).expect("it is there").queue[index];
+            queued.weight = request.weight;
+            let is_newest = queued.calls.last().is_none_or(|highest| request.attempt >= *highest);
+            if !waits || is_newest {
+                (queued.ttl_ms, queued.transition_ms) = (request.ttl_ms, request.transition_ms);
+            }
+            if waits {
+                attach(&mut queued.calls, request.attempt);
+            }
+            if waits && is_newest {
+                queued.ends_at_ms = ends_at_ms;
+            }
+            self.promote(path);
+            let hold = self.semaphores.get_mut(path).and_then(|it| it.holds.get_mut(&key));
+            return Ok(match hold {
+                Some(hold) => {
+                    if !waits {
+                        attach_to_hold(&mut hold.calls, request.attempt);
+                    }
+                    Ok(true)
+                }
+                None if waits => Ok(false),
+                None => Err(Reason::Queued),
+            });
+        }
+        if semaphore.permits > 0 && request.weight > semaphore.permits {
+            return Ok(Err(Reason::TooLarge));
+        }
+        let (fits, is_first) =
+            (semaphore.fits(request.weight), semaphore.queue.iter().all(|it| it.priority < request.priority));
+        if !(fits && is_first) && !waits {
+            return Ok(Err(if fits { Reason::Queued } else { Reason::Exhausted }));
+        }
+        let arrival = self.next_revision();
+        let (terms, calls) = ((request.ttl_ms, request.transition_ms), Calls::from([request.attempt]));
+        let there = self.semaphores.entry(path.clone()).or_insert(made);
+        if fits && is_first {
+            self.insert(path, key, request.weight, (arrival, calls), terms);
+            return Ok(Ok(true));
+        }
+        let (priority, weight) = (request.priority, request.weight);
+        let (ttl_ms, transition_ms) = terms;
+        there.queue.push(Queued { key, priority, arrival, weight, ends_at_ms, ttl_ms, transition_ms, calls });
+        there.queue.sort_by_key(|it| (std::cmp::Reverse(it.priority), it.arrival));
+        Ok(Ok(false))
+    }
+}
