@@ -108,7 +108,7 @@ impl Semaphores {
     /// Returns the revision of the oldest hold or wait of a process.
     pub(crate) fn oldest_of_process(&self, process_id: &str) -> Option<Revision> {
         let process_id: Arc<str> = process_id.into();
-        let (owner, since) = self.of_processes.range((Arc::clone(&process_id), 0)..).next()?;
+        let (owner, since) = self.of_processes.range((Arc::clone(&process_id), Revision::MIN)..).next()?;
         (*owner == process_id).then_some(*since)
     }
 
