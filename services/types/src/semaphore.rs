@@ -305,7 +305,7 @@ pub struct PermitWaitRecord {
 }
 
 /// The state of a semaphore's hold that a client reports after a resume, or of one that its session lost.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReportedPermits {
     /// The path.
     pub path: Path,

@@ -85,7 +85,6 @@ impl HeldCalls {
         let (counted_as, max) = ((share.sharer, Kind::Question), share.max_held_questions);
         let mut counts = self.counts.lock();
         if counts.get(&counted_as).map_or(0, |count| count.calls) >= max {
-            count_rejected(&limit::HELD_QUESTIONS);
             return Err(ApiError::limited(&limit::HELD_QUESTIONS, max, HINT));
         }
         counts.entry(counted_as).or_default().calls += 1;

@@ -21,9 +21,13 @@ pub(super) enum ClientCommand {
     RequeryPermits(String),
     CountDown(Arc<CountDown>),
     ReleaseAll,
-    /// The holds of permits in a `lock_info`; precedes the rest of it.
+    /// Holds of permits in a `lock_info`; precede the rest of it.
     ReportPermits(Vec<HeldPermits>),
-    LockInfo(LockInfo),
+    /// A `lock_info`, or a part of one. So many of its holds of permits were reported before it.
+    LockInfo {
+        info: LockInfo,
+        reported: usize,
+    },
     /// Queries whether these holds still exist, after a change of leader.
     ReconcileHolds(Vec<ReportedHold>),
     /// Queries whether the hold of this request for permits still exists, after a change of leader.
@@ -73,7 +77,7 @@ impl InFlightBatch {
 
     /// Returns whether it lists holds from before a resume.
     pub(super) fn lists_holds(&self) -> bool {
-        self.commands.iter().any(|job| matches!(job, ClientCommand::LockInfo(_) | ClientCommand::ReportPermits(_)))
+        self.commands.iter().any(|job| matches!(job, ClientCommand::LockInfo { .. } | ClientCommand::ReportPermits(_)))
     }
 
     /// Returns whether it ends the request.
@@ -102,13 +106,21 @@ impl ClientCommand {
         }
     }
 
-    /// Returns whether it is a part of a `lock_info` that has others.
+    /// Returns whether it is a part of a `lock_info` that has others, such as the holds of permits.
     pub(super) fn is_one_of_several_parts(&self) -> bool {
         match self {
             Self::ReportPermits(_) => true,
-            Self::LockInfo(info) => info.part.count > 1,
+            Self::LockInfo { info, .. } => info.part.count > 1 || !info.permits.is_empty(),
             _ => false,
         }
+    }
+
+    /// Takes the next holds of permits out of a `lock_info`, at most so many.
+    pub(super) fn next_permits(&mut self, max: usize) -> Option<Vec<HeldPermits>> {
+        let Self::LockInfo { info, reported } = self else { return None };
+        let held: Vec<HeldPermits> = info.permits.iter().skip(*reported).take(max).cloned().collect();
+        *reported += held.len();
+        (!held.is_empty()).then_some(held)
     }
 
     /// Returns whether its reply says more than that it was done.
@@ -129,9 +141,33 @@ impl ClientCommand {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use holdfast_types::{Path, ReportedPermits};
     use tokio::sync::oneshot;
 
     use super::*;
+
+    fn lists(permits: u64) -> ClientCommand {
+        let reported = |token| ReportedPermits {
+            path: Path::flat("s"),
+            request_id: format!("r{token}"),
+            fencing_token: token,
+        };
+        let permits = (0..permits).map(|token| HeldPermits { reported: reported(token), holder: None });
+        ClientCommand::LockInfo { info: LockInfo { permits: permits.collect(), ..LockInfo::default() }, reported: 0 }
+    }
+
+    #[test]
+    fn permits_are_reported_in_parts_and_what_lists_them_is_never_repeated_alone() {
+        let mut info = lists(5);
+        let mut parts = Vec::new();
+        while let Some(part) = info.next_permits(2) {
+            assert!(ClientCommand::ReportPermits(part.clone()).is_one_of_several_parts());
+            parts.push(part.iter().map(|hold| hold.reported.fencing_token).collect::<Vec<_>>());
+        }
+        assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![4]]);
+        assert!(info.is_one_of_several_parts() && !lists(0).is_one_of_several_parts());
+        assert!(ClientCommand::Close.next_permits(2).is_none());
+    }
 
     #[tokio::test]
     async fn a_call_goes_on_while_its_reply_is_not_awaited_and_the_reply_is_kept() {

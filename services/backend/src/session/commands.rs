@@ -26,7 +26,7 @@ const MAX_RECONCILED_HOLDS: usize = 1_000;
 const MAX_BATCH_COMMANDS: usize = 32;
 const MAX_BATCH_CLAIMS: usize = 64;
 const MAX_BATCH_BYTES: usize = 32 * 1_024;
-/// Entries of a `lock_info` that is no more work than a call or two.
+/// Entries of a `lock_info` that is no more work than a call or two; and the maximum holds of permits in one report.
 const MAX_LIGHT_REPORT: usize = 512;
 
 impl SessionConnection<'_> {
@@ -35,6 +35,7 @@ impl SessionConnection<'_> {
     pub(super) async fn start_next(&mut self) -> Result<(), CloseReason> {
         while self.in_flight.is_none() && !self.is_session_gone() {
             let Some(job) = self.queue.pop_front() else { return Ok(()) };
+            let job = self.first_of(job)?;
             let (mut claims, mut bytes) = self.size_of(&job);
             let mut jobs = vec![job];
             while jobs[0].is_batchable() && jobs.len() < MAX_BATCH_COMMANDS && bytes < MAX_BATCH_BYTES {
@@ -49,6 +50,19 @@ impl SessionConnection<'_> {
             self.start(jobs, 0).await?;
         }
         Ok(())
+    }
+
+    /// Returns what to send first of a command. A `lock_info` goes back to the queue until the shard has all its holds
+    /// of permits.
+    fn first_of(&mut self, mut job: ClientCommand) -> Result<ClientCommand, CloseReason> {
+        if let ClientCommand::LockInfo { info, .. } = &job {
+            let tenant = self.tenant().map_err(CloseReason::Failed)?;
+            let entries = info.held.len() + info.permits.len() + info.pending.len();
+            protocol::check_lock_info(entries, tenant.limits()).map_err(CloseReason::Malformed)?;
+        }
+        let Some(held) = job.next_permits(MAX_LIGHT_REPORT) else { return Ok(job) };
+        self.queue.push_front(job);
+        Ok(ClientCommand::ReportPermits(held))
     }
 
     /// Returns how many claims a command makes or ends, and roughly how many bytes of paths it adds.
@@ -137,12 +151,8 @@ impl SessionConnection<'_> {
                 self.request(SessionRequest::Release { request_id, is_known })
             }
             ClientCommand::ReleaseAll => self.release_all_command(),
-            ClientCommand::LockInfo(info) => {
-                let tenant = self.tenant().map_err(CloseReason::Failed)?;
-                let entries = info.held.len() + info.pending.len();
-                protocol::check_lock_info(entries, tenant.limits()).map_err(CloseReason::Malformed)?;
-                self.lock_info_command(info)
-            }
+            ClientCommand::LockInfo { info, .. } => self.lock_info_command(info),
+            ClientCommand::ReportPermits(held) => self.report_permits_command(held),
             ClientCommand::Close => {
                 let (namespace, session_id) = (self.session.namespace.clone(), self.session.session_id.clone());
                 LocksCommand::CloseSession { namespace, session_id, message: self.session.message_seq(self.seq + 1) }
@@ -166,11 +176,6 @@ impl SessionConnection<'_> {
                 Some(acquire) => return Ok(self.admit_permits(&acquire, 1).ok()),
                 None => return Ok(None),
             },
-            ClientCommand::ReportPermits(held) => {
-                let tenant = self.tenant().map_err(CloseReason::Failed)?;
-                protocol::check_lock_info(held.len(), tenant.limits()).map_err(CloseReason::Malformed)?;
-                Ok(self.report_permits_command(held))
-            }
             _ => return Ok(None),
         };
         match command {
@@ -328,7 +333,6 @@ fn is_heavy(command: &LocksCommand) -> bool {
         LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => {
             info.held.len() + info.pending.len() > MAX_LIGHT_REPORT
         }
-        LocksCommand::ReportPermits(report) => report.held.len() > MAX_LIGHT_REPORT,
         _ => false,
     }
 }

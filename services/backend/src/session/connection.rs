@@ -200,13 +200,7 @@ impl<'a> SessionConnection<'a> {
             ClientPayload::AcquirePermits(acquire) => ClientCommand::AcquirePermits(Arc::new(acquire)),
             ClientPayload::CountDown(count) => ClientCommand::CountDown(Arc::new(count)),
             ClientPayload::ReleaseAll => ClientCommand::ReleaseAll,
-            ClientPayload::LockInfo(mut info) => {
-                let permits = std::mem::take(&mut info.permits);
-                if !permits.is_empty() {
-                    self.queue.push_back(ClientCommand::ReportPermits(permits));
-                }
-                ClientCommand::LockInfo(info)
-            }
+            ClientPayload::LockInfo(info) => ClientCommand::LockInfo { info, reported: 0 },
             ClientPayload::Close | ClientPayload::Open(_) => ClientCommand::Close,
         };
         self.queue.push_back(job, bytes);
@@ -215,7 +209,7 @@ impl<'a> SessionConnection<'a> {
 
     /// Returns whether to read from the client. A `lock_info` is large, so at most one is queued.
     fn can_queue(&self) -> bool {
-        self.queue.len() < MAX_QUEUED_COMMANDS && !matches!(self.queue.back(), Some(ClientCommand::LockInfo(_)))
+        self.queue.len() < MAX_QUEUED_COMMANDS && !matches!(self.queue.back(), Some(ClientCommand::LockInfo { .. }))
     }
 
     /// Takes all messages of the client that have already arrived, so that one command has all of them. For example,

@@ -2,9 +2,9 @@
 //! within that of the account.
 
 use holdfast_api::session_message::{
-    ClientMessage, ClientPayload, Lock, LockInfo, Pending, RefusalCause, ServerMessage,
+    AcquirePermits, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause, ServerMessage,
 };
-use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, ReasonInfo};
+use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo};
 
 /// Bytes that may wait in one direction.
 pub(super) const MAX_BYTES: u32 = 1 << 20;
@@ -21,6 +21,8 @@ pub(super) fn client_message_bytes(message: &ClientMessage) -> usize {
             }
             ClientPayload::LockInfo(info) => lock_info_bytes(info),
             ClientPayload::Lock(lock) => lock_bytes(lock),
+            ClientPayload::AcquirePermits(acquire) => acquire_bytes(acquire),
+            ClientPayload::CountDown(count) => count_down_bytes(count),
             ClientPayload::Release(release) => release.request_id.len(),
             ClientPayload::ReleaseAll | ClientPayload::KeepAlive | ClientPayload::Close => 0,
         }
@@ -34,8 +36,10 @@ pub(super) fn server_message_bytes(message: &ServerMessage) -> usize {
             ServerMessage::Revoked { path, current_owner, .. } => {
                 path_bytes(path) + current_owner.as_ref().map_or(0, holder_bytes)
             }
-            ServerMessage::Acquired { request_id, .. } => request_id.len(),
-            ServerMessage::Enqueued { request_id, blockers, .. } => request_id.len() + blockers_bytes(blockers),
+            ServerMessage::Acquired { request_id, .. } | ServerMessage::Counted { request_id, .. } => request_id.len(),
+            ServerMessage::Enqueued { request_id, blockers, holders, .. } => {
+                request_id.len() + blockers_bytes(blockers) + permit_holders_bytes(holders)
+            }
             ServerMessage::Ready { request_id } => optional(request_id),
             ServerMessage::Refused { request_id, why } => {
                 let why = match why {
@@ -62,13 +66,28 @@ fn lock_bytes(lock: &Lock) -> usize {
     lock.request_id.len() + optional(&lock.holder) + resources.sum::<usize>()
 }
 
+fn acquire_bytes(acquire: &AcquirePermits) -> usize {
+    acquire.request_id.len() + path_bytes(&acquire.path) + optional(&acquire.holder)
+}
+
+fn count_down_bytes(count: &CountDown) -> usize {
+    let ids = count.ids.iter().flatten().map(|id| size_of_val(id) + id.len());
+    let ranges = count.ranges.as_ref().map_or(0, |ranges| size_of_val(ranges.as_slice()));
+    count.request_id.len() + path_bytes(&count.path) + ids.sum::<usize>() + ranges
+}
+
 fn lock_info_bytes(info: &LockInfo) -> usize {
     let pending = info.pending.iter().map(|message| match message {
         Pending::Lock(lock) => OVERHEAD + lock_bytes(lock),
+        Pending::AcquirePermits(acquire) => OVERHEAD + acquire_bytes(acquire),
         Pending::Release(release) => OVERHEAD + release.request_id.len(),
     });
     let held = info.held.iter().map(|hold| size_of_val(hold) + path_bytes(&hold.path.0));
-    pending.sum::<usize>() + held.sum::<usize>()
+    let permits = info.permits.iter().map(|hold| {
+        let texts = hold.reported.request_id.len() + optional(&hold.holder);
+        size_of_val(hold) + texts + path_bytes(&hold.reported.path.0)
+    });
+    pending.sum::<usize>() + held.sum::<usize>() + permits.sum::<usize>()
 }
 
 fn holder_bytes(holder: &Holder) -> usize {
@@ -80,15 +99,105 @@ fn blockers_bytes(blockers: &[BlockerInfo]) -> usize {
     blockers.iter().map(|blocker| path_bytes(&blocker.path) + holder_bytes(&blocker.holder)).sum()
 }
 
+fn permit_holders_bytes(holders: &[PermitHolderInfo]) -> usize {
+    let bytes = |holder: &PermitHolderInfo| {
+        let texts = holder.process_id.len()
+            + optional(&holder.session_id)
+            + optional(&holder.holder)
+            + holder.request_id.len();
+        let metadata = holder.metadata.iter().map(|(key, value)| key.len() + value.len());
+        size_of_val(holder) + texts + metadata.sum::<usize>()
+    };
+    holders.iter().map(bytes).sum()
+}
+
 fn reason_bytes(reason: &ReasonInfo) -> usize {
     let step_bytes = |step: &CycleStepInfo| {
         let texts = step.process_id.len() + optional(&step.session_id) + optional(&step.holder);
         size_of_val(step) + texts + path_bytes(&step.path)
     };
-    blockers_bytes(&reason.blockers) + reason.cycle.iter().map(step_bytes).sum::<usize>()
+    let cycle = reason.cycle.iter().map(step_bytes).sum::<usize>();
+    blockers_bytes(&reason.blockers) + permit_holders_bytes(&reason.holders) + cycle
 }
 
 fn error_bytes(error: &ApiError) -> usize {
     let ids = error.ids.iter().map(|id| size_of_val(id) + id.1.len());
     error.detail.len() + ids.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_api::Timestamp;
+    use holdfast_api::session_message::HeldPermits;
+    use holdfast_types::{Metadata, Path, Phase, Reason, ReportedPermits};
+
+    use super::*;
+
+    fn of_client(payload: ClientPayload) -> usize {
+        client_message_bytes(&ClientMessage { seq: 1, payload })
+    }
+
+    fn acquire(path: &str) -> AcquirePermits {
+        AcquirePermits {
+            request_id: "a".to_owned(),
+            path: vec![path.to_owned()],
+            weight: 1,
+            permits: None,
+            holder: None,
+            priority: 0,
+            transition_ms: 0,
+            only_try: false,
+        }
+    }
+
+    #[test]
+    fn every_text_of_a_client_about_latches_and_semaphores_counts() {
+        let long = "x".repeat(10_000);
+        let count = |ids: &str, ranges: usize| {
+            let (request_id, path) = ("a".to_owned(), vec!["l".to_owned()]);
+            let (ids, ranges) = (Some(vec![ids.to_owned()]), Some(vec![(0, 0); ranges]));
+            of_client(ClientPayload::CountDown(CountDown { request_id, path, id: None, ids, ranges }))
+        };
+        assert_eq!(count(&long, 1_000) - count("", 0), 10_000 + 16_000);
+        let asked = |path: &str| of_client(ClientPayload::AcquirePermits(acquire(path)));
+        assert_eq!(asked(&long) - asked(""), 10_000);
+        let info = |path: &str, request_id: &str, pending: &str| {
+            let (path, request_id) = (Path::flat(path), request_id.to_owned());
+            let reported = ReportedPermits { path, request_id, fencing_token: 1 };
+            let permits = vec![HeldPermits { reported, holder: None }];
+            let pending = vec![Pending::AcquirePermits(acquire(pending))];
+            of_client(ClientPayload::LockInfo(LockInfo { permits, pending, ..LockInfo::default() }))
+        };
+        assert_eq!(info(&long, &long, &long) - info("", "", ""), 30_000);
+    }
+
+    #[test]
+    fn shown_holders_of_permits_count() {
+        let holder = |text: &str| PermitHolderInfo {
+            process_id: text.to_owned(),
+            session_id: None,
+            holder: Some(text.to_owned()),
+            request_id: text.to_owned(),
+            weight: 1,
+            fencing_token: 1,
+            locked_at: Timestamp::now(),
+            expires_at: None,
+            remaining_ms: None,
+            phase: Phase::Held,
+            metadata: Metadata::new(),
+        };
+        let bytes = |holders: Vec<PermitHolderInfo>| {
+            let (request_id, shown) = ("a".to_owned(), holders.clone());
+            let (blockers, queue_position) = (Vec::new(), Some(0));
+            let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders };
+            let (code, blockers, cycle) = (Reason::Queued, Vec::new(), Vec::new());
+            let why = RefusalCause::Reason(ReasonInfo { code, blockers, queue_position, cycle, holders: shown });
+            let refused = ServerMessage::Refused { request_id: "a".to_owned(), why };
+            (server_message_bytes(&enqueued), server_message_bytes(&refused))
+        };
+        let (none, one, long) = (bytes(Vec::new()), bytes(vec![holder("")]), bytes(vec![holder(&"x".repeat(1_000))]));
+        let size = size_of::<PermitHolderInfo>();
+        assert_eq!((one.0 - none.0, one.1 - none.1), (size, size));
+        assert_eq!((long.0 - one.0, long.1 - one.1), (3_000, 3_000));
+    }
 }

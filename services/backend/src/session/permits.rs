@@ -1,5 +1,6 @@
 //! Requests for permits on a connection: their commands, their replies and their updates.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -191,22 +192,29 @@ impl SessionConnection<'_> {
         hold: ReportedPermits,
         reason: RevokedReason,
     ) -> Result<(), CloseReason> {
-        if !self.permits.lose(&hold) {
-            return Ok(());
-        }
+        if self.permits.lose(&hold) { self.send_permits_revoked(hold, reason).await } else { Ok(()) }
+    }
+
+    async fn send_permits_revoked(
+        &mut self,
+        hold: ReportedPermits,
+        reason: RevokedReason,
+    ) -> Result<(), CloseReason> {
         let (path, fencing_token) = (hold.path.0, Some(hold.fencing_token));
         self.send(ServerMessage::Revoked { path, reason, current_owner: None, fencing_token }).await
     }
 
-    /// Handles the reply to a report of holds.
+    /// Handles the reply to a report of holds. Adds only those that exist: a client may list any others.
     pub(super) async fn on_permits_reported(
         &mut self,
         held: &[HeldPermits],
         lost: Vec<ReportedPermits>,
     ) -> Result<(), CloseReason> {
-        held.iter().for_each(|held| self.permits.add_reported(held));
+        let is_lost: HashSet<&ReportedPermits> = lost.iter().collect();
+        let kept = held.iter().filter(|held| !is_lost.contains(&held.reported));
+        kept.for_each(|held| self.permits.add_reported(held));
         for hold in lost {
-            self.on_permits_lost(hold, RevokedReason::Duplicate).await?;
+            self.send_permits_revoked(hold, RevokedReason::Duplicate).await?;
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ impl SessionConnection<'_> {
                 }
                 (Some(_), _) => {}
                 (None, Err(refusal)) => self.on_command_rejected(job, tries, refusal).await?,
-                // Repeated alone, the last part would end what the others list. The client has to resume again.
+                // Repeated alone under another number, the last part would end what the others list. The client has to resume again.
                 (None, Ok(Response::Ignored)) if job.is_one_of_several_parts() => {
                     return Err(CloseReason::Failed(unknown_outcome()));
                 }
@@ -127,7 +127,7 @@ impl SessionConnection<'_> {
                 self.send(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
             }
             (ClientCommand::ReleaseAll, _) => self.on_all_released().await,
-            (ClientCommand::LockInfo(info), Response::Reconciled { lost, .. }) => {
+            (ClientCommand::LockInfo { info, .. }, Response::Reconciled { lost, .. }) => {
                 for held in info.held.chunks(MAX_REPORTED_AT_ONCE) {
                     held.iter().for_each(|held| self.requests.add_reported(held.clone()));
                     yield_now().await;
@@ -320,7 +320,7 @@ impl SessionConnection<'_> {
                 return Ok(());
             }
             // The client's view is unknown, so it must resume again.
-            ClientCommand::ReportPermits(_) | ClientCommand::LockInfo(_) => return Err(CloseReason::Failed(error)),
+            ClientCommand::ReportPermits(_) | ClientCommand::LockInfo { .. } => return Err(CloseReason::Failed(error)),
             ClientCommand::ReleaseAll | ClientCommand::Close | ClientCommand::Malformed(_) => None,
         };
         self.send(ServerMessage::Error { error, request_id }).await
