@@ -31,7 +31,8 @@ impl Semaphores {
                 spot.filter(|spot| token.is_none_or(|token| *spot == Spot::Hold(token)))
             }
             (None, Some(token)) => {
-                let hold = self.hold(&request.path, token).filter(|hold| hold.key.scope == requester.scope);
+                let is_its = |key: &Key| key.scope == requester.scope && key.holder == requester.holder;
+                let hold = self.hold(&request.path, token).filter(|hold| is_its(&hold.key));
                 hold.map(|hold| Spot::Hold(hold.token))
             }
             (None, None) => None,
