@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, AuditCursor, Claim, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner, Path, ReportedHold, Revision,
-    SemaphoreQuery, SessionKeepAlive, WaitId,
+    AccountId, AuditCursor, Claim, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner, Path, ReportedHold,
+    ReportedPermits, Revision, SemaphoreQuery, SessionKeepAlive, WaitId,
 };
 
 /// A query, which needs no log entry. The reply comes from the last applied entry.
@@ -202,4 +202,13 @@ pub enum Query {
     Latch(LatchQuery),
     /// About semaphores.
     Semaphore(SemaphoreQuery),
+    /// As [`Self::ReconcileHolds`], for holds of semaphores. Returns `PermitsReconciled`. Errors: `SessionNotFound`.
+    ReconcilePermits {
+        /// The namespace.
+        namespace: NamespaceRef,
+        /// The session.
+        session_id: String,
+        /// The holds that the client reports.
+        held: Vec<ReportedPermits>,
+    },
 }

@@ -78,6 +78,7 @@ impl Query {
             | Self::Usage { namespace }
             | Self::KeepAlive { namespace, .. }
             | Self::ReconcileHolds { namespace, .. }
+            | Self::ReconcilePermits { namespace, .. }
             | Self::WaitStatus { namespace, .. }
             | Self::Queue { namespace, .. }
             | Self::Holds { namespace, .. } => Some(namespace.account),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, MaybeDone, maybe_done, pending};
 use holdfast_api::session_message::{AcquirePermits, CountDown, HeldPermits, Lock, LockInfo, Release};
 use holdfast_api::{ApiError, ApiResult};
-use holdfast_types::{Reply, ReportedHold};
+use holdfast_types::{Reply, ReportedHold, ReportedPermits};
 
 /// One command of the client.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ pub(super) enum ClientCommand {
     },
     /// Queries whether these holds still exist, after a change of leader.
     ReconcileHolds(Vec<ReportedHold>),
-    /// Queries whether the hold of this request for permits still exists, after a change of leader.
-    CheckPermits(String),
+    /// Queries whether these holds of permits still exist, after a change of leader.
+    ReconcilePermits(Vec<ReportedPermits>),
     Close,
     /// The client broke the protocol.
     Malformed(ApiError),
@@ -128,6 +128,11 @@ impl ClientCommand {
         !matches!(self, Self::Release(_) | Self::ReleaseAll)
     }
 
+    /// Returns whether it queries what the client has at a new leader.
+    pub(super) fn is_reconciliation(&self) -> bool {
+        matches!(self, Self::Requery(_) | Self::RequeryPermits(_) | Self::ReconcileHolds(_) | Self::ReconcilePermits(_))
+    }
+
     /// Returns whether the shard command may contain others like it.
     pub(super) fn is_batchable(&self) -> bool {
         match self {
@@ -141,17 +146,14 @@ impl ClientCommand {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use holdfast_types::{Path, ReportedPermits};
+    use holdfast_types::Path;
     use tokio::sync::oneshot;
 
     use super::*;
 
     fn lists(permits: u64) -> ClientCommand {
-        let reported = |token| ReportedPermits {
-            path: Path::flat("s"),
-            request_id: format!("r{token}"),
-            fencing_token: token,
-        };
+        let reported =
+            |token| ReportedPermits { path: Path::flat("s"), request_id: format!("r{token}"), fencing_token: token };
         let permits = (0..permits).map(|token| HeldPermits { reported: reported(token), holder: None });
         ClientCommand::LockInfo { info: LockInfo { permits: permits.collect(), ..LockInfo::default() }, reported: 0 }
     }

@@ -38,6 +38,11 @@ impl CommandQueue {
         self.0.back().map(|(command, _)| command)
     }
 
+    /// Removes the queries at an earlier leader.
+    pub(super) fn remove_reconciliation(&mut self) {
+        self.0.retain(|(command, _)| !command.is_reconciliation());
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -48,5 +53,26 @@ impl CommandQueue {
 
     pub(super) fn clear(&mut self) {
         self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_at_an_earlier_leader_are_removed_and_the_commands_of_the_client_stay() {
+        let mut queue = CommandQueue::default();
+        queue.push_malformed(ClientCommand::Close);
+        for _ in 0..2 {
+            queue.remove_reconciliation();
+            queue.push_front(ClientCommand::Requery("a".to_owned()));
+            queue.push_front(ClientCommand::RequeryPermits("b".to_owned()));
+            queue.push_front(ClientCommand::ReconcileHolds(Vec::new()));
+            queue.push_front(ClientCommand::ReconcilePermits(Vec::new()));
+        }
+        assert_eq!(queue.len(), 5);
+        queue.remove_reconciliation();
+        assert!(queue.len() == 1 && matches!(queue.back(), Some(ClientCommand::Close)));
     }
 }

@@ -20,7 +20,7 @@ use super::replies::unknown_outcome;
 use crate::auth::TenantContext;
 
 /// Maximum holds in one query after a change of leader.
-const MAX_RECONCILED_HOLDS: usize = 1_000;
+pub(super) const MAX_RECONCILED_HOLDS: usize = 1_000;
 /// Limits of one command to the shard: a number of client commands, fewer when they have many claims, and a bound on
 /// the bytes of their paths. The shard executes a command as a whole while other calls wait.
 const MAX_BATCH_COMMANDS: usize = 32;
@@ -192,9 +192,7 @@ impl SessionConnection<'_> {
     fn query_for(&self, job: &ClientCommand) -> Option<BoxFuture<'static, ApiResult<Reply>>> {
         match job {
             ClientCommand::ReconcileHolds(held) => Some(self.query_reconcile_holds(held)),
-            ClientCommand::CheckPermits(request_id) => {
-                self.permits.hold(request_id).map(|hold| self.query_permits(hold))
-            }
+            ClientCommand::ReconcilePermits(held) => Some(self.query_reconcile_permits(held)),
             _ => None,
         }
     }
@@ -212,6 +210,7 @@ impl SessionConnection<'_> {
 
     /// After a change of leader, queries the state of everything that the client waits for and believes to hold.
     pub(super) fn queue_reconciliation(&mut self) {
+        self.queue.remove_reconciliation();
         for request_id in self.requests.waiting_request_ids().into_iter().rev() {
             self.queue.push_front(ClientCommand::Requery(request_id));
         }

@@ -56,19 +56,18 @@ impl PermitTable {
 
     /// Returns the names of all waiting requests, in order.
     pub(super) fn waiting_request_ids(&self) -> Vec<String> {
-        self.ids(|state| matches!(state, PermitState::Waiting(_)))
-    }
-
-    /// Returns the names of all requests that hold permits, in order.
-    pub(super) fn held_request_ids(&self) -> Vec<String> {
-        self.ids(|state| matches!(state, PermitState::Held(_)))
-    }
-
-    fn ids(&self, selects: impl Fn(PermitState) -> bool) -> Vec<String> {
-        let selected = self.requests.iter().filter(|(_, request)| selects(request.state));
-        let mut ids: Vec<String> = selected.map(|(request_id, _)| request_id.clone()).collect();
+        let waiting = self.requests.iter().filter(|(_, request)| matches!(request.state, PermitState::Waiting(_)));
+        let mut ids: Vec<String> = waiting.map(|(request_id, _)| request_id.clone()).collect();
         ids.sort_unstable();
         ids
+    }
+
+    /// Returns all holds, in the order of their tokens.
+    pub(super) fn holds(&self) -> Vec<ReportedPermits> {
+        let mut holds: Vec<ReportedPermits> =
+            self.requests.keys().filter_map(|request_id| self.hold(request_id)).collect();
+        holds.sort_unstable_by_key(|hold| hold.fencing_token);
+        holds
     }
 
     /// Returns the hold of a request, if it has one.
@@ -160,10 +159,10 @@ mod tests {
         let mut table = PermitTable::default();
         table.add_reported(&HeldPermits { reported: hold("b", 5), holder: None });
         table.set(&acquire("a"), PermitState::Held(7));
-        assert_eq!(table.held_request_ids(), ["a", "b"]);
+        assert_eq!(table.holds(), [hold("b", 5), hold("a", 7)]);
         assert_eq!(table.owner("b"), Some(PermitOwner { path: Path::flat("s"), holder: None }));
         let mut ended = table.clear();
         ended.sort_unstable();
-        assert_eq!((ended, table.held_request_ids()), (vec!["a".to_owned(), "b".to_owned()], Vec::new()));
+        assert_eq!((ended, table.holds()), (vec!["a".to_owned(), "b".to_owned()], Vec::new()));
     }
 }

@@ -10,11 +10,12 @@ use holdfast_api::{ApiResult, LockName, Timestamp, validate};
 use holdfast_types::{
     AcquireOutcome, AcquirePermits as AcquireCommand, CommandError, LocksCommand, Metadata, Owner, PermitHolderView,
     PermitsReport, Query, Reason, Refused, ReleasePermits as ReleaseCommand, Reply, ReportedPermits, RevokedReason,
-    SemaphoreCommand, SemaphoreQuery, Wait, WaitId,
+    SemaphoreCommand, Wait, WaitId,
 };
 
 use super::channel::CloseReason;
 use super::client_command::ClientCommand;
+use super::commands::MAX_RECONCILED_HOLDS;
 use super::connection::SessionConnection;
 use super::permit_table::{PermitOwner, PermitState};
 use crate::view_builder::ViewBuilder;
@@ -86,11 +87,13 @@ impl SessionConnection<'_> {
         })
     }
 
-    /// Queries whether a hold of permits still exists.
-    pub(super) fn query_permits(&self, hold: ReportedPermits) -> BoxFuture<'static, ApiResult<Reply>> {
-        let (namespace, path, fencing_token) = (self.session.namespace.clone(), hold.path, hold.fencing_token);
-        let query = Query::Semaphore(SemaphoreQuery::Check { namespace, path, fencing_token });
-        Arc::clone(&self.session).query(query).boxed()
+    /// Queries whether holds of permits still exist.
+    pub(super) fn query_reconcile_permits(&self, held: &[ReportedPermits]) -> BoxFuture<'static, ApiResult<Reply>> {
+        // Since they were listed, some were released.
+        let still = held.iter().filter(|hold| self.permits.hold(&hold.request_id).as_ref() == Some(*hold));
+        let held = still.cloned().collect();
+        let (namespace, session_id) = (self.session.namespace.clone(), self.session.session_id.clone());
+        Arc::clone(&self.session).query(Query::ReconcilePermits { namespace, session_id, held }).boxed()
     }
 
     /// After a change of leader, queries the state of all requests for permits.
@@ -98,8 +101,8 @@ impl SessionConnection<'_> {
         for request_id in self.permits.waiting_request_ids().into_iter().rev() {
             self.queue.push_front(ClientCommand::RequeryPermits(request_id));
         }
-        for request_id in self.permits.held_request_ids().into_iter().rev() {
-            self.queue.push_front(ClientCommand::CheckPermits(request_id));
+        for held in self.permits.holds().chunks(MAX_RECONCILED_HOLDS) {
+            self.queue.push_front(ClientCommand::ReconcilePermits(held.to_vec()));
         }
     }
 
@@ -195,11 +198,7 @@ impl SessionConnection<'_> {
         if self.permits.lose(&hold) { self.send_permits_revoked(hold, reason).await } else { Ok(()) }
     }
 
-    async fn send_permits_revoked(
-        &mut self,
-        hold: ReportedPermits,
-        reason: RevokedReason,
-    ) -> Result<(), CloseReason> {
+    async fn send_permits_revoked(&mut self, hold: ReportedPermits, reason: RevokedReason) -> Result<(), CloseReason> {
         let (path, fencing_token) = (hold.path.0, Some(hold.fencing_token));
         self.send(ServerMessage::Revoked { path, reason, current_owner: None, fencing_token }).await
     }

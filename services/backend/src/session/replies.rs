@@ -82,7 +82,7 @@ impl SessionConnection<'_> {
                 }
                 (Some(_), _) => {}
                 (None, Err(refusal)) => self.on_command_rejected(job, tries, refusal).await?,
-                // Repeated alone under another number, the last part would end what the others list. The client has to resume again.
+                // Repeated under another number, the last part ends what the others list: the client resumes again.
                 (None, Ok(Response::Ignored)) if job.is_one_of_several_parts() => {
                     return Err(CloseReason::Failed(unknown_outcome()));
                 }
@@ -170,11 +170,11 @@ impl SessionConnection<'_> {
                 let Some(acquire) = self.permits.waiting(request_id) else { return Ok(()) };
                 self.on_permits_outcome(&acquire, outcome, holders, clock_ms, false).await
             }
-            (ClientCommand::CheckPermits(request_id), Response::SemaphoreChecked { current, .. }) => {
-                match self.permits.hold(request_id).filter(|_| !current) {
-                    Some(hold) => self.on_permits_lost(hold, RevokedReason::Duplicate).await,
-                    None => Ok(()),
+            (ClientCommand::ReconcilePermits(_), Response::PermitsReconciled { lost }) => {
+                for hold in lost {
+                    self.on_permits_lost(hold, RevokedReason::Duplicate).await?;
                 }
+                Ok(())
             }
             (ClientCommand::ReportPermits(held), Response::PermitsReconciled { lost }) => {
                 self.on_permits_reported(held, lost).await
@@ -315,7 +315,7 @@ impl SessionConnection<'_> {
             ClientCommand::Requery(_)
             | ClientCommand::RequeryPermits(_)
             | ClientCommand::ReconcileHolds(_)
-            | ClientCommand::CheckPermits(_) => {
+            | ClientCommand::ReconcilePermits(_) => {
                 self.subscription.restart(None);
                 return Ok(());
             }
@@ -338,17 +338,11 @@ impl SessionConnection<'_> {
             (
                 ClientCommand::Lock(_) | ClientCommand::AcquirePermits(_),
                 CommandError::NotProposed(_) | CommandError::Busy(_),
-            )
-                if self.may_be_granted(job, tries) =>
-            {
-                self.on_command_failed(job, unknown_outcome()).await
-            }
+            ) if self.may_be_granted(job, tries) => self.on_command_failed(job, unknown_outcome()).await,
             (
                 ClientCommand::Requery(_) | ClientCommand::RequeryPermits(_),
                 refusal @ (CommandError::NotProposed(_) | CommandError::Busy(_)),
-            ) => {
-                self.on_command_failed(job, ApiError::from(refusal)).await
-            }
+            ) => self.on_command_failed(job, ApiError::from(refusal)).await,
             // An earlier copy of this message may have ended it.
             (ClientCommand::Close, CommandError::SessionNotFound(_)) => {
                 self.end_with(EndReason::Ended(SessionEnd::Closed)).await

@@ -217,7 +217,7 @@ impl NamespaceTxn<'_> {
         self.ns.spend(listed.held.len());
         let (mut lost, names) = (Vec::new(), Arc::make_mut(&mut report));
         for hold in &listed.held {
-            match self.ns.semaphores.has_hold(number, &hold.path, hold.fencing_token) {
+            match self.ns.semaphores.has_hold(number, hold) {
                 true => names.list_permits(hold.fencing_token),
                 false => lost.push(hold.clone()),
             }

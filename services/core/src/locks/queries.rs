@@ -12,8 +12,8 @@ use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use crate::{
     Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, KeepAliveOutcome, Kinds, NamespaceRef, Owner,
-    Path, Query, ReportedHold, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord, WaitId, WaitRecord,
-    page,
+    Path, Query, ReportedHold, ReportedPermits, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord,
+    WaitId, WaitRecord, page,
 };
 
 /// The events that a query examines.
@@ -71,6 +71,9 @@ impl LocksState {
                 Ok(Response::KeptAlive(sessions.iter().map(|session| self.keep_alive_outcome(session)).collect()))
             }
             Query::ReconcileHolds { namespace, session_id, held } => self.reconcile_holds(namespace, session_id, held),
+            Query::ReconcilePermits { namespace, session_id, held } => {
+                self.reconcile_permits(namespace, session_id, held)
+            }
             Query::Holds { namespace, owner, claims } => {
                 self.find(namespace).map(|open| Response::Holds(open.holds_all(owner, claims)))
             }
@@ -128,6 +131,18 @@ impl LocksState {
         let open = self.find(namespace)?;
         let lost = open.lost_holds_of(open.session(session_id)?, held);
         Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
+    }
+
+    fn reconcile_permits(
+        &self,
+        namespace: &NamespaceRef,
+        session_id: &str,
+        held: &[ReportedPermits],
+    ) -> Result<Response, CommandError> {
+        let open = self.find(namespace)?;
+        let number = open.session(session_id)?.facts.number;
+        let lost = held.iter().filter(|hold| !open.semaphores.has_hold(number, hold));
+        Ok(Response::PermitsReconciled { lost: lost.cloned().collect() })
     }
 
     /// Returns the events that a query examines; `None` for any other query.

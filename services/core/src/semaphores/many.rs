@@ -11,7 +11,7 @@ use super::key::{Key, Scope};
 use super::{EndingSession, Semaphores, Spot};
 use crate::kit::Kit;
 use crate::locks::Budget;
-use crate::{FencingToken, Path, PermitsEnd, Reason, Revision, SessionEnd, SessionNumber};
+use crate::{FencingToken, Path, PermitsEnd, Reason, ReportedPermits, Revision, SessionEnd, SessionNumber};
 
 /// How far a search through all holds and waits has come: the last key that it visited.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -131,9 +131,12 @@ impl Semaphores {
         true
     }
 
-    /// Returns whether a session has that hold.
-    pub(crate) fn has_hold(&self, number: SessionNumber, path: &Path, token: FencingToken) -> bool {
-        self.hold(path, token).is_some_and(|hold| hold.is_held() && hold.key.session() == Some(number))
+    /// Returns whether a session has that hold, under the request id that its client reports.
+    pub(crate) fn has_hold(&self, number: SessionNumber, reported: &ReportedPermits) -> bool {
+        self.hold(&reported.path, reported.fencing_token).is_some_and(|hold| {
+            let is_its = hold.key.session() == Some(number) && *hold.key.request_id == *reported.request_id;
+            is_its && hold.is_held()
+        })
     }
 
     /// Ends what a session that has ended has, at most as much as the slice allows. If it expired, holds with a

@@ -32,6 +32,7 @@ mod locks_trees;
 mod locks_waits;
 mod namespaces;
 mod outbox_waits;
+mod permits;
 mod permits_calls;
 mod permits_sweeps;
 mod primitives;
