@@ -10,7 +10,7 @@ use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Command, EntryContext, Page, Query, Reply, Response, Rules, Subscribe, Topic, codec};
+use holdfast_core::{Command, EntryContext, LocksCommand, Page, Query, Reply, Response, Rules, Subscribe, Topic, codec};
 use holdfast_proto::internal::{self, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use holdfast_testkit::subscriptions::{rejected, subscription_of};
@@ -114,6 +114,22 @@ impl TestGateway {
                     return Action::Answer(answer::Outcome::Reply(codec::encode(&ignored).into()));
                 }
                 Action::Answer(answer::Outcome::NotProposed("the queue is full".to_owned()))
+            }
+            _ => running.lock().serve(call),
+        });
+    }
+
+    /// Takes the next matching command for a copy. Serves all others.
+    pub(super) fn ignore_next(&self, is_it: impl Fn(&LocksCommand) -> bool + Send + Sync + 'static) {
+        let (running, is_next) = (self.shards.clone(), AtomicBool::new(true));
+        let matches = move |bytes: &[u8]| match codec::decode(bytes) {
+            Ok(Command::Locks(command)) => is_it(&command),
+            _ => false,
+        };
+        self.node.on_call(move |call| match &call.body {
+            Some(call::Body::Command(bytes)) if matches(bytes) && is_next.swap(false, Ordering::SeqCst) => {
+                let ignored = Reply { outcome: Ok(Response::Ignored), clock_ms: 0, awaits: None };
+                Action::Answer(answer::Outcome::Reply(codec::encode(&ignored).into()))
             }
             _ => running.lock().serve(call),
         });

@@ -1,13 +1,15 @@
 //! Connections of sessions, without a frontend.
 
-use holdfast_api::session_message::{ClientMessage, ClientPayload, Lock, Open, ServerMessage};
+use holdfast_api::session_message::{
+    AcquirePermits, ClientMessage, ClientPayload, HeldPermits, Lock, LockInfo, Open, ServerMessage,
+};
 use holdfast_api::*;
-use holdfast_types::{Metadata, Mode};
+use holdfast_types::{LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedPermits};
 
 use super::call_limits_tests::limited_tenant;
 use super::core_node::TestGateway;
 use super::tests::demo_tenant;
-use crate::session::{ConnectionOptions, Outbound, SessionReceiver, SessionSender};
+use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 use crate::*;
 
 /// A client and its connection.
@@ -35,6 +37,18 @@ impl SessionClient {
         }
     }
 
+    /// Returns why the connection ended, after no other message than an error.
+    async fn ended(&mut self) -> CloseReason {
+        match self.receive().await {
+            ServerMessage::Error { .. } => {}
+            other => panic!("no end: {other:?}"),
+        }
+        match self.receiver.next().await {
+            Outbound::End(reason) => reason,
+            Outbound::Message(other) => panic!("no end: {other:?}"),
+        }
+    }
+
     /// Opens or resumes a session. Returns its id, and whether it was resumed.
     async fn open(&mut self, session_id: Option<String>) -> (String, bool) {
         let (namespace, process_id, metadata) = ("demo".to_owned(), "p".to_owned(), Metadata::default());
@@ -55,6 +69,30 @@ impl SessionClient {
             only_try: false,
         };
         self.send(ClientPayload::Lock(lock)).await;
+    }
+
+    /// Acquires a permit. Returns the token, if no other message comes first.
+    async fn acquire_permit(&mut self, request_id: &str) -> u64 {
+        let acquire = AcquirePermits {
+            request_id: request_id.to_owned(),
+            path: vec!["s".to_owned()],
+            weight: 1,
+            permits: Some(3),
+            holder: None,
+            priority: 0,
+            transition_ms: 0,
+            only_try: false,
+        };
+        self.send(ClientPayload::AcquirePermits(acquire)).await;
+        match self.receive().await {
+            ServerMessage::Acquired { fencing_token, .. } => fencing_token,
+            other => panic!("not acquired: {other:?}"),
+        }
+    }
+
+    /// Lists holds of permits after a resume.
+    async fn report_permits(&mut self, permits: &[HeldPermits]) {
+        self.send(ClientPayload::LockInfo(LockInfo { permits: permits.to_vec(), ..LockInfo::default() })).await;
     }
 
     /// Checks that the next message is an error that leaves the outcome of the request unknown.
@@ -94,4 +132,58 @@ async fn only_a_request_that_is_new_is_refused_when_its_command_is_not_executed(
     client.expect_unknown("known").await;
     let refused = client.receive().await;
     assert!(matches!(&refused, ServerMessage::Refused { request_id, .. } if request_id == "new"), "{refused:?}");
+}
+
+fn held_permits(request_id: &str, fencing_token: u64) -> HeldPermits {
+    let reported = ReportedPermits { path: Path::flat("s"), request_id: request_id.to_owned(), fencing_token };
+    HeldPermits { reported, holder: None }
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_list_of_permits_ends_the_connection_and_the_permits_stay() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let mut client = SessionClient::connect(&world, &tenant);
+    let (session_id, _) = client.open(None).await;
+    let held = held_permits("a", client.acquire_permit("a").await);
+    world.ignore_next(|command| matches!(command, LocksCommand::LockInfo(_)));
+    let mut client = SessionClient::connect(&world, &tenant);
+    assert!(client.open(Some(session_id.clone())).await.1);
+    client.report_permits(std::slice::from_ref(&held)).await;
+    let ended = client.ended().await;
+    assert!(matches!(ended, CloseReason::Failed(_)), "{ended:?}");
+    let mut client = SessionClient::connect(&world, &tenant);
+    assert!(client.open(Some(session_id)).await.1);
+    client.report_permits(&[held]).await;
+    client.acquire_permit("b").await;
+}
+
+#[tokio::test]
+async fn a_listed_hold_of_permits_that_does_not_exist_is_revoked_and_not_kept() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let (session_id, _) = SessionClient::connect(&world, &tenant).open(None).await;
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(Some(session_id)).await;
+    client.report_permits(&[held_permits("invented", 7)]).await;
+    let lost = client.receive().await;
+    assert!(matches!(lost, ServerMessage::Revoked { fencing_token: Some(7), .. }), "{lost:?}");
+    client.lock("invented").await;
+    let acquired = client.receive().await;
+    assert!(matches!(acquired, ServerMessage::Acquired { .. }), "its request id is free: {acquired:?}");
+}
+
+#[tokio::test]
+async fn all_entries_of_a_part_count_against_the_limit_together() {
+    let world = TestGateway::start().await;
+    let limits = LimitsPatch { max_lock_info: Some(2), ..LimitsPatch::default() };
+    let tenant = limited_tenant(&world, limits).await;
+    let (session_id, _) = SessionClient::connect(&world, &tenant).open(None).await;
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(Some(session_id)).await;
+    let held = vec![ReportedHold { path: Path::flat("x"), mode: Mode::Write, fencing_token: 1 }];
+    let permits = vec![held_permits("a", 1), held_permits("b", 2)];
+    client.send(ClientPayload::LockInfo(LockInfo { held, permits, ..LockInfo::default() })).await;
+    let ended = client.ended().await;
+    assert!(matches!(ended, CloseReason::Malformed(_)), "{ended:?}");
 }
