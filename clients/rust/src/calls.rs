@@ -73,6 +73,11 @@ mod tests {
         let began = Instant::now();
         let error = call_again(1_u8, Duration::ZERO, Some(CALL_TIMEOUT), never).await.unwrap_err();
         assert!(error.is_transient() && began.elapsed() <= CALL_TIMEOUT, "{error}");
+        let late = |_: Request<u8>| match began.elapsed() > 10 * CALL_TIMEOUT {
+            true => ready(Ok(Response::new(8))),
+            false => ready(Err(Status::unavailable("not now"))),
+        };
+        assert_eq!(call_again(1_u8, Duration::ZERO, None, late).await, Ok(8), "without a limit");
         let silent = |_: Request<u8>| pending::<Result<Response<u8>, Status>>();
         assert!(call_once(1_u8, ATTEMPT_TIMEOUT, silent).await.unwrap_err().is_transient());
     }

@@ -130,7 +130,8 @@ impl Latch {
         self.id.get().copied()
     }
 
-    /// Reports that a job is done. Returns whether it was the first to report that, while the latch was active.
+    /// Reports that a job is done. Returns whether this call was the first to report that, while the latch was active.
+    /// `false` may mean that an earlier copy of this call counted, whose answer was lost.
     ///
     /// # Errors
     /// The service's error.
@@ -138,7 +139,8 @@ impl Latch {
         Ok(self.count_down_all([id]).await? > 0)
     }
 
-    /// Reports that jobs are done, at most 100. Returns how many were not reported before.
+    /// Reports that jobs are done, at most 100. Returns how many were not reported before; fewer if an earlier copy of
+    /// this call counted them, whose answer was lost.
     ///
     /// # Errors
     /// The service's error.
@@ -148,7 +150,7 @@ impl Latch {
     }
 
     /// Reports that the jobs of some indexes are done, for a latch that counts indexes: at most 100 ranges. Returns how
-    /// many were not reported before.
+    /// many were not reported before, as [`Latch::count_down_all`].
     ///
     /// # Errors
     /// The service's error; `INVALID_ARGUMENT` for an index that is not below the total.
@@ -161,17 +163,31 @@ impl Latch {
         self.send_count_down(v1::CountDownRequest { ranges, ..Default::default() }).await
     }
 
+    /// Reports that a job is done, without a limit of time.
+    async fn count_down_until_answered(&self, id: String) -> Result<()> {
+        self.count_down_within(v1::CountDownRequest { ids: vec![id], ..Default::default() }, None).await.map(drop)
+    }
+
     async fn send_count_down(&self, jobs: v1::CountDownRequest) -> Result<u64> {
+        self.count_down_within(jobs, Some(CALL_TIMEOUT)).await
+    }
+
+    async fn count_down_within(&self, jobs: v1::CountDownRequest, within: Option<Duration>) -> Result<u64> {
         let (namespace, path) = (self.namespace.clone(), self.path.segments().to_vec());
         let message = v1::CountDownRequest { namespace, path, id: self.id(), ..jobs };
-        let answer =
-            self.call(message, |mut service, request| async move { service.count_down(request).await }).await?;
+        let make = |request: Request<v1::CountDownRequest>| {
+            let mut service = self.client.latches();
+            async move { service.count_down(request).await }
+        };
+        let answer = call_again(message, Duration::ZERO, within, make).await?;
         self.learn(answer.latch.as_ref());
         Ok(answer.counted)
     }
 
     /// Sets how many jobs have to be done, unless that was changed since `if_total` was read, or the latch is completed
-    /// or expired. Returns whether that is the total now. A total equal to what is done completes the latch.
+    /// or expired. Returns whether that is the total now, whoever set it: two who add jobs at the same time may both
+    /// succeed with the same total, so exactly one producer raises it. A total equal to what is done completes the
+    /// latch.
     ///
     /// # Errors
     /// The service's error; `INVALID_ARGUMENT` for a total below what is done.
@@ -185,14 +201,15 @@ impl Latch {
         Ok(answer.success)
     }
 
-    /// Waits until the latch is completed or expired. Goes on while no gateway can be reached. Dropping the future ends
-    /// the wait.
+    /// Waits until the latch is completed or expired. Goes on while no gateway can be reached. If the latch is not known
+    /// yet, it is the one that the first answer is about, even if the wait goes on for long after. Dropping the future
+    /// ends the wait.
     ///
     /// # Errors
     /// The service's error; `PRIMITIVE_NOT_FOUND` if the latch is deleted meanwhile.
     pub async fn wait(&self) -> Result<LatchOutcome> {
         loop {
-            if let Some(outcome) = self.wait_once(WAIT_PER_CALL, None).await? {
+            if let Some(outcome) = self.wait_once(self.first_or(WAIT_PER_CALL), None).await? {
                 return Ok(outcome);
             }
         }
@@ -206,11 +223,18 @@ impl Latch {
         let Some(deadline) = Instant::now().checked_add(limit) else { return self.wait().await.map(Some) };
         loop {
             let wait = deadline.saturating_duration_since(Instant::now()).min(WAIT_PER_CALL);
+            let wait = self.first_or(wait);
             let outcome = self.wait_once(wait, Some(wait + CALL_TIMEOUT)).await?;
             if outcome.is_some() || Instant::now() >= deadline {
                 return Ok(outcome);
             }
         }
+    }
+
+    /// Returns how long the next call waits: not at all while the id is unknown. A call that waits without an id whose
+    /// answer is lost would wait for another latch of that name when it is made again.
+    fn first_or(&self, wait: Duration) -> Duration {
+        if self.id().is_some() { wait } else { Duration::ZERO }
     }
 
     async fn wait_once(&self, wait: Duration, within: Option<Duration>) -> Result<Option<LatchOutcome>> {

@@ -2,10 +2,10 @@
 
 use tokio::runtime::Handle;
 
-use super::{Latch, LatchOutcome, LatchStatus, LatchView};
-use crate::error::{Error, Result};
+use super::{Latch, LatchOutcome};
+use crate::error::Result;
 
-/// A [`Latch`] whose jobs have no names: each gets a guard that reports its end.
+/// A [`Latch`] whose jobs have no names: each gets a guard that reports its end. More jobs: [`Latch::set_total`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -47,24 +47,6 @@ impl WaitGroup {
         JobGuard { latch: self.latch.clone(), id: Some(format!("{:032x}", rand::random::<u128>())) }
     }
 
-    /// Raises the number of jobs, beside others that do so too. Add jobs before those that add them are done: a group
-    /// whose jobs are all done is complete, for good.
-    ///
-    /// # Errors
-    /// The service's error; [`Error::Invalid`] for a group that is complete or expired.
-    pub async fn add(&self, jobs: u64) -> Result<()> {
-        loop {
-            let LatchView { status, total, .. } = self.latch.get().await?;
-            if status != LatchStatus::Active {
-                return Err(Error::Invalid("the group is complete or expired".to_owned()));
-            }
-            let sum = total.checked_add(jobs).ok_or_else(|| Error::Invalid("there are too many jobs".to_owned()))?;
-            if self.latch.set_total(sum, Some(total)).await? {
-                return Ok(());
-            }
-        }
-    }
-
     /// Waits until all jobs are done, or the latch expires.
     ///
     /// # Errors
@@ -104,7 +86,7 @@ impl JobGuard {
     /// Reports that the job is done, and waits until that is counted.
     ///
     /// # Errors
-    /// The service's error. Then the job may not have been counted, and is reported once more in the background.
+    /// The service's error. Then the job may not have been counted, and is reported again in the background.
     pub async fn done(mut self) -> Result<()> {
         let Some(id) = self.id.clone() else { return Ok(()) };
         self.latch.count_down(id).await?;
@@ -114,12 +96,13 @@ impl JobGuard {
 }
 
 impl Drop for JobGuard {
-    /// Reports in the background. Outside of a runtime nothing can be reported.
+    /// Reports in the background, until the report is answered: an error is final unless it
+    /// [is transient](crate::Error::is_transient). Outside of a runtime nothing can be reported.
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), Handle::try_current()) else { return };
         let latch = self.latch.clone();
         runtime.spawn(async move {
-            if let Err(error) = latch.count_down(id).await {
+            if let Err(error) = latch.count_down_until_answered(id).await {
                 tracing::warn!(%error, ?latch, "the end of a job could not be reported");
             }
         });

@@ -31,7 +31,15 @@ async fn a_latch_is_about_the_one_that_it_met_first() {
     let met = client().latch(NAMESPACE, name.as_str());
     assert_eq!((met.id(), met.get().await.unwrap().status), (None, LatchStatus::Active));
     assert_eq!(met.id(), old.id());
+    let waiting = client().latch(NAMESPACE, name.as_str());
+    let waiter = tokio::spawn({
+        let waiting = waiting.clone();
+        async move { waiting.wait().await }
+    });
+    eventually("a wait knows its latch at once", async || waiting.id() == old.id()).await;
     old.delete().await.unwrap();
+    let error = in_time("the end of the wait", waiter).await.unwrap().unwrap_err();
+    assert_eq!(error.code(), Some("PRIMITIVE_NOT_FOUND"), "{error}");
     let new = template.create(1).await.unwrap();
     assert_ne!(new.id(), old.id());
     for gone in [&old, &met] {
@@ -45,17 +53,17 @@ async fn a_latch_is_about_the_one_that_it_met_first() {
 }
 
 #[tokio::test]
-async fn a_group_is_done_when_all_guards_are_dropped_and_jobs_may_be_added() {
+async fn a_group_is_done_when_all_guards_are_dropped_and_its_producer_may_add_jobs() {
     let name = unique_name("group");
     let group = WaitGroup::new(client().latch(NAMESPACE, name.as_str()).create(1).await.unwrap());
     let first = group.done_on_drop();
-    tokio::try_join!(group.add(2), group.add(1)).unwrap();
+    assert!(group.latch().set_total(4, Some(1)).await.unwrap());
     let jobs: Vec<_> = (0..3).map(|_| group.done_on_drop()).collect();
     first.done().await.unwrap();
     drop(jobs);
     assert_eq!(in_time("the end of the group", group.wait()).await, Ok(LatchOutcome::Completed));
     eventually("all are counted", async || group.latch().get().await.unwrap().done == 4).await;
-    assert!(matches!(group.add(1).await, Err(Error::Invalid(_))));
+    assert!(!group.latch().set_total(5, Some(4)).await.unwrap(), "it is complete");
 }
 
 #[tokio::test]
