@@ -48,7 +48,7 @@ pub fn latch_times(expires_in_ms: Option<u64>, retain_ms: Option<u64>) -> ApiRes
     Ok((expires_in_ms, retain_ms))
 }
 
-/// Returns what a count-down reports: either ids or ranges of indexes, both ends included.
+/// Returns what a count-down reports: either ids, or ranges of indexes with both ends included, in order and apart.
 pub fn jobs(ids: Option<&[String]>, ranges: Option<&[(u64, u64)]>) -> ApiResult<Jobs> {
     match (ids, ranges) {
         (Some(ids), None) => {
@@ -62,11 +62,26 @@ pub fn jobs(ids: Option<&[String]>, ranges: Option<&[(u64, u64)]>) -> ApiResult<
                 let field = format!("ranges[{index}]");
                 return Err(ApiError::invalid(field.clone(), format!("{field}: must not end before it begins")));
             }
-            Ok(Jobs::Indexed(ranges.to_vec()))
+            Ok(Jobs::Indexed(merged(ranges)))
         }
         (Some(_), Some(_)) => Err(ApiError::invalid("ranges", "ranges: only one of ids and ranges may be given")),
         (None, None) => Err(ApiError::invalid("ids", "ids: one of ids and ranges is needed")),
     }
+}
+
+/// Returns the ranges in order, and those that overlap or meet as one: the same indexes are counted at the cost of one
+/// range, however often they are named.
+fn merged(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in sorted {
+        match merged.last_mut() {
+            Some((_, end)) if from <= end.saturating_add(1) => *end = to.max(*end),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
 }
 
 fn count(field: &str, given: usize) -> ApiResult<()> {
@@ -91,7 +106,8 @@ pub struct PermitTerms {
     pub priority: u8,
 }
 
-/// Returns what a request for permits asks for; `permits` is how many it says there are.
+/// Returns what a request for permits asks for; `permits` is how many it says there are, from 1 on. A request that
+/// leaves that to the configuration has none: 0 is no request for a paused semaphore.
 pub fn permit_terms(weight: u64, permits: Option<u64>, priority: u32) -> ApiResult<PermitTerms> {
     range("weight", weight, 1, MAX_PERMITS)?;
     if let Some(permits) = permits {
@@ -221,7 +237,11 @@ mod tests {
     fn a_count_down_names_one_to_a_hundred_ids_or_ranges() {
         let ids = |count: usize| vec!["x".to_owned(); count];
         assert_eq!(jobs(Some(&ids(100)), None).unwrap(), Jobs::Named(ids(100)));
-        assert_eq!(jobs(None, Some(&[(3, 3), (1, 2)])).unwrap(), Jobs::Indexed(vec![(3, 3), (1, 2)]));
+        assert_eq!(jobs(None, Some(&[(7, 9), (1, 2)])).unwrap(), Jobs::Indexed(vec![(1, 2), (7, 9)]));
+        let all = (0, u64::MAX);
+        assert_eq!(jobs(None, Some(&[all; 100])).unwrap(), Jobs::Indexed(vec![all]));
+        let ranges = [(5, 9), (0, 2), (3, 3), (6, 7), (11, u64::MAX), (u64::MAX, u64::MAX)];
+        assert_eq!(jobs(None, Some(&ranges)).unwrap(), Jobs::Indexed(vec![(0, 3), (5, 9), (11, u64::MAX)]));
         assert_eq!(field(jobs(None, None)), "ids");
         assert_eq!(field(jobs(Some(&ids(0)), None)), "ids");
         assert_eq!(field(jobs(Some(&ids(101)), None)), "ids");

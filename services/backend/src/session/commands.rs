@@ -65,7 +65,8 @@ impl SessionConnection<'_> {
         Ok(ClientCommand::ReportPermits(held))
     }
 
-    /// Returns how many claims a command makes or ends, and roughly how many bytes of paths it adds.
+    /// Returns how many claims a command makes or ends, or what work is as much, and roughly how many bytes of paths it
+    /// adds.
     fn size_of(&self, job: &ClientCommand) -> (usize, usize) {
         let lock = match job {
             ClientCommand::Lock(lock) => Some(&**lock),
@@ -78,7 +79,8 @@ impl SessionConnection<'_> {
             ClientCommand::AcquirePermits(acquire) => return (1, acquire.path.iter().map(String::len).sum()),
             ClientCommand::CountDown(count) => {
                 let bytes = count.ids.iter().flatten().chain(&count.path).map(String::len).sum();
-                return (count.ids.as_ref().map_or(1, Vec::len), bytes);
+                let units = validate::jobs(count.ids.as_deref(), count.ranges.as_deref()).map_or(1, |jobs| jobs.units());
+                return (usize::try_from(units).unwrap_or(MAX_BATCH_CLAIMS).min(MAX_BATCH_CLAIMS), bytes);
             }
             // Ends all holds of the session.
             ClientCommand::ReleaseAll => return (MAX_BATCH_CLAIMS, 0),
