@@ -49,10 +49,14 @@ pub(crate) struct HeldCall {
 
 impl HeldCalls {
     /// Returns the limits of held calls, each with how much a sharer uses.
-    pub(crate) fn used(&self, sharer: Sharer) -> [(&'static Limit, u64); 2] {
+    pub(crate) fn used(&self, sharer: Sharer) -> [(&'static Limit, u64); 3] {
         let counts = self.counts.lock();
-        [(&limit::HELD_CALLS, Kind::Call), (&limit::SESSION_CONNECTIONS, Kind::SessionConnection)]
-            .map(|(limit, kind)| (limit, counts.get(&(sharer, kind)).map_or(0, |count| count.calls)))
+        let kinds = [
+            (&limit::HELD_CALLS, Kind::Call),
+            (&limit::HELD_QUESTIONS, Kind::Question),
+            (&limit::SESSION_CONNECTIONS, Kind::SessionConnection),
+        ];
+        kinds.map(|(limit, kind)| (limit, counts.get(&(sharer, kind)).map_or(0, |count| count.calls)))
     }
 
     /// Counts a wait or a watch.
@@ -140,7 +144,8 @@ mod tests {
         let refused = held.acquire(share(1), 0).err().unwrap();
         assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(1)));
         assert_eq!(refused.ids, [("limit", "max_held_calls".to_owned()), ("max", "3".to_owned())]);
-        assert_eq!(held.used(share(1).sharer), [(&limit::HELD_CALLS, 3), (&limit::SESSION_CONNECTIONS, 0)]);
+        let used = [(&limit::HELD_CALLS, 3), (&limit::HELD_QUESTIONS, 0), (&limit::SESSION_CONNECTIONS, 0)];
+        assert_eq!(held.used(share(1).sharer), used);
         calls.push(held.acquire(share(2), large).unwrap());
         calls.remove(0);
         let refused = held.acquire(share(1), large + 4_097).err().unwrap();
@@ -168,6 +173,9 @@ mod tests {
         let refused = held.acquire_question(share).err().unwrap();
         assert_eq!((refused.code, &refused.ids[0].1[..]), (Code::RateLimited, "max_held_questions"));
         assert!(held.acquire(share, 0).is_err(), "other calls have theirs");
+        assert_eq!(held.used(share.sharer)[1], (&limit::HELD_QUESTIONS, 2));
+        let of_another = Share { max_held_questions: 2, ..self::share(2) };
+        assert!(held.acquire_question(of_another).is_ok(), "another account has its own");
         drop(asked);
         assert!(held.acquire_question(share).is_ok());
     }

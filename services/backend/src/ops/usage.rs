@@ -154,12 +154,13 @@ impl UsageSum {
     /// Returns the use of the limits of namespaces, each of the namespace that uses most.
     fn of_namespaces(&self, limits: &Limits) -> Vec<LimitUsageInfo> {
         let most = |of: fn(&NamespaceUsageInfo) -> u64| self.namespaces.iter().map(of).max().unwrap_or(0);
-        let used: [(&Limit, u64); 7] = [
+        let used: [(&Limit, u64); 8] = [
             (&limit::HOLDS, most(|namespace| namespace.figures.holds)),
             (&limit::WAITING, most(|namespace| namespace.figures.waiting)),
             (&limit::SESSIONS, most(|namespace| namespace.figures.sessions)),
             (&limit::LATCHES, most(|namespace| namespace.figures.latches)),
             (&limit::SEMAPHORES, most(|namespace| namespace.figures.semaphores)),
+            (&limit::PRIMITIVE_BYTES, most(|namespace| namespace.state_bytes.latches + namespace.state_bytes.semaphores)),
             (&limit::TANGLE, self.tangled_owners),
             (&limit::EVENT_BYTES, most(|namespace| namespace.state_bytes.events)),
         ];
@@ -221,7 +222,7 @@ mod tests {
     use crate::ops::tests::{acquire, demo_tenant};
 
     /// Limits of accounts that no part of the service counts yet.
-    const NOT_COUNTED: [&Limit; 2] = [&limit::PRIMITIVE_BYTES, &limit::QUESTIONS_OF_NAMESPACE];
+    const NOT_COUNTED: [&Limit; 1] = [&limit::QUESTIONS_OF_NAMESPACE];
 
     #[tokio::test]
     async fn every_limit_of_the_account_and_its_namespaces_is_shown_with_its_use() {
@@ -258,6 +259,6 @@ mod tests {
         let caller = world.caller(&account, narrow).await;
         let usage = world.service.usage(&caller, &context(), None).await.unwrap();
         assert!(usage.limit_usage.iter().all(|row| row.each == "namespace"), "{usage:?}");
-        assert_eq!(usage.limit_usage.len(), 5);
+        assert_eq!(usage.limit_usage.len(), 8);
     }
 }

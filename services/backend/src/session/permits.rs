@@ -106,7 +106,7 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// Handles the outcome of a request for permits. Only a client that asked is notified that it still waits.
+    /// Handles the outcome of a request for permits. Only a client that asked is notified that nothing has changed.
     pub(super) async fn on_permits_outcome(
         &mut self,
         acquire: &Arc<AcquirePermits>,
@@ -142,6 +142,8 @@ impl SessionConnection<'_> {
                 };
                 if !stays {
                     self.permits.remove(&request_id);
+                } else if !asked {
+                    return Ok(());
                 }
                 self.send_permits_refused(request_id, *refusal, holders, clock_ms).await
             }
