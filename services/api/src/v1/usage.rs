@@ -31,8 +31,10 @@ fn namespace(usage: NamespaceUsageInfo) -> v1::NamespaceUsage {
 }
 
 fn figures(figures: NamespaceFigures) -> v1::UsageFigures {
-    let NamespaceFigures { holds, waiting, sessions, totals: all } = figures;
-    v1::UsageFigures { holds, waiting, sessions, totals: Some(totals(all)) }
+    let NamespaceFigures { holds, waiting, sessions, latches, semaphores, permit_holds, permit_waits, totals: all } =
+        figures;
+    let totals = Some(totals(all));
+    v1::UsageFigures { holds, waiting, sessions, totals, latches, semaphores, permit_holds, permit_waits }
 }
 
 fn totals(totals: UsageTotalsInfo) -> v1::UsageTotals {
@@ -42,9 +44,20 @@ fn totals(totals: UsageTotalsInfo) -> v1::UsageTotals {
 }
 
 fn state_bytes(bytes: StateBytesInfo) -> v1::StateBytes {
-    let StateBytesInfo { total, namespace, paths, owners, holds, metadata, waiting, requests, sessions, events } =
-        bytes;
-    v1::StateBytes { total, namespace, paths, owners, holds, metadata, waiting, requests, sessions, events }
+    v1::StateBytes {
+        total: bytes.total,
+        namespace: bytes.namespace,
+        paths: bytes.paths,
+        owners: bytes.owners,
+        holds: bytes.holds,
+        metadata: bytes.metadata,
+        waiting: bytes.waiting,
+        requests: bytes.requests,
+        sessions: bytes.sessions,
+        events: bytes.events,
+        latches: bytes.latches,
+        semaphores: bytes.semaphores,
+    }
 }
 
 #[cfg(test)]
@@ -55,9 +68,10 @@ mod tests {
 
     #[test]
     fn a_message_says_what_the_answer_says() {
-        let of_state = |total| StateBytesInfo { total, events: 2, ..StateBytesInfo::default() };
+        let of_state = |total| StateBytesInfo { total, events: 2, semaphores: 3, ..StateBytesInfo::default() };
         let totals = UsageTotalsInfo { operations: 9, peak_sessions: 8, ..UsageTotalsInfo::default() };
-        let figures = NamespaceFigures { holds: 1, waiting: 2, sessions: 3, totals };
+        let of_permits = NamespaceFigures { latches: 4, permit_waits: 5, ..NamespaceFigures::default() };
+        let figures = NamespaceFigures { holds: 1, waiting: 2, sessions: 3, totals, ..of_permits };
         let namespace = NamespaceUsageInfo { name: "n".into(), id: "0".into(), figures, state_bytes: of_state(7) };
         let limits = Limits::default();
         let limit_usage = vec![
@@ -80,7 +94,10 @@ mod tests {
         let each: Vec<_> = message.limit_usage.iter().map(|row| (&*row.each, row.of_this_gateway)).collect();
         assert_eq!(each, [("account and shard", false), ("account and gateway", true)]);
         let only = message.namespaces[0].clone();
-        assert_eq!((only.figures, only.state_bytes.map(|bytes| bytes.events)), (message.total, Some(2)));
+        let bytes = only.state_bytes.map(|bytes| (bytes.events, bytes.semaphores));
+        assert_eq!((only.figures, bytes), (message.total, Some((2, 3))));
+        let figures = only.figures.expect("it is there");
+        assert_eq!((figures.sessions, figures.latches, figures.permit_waits), (3, 4, 5));
         let ended = message.deleted_namespaces.expect("it is there");
         assert_eq!((ended.operations, ended.peak_sessions), (9, 8));
         assert_eq!(message.limits.and_then(|limits| limits.max_open_calls), Some(4_096));
