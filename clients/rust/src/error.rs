@@ -46,7 +46,7 @@ pub enum Error {
     #[error("the same owner already holds {0}, or waits for it")]
     AlreadyHeld(Path),
     /// The caller's own limit ended the wait. The request has left the queue.
-    #[error("the lock was not granted within {0:?}")]
+    #[error("the request was not granted within {0:?}")]
     TimedOut(Duration),
     /// The hold is lost.
     #[error("the hold was lost: {0}")]
@@ -142,6 +142,8 @@ pub struct Refusal {
     pub cycle: Vec<CycleStep>,
     /// Of a request for permits: up to 16 holders, those with most permits first.
     pub holders: Vec<PermitHolder>,
+    /// Whether it was a request for permits.
+    of_permits: bool,
 }
 
 impl fmt::Display for Refusal {
@@ -401,6 +403,7 @@ impl From<v1::Refusal> for Refusal {
             blockers: refusal.blockers.into_iter().map(Blocker::from).collect(),
             cycle: refusal.cycle.into_iter().map(step).collect(),
             holders: refusal.holders.into_iter().map(PermitHolder::from).collect(),
+            of_permits: false,
         }
     }
 }
@@ -408,12 +411,16 @@ impl From<v1::Refusal> for Refusal {
 impl Refusal {
     /// Creates a refusal that is known without a call to the service.
     pub(crate) fn of(reason: Reason) -> Self {
-        Self { reason, blockers: Vec::new(), cycle: Vec::new(), holders: Vec::new() }
+        Self { reason, blockers: Vec::new(), cycle: Vec::new(), holders: Vec::new(), of_permits: false }
+    }
+
+    /// Sets whether it was a request for permits.
+    pub(crate) fn of_permits(self, of_permits: bool) -> Self {
+        Self { of_permits, ..self }
     }
 
     /// Returns what was not granted, for texts.
     fn subject(&self) -> &'static str {
-        let is_of_permits = !self.holders.is_empty() || matches!(self.reason, Reason::Exhausted | Reason::TooLarge);
-        if is_of_permits { "the permits were" } else { "the lock was" }
+        if self.of_permits { "the permits were" } else { "the lock was" }
     }
 }

@@ -28,7 +28,8 @@ pub(crate) enum SemaphoreCommand {
     /// Run a command with permits of a semaphore. Stops it before they can be lost, and exits with its status, or with
     /// 75 when the permits were not acquired.
     Run(RunArgs),
-    /// Make a semaphore, or change how many permits it has. Needs a key with the scope locks:force.
+    /// Make a semaphore, or change how many permits it has. Replaces its description, and removes metadata that it was
+    /// given by other means. Needs a key with the scope locks:force.
     Set(SetArgs),
     /// Show a semaphore and its holders.
     Get(ThingName),
@@ -117,13 +118,20 @@ async fn delete(settings: &Settings, name: &ThingName) -> Result<()> {
     settings.format.print(|| format!("{} is deleted", name.path()), || json!({"deleted": true}))
 }
 
-/// Shows the first page of holders.
+/// Shows all holders; the semaphore as of the last page of them.
 async fn get(settings: &Settings, name: &ThingName) -> Result<()> {
     let (namespace, path) = (settings.namespace()?, name.path().segments().to_vec());
-    let get = GetSemaphoreRequest { namespace, path, page_size: PAGE_SIZE, ..Default::default() };
-    let make = async |request| settings.client.semaphores().get_semaphore(request).await;
-    let GetSemaphoreResponse { semaphore, holders, .. } = call(get, make).await?;
-    let semaphore = semaphore.unwrap_or_default();
+    let mut get = GetSemaphoreRequest { namespace, path, page_size: PAGE_SIZE, ..Default::default() };
+    let mut holders = Vec::new();
+    let semaphore = loop {
+        let make = async |request| settings.client.semaphores().get_semaphore(request).await;
+        let page: GetSemaphoreResponse = call(get.clone(), make).await?;
+        holders.extend(page.holders);
+        get.page_token = page.next_page_token;
+        if get.page_token.is_empty() {
+            break page.semaphore.unwrap_or_default();
+        }
+    };
     let shown = || {
         let mut lines = vec![text(&semaphore)];
         lines.extend(holders.iter().map(holder));

@@ -92,14 +92,15 @@ impl RequestTable {
     pub(crate) fn on_refused(&mut self, refused: server::Refused) -> Vec<Effect> {
         let Some(no) = parse_request_id(&refused.request_id) else { return Vec::new() };
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
+        let of_permits = entry.request.permits.is_some();
         let error = match refused.why {
-            Some(Why::Reason(reason)) => Error::Refused(Refusal::from(reason)),
+            Some(Why::Reason(reason)) => Error::Refused(Refusal::from(reason).of_permits(of_permits)),
             Some(Why::Fault(fault)) if fault.code == "UNAVAILABLE" => {
                 self.to_repeat.push(no);
                 return Vec::new();
             }
             Some(Why::Fault(fault)) => Error::service(fault.code, fault.detail),
-            None => Error::Refused(Refusal::of(Reason::Other)),
+            None => Error::Refused(Refusal::of(Reason::Other).of_permits(of_permits)),
         };
         match (&entry.phase, &error) {
             // A retry of a held or releasing request has no effect.

@@ -156,7 +156,8 @@ impl RequestTable {
         self.clear_holds(no);
         let entry = self.entries.get_mut(&no).expect("the caller has just seen it");
         let mut effects: Vec<Effect> = entry.update_status(LockStatus::None).into_iter().collect();
-        let ended = || Error::Refused(Refusal::of(Reason::Ended));
+        let of_permits = entry.request.permits.is_some();
+        let ended = || Error::Refused(Refusal::of(Reason::Ended).of_permits(of_permits));
         effects.extend(entry.waiters.drain(..).map(|waiter| Effect::Failed(waiter, ended())));
         entry.loss.send_if_modified(|loss| {
             let first = loss.is_none();

@@ -327,6 +327,20 @@ fn requests_for_permits_share_nothing_with_one_another_and_with_locks() {
 }
 
 #[test]
+fn a_refusal_says_what_was_not_granted_whatever_its_reason() {
+    let mut table = RequestTable::default();
+    table.request(permits("a", 1), 1).unwrap();
+    table.request(request("b", "y", Mode::Write), 2).unwrap();
+    sent(&mut table);
+    let mut text_of = |request_id: &str| match &table.on_refused(refused(request_id, v1::refusal::Code::Ended))[0] {
+        Effect::Failed(_, error) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(text_of("r1").starts_with("the permits were not granted"));
+    assert!(text_of("r2").starts_with("the lock was not granted"));
+}
+
+#[test]
 fn permits_are_listed_on_a_new_connection_and_lost_by_their_token() {
     let mut table = RequestTable::default();
     for (waiter, weight) in [(1, 2), (2, 1), (3, 4)] {
