@@ -2,8 +2,9 @@
 
 use holdfast_core::limit::{self, Limit};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, Command, CommandError, Incarnation, Limits, LocksCommand, Mode, NamespaceRef,
-    OpenSession, Owner, Path, Query, Response, Rules,
+    AccountId, Acquire, AcquireOutcome, AcquirePermits, Command, CommandError, CreateLatch, Incarnation, LatchCommand,
+    LatchIds, Limits, LocksCommand, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Query, Response, Rules,
+    SemaphoreCommand, Wait,
 };
 
 use crate::support::{Shard, lock_request, open, orders};
@@ -91,6 +92,97 @@ fn owners_of_session(number: u64) -> LocksCommand {
     in_session(number, &format!("r{number}"), &format!("l{number}"), owner)
 }
 
+fn latch(number: u64, total: u64, ids: LatchIds) -> LocksCommand {
+    LocksCommand::Latch(LatchCommand::Create(CreateLatch {
+        namespace: orders(),
+        path: Path::flat(&format!("l{number}")),
+        total,
+        ids,
+        expires_in_ms: 1_000_000,
+        retain_ms: 60_000,
+        description: String::new(),
+        metadata: Metadata::new(),
+    }))
+}
+
+fn latches(number: u64) -> LocksCommand {
+    latch(number, 1, LatchIds::Named)
+}
+
+fn named_jobs(number: u64) -> LocksCommand {
+    latch(number, number + 1, LatchIds::Named)
+}
+
+fn indexed_jobs(number: u64) -> LocksCommand {
+    latch(number, number + 1, LatchIds::Indexed)
+}
+
+/// A request for one of so many permits.
+fn permit(number: u64, path: &str, permits: u64, owner: Owner) -> LocksCommand {
+    let is_of_session = matches!(owner, Owner::Session { .. });
+    LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquirePermits {
+        namespace: orders(),
+        path: Path::flat(path),
+        owner,
+        request_id: format!("r{number}"),
+        weight: 1,
+        permits: Some(permits),
+        priority: 0,
+        ttl_ms: (!is_of_session).then_some(1_000_000),
+        transition_ms: 0,
+        wait: if is_of_session { Wait::No } else { Wait::For(1_000_000) },
+        metadata: Metadata::new(),
+        fencing_token: None,
+        attempt: 0,
+        abandoned: vec![],
+        message: None,
+    }))
+}
+
+fn semaphores(number: u64) -> LocksCommand {
+    permit(number, &format!("s{number}"), 1, Owner::Process("p".into()))
+}
+
+fn permits(number: u64) -> LocksCommand {
+    permit(number, "s", MANY, Owner::Process("p".into()))
+}
+
+/// One has the only permit, the others wait for it.
+fn line_for_permit(number: u64) -> LocksCommand {
+    permit(number, "s", 1, Owner::Process("p".into()))
+}
+
+fn permits_of_session(number: u64) -> LocksCommand {
+    match number {
+        0 => LocksCommand::OpenSession(open_command(SESSION, false, 0)),
+        _ => permit(number, "s", MANY, session_owner(SESSION)),
+    }
+}
+
+fn cases_of_tables() -> Vec<Case> {
+    let of_namespace =
+        |limit: &'static Limit, limits: Limits, step: Step| Case { limit, limits, step, is_of_namespace: true };
+    let usual = Limits::default;
+    vec![
+        of_namespace(&limit::LATCHES, Limits { max_latches_per_namespace: 3, ..usual() }, latches),
+        of_namespace(&limit::LATCH_IDS, Limits { max_latch_ids: 3, ..usual() }, named_jobs),
+        of_namespace(&limit::LATCH_INDEXES, Limits { max_latch_indexes: 3, ..usual() }, indexed_jobs),
+        of_namespace(&limit::SEMAPHORES, Limits { max_semaphores_per_namespace: 3, ..usual() }, semaphores),
+        of_namespace(&limit::HOLDS_OF_SEMAPHORE, Limits { max_holds_per_semaphore: 3, ..usual() }, permits),
+        of_namespace(
+            &limit::WAITING_FOR_SEMAPHORE,
+            Limits { max_waiting_per_semaphore: 3, ..usual() },
+            line_for_permit,
+        ),
+        of_namespace(
+            &limit::PERMIT_HOLDS_OF_SESSION,
+            Limits { max_permit_holds_per_session: 3, ..usual() },
+            permits_of_session,
+        ),
+        of_namespace(&limit::PRIMITIVE_BYTES, Limits { max_primitive_bytes: 5_000, ..usual() }, latches),
+    ]
+}
+
 fn cases() -> Vec<Case> {
     let of_namespace =
         |limit: &'static Limit, limits: Limits, step: Step| Case { limit, limits, step, is_of_namespace: true };
@@ -130,11 +222,20 @@ fn apply(shard: &mut Shard, namespace: &NamespaceRef, step: LocksCommand) -> Opt
     let command = match step {
         LocksCommand::Acquire(acquire) => LocksCommand::Acquire(Acquire { namespace, ..acquire }),
         LocksCommand::OpenSession(open) => LocksCommand::OpenSession(OpenSession { namespace, ..open }),
+        LocksCommand::Latch(LatchCommand::Create(create)) => {
+            LocksCommand::Latch(LatchCommand::Create(CreateLatch { namespace, ..create }))
+        }
+        LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => {
+            LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquirePermits { namespace, ..acquire }))
+        }
         other => panic!("no step: {other:?}"),
     };
     match shard.apply(&Command::Locks(command)).outcome {
         Err(refusal @ CommandError::QuotaExceeded { .. }) => refusal.limit(),
-        Ok(Response::Acquired { outcome: AcquireOutcome::Refused(refused), .. }) => panic!("{refused:?}"),
+        Ok(
+            Response::Acquired { outcome: AcquireOutcome::Refused(refused), .. }
+            | Response::PermitsAcquired { outcome: AcquireOutcome::Refused(refused), .. },
+        ) => panic!("{refused:?}"),
         outcome => {
             outcome.expect("it is within all limits");
             None
@@ -144,7 +245,7 @@ fn apply(shard: &mut Shard, namespace: &NamespaceRef, step: LocksCommand) -> Opt
 
 #[test]
 fn whoever_reaches_a_limit_is_refused_alone() {
-    for Case { limit, limits, step, is_of_namespace } in cases() {
+    for Case { limit, limits, step, is_of_namespace } in cases().into_iter().chain(cases_of_tables()) {
         let other_namespace = NamespaceRef { name: "other".into(), incarnation: Incarnation(2), ..orders() };
         let other_account = NamespaceRef { account: AccountId(8), incarnation: Incarnation(3), ..orders() };
         let mut shard = Shard::with_limits(limits.clone());
