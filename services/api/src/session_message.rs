@@ -141,7 +141,7 @@ pub struct AcquirePermits {
     pub path: Vec<String>,
     /// How many permits.
     pub weight: u64,
-    /// How many permits a semaphore has that nobody configured.
+    /// How many permits a semaphore has that nobody configured, from 1 on.
     pub permits: Option<u64>,
     /// Distinguishes threads that share the session.
     pub holder: Option<String>,

@@ -128,7 +128,7 @@ pub struct CreateLatchAnswer {
 /// The response of a count-down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CountDownAnswer {
-    /// How many were not done before.
+    /// How many were not done before: 0 may mean that an earlier copy of this counted them.
     pub counted: u64,
     /// The latch as it now is.
     pub latch: LatchInfo,

@@ -31,7 +31,7 @@ pub struct AcquirePermits {
     pub request_id: String,
     /// How many permits; 1 when absent.
     pub weight: Option<u64>,
-    /// How many permits a semaphore has that nobody configured.
+    /// How many permits a semaphore has that nobody configured, from 1 on.
     pub permits: Option<u64>,
     /// From 0 to 9; 9 goes first.
     pub priority: u32,
