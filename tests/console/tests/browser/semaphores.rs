@@ -18,6 +18,7 @@ async fn the_use_of_permits_and_the_queue_follow_what_happens() {
 
     tenant.acquire_permits("alice", "gpus", 2).await;
     page.wait_for_texts(USE_SELECTOR, &["2 of 3"]).await;
+    page.wait_for_words("tbody tr", &["alice", "2 permits"]).await;
     let bob = tenant.enqueue_permits("bob", "gpus", 2).await;
     page.wait_for_words("tbody tr", &["1 waiting", "1. bob", "2 permits"]).await;
     tenant.post(&format!("{semaphores}/configure"), json!({"name": "gpus", "permits": 4})).await;

@@ -1,4 +1,4 @@
-// Semaphores of a namespace: how much of each is in use, and who waits for it.
+// Semaphores of a namespace: how much of each is in use, who has most of it, and who waits for it.
 
 import { call, list } from "/console/api.js";
 import { el, setText, table } from "/console/dom.js";
@@ -8,8 +8,11 @@ import { barOf, empty, head, loading, titleOf } from "/console/page.js";
 const LOOK_EVERY_MS = 2000;
 const MAX_SHOWN = 200;
 const MAX_WAITS = 100;
-/// So many of a queue are named.
+/// So many holders, and so many of a queue, are named.
 const NAMED = 3;
+/// Of so many semaphores that are in use the holders are loaded, and so many holders of each, the earliest.
+const MAX_DETAILED = 10;
+const MAX_HOLDERS = 100;
 
 export function open({ route, live }) {
   const summary = el("p", { class: "lead" });
@@ -39,18 +42,26 @@ export function open({ route, live }) {
           ),
       },
       { label: "Free", right: true, state: (one) => one.available, cell: (one) => number(one.available) },
-      { label: "Holds", right: true, state: (one) => one.holders_total, cell: (one) => number(one.holders_total) },
+      {
+        label: "Holds",
+        state: (one) => [one.holders_total, one.heaviest.map((holder) => [ownerText(holder), holder.weight])],
+        cell: (one) => [
+          number(one.holders_total),
+          one.heaviest.map((holder) => named(ownerText(holder), plural(holder.weight, "permit"))),
+          one.heaviest.length > 0 &&
+            one.holders_total > MAX_HOLDERS &&
+            el("div", { class: "faint small", text: `of the ${number(MAX_HOLDERS)} earliest` }),
+        ],
+      },
       {
         label: "Queue",
-        state: (one) => [one.waiting, one.queue.map((wait) => [ownerText(wait), wait.weight])],
+        state: (one) => [one.waiting, one.queue.map((wait) => [placeText(wait), wait.weight, wait.priority])],
         cell: (one) => [
           one.waiting > 0 && el("span", { class: "chip wait", text: `${number(one.waiting)} waiting` }),
-          one.queue.map((wait, index) =>
-            el(
-              "div",
-              { class: "small" },
-              el("span", { class: "name", text: `${index + 1}. ${ownerText(wait)}` }),
-              el("span", { class: "faint", text: ` ${plural(wait.weight, "permit")}` }),
+          one.queue.map((wait) =>
+            named(
+              placeText(wait),
+              plural(wait.weight, "permit") + (wait.priority > 0 ? `, priority ${number(wait.priority)}` : ""),
             ),
           ),
         ],
@@ -69,18 +80,51 @@ export function open({ route, live }) {
         list(of("semaphores"), "semaphores", { max: MAX_SHOWN, signal }),
         call("GET", of("waits"), { query, signal }),
       ]);
-      return { items, more, waits };
+      const holders = await loadHolders(of("semaphores"), items, signal);
+      return { items, more, waits, holders };
     },
-    ({ items, more, waits }) => {
+    ({ items, more, waits, holders }) => {
       card.hidden = false;
       nothing.hidden = items.length > 0;
       rows.node.hidden = items.length === 0;
       setText(summary, `${plural(items.length, "semaphore")}${more ? "; more are not shown" : ""}`);
-      rows.show(items.map((one) => ({ ...one, queue: queueOf(one, waits) })));
+      rows.show(
+        items.map((one) => ({
+          ...one,
+          queue: queueOf(one, waits),
+          heaviest: holders.get(pathKey(one.path)) ?? [],
+        })),
+      );
     },
     LOOK_EVERY_MS,
   );
   return { node: el("div", {}, heading, shown.problem, card), stop: shown.stop };
+}
+
+const named = (name, about) =>
+  el(
+    "div",
+    { class: "small" },
+    el("span", { class: "name", text: name }),
+    el("span", { class: "faint", text: ` ${about}` }),
+  );
+
+const placeText = (wait) => `${number(wait.reason.queue_position + 1)}. ${ownerText(wait)}`;
+
+/// Those with most permits of the first semaphores that are in use, by path.
+async function loadHolders(path, items, signal) {
+  const used = items.filter((one) => one.holders_total > 0).slice(0, MAX_DETAILED);
+  const load = async (one) => {
+    const body = { path: one.path, page_size: MAX_HOLDERS };
+    try {
+      const { holders } = await call("POST", [...path, "get"], { body, signal });
+      return [pathKey(one.path), holders.sort((a, b) => b.weight - a.weight).slice(0, NAMED)];
+    } catch (problem) {
+      if (problem.code !== "PRIMITIVE_NOT_FOUND") throw problem;
+      return [pathKey(one.path), []];
+    }
+  };
+  return new Map(await Promise.all(used.map(load)));
 }
 
 /// Those who wait for a semaphore and go first.
