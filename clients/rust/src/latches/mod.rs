@@ -201,9 +201,8 @@ impl Latch {
         Ok(answer.success)
     }
 
-    /// Waits until the latch is completed or expired. Goes on while no gateway can be reached. If the latch is not known
-    /// yet, it is the one that the first answer is about, even if the wait goes on for long after. Dropping the future
-    /// ends the wait.
+    /// Waits until the latch is completed or expired. Goes on while no gateway can be reached. While the id is unknown,
+    /// it first makes a call that learns it and does not wait. Dropping the future ends the wait.
     ///
     /// # Errors
     /// The service's error; `PRIMITIVE_NOT_FOUND` if the latch is deleted meanwhile.

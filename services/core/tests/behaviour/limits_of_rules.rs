@@ -95,7 +95,7 @@ fn owners_of_session(number: u64) -> LocksCommand {
 fn latch(number: u64, total: u64, ids: LatchIds) -> LocksCommand {
     LocksCommand::Latch(LatchCommand::Create(CreateLatch {
         namespace: orders(),
-        path: Path::flat(&format!("l{number}")),
+        path: Path::flat(format!("l{number}")),
         total,
         ids,
         expires_in_ms: 1_000_000,

@@ -332,9 +332,13 @@ fn a_refusal_says_what_was_not_granted_whatever_its_reason() {
     table.request(permits("a", 1), 1).unwrap();
     table.request(request("b", "y", Mode::Write), 2).unwrap();
     sent(&mut table);
-    let mut text_of = |request_id: &str| match &table.on_refused(refused(request_id, v1::refusal::Code::Ended))[0] {
-        Effect::Failed(_, error) => error.to_string(),
-        other => panic!("{other:?}"),
+    let mut text_of = |request_id: &str| {
+        let effects = table.on_refused(refused(request_id, v1::refusal::Code::Ended));
+        let failed = effects.iter().find_map(|effect| match effect {
+            Effect::Failed(_, error) => Some(error.to_string()),
+            _ => None,
+        });
+        failed.expect("it is refused")
     };
     assert!(text_of("r1").starts_with("the permits were not granted"));
     assert!(text_of("r2").starts_with("the lock was not granted"));
