@@ -211,8 +211,8 @@ impl SessionConnection<'_> {
         held: &[HeldPermits],
         lost: Vec<ReportedPermits>,
     ) -> Result<(), CloseReason> {
-        let is_lost: HashSet<&ReportedPermits> = lost.iter().collect();
-        let kept = held.iter().filter(|held| !is_lost.contains(&held.reported));
+        let missing: HashSet<&ReportedPermits> = lost.iter().collect();
+        let kept = held.iter().filter(|held| !missing.contains(&held.reported));
         kept.for_each(|held| self.permits.add_reported(held));
         for hold in lost {
             self.send_permits_revoked(hold, RevokedReason::Duplicate).await?;
