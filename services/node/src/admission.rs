@@ -73,7 +73,10 @@ pub(crate) fn encode_reply(machine: &ShardMachine, outcome: Result<Response, Com
 #[cfg(test)]
 mod tests {
     use holdfast_core::Application;
-    use holdfast_core::{AccountId, AccountsCommand, Actor, Audited, Limits, NamespaceMessage, Path, RequestId, Rules};
+    use holdfast_core::{
+        AccountId, AccountsCommand, Actor, Audited, CreateLatch, LatchCommand, LatchIds, LatchRef, Limits, Metadata,
+        NamespaceMessage, Path, RequestId, Rules,
+    };
     use holdfast_replication::{EntryHeader, ReplyMode};
 
     use super::*;
@@ -90,14 +93,25 @@ mod tests {
         codec::encode(&Command::Locks(command)).into()
     }
 
-    /// A shard with one held lock, on a node with this memory limit.
+    /// A shard with one held lock and one latch, on a node with this memory limit.
     fn machine(limit: u64) -> ShardMachine {
         let machine = ShardMachine::new(Application::Locks, "locks_00", None, None).with_memory(NodeMemory::new(limit));
         let message = NamespaceMessage::open(namespace(), Limits::default());
         let open = LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message };
         machine.set_rules(Rules::TWO.0);
         let header = EntryHeader { rules: Rules::TWO.0, now_ms: 1, wall_ms: 1, ..EntryHeader::default() };
-        let commands = [encoded(open), encoded(acquire("held"))];
+        let latch = CreateLatch {
+            namespace: namespace(),
+            path: Path::flat("latch"),
+            total: 9,
+            ids: LatchIds::Indexed,
+            expires_in_ms: 10_000,
+            retain_ms: 60_000,
+            description: String::new(),
+            metadata: Metadata::new(),
+        };
+        let latch = LocksCommand::Latch(LatchCommand::Create(latch));
+        let commands = [encoded(open), encoded(acquire("held")), encoded(latch)];
         finish(machine.apply(header, &commands, ReplyMode::Encode).expect("it is sound"));
         machine.on_leadership_change(Some(TERM));
         machine
@@ -124,6 +138,17 @@ mod tests {
         };
         let reply: Reply = codec::decode(&bytes).unwrap();
         assert!(matches!(reply.outcome, Err(CommandError::Full(_))), "{reply:?}");
+    }
+
+    #[test]
+    fn a_total_that_takes_more_memory_is_refused_and_one_that_takes_none_is_not() {
+        let machine = machine(1_000);
+        let set_total = |total| {
+            let latch = LatchRef { namespace: namespace(), path: Path::flat("latch"), id: None };
+            encoded(LocksCommand::Latch(LatchCommand::SetTotal { latch, total, if_total: None }))
+        };
+        assert!(matches!(admit(&machine, TERM, set_total(1_000_000)), Admission::Rejected(_)));
+        assert!(matches!(admit(&machine, TERM, set_total(9)), Admission::Admitted(_)));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) struct HeldQuery<'a> {
 }
 
 /// What a leader knows of a latch now.
-enum Look {
+enum LatchRead {
     /// The reply is final.
     Final(Reply),
     /// It may still change.
@@ -37,11 +37,11 @@ impl HeldQuery<'_> {
         let until = Instant::now().checked_add(Duration::from_millis(wait_ms)).unwrap_or(self.until).min(self.until);
         let mut is_deferred = false;
         loop {
-            let (reply, mut question) = match self.look(&latch).await {
+            let (reply, mut question) = match self.read(&latch).await {
                 Err(error) => return Some(not_leader_outcome(error)),
-                Ok(Look::Rejected(outcome)) => return Some(outcome),
-                Ok(Look::Final(reply)) => return Some(encoded(&reply)),
-                Ok(Look::Held(reply, question)) => (reply, question),
+                Ok(LatchRead::Rejected(outcome)) => return Some(outcome),
+                Ok(LatchRead::Final(reply)) => return Some(encoded(&reply)),
+                Ok(LatchRead::Held(reply, question)) => (reply, question),
             };
             if Instant::now() >= until {
                 return Some(encoded(&reply));
@@ -52,7 +52,7 @@ impl HeldQuery<'_> {
             }
             tokio::select! {
                 biased;
-                // It is settled, or this replica leads no more: the next look tells.
+                // It is settled, or this replica leads no more: the next read tells.
                 () = question.settled() => {}
                 () = self.caller.control.cancelled.cancelled() => {
                     return Some(Outcome::NotProposed("the caller gave up".into()));
@@ -64,26 +64,26 @@ impl HeldQuery<'_> {
     }
 
     /// Reads the latch under the lease and, unless its status is final, holds the reply back in the same step.
-    async fn look(&self, latch: &LatchRef) -> Result<Look, NotLeader> {
+    async fn read(&self, latch: &LatchRef) -> Result<LatchRead, NotLeader> {
         let (shard, query) = (self.shard, Query::Latch(LatchQuery::Wait { latch: latch.clone(), wait_ms: 0 }));
         if let Err(failed) = shard.machine.check_health() {
-            return Ok(Look::Rejected(Outcome::NotProposed(failed.0)));
+            return Ok(LatchRead::Rejected(Outcome::NotProposed(failed.0)));
         }
-        let look = |term, clock_ms| {
+        let answer = |term, clock_ms| {
             shard.machine.with_leader_state(term, |core, table| {
                 let reply = core.query(clock_ms, &query);
                 let is_open = matches!(&reply.outcome, Ok(Response::Latch(latch)) if !latch.status.is_final());
                 if !is_open {
-                    return Look::Final(reply);
+                    return LatchRead::Final(reply);
                 }
                 match table.questions.hold(&latch.namespace, &latch.path) {
-                    Ok(question) => Look::Held(reply, question),
-                    Err(limit) => Look::Final(Reply { outcome: Err(too_many(limit)), ..reply }),
+                    Ok(question) => LatchRead::Held(reply, question),
+                    Err(limit) => LatchRead::Final(Reply { outcome: Err(too_many(limit)), ..reply }),
                 }
             })
         };
-        let seen = shard.group.read(shard.reads, self.deadline, |permit| look(permit.term, permit.clock_ms)).await?;
-        Ok(seen.unwrap_or_else(|| Look::Rejected(not_leader(shard))))
+        let seen = shard.group.read(shard.reads, self.deadline, |permit| answer(permit.term, permit.clock_ms)).await?;
+        Ok(seen.unwrap_or_else(|| LatchRead::Rejected(not_leader(shard))))
     }
 }
 
