@@ -167,14 +167,6 @@ impl<'a> Kit<'a> {
         self.notices.push(notice);
     }
 
-    /// Returns why a wait was refused since the command or the slice began, if it was.
-    pub(crate) fn refusal_of(&self, wait: WaitId) -> Option<Reason> {
-        self.notices.iter().rev().find_map(|notice| match notice {
-            Notice::PermitsResolved(resolved) if resolved.wait == wait => resolved.outcome.err(),
-            _ => None,
-        })
-    }
-
     /// Checks whether so many more bytes, as charged, are within the limits.
     ///
     /// # Errors

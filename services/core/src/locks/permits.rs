@@ -70,10 +70,9 @@ impl NamespaceTxn<'_> {
     }
 
     fn known_requester(&self, owner: &Owner) -> Result<Requester, CommandError> {
-        self.ns.requester(owner).ok_or_else(|| match owner {
-            Owner::Session { session_id, .. } => CommandError::SessionNotFound(session_id.clone()),
-            Owner::Process(_) => CommandError::InvalidArgument("the owner has no name".to_owned()),
-        })
+        // A process is always known.
+        let session_id = if let Owner::Session { session_id, .. } = owner { session_id.as_str() } else { "" };
+        self.ns.requester(owner).ok_or_else(|| CommandError::SessionNotFound(session_id.to_owned()))
     }
 
     /// Returns why an owner can't get anything new now.

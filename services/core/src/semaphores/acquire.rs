@@ -199,7 +199,7 @@ impl Semaphores {
                 AcquireOutcome::Enqueued(Box::new(Enqueued { wait: rank.wait, attempt, not_granted }))
             }
             Some(Spot::Wait(rank)) => refused(self.queued(kit, path, rank)),
-            None => refused(reason_only(kit.refusal_of(rank.wait).unwrap_or(Reason::Ended))),
+            None => refused(reason_only(Reason::Ended)),
         }
     }
 

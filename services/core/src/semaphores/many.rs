@@ -82,7 +82,7 @@ pub(crate) struct Choice<'a> {
 /// Whether the process that a search has come to is old enough. That is decided at its first key, because it appears
 /// younger with each hold and each wait that ends.
 #[derive(Default)]
-struct Verdict {
+struct AgeCheck {
     process: Option<Arc<str>>,
     is_old: bool,
 }
@@ -192,15 +192,15 @@ impl Semaphores {
         cause: PermitsEnd,
         ended: &mut EndedPermits,
     ) -> Option<PermitCursor> {
-        let mut verdict = Verdict::at(after.as_ref());
+        let mut age = AgeCheck::at(after.as_ref());
         let mut reached = after.map(|after| Arc::new(after.key()));
         loop {
             let (key, spot) = self.next_key(choice.scope.as_ref(), reached.as_deref())?;
             if kit.budget.ends == 0 || kit.budget.visits == 0 {
-                return reached.as_deref().map(|key| PermitCursor::of(key, verdict.is_old));
+                return reached.as_deref().map(|key| PermitCursor::of(key, age.is_old));
             }
             kit.budget.visits -= 1;
-            if self.is_old(choice, &mut verdict, &key) && (choice.goes)(&item_of(&key, spot)) {
+            if self.is_old(choice, &mut age, &key) && (choice.goes)(&item_of(&key, spot)) {
                 kit.budget.ends -= 1;
                 match spot {
                     Spot::Hold(token) => {
@@ -223,11 +223,11 @@ impl Semaphores {
         let first = choice.scope.as_ref().map(|scope| Key::first_of(scope, ""));
         let start = first.as_ref().map_or(Bound::Unbounded, Bound::Included);
         let all = self.index.range::<Key, _>((start, Bound::Unbounded));
-        let (mut count, mut verdict) = (0, Verdict::default());
+        let (mut count, mut age) = (0, AgeCheck::default());
         for (key, spot) in all.take_while(|(key, _)| choice.scope.as_ref().is_none_or(|scope| key.scope == *scope)) {
             let Some(visits) = budget.visits.checked_sub(1) else { return usize::MAX };
             budget.visits = visits;
-            count += usize::from(self.is_old(choice, &mut verdict, key) && (choice.goes)(&item_of(key, *spot)));
+            count += usize::from(self.is_old(choice, &mut age, key) && (choice.goes)(&item_of(key, *spot)));
             if count > budget.ends {
                 return usize::MAX;
             }
@@ -236,14 +236,14 @@ impl Semaphores {
     }
 
     /// Returns whether a key is of a session, or of a process that is old enough.
-    fn is_old(&self, choice: &Choice<'_>, verdict: &mut Verdict, key: &Key) -> bool {
+    fn is_old(&self, choice: &Choice<'_>, age: &mut AgeCheck, key: &Key) -> bool {
         let Scope::Process(process_id) = &key.scope else { return true };
-        if verdict.process.as_ref() != Some(process_id) {
+        if age.process.as_ref() != Some(process_id) {
             let oldest = self.oldest_of_process(process_id).unwrap_or(Revision::MAX);
             let is_old = (choice.is_old)(process_id, oldest);
-            *verdict = Verdict { process: Some(Arc::clone(process_id)), is_old };
+            *age = AgeCheck { process: Some(Arc::clone(process_id)), is_old };
         }
-        verdict.is_old
+        age.is_old
     }
 
     fn next_key(&self, scope: Option<&Scope>, after: Option<&Key>) -> Option<(Arc<Key>, Spot)> {
@@ -258,7 +258,7 @@ impl Semaphores {
     }
 }
 
-impl Verdict {
+impl AgeCheck {
     /// Returns that of a search which continues after a cursor.
     fn at(cursor: Option<&PermitCursor>) -> Self {
         let process = cursor.and_then(|cursor| cursor.process_id.as_deref());

@@ -1,9 +1,9 @@
 //! Ends of more permits than a slice ends, and what others see of them meanwhile.
 
 use holdfast_core::{
-    AcquireOutcome, AcquirePermits, Bounds, Command, CommandError, Effect, JobState, LockInfo, LocksCommand, Owner,
-    Path, PermitHolderView, Phase, Query, Reason, Release, ReleaseTarget, Reply, Reset, Response, Rules,
-    SemaphoreCommand, SemaphoreQuery, Wait,
+    AcquireOutcome, AcquirePermits, Bounds, Command, CommandError, ConfigureSemaphore, Effect, JobState, LockInfo,
+    LocksCommand, Metadata, Owner, Path, PermitHolderView, Phase, Query, Reason, Release, ReleaseTarget, Reply, Reset,
+    Response, Rules, SemaphoreCommand, SemaphoreQuery, Wait,
 };
 
 use crate::primitives::{acquire, open_session, permits, semaphore};
@@ -213,6 +213,52 @@ fn permits_that_a_command_finds_expired_go_to_who_waits_for_them() {
     };
     assert_eq!(refused.reason, Reason::Exhausted);
     assert_eq!(finish(&mut shard), [("q".to_owned(), None)]);
+}
+
+#[test]
+fn nobody_comes_before_those_who_could_have_been_granted_had_the_slice_sufficed() {
+    let mut shard = shard();
+    granted(&mut shard, permits(process("p"), "r", 6).with_permits(6));
+    for number in 0..6 {
+        enqueued(&mut shard, waiting(process("q"), &format!("q{number}")).with_permits(6));
+    }
+    // It grants two, and the next request two more.
+    assert!(shard.apply(&release_all(process("p"))).outcome.is_ok());
+    let urgent = AcquirePermits { priority: 1, ..permits(process("x"), "x", 1).with_permits(6) };
+    let Ok(Response::PermitsAcquired { outcome: AcquireOutcome::Refused(refused), .. }) = now(&mut shard, urgent)
+    else {
+        panic!("others came before")
+    };
+    assert_eq!(refused.reason, Reason::Queued);
+    finish(&mut shard);
+    assert!(holders(&shard, "s").iter().all(|hold| hold.owner == process("q")));
+    assert_eq!(holders(&shard, "s").len(), 6);
+}
+
+#[test]
+fn a_repeat_of_what_waits_for_too_much_says_so_as_the_effect_does() {
+    let mut shard = shard();
+    let configure = |permits| {
+        let (namespace, path, metadata) = (orders(), Path::flat("s"), Metadata::new());
+        let description = String::new();
+        SemaphoreCommand::Configure(ConfigureSemaphore { namespace, path, permits, description, metadata })
+    };
+    assert!(semaphore(&mut shard, configure(4)).is_ok());
+    granted(&mut shard, permits(process("p"), "r", 4));
+    let ids = ["a", "b", "c", "d", "e"];
+    let call = |id: &str| AcquirePermits { weight: 3, ..waiting(process("q"), id) };
+    ids.into_iter().for_each(|id| enqueued(&mut shard, call(id)));
+    shard.core.take_effects();
+    // The slice refuses two, from the last on.
+    assert!(semaphore(&mut shard, configure(2)).is_ok());
+    let Ok(Response::PermitsAcquired { outcome: AcquireOutcome::Refused(refused), .. }) = now(&mut shard, call("c"))
+    else {
+        panic!("there are too few")
+    };
+    assert_eq!(refused.reason, Reason::TooLarge);
+    let mut told = finish(&mut shard);
+    told.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(told, ids.map(|id| (id.to_owned(), Some(Reason::TooLarge))));
 }
 
 trait WithPermits {

@@ -11,7 +11,7 @@ pub(crate) type Key = (String, String);
 const MAX_CALLS: usize = 4;
 
 /// The calls that rely on something, by attempt. One of them is 0 if it stays whoever leaves.
-pub(crate) type Calls = BTreeSet<u64>;
+pub(crate) type AttemptSet = BTreeSet<u64>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hold {
@@ -20,7 +20,7 @@ pub(crate) struct Hold {
     pub(crate) phase: Phase,
     pub(crate) deadline_ms: Option<u64>,
     transition_ms: u64,
-    calls: Calls,
+    calls: AttemptSet,
 }
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Queued {
     pub(crate) ends_at_ms: Option<u64>,
     ttl_ms: Option<u64>,
     transition_ms: u64,
-    calls: Calls,
+    calls: AttemptSet,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,7 +54,7 @@ pub(crate) struct Model {
 }
 
 /// Adds a call to those that rely on a wait.
-fn attach(calls: &mut Calls, attempt: u64) {
+fn attach(calls: &mut AttemptSet, attempt: u64) {
     calls.insert(attempt);
     if calls.contains(&0) || calls.len() > MAX_CALLS {
         *calls = [0].into_iter().chain(calls.last().copied()).collect();
@@ -62,12 +62,12 @@ fn attach(calls: &mut Calls, attempt: u64) {
 }
 
 /// Adds a call to those that rely on a hold.
-fn attach_to_hold(calls: &mut Calls, attempt: u64) {
-    if calls.contains(&0) || attempt == 0 { *calls = Calls::from([0]) } else { attach(calls, attempt) }
+fn attach_to_hold(calls: &mut AttemptSet, attempt: u64) {
+    if calls.contains(&0) || attempt == 0 { *calls = AttemptSet::from([0]) } else { attach(calls, attempt) }
 }
 
 /// Removes a call. Returns whether none is left.
-fn detach(calls: &mut Calls, attempt: u64) -> bool {
+fn detach(calls: &mut AttemptSet, attempt: u64) -> bool {
     if !calls.contains(&0) {
         calls.remove(&attempt);
     }
@@ -118,7 +118,7 @@ impl Model {
         path: &Path,
         key: Key,
         weight: u64,
-        (token, calls): (u64, Calls),
+        (token, calls): (u64, AttemptSet),
         (ttl_ms, transition_ms): (Option<u64>, u64),
     ) {
         let deadline_ms = ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms);
@@ -300,7 +300,7 @@ impl Model {
             return Ok(Err(if fits { Reason::Queued } else { Reason::Exhausted }));
         }
         let arrival = self.next_revision();
-        let (terms, calls) = ((request.ttl_ms, request.transition_ms), Calls::from([request.attempt]));
+        let (terms, calls) = ((request.ttl_ms, request.transition_ms), AttemptSet::from([request.attempt]));
         let there = self.semaphores.entry(path.clone()).or_insert(made);
         if fits && is_first {
             self.insert(path, key, request.weight, (arrival, calls), terms);
