@@ -52,7 +52,7 @@ impl Semaphores {
             return Ok(Response::Ignored);
         }
         if let Some(spot) = spot {
-            self.check_repeat(kit, request, item_of(&key, spot))?;
+            self.check_repeat(kit, request, &item_of(&key, spot))?;
         }
         let outcome = match spot {
             Some(Spot::Hold(token)) => self.extend(kit, requester, request, token)?,
@@ -72,8 +72,8 @@ impl Semaphores {
     }
 
     /// Checks a request for something that there is: whether it may still change.
-    fn check_repeat(&self, kit: &Kit<'_>, request: &AcquirePermits, item: PermitItem<'_>) -> Result<(), CommandError> {
-        let mark = (kit.sight.sweep_of)(&item);
+    fn check_repeat(&self, kit: &Kit<'_>, request: &AcquirePermits, item: &PermitItem<'_>) -> Result<(), CommandError> {
+        let mark = (kit.sight.sweep_of)(item);
         if mark.is_some_and(|mark| mark.at_once || item.token.is_none()) {
             return Err(CommandError::Busy("what the owner has is being released".to_owned()));
         }
