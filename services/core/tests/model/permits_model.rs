@@ -233,29 +233,8 @@ impl Model {
         if is_other && (is_repeat || request.fencing_token.is_none()) {
             return Err(());
         }
-        if let Some(hold) = semaphore.holds.get(&key) {
-            if request.fencing_token.is_some_and(|token| token != hold.token) {
-                return Ok(Err(Reason::NotHeld));
-            }
-            let weight = if request.fencing_token.is_some() { hold.weight } else { request.weight };
-            if weight > hold.weight && !(semaphore.fits(weight - hold.weight) && semaphore.queue.is_empty()) {
-                let is_large = semaphore.permits > 0 && weight > semaphore.permits;
-                let fits = semaphore.fits(weight - hold.weight);
-                return Ok(Err(if is_large {
-                    Reason::TooLarge
-                } else if fits {
-                    Reason::Queued
-                } else {
-                    Reason::Exhausted
-                }));
-            }
-            let token = if weight == hold.weight { hold.token } else { self.next_revision() };
-            let token = if weight > hold.weight { token } else { hold.token };
-            let mut calls = hold.calls.clone();
-            attach_to_hold(&mut calls, request.attempt);
-            self.insert(path, key, weight, (token, calls), (request.ttl_ms, request.transition_ms));
-            self.promote(path);
-            return Ok(Ok(true));
+        if let Some(hold) = semaphore.holds.get(&key).cloned() {
+            return Ok(self.extend(request, key, &semaphore, &hold));
         }
         if request.fencing_token.is_some() {
             return Ok(Err(Reason::NotHeld));
@@ -263,33 +242,7 @@ impl Model {
         let waits = !matches!(request.wait, Wait::No | Wait::For(0));
         let ends_at_ms = if let Wait::For(ms) = request.wait { Some(self.clock_ms + ms) } else { None };
         if let Some(index) = semaphore.queue.iter().position(|it| it.key == key) {
-            if request.weight > semaphore.queue[index].weight {
-                return Ok(Err(Reason::Queued));
-            }
-            let queued = &mut self.semaphores.get_mut(path).expect("it is there").queue[index];
-            queued.weight = request.weight;
-            let is_newest = queued.calls.last().is_none_or(|highest| request.attempt >= *highest);
-            if !waits || is_newest {
-                (queued.ttl_ms, queued.transition_ms) = (request.ttl_ms, request.transition_ms);
-            }
-            if waits {
-                attach(&mut queued.calls, request.attempt);
-            }
-            if waits && is_newest {
-                queued.ends_at_ms = ends_at_ms;
-            }
-            self.promote(path);
-            let hold = self.semaphores.get_mut(path).and_then(|it| it.holds.get_mut(&key));
-            return Ok(match hold {
-                Some(hold) => {
-                    if !waits {
-                        attach_to_hold(&mut hold.calls, request.attempt);
-                    }
-                    Ok(true)
-                }
-                None if waits => Ok(false),
-                None => Err(Reason::Queued),
-            });
+            return Ok(self.repeat_wait(request, &key, index, (waits, ends_at_ms)));
         }
         if semaphore.permits > 0 && request.weight > semaphore.permits {
             return Ok(Err(Reason::TooLarge));
@@ -311,5 +264,72 @@ impl Model {
         there.queue.push(Queued { key, priority, arrival, weight, ends_at_ms, ttl_ms, transition_ms, calls });
         there.queue.sort_by_key(|it| (std::cmp::Reverse(it.priority), it.arrival));
         Ok(Ok(false))
+    }
+
+    fn extend(
+        &mut self,
+        request: &AcquirePermits,
+        key: Key,
+        semaphore: &Semaphore,
+        hold: &Hold,
+    ) -> Result<bool, Reason> {
+        let path = &request.path;
+        if request.fencing_token.is_some_and(|token| token != hold.token) {
+            return Err(Reason::NotHeld);
+        }
+        let weight = if request.fencing_token.is_some() { hold.weight } else { request.weight };
+        if weight > hold.weight && !(semaphore.fits(weight - hold.weight) && semaphore.queue.is_empty()) {
+            let is_large = semaphore.permits > 0 && weight > semaphore.permits;
+            let fits = semaphore.fits(weight - hold.weight);
+            return Err(if is_large {
+                Reason::TooLarge
+            } else if fits {
+                Reason::Queued
+            } else {
+                Reason::Exhausted
+            });
+        }
+        let token = if weight == hold.weight { hold.token } else { self.next_revision() };
+        let token = if weight > hold.weight { token } else { hold.token };
+        let mut calls = hold.calls.clone();
+        attach_to_hold(&mut calls, request.attempt);
+        self.insert(path, key, weight, (token, calls), (request.ttl_ms, request.transition_ms));
+        self.promote(path);
+        Ok(true)
+    }
+
+    fn repeat_wait(
+        &mut self,
+        request: &AcquirePermits,
+        key: &Key,
+        index: usize,
+        (waits, ends_at_ms): (bool, Option<u64>),
+    ) -> Result<bool, Reason> {
+        let path = &request.path;
+        let queued = &mut self.semaphores.get_mut(path).expect("it is there").queue[index];
+        if request.weight > queued.weight {
+            return Err(Reason::Queued);
+        }
+        queued.weight = request.weight;
+        let is_newest = queued.calls.last().is_none_or(|highest| request.attempt >= *highest);
+        if !waits || is_newest {
+            (queued.ttl_ms, queued.transition_ms) = (request.ttl_ms, request.transition_ms);
+        }
+        if waits {
+            attach(&mut queued.calls, request.attempt);
+            queued.ends_at_ms = if is_newest { ends_at_ms } else { queued.ends_at_ms };
+        }
+        self.promote(path);
+        let hold = self.semaphores.get_mut(path).and_then(|it| it.holds.get_mut(key));
+        match hold {
+            Some(hold) => {
+                if !waits {
+                    attach_to_hold(&mut hold.calls, request.attempt);
+                }
+                Ok(true)
+            }
+            None if waits => Ok(false),
+            None => Err(Reason::Queued),
+        }
     }
 }
