@@ -137,7 +137,9 @@ impl Run {
                 };
                 assert!(fits, "{request:?}: {expected:?} {outcome:?}");
                 let known = self.model.semaphores.get(&request.path).map(Semaphore::in_use);
-                assert_eq!(semaphore.in_use, known.unwrap_or_default());
+                // Grants that exceed the slice follow.
+                let is_settled = !self.core.has_backlog();
+                assert!(!is_settled || semaphore.in_use == known.unwrap_or_default(), "{semaphore:?}");
             }
             (Err(()), Err(CommandError::PrimitiveNotFound { .. } | CommandError::InvalidArgument(_))) => {}
             _ => panic!("{request:?}: {expected:?} {outcome:?}"),
