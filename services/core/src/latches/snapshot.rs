@@ -152,3 +152,59 @@ impl LatchCursor {
 fn ensure(fits: bool, otherwise: &'static str) -> Result<(), DecodeError> {
     if fits { Ok(()) } else { Err(DecodeError::Snapshot(otherwise)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::EncodedMetadata;
+    use crate::{Jobs, LatchIds, LatchStatus};
+
+    const TOTAL: u64 = 1_000_000;
+
+    fn latch(id: Revision, ids: LatchIds, jobs: &Jobs) -> Latch {
+        let mut done = DoneJobs::new(ids);
+        done.add(jobs, TOTAL);
+        let facts = LatchFacts {
+            id,
+            total: TOTAL,
+            first_total: TOTAL,
+            ids,
+            status: LatchStatus::Active,
+            expires_in_ms: 1,
+            retain_ms: 1,
+            deadline_ms: 1,
+            finished_at_ms: None,
+            description: String::new(),
+            metadata: EncodedMetadata::default(),
+            revision: id,
+        };
+        Latch { facts, done }
+    }
+
+    #[test]
+    fn latches_come_in_items_of_bounded_length_that_restore_them() {
+        let names: Vec<String> = (0..2_500).map(|number| format!("job-{number:04}")).collect();
+        let mut latches = Latches::default();
+        latches.insert(Arc::new(Path::flat("a")), latch(1, LatchIds::Named, &Jobs::Named(names.clone())));
+        latches.insert(Arc::new(Path::flat("b")), latch(2, LatchIds::Indexed, &Jobs::Indexed(vec![(0, 199_999)])));
+        latches.insert(Arc::new(Path::flat("c")), latch(3, LatchIds::Named, &Jobs::Named(Vec::new())));
+        let (frozen, mut cursor, mut restored) = (latches.freeze(), LatchCursor::default(), Latches::default());
+        let mut lengths = Vec::new();
+        while let Some(item) = frozen.next_item(&mut cursor) {
+            lengths.push(match &item {
+                LatchItem::Latch(..) => 0,
+                LatchItem::Ids(ids) => ids.len(),
+                LatchItem::Words(words) => words.len(),
+            });
+            restored.restore(item, 3).unwrap();
+        }
+        assert_eq!(lengths, [0, 1_024, 1_024, 452, 0, 1_024, 1_024, 1_024, 53, 0]);
+        restored.verify();
+        let done: Vec<&DoneJobs> = restored.by_path.values().map(|latch| &latch.done).collect();
+        let [DoneJobs::Named(first), DoneJobs::Indexed(second), DoneJobs::Named(_)] = done[..] else {
+            panic!("three latches, the second of numbers")
+        };
+        assert!(first.iter_after("").eq(names.iter().map(String::as_str)));
+        assert_eq!((done[1].len(), second.last(), done[2].len()), (200_000, Some(199_999), 0));
+    }
+}
