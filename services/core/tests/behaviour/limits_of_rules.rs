@@ -2,9 +2,9 @@
 
 use holdfast_core::limit::{self, Limit};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, AcquirePermits, Command, CommandError, CreateLatch, Incarnation, LatchCommand,
-    LatchIds, Limits, LocksCommand, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Query, Response, Rules,
-    SemaphoreCommand, Wait,
+    AccountId, Acquire, AcquireOutcome, AcquirePermits, Command, CommandError, CreateLatch, Incarnation, Kinds,
+    LatchCommand, LatchIds, Limits, LocksCommand, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Query,
+    Response, Rules, SemaphoreCommand, Wait,
 };
 
 use crate::support::{Shard, lock_request, open, orders};
@@ -282,7 +282,7 @@ fn a_namespace_with_many_events_forgets_its_own_oldest_and_no_others() {
     }
     let events = |namespace| {
         let (from_revision, prefix) = (Some(first), Path::default());
-        shard.query(&Query::Events { namespace, from_revision, prefix, limit: 10 })
+        shard.query(&Query::Events { namespace, from_revision, prefix, kinds: Kinds::LOCKS, limit: 10 })
     };
     let own = events(orders());
     assert!(matches!(own, Err(CommandError::RevisionCompacted { oldest }) if oldest > first), "{own:?}");
