@@ -10,6 +10,7 @@ mod done_jobs;
 mod name_set;
 mod queries;
 mod snapshot;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -103,15 +103,6 @@ impl Latches {
         };
         ensure(self.by_path.values().all(fits), "a latch has another status than its jobs")
     }
-
-    /// Panics if a counter or an index is inconsistent. For tests.
-    pub(crate) fn verify(&self) {
-        let bytes: u64 = self.by_path.iter().map(|(path, latch)| latch.charge(path)).sum();
-        assert_eq!(bytes, self.bytes, "what there is is charged");
-        let due = self.by_path.iter().map(|(path, latch)| (latch.due(), Arc::clone(path))).collect();
-        assert_eq!(self.due, due, "when each latch is due is known");
-        assert!(self.finish_restore().is_ok(), "the status of each latch fits its jobs");
-    }
 }
 
 impl FrozenLatches {
