@@ -39,7 +39,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The lock request is refused, because of other owners' or the same owner's holds or waiting requests.
-    #[error("{} not granted: {0}", .0.subject())]
+    #[error("{subject} not granted: {0}", subject = .0.subject())]
     Refused(Refusal),
     /// The same owner already holds this path on the session, or waits for it. Two futures of one task or thread are
     /// one owner: a lock that let both in would exclude neither. Nested calls use `lock_again`.

@@ -153,6 +153,7 @@ pub enum AccountsCommand {
 }
 
 /// Commands of a namespaces shard.
+#[expect(clippy::large_enum_variant, reason = "messages with all limits are rare, and passed on once")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespacesCommand {
     /// A message from the outbox of the accounts shard. Returns `Done`, also for a repeat.

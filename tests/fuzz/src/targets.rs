@@ -116,7 +116,7 @@ fn command(bytes: &[u8]) -> bool {
             shard.apply(&context(now_ms), &command);
         }
         shard.verify();
-        let again = ShardState::restore(shard.application(), id, &shard.snapshot());
+        let again = ShardState::restore(shard.application(), id, shard.snapshot());
         assert!(again.is_ok(), "a snapshot of what was applied can't be read: {:?}", again.err());
     }
     true

@@ -33,11 +33,11 @@ pub fn count_down(message: v1::CountDownRequest) -> ApiResult<CountDown> {
     Ok(CountDown { latch: latch(message.namespace, message.name, message.path, message.id)?, ids, ranges })
 }
 
+/// Ids and ranges of jobs, as far as they are given.
+type GivenJobs = (Option<Vec<String>>, Option<Vec<(u64, u64)>>);
+
 /// Returns the ids and the ranges, where there are any.
-pub(super) fn given_jobs(
-    ids: Vec<String>,
-    ranges: Vec<v1::IndexRange>,
-) -> (Option<Vec<String>>, Option<Vec<(u64, u64)>>) {
+pub(super) fn given_jobs(ids: Vec<String>, ranges: Vec<v1::IndexRange>) -> GivenJobs {
     let ranges: Vec<(u64, u64)> = ranges.into_iter().map(|range| (range.from, range.to)).collect();
     ((!ids.is_empty()).then_some(ids), (!ranges.is_empty()).then_some(ranges))
 }

@@ -10,7 +10,9 @@ use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Command, EntryContext, LocksCommand, Page, Query, Reply, Response, Rules, Subscribe, Topic, codec};
+use holdfast_core::{
+    Command, EntryContext, LocksCommand, Page, Query, Reply, Response, Rules, Subscribe, Topic, codec,
+};
 use holdfast_proto::internal::{self, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use holdfast_testkit::subscriptions::{rejected, subscription_of};

@@ -160,7 +160,10 @@ impl UsageSum {
             (&limit::SESSIONS, most(|namespace| namespace.figures.sessions)),
             (&limit::LATCHES, most(|namespace| namespace.figures.latches)),
             (&limit::SEMAPHORES, most(|namespace| namespace.figures.semaphores)),
-            (&limit::PRIMITIVE_BYTES, most(|namespace| namespace.state_bytes.latches + namespace.state_bytes.semaphores)),
+            (
+                &limit::PRIMITIVE_BYTES,
+                most(|namespace| namespace.state_bytes.latches + namespace.state_bytes.semaphores),
+            ),
             (&limit::TANGLE, self.tangled_owners),
             (&limit::EVENT_BYTES, most(|namespace| namespace.state_bytes.events)),
         ];

@@ -135,11 +135,8 @@ impl ClientCommand {
 
     /// Returns whether the shard command may contain others like it.
     pub(super) fn is_batchable(&self) -> bool {
-        match self {
-            Self::Lock(_) | Self::Requery(_) | Self::AcquirePermits(_) | Self::RequeryPermits(_) => true,
-            Self::Release(_) | Self::CountDown(_) | Self::ReleaseAll => true,
-            _ => false,
-        }
+        let asks = matches!(self, Self::Lock(_) | Self::Requery(_) | Self::AcquirePermits(_) | Self::RequeryPermits(_));
+        asks || matches!(self, Self::Release(_) | Self::CountDown(_) | Self::ReleaseAll)
     }
 }
 

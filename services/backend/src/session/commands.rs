@@ -79,7 +79,8 @@ impl SessionConnection<'_> {
             ClientCommand::AcquirePermits(acquire) => return (1, acquire.path.iter().map(String::len).sum()),
             ClientCommand::CountDown(count) => {
                 let bytes = count.ids.iter().flatten().chain(&count.path).map(String::len).sum();
-                let units = validate::jobs(count.ids.as_deref(), count.ranges.as_deref()).map_or(1, |jobs| jobs.units());
+                let units =
+                    validate::jobs(count.ids.as_deref(), count.ranges.as_deref()).map_or(1, |jobs| jobs.units());
                 return (usize::try_from(units).unwrap_or(MAX_BATCH_CLAIMS).min(MAX_BATCH_CLAIMS), bytes);
             }
             // Ends all holds of the session.

@@ -101,10 +101,8 @@ fn blockers_bytes(blockers: &[BlockerInfo]) -> usize {
 
 fn permit_holders_bytes(holders: &[PermitHolderInfo]) -> usize {
     let bytes = |holder: &PermitHolderInfo| {
-        let texts = holder.process_id.len()
-            + optional(&holder.session_id)
-            + optional(&holder.holder)
-            + holder.request_id.len();
+        let texts =
+            holder.process_id.len() + optional(&holder.session_id) + optional(&holder.holder) + holder.request_id.len();
         let metadata = holder.metadata.iter().map(|(key, value)| key.len() + value.len());
         size_of_val(holder) + texts + metadata.sum::<usize>()
     };

@@ -14,6 +14,7 @@ use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
 use crate::{AccountId, Limits, Namespace, RequestId};
 
 /// A snapshot item. Variants are only ever added at the end.
+#[expect(clippy::large_enum_variant, reason = "one at a time is made and written")]
 #[derive(Serialize, Deserialize)]
 enum Item {
     Common(CommonItem),

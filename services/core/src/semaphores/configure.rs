@@ -33,7 +33,7 @@ impl Semaphores {
         }
         kit.check_bytes(charge::of_configured(configure).saturating_sub(before))?;
         let revision = kit.record(EventKind::SemaphoreConfigured, path);
-        if self.by_path.get(path).is_none() {
+        if !self.by_path.contains_key(path) {
             self.insert_semaphore(Arc::new(path.clone()), Semaphore::new(configure.permits, true, revision));
         }
         let charges = self.change(path, |semaphore| {

@@ -44,8 +44,14 @@ impl Model {
                 self.settled.insert(path.clone());
             }
         }
-        let gone = self.latches.extract_if(.., |_, latch| latch.status.is_final() && latch.deadline_ms <= clock_ms);
-        self.settled.extend(gone.map(|(path, _)| path));
+        let settled = &mut self.settled;
+        self.latches.retain(|path, latch| {
+            let is_gone = latch.status.is_final() && latch.deadline_ms <= clock_ms;
+            if is_gone {
+                settled.insert(path.clone());
+            }
+            !is_gone
+        });
     }
 
     fn find(&mut self, wanted: &LatchRef) -> Option<&mut ModelLatch> {

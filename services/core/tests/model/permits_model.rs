@@ -222,7 +222,7 @@ impl Model {
 
     pub(crate) fn acquire(&mut self, request: &AcquirePermits, key: Key) -> Result<Result<bool, Reason>, ()> {
         let path = &request.path;
-        let is_known = self.semaphores.get(path).is_some();
+        let is_known = self.semaphores.contains_key(path);
         if !is_known && request.permits.is_none() && request.fencing_token.is_none() {
             return Err(());
         }
@@ -249,13 +249,14 @@ impl Model {
         }
         let (fits, is_first) =
             (semaphore.fits(request.weight), semaphore.queue.iter().all(|it| it.priority < request.priority));
-        if !(fits && is_first) && !waits {
+        let is_granted = fits && is_first;
+        if !is_granted && !waits {
             return Ok(Err(if fits { Reason::Queued } else { Reason::Exhausted }));
         }
         let arrival = self.next_revision();
         let (terms, calls) = ((request.ttl_ms, request.transition_ms), AttemptSet::from([request.attempt]));
         let there = self.semaphores.entry(path.clone()).or_insert(made);
-        if fits && is_first {
+        if is_granted {
             self.insert(path, key, request.weight, (arrival, calls), terms);
             return Ok(Ok(true));
         }

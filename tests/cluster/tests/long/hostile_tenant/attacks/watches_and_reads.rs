@@ -34,8 +34,12 @@ async fn open_watches(
         if number % 50 == 49 {
             grpc = enemy.connect().await?;
         }
-        let message =
-            v1::WatchRequest { namespace: enemy.namespace.clone(), prefix: prefix.clone(), from_revision: Some(1) };
+        let message = v1::WatchRequest {
+            namespace: enemy.namespace.clone(),
+            prefix: prefix.clone(),
+            from_revision: Some(1),
+            kinds: Vec::new(),
+        };
         streams.push(grpc.watch(message).await.map_err(|status| format!("a watcher is refused: {status}"))?);
     }
     Ok(streams)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AcquireOutcome, Cancel, CancelAttempts, Command, CommandError, Effect, EntryContext, Event, EventKind,
-    Incarnation, Kinds, LockState, LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason, Release,
-    ReleaseTarget, Reply, Response, Rules, SessionEnd, WaitId, codec,
+    Incarnation, Kinds, LockState, LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason,
+    Release, ReleaseTarget, Reply, Response, Rules, SessionEnd, WaitId, codec,
 };
 
 use super::invariants::{self, Grant, Step};
