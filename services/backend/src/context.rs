@@ -8,6 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::admission::Permit;
+
 /// The deadline of a call whose caller sets none.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -37,6 +39,7 @@ struct ReportedFacts {
     /// In milliseconds.
     deadline_extension: AtomicU64,
     leader_gateway: Mutex<Option<Arc<str>>>,
+    heavy_permit: Mutex<Option<Permit>>,
 }
 
 impl CallReport {
@@ -47,6 +50,16 @@ impl CallReport {
     /// Returns the time that the frontend adds to the first deadline of the call: the total so far.
     pub fn deadline_extension(&self) -> Duration {
         Duration::from_millis(self.0.deadline_extension.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether the call has a permit for heavy work.
+    pub(crate) fn has_heavy_permit(&self) -> bool {
+        self.0.heavy_permit.lock().is_some()
+    }
+
+    /// Keeps a permit for heavy work until the response is written: a large page takes as long to write as to read.
+    pub(crate) fn keep_heavy_permit(&self, permit: Permit) {
+        *self.0.heavy_permit.lock() = Some(permit);
     }
 
     /// Replaces what an earlier call to a locks shard reported.

@@ -9,9 +9,9 @@ use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
-    Account, Acquire, AcquirePermits, Claim, Command, CommandError, CountDown, Jobs, LatchCommand, LocksCommand,
-    Metadata, NamespaceRef, Path, Query, ReleaseTarget, Reply, RequestId, Response, SemaphoreCommand, SessionCommand,
-    SessionRequest,
+    Account, Acquire, AcquirePermits, Claim, Command, CommandError, CountDown, DEFAULT_PAGE_SIZE, Jobs, LatchCommand,
+    LocksCommand, Metadata, NamespaceRef, Path, Query, ReleaseTarget, Reply, RequestId, Response, SemaphoreCommand,
+    SessionCommand, SessionRequest,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -83,6 +83,11 @@ impl ShardRequest {
     /// Whether it is written to the log.
     fn is_command(&self) -> bool {
         matches!(self, Self::Command(..)) || self.is_queued()
+    }
+
+    /// Whether its reply is so large that reading and writing it takes milliseconds.
+    fn is_heavy(&self) -> bool {
+        matches!(self, Self::Query(query) if query.max_rows() > DEFAULT_PAGE_SIZE)
     }
 
     /// Whether it is a request that may wait in a queue.
@@ -257,6 +262,10 @@ impl Service {
         let waits = priority == Priority::Patient;
         // A request that may wait is counted apart, from its start to its end. Whoever asks a held query counts it.
         let _held = ask.is_queued().then(|| self.inner.held_calls.acquire(share, request.bytes)).transpose()?;
+        if ask.is_heavy() && !context.report.has_heavy_permit() {
+            let permit = self.inner.heavy_admission.acquire(request, context.deadline).await?;
+            context.report.keep_heavy_permit(permit);
+        }
         let is_command = ask.is_command();
         // Pinned once and passed on by reference: whatever takes a future by value has room for it twice, and a call
         // may wait for minutes with all of it.

@@ -2,8 +2,8 @@
 //! Queues share a shard among accounts by it; nothing in the state depends on it.
 
 use super::{
-    AccountId, AccountsCommand, Claim, Command, Jobs, LatchCommand, LocksCommand, NamespacesCommand, Query, Reattach,
-    ReleaseTarget, SemaphoreCommand, SessionRequest, Topic,
+    AccountId, AccountsCommand, Claim, Command, Jobs, LatchCommand, LatchQuery, LocksCommand, NamespacesCommand, Query,
+    Reattach, ReleaseTarget, SemaphoreCommand, SemaphoreQuery, SessionRequest, Topic,
 };
 
 /// Minimum cost of every command, in units.
@@ -54,6 +54,26 @@ impl Query {
     /// Returns whether the query keeps holds of its owner, as the commands do for which [`Command::is_urgent`] is true.
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::KeepAlive { .. } | Self::KeepAlives { .. })
+    }
+
+    /// Returns the most rows of the reply of a query that lists things for a person; 0 for all others.
+    pub fn max_rows(&self) -> u32 {
+        match self {
+            Self::Accounts { limit, .. }
+            | Self::Namespaces { limit, .. }
+            | Self::Locks { limit, .. }
+            | Self::Sessions { limit, .. }
+            | Self::Waits { limit, .. }
+            | Self::Queue { limit, .. }
+            | Self::Audit { limit, .. }
+            | Self::Latch(LatchQuery::Get { limit, .. } | LatchQuery::List { limit, .. })
+            | Self::Semaphore(
+                SemaphoreQuery::Get { limit, .. }
+                | SemaphoreQuery::List { limit, .. }
+                | SemaphoreQuery::Waits { limit, .. },
+            ) => *limit,
+            _ => 0,
+        }
     }
 
     /// Returns the account that the query works for. `None` for queries about all accounts, for the look-up of a key that

@@ -14,6 +14,7 @@ mod concurrency_limit;
 mod held_calls;
 mod state;
 
+use std::fmt;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
@@ -278,6 +279,12 @@ impl Permit {
         state.tick(now);
         state.dispatch(&admission, now);
         state.update_gauges_if_idle();
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Permit").field("request", &self.request).finish_non_exhaustive()
     }
 }
 

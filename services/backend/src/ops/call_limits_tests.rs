@@ -1,12 +1,14 @@
 //! Calls of an account that are counted at a gateway.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use holdfast_api::*;
 use holdfast_types::{Mode, Query};
+use tokio::time::Instant;
 
 use super::core_node::{TestGateway, context};
-use super::tests::{acquire, code, make_namespace, release, wait_until};
+use super::tests::{acquire, code, demo_tenant, make_namespace, release, wait_until};
 use crate::*;
 
 /// A tenant with a namespace `demo` and these limits.
@@ -86,4 +88,23 @@ async fn calls_to_a_shard_that_does_not_answer_stay_open_and_releases_are_not_re
     assert!(world.service.release_lock(&tenant, &context(), release("l", "p", None)).await.unwrap().released);
     stuck.abort();
     wait_until(async || take().await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn of_large_pages_one_at_a_time_is_read_and_written() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let list = |rows| {
+        let page = PageRequest { page_size: Some(rows), page_token: None };
+        ListLocks { namespace: "demo".into(), prefix: Vec::new(), page }
+    };
+    let writing = context();
+    world.service.list_locks(&tenant, &writing, list(1_000)).await.unwrap();
+    // Its response is not written yet.
+    let soon = || CallContext { deadline: Instant::now() + Duration::from_millis(200), ..context() };
+    assert_eq!(code(world.service.list_locks(&tenant, &soon(), list(101)).await), Code::Unavailable);
+    world.service.list_locks(&tenant, &context(), list(100)).await.unwrap();
+    world.service.list_locks(&tenant, &writing, list(1_000)).await.unwrap();
+    drop(writing);
+    world.service.list_locks(&tenant, &context(), list(101)).await.unwrap();
 }
