@@ -112,7 +112,7 @@ impl SnapshotStore {
             return Err(io::Error::other("the replica has stopped"));
         }
         let replaces_damaged = newest.last == meta.last_log_id && self.sent.is_damaged();
-        if newest.last >= meta.last_log_id && !replaces_damaged {
+        if newest.last.is_some() && newest.last >= meta.last_log_id && !replaces_damaged {
             return Ok(());
         }
         let (all, kept) = (parts.len(), parts.iter().filter(|part| matches!(part, PartUpdate::Retain(_))).count());

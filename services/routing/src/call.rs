@@ -14,8 +14,9 @@ use holdfast_types::limit::Limit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::call_body::{CallAddress, CallBody};
 use crate::call_load::{CallKind, LoadKey};
-use crate::channel::{CallAddress, CallBody, CallReply, PendingCall};
+use crate::channel::{CallReply, PendingCall};
 use crate::leader_cache::{GroupRoute, Leader, ReplicaEndpoint};
 use crate::router::Router;
 use crate::{RetryPolicy, RouteError, RoutingOptions};

@@ -165,6 +165,9 @@ async fn a_question_whose_connection_ends_is_answered_at_once_by_whoever_leads()
         if call.hold_ms > 0 { Action::DeferAndHangUp } else { Action::Answer(reply(&done())) }
     });
     let (query, is_deferred) = (Query::Usage { namespace: namespace() }, CancellationToken::new());
+    // Who leads is known from here on: a replica that is asked for that answers a question at once.
+    cluster.router.query(Application::Locks, 0, &query, soon()).await.unwrap();
+    while called.try_recv().is_ok() {}
     let asked = cluster.router.held_query(Application::Locks, 0, &query, soon(), soon(), is_deferred.clone());
     assert_eq!(asked.await, Ok(done()), "it is not final, and the caller asks again");
     assert!(is_deferred.is_cancelled());

@@ -19,8 +19,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
 use crate::call::{Destination, RoutedCall};
+use crate::call_body::CallBody;
 use crate::call_load::LoadKey;
-use crate::channel::CallBody;
 use crate::leader_cache::GroupRoute;
 use crate::router::Router;
 use crate::{RetryPolicy, RouteError};

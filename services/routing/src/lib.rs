@@ -14,6 +14,7 @@
 mod acquire_wait;
 mod admin_client;
 mod call;
+mod call_body;
 mod call_load;
 mod channel;
 mod config_watch;

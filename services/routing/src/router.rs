@@ -21,8 +21,9 @@ use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{CallOutcome, Destination, RoutedCall};
+use crate::call_body::CallBody;
 use crate::call_load::{CallKind, LoadKey};
-use crate::channel::{CallBody, NodeChannel, PendingCall};
+use crate::channel::{NodeChannel, PendingCall};
 use crate::http::HttpCaller;
 use crate::leader_cache::GroupRoute;
 use crate::local_call::LocalNode;

@@ -15,8 +15,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::RouteError;
+use crate::call_body::{CallAddress, CallBody};
 use crate::call_load::CallKind;
-use crate::channel::{CallAddress, CallBody, CallReply, NodeChannel, ObservedRules, PendingCall};
+use crate::channel::{CallReply, NodeChannel, ObservedRules, PendingCall};
 use crate::router::Router;
 
 /// How long a publisher may take for the first update, and beyond the heartbeat for a further one.

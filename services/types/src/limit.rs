@@ -3,8 +3,12 @@
 //!
 //! A limit is enforced elsewhere, and each refusal names its row.
 
+mod scope;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+
+pub use scope::Scope;
 
 use super::{DEFAULT_MAX_NAMESPACES, Limits};
 
@@ -59,105 +63,6 @@ pub struct Limit {
     pub code: &'static str,
     /// How much it allows.
     pub value: Value,
-}
-
-/// What has a limit for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Each account.
-    Account,
-    /// Each account at each gateway.
-    AccountAndGateway,
-    /// Each gateway.
-    Gateway,
-    /// Each address of callers at each gateway.
-    AddressAndGateway,
-    /// Each node.
-    Node,
-    /// Each address of callers at each node.
-    AddressAndNode,
-    /// Each account in each shard.
-    AccountAndShard,
-    /// Each account at each node.
-    AccountAndNode,
-    /// Each account at each gateway, for each node.
-    AccountAndConnection,
-    /// Each node at each gateway.
-    Connection,
-    /// Each namespace.
-    Namespace,
-    /// Each lock.
-    Lock,
-    /// Each latch.
-    Latch,
-    /// Each semaphore.
-    Semaphore,
-    /// Each hold.
-    Hold,
-    /// Each owner.
-    Owner,
-    /// Each session.
-    Session,
-    /// Each request.
-    Request,
-    /// Each shard.
-    Shard,
-    /// Each shard at each gateway.
-    ShardAndGateway,
-}
-
-impl Scope {
-    /// Returns what has a limit for itself, as people and usage call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Account => "account",
-            Self::AccountAndGateway => "account and gateway",
-            Self::Gateway => "gateway",
-            Self::AddressAndGateway => "address and gateway",
-            Self::Node => "node",
-            Self::AddressAndNode => "address and node",
-            Self::AccountAndShard => "account and shard",
-            Self::AccountAndNode => "account and node",
-            Self::AccountAndConnection => "account, gateway and node",
-            Self::Connection => "gateway and node",
-            Self::Namespace => "namespace",
-            Self::Lock => "lock",
-            Self::Latch => "latch",
-            Self::Semaphore => "semaphore",
-            Self::Hold => "hold",
-            Self::Owner => "owner",
-            Self::Session => "session",
-            Self::Request => "request",
-            Self::Shard => "shard",
-            Self::ShardAndGateway => "gateway and shard",
-        }
-    }
-
-    /// Returns whether the usage of an account has the limit: it counts for the account, or for each of its namespaces.
-    pub fn is_of_account(self) -> bool {
-        match self {
-            Self::Account
-            | Self::AccountAndGateway
-            | Self::AccountAndShard
-            | Self::AccountAndNode
-            | Self::AccountAndConnection
-            | Self::Namespace => true,
-            Self::Gateway
-            | Self::AddressAndGateway
-            | Self::Node
-            | Self::AddressAndNode
-            | Self::Connection
-            | Self::Lock
-            | Self::Latch
-            | Self::Semaphore
-            | Self::Hold
-            | Self::Owner
-            | Self::Session
-            | Self::Request
-            | Self::Shard
-            | Self::ShardAndGateway => false,
-        }
-    }
 }
 
 /// Who enforces a limit.
@@ -497,40 +402,4 @@ pub fn counted_address(address: IpAddr) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::CommandError;
-
-    #[test]
-    fn names_and_descriptions_are_unique() {
-        let names: BTreeSet<_> = ALL.iter().map(|limit| limit.name).collect();
-        assert_eq!(names.len(), ALL.len());
-        let descriptions: Vec<_> = ALL.iter().flat_map(|limit| limit.what).collect();
-        assert_eq!(descriptions.iter().collect::<BTreeSet<_>>().len(), descriptions.len());
-    }
-
-    #[test]
-    fn the_limits_of_accounts_are_the_fields_of_limits() {
-        let fields = format!("{:?}", Limits::default());
-        let of_accounts = ALL.iter().filter(|limit| matches!(limit.value, Value::OfAccount { .. }));
-        let mut count = 0;
-        for limit in of_accounts {
-            let (default, max) = (limit.default_value(), limit.max_value());
-            assert!(fields.contains(&format!(" {}: {default}", limit.name)), "{}: {default}", limit.name);
-            assert!(default <= max, "{}", limit.name);
-            count += 1;
-        }
-        assert_eq!(count, fields.matches(':').count(), "each field has a row");
-    }
-
-    #[test]
-    fn an_error_names_its_limit() {
-        let quota = |what: &str| CommandError::QuotaExceeded { what: what.into(), max: 1, hint: String::new() };
-        let limit = quota("the number of steps to find out who waits for whom").limit();
-        assert_eq!(limit.map(|limit| limit.name), Some("max_tangle"));
-        assert!(quota("the number of wishes").limit().is_none());
-        assert!(CommandError::NamespaceNotFound.limit().is_none());
-    }
-}
+mod tests;

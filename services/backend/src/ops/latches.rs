@@ -219,12 +219,12 @@ impl Service {
         until: Instant,
     ) -> ApiResult<WaitForLatchAnswer> {
         loop {
-            let asked = Timestamp::now();
             let reply = self.ask_latch(tenant, context, namespace, latch, until).await?;
             let found = expect_answer!(reply.outcome?, Response::Latch(latch) => latch)?;
             if found.status.is_final() || Instant::now() >= until {
                 let outcome = LatchOutcome::from(found.status);
-                let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+                // The leader may have held the reply back for long: instants count from its arrival.
+                let shown = ViewBuilder::new(namespace, reply.clock_ms, Timestamp::now());
                 return Ok(WaitForLatchAnswer { outcome, latch: shown.latch(found) });
             }
             sleep(ASK_AGAIN_DELAY.min(until.saturating_duration_since(Instant::now()))).await;

@@ -1,5 +1,7 @@
 //! Connections of sessions, without a frontend.
 
+use std::sync::atomic::Ordering;
+
 use holdfast_api::session_message::{
     AcquirePermits, ClientMessage, ClientPayload, HeldPermits, Lock, LockInfo, Open, ServerMessage,
 };
@@ -142,6 +144,7 @@ fn held_permits(request_id: &str, fencing_token: u64) -> HeldPermits {
 #[tokio::test]
 async fn a_lost_reply_to_a_list_of_permits_ends_the_connection_and_the_permits_stay() {
     let world = TestGateway::start().await;
+    world.node.rules.store(2, Ordering::Relaxed);
     let tenant = demo_tenant(&world).await;
     let mut client = SessionClient::connect(&world, &tenant);
     let (session_id, _) = client.open(None).await;
@@ -161,6 +164,7 @@ async fn a_lost_reply_to_a_list_of_permits_ends_the_connection_and_the_permits_s
 #[tokio::test]
 async fn a_listed_hold_of_permits_that_does_not_exist_is_revoked_and_not_kept() {
     let world = TestGateway::start().await;
+    world.node.rules.store(2, Ordering::Relaxed);
     let tenant = demo_tenant(&world).await;
     let (session_id, _) = SessionClient::connect(&world, &tenant).open(None).await;
     let mut client = SessionClient::connect(&world, &tenant);

@@ -121,13 +121,7 @@ impl Restorer {
                 Ok(())
             }
             Item::Session(session) => self.session(session),
-            Item::Lock { path, revision } => {
-                let namespace = self.namespace()?;
-                let node = namespace.tree.ensure_path(&Path(path));
-                let is_new = namespace.tree.get(node).holds.is_empty();
-                self.lock = Some((node, revision));
-                ensure(is_new && revision <= self.core.common.revision, "a lock comes twice or from the future")
-            }
+            Item::Lock { path, revision } => self.lock(&Path(path), revision),
             Item::Hold(hold) => self.hold(hold),
             Item::Granted(granted) => self.granted(granted, None),
             Item::Latch(item) => {
@@ -169,6 +163,14 @@ impl Restorer {
                 ensure(is_new && self.core.slots.is_empty(), "a namespace is set aside twice, or too late")
             }
         }
+    }
+
+    fn lock(&mut self, path: &Path, revision: Revision) -> RestoreResult {
+        let namespace = self.namespace()?;
+        let node = namespace.tree.ensure_path(path);
+        let is_new = namespace.tree.get(node).holds.is_empty();
+        self.lock = Some((node, revision));
+        ensure(is_new && revision <= self.core.common.revision, "a lock comes twice or from the future")
     }
 
     fn open(&mut self, id: NamespaceRef, limits: &Limits, forgotten: Revision) -> RestoreResult {

@@ -7,7 +7,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 use super::item::{PermitHold, PermitTerms, PermitWait, QueueRank};
 use super::key::{Key, Scope};
 use super::many::{PermitItem, item_of};
-use super::{Semaphore, Semaphores, Spot, charge};
+use super::{HoldOrWait, Semaphore, Semaphores, charge};
 use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::{Attempts, EncodedMetadata, reason_only, refused};
 use crate::{
@@ -47,16 +47,16 @@ impl Semaphores {
         let key = requester.key(&request.path, &request.request_id);
         self.end_due_at(kit, &key);
         self.settle(kit);
-        let spot = self.index.get(&key).copied();
-        if spot.is_none() && !requester.is_new {
+        let entry = self.index.get(&key).copied();
+        if entry.is_none() && !requester.is_new {
             return Ok(Response::Ignored);
         }
-        if let Some(spot) = spot {
-            self.check_repeat(kit, request, &item_of(&key, spot))?;
+        if let Some(entry) = entry {
+            self.check_repeat(kit, request, &item_of(&key, entry))?;
         }
-        let outcome = match spot {
-            Some(Spot::Hold(token)) => self.extend(kit, requester, request, token)?,
-            Some(Spot::Wait(rank)) => self.repeat_wait(kit, requester, request, rank),
+        let outcome = match entry {
+            Some(HoldOrWait::Hold(token)) => self.extend(kit, requester, request, token)?,
+            Some(HoldOrWait::Wait(rank)) => self.repeat_wait(kit, requester, request, rank),
             None if request.fencing_token.is_some() => refused(reason_only(Reason::NotHeld)),
             None => self.begin(kit, requester, request, key)?,
         };
@@ -186,19 +186,19 @@ impl Semaphores {
             self.settle(kit);
         }
         match self.index.get(&key).copied() {
-            Some(Spot::Hold(fencing_token)) => {
+            Some(HoldOrWait::Hold(fencing_token)) => {
                 if !waits {
                     // This call relies on the hold too, but was not attached to the wait.
                     self.change_hold(path, fencing_token, |hold| hold.attach(request));
                 }
                 AcquireOutcome::Granted { fencing_token }
             }
-            Some(Spot::Wait(rank)) if waits => {
+            Some(HoldOrWait::Wait(rank)) if waits => {
                 let attempt = self.wait(path, rank).map_or(0, |wait| wait.attempts.highest());
                 let not_granted = self.queued(kit, path, rank);
                 AcquireOutcome::Enqueued(Box::new(Enqueued { wait: rank.wait, attempt, not_granted }))
             }
-            Some(Spot::Wait(rank)) => refused(self.queued(kit, path, rank)),
+            Some(HoldOrWait::Wait(rank)) => refused(self.queued(kit, path, rank)),
             None => refused(reason_only(Reason::Ended)),
         }
     }

@@ -7,7 +7,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 use super::acquire::Requester;
 use super::item::QueueRank;
 use super::key::{Key, Scope};
-use super::{Semaphores, Spot};
+use super::{HoldOrWait, Semaphores};
 use crate::kit::{Kit, Notice, ResolvedPermits, TableEvent, TableOwner};
 use crate::{
     CancelPermits, EventKind, FencingToken, Path, PermitsEnd, Phase, Reason, ReleasePermits, ReportedPermits, Response,
@@ -27,18 +27,18 @@ impl Semaphores {
         let found = match (&request.request_id, request.fencing_token) {
             (Some(request_id), token) => {
                 let key = requester.key(&request.path, request_id);
-                let spot = self.index.get(&key).copied();
-                spot.filter(|spot| token.is_none_or(|token| *spot == Spot::Hold(token)))
+                let entry = self.index.get(&key).copied();
+                entry.filter(|entry| token.is_none_or(|token| *entry == HoldOrWait::Hold(token)))
             }
             (None, Some(token)) => {
                 let is_its = |key: &Key| key.scope == requester.scope && key.holder == requester.holder;
                 let hold = self.hold(&request.path, token).filter(|hold| is_its(&hold.key));
-                hold.map(|hold| Spot::Hold(hold.token))
+                hold.map(|hold| HoldOrWait::Hold(hold.token))
             }
             (None, None) => None,
         };
-        if let Some(spot) = found {
-            self.end(kit, &request.path, spot);
+        if let Some(entry) = found {
+            self.end(kit, &request.path, entry);
             self.settle(kit);
         }
         let released = found.is_some();
@@ -47,10 +47,10 @@ impl Semaphores {
     }
 
     /// Ends what an owner has released.
-    pub(super) fn end(&mut self, kit: &mut Kit<'_>, path: &Path, spot: Spot) {
-        match spot {
-            Spot::Hold(token) => self.end_hold(kit, path, token, PermitsEnd::Released),
-            Spot::Wait(rank) => self.end_wait(kit, path, rank, WaitEnd::Refused(Reason::Ended)),
+    pub(super) fn end(&mut self, kit: &mut Kit<'_>, path: &Path, entry: HoldOrWait) {
+        match entry {
+            HoldOrWait::Hold(token) => self.end_hold(kit, path, token, PermitsEnd::Released),
+            HoldOrWait::Wait(rank) => self.end_wait(kit, path, rank, WaitEnd::Refused(Reason::Ended)),
         }
     }
 
@@ -62,13 +62,13 @@ impl Semaphores {
         let (attempt, left) = cancel.attempts.split_first().map_or((0, &[][..]), |(first, rest)| (*first, rest));
         let mut is_left = false;
         match self.index.get(&key).copied() {
-            Some(Spot::Wait(rank)) => {
+            Some(HoldOrWait::Wait(rank)) => {
                 self.change_wait(&cancel.path, rank, |wait| {
                     is_left = wait.attempts.detach(attempt, left, Rules::TWO);
                 });
                 left_queue = is_left;
             }
-            Some(Spot::Hold(token)) => {
+            Some(HoldOrWait::Hold(token)) => {
                 self.change_hold(&cancel.path, token, |hold| {
                     let may_leave = !hold.attempts.is_permanent();
                     is_left = may_leave && hold.attempts.detach(attempt, left, Rules::TWO);
@@ -77,8 +77,8 @@ impl Semaphores {
             }
             None => {}
         }
-        if let Some(spot) = self.index.get(&key).copied().filter(|_| is_left) {
-            self.end(kit, &cancel.path, spot);
+        if let Some(entry) = self.index.get(&key).copied().filter(|_| is_left) {
+            self.end(kit, &cancel.path, entry);
             self.settle(kit);
         }
         Response::Cancelled { left_queue, grant_released }
@@ -92,23 +92,23 @@ impl Semaphores {
             return;
         }
         match self.index.get(&key).copied() {
-            Some(Spot::Hold(token)) => self.end_phase(kit, &key.path, token, due.at_ms),
-            Some(Spot::Wait(rank)) => self.end_wait(kit, &key.path, rank, WaitEnd::Refused(Reason::TimedOut)),
+            Some(HoldOrWait::Hold(token)) => self.end_phase(kit, &key.path, token, due.at_ms),
+            Some(HoldOrWait::Wait(rank)) => self.end_wait(kit, &key.path, rank, WaitEnd::Refused(Reason::TimedOut)),
             None => _ = self.due.remove(&due),
         }
     }
 
     /// Does what is due of a key, so that a command meets nothing whose time is over.
     pub(super) fn end_due_at(&mut self, kit: &mut Kit<'_>, key: &Key) {
-        while let Some((key, spot)) = self.index.get_key_value(key) {
-            let (key, spot) = (Arc::clone(key), *spot);
-            match spot {
-                Spot::Hold(token) => {
+        while let Some((key, entry)) = self.index.get_key_value(key) {
+            let (key, entry) = (Arc::clone(key), *entry);
+            match entry {
+                HoldOrWait::Hold(token) => {
                     let at_ms = self.hold(&key.path, token).and_then(|hold| hold.deadline_ms);
                     let Some(at_ms) = at_ms.filter(|at_ms| *at_ms <= kit.clock_ms()) else { return };
                     self.end_phase(kit, &key.path, token, at_ms);
                 }
-                Spot::Wait(rank) => {
+                HoldOrWait::Wait(rank) => {
                     let at_ms = self.wait(&key.path, rank).and_then(|wait| wait.ends_at_ms);
                     if at_ms.is_none_or(|at_ms| at_ms > kit.clock_ms()) {
                         return;
@@ -196,7 +196,7 @@ impl Semaphores {
     pub(crate) fn pop_wait(&mut self) -> Option<ResolvedPermits> {
         let (wait, key) = self.waits.pop_first()?;
         let attempt = match self.index.get(&key) {
-            Some(Spot::Wait(rank)) => self.wait(&key.path, *rank).map_or(0, |wait| wait.attempts.highest()),
+            Some(HoldOrWait::Wait(rank)) => self.wait(&key.path, *rank).map_or(0, |wait| wait.attempts.highest()),
             _ => 0,
         };
         let (request_id, path) = (key.request_id.to_string(), Path::clone(&key.path));

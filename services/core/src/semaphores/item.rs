@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Due;
+use super::DueEntry;
 use super::key::Key;
 use crate::locks::{Attempts, EncodedMetadata};
 use crate::{AcquirePermits, FencingToken, MAX_PRIORITY, Path, PermitHolderView, PermitWaitView, Phase, Rules, WaitId};
@@ -85,8 +85,8 @@ impl PermitHold {
         }
     }
 
-    pub(super) fn due(&self) -> Option<Due> {
-        Some(Due { at_ms: self.deadline_ms?, is_wait: false, number: self.token })
+    pub(super) fn due(&self) -> Option<DueEntry> {
+        Some(DueEntry { at_ms: self.deadline_ms?, is_wait: false, number: self.token })
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -125,7 +125,7 @@ impl PermitWait {
         }
     }
 
-    pub(super) fn due(&self, rank: QueueRank) -> Option<Due> {
-        Some(Due { at_ms: self.ends_at_ms?, is_wait: true, number: rank.wait.0 })
+    pub(super) fn due(&self, rank: QueueRank) -> Option<DueEntry> {
+        Some(DueEntry { at_ms: self.ends_at_ms?, is_wait: true, number: rank.wait.0 })
     }
 }

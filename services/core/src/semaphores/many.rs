@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::end::WaitEnd;
 use super::key::{Key, Scope};
-use super::{EndingSession, Semaphores, Spot};
+use super::{EndingSession, HoldOrWait, Semaphores};
 use crate::kit::Kit;
 use crate::locks::Budget;
 use crate::{FencingToken, Path, PermitsEnd, Reason, ReportedPermits, Revision, SessionEnd, SessionNumber};
@@ -113,9 +113,9 @@ impl Semaphores {
     }
 
     /// Returns the hold or the waiting request of a scope with that id; of a process, the first by path.
-    pub(super) fn named(&self, scope: &Scope, request_id: &str) -> Option<(&Arc<Key>, Spot)> {
-        let (key, spot) = self.index.range::<Key, _>(Key::first_of(scope, request_id)..).next()?;
-        (key.scope == *scope && *key.request_id == *request_id).then_some((key, *spot))
+    pub(super) fn named(&self, scope: &Scope, request_id: &str) -> Option<(&Arc<Key>, HoldOrWait)> {
+        let (key, entry) = self.index.range::<Key, _>(Key::first_of(scope, request_id)..).next()?;
+        (key.scope == *scope && *key.request_id == *request_id).then_some((key, *entry))
     }
 
     /// Returns whether a session has a hold or a waiting request with that id.
@@ -125,9 +125,9 @@ impl Semaphores {
 
     /// Releases the hold or ends the wait of a session with that id. Returns whether there was one.
     pub(crate) fn release_named(&mut self, kit: &mut Kit<'_>, scope: &Scope, request_id: &str) -> bool {
-        let Some((key, spot)) = self.named(scope, request_id) else { return false };
+        let Some((key, entry)) = self.named(scope, request_id) else { return false };
         let key = Arc::clone(key);
-        self.end(kit, &key.path, spot);
+        self.end(kit, &key.path, entry);
         true
     }
 
@@ -148,10 +148,10 @@ impl Semaphores {
         let number = if let Scope::Session { number, .. } = scope { Some(*number) } else { None };
         let ending = number.and_then(|number| self.ending.get(&number));
         let mut reached = ending.and_then(|ending| ending.reached.clone());
-        while let Some((key, spot)) = self.next_key(Some(scope), reached.as_deref()) {
-            let is_left = match spot {
-                Spot::Wait(_) => true,
-                Spot::Hold(token) => self.hold(&key.path, token).is_some_and(|hold| hold.is_held()),
+        while let Some((key, entry)) = self.next_key(Some(scope), reached.as_deref()) {
+            let is_left = match entry {
+                HoldOrWait::Wait(_) => true,
+                HoldOrWait::Hold(token) => self.hold(&key.path, token).is_some_and(|hold| hold.is_held()),
             };
             if is_left && kit.budget.ends == 0 {
                 if let Some(ending) = number.and_then(|number| self.ending.get_mut(&number)) {
@@ -160,10 +160,12 @@ impl Semaphores {
                 return false;
             }
             kit.budget.ends -= usize::from(is_left);
-            match spot {
+            match entry {
                 _ if !is_left => {}
-                Spot::Hold(token) if why == SessionEnd::Expired => self.end_phase(kit, &key.path, token, since_ms),
-                spot => self.end(kit, &key.path, spot),
+                HoldOrWait::Hold(token) if why == SessionEnd::Expired => {
+                    self.end_phase(kit, &key.path, token, since_ms)
+                }
+                entry => self.end(kit, &key.path, entry),
             }
             reached = Some(key);
         }
@@ -195,19 +197,19 @@ impl Semaphores {
         let mut age = AgeCheck::at(after.as_ref());
         let mut reached = after.map(|after| Arc::new(after.key()));
         loop {
-            let (key, spot) = self.next_key(choice.scope.as_ref(), reached.as_deref())?;
+            let (key, entry) = self.next_key(choice.scope.as_ref(), reached.as_deref())?;
             if kit.budget.ends == 0 || kit.budget.visits == 0 {
                 return reached.as_deref().map(|key| PermitCursor::of(key, age.is_old));
             }
             kit.budget.visits -= 1;
-            if self.is_old(choice, &mut age, &key) && (choice.goes)(&item_of(&key, spot)) {
+            if self.is_old(choice, &mut age, &key) && (choice.goes)(&item_of(&key, entry)) {
                 kit.budget.ends -= 1;
-                match spot {
-                    Spot::Hold(token) => {
+                match entry {
+                    HoldOrWait::Hold(token) => {
                         ended.holds += 1;
                         self.end_hold(kit, &key.path, token, cause);
                     }
-                    Spot::Wait(rank) => {
+                    HoldOrWait::Wait(rank) => {
                         ended.waits += 1;
                         self.end_wait(kit, &key.path, rank, WaitEnd::Refused(Reason::Ended));
                     }
@@ -224,10 +226,10 @@ impl Semaphores {
         let start = first.as_ref().map_or(Bound::Unbounded, Bound::Included);
         let all = self.index.range::<Key, _>((start, Bound::Unbounded));
         let (mut count, mut age) = (0, AgeCheck::default());
-        for (key, spot) in all.take_while(|(key, _)| choice.scope.as_ref().is_none_or(|scope| key.scope == *scope)) {
+        for (key, entry) in all.take_while(|(key, _)| choice.scope.as_ref().is_none_or(|scope| key.scope == *scope)) {
             let Some(visits) = budget.visits.checked_sub(1) else { return usize::MAX };
             budget.visits = visits;
-            count += usize::from(self.is_old(choice, &mut age, key) && (choice.goes)(&item_of(key, *spot)));
+            count += usize::from(self.is_old(choice, &mut age, key) && (choice.goes)(&item_of(key, *entry)));
             if count > budget.ends {
                 return usize::MAX;
             }
@@ -246,15 +248,15 @@ impl Semaphores {
         age.is_old
     }
 
-    fn next_key(&self, scope: Option<&Scope>, after: Option<&Key>) -> Option<(Arc<Key>, Spot)> {
+    fn next_key(&self, scope: Option<&Scope>, after: Option<&Key>) -> Option<(Arc<Key>, HoldOrWait)> {
         let first = scope.map(|scope| Key::first_of(scope, ""));
         let start = match (after, &first) {
             (Some(after), _) => Bound::Excluded(after),
             (None, Some(first)) => Bound::Included(first),
             (None, None) => Bound::Unbounded,
         };
-        let (key, spot) = self.index.range::<Key, _>((start, Bound::Unbounded)).next()?;
-        scope.is_none_or(|scope| key.scope == *scope).then(|| (Arc::clone(key), *spot))
+        let (key, entry) = self.index.range::<Key, _>((start, Bound::Unbounded)).next()?;
+        scope.is_none_or(|scope| key.scope == *scope).then(|| (Arc::clone(key), *entry))
     }
 }
 
@@ -266,17 +268,17 @@ impl AgeCheck {
     }
 }
 
-pub(super) fn item_of(key: &Key, spot: Spot) -> PermitItem<'_> {
+pub(super) fn item_of(key: &Key, entry: HoldOrWait) -> PermitItem<'_> {
     PermitItem {
         scope: &key.scope,
         request_id: &key.request_id,
         holder: key.holder.as_deref(),
-        token: if let Spot::Hold(token) = spot { Some(token) } else { None },
-        since: spot.since(),
+        token: if let HoldOrWait::Hold(token) = entry { Some(token) } else { None },
+        since: entry.since(),
     }
 }
 
-impl Spot {
+impl HoldOrWait {
     /// Returns the revision at which the hold or the wait began.
     pub(super) fn since(self) -> Revision {
         match self {

@@ -39,8 +39,8 @@ pub(crate) use snapshot::{FrozenSemaphores, SemaphoreCursor, SemaphoreItem};
 pub(crate) struct Semaphores {
     by_path: BTreeMap<Arc<Path>, Arc<Semaphore>>,
     /// Where each hold and each waiting request is.
-    index: BTreeMap<Arc<Key>, Spot>,
-    due: BTreeMap<Due, Arc<Key>>,
+    index: BTreeMap<Arc<Key>, HoldOrWait>,
+    due: BTreeMap<DueEntry, Arc<Key>>,
     /// In order of arrival.
     waits: BTreeMap<WaitId, Arc<Key>>,
     /// Semaphores whose queue may be granted or refused something.
@@ -92,7 +92,7 @@ struct Semaphore {
 
 /// Where a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spot {
+enum HoldOrWait {
     Hold(FencingToken),
     Wait(QueueRank),
 }
@@ -100,7 +100,7 @@ enum Spot {
 /// An instant of the shard clock. At equal times holds end before waits, so that no waiter receives `TIMED_OUT` for
 /// permits that were free in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
+struct DueEntry {
     at_ms: u64,
     is_wait: bool,
     /// The token or the wait.
@@ -190,7 +190,7 @@ impl Semaphores {
     fn insert_hold(&mut self, hold: PermitHold) {
         self.bytes += hold.charge();
         self.holds += 1;
-        self.add_to_indexes(&hold.key, Spot::Hold(hold.token), hold.due());
+        self.add_to_indexes(&hold.key, HoldOrWait::Hold(hold.token), hold.due());
         let path = Arc::clone(&hold.key.path);
         self.change(&path, |semaphore| {
             semaphore.in_use += hold.weight;
@@ -210,14 +210,14 @@ impl Semaphores {
         let hold = hold.flatten()?;
         self.bytes -= hold.charge();
         self.holds -= 1;
-        self.remove_from_indexes(&hold.key, Spot::Hold(token), hold.due());
+        self.remove_from_indexes(&hold.key, HoldOrWait::Hold(token), hold.due());
         Some(hold)
     }
 
     fn insert_wait(&mut self, rank: QueueRank, wait: PermitWait) {
         self.bytes += wait.charge();
         self.waits.insert(rank.wait, Arc::clone(&wait.key));
-        self.add_to_indexes(&wait.key, Spot::Wait(rank), wait.due(rank));
+        self.add_to_indexes(&wait.key, HoldOrWait::Wait(rank), wait.due(rank));
         let path = Arc::clone(&wait.key.path);
         self.change(&path, |semaphore| {
             semaphore.weights.insert((wait.weight, rank));
@@ -234,7 +234,7 @@ impl Semaphores {
         let wait = wait.flatten()?;
         self.bytes -= wait.charge();
         self.waits.remove(&rank.wait);
-        self.remove_from_indexes(&wait.key, Spot::Wait(rank), wait.due(rank));
+        self.remove_from_indexes(&wait.key, HoldOrWait::Wait(rank), wait.due(rank));
         Some(wait)
     }
 
@@ -254,18 +254,18 @@ impl Semaphores {
         }
     }
 
-    fn add_to_indexes(&mut self, key: &Arc<Key>, spot: Spot, due: Option<Due>) {
+    fn add_to_indexes(&mut self, key: &Arc<Key>, entry: HoldOrWait, due: Option<DueEntry>) {
         match &key.scope {
             Scope::Session { number, .. } => *self.of_sessions.entry(*number).or_default() += 1,
             Scope::Process(process_id) => {
-                self.of_processes.insert((Arc::clone(process_id), spot.since()));
+                self.of_processes.insert((Arc::clone(process_id), entry.since()));
             }
         }
-        self.index.insert(Arc::clone(key), spot);
+        self.index.insert(Arc::clone(key), entry);
         self.due.extend(due.map(|due| (due, Arc::clone(key))));
     }
 
-    fn remove_from_indexes(&mut self, key: &Arc<Key>, spot: Spot, due: Option<Due>) {
+    fn remove_from_indexes(&mut self, key: &Arc<Key>, entry: HoldOrWait, due: Option<DueEntry>) {
         match &key.scope {
             Scope::Session { number, .. } => {
                 if let Some(count) = self.of_sessions.get_mut(number) {
@@ -276,7 +276,7 @@ impl Semaphores {
                 }
             }
             Scope::Process(process_id) => {
-                self.of_processes.remove(&(Arc::clone(process_id), spot.since()));
+                self.of_processes.remove(&(Arc::clone(process_id), entry.since()));
             }
         }
         self.index.remove(key);

@@ -3,7 +3,7 @@
 
 use super::item::PermitHold;
 use super::many::item_of;
-use super::{Semaphores, Spot};
+use super::{HoldOrWait, Semaphores};
 use crate::kit::Sight;
 use crate::{Path, PermitHolderView, Phase};
 
@@ -15,7 +15,7 @@ impl Semaphores {
         }
         let transition_ms = u64::from(hold.transition_ms);
         let ending = hold.key.session().and_then(|number| self.ending.get(&number));
-        let swept = (sight.sweep_of)(&item_of(&hold.key, Spot::Hold(hold.token))).filter(|mark| mark.at_once);
+        let swept = (sight.sweep_of)(&item_of(&hold.key, HoldOrWait::Hold(hold.token))).filter(|mark| mark.at_once);
         let due_ms = hold.deadline_ms.filter(|at_ms| *at_ms <= sight.visible_ms);
         match (ending, swept, due_ms) {
             _ if self.is_being_deleted(&hold.key.path) => (Phase::Transition, Some(sight.visible_ms)),

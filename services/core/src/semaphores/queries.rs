@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::item::QueueRank;
-use super::{Semaphores, Spot};
+use super::{HoldOrWait, Semaphores};
 use crate::kit::{Kit, Sight};
 use crate::locks::{reason_only, within_reply};
 use crate::page::PageBudget;
@@ -68,8 +68,8 @@ impl Semaphores {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let all = self.waits.range((start, Bound::Unbounded));
         let all = all.filter_map(|(wait, key)| match self.index.get(key)? {
-            Spot::Wait(rank) => Some((*wait, *rank, self.wait(&key.path, *rank)?)),
-            Spot::Hold(_) => None,
+            HoldOrWait::Wait(rank) => Some((*wait, *rank, self.wait(&key.path, *rank)?)),
+            HoldOrWait::Hold(_) => None,
         });
         let (mut budget, mut visits, mut waits) = (PageBudget::of(limit), 0, Vec::new());
         for (wait, rank, waiting) in all {
@@ -89,7 +89,7 @@ impl Semaphores {
 
     fn wait_status(&self, wait: WaitId, now: Revision, sight: Sight<'_>) -> Result<Response, CommandError> {
         let key = self.waits.get(&wait).ok_or(CommandError::NotWaiting)?;
-        let Some(Spot::Wait(rank)) = self.index.get(key) else { return Err(CommandError::NotWaiting) };
+        let Some(HoldOrWait::Wait(rank)) = self.index.get(key) else { return Err(CommandError::NotWaiting) };
         let attempt = self.wait(&key.path, *rank).map_or(0, |waiting| waiting.attempts.highest());
         let position = self.queue_position(&key.path, *rank, sight);
         let not_granted = Refused { queue_position: Some(position), ..reason_only(Reason::Queued) };
@@ -152,7 +152,7 @@ impl Semaphores {
         }
     }
 
-    fn find(&self, requester: &super::Requester, acquire: &AcquirePermits) -> Option<Spot> {
+    fn find(&self, requester: &super::Requester, acquire: &AcquirePermits) -> Option<HoldOrWait> {
         self.index.get(&requester.key(&acquire.path, &acquire.request_id)).copied()
     }
 
@@ -162,7 +162,7 @@ impl Semaphores {
         requester: &super::Requester,
         acquire: &AcquirePermits,
     ) -> Option<(WaitId, Vec<u64>)> {
-        let Some(Spot::Wait(rank)) = self.find(requester, acquire) else { return None };
+        let Some(HoldOrWait::Wait(rank)) = self.find(requester, acquire) else { return None };
         let wait = self.wait(&acquire.path, rank)?;
         Some((rank.wait, wait.attempts.cancellable().collect()))
     }
@@ -170,7 +170,7 @@ impl Semaphores {
     /// Returns all waiting requests of a namespace in order of arrival, for a new leader.
     pub(crate) fn waits(&self, namespace: &NamespaceRef) -> impl Iterator<Item = PermitWaitRecord> {
         self.waits.iter().filter_map(|(wait, key)| {
-            let Some(Spot::Wait(rank)) = self.index.get(key) else { return None };
+            let Some(HoldOrWait::Wait(rank)) = self.index.get(key) else { return None };
             let waiting = self.wait(&key.path, *rank)?;
             let cancel = CancelPermits {
                 namespace: namespace.clone(),

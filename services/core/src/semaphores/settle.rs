@@ -7,7 +7,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 use super::end::WaitEnd;
 use super::item::{PermitWait, QueueRank};
 use super::many::item_of;
-use super::{Semaphores, Spot};
+use super::{HoldOrWait, Semaphores};
 use crate::kit::{Kit, Notice, SweepMark};
 use crate::{Path, Reason};
 
@@ -71,5 +71,5 @@ impl Semaphores {
 
 /// Returns the unfinished sweep that will end a wait.
 fn sweep_of(kit: &Kit<'_>, wait: &PermitWait, rank: QueueRank) -> Option<SweepMark> {
-    (kit.sight.sweep_of)(&item_of(&wait.key, Spot::Wait(rank)))
+    (kit.sight.sweep_of)(&item_of(&wait.key, HoldOrWait::Wait(rank)))
 }

@@ -22,12 +22,12 @@ pub(crate) struct FrozenSemaphores(Vec<(Arc<Path>, Arc<Semaphore>, bool)>);
 pub(crate) struct SemaphoreCursor {
     /// The position of the semaphore.
     semaphore: usize,
-    part: Part,
+    part: CursorStage,
 }
 
 /// What of a semaphore is written next.
 #[derive(Default)]
-enum Part {
+enum CursorStage {
     #[default]
     Facts,
     /// The hold that follows the one of this token.
@@ -228,23 +228,23 @@ impl FrozenSemaphores {
         loop {
             let (path, semaphore, is_unsettled) = self.0.get(cursor.semaphore)?;
             match cursor.part {
-                Part::Facts => {
-                    cursor.part = Part::HoldAfter(None);
+                CursorStage::Facts => {
+                    cursor.part = CursorStage::HoldAfter(None);
                     return Some(SemaphoreItem::Semaphore(facts_item(path, semaphore, *is_unsettled)));
                 }
-                Part::HoldAfter(last) => {
+                CursorStage::HoldAfter(last) => {
                     if let Some((token, hold)) = first_after(&semaphore.holds, last) {
-                        cursor.part = Part::HoldAfter(Some(*token));
+                        cursor.part = CursorStage::HoldAfter(Some(*token));
                         return Some(SemaphoreItem::Hold(hold_item(hold)));
                     }
-                    cursor.part = Part::WaitAfter(None);
+                    cursor.part = CursorStage::WaitAfter(None);
                 }
-                Part::WaitAfter(last) => {
+                CursorStage::WaitAfter(last) => {
                     if let Some((rank, wait)) = first_after(&semaphore.queue, last) {
-                        cursor.part = Part::WaitAfter(Some(*rank));
+                        cursor.part = CursorStage::WaitAfter(Some(*rank));
                         return Some(SemaphoreItem::Wait(wait_item(*rank, wait)));
                     }
-                    *cursor = SemaphoreCursor { semaphore: cursor.semaphore + 1, part: Part::Facts };
+                    *cursor = SemaphoreCursor { semaphore: cursor.semaphore + 1, part: CursorStage::Facts };
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::key::Scope;
-use super::{Semaphore, Semaphores, Spot};
+use super::{HoldOrWait, Semaphore, Semaphores};
 
 impl Semaphores {
     /// Panics if a counter or an index is inconsistent.
@@ -19,13 +19,13 @@ impl Semaphores {
             for hold in semaphore.holds.values() {
                 bytes += hold.charge();
                 due.extend(hold.due());
-                assert!(spots.insert(hold.key.clone(), Spot::Hold(hold.token)).is_none(), "a key has one hold");
+                assert!(spots.insert(hold.key.clone(), HoldOrWait::Hold(hold.token)).is_none(), "a key has one hold");
             }
             for (rank, wait) in &semaphore.queue {
                 bytes += wait.charge();
                 due.extend(wait.due(*rank));
                 waits.insert(rank.wait);
-                assert!(spots.insert(wait.key.clone(), Spot::Wait(*rank)).is_none(), "a key waits once");
+                assert!(spots.insert(wait.key.clone(), HoldOrWait::Wait(*rank)).is_none(), "a key waits once");
             }
             let is_settled = !self.unsettled.contains(path) && semaphore.deleting.is_none();
             let first = semaphore.queue.first_key_value().filter(|_| is_settled);
@@ -36,10 +36,10 @@ impl Semaphores {
                 "no semaphore is kept for nothing"
             );
         }
-        for (key, spot) in &spots {
+        for (key, entry) in &spots {
             match &key.scope {
                 Scope::Session { number, .. } => *of_sessions.entry(*number).or_insert(0_u64) += 1,
-                Scope::Process(process_id) => assert!(of_processes.insert((Arc::clone(process_id), spot.since()))),
+                Scope::Process(process_id) => assert!(of_processes.insert((Arc::clone(process_id), entry.since()))),
             }
         }
         assert_eq!((bytes, holds), (self.bytes, self.holds), "what there is is charged and counted");

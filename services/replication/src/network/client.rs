@@ -241,14 +241,10 @@ impl RaftNetworkV2<TypeConfig> for ReplicaClient {
         let link = self.connection().map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))?;
         let (pacer, patience) = (self.peer_connections.snapshot_pacer(), option.soft_ttl());
         let transfer = SnapshotTransfer { link: &link, pacer, from: self.from, to: self.to, patience };
-        let data = &snapshot.snapshot;
-        let sent = data.sent.begin(self.to, &snapshot.meta, data);
-        let response = tokio::select! {
-            closed = cancel => return Err(closed.into()),
-            response = transfer.send(vote, &snapshot) => response?,
-        };
-        sent.end();
-        Ok(response)
+        tokio::select! {
+            closed = cancel => Err(closed.into()),
+            response = transfer.send(vote, &snapshot) => response,
+        }
     }
 
     async fn transfer_leader(

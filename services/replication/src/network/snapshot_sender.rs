@@ -85,6 +85,8 @@ impl SnapshotTransfer<'_> {
         let SnapshotData { stored, sent, .. } = &snapshot.snapshot;
         let lost = |error: io::Error| RpcError::Rejected(self.link.node().to_owned(), error.to_string());
         let mut connection = self.link.open_snapshot().await?;
+        // Not before: whoever cannot be reached is sent the newest one later, and the log keeps nothing for it.
+        let transfer = sent.begin(self.to, &snapshot.meta, &snapshot.snapshot);
         connection.send(SnapshotChunk { offer: Some(offer), ..SnapshotChunk::default() }).map_err(lost)?;
         let mut window = SendWindow::new(stored);
         loop {
@@ -104,6 +106,7 @@ impl SnapshotTransfer<'_> {
                         return Err(RpcError::Rejected(self.link.node().to_owned(), answer.rejected));
                     }
                     if !answer.body.is_empty() {
+                        transfer.end();
                         return Ok(Some(answer.body));
                     }
                     window.on_answer(answer).map_err(lost)?;

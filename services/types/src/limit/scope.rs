@@ -1,0 +1,100 @@
+//! What has a limit for itself.
+
+/// What has a limit for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Each account.
+    Account,
+    /// Each account at each gateway.
+    AccountAndGateway,
+    /// Each gateway.
+    Gateway,
+    /// Each address of callers at each gateway.
+    AddressAndGateway,
+    /// Each node.
+    Node,
+    /// Each address of callers at each node.
+    AddressAndNode,
+    /// Each account in each shard.
+    AccountAndShard,
+    /// Each account at each node.
+    AccountAndNode,
+    /// Each account at each gateway, for each node.
+    AccountAndConnection,
+    /// Each node at each gateway.
+    Connection,
+    /// Each namespace.
+    Namespace,
+    /// Each lock.
+    Lock,
+    /// Each latch.
+    Latch,
+    /// Each semaphore.
+    Semaphore,
+    /// Each hold.
+    Hold,
+    /// Each owner.
+    Owner,
+    /// Each session.
+    Session,
+    /// Each request.
+    Request,
+    /// Each shard.
+    Shard,
+    /// Each shard at each gateway.
+    ShardAndGateway,
+}
+
+impl Scope {
+    /// Returns what has a limit for itself, as people and usage call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Account => "account",
+            Self::AccountAndGateway => "account and gateway",
+            Self::Gateway => "gateway",
+            Self::AddressAndGateway => "address and gateway",
+            Self::Node => "node",
+            Self::AddressAndNode => "address and node",
+            Self::AccountAndShard => "account and shard",
+            Self::AccountAndNode => "account and node",
+            Self::AccountAndConnection => "account, gateway and node",
+            Self::Connection => "gateway and node",
+            Self::Namespace => "namespace",
+            Self::Lock => "lock",
+            Self::Latch => "latch",
+            Self::Semaphore => "semaphore",
+            Self::Hold => "hold",
+            Self::Owner => "owner",
+            Self::Session => "session",
+            Self::Request => "request",
+            Self::Shard => "shard",
+            Self::ShardAndGateway => "gateway and shard",
+        }
+    }
+
+    /// Returns whether the usage of an account has the limit: it counts for the account, or for each of its namespaces.
+    pub fn is_of_account(self) -> bool {
+        match self {
+            Self::Account
+            | Self::AccountAndGateway
+            | Self::AccountAndShard
+            | Self::AccountAndNode
+            | Self::AccountAndConnection
+            | Self::Namespace => true,
+            Self::Gateway
+            | Self::AddressAndGateway
+            | Self::Node
+            | Self::AddressAndNode
+            | Self::Connection
+            | Self::Lock
+            | Self::Latch
+            | Self::Semaphore
+            | Self::Hold
+            | Self::Owner
+            | Self::Session
+            | Self::Request
+            | Self::Shard
+            | Self::ShardAndGateway => false,
+        }
+    }
+}
