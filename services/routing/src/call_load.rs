@@ -315,6 +315,17 @@ mod tests {
     }
 
     #[test]
+    fn a_full_node_refuses_calls_of_accounts_without_any_but_no_releases_and_other_nodes_go_on() {
+        let (full, other_node) = (Arc::<CallLoad>::default(), Arc::<CallLoad>::default());
+        let (_calls, limit) = fill(&full, 0, |call| key(call as u32 % 1_000, call as u64 % 1_000));
+        assert_eq!(limit, "calls_to_node");
+        // An account without any call, in a shard without any.
+        assert_eq!(refused(&full, key(5_000, 5_000)), Some("calls_to_node"));
+        add(&full, of(CallKind::Urgent, 5_000, 5_000));
+        add(&other_node, key(5_000, 5_000));
+    }
+
+    #[test]
     fn calls_that_are_to_be_held_leave_their_shard_and_their_account_to_others() {
         let load = Arc::<CallLoad>::default();
         let (mut waiting, limit) = fill(&load, 0, |_| of(CallKind::Deferrable, 1, 1));

@@ -13,7 +13,7 @@ const NONE: &str = "-";
 /// Limits that no test reaches. The number only falls.
 const MAX_UNREACHED: usize = 0;
 /// Limits of which no test shows what a neighbour notices. The number only falls.
-const MAX_WITHOUT_NEIGHBOUR: usize = 8;
+const MAX_WITHOUT_NEIGHBOUR: usize = 0;
 
 struct Row {
     reach: &'static str,
