@@ -85,7 +85,8 @@ impl<T: DeserializeOwned> Subscription<T> {
 
     /// Returns the next update: the first one at once, a further one when something changed, or after the topic's
     /// heartbeat. With a heartbeat it includes every change before the call, unless an earlier call was dropped.
-    /// Cancel-safe. After an error, the next call subscribes again.
+    /// Cancel-safe. The first poll sends the subscription, if the leader is known. After an error, the next call
+    /// subscribes again.
     ///
     /// # Errors
     /// When the shard rejects the subscription, or no leader was reached for too long.
@@ -93,7 +94,10 @@ impl<T: DeserializeOwned> Subscription<T> {
         loop {
             let update = match &mut self.phase {
                 Phase::Idle { until } => {
-                    sleep_until(*until).await;
+                    // A timer would take a millisecond even for an instant that has passed.
+                    if Instant::now() < *until {
+                        sleep_until(*until).await;
+                    }
                     self.phase = Phase::Starting(self.start());
                     continue;
                 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use holdfast_cluster::Application;
 use holdfast_proto::internal::{Lagged, Update as EncodedUpdate, answer::Outcome};
 use holdfast_testkit::fake_node::{Action, done, not_leader};
@@ -144,6 +145,26 @@ async fn a_compacted_history_is_told_and_the_subscriber_says_where_to_continue()
     assert_eq!(changes.next().await.unwrap_err(), SubscriptionError::Rejected(compacted));
     changes.restart(Some(10));
     assert_eq!(revisions(&changes.next().await.unwrap().items), [10]);
+}
+
+#[tokio::test]
+async fn the_first_poll_sends_the_subscription_to_a_known_leader() {
+    let cluster = FakeCluster::start(fast_options()).await;
+    elect(&cluster, 1, 1);
+    query(&cluster).await;
+    let subscribed = Arc::new(AtomicBool::new(false));
+    let seen = subscribed.clone();
+    cluster.nodes[0].on_call(move |call| match subscription_of(call) {
+        Some(_) => {
+            seen.store(true, Ordering::SeqCst);
+            Action::Silent
+        }
+        None => done(),
+    });
+    let mut updates = session(&cluster);
+    assert!(updates.next().now_or_never().is_none());
+    query(&cluster).await;
+    assert!(subscribed.load(Ordering::SeqCst), "the query was sent later");
 }
 
 #[tokio::test]

@@ -106,6 +106,12 @@ impl TestGateway {
         self.count_calls(move |call| subscription_of(call).is_some_and(is_one))
     }
 
+    /// Counts subscriptions to sessions from now on.
+    pub(super) fn count_session_subscriptions(&self) -> Arc<AtomicU64> {
+        let is_one = |subscribe: Subscribe| matches!(subscribe.topic, Topic::Session { .. });
+        self.count_calls(move |call| subscription_of(call).is_some_and(is_one))
+    }
+
     /// Takes the next command about locks for a copy, and proposes none after it.
     pub(super) fn ignore_next_lock_command(&self) {
         let (running, is_next) = (self.shards.clone(), AtomicBool::new(true));

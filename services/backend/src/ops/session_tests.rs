@@ -9,7 +9,7 @@ use holdfast_api::*;
 use holdfast_types::{LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedPermits};
 
 use super::call_limits_tests::limited_tenant;
-use super::core_node::TestGateway;
+use super::core_node::{TestGateway, context};
 use super::tests::demo_tenant;
 use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 use crate::*;
@@ -116,6 +116,21 @@ async fn sessions_of_an_account_that_may_hold_no_calls_open_and_resume() {
     let (opened, _) = SessionClient::connect(&world, &tenant).open(None).await;
     let resumed = SessionClient::connect(&world, &tenant).open(Some(opened.clone())).await;
     assert_eq!(resumed, (opened, true));
+}
+
+#[tokio::test]
+async fn a_client_that_knows_its_session_is_told_how_it_ends() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let followed = world.count_session_subscriptions();
+    let mut session_id = None;
+    for opened in 1..=2 {
+        let mut client = SessionClient::connect(&world, &tenant);
+        session_id = Some(client.open(session_id).await.0);
+        // What ends the session takes the same connection to the leader, behind the subscription.
+        world.service.get_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
+        assert_eq!(followed.load(Ordering::SeqCst), opened);
+    }
 }
 
 #[tokio::test]

@@ -119,7 +119,13 @@ impl<'a> SessionConnection<'a> {
     }
 
     async fn event_loop(&mut self, opened: ServerMessage) -> Result<Infallible, CloseReason> {
+        // Polled once, which sends the subscription: it reaches the leader before anything that the client does with
+        // the session. A session that ends earlier than its subscription begins would end without a reason.
+        let first_update = self.subscription.next().now_or_never();
         self.send(opened).await?;
+        if let Some(update) = first_update {
+            self.on_event(ConnectionEvent::Subscription(update)).await?;
+        }
         loop {
             self.start_next().await?;
             if self.incoming.is_none() && self.in_flight.is_none() && self.queue.is_empty() {
