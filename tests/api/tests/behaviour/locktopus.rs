@@ -223,6 +223,44 @@ async fn a_lock_outlives_its_connection_by_the_abandon_timeout_and_no_more() {
     assert!(waited < Duration::from_secs(5), "{waited:?}: nothing is held any more");
 }
 
+/// The numbers of waiting requests and of holds in a namespace.
+async fn waiting_and_held(namespace: &str) -> (u64, u64) {
+    let (status, text) = get(&format!("/stats_v1?namespace={namespace}")).await;
+    assert_eq!(status, 200, "{text}");
+    let figures: Value = serde_json::from_str(&text).unwrap();
+    let number = |name: &str| figures[name].as_u64().unwrap();
+    (number("GroupsPending"), number("LocksAcquired"))
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_come_back_in_time_loses_its_place_and_all_that_it_holds() {
+    let timeout_ms = 1_000;
+    let absent = format!("namespace=evicted&abandon-timeout-ms={timeout_ms}");
+    let mut one = Client::connect("namespace=evicted").await;
+    let (mut waits, mut holds) = (Client::connect(&absent).await, Client::connect(&absent).await);
+    let mut behind = Client::connect("namespace=evicted").await;
+    one.expect_acquired(write(&["x"])).await;
+    holds.expect_acquired(json!([{"type": "w", "path": ["y"]}, {"type": "r", "path": ["z"]}])).await;
+    for client in [&mut waits, &mut behind] {
+        client.lock(write(&["x"])).await;
+        client.expect_state("lock", "enqueued").await;
+    }
+    assert_eq!(waiting_and_held("evicted").await, (2, 3));
+    let left_at = Instant::now();
+    drop((waits, holds));
+    wait_until("both are evicted", || async { waiting_and_held("evicted").await == (1, 1) }).await;
+    let waited = left_at.elapsed();
+    assert!(waited >= Duration::from_millis(timeout_ms) && waited < Duration::from_secs(8), "{waited:?}");
+    // Whoever comes back later is behind those who stayed.
+    let mut back = Client::connect(&absent).await;
+    back.lock(write(&["x"])).await;
+    back.expect_state("lock", "enqueued").await;
+    one.release().await;
+    one.expect_state("release", "ready").await;
+    behind.expect_state("lock", "acquired").await;
+    assert_eq!(waiting_and_held("evicted").await, (1, 1));
+}
+
 #[tokio::test]
 async fn an_open_connection_keeps_its_lock_for_longer_than_its_abandon_timeout() {
     let mut one = Client::connect("namespace=kept&abandon-timeout-ms=1").await;
