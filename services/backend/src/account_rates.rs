@@ -1,6 +1,6 @@
-//! Rates of each account at this gateway: of its requests, and of the rare calls that cost others more than themselves.
-//! These are changes of keys and namespaces, which all gateways and other shards learn of, and tokens, which cost a
-//! signature. The leader of the shard counts changes too, for all gateways together.
+//! Rates of each account at this gateway: of its requests and of their bytes, and of the rare calls that cost others
+//! more than themselves. These are changes of keys and namespaces, which all gateways and other shards learn of, and
+//! tokens, which cost a signature. The leader of the shard counts changes too, for all gateways together.
 
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::limit::{self, Limit};
@@ -13,10 +13,13 @@ use crate::rate_counter::RateCounter;
 const EXTENSION_CHECKS_PER_SECOND: u64 = 100;
 /// What a refused caller does.
 const HINT: &str = "make them more slowly";
+/// The same if the requests are too large.
+const BYTES_HINT: &str = "send them more slowly, or smaller ones";
 
 /// The rates of all accounts. Releases and extensions never pass here.
 pub(crate) struct AccountRates {
     requests: RateCounter<AccountId>,
+    request_bytes: RateCounter<AccountId>,
     extension_checks: RateCounter<AccountId>,
     key_changes: RateCounter<AccountId>,
     namespace_changes: RateCounter<AccountId>,
@@ -26,8 +29,10 @@ pub(crate) struct AccountRates {
 impl Default for AccountRates {
     fn default() -> Self {
         let per_second = || RateCounter::new(Rate::per_second);
+        let with_burst = || RateCounter::new(|max| Rate::per_second(max).with_burst_factor(2));
         Self {
-            requests: RateCounter::new(|max| Rate::per_second(max).with_burst_factor(2)),
+            requests: with_burst(),
+            request_bytes: with_burst(),
             extension_checks: per_second(),
             key_changes: RateCounter::new(Rate::per_minute),
             namespace_changes: RateCounter::new(Rate::per_minute),
@@ -37,15 +42,28 @@ impl Default for AccountRates {
 }
 
 impl AccountRates {
-    /// Counts a request.
+    /// Counts a request and the bytes of its body.
     ///
     /// # Errors
-    /// `RATE_LIMITED`, with the time after which one more would pass. Never for an account without such a limit.
-    pub(crate) fn admit(&self, account: &Account) -> ApiResult<()> {
-        match account.limits.max_requests_per_second {
-            0 => Ok(()),
-            max => self.requests.admit(account.id, max.into()).map_err(|wait| ApiError::rate_limited(max, wait)),
+    /// `RATE_LIMITED`, with the time after which one more would pass. Never for an account without a limit of requests.
+    pub(crate) fn admit(&self, account: &Account, body_bytes: u64) -> ApiResult<()> {
+        let max = account.limits.max_requests_per_second;
+        if max == 0 {
+            return Ok(());
         }
+        // The bytes of a request that is one too many count: it was read.
+        self.admit_bytes(account.id, body_bytes)?;
+        self.requests.admit(account.id, max.into()).map_err(|wait| ApiError::rate_limited(max, wait))
+    }
+
+    fn admit_bytes(&self, account: AccountId, bytes: u64) -> ApiResult<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (limit, bytes) = (&limit::REQUEST_BYTES, u32::try_from(bytes).unwrap_or(u32::MAX));
+        let max = limit.default_value();
+        let admitted = self.request_bytes.admit_many(account, bytes, max);
+        admitted.map_err(|wait| ApiError::limited(limit, max, BYTES_HINT).retry_in(wait))
     }
 
     /// Counts a check whether a rejected acquire only extends; returns whether one is left.
@@ -78,9 +96,10 @@ impl AccountRates {
     }
 
     /// Returns the limits of rates, each with how many calls of an account are not paid off.
-    pub(crate) fn used(&self, account: &Account) -> [(&'static Limit, u64); 4] {
+    pub(crate) fn used(&self, account: &Account) -> [(&'static Limit, u64); 5] {
         let rates = [
             (&limit::REQUEST_RATE, &self.requests),
+            (&limit::REQUEST_BYTES, &self.request_bytes),
             (&limit::KEY_CHANGES, &self.key_changes),
             (&limit::NAMESPACE_CHANGES, &self.namespace_changes),
             (&limit::TOKENS, &self.tokens),
@@ -129,31 +148,47 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_of_twice_the_rate_passes_and_then_no_more() {
         let (rates, one) = (AccountRates::default(), with_requests(1));
-        (0..2).for_each(|_| rates.admit(&one).unwrap());
-        let error = rates.admit(&one).unwrap_err();
+        (0..2).for_each(|_| rates.admit(&one, 0).unwrap());
+        let error = rates.admit(&one, 0).unwrap_err();
         assert_eq!((error.code, error.retry_after_seconds()), (Code::RateLimited, Some(1)));
         assert_eq!(error.ids[0], ("limit", "max_requests_per_second".to_owned()));
         assert_eq!(rates.used(&one)[0], (&limit::REQUEST_RATE, 2));
-        rates.admit(&account(2, one.limits.clone())).unwrap();
+        rates.admit(&account(2, one.limits.clone()), 0).unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
-        rates.admit(&one).unwrap();
-        rates.admit(&one).unwrap_err();
+        rates.admit(&one, 0).unwrap();
+        rates.admit(&one, 0).unwrap_err();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_requests_count_by_their_bytes_and_others_have_their_own() {
+        let (rates, one, other) = (AccountRates::default(), with_requests(10_000), account(2, Limits::default()));
+        (0..512).for_each(|_| rates.admit(&one, 64 << 10).unwrap());
+        assert_eq!(rates.used(&one)[1], (&limit::REQUEST_BYTES, 32 << 20));
+        let error = rates.admit(&one, 64 << 10).unwrap_err();
+        assert_eq!((error.code, error.limit()), (Code::RateLimited, Some(&limit::REQUEST_BYTES)));
+        assert_eq!(error.retry_after_seconds(), Some(1));
+        assert_eq!(rates.used(&one)[0], (&limit::REQUEST_RATE, 512), "a refused one counts nothing");
+        rates.admit(&one, 0).unwrap();
+        rates.admit(&other, 64 << 10).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        (0..256).for_each(|_| rates.admit(&one, 64 << 10).unwrap());
+        rates.admit(&one, 64 << 10).unwrap_err();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_limit_of_zero_is_no_limit() {
         let (rates, any) = (AccountRates::default(), with_requests(0));
-        assert!((0..100_000).all(|_| rates.admit(&any).is_ok()));
+        assert!((0..100_000).all(|_| rates.admit(&any, 1 << 20).is_ok()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_changed_limit_counts_from_then_on() {
         let rates = AccountRates::default();
-        (0..2).for_each(|_| rates.admit(&with_requests(1)).unwrap());
-        rates.admit(&with_requests(1)).unwrap_err();
+        (0..2).for_each(|_| rates.admit(&with_requests(1), 0).unwrap());
+        rates.admit(&with_requests(1), 0).unwrap_err();
         tokio::time::advance(Duration::from_millis(10)).await;
-        rates.admit(&with_requests(1)).unwrap_err();
-        rates.admit(&with_requests(100)).unwrap();
+        rates.admit(&with_requests(1), 0).unwrap_err();
+        rates.admit(&with_requests(100), 0).unwrap();
     }
 
     #[tokio::test(start_paused = true)]

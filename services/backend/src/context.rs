@@ -26,11 +26,12 @@ pub struct CallContext {
     pub is_own_deadline: bool,
     /// The address that the call came from, if the frontend knows it: that of the caller, or of a proxy.
     pub peer: Option<IpAddr>,
-    /// What the frontend learns of the call besides its response.
+    /// What the frontend learns of the call besides its response, and tells of it besides its head.
     pub report: CallReport,
 }
 
-/// What the backend reports to the frontend of a call besides its response. Clones share it.
+/// What the backend reports to the frontend of a call besides its response, and the frontend to the backend once it has
+/// read the body. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct CallReport(Arc<ReportedFacts>);
 
@@ -40,6 +41,7 @@ struct ReportedFacts {
     deadline_extension: AtomicU64,
     leader_gateway: Mutex<Option<Arc<str>>>,
     heavy_permit: Mutex<Option<Permit>>,
+    body_bytes: AtomicU64,
 }
 
 impl CallReport {
@@ -50,6 +52,11 @@ impl CallReport {
     /// Returns the time that the frontend adds to the first deadline of the call: the total so far.
     pub fn deadline_extension(&self) -> Duration {
         Duration::from_millis(self.0.deadline_extension.load(Ordering::Relaxed))
+    }
+
+    /// Records the length of the body of the call in bytes.
+    pub fn set_body_bytes(&self, bytes: usize) {
+        self.0.body_bytes.store(bytes as u64, Ordering::Relaxed);
     }
 
     /// Returns whether the call has a permit for heavy work.
@@ -85,6 +92,11 @@ impl CallContext {
             peer: None,
             report: CallReport::default(),
         }
+    }
+
+    /// Returns the length of the body in bytes; 0 before the frontend has read it, and without one.
+    pub fn body_bytes(&self) -> u64 {
+        self.report.0.body_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the same context with this timeout from now.

@@ -25,7 +25,15 @@ impl<K: Ord> RateCounter<K> {
     /// # Errors
     /// The time until one more is allowed. The call does not count then.
     pub(crate) fn admit(&self, key: K, max: u64) -> Result<(), Duration> {
-        self.calls.lock().admit(key, (self.rate)(max), now())
+        self.admit_many(key, 1, max)
+    }
+
+    /// Counts so many calls at once: all, or none.
+    ///
+    /// # Errors
+    /// The time until as many are allowed. They do not count then.
+    pub(crate) fn admit_many(&self, key: K, calls: u32, max: u64) -> Result<(), Duration> {
+        self.calls.lock().admit_many(key, calls, (self.rate)(max), now())
     }
 
     /// Returns whether a call would be admitted, without counting it.

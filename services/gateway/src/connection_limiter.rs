@@ -314,8 +314,13 @@ impl ActivityGuard {
     }
 
     /// Counts bytes of the request that were reserved, until the call ends.
-    pub(crate) fn add_request(&self, reserved: NestedReservation) {
-        self.inner.request_bytes.lock().add(reserved);
+    pub(crate) fn add_request(&self, reserved: NestedReservation, bytes: usize) {
+        self.inner.request_bytes.lock().add(reserved, bytes);
+    }
+
+    /// Returns the bytes of the request that were read.
+    pub(crate) fn request_bytes(&self) -> usize {
+        self.inner.request_bytes.lock().read()
     }
 
     /// Counts the bytes of an answer that is not sent.

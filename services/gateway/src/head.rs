@@ -46,7 +46,7 @@ pub(crate) struct Head {
     /// Whether the caller set a deadline.
     is_own_deadline: bool,
     peer: Option<IpAddr>,
-    /// Written by the service while the call runs.
+    /// Written by the service and by whoever reads the body, while the call runs.
     report: CallReport,
     idempotency_key: ApiResult<Option<String>>,
 }
@@ -88,6 +88,11 @@ impl Head {
             peer: self.peer,
             report: self.report.clone(),
         })
+    }
+
+    /// Records the length of the body in bytes.
+    pub(crate) fn set_body_bytes(&self, bytes: usize) {
+        self.report.set_body_bytes(bytes);
     }
 
     /// Returns the response of the service, unless the frontend's deadline passes first. A waiting call may extend its

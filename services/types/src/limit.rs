@@ -215,6 +215,9 @@ limits! {
     /// Requests a second; 0 for any number.
     REQUEST_RATE = "max_requests_per_second", AccountAndGateway, Gateway, "RATE_LIMITED",
         ["the number of requests a second at one gateway"], (max_requests_per_second in 0, MAX_COUNT);
+    /// Bytes of the bodies of requests in a second, twice as many at once; any number if that of requests is not limited.
+    REQUEST_BYTES = "request_bytes_per_second", AccountAndGateway, Gateway, "RATE_LIMITED",
+        ["the bytes of the bodies of requests a second at one gateway"], (fixed 16 << 20);
     /// Bytes that a shard keeps for an account.
     STATE_BYTES = "max_state_bytes", AccountAndShard, Rules, "QUOTA_EXCEEDED",
         ["the state of the account in this shard, in bytes,"], (max_state_bytes in 0, 8 << 30);

@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A number of calls in a period, and a number of calls at once.
+/// A number of calls in a period, and a number of calls at once. Bytes count like calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The time that pays off one call.
-    interval: Duration,
+    /// The time that pays off `max` calls.
+    period: Duration,
+    /// At least 1.
+    max: u32,
     /// The time that pays off as many calls as are allowed at once.
     burst: Duration,
 }
@@ -32,7 +34,12 @@ impl Rate {
     }
 
     fn per(period: Duration, max: u64) -> Self {
-        Self { interval: period / u32::try_from(max).unwrap_or(u32::MAX).max(1), burst: period }
+        Self { period, max: u32::try_from(max).unwrap_or(u32::MAX).max(1), burst: period }
+    }
+
+    /// Returns the time that pays off so many calls.
+    fn time_of(self, calls: u32) -> Duration {
+        self.period.saturating_mul(calls) / self.max
     }
 }
 
@@ -58,7 +65,15 @@ impl<K: Ord> RateTable<K> {
     /// # Errors
     /// The time until one more is allowed. The call does not count then.
     pub fn admit(&mut self, key: K, rate: Rate, now: Instant) -> Result<(), Duration> {
-        let paid_off_at = now + self.debt(&key, now) + rate.interval;
+        self.admit_many(key, 1, rate, now)
+    }
+
+    /// Counts so many calls at once: all, or none.
+    ///
+    /// # Errors
+    /// The time until as many are allowed. More than are allowed at once never are. They do not count then.
+    pub fn admit_many(&mut self, key: K, calls: u32, rate: Rate, now: Instant) -> Result<(), Duration> {
+        let paid_off_at = now + self.debt(&key, now) + rate.time_of(calls);
         match paid_off_at.saturating_duration_since(now + rate.burst) {
             Duration::ZERO => {
                 self.insert(key, paid_off_at);
@@ -73,7 +88,7 @@ impl<K: Ord> RateTable<K> {
     /// # Errors
     /// The time until one more is allowed.
     pub fn check(&self, key: &K, rate: Rate, now: Instant) -> Result<(), Duration> {
-        match (self.debt(key, now) + rate.interval).saturating_sub(rate.burst) {
+        match (self.debt(key, now) + rate.time_of(1)).saturating_sub(rate.burst) {
             Duration::ZERO => Ok(()),
             wait => Err(wait),
         }
@@ -83,7 +98,7 @@ impl<K: Ord> RateTable<K> {
     pub fn take_back(&mut self, key: &K, rate: Rate) {
         let paid_off_at = self.recent.get_mut(key).or_else(|| self.older.get_mut(key));
         if let Some(paid_off_at) = paid_off_at
-            && let Some(earlier) = paid_off_at.checked_sub(rate.interval)
+            && let Some(earlier) = paid_off_at.checked_sub(rate.time_of(1))
         {
             *paid_off_at = earlier;
         }
@@ -91,8 +106,8 @@ impl<K: Ord> RateTable<K> {
 
     /// Returns how many calls are not paid off, of those that are allowed at once.
     pub fn used(&self, key: &K, rate: Rate, now: Instant) -> u64 {
-        let (debt, interval) = (self.debt(key, now).as_nanos(), rate.interval.as_nanos());
-        u64::try_from(debt.div_ceil(interval.max(1))).unwrap_or(u64::MAX)
+        let calls = (self.debt(key, now).as_nanos() * u128::from(rate.max)).div_ceil(rate.period.as_nanos().max(1));
+        u64::try_from(calls).unwrap_or(u64::MAX)
     }
 
     fn debt(&self, key: &K, now: Instant) -> Duration {
@@ -139,6 +154,18 @@ mod tests {
         assert_eq!(admitted(&mut table, 1, rate, now + Duration::from_secs(1)), 7);
         assert_eq!(admitted(&mut table, 2, Rate::per_second(0), now), 1);
         assert_eq!(admitted(&mut table, 3, Rate::per_second(u64::MAX), now), 1_000);
+    }
+
+    #[test]
+    fn many_calls_count_together_all_or_none() {
+        let (mut table, start, rate) = (RateTable::new(100), Instant::now(), Rate::per_second(16 << 20));
+        assert_eq!(table.admit_many(1, 12 << 20, rate, start), Ok(()));
+        assert_eq!(table.used(&1, rate, start), 12 << 20);
+        assert_eq!(table.admit_many(1, 8 << 20, rate, start), Err(Duration::from_millis(250)));
+        assert_eq!(table.admit_many(1, 4 << 20, rate, start), Ok(()), "what was refused counts nothing");
+        assert_eq!(table.admit_many(2, 16 << 20, rate, start), Ok(()), "another key has its own");
+        assert_eq!(table.admit_many(1, 8 << 20, rate, start + Duration::from_millis(500)), Ok(()));
+        assert!(table.admit_many(3, (16 << 20) + 1, rate, start).is_err(), "more than ever are allowed at once");
     }
 
     #[test]

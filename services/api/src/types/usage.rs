@@ -42,7 +42,7 @@ pub struct LimitUsageInfo {
     /// What has the limit for itself: `account`, `namespace`, `account and gateway`, and so on.
     pub each: String,
     /// The present use: of the namespace, shard or node where it is highest. Of a rate, the calls that are not paid off
-    /// yet; for `max_requests_per_second` up to twice `max`.
+    /// yet; for `max_requests_per_second` and `request_bytes_per_second` up to twice `max`.
     pub used: u64,
     /// How much the limit allows now; 0 for a rate that is not limited.
     pub max: u64,

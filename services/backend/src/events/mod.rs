@@ -55,7 +55,7 @@ impl Service {
         tenant.check_namespace("namespace", &request.namespace)?;
         let selection =
             Selection { prefix: validate::prefix(&request.prefix, tenant.limits())?, kinds: request.kinds()? };
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let permit = self.inner.watchers.acquire(tenant.account.id)?;
         let held = self.inner.held_calls.acquire(Share::from(tenant.account), 0)?;
         let standing = AccessWatch::new(self.clone(), caller.clone());

@@ -84,7 +84,7 @@ impl Service {
         let tenant = caller.tenant()?;
         // The rate limit never applies to an extension, because its owner would lose its holds.
         if checked.terms.fencing_token.is_none()
-            && let Err(limited) = self.inner.rates.admit(tenant.account)
+            && let Err(limited) = self.inner.rates.admit(tenant.account, context.body_bytes())
         {
             // The check for an extension must cost less than the rejected call.
             let may_look = self.inner.rates.admit_extension_check(tenant.account);

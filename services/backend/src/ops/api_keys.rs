@@ -24,7 +24,7 @@ impl Service {
         account: Option<&str>,
         request: CreateApiKey,
     ) -> ApiResult<CreatedApiKey> {
-        let account = self.account_of_keys(caller, account)?;
+        let account = self.account_of_keys(caller, context, account)?;
         let template = key_template(caller, account, request)?;
         self.admit_key_change(caller)?;
         for _ in 0..MAX_ID_ATTEMPTS {
@@ -61,7 +61,7 @@ impl Service {
         context: &CallContext,
         account: Option<&str>,
     ) -> ApiResult<Vec<ApiKeyView>> {
-        let account = self.account_of_keys(caller, account)?;
+        let account = self.account_of_keys(caller, context, account)?;
         let routed = self.call_accounts(caller.share(), Query::ApiKeys { account }, context).await?;
         let keys = expect_answer!(routed.reply.outcome?, Response::ApiKeys(keys) => keys)?;
         let routed = self.call_accounts(caller.share(), Query::KeyUse { account }, context).await?;
@@ -85,7 +85,7 @@ impl Service {
         account: Option<&str>,
         key_id: &str,
     ) -> ApiResult<()> {
-        let account = self.account_of_keys(caller, account)?;
+        let account = self.account_of_keys(caller, context, account)?;
         validate::name("key_id", key_id)?;
         self.admit_key_change(caller)?;
         let command = AccountsCommand::DeleteApiKey { account, key_id: key_id.to_owned() };
@@ -102,13 +102,18 @@ impl Service {
     }
 
     /// Returns the account whose keys the call concerns.
-    fn account_of_keys(&self, caller: &AuthContext, account: Option<&str>) -> ApiResult<AccountId> {
+    fn account_of_keys(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        account: Option<&str>,
+    ) -> ApiResult<AccountId> {
         if let Some(account) = account {
             caller.require_operator()?;
             return validate::account_id("account_id", account);
         }
         let tenant = caller.require(Scopes::ACCOUNT_ADMIN)?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         Ok(tenant.account.id)
     }
 

@@ -40,7 +40,7 @@ impl Service {
         request: ListAudit,
     ) -> ApiResult<Page<AuditEntry>> {
         let asked = request.account.as_deref().map(|id| validate::account_id("account", id)).transpose()?;
-        let account = self.account_of_audit(caller, asked)?;
+        let account = self.account_of_audit(caller, context, asked)?;
         let limit = validate::page_size(request.page.page_size)?;
         let list = format!("audit {}", account.map_or_else(|| "all".to_owned(), |account| account.to_string()));
         let cursor: Option<Cursor> = page_token::decode(&list, request.page.page_token.as_deref())?;
@@ -69,7 +69,12 @@ impl Service {
         Ok(Page { items: shown.map(AuditEntry::from).collect(), next_page_token })
     }
 
-    fn account_of_audit(&self, caller: &AuthContext, asked: Option<AccountId>) -> ApiResult<Option<AccountId>> {
+    fn account_of_audit(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        asked: Option<AccountId>,
+    ) -> ApiResult<Option<AccountId>> {
         if caller.principal().is_operator() {
             return Ok(asked);
         }
@@ -78,7 +83,7 @@ impl Service {
         if asked.is_some_and(|asked| asked != own) {
             return Err(ApiError::denied("only the operator may read the audit records of other accounts"));
         }
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         Ok(Some(own))
     }
 

@@ -114,7 +114,7 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         tenant.check_namespace("namespace", &request.thing.namespace)?;
         let path = validate::existing_thing(&request.thing.name, tenant.limits())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| {
             let latch = LatchRef { namespace, path: path.clone(), id: request.id };
             let command = Command::Locks(LocksCommand::Latch(LatchCommand::Delete(latch)));
@@ -191,7 +191,7 @@ impl Service {
         tenant.check_namespace("namespace", &thing.namespace)?;
         let path = validate::existing_thing(&thing.name, tenant.limits())?;
         validate::wait_ms(request.wait_ms, tenant.limits())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let wait = Duration::from_millis(request.wait_ms);
         let context = &context.with_wait(wait);
         let until = Instant::now() + wait;
@@ -283,7 +283,7 @@ impl Service {
         make: impl Fn(NamespaceRef) -> ShardRequest,
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         tenant.check_namespace("namespace", namespace)?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let asked = Timestamp::now();
         let reply = self.call_locks(tenant, namespace, context, make).await?;
         let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);

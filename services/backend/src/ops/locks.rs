@@ -44,7 +44,7 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_FORCE)?;
         tenant.check_namespace("namespace", namespace)?;
         let path = validate::existing_lock(lock, tenant.limits())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         // A second execution could end a hold that was granted in between, which the caller did not request. So the
         // router never retries: the caller receives an unknown outcome and decides whether to repeat the call.
         let make = |namespace| {
@@ -112,7 +112,7 @@ impl Service {
         make: impl Fn(NamespaceRef) -> ShardRequest,
     ) -> ApiResult<Reply> {
         tenant.check_namespace("namespace", namespace)?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.call_locks(tenant, namespace, context, make).await
     }
 }

@@ -27,7 +27,7 @@ impl Service {
         tenant.check_namespace("name", &request.name)?;
         let description = request.description.unwrap_or_default();
         validate::description(&description, tenant.limits())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.inner.rates.admit_namespace_change(tenant.account)?;
         let account = tenant.account.id;
         let command = NamespacesCommand::Create {
@@ -55,7 +55,7 @@ impl Service {
     ) -> ApiResult<NamespaceView> {
         let tenant = caller.require_any(&READ_SCOPES)?;
         tenant.check_namespace("namespace", name)?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.read_namespace(tenant, name, context).await.map(Into::into)
     }
 
@@ -74,7 +74,7 @@ impl Service {
         let account = tenant.account.id;
         let list = format!("namespaces of {account}");
         let after: Option<String> = page_token::decode(&list, page.page_token.as_deref())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let (namespaces, more) = match &tenant.principal.namespaces {
             Some(allowed) => self.list_allowed(tenant, allowed, after, limit, context).await?,
             None => {
@@ -104,7 +104,7 @@ impl Service {
         if let Some(description) = &description {
             validate::description(description, tenant.limits())?;
         }
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.inner.rates.admit_namespace_change(tenant.account)?;
         let account = tenant.account.id;
         let command = NamespacesCommand::Update { account, name: name.to_owned(), description };
@@ -129,7 +129,7 @@ impl Service {
         let tenant = caller.require(Scopes::NAMESPACES_ADMIN)?;
         tenant.check_namespace("namespace", name)?;
         let asked = id.map(validate::incarnation).transpose()?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.inner.rates.admit_namespace_change(tenant.account)?;
         let account = tenant.account.id;
         // The command always names an incarnation, so that a retry cannot delete a namespace that was created

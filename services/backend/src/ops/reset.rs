@@ -21,7 +21,7 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_FORCE)?;
         tenant.check_namespace("namespace", &request.namespace)?;
         validate::live_owners(&request.live_owners)?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| {
             let (live_owners, before_revision) = (request.live_owners.clone(), request.before_revision);
             let reset = Reset { namespace, live_owners, before_revision };

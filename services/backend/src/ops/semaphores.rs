@@ -45,7 +45,7 @@ impl Service {
         let description = request.description.unwrap_or_default();
         validate::description(&description, tenant.limits())?;
         validate::metadata(&request.metadata, tenant.limits())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| {
             let configure = ConfigureCommand {
                 namespace,
@@ -78,7 +78,7 @@ impl Service {
         let (namespace, waiting) = (&checked.request.thing.namespace, checked.waiting);
         // The rate limit never applies to an extension, because its owner would lose its hold.
         if checked.request.fencing_token.is_none() {
-            self.inner.rates.admit(tenant.account)?;
+            self.inner.rates.admit(tenant.account, context.body_bytes())?;
         }
         let make = |namespace| {
             let acquire = checked.command(namespace);
@@ -199,7 +199,7 @@ impl Service {
     ) -> ApiResult<()> {
         let tenant = caller.require(Scopes::LOCKS_FORCE)?;
         let path = validate::existing_thing(&thing.name, tenant.limits())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| {
             let delete = SemaphoreCommand::Delete { namespace, path: path.clone() };
             let command = caller.audited(context, Command::Locks(LocksCommand::Semaphore(delete)));
@@ -242,7 +242,7 @@ impl Service {
         namespace: &'a str,
         make: impl Fn(NamespaceRef) -> SemaphoreQuery,
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| ShardRequest::from(Query::Semaphore(make(namespace)));
         self.call_semaphores(tenant, context, namespace, make).await
     }

@@ -76,7 +76,7 @@ impl Service {
         match resume {
             Some(session_id) => validate::session_id(session_id)?,
             // A resume continues an existing session, so like an extension it does not count against the rate.
-            None => self.inner.rates.admit(tenant.account)?,
+            None => self.inner.rates.admit(tenant.account, context.body_bytes())?,
         }
         let maker = tenant.account.id.to_string();
         let opening = self.request_id(&maker, "create session", context)?;
@@ -152,7 +152,7 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         tenant.check_namespace("namespace", namespace)?;
         validate::session_id(session_id)?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.read_session(tenant, context, namespace, session_id).await.map(Into::into)
     }
 
@@ -198,7 +198,7 @@ impl Service {
         let limit = validate::page_size(page.page_size)?;
         let list = format!("sessions of {} {namespace:?}", tenant.account.id);
         let after: Option<String> = page_token::decode(&list, page.page_token.as_deref())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| ShardRequest::from(Query::Sessions { namespace, after: after.clone(), limit });
         let reply = self.call_locks(tenant, namespace, context, make).await?;
         let (sessions, more) =

@@ -70,12 +70,17 @@ impl Service {
     /// # Errors
     /// `PERMISSION_DENIED` for more scopes or namespaces than the key's, and for callers that did not present the key,
     /// besides those of every call.
-    pub fn create_token(&self, caller: &AuthContext, request: CreateToken) -> ApiResult<CreatedToken> {
+    pub fn create_token(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        request: CreateToken,
+    ) -> ApiResult<CreatedToken> {
         let tenant = caller.tenant()?;
         if tenant.principal.credential_kind != CredentialKind::Key {
             return Err(ApiError::denied("only an API key can get a token; send the key itself"));
         }
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.inner.rates.admit_token(tenant.account)?;
         let (min, max) = (MIN_TTL.as_millis(), MAX_TOKEN_LIFETIME.as_millis());
         let life = request.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis);

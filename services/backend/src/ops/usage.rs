@@ -37,7 +37,7 @@ impl Service {
         if asked.is_some_and(|asked| asked != tenant.account.id) {
             return Err(ApiError::denied("only the operator may read the usage of other accounts"));
         }
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let sees_all = tenant.principal.namespaces.is_none();
         let is_shown = |name: &str| tenant.principal.allows_namespace(name);
         self.usage_of(caller.share(), tenant.account, is_shown, sees_all, context).await

@@ -40,7 +40,7 @@ impl Service {
         let kinds = validate::kinds(&kinds)?;
         let list = format!("waits of {} {namespace:?} {kinds:?}", tenant.account.id);
         let after: Option<WaitId> = page_token::decode(&list, page.page_token.as_deref())?;
-        self.inner.rates.admit(tenant.account)?;
+        self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let mut pages = Vec::new();
         if kinds.contains(Kind::Lock) {
             pages.push(self.lock_waits(tenant, context, &namespace, after, limit).await?);

@@ -15,6 +15,7 @@ use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
+use super::message_bytes::{count_down_bytes, lock_bytes};
 use super::protocol;
 use super::replies::unknown_outcome;
 use crate::auth::TenantContext;
@@ -252,7 +253,7 @@ impl SessionConnection<'_> {
             return self.repeat_acquire_command(lock);
         }
         let acquire = Self::acquire_command(lock, tenant.limits())?;
-        self.session.service.inner.rates.admit(tenant.account)?;
+        self.session.service.inner.rates.admit(tenant.account, lock_bytes(lock) as u64)?;
         Ok(acquire)
     }
 
@@ -290,7 +291,7 @@ impl SessionConnection<'_> {
         let path = validate::existing_thing(&LockName::Path(count.path.clone()), tenant.limits())?;
         let jobs = validate::jobs(count.ids.as_deref(), count.ranges.as_deref())?;
         if tries == 0 {
-            self.session.service.inner.rates.admit(tenant.account)?;
+            self.session.service.inner.rates.admit(tenant.account, count_down_bytes(count) as u64)?;
         }
         let latch = LatchRef { namespace: self.session.namespace.clone(), path, id: count.id };
         Ok(LocksCommand::Latch(LatchCommand::CountDown(CountDownCommand { latch, jobs })))

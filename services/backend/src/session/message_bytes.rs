@@ -61,16 +61,19 @@ fn path_bytes(path: &[String]) -> usize {
     path.iter().map(|segment| size_of::<String>() + segment.len()).sum()
 }
 
-fn lock_bytes(lock: &Lock) -> usize {
+/// Returns what a request for locks counts as, without the message around it.
+pub(super) fn lock_bytes(lock: &Lock) -> usize {
     let resources = lock.resources.iter().map(|resource| size_of_val(resource) + path_bytes(&resource.path));
     lock.request_id.len() + optional(&lock.holder) + resources.sum::<usize>()
 }
 
-fn acquire_bytes(acquire: &AcquirePermits) -> usize {
+/// Returns what a request for permits counts as, without the message around it.
+pub(super) fn acquire_bytes(acquire: &AcquirePermits) -> usize {
     acquire.request_id.len() + path_bytes(&acquire.path) + optional(&acquire.holder)
 }
 
-fn count_down_bytes(count: &CountDown) -> usize {
+/// Returns what a count-down counts as, without the message around it.
+pub(super) fn count_down_bytes(count: &CountDown) -> usize {
     let ids = count.ids.iter().flatten().map(|id| size_of_val(id) + id.len());
     let ranges = count.ranges.as_ref().map_or(0, |ranges| size_of_val(ranges.as_slice()));
     count.request_id.len() + path_bytes(&count.path) + ids.sum::<usize>() + ranges

@@ -17,6 +17,7 @@ use super::channel::CloseReason;
 use super::client_command::ClientCommand;
 use super::commands::MAX_RECONCILED_HOLDS;
 use super::connection::SessionConnection;
+use super::message_bytes::acquire_bytes;
 use super::permit_table::{PermitOwner, PermitState};
 use crate::view_builder::ViewBuilder;
 
@@ -39,7 +40,7 @@ impl SessionConnection<'_> {
         let terms = validate::permit_terms(acquire.weight, acquire.permits, acquire.priority)?;
         validate::transition_ms(acquire.transition_ms, limits)?;
         if !is_repeat {
-            self.session.service.inner.rates.admit(tenant.account)?;
+            self.session.service.inner.rates.admit(tenant.account, acquire_bytes(acquire) as u64)?;
         }
         Ok(LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquireCommand {
             namespace: self.session.namespace.clone(),

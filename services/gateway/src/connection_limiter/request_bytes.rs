@@ -22,6 +22,7 @@ struct OwnerBudget {
 pub(super) struct RequestBytes {
     budget: Option<NestedBudget>,
     reserved: Option<NestedReservation>,
+    read: usize,
 }
 
 impl RequestBudget {
@@ -49,19 +50,25 @@ impl RequestBytes {
         let budget = self.budget.get_or_insert_with(|| of.0.lock().of_connection.clone());
         match budget.try_reserve(bytes) {
             Some(reserved) => {
-                self.add(reserved);
+                self.add(reserved, bytes);
                 Ok(())
             }
             None => Err(budget.clone()),
         }
     }
 
-    /// Adds what was reserved of the budget that [`Self::try_reserve`] returned.
-    pub(super) fn add(&mut self, more: NestedReservation) {
+    /// Adds what was reserved, for so many bytes, of the budget that [`Self::try_reserve`] returned.
+    pub(super) fn add(&mut self, more: NestedReservation, bytes: usize) {
+        self.read += bytes;
         match &mut self.reserved {
             Some(reserved) => reserved.merge(more),
             None => self.reserved = Some(more),
         }
+    }
+
+    /// Returns the bytes of the request that were read.
+    pub(super) fn read(&self) -> usize {
+        self.read
     }
 }
 
@@ -80,6 +87,7 @@ mod tests {
         assert!(second.try_reserve(&of_connection, 1).is_err());
         of_connection.set_account(Some(ByteBudget::new(1 << 20)));
         assert!(second.try_reserve(&of_connection, 1).is_ok(), "a call from before goes on");
+        assert_eq!([first.read(), second.read()], [128 << 10, 1]);
         assert!(third.try_reserve(&of_connection, 1 << 20).is_ok());
         let mut fourth = RequestBytes::default();
         assert!(fourth.try_reserve(&of_connection, 1).is_err(), "the account has no more");

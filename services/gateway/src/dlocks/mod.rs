@@ -16,7 +16,7 @@ use holdfast_proto::dlocks::locks_service_api_server::{LocksServiceApi, LocksSer
 use holdfast_types::Mode;
 use tonic::{Request, Response, Status};
 
-use crate::grpc::{context, count_connection, status};
+use crate::grpc::{context, count_request, status};
 use crate::head::bearer;
 
 /// Rows per query when a dlocks client gets all of them in one response.
@@ -51,7 +51,7 @@ impl DlocksService {
             Some(account) => self.service.authenticate_trusted(&account, &context).await?,
             None => self.service.authenticate(bearer, &context).await?,
         };
-        count_connection(&self.service, request, &caller)?;
+        count_request(&self.service, request, &caller, &context)?;
         Ok((caller, context))
     }
 

@@ -82,11 +82,10 @@ impl v1::accounts_service_server::AccountsService for GrpcServices {
     }
 
     async fn create_token(&self, request: Request<v1::CreateTokenRequest>) -> RpcResult<v1::Token> {
-        let AuthenticatedCall { caller, context: _, message } =
-            AuthenticatedCall::check(&self.service, request).await?;
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let v1::CreateTokenRequest { scopes, namespaces, ttl_ms } = message;
         let request = CreateToken { scopes: non_empty_list(scopes), namespaces: non_empty_list(namespaces), ttl_ms };
-        let created = self.service.create_token(&caller, request).map_err(status)?;
+        let created = self.service.create_token(&caller, &context, request).map_err(status)?;
         Ok(Response::new(v1::Token { token: created.token, expires_at: Some(convert::instant(created.expires_at)) }))
     }
 

@@ -29,19 +29,23 @@ impl<T> AuthenticatedCall<T> {
 async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(CallContext, AuthContext)> {
     let context = context(request)?;
     let caller = service.authenticate(bearer(request.metadata().as_ref())?, &context).await?;
-    count_connection(service, request, &caller)?;
+    count_request(service, request, &caller, &context)?;
     Ok((context, caller))
 }
 
-/// Records that the connection of a call is this caller's.
+/// Records that the connection of a call is this caller's, and the length of the body of the call.
 ///
 /// # Errors
 /// `RATE_LIMITED` if the account has as many other connections as it may.
-pub(crate) fn count_connection<T>(service: &Service, request: &Request<T>, caller: &AuthContext) -> ApiResult<()> {
-    match request.extensions().get::<ActivityGuard>() {
-        Some(activity) => activity.set_owner(service, caller),
-        None => Ok(()),
-    }
+pub(crate) fn count_request<T>(
+    service: &Service,
+    request: &Request<T>,
+    caller: &AuthContext,
+    context: &CallContext,
+) -> ApiResult<()> {
+    let Some(activity) = request.extensions().get::<ActivityGuard>() else { return Ok(()) };
+    context.report.set_body_bytes(activity.request_bytes());
+    activity.set_owner(service, caller)
 }
 
 /// Returns the context of a call from the head that the layer of all methods read, or else from the metadata.

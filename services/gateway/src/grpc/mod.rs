@@ -28,7 +28,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use self::instrument::GrpcProtocol;
 use crate::call_layer::CallLayer;
 
-pub(crate) use call::{AuthenticatedCall, context, count_connection};
+pub(crate) use call::{AuthenticatedCall, context, count_request};
 pub(crate) use methods::Methods;
 pub(crate) use status::status;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body as Incoming;
@@ -21,6 +22,7 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::Problem;
+use crate::head::Head;
 
 /// How long a body may take, so that no caller occupies a connection by sending one byte by byte.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,6 +40,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let bytes = read(&parts.headers, body).await?;
+        if let Some(head) = parts.extensions.get::<Arc<Head>>() {
+            head.set_body_bytes(bytes.len());
+        }
         check_content_type(&parts.headers, &bytes)?;
         parse(&bytes).map(Self).map_err(Problem::from)
     }

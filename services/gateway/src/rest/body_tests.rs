@@ -96,3 +96,15 @@ fn the_type_of_a_body_must_be_json() {
     assert_eq!(check(None, ""), Ok(()));
     assert_eq!(check(None, "{}"), Err(Code::UnsupportedMediaType));
 }
+
+#[tokio::test]
+async fn the_service_is_told_how_long_a_body_is() {
+    let head = Arc::new(Head::rest(&HeaderMap::new()));
+    let context = head.context().unwrap();
+    assert_eq!(context.body_bytes(), 0);
+    let text = format!("{{\"name\":\"n\"{}}}", " ".repeat(1_000));
+    let request = Request::builder().header(CONTENT_TYPE, "application/json").extension(Arc::clone(&head));
+    let Body(sample) =
+        Body::<Sample>::from_request(request.body(Incoming::from(text.clone())).unwrap(), &()).await.unwrap();
+    assert_eq!((sample.name.as_str(), context.body_bytes()), ("n", text.len() as u64));
+}

@@ -45,7 +45,7 @@ pub(super) async fn create(
     Body(body): Body<CreateBody>,
 ) -> Result<Json<CreatedToken>, Problem> {
     let CreateBody { scopes, namespaces, ttl_ms } = body;
-    Ok(Json(service.create_token(&call.caller, CreateToken { scopes, namespaces, ttl_ms })?))
+    Ok(Json(service.create_token(&call.caller, &call.context, CreateToken { scopes, namespaces, ttl_ms })?))
 }
 
 /// The public keys

@@ -34,7 +34,7 @@ impl<B> CountedBody<B> {
 
     /// Returns a part of the body, or keeps it until there is room.
     fn count(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        let bytes = bytes_of(&frame);
         match self.activity.count_request(bytes) {
             Ok(()) => Some(frame),
             Err(budget) => {
@@ -63,11 +63,14 @@ impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
             }
         }
         let reserved = match &mut this.waiting {
-            Some(waiting) => ready!(waiting.reserving.poll_unpin(context)),
+            Some(waiting) => {
+                let reserved = ready!(waiting.reserving.poll_unpin(context));
+                reserved.map(|reserved| (reserved, bytes_of(&waiting.frame)))
+            }
             None => None,
         };
-        if let Some(reserved) = reserved {
-            this.activity.add_request(reserved);
+        if let Some((reserved, bytes)) = reserved {
+            this.activity.add_request(reserved, bytes);
         }
         Poll::Ready(this.waiting.take().map(|waiting| Ok(waiting.frame)))
     }
@@ -79,6 +82,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
     fn size_hint(&self) -> SizeHint {
         if self.waiting.is_some() { SizeHint::default() } else { self.body.size_hint() }
     }
+}
+
+fn bytes_of(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::len)
 }
 
 #[cfg(test)]
@@ -106,6 +113,7 @@ mod tests {
         assert!(later.as_mut().now_or_never().is_none());
         drop(first);
         assert_eq!(later.await, 64 << 10);
+        assert_eq!(second.request_bytes(), 64 << 10);
         // An empty body needs no room.
         assert_eq!(read(&connection.start_activity(), 0).await, 0);
     }
