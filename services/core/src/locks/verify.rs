@@ -20,9 +20,9 @@ pub struct Footprint {
     pub paths: usize,
     /// Owners.
     pub owners: usize,
-    /// Holds.
+    /// Holds of locks and of semaphores.
     pub holds: usize,
-    /// Waiting requests.
+    /// Waiting requests for both.
     pub waits: usize,
     /// Sessions.
     pub sessions: usize,
@@ -40,8 +40,8 @@ impl LocksState {
             let namespace = self.namespaces.get(*slot);
             all.paths += namespace.tree.len() - 1;
             all.owners += namespace.owners.len();
-            all.holds += namespace.hold_count as usize;
-            all.waits += namespace.waits.len();
+            all.holds += (namespace.hold_count + namespace.semaphores.holds()) as usize;
+            all.waits += namespace.waits.len() + namespace.semaphores.waiting() as usize;
             all.sessions += namespace.sessions.len() + namespace.ending_sessions.len();
             all.requests += namespace.granted_requests.len();
             all.indexed += namespace.blocked_index.len() + namespace.due.holds.len() + namespace.due.waits.len();

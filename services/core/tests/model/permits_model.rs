@@ -1,8 +1,9 @@
-//! A model of semaphores of some plain lines: everything is a list, and nothing takes more than a step.
+//! A model of semaphores of some plain lines: everything is a list, and nothing takes more than a step. It only counts
+//! what an entry ends and grants, as a wait whose time is over by the next entry is not granted in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::{AcquirePermits, Path, Phase, Reason, Wait};
+use holdfast_core::{AcquirePermits, Bounds, Path, Phase, Reason, Wait};
 
 /// An owner's name and a request id.
 pub(crate) type Key = (String, String);
@@ -51,6 +52,15 @@ pub(crate) struct Model {
     pub(crate) revision: u64,
     /// Waits that ended, and whether they were granted.
     pub(crate) resolved: BTreeSet<(Key, bool)>,
+    /// What the entry that ends what is due may still do. Later entries do the rest, and there the whole time that this
+    /// one brought has passed.
+    slice: Option<Slice>,
+}
+
+#[derive(Clone, Copy)]
+struct Slice {
+    ends: usize,
+    grants: usize,
 }
 
 /// Adds a call to those that rely on a wait.
@@ -97,12 +107,18 @@ impl Model {
             {
                 let refused = semaphore.queue.remove(index);
                 self.resolved.insert((refused.key, false));
+                self.spend_grant();
                 continue;
             }
             let Some(first) = semaphore.queue.first().filter(|first| semaphore.fits(first.weight)).cloned() else {
                 break;
             };
             semaphore.queue.remove(0);
+            let is_in_time = self.spend_grant();
+            if !is_in_time && first.ends_at_ms.is_some_and(|at_ms| at_ms <= self.clock_ms) {
+                self.resolved.insert((first.key, false));
+                continue;
+            }
             let token = self.next_revision();
             self.resolved.insert((first.key.clone(), true));
             self.insert(path, first.key, first.weight, (token, first.calls), (first.ttl_ms, first.transition_ms));
@@ -126,10 +142,20 @@ impl Model {
         self.semaphores.get_mut(path).expect("it is there").holds.insert(key, hold);
     }
 
-    /// What is due, in order of time; at one time holds end before waits.
-    pub(crate) fn advance(&mut self, now_ms: u64) {
+    /// Takes a grant from the slice. Returns whether it had one left.
+    fn spend_grant(&mut self) -> bool {
+        self.slice = self.slice.and_then(|left| Some(Slice { grants: left.grants.checked_sub(1)?, ..left }));
+        self.slice.is_some()
+    }
+
+    /// What is due, in order of time; at one time holds end before waits. The first entry ends and grants a slice of it.
+    pub(crate) fn advance(&mut self, now_ms: u64, bounds: &Bounds) {
         self.clock_ms = now_ms;
+        self.slice = Some(Slice { ends: bounds.ends_per_slice, grants: bounds.grants_per_slice });
         loop {
+            // Another end is that of a later entry.
+            let ends_left = |left: Slice| Some(Slice { ends: left.ends.checked_sub(1)?, ..left });
+            self.slice = self.slice.and_then(ends_left);
             let holds = self.semaphores.iter().flat_map(|(path, it)| {
                 it.holds.iter().filter_map(move |(key, hold)| Some((hold.deadline_ms?, false, hold.token, path, key)))
             });

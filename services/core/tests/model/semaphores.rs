@@ -87,13 +87,7 @@ impl Run {
             0..=9 => self.acquire(dice, path, key),
             10..=12 => self.release(path, key),
             13 | 14 => self.configure(dice, path),
-            15 if dice.one_in(3) => {
-                let delete = SemaphoreCommand::Delete { namespace: namespace(), path: path.clone() };
-                assert_eq!(self.locks(LocksCommand::Semaphore(delete)), Ok(Response::Done));
-                if let Some(gone) = self.model.semaphores.remove(&path) {
-                    self.model.resolved.extend(gone.queue.into_iter().map(|it| (it.key, false)));
-                }
-            }
+            15 if dice.one_in(3) => self.delete(path),
             16 => self.open(dice),
             17 => self.end_session(dice),
             18 if dice.one_in(2) => self.release_all(&name),
@@ -208,15 +202,27 @@ impl Run {
         let Some((session_id, number)) = self.sessions.pop_first() else { return };
         let now_ms = self.now_ms;
         if dice.one_in(2) {
-            let close =
-                LocksCommand::CloseSession { namespace: namespace(), session_id: session_id.clone(), message: None };
-            self.locks(close).expect("it is open");
-            self.model.end_all(|key, _| key.0 == session_id, |model, path, key| _ = model.end_hold(path, key));
+            self.close_session(session_id);
         } else {
             let known_revision = self.core.revision();
             self.locks(LocksCommand::ExpireSessions { ids: vec![number], known_revision }).expect("it is open");
             self.model.end_all(|key, _| key.0 == session_id, |model, path, key| model.end_phase(path, key, now_ms));
         }
+    }
+
+    fn close_session(&mut self, session_id: String) {
+        let is_its = |key: &Key, _| key.0 == session_id;
+        self.model.end_all(is_its, |model, path, key| _ = model.end_hold(path, key));
+        let close = LocksCommand::CloseSession { namespace: namespace(), session_id, message: None };
+        self.locks(close).expect("it is open");
+    }
+
+    fn delete(&mut self, path: Path) {
+        if let Some(gone) = self.model.semaphores.remove(&path) {
+            self.model.resolved.extend(gone.queue.into_iter().map(|it| (it.key, false)));
+        }
+        let delete = SemaphoreCommand::Delete { namespace: namespace(), path };
+        assert_eq!(self.locks(LocksCommand::Semaphore(delete)), Ok(Response::Done));
     }
 
     fn release_all(&mut self, name: &str) {
@@ -379,7 +385,7 @@ fn run(seed: u64) {
     run.locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message }).expect("it is opened");
     for _ in 0..STEPS_IN_A_RUN {
         run.advance(dice.pick(&[0, 0, 1, 3, 20]));
-        run.model.advance(run.now_ms);
+        run.model.advance(run.now_ms, &run.bounds);
         run.compare();
         run.step(dice);
         run.compare();
@@ -393,16 +399,14 @@ fn run(seed: u64) {
 impl Run {
     fn finish(&mut self) {
         while let Some((session_id, _)) = self.sessions.pop_first() {
-            self.locks(LocksCommand::CloseSession { namespace: namespace(), session_id, message: None }).expect("open");
+            self.model.revision = self.core.revision();
+            self.close_session(session_id);
+            self.compare();
         }
         for name in ["a", "b"] {
-            let delete = SemaphoreCommand::Delete { namespace: namespace(), path: Path::flat(name) };
-            self.locks(LocksCommand::Semaphore(delete)).expect("it is deleted");
+            self.delete(Path::flat(name));
+            self.compare();
         }
-        for (_, gone) in std::mem::take(&mut self.model.semaphores) {
-            self.model.resolved.extend(gone.queue.into_iter().map(|it| (it.key, false)));
-        }
-        self.compare();
     }
 }
 
