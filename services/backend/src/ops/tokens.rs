@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::api_keys::parse_scopes;
 use crate::auth::invalid_token;
-use crate::{AuthContext, Service};
+use crate::{AuthContext, CallContext, Service};
 
 /// A token's life when the caller sets none.
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
