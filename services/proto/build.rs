@@ -22,6 +22,7 @@ const PACKAGES: [(&str, &[&str]); 3] = [
             "holdfast/v1/locks.proto",
             "holdfast/v1/latches.proto",
             "holdfast/v1/semaphores.proto",
+            "holdfast/v1/pools.proto",
             "holdfast/v1/sessions.proto",
         ],
     ),

@@ -233,8 +233,10 @@ pub enum Reason {
     Ended,
     /// Too few permits are free.
     Exhausted,
-    /// The request needs more permits than there are.
+    /// The request needs more permits or members than there are.
     TooLarge,
+    /// The pool has no such member, or it leaves.
+    NoMember,
     /// A reason unknown to this version.
     Other,
 }
@@ -255,6 +257,7 @@ impl Reason {
             Self::Ended => "ENDED",
             Self::Exhausted => "EXHAUSTED",
             Self::TooLarge => "TOO_LARGE",
+            Self::NoMember => "NO_MEMBER",
             Self::Other => "OTHER",
         }
     }
@@ -275,6 +278,7 @@ impl fmt::Display for Reason {
             Self::Ended => "the wait was cut short",
             Self::Exhausted => "too few permits are free",
             Self::TooLarge => "there are fewer permits",
+            Self::NoMember => "the pool has no such member",
             Self::Other => "for a reason that this version does not know",
         })
     }
@@ -389,6 +393,7 @@ impl From<v1::Refusal> for Refusal {
             Code::Ended => Reason::Ended,
             Code::Exhausted => Reason::Exhausted,
             Code::TooLarge => Reason::TooLarge,
+            Code::NoMember => Reason::NoMember,
             Code::Unspecified => Reason::Other,
         };
         let step = |step: v1::CycleStep| CycleStep {

@@ -1,7 +1,7 @@
 //! The messages on the connection of a session, over any transport.
 
 use holdfast_types::{
-    FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision, RevokedReason, SessionEnd,
+    FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision, RevokedReason, SessionEnd, Wanted,
 };
 
 use crate::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource};
@@ -98,7 +98,7 @@ impl Default for Part {
 pub enum Pending {
     /// A request for claims.
     Lock(Lock),
-    /// A request for permits.
+    /// A request for permits or members.
     AcquirePermits(AcquirePermits),
     /// The end of a request.
     Release(Release),
@@ -114,7 +114,7 @@ pub struct HeldPermits {
 }
 
 impl HeldPermits {
-    /// Returns the hold of a list; `kind` is `semaphore`.
+    /// Returns the hold of a list; `kind` is `semaphore` or `pool`.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for another kind, of which a session holds nothing.
@@ -125,24 +125,23 @@ impl HeldPermits {
         holder: Option<String>,
         fencing_token: FencingToken,
     ) -> ApiResult<Self> {
-        if kind != Kind::Semaphore.name() {
-            return Err(ApiError::invalid("kind", format!("kind: must be {}", Kind::Semaphore.name())));
-        }
-        Ok(Self { reported: ReportedPermits { path: Path(path), request_id, fencing_token }, holder })
+        let known = [Kind::Semaphore, Kind::Pool];
+        let Some(kind) = known.into_iter().find(|known| known.name() == kind) else {
+            return Err(ApiError::invalid("kind", format!("kind: must be {}", known.map(Kind::name).join(" or "))));
+        };
+        Ok(Self { reported: ReportedPermits { kind, path: Path(path), request_id, fencing_token }, holder })
     }
 }
 
-/// A request for permits, granted all together or not at all.
+/// A request for permits or members, granted all together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquirePermits {
     /// Names the request until it is released.
     pub request_id: String,
-    /// The path of the semaphore.
+    /// The path of the semaphore, or of the pool.
     pub path: Vec<String>,
-    /// How many permits.
-    pub weight: u64,
-    /// How many permits a semaphore has that nobody configured, from 1 on.
-    pub permits: Option<u64>,
+    /// What it requests.
+    pub wanted: Wanted,
     /// Distinguishes threads that share the session.
     pub holder: Option<String>,
     /// From 0 to 9; 9 goes first.
@@ -200,8 +199,8 @@ pub enum ServerMessage {
     Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool, leader: Option<String> },
     /// The session lost a hold without releasing it. `fencing_token` says which hold of permits.
     Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Holder>, fencing_token: Option<u64> },
-    /// The request holds all its claims, or its permits.
-    Acquired { request_id: String, fencing_token: u64 },
+    /// The request holds all its claims, or its permits. `members` are those of a pool.
+    Acquired { request_id: String, fencing_token: u64, members: Vec<String> },
     /// The request waits.
     Enqueued {
         request_id: String,

@@ -10,8 +10,8 @@ use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
     Account, Acquire, AcquirePermits, Claim, Command, CommandError, CountDown, DEFAULT_PAGE_SIZE, Jobs, LatchCommand,
-    LocksCommand, Metadata, NamespaceRef, Path, Query, ReleaseTarget, Reply, RequestId, Response, SemaphoreCommand,
-    SessionCommand, SessionRequest,
+    LocksCommand, MemberSpec, Metadata, NamespaceRef, Path, PermitCommand, Query, ReleaseTarget, Reply, RequestId,
+    Response, SessionCommand, SessionRequest,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -123,7 +123,13 @@ pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
         LocksCommand::Latch(LatchCommand::CountDown(CountDown { jobs: Jobs::Named(ids), .. })) => {
             ids.iter().map(|id| id.len() + SEGMENT_BYTES).sum()
         }
-        LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => permit_bytes(acquire),
+        LocksCommand::Permit(PermitCommand::Acquire(acquire)) => permit_bytes(acquire),
+        LocksCommand::Permit(PermitCommand::Release(release)) => name_bytes(&release.members),
+        LocksCommand::Permit(PermitCommand::ConfigurePool(configure)) => member_bytes(&configure.members),
+        LocksCommand::Permit(PermitCommand::ChangePool(change)) => {
+            let names = [&change.remove, &change.disable, &change.enable];
+            member_bytes(&change.add) + names.into_iter().map(|names| name_bytes(names)).sum::<usize>()
+        }
         LocksCommand::Batch(commands) => commands.iter().map(command_bytes).sum(),
         _ => 0,
     }
@@ -135,6 +141,14 @@ fn acquire_bytes(acquire: &Acquire) -> usize {
 
 fn permit_bytes(acquire: &AcquirePermits) -> usize {
     path_bytes(&acquire.path) + metadata_bytes(&acquire.metadata)
+}
+
+fn member_bytes(members: &[MemberSpec]) -> usize {
+    members.iter().map(|member| member.name.len() + SEGMENT_BYTES + metadata_bytes(&member.metadata)).sum()
+}
+
+fn name_bytes(names: &[String]) -> usize {
+    names.iter().map(|name| name.len() + SEGMENT_BYTES).sum()
 }
 
 fn metadata_bytes(metadata: &Metadata) -> usize {

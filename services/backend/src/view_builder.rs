@@ -1,12 +1,12 @@
 //! Converts replies of locks shards to public views: deadlines of the shard clock become time remaining.
 
 use holdfast_api::{
-    AcquireLocksAnswer, AcquirePermitsAnswer, BlockerInfo, CycleStepInfo, Holder, LatchInfo, Lock, PermitHolderInfo,
-    ReasonInfo, SemaphoreInfo, Timestamp,
+    AcquireLocksAnswer, AcquirePermitsAnswer, BlockerInfo, CycleStepInfo, Holder, LatchInfo, Lock, MemberInfo,
+    PermitHolderInfo, PoolInfo, ReasonInfo, SemaphoreInfo, TakeMembersAnswer, Timestamp,
 };
 use holdfast_types::{
-    AcquireOutcome, Blocker, CycleStep, HolderView, LatchView, LockView, Owner, Path, PermitHolderView, Reason,
-    Refused, SemaphoreView,
+    AcquireOutcome, Blocker, CycleStep, FencingToken, HolderView, LatchView, LockView, MemberView, Owner, Path,
+    PermitHolderView, PoolView, Reason, Refused, SemaphoreView,
 };
 
 /// Converts one reply.
@@ -74,21 +74,38 @@ impl<'a> ViewBuilder<'a> {
         semaphore: SemaphoreView,
         holders: Vec<PermitHolderView>,
     ) -> AcquirePermitsAnswer {
-        let (fencing_token, refused) = match outcome {
-            AcquireOutcome::Granted { fencing_token } => (Some(fencing_token), None),
-            // The call ended before the wait did; the holders say what the request waits for.
-            AcquireOutcome::Enqueued(enqueued) => {
-                (None, Some(Refused { reason: Reason::Queued, ..enqueued.not_granted }))
-            }
-            AcquireOutcome::Refused(refusal) => (None, Some(*refusal)),
-        };
-        let reason = refused.map(|refused| self.permit_reason(refused, holders));
+        let (fencing_token, reason) = self.permit_outcome(outcome, holders);
         AcquirePermitsAnswer {
             success: fencing_token.is_some(),
             fencing_token,
             reason,
             semaphore: self.semaphore(semaphore),
         }
+    }
+
+    pub(crate) fn members_taken(
+        &self,
+        (outcome, members): (AcquireOutcome, Vec<String>),
+        pool: PoolView,
+        holders: Vec<PermitHolderView>,
+    ) -> TakeMembersAnswer {
+        let (fencing_token, reason) = self.permit_outcome(outcome, holders);
+        TakeMembersAnswer { success: fencing_token.is_some(), fencing_token, members, reason, pool: self.pool(pool) }
+    }
+
+    /// Returns the token of a request that was granted, or why it was not.
+    fn permit_outcome(
+        &self,
+        outcome: AcquireOutcome,
+        holders: Vec<PermitHolderView>,
+    ) -> (Option<FencingToken>, Option<ReasonInfo>) {
+        let refused = match outcome {
+            AcquireOutcome::Granted { fencing_token } => return (Some(fencing_token), None),
+            // The call ended before the wait did; the holders say what the request waits for.
+            AcquireOutcome::Enqueued(enqueued) => Refused { reason: Reason::Queued, ..enqueued.not_granted },
+            AcquireOutcome::Refused(refusal) => *refusal,
+        };
+        (None, Some(self.permit_reason(refused, holders)))
     }
 
     pub(crate) fn permit_reason(&self, refused: Refused, holders: Vec<PermitHolderView>) -> ReasonInfo {
@@ -115,6 +132,39 @@ impl<'a> ViewBuilder<'a> {
         }
     }
 
+    pub(crate) fn pool(&self, pool: PoolView) -> PoolInfo {
+        let (name, path) = named(pool.path);
+        PoolInfo {
+            namespace: self.namespace.to_owned(),
+            name,
+            path,
+            members_total: pool.members_total,
+            free: pool.free,
+            in_use: pool.in_use,
+            leaving: pool.leaving,
+            cooldown_ms: pool.cooldown_ms,
+            holders_total: pool.holders_total,
+            waiting: pool.waiting,
+            description: pool.description,
+            metadata: pool.metadata,
+            revision: pool.revision,
+        }
+    }
+
+    pub(crate) fn member(&self, member: MemberView) -> MemberInfo {
+        let (rests_ms, rests_until) = self.time_left(member.resting_until_ms);
+        MemberInfo {
+            name: member.name,
+            disabled: member.disabled,
+            leaving: member.leaving,
+            metadata: member.metadata,
+            free_since: member.free_since,
+            rests_until,
+            rests_ms,
+            holder: member.holder.map(|holder| self.permit_holder(holder)),
+        }
+    }
+
     pub(crate) fn permit_holder(&self, holder: PermitHolderView) -> PermitHolderInfo {
         let (session_id, thread) = session_of(holder.owner);
         let (remaining_ms, expires_at) = self.time_left(holder.deadline_ms);
@@ -124,6 +174,7 @@ impl<'a> ViewBuilder<'a> {
             holder: thread,
             request_id: holder.request_id,
             weight: holder.weight,
+            members: holder.members,
             fencing_token: holder.fencing_token,
             locked_at: Timestamp(holder.locked_at_ms),
             expires_at,

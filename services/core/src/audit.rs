@@ -9,7 +9,7 @@ use crate::recent_by_account::{Capacity, RecentByAccount};
 use crate::shard_common::REVISION_LIMIT;
 use crate::{
     AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, Bounds, Command,
-    EntryContext, LocksCommand, NamespacesCommand, Path, Response, SemaphoreCommand, page,
+    EntryContext, Kind, LocksCommand, NamespacesCommand, Path, PermitCommand, Response, page,
 };
 
 /// How many records of an account are searched for a repeat of a call.
@@ -34,7 +34,8 @@ impl AuditLog {
     /// Records a command that was not rejected. Repeats of a call, which changed nothing, are recorded once. Forced
     /// actions that affected no owner, and configurations that changed nothing, are not recorded: otherwise a caller
     /// with that scope could evict the record of a forced action by forcing free locks. `rose` tells whether the
-    /// shard's revision rose, as it does with every end of a hold or a session, and every change of a semaphore.
+    /// shard's revision rose, as it does with every end of a hold or a session, and every change of a semaphore or of a
+    /// pool.
     pub(crate) fn record(
         &mut self,
         bounds: &Bounds,
@@ -44,7 +45,8 @@ impl AuditLog {
         rose: bool,
     ) {
         let Some(act) = event_of(&audited.command, answer) else { return };
-        let must_rise = is_forced(act.action) || act.action == AuditAction::SemaphoreConfigured;
+        let is_configured = matches!(act.action, AuditAction::SemaphoreConfigured | AuditAction::PoolConfigured);
+        let must_rise = is_forced(act.action) || is_configured;
         if must_rise && !rose && !ends_waits(answer) {
             return;
         }
@@ -116,7 +118,13 @@ impl AuditLog {
 }
 
 fn is_forced(action: AuditAction) -> bool {
-    matches!(action, AuditAction::LockDeleted | AuditAction::SemaphoreDeleted | AuditAction::NamespaceReset)
+    matches!(
+        action,
+        AuditAction::LockDeleted
+            | AuditAction::SemaphoreDeleted
+            | AuditAction::PoolDeleted
+            | AuditAction::NamespaceReset
+    )
 }
 
 /// Waits end without a revision.
@@ -193,12 +201,27 @@ fn locks_event(command: &LocksCommand, answer: &Response) -> Option<AuditEvent> 
         (LocksCommand::Delete { namespace, path }, _) => {
             (namespace, AuditAction::LockDeleted, Some(path.clone()), String::new())
         }
-        (LocksCommand::Semaphore(SemaphoreCommand::Configure(configure)), _) => {
+        (LocksCommand::Permit(PermitCommand::Configure(configure)), _) => {
             let (path, detail) = (configure.path.clone(), format!("{} permits", configure.permits));
             (&configure.namespace, AuditAction::SemaphoreConfigured, Some(path), detail)
         }
-        (LocksCommand::Semaphore(SemaphoreCommand::Delete { namespace, path }), _) => {
-            (namespace, AuditAction::SemaphoreDeleted, Some(path.clone()), String::new())
+        (LocksCommand::Permit(PermitCommand::ConfigurePool(configure)), _) => {
+            let (path, detail) = (configure.path.clone(), format!("{} members", configure.members.len()));
+            (&configure.namespace, AuditAction::PoolConfigured, Some(path), detail)
+        }
+        (LocksCommand::Permit(PermitCommand::ChangePool(change)), _) => {
+            let detail = format!(
+                "{} added, {} removed, {} disabled, {} enabled",
+                change.add.len(),
+                change.remove.len(),
+                change.disable.len(),
+                change.enable.len()
+            );
+            (&change.namespace, AuditAction::PoolConfigured, Some(change.path.clone()), detail)
+        }
+        (LocksCommand::Permit(PermitCommand::Delete { namespace, kind, path }), _) => {
+            let action = if *kind == Kind::Pool { AuditAction::PoolDeleted } else { AuditAction::SemaphoreDeleted };
+            (namespace, action, Some(path.clone()), String::new())
         }
         (LocksCommand::Reset(reset), Response::Reset { removed_holds, removed_waiters }) => {
             let detail = format!("{removed_holds} holds and {removed_waiters} waiting requests removed");

@@ -7,10 +7,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::locks::Budget;
-use crate::semaphores::PermitItem;
+use crate::permits::PermitItem;
 use crate::shard_common::ShardCommon;
 use crate::{
-    CommandError, EventKind, FencingToken, Limits, Owner, Path, Reason, ReportedPermits, Revision, RevokedReason,
+    CommandError, EventKind, FencingToken, Kind, Limits, Owner, Path, Reason, ReportedPermits, Revision, RevokedReason,
     SessionNumber, WaitId,
 };
 
@@ -90,7 +90,7 @@ pub(crate) enum Notice {
     LatchSettled(Path),
     /// A wait for permits ended.
     PermitsResolved(Box<ResolvedPermits>),
-    /// A session lost a hold of a semaphore.
+    /// A session lost a hold of a semaphore or a pool.
     PermitsRevoked { number: SessionNumber, session_id: Arc<str>, hold: ReportedPermits, reason: RevokedReason },
     /// The response has to wait for the work that began at this revision.
     Awaits(Revision),
@@ -111,6 +111,8 @@ pub(crate) struct TableEvent {
     /// The owner of a hold.
     pub(crate) owner: Option<TableOwner>,
     pub(crate) token: Option<FencingToken>,
+    /// The members of a pool that it is about.
+    pub(crate) members: Vec<Arc<str>>,
 }
 
 /// An owner and its displayed process id.
@@ -127,9 +129,12 @@ pub(crate) struct ResolvedPermits {
     pub(crate) attempt: u64,
     pub(crate) owner: Owner,
     pub(crate) request_id: String,
+    pub(crate) kind: Kind,
     pub(crate) path: Path,
     /// The fencing token, or why the request was not granted.
     pub(crate) outcome: Result<FencingToken, Reason>,
+    /// The members that were granted.
+    pub(crate) members: Vec<Arc<str>>,
 }
 
 impl<'a> Kit<'a> {
@@ -159,7 +164,9 @@ impl<'a> Kit<'a> {
     /// Records an event of a thing without an owner. Returns its revision.
     pub(crate) fn record(&mut self, kind: EventKind, path: &Path) -> Revision {
         let revision = self.next_revision();
-        self.notices.push(Notice::Event(TableEvent { revision, kind, path: path.clone(), owner: None, token: None }));
+        let path = path.clone();
+        let event = TableEvent { revision, kind, path, owner: None, token: None, members: Vec::new() };
+        self.notices.push(Notice::Event(event));
         revision
     }
 
@@ -181,7 +188,7 @@ impl<'a> Kit<'a> {
         }
         if more > self.free.of_tables {
             return Err(quota_exceeded(
-                "the state of latches and semaphores of a namespace, in bytes,",
+                "the state of latches, semaphores and pools of a namespace, in bytes,",
                 self.limits.max_primitive_bytes,
                 "delete what is done with, send less metadata or have the limit raised",
             ));

@@ -23,7 +23,7 @@ pub mod namespaces;
 pub mod outbox;
 mod page;
 mod recent_by_account;
-mod semaphores;
+mod permits;
 pub mod shard;
 mod shard_common;
 

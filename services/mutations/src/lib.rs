@@ -115,6 +115,12 @@ pub enum Mutation {
     SemExpiryKept,
     /// The permits of a session stay when it ends.
     SemSessionKept,
+    /// A member that is held is given to another as well.
+    PoolTwoHolders,
+    /// Requests for a member by its name go before those for some members.
+    PoolAnyStarves,
+    /// A member does not rest.
+    PoolCooldownLost,
 }
 
 impl Mutation {
@@ -168,6 +174,9 @@ impl Mutation {
         Self::SemShrinkStuck,
         Self::SemExpiryKept,
         Self::SemSessionKept,
+        Self::PoolTwoHolders,
+        Self::PoolAnyStarves,
+        Self::PoolCooldownLost,
     ];
 
     /// What it is called on a command line.
@@ -221,6 +230,9 @@ impl Mutation {
             Self::SemShrinkStuck => "sem-shrink-stuck",
             Self::SemExpiryKept => "sem-expiry-kept",
             Self::SemSessionKept => "sem-session-kept",
+            Self::PoolTwoHolders => "pool-two-holders",
+            Self::PoolAnyStarves => "pool-any-starves",
+            Self::PoolCooldownLost => "pool-cooldown-lost",
         }
     }
 
@@ -268,6 +280,9 @@ impl Mutation {
             Self::LatchDoubleCount | Self::LatchOldId => Some("latches::latches_do_what_their_model_does"),
             Self::SemOvertake | Self::SemDouble | Self::SemShrinkStuck | Self::SemExpiryKept | Self::SemSessionKept => {
                 Some("semaphores::semaphores_do_what_their_model_does")
+            }
+            Self::PoolTwoHolders | Self::PoolAnyStarves | Self::PoolCooldownLost => {
+                Some("pools::pools_do_what_their_model_does")
             }
             _ => None,
         }

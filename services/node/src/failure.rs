@@ -89,7 +89,7 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => Some(&info.namespace),
         LocksCommand::Batch(commands) => commands.iter().find_map(namespace_of),
         LocksCommand::Latch(command) => Some(command.namespace()),
-        LocksCommand::Semaphore(command) => Some(command.namespace()),
+        LocksCommand::Permit(command) => Some(command.namespace()),
         LocksCommand::ReportPermits(report) => Some(&report.namespace),
         LocksCommand::Reattach(reattach) => Some(&reattach.acquire.namespace),
         LocksCommand::CancelAttempts(several) => Some(&several.cancel.namespace),

@@ -145,7 +145,7 @@ fn changed(outcome: Outcome, change: impl FnOnce(&mut Response)) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{Mode, Path, ReportedHold, ReportedPermits};
+    use holdfast_core::{Kind, Mode, Path, ReportedHold, ReportedPermits};
 
     use super::*;
     use crate::testing::namespace;
@@ -176,7 +176,12 @@ mod tests {
 
     #[test]
     fn the_holds_of_semaphores_in_a_report_are_split_into_parts_of_a_slice() {
-        let hold = |token| ReportedPermits { path: Path::flat("s"), request_id: "r".into(), fencing_token: token };
+        let hold = |token| ReportedPermits {
+            kind: Kind::Semaphore,
+            path: Path::flat("s"),
+            request_id: "r".into(),
+            fencing_token: token,
+        };
         let of = |held: u64| PermitsReport {
             namespace: namespace(),
             session_id: "se_1".into(),

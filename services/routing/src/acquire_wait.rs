@@ -6,8 +6,8 @@ use bytes::Bytes;
 use holdfast_cluster::Application;
 use holdfast_supervise::spawn_temporary;
 use holdfast_types::{
-    AccountId, Acquire, AcquireOutcome, AcquirePermits, Cancel, CancelPermits, Command, LocksCommand, Reply, Response,
-    Rules, SemaphoreCommand, codec,
+    AccountId, Acquire, AcquireOutcome, AcquirePermits, Cancel, CancelPermits, Command, LocksCommand, PermitCommand,
+    Reply, Response, Rules, codec,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -132,10 +132,11 @@ fn cancel_of(command: &[u8], attempt: u64) -> Option<LocksCommand> {
             let Acquire { namespace, owner, request_id, claims, .. } = acquire;
             Some(LocksCommand::Cancel(Cancel { namespace, owner, request_id, claims, attempt }))
         }
-        Ok(Command::Locks(LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)))) => {
-            let AcquirePermits { namespace, path, owner, request_id, .. } = acquire;
-            let cancel = CancelPermits { namespace, path, owner, request_id, attempts: vec![attempt] };
-            Some(LocksCommand::Semaphore(SemaphoreCommand::Cancel(cancel)))
+        Ok(Command::Locks(LocksCommand::Permit(PermitCommand::Acquire(acquire)))) => {
+            let AcquirePermits { namespace, path, owner, request_id, wanted, .. } = acquire;
+            let (kind, attempts) = (wanted.kind(), vec![attempt]);
+            let cancel = CancelPermits { namespace, kind, path, owner, request_id, attempts };
+            Some(LocksCommand::Permit(PermitCommand::Cancel(cancel)))
         }
         _ => None,
     }
@@ -143,7 +144,7 @@ fn cancel_of(command: &[u8], attempt: u64) -> Option<LocksCommand> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_types::{Incarnation, Metadata, NamespaceRef, Owner, Path, Wait as WaitFor};
+    use holdfast_types::{Incarnation, Kind, Metadata, NamespaceRef, Owner, Path, Wait as WaitFor, Wanted};
 
     use super::*;
 
@@ -155,8 +156,7 @@ mod tests {
             path: Path::flat("s"),
             owner: Owner::Process("p".into()),
             request_id: "r".into(),
-            weight: 2,
-            permits: None,
+            wanted: Wanted::Permits { weight: 2, permits: None },
             priority: 0,
             ttl_ms: Some(1_000),
             transition_ms: 0,
@@ -167,12 +167,12 @@ mod tests {
             abandoned: Vec::new(),
             message: None,
         };
-        let command = Command::Locks(LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)));
-        let Some(LocksCommand::Semaphore(SemaphoreCommand::Cancel(cancel))) = cancel_of(&codec::encode(&command), 7)
-        else {
+        let command = Command::Locks(LocksCommand::Permit(PermitCommand::Acquire(acquire)));
+        let Some(LocksCommand::Permit(PermitCommand::Cancel(cancel))) = cancel_of(&codec::encode(&command), 7) else {
             panic!("not a cancel of permits")
         };
         assert_eq!((cancel.namespace, cancel.path, cancel.attempts), (namespace, Path::flat("s"), vec![7]));
         assert_eq!((cancel.owner, cancel.request_id.as_str()), (Owner::Process("p".into()), "r"));
+        assert_eq!(cancel.kind, Kind::Semaphore);
     }
 }

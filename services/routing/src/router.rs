@@ -10,8 +10,8 @@ use holdfast_proto::internal::Update;
 use holdfast_rpc::Identity;
 use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
 use holdfast_types::{
-    AccountId, Acquire, AcquirePermits, Command, CommandError, LocksCommand, Query, Reply, Revision, Rules,
-    SemaphoreCommand, Topic, codec,
+    AccountId, Acquire, AcquirePermits, Command, CommandError, LocksCommand, PermitCommand, Query, Reply, Revision,
+    Rules, Topic, codec,
 };
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
@@ -253,7 +253,7 @@ impl Router {
         acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
     }
 
-    /// As [`Router::acquire`], for permits of a semaphore.
+    /// As [`Router::acquire`], for permits of a semaphore or members of a pool.
     ///
     /// # Errors
     /// As [`Router::acquire`].
@@ -266,7 +266,7 @@ impl Router {
         deferred: CancellationToken,
     ) -> Result<Reply, RouteError> {
         let account = acquire.namespace.account;
-        let command = LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire));
+        let command = LocksCommand::Permit(PermitCommand::Acquire(acquire));
         acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
     }
 

@@ -60,11 +60,15 @@ pub enum AuditAction {
     SemaphoreConfigured,
     /// A semaphore was deleted.
     SemaphoreDeleted,
+    /// A pool was configured, or some of its members were changed.
+    PoolConfigured,
+    /// A pool was deleted.
+    PoolDeleted,
 }
 
 impl AuditAction {
     /// Every action, for tables and tests.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::AccountCreated,
         Self::AccountUpdated,
         Self::AccountDeleted,
@@ -77,6 +81,8 @@ impl AuditAction {
         Self::NamespaceReset,
         Self::SemaphoreConfigured,
         Self::SemaphoreDeleted,
+        Self::PoolConfigured,
+        Self::PoolDeleted,
     ];
 
     /// Returns the public name.
@@ -94,6 +100,8 @@ impl AuditAction {
             Self::NamespaceReset => "NAMESPACE_RESET",
             Self::SemaphoreConfigured => "SEMAPHORE_CONFIGURED",
             Self::SemaphoreDeleted => "SEMAPHORE_DELETED",
+            Self::PoolConfigured => "POOL_CONFIGURED",
+            Self::PoolDeleted => "POOL_DELETED",
         }
     }
 }
@@ -117,7 +125,7 @@ pub struct AuditRecord {
     pub key_id: Option<String>,
     /// The affected namespace.
     pub namespace: Option<String>,
-    /// The affected lock or semaphore.
+    /// The affected lock, semaphore or pool.
     pub path: Option<Path>,
     /// Further details, for people.
     pub detail: String,

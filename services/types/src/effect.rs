@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AcquireOutcome, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path, ReportedPermits, Revision,
-    RevokedReason, SemaphoreView, SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path, PermitsView, ReportedPermits,
+    Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
 };
 
 /// An effect that the leader of a locks shard publishes after an entry. Not part of the state: followers drop it.
@@ -56,12 +56,14 @@ pub enum Effect {
         owner: Owner,
         /// The request id.
         request_id: String,
-        /// `Granted`, or `Refused` with `TIMED_OUT`, `ENDED` or `TOO_LARGE`.
+        /// `Granted`, or `Refused` with `TIMED_OUT`, `ENDED`, `TOO_LARGE` or `NO_MEMBER`.
         outcome: AcquireOutcome,
-        /// The semaphore at the time the effect is taken.
-        semaphore: SemaphoreView,
+        /// The members that were granted, in order of name; of a semaphore, none.
+        members: Vec<String>,
+        /// The semaphore or the pool at the time the effect is taken.
+        view: PermitsView,
     },
-    /// A session lost a hold of a semaphore that it did not release.
+    /// A session lost a hold of a semaphore or a pool that it did not release.
     PermitsRevoked {
         /// The namespace of the session.
         namespace: NamespaceRef,

@@ -20,7 +20,7 @@ pub struct Event {
     /// The token of the hold that was granted or ended.
     pub fencing_token: Option<FencingToken>,
     /// All claims of the grant, or the one hold that ended; empty for sessions. An event of another kind than locks has
-    /// one claim, to write, with the path of the thing.
+    /// a claim, to write, with the path of the thing. Members follow it, each as a claim whose path is their name.
     pub claims: Vec<Claim>,
 }
 
@@ -29,9 +29,10 @@ impl Event {
     /// above the prefix matter. The empty prefix matches every path.
     pub fn concerns(&self, prefix: &Path, kinds: Kinds) -> bool {
         let kind = self.kind.of();
+        let paths = if kind == Kind::Lock { self.claims.len() } else { 1 };
         let is_above = |claim: &Claim| kind == Kind::Lock && claim.path.is_prefix_of(prefix);
         let is_on = |claim: &Claim| prefix.is_prefix_of(&claim.path) || is_above(claim);
-        kinds.contains(kind) && (prefix.0.is_empty() || self.claims.iter().any(is_on))
+        kinds.contains(kind) && (prefix.0.is_empty() || self.claims.iter().take(paths).any(is_on))
     }
 }
 
@@ -76,6 +77,17 @@ pub enum EventKind {
     SemaphoreConfigured,
     /// A semaphore was deleted.
     SemaphoreDeleted,
+    /// Members of a pool were granted.
+    MembersTaken,
+    /// Members of a pool were returned.
+    MembersReturned {
+        /// Why.
+        cause: PermitsEnd,
+    },
+    /// A pool was configured, or some of its members were changed.
+    PoolConfigured,
+    /// A pool was deleted.
+    PoolDeleted,
 }
 
 impl EventKind {
@@ -97,6 +109,10 @@ impl EventKind {
             Self::PermitsReleased { .. } => "PERMITS_RELEASED",
             Self::SemaphoreConfigured => "SEMAPHORE_CONFIGURED",
             Self::SemaphoreDeleted => "SEMAPHORE_DELETED",
+            Self::MembersTaken => "MEMBERS_TAKEN",
+            Self::MembersReturned { .. } => "MEMBERS_RETURNED",
+            Self::PoolConfigured => "POOL_CONFIGURED",
+            Self::PoolDeleted => "POOL_DELETED",
         }
     }
 
@@ -115,6 +131,7 @@ impl EventKind {
             | Self::PermitsReleased { .. }
             | Self::SemaphoreConfigured
             | Self::SemaphoreDeleted => Kind::Semaphore,
+            Self::MembersTaken | Self::MembersReturned { .. } | Self::PoolConfigured | Self::PoolDeleted => Kind::Pool,
         }
     }
 }

@@ -12,11 +12,13 @@ pub enum Kind {
     Semaphore,
     /// A latch.
     Latch,
+    /// A pool of named members.
+    Pool,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Lock, Self::Semaphore, Self::Latch];
+    pub const ALL: [Self; 4] = [Self::Lock, Self::Semaphore, Self::Latch, Self::Pool];
 
     /// Returns the public name of one thing.
     pub fn name(self) -> &'static str {
@@ -24,6 +26,7 @@ impl Kind {
             Self::Lock => "lock",
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
+            Self::Pool => "pool",
         }
     }
 
@@ -33,6 +36,7 @@ impl Kind {
             Self::Lock => "locks",
             Self::Semaphore => "semaphores",
             Self::Latch => "latches",
+            Self::Pool => "pools",
         }
     }
 }
@@ -64,6 +68,7 @@ fn bit(kind: Kind) -> u8 {
         Kind::Lock => 1,
         Kind::Semaphore => 2,
         Kind::Latch => 4,
+        Kind::Pool => 8,
     }
 }
 
@@ -76,6 +81,6 @@ mod tests {
         assert!(Kind::ALL.iter().all(|kind| Kinds::ALL.contains(*kind)));
         assert_eq!(Kinds::from_iter([Kind::Lock]), Kinds::LOCKS);
         let some = Kinds::from_iter([Kind::Latch, Kind::Latch]);
-        assert_eq!(Kind::ALL.map(|kind| some.contains(kind)), [false, false, true]);
+        assert_eq!(Kind::ALL.map(|kind| some.contains(kind)), [false, false, true, false]);
     }
 }

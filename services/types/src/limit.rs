@@ -293,21 +293,30 @@ limits! {
     /// Semaphores in one namespace.
     SEMAPHORES = "max_semaphores_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
         ["the number of semaphores in a namespace"], (max_semaphores_per_namespace in 0, 100_000);
-    /// Holds of one semaphore.
+    /// Holds of one semaphore or pool.
     HOLDS_OF_SEMAPHORE = "max_holds_per_semaphore", Semaphore, Rules, "QUOTA_EXCEEDED",
-        ["the number of holds of a semaphore"], (max_holds_per_semaphore in 0, 10_000);
-    /// Waiting requests for one semaphore.
+        ["the number of holds of a semaphore or pool"], (max_holds_per_semaphore in 0, 10_000);
+    /// Waiting requests for one semaphore or pool.
     WAITING_FOR_SEMAPHORE = "max_waiting_per_semaphore", Semaphore, Rules, "QUOTA_EXCEEDED",
-        ["the number of requests that wait for a semaphore"], (max_waiting_per_semaphore in 0, 10_000);
-    /// Holds of semaphores of one session.
+        ["the number of requests that wait for a semaphore or pool"], (max_waiting_per_semaphore in 0, 10_000);
+    /// Holds of semaphores and pools of one session.
     PERMIT_HOLDS_OF_SESSION = "max_permit_holds_per_session", Session, Rules, "QUOTA_EXCEEDED",
-        ["the number of holds of semaphores of a session"], (max_permit_holds_per_session in 0, 100_000);
-    /// Bytes of latches and semaphores of a namespace.
+        ["the number of holds of semaphores and pools of a session"], (max_permit_holds_per_session in 0, 100_000);
+    /// Bytes of latches, semaphores and pools of a namespace.
     PRIMITIVE_BYTES = "max_primitive_bytes", Namespace, Rules, "QUOTA_EXCEEDED",
-        ["the state of latches and semaphores of a namespace, in bytes,"], (max_primitive_bytes in 0, 8 << 30);
+        ["the state of latches, semaphores and pools of a namespace, in bytes,"], (max_primitive_bytes in 0, 8 << 30);
     /// Waits for latches at one gateway.
     HELD_QUESTIONS = "max_held_questions", AccountAndGateway, Gateway, "RATE_LIMITED",
         ["the number of waits for latches of an account at one gateway"], (max_held_questions in 0, 262_144);
+    /// Pools in one namespace.
+    POOLS = "max_pools_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the number of pools in a namespace"], (max_pools_per_namespace in 0, 10_000);
+    /// Members of one pool.
+    MEMBERS_OF_POOL = "max_members_per_pool", Pool, Rules, "QUOTA_EXCEEDED",
+        ["the number of members of a pool"], (max_members_per_pool in 0, 1_000);
+    /// Members in one hold.
+    MEMBERS_OF_HOLD = "max_members_per_take", Hold, Rules, "QUOTA_EXCEEDED",
+        ["the number of members in a hold"], (max_members_per_take in 0, 64);
     /// Waits for one latch.
     QUESTIONS_OF_LATCH = "held_questions_of_latch", Latch, Leader, "QUOTA_EXCEEDED",
         ["the number of waits for a latch"], (fixed MAX_QUESTIONS_OF_LATCH);

@@ -97,16 +97,22 @@ pub struct Limits {
     pub max_latch_indexes: u64,
     /// Semaphores of one namespace, configured or not.
     pub max_semaphores_per_namespace: u64,
-    /// Holds of one semaphore. Waiting requests count as well.
+    /// Holds of one semaphore or pool. Waiting requests count as well.
     pub max_holds_per_semaphore: u64,
-    /// Waiting requests for one semaphore. Those of a namespace count with the ones for locks.
+    /// Waiting requests for one semaphore or pool. Those of a namespace count with the ones for locks.
     pub max_waiting_per_semaphore: u64,
-    /// Holds of semaphores of one session. Its requests that wait for permits count as well.
+    /// Holds of semaphores and pools of one session. Its requests that wait for them count as well.
     pub max_permit_holds_per_session: u64,
-    /// Bytes of the latches and semaphores of a namespace, as charged, with their holds and waiting requests.
+    /// Bytes of the latches, semaphores and pools of a namespace, as charged, with their holds and waiting requests.
     pub max_primitive_bytes: u64,
     /// Waits for latches at one gateway.
     pub max_held_questions: u64,
+    /// Pools of one namespace.
+    pub max_pools_per_namespace: u64,
+    /// Members of one pool.
+    pub max_members_per_pool: u64,
+    /// Members in one hold.
+    pub max_members_per_take: u64,
 }
 
 /// Upper bounds of all accounts' limits.
@@ -170,6 +176,9 @@ impl Default for Limits {
             max_permit_holds_per_session: 10_000,
             max_primitive_bytes: 64 * 1024 * 1024,
             max_held_questions: 10_000,
+            max_pools_per_namespace: 1_000,
+            max_members_per_pool: 1_000,
+            max_members_per_take: 64,
         }
     }
 }

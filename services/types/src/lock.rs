@@ -163,10 +163,12 @@ pub enum Reason {
     NotHeld,
     /// A reset, the end of the session or the deletion of the namespace ended the wait.
     Ended,
-    /// Too few permits are free.
+    /// Too few permits or members are free.
     Exhausted,
-    /// The request needs more permits than there are.
+    /// The request needs more permits or members than there are.
     TooLarge,
+    /// The pool has no such member, or it leaves.
+    NoMember,
 }
 
 impl Reason {
@@ -185,6 +187,7 @@ impl Reason {
             Self::Ended => "ENDED",
             Self::Exhausted => "EXHAUSTED",
             Self::TooLarge => "TOO_LARGE",
+            Self::NoMember => "NO_MEMBER",
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AccountId, Claim, FencingToken, LatchCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path,
-    PermitsReport, RequestId, Revision, Rules, SemaphoreCommand, SessionNumber,
+    PermitCommand, PermitsReport, RequestId, Revision, Rules, SessionNumber,
 };
 
 /// Commands of a locks shard. All but `Deliver` and `ExpireSessions` are rejected with `NamespaceNotFound` for any but
@@ -80,9 +80,9 @@ pub enum LocksCommand {
     Session(SessionCommand),
     /// For latches. Known from rules 2 on; before, it is rejected with `Malformed`.
     Latch(LatchCommand),
-    /// For semaphores. Known from rules 2 on; before, it is rejected with `Malformed`.
-    Semaphore(SemaphoreCommand),
-    /// The part of a report with holds of semaphores. Returns `PermitsReconciled`, or `Ignored`. Errors:
+    /// For semaphores and pools. Known from rules 2 on; before, it is rejected with `Malformed`.
+    Permit(PermitCommand),
+    /// The part of a report with holds of semaphores and pools. Returns `PermitsReconciled`, or `Ignored`. Errors:
     /// `SessionNotFound`, `Superseded`. Known from rules 2 on; before, it is rejected with `Malformed`.
     ReportPermits(PermitsReport),
 }
@@ -103,7 +103,7 @@ impl LocksCommand {
                         | Self::CancelAttempts(_)
                         | Self::LockInfoPart(_)
                         | Self::Latch(_)
-                        | Self::Semaphore(_)
+                        | Self::Permit(_)
                         | Self::ReportPermits(_)
                 )
         };
@@ -138,8 +138,10 @@ impl LocksCommand {
             Self::Latch(LatchCommand::Create(create)) => Some(create.namespace.account),
             Self::Latch(LatchCommand::CountDown(count)) => Some(count.latch.namespace.account),
             Self::Latch(LatchCommand::SetTotal { latch, .. }) => Some(latch.namespace.account),
-            Self::Semaphore(SemaphoreCommand::Configure(configure)) => Some(configure.namespace.account),
-            Self::Semaphore(SemaphoreCommand::Acquire(acquire)) => {
+            Self::Permit(PermitCommand::Configure(configure)) => Some(configure.namespace.account),
+            Self::Permit(PermitCommand::ConfigurePool(configure)) => Some(configure.namespace.account),
+            Self::Permit(PermitCommand::ChangePool(change)) => Some(change.namespace.account),
+            Self::Permit(PermitCommand::Acquire(acquire)) => {
                 Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
             }
             _ => None,

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, AuditCursor, Claim, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner, Path, ReportedHold,
-    ReportedPermits, Revision, SemaphoreQuery, SessionKeepAlive, WaitId,
+    AccountId, AuditCursor, Claim, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner, Path, PermitQuery,
+    ReportedHold, ReportedPermits, Revision, SessionKeepAlive, WaitId,
 };
 
 /// A query, which needs no log entry. The reply comes from the last applied entry.
@@ -200,9 +200,9 @@ pub enum Query {
     },
     /// About latches.
     Latch(LatchQuery),
-    /// About semaphores.
-    Semaphore(SemaphoreQuery),
-    /// As [`Self::ReconcileHolds`], for holds of semaphores. Returns `PermitsReconciled`. Errors: `SessionNotFound`.
+    /// About semaphores and pools.
+    Permit(PermitQuery),
+    /// As [`Self::ReconcileHolds`], for holds of semaphores and pools. Returns `PermitsReconciled`. Errors: `SessionNotFound`.
     ReconcilePermits {
         /// The namespace.
         namespace: NamespaceRef,

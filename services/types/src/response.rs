@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, CommandError, Event, FencingToken, Jobs,
-    KeepAliveOutcome, LatchView, LockView, LostHold, Namespace, NamespaceUsage, PermitHolderView, PermitWaitView,
-    QueuedRequestView, ReportedPermits, Revision, SemaphoreView, SessionNumber, SessionView, StateBytes, UsageTotals,
-    WaitView,
+    KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage, PermitHolderView,
+    PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision, SemaphoreView, SessionNumber,
+    SessionView, StateBytes, UsageTotals, WaitView,
 };
 
 /// The response to a command or query.
@@ -242,25 +242,27 @@ pub enum Response {
     PermitsAcquired {
         /// Whether it holds, waits, or neither.
         outcome: AcquireOutcome,
-        /// The semaphore.
-        semaphore: SemaphoreView,
+        /// The members that it holds, in order of name; of a semaphore, none.
+        members: Vec<String>,
+        /// The semaphore or the pool.
+        view: PermitsView,
         /// Unless it was granted, the holders with most permits, at most
         /// [`MAX_HOLDERS_IN_REFUSAL`](super::MAX_HOLDERS_IN_REFUSAL).
         holders: Vec<PermitHolderView>,
     },
     /// The outcome of a release of permits.
     PermitsReleased {
-        /// Whether a hold or a wait ended.
+        /// Whether a hold or a wait ended, or members were returned.
         released: bool,
-        /// The semaphore.
-        semaphore: SemaphoreView,
+        /// The semaphore or the pool.
+        view: PermitsView,
     },
-    /// Whether the token is current, and the semaphore.
-    SemaphoreChecked {
-        /// True exactly while the hold with that token is held.
+    /// Whether the token is current, and what it is of.
+    PermitsChecked {
+        /// True exactly while the hold with that token is held, and has the member that was named.
         current: bool,
-        /// The semaphore.
-        semaphore: SemaphoreView,
+        /// The semaphore or the pool.
+        view: PermitsView,
     },
     /// A page of requests that wait for permits.
     PermitWaits {
@@ -269,10 +271,28 @@ pub enum Response {
         /// Whether more follow.
         more: bool,
     },
-    /// The reported holds of semaphores that the session does not have.
+    /// The reported holds of semaphores and pools that the session does not have.
     PermitsReconciled {
         /// These holds.
         lost: Vec<ReportedPermits>,
+    },
+    /// One pool.
+    Pool(PoolView),
+    /// A pool with a page of its members, in order of name.
+    PoolMembers {
+        /// The pool.
+        pool: PoolView,
+        /// The page.
+        members: Vec<MemberView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// A page of pools.
+    Pools {
+        /// The page.
+        pools: Vec<PoolView>,
+        /// Whether more follow.
+        more: bool,
     },
 }
 

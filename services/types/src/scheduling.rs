@@ -2,8 +2,8 @@
 //! Queues share a shard among accounts by it; nothing in the state depends on it.
 
 use super::{
-    AccountId, AccountsCommand, Claim, Command, Jobs, LatchCommand, LatchQuery, LocksCommand, NamespacesCommand, Query,
-    Reattach, ReleaseTarget, SemaphoreCommand, SemaphoreQuery, SessionRequest, Topic,
+    AccountId, AccountsCommand, Claim, Command, Jobs, LatchCommand, LatchQuery, LocksCommand, NamespacesCommand,
+    PermitCommand, PermitQuery, Query, Reattach, ReleaseTarget, SessionRequest, Topic,
 };
 
 /// Minimum cost of every command, in units.
@@ -67,10 +67,11 @@ impl Query {
             | Self::Queue { limit, .. }
             | Self::Audit { limit, .. }
             | Self::Latch(LatchQuery::Get { limit, .. } | LatchQuery::List { limit, .. })
-            | Self::Semaphore(
-                SemaphoreQuery::Get { limit, .. }
-                | SemaphoreQuery::List { limit, .. }
-                | SemaphoreQuery::Waits { limit, .. },
+            | Self::Permit(
+                PermitQuery::Get { limit, .. }
+                | PermitQuery::List { limit, .. }
+                | PermitQuery::Waits { limit, .. }
+                | PermitQuery::Members { limit, .. },
             ) => *limit,
             _ => 0,
         }
@@ -103,7 +104,7 @@ impl Query {
             | Self::Queue { namespace, .. }
             | Self::Holds { namespace, .. } => Some(namespace.account),
             Self::Latch(query) => Some(query.namespace().account),
-            Self::Semaphore(query) => Some(query.namespace().account),
+            Self::Permit(query) => Some(query.namespace().account),
             Self::Accounts { .. } | Self::ApiKey { .. } | Self::AccountChanges { .. } | Self::KeepAlives { .. } => None,
         }
     }
@@ -129,8 +130,8 @@ impl LocksCommand {
             | Self::LockInfo(_)
             | Self::LockInfoPart(_)
             | Self::ReportPermits(_)
-            | Self::Semaphore(SemaphoreCommand::Release(_)) => true,
-            Self::Semaphore(SemaphoreCommand::Acquire(acquire)) => acquire.fencing_token.is_some(),
+            | Self::Permit(PermitCommand::Release(_)) => true,
+            Self::Permit(PermitCommand::Acquire(acquire)) => acquire.fencing_token.is_some(),
             Self::Acquire(acquire) => acquire.fencing_token.is_some(),
             Self::OpenSession(open) => open.resume,
             Self::Session(command) => matches!(command.request, SessionRequest::Release { .. }),
@@ -151,7 +152,7 @@ impl LocksCommand {
             Self::LockInfo(info) | Self::LockInfoPart(info) => &info.namespace,
             Self::ReportPermits(report) => &report.namespace,
             Self::Latch(command) => command.namespace(),
-            Self::Semaphore(command) => command.namespace(),
+            Self::Permit(command) => command.namespace(),
             Self::Session(command) => return Some(command.account),
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
             // Those of a batch belong to one connection, or are cancels that a leader has gathered.
@@ -184,7 +185,10 @@ impl LocksCommand {
             Self::ExpireSessions { ids, .. } => ids.len() as u64,
             Self::Batch(commands) => return commands.iter().map(Self::min_units).sum(),
             Self::Latch(LatchCommand::CountDown(count)) => count.jobs.units(),
-            Self::Latch(_) | Self::Semaphore(_) => 1,
+            Self::Permit(PermitCommand::ConfigurePool(configure)) => configure.units(),
+            Self::Permit(PermitCommand::ChangePool(change)) => change.units(),
+            Self::Permit(PermitCommand::Acquire(acquire)) => acquire.wanted.units(),
+            Self::Latch(_) | Self::Permit(_) => 1,
             Self::ReportPermits(report) => report.held.len() as u64,
             Self::Deliver { .. } | Self::OpenSession(_) | Self::CloseSession { .. } => 0,
         };

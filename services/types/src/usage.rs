@@ -60,7 +60,7 @@ pub struct StateBytes {
     pub events: u64,
     /// Latches, with the jobs that are done.
     pub latches: u64,
-    /// Semaphores, with their holds and waiting requests.
+    /// Semaphores and pools, with their members, holds and waiting requests.
     pub semaphores: u64,
 }
 
@@ -107,10 +107,12 @@ pub struct NamespaceUsage {
     pub latches: u64,
     /// Current semaphores, configured or not.
     pub semaphores: u64,
-    /// Current holds of semaphores, in any phase.
+    /// Current holds of semaphores and pools, in any phase.
     pub permit_holds: u64,
-    /// Current requests that wait for permits.
+    /// Current requests that wait for permits or members.
     pub permit_waits: u64,
+    /// Current pools.
+    pub pools: u64,
     /// The totals since its creation.
     pub totals: UsageTotals,
 }

@@ -128,6 +128,10 @@ pub(crate) fn event_type(event: &Event) -> &'static str {
         event::Type::PermitsReleased => "PERMITS_RELEASED",
         event::Type::SemaphoreConfigured => "SEMAPHORE_CONFIGURED",
         event::Type::SemaphoreDeleted => "SEMAPHORE_DELETED",
+        event::Type::MembersTaken => "MEMBERS_TAKEN",
+        event::Type::MembersReturned => "MEMBERS_RETURNED",
+        event::Type::PoolConfigured => "POOL_CONFIGURED",
+        event::Type::PoolDeleted => "POOL_DELETED",
         event::Type::Unspecified => "UNKNOWN",
     }
 }

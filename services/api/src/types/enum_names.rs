@@ -25,12 +25,13 @@ named! {
     /// Why a lock was not granted.
     ReasonName as RefusalReason {
         Upgrade, Held, Ancestor, Descendant, Transition, Queued, Deadlock, TimedOut, NotHeld, Ended, Exhausted,
-        TooLarge,
+        TooLarge, NoMember,
     }
     /// The kind of event.
     EventName as EventType {
         Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded, LatchCreated, LatchCompleted,
         LatchExpired, LatchDeleted, PermitsAcquired, PermitsReleased, SemaphoreConfigured, SemaphoreDeleted,
+        MembersTaken, MembersReturned, PoolConfigured, PoolDeleted,
     }
     /// Why permits were released.
     PermitsEndName as PermitsEnd { Released, Expired, Deleted, Reset, Shrunk }
@@ -44,6 +45,7 @@ named! {
     ActionName as AuditAction {
         AccountCreated, AccountUpdated, AccountDeleted, ApiKeyCreated, ApiKeyDeleted, NamespaceCreated,
         NamespaceUpdated, NamespaceDeleted, LockDeleted, NamespaceReset, SemaphoreConfigured, SemaphoreDeleted,
+        PoolConfigured, PoolDeleted,
     }
     /// Whether an account may make calls.
     StatusName as AccountStatus { Active, Suspended }
@@ -75,12 +77,12 @@ mod tests {
             json!([AccountStatus::Active, AccountStatus::Suspended].map(status_name))
         );
         use Reason::{
-            Ancestor, Deadlock, Descendant, Ended, Exhausted, Held, NotHeld, Queued, TimedOut, TooLarge, Transition,
-            Upgrade,
+            Ancestor, Deadlock, Descendant, Ended, Exhausted, Held, NoMember, NotHeld, Queued, TimedOut, TooLarge,
+            Transition, Upgrade,
         };
         let reasons = [
             Upgrade, Held, Ancestor, Descendant, Transition, Queued, Deadlock, TimedOut, NotHeld, Ended, Exhausted,
-            TooLarge,
+            TooLarge, NoMember,
         ];
         assert_eq!(described::<ReasonName>(), json!(reasons.map(|reason| reason.name())));
         let kinds = [
@@ -99,6 +101,10 @@ mod tests {
             EventKind::PermitsReleased { weight: 1, cause: PermitsEnd::Released },
             EventKind::SemaphoreConfigured,
             EventKind::SemaphoreDeleted,
+            EventKind::MembersTaken,
+            EventKind::MembersReturned { cause: PermitsEnd::Released },
+            EventKind::PoolConfigured,
+            EventKind::PoolDeleted,
         ];
         assert_eq!(described::<EventName>(), json!(kinds.map(|kind| kind.name())));
         assert_eq!(described::<ActionName>(), json!(AuditAction::ALL.map(AuditAction::name)));

@@ -51,7 +51,7 @@ pub struct EventInfo {
     pub fencing_token: Option<u64>,
     /// All claims of the grant, or the one hold that ended; empty for sessions and for other kinds than locks.
     pub claims: Vec<ClaimInfo>,
-    /// Of another kind than locks and sessions: `semaphore` or `latch`. JSON omits it otherwise, and what follows.
+    /// Of another kind than locks and sessions: `semaphore`, `pool` or `latch`. JSON omits it otherwise, and what follows.
     #[serde(rename = "kind", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub thing: Option<&'static str>,
@@ -61,7 +61,10 @@ pub struct EventInfo {
     /// How many permits were granted or released.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
-    /// Why permits were released.
+    /// The members of a pool that were taken or returned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
+    /// Why permits were released, or members returned.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "cause_as_name")]
     #[schema(value_type = Option<PermitsEndName>)]
     pub cause: Option<PermitsEnd>,
@@ -88,12 +91,15 @@ impl From<Event> for EventInfo {
         let (weight, cause) = match event.kind {
             EventKind::PermitsAcquired { weight } => (Some(weight), None),
             EventKind::PermitsReleased { weight, cause } => (Some(weight), Some(cause)),
+            EventKind::MembersReturned { cause } => (None, Some(cause)),
             _ => (None, None),
         };
         let mut claims = event.claims.into_iter().map(|claim| ClaimInfo { path: claim.path.0, mode: claim.mode });
         let thing = Some(event.kind.of()).filter(|kind| *kind != Kind::Lock).map(Kind::name);
-        // Its one claim says which.
+        // Its first claim says which, and the others are members.
         let path = thing.and_then(|_| claims.next()).map(|claim| claim.path);
+        let (claims, members): (Vec<ClaimInfo>, Vec<ClaimInfo>) = claims.partition(|_| thing.is_none());
+        let members = members.into_iter().map(|member| member.path.concat()).collect();
         Self {
             revision: event.revision,
             kind: event.kind,
@@ -102,10 +108,11 @@ impl From<Event> for EventInfo {
             session_id,
             holder,
             fencing_token: event.fencing_token,
-            claims: claims.collect(),
+            claims,
             thing,
             path,
             weight,
+            members,
             cause,
         }
     }

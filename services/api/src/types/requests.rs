@@ -113,6 +113,9 @@ limits_patch! {
     max_permit_holds_per_session: u64,
     max_primitive_bytes: u64,
     max_held_questions: u64,
+    max_pools_per_namespace: u64,
+    max_members_per_pool: u64,
+    max_members_per_take: u64,
 }
 
 /// A new API key.

@@ -102,7 +102,7 @@ pub struct SemaphoreInfo {
     pub revision: u64,
 }
 
-/// One hold of permits.
+/// One hold of permits, or of members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = PermitHolder)]
 pub struct PermitHolderInfo {
@@ -114,8 +114,11 @@ pub struct PermitHolderInfo {
     pub holder: Option<String>,
     /// Names the hold among its owner's.
     pub request_id: String,
-    /// How many permits.
+    /// How many permits, or members.
     pub weight: u64,
+    /// Of a pool: its members. JSON omits it otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
     /// The revision of its grant.
     pub fencing_token: u64,
     /// Wall clock at the grant.
@@ -210,6 +213,7 @@ mod tests {
             holder: None,
             request_id: "r".into(),
             weight: 3,
+            members: Vec::new(),
             fencing_token: 7,
             locked_at: Timestamp(1_700_000_000_123),
             expires_at: None,

@@ -104,7 +104,7 @@ pub struct StateBytesInfo {
     pub events: u64,
     /// Latches, with what is done.
     pub latches: u64,
-    /// Semaphores, with their holds and waiting requests.
+    /// Semaphores and pools, with their members, holds and waiting requests.
     pub semaphores: u64,
 }
 
@@ -132,10 +132,12 @@ pub struct NamespaceFigures {
     pub latches: u64,
     /// Semaphores now, configured or not.
     pub semaphores: u64,
-    /// Holds of semaphores now, in any state.
+    /// Holds of semaphores and pools now, in any state.
     pub permit_holds: u64,
-    /// Requests that wait for permits now.
+    /// Requests that wait for permits or members now.
     pub permit_waits: u64,
+    /// Pools now.
+    pub pools: u64,
     /// Since its creation.
     #[serde(flatten)]
     pub totals: UsageTotalsInfo,
@@ -190,6 +192,7 @@ impl From<NamespaceUsage> for NamespaceUsageInfo {
             semaphores: usage.semaphores,
             permit_holds: usage.permit_holds,
             permit_waits: usage.permit_waits,
+            pools: usage.pools,
             totals: usage.totals.into(),
         };
         let id = usage.incarnation.to_string();

@@ -30,16 +30,19 @@ pub struct WaitInfo {
     pub remaining_ms: Option<u64>,
     /// Why it waits, its blockers, and its position in the queue.
     pub reason: ReasonInfo,
-    /// Of another kind than locks: `semaphore`. JSON omits it otherwise, and what follows.
+    /// Of another kind than locks: `semaphore` or `pool`. JSON omits it otherwise, and what follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub kind: Option<&'static str>,
     /// Of another kind than locks: segments of the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Vec<String>>,
-    /// How many permits it waits for.
+    /// How many permits or members it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
+    /// The member of a pool, if it waits for one by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     /// From 0 to 9; 9 goes first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,

@@ -87,7 +87,7 @@ limits! {
     max_connections, max_open_calls, max_held_calls, max_buffered_bytes, max_key_changes, max_namespace_changes,
     max_latches_per_namespace, max_latch_ids, max_latch_indexes, max_semaphores_per_namespace,
     max_holds_per_semaphore, max_waiting_per_semaphore, max_permit_holds_per_session, max_primitive_bytes,
-    max_held_questions,
+    max_held_questions, max_pools_per_namespace, max_members_per_pool, max_members_per_take,
 }
 
 /// Converts an API key, with the whole key if it is new.
@@ -209,6 +209,7 @@ pub fn refusal(reason: ReasonInfo) -> v1::Refusal {
         Reason::Ended => Code::Ended,
         Reason::Exhausted => Code::Exhausted,
         Reason::TooLarge => Code::TooLarge,
+        Reason::NoMember => Code::NoMember,
     };
     v1::Refusal {
         code: code.into(),
@@ -232,6 +233,7 @@ pub fn permit_holder(holder: PermitHolderInfo) -> v1::PermitHolder {
         holder: holder.holder,
         request_id: holder.request_id,
         weight: holder.weight,
+        members: holder.members,
         fencing_token: holder.fencing_token,
         locked_at: Some(instant(holder.locked_at)),
         expires_at: holder.expires_at.map(instant),

@@ -21,6 +21,7 @@ pub fn event(event: EventInfo) -> v1::Event {
         kind: event.thing.map(str::to_owned),
         path: event.path.unwrap_or_default(),
         weight: event.weight,
+        members: event.members,
         cause: event.cause.map(|cause| cause.name().to_owned()),
     }
 }
@@ -49,5 +50,9 @@ fn kind(kind: EventKind) -> v1::event::Type {
         EventKind::PermitsReleased { .. } => v1::event::Type::PermitsReleased,
         EventKind::SemaphoreConfigured => v1::event::Type::SemaphoreConfigured,
         EventKind::SemaphoreDeleted => v1::event::Type::SemaphoreDeleted,
+        EventKind::MembersTaken => v1::event::Type::MembersTaken,
+        EventKind::MembersReturned { .. } => v1::event::Type::MembersReturned,
+        EventKind::PoolConfigured => v1::event::Type::PoolConfigured,
+        EventKind::PoolDeleted => v1::event::Type::PoolDeleted,
     }
 }

@@ -4,6 +4,7 @@ pub mod convert;
 pub mod events;
 pub mod latches;
 pub mod lock_requests;
+pub mod pools;
 pub mod semaphores;
 pub mod session_messages;
 pub mod things;

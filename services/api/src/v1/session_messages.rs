@@ -3,11 +3,11 @@
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
-use holdfast_types::{Mode, Path, ReportedHold, RevokedReason, SessionEnd};
+use holdfast_types::{Mode, Path, ReportedHold, RevokedReason, SessionEnd, Wanted};
 
 use super::{convert, latches};
 use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
-use crate::{ApiError, ApiResult, Resource};
+use crate::{ApiError, ApiResult, Resource, validate};
 
 /// Converts a message of a client.
 pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
@@ -31,6 +31,7 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::Lock(message)) => ClientPayload::Lock(lock(message)?),
         Some(Said::Release(message)) => ClientPayload::Release(release(message)),
         Some(Said::AcquirePermits(message)) => ClientPayload::AcquirePermits(acquire_permits(message)),
+        Some(Said::Take(message)) => ClientPayload::AcquirePermits(take(message)?),
         Some(Said::CountDown(message)) => ClientPayload::CountDown(count_down(message)),
         Some(Said::ReleaseAll(_)) => ClientPayload::ReleaseAll,
         Some(Said::Keepalive(_)) => ClientPayload::KeepAlive,
@@ -51,6 +52,7 @@ fn pending(pending: client::Pending) -> ApiResult<session_message::Pending> {
         Some(client::pending::Message::AcquirePermits(message)) => {
             Ok(session_message::Pending::AcquirePermits(acquire_permits(message)))
         }
+        Some(client::pending::Message::Take(message)) => take(message).map(session_message::Pending::AcquirePermits),
     }
 }
 
@@ -78,13 +80,24 @@ fn acquire_permits(acquire: client::AcquirePermits) -> session_message::AcquireP
     session_message::AcquirePermits {
         request_id: acquire.request_id,
         path: acquire.path,
-        weight: acquire.weight.unwrap_or(1),
-        permits: acquire.permits,
+        wanted: Wanted::Permits { weight: acquire.weight.unwrap_or(1), permits: acquire.permits },
         holder: acquire.holder,
         priority: acquire.priority,
         transition_ms: acquire.transition_ms,
         only_try: acquire.r#try,
     }
+}
+
+fn take(take: client::Take) -> ApiResult<session_message::AcquirePermits> {
+    Ok(session_message::AcquirePermits {
+        request_id: take.request_id,
+        path: take.path,
+        wanted: validate::wanted_members(take.count, take.member, take.prefer)?,
+        holder: take.holder,
+        priority: take.priority,
+        transition_ms: take.transition_ms,
+        only_try: take.r#try,
+    })
 }
 
 fn count_down(count: client::CountDown) -> session_message::CountDown {
@@ -112,10 +125,11 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             reason: revoked_reason(reason).into(),
             current_owner: current_owner.map(convert::holder),
         }),
-        ServerMessage::Acquired { request_id, fencing_token } => Says::State(server::State {
+        ServerMessage::Acquired { request_id, fencing_token, members } => Says::State(server::State {
             request_id: Some(request_id),
             state: server::state::Value::Acquired.into(),
             fencing_token: Some(fencing_token),
+            members,
             ..Default::default()
         }),
         ServerMessage::Enqueued { request_id, queue_position, blockers, holders } => Says::State(server::State {

@@ -31,10 +31,10 @@ fn namespace(usage: NamespaceUsageInfo) -> v1::NamespaceUsage {
 }
 
 fn figures(figures: NamespaceFigures) -> v1::UsageFigures {
-    let NamespaceFigures { holds, waiting, sessions, latches, semaphores, permit_holds, permit_waits, totals: all } =
-        figures;
+    let NamespaceFigures { holds, waiting, sessions, totals: all, .. } = figures;
+    let NamespaceFigures { latches, semaphores, permit_holds, permit_waits, pools, .. } = figures;
     let totals = Some(totals(all));
-    v1::UsageFigures { holds, waiting, sessions, totals, latches, semaphores, permit_holds, permit_waits }
+    v1::UsageFigures { holds, waiting, sessions, totals, latches, semaphores, permit_holds, permit_waits, pools }
 }
 
 fn totals(totals: UsageTotalsInfo) -> v1::UsageTotals {

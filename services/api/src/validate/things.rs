@@ -2,7 +2,7 @@
 
 use holdfast_types::{
     DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS, FencingToken, Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS,
-    LATCH_RETAIN_MS, Limits, MAX_IDS_PER_COUNT_DOWN, MAX_PERMITS, MAX_PRIORITY, Owner, Path,
+    LATCH_RETAIN_MS, Limits, MAX_IDS_PER_COUNT_DOWN, MAX_PERMITS, MAX_PRIORITY, Owner, Path, Wanted,
 };
 
 use super::{WaitOptions, existing_lock, name, new_lock, range, request_id, wait_options};
@@ -97,25 +97,51 @@ pub fn permits(permits: u64) -> ApiResult<()> {
     range("permits", permits, 0, MAX_PERMITS)
 }
 
-/// What a request for permits asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PermitTerms {
-    /// How many permits.
-    pub weight: u64,
-    /// From 0 to 9; 9 goes first.
-    pub priority: u8,
-}
-
-/// Returns what a request for permits asks for; `permits` is how many it says there are, from 1 on. A request that
+/// Returns how many permits a request asks for; `permits` is how many it says there are, from 1 on. A request that
 /// leaves that to the configuration has none: 0 is no request for a paused semaphore.
-pub fn permit_terms(weight: u64, permits: Option<u64>, priority: u32) -> ApiResult<PermitTerms> {
+pub fn weight(weight: u64, permits: Option<u64>) -> ApiResult<u64> {
     range("weight", weight, 1, MAX_PERMITS)?;
     if let Some(permits) = permits {
         range("permits", permits, 1, MAX_PERMITS)?;
     }
+    Ok(weight)
+}
+
+/// Returns the priority of a request for permits or members.
+pub fn priority(priority: u32) -> ApiResult<u8> {
     let priority = u8::try_from(priority).unwrap_or(u8::MAX);
     range("priority", priority.into(), 0, MAX_PRIORITY.into())?;
-    Ok(PermitTerms { weight, priority })
+    Ok(priority)
+}
+
+/// Returns what a request takes from a pool: some members, one unless it says how many, or one by its name. The limits
+/// of the account bound how many.
+pub fn wanted_members(count: Option<u64>, member: Option<String>, prefer: Option<String>) -> ApiResult<Wanted> {
+    if let Some(prefer) = &prefer {
+        name("prefer", prefer)?;
+    }
+    match (count, member, prefer) {
+        (None, Some(member), None) => {
+            name("member", &member)?;
+            Ok(Wanted::Member(member))
+        }
+        (_, Some(_), _) => Err(ApiError::invalid("member", "member: does not go with count or prefer")),
+        (count, None, prefer) => {
+            let count = count.unwrap_or(1);
+            range("count", count, 1, MAX_PERMITS)?;
+            Ok(Wanted::Members { count, prefer })
+        }
+    }
+}
+
+/// Validates names of members. The limits of the account bound how many members a pool has.
+pub fn members(field: &str, members: &[String]) -> ApiResult<()> {
+    members.iter().enumerate().try_for_each(|(index, member)| name(&format!("{field}[{index}]"), member))
+}
+
+/// Validates how long a member rests after its hold ended, in milliseconds.
+pub fn cooldown_ms(cooldown_ms: u64, limits: &Limits) -> ApiResult<()> {
+    range("cooldown_ms", cooldown_ms, 0, limits.max_ttl_ms)
 }
 
 /// Returns how long permits are held, in milliseconds: a process's have a time to live, a session's last as long as it.
@@ -201,14 +227,32 @@ mod tests {
 
     #[test]
     fn a_request_for_permits_has_figures_within_their_bounds() {
-        assert_eq!(permit_terms(1, None, 9).unwrap(), PermitTerms { weight: 1, priority: 9 });
-        assert_eq!(field(permit_terms(0, None, 0)), "weight");
-        assert_eq!(field(permit_terms(MAX_PERMITS + 1, None, 0)), "weight");
-        assert_eq!(field(permit_terms(1, Some(0), 0)), "permits");
-        assert_eq!(field(permit_terms(1, None, 10)), "priority");
-        assert_eq!(field(permit_terms(1, None, u32::MAX)), "priority");
+        assert_eq!((weight(1, None).unwrap(), priority(9).unwrap()), (1, 9));
+        assert_eq!(field(weight(0, None)), "weight");
+        assert_eq!(field(weight(MAX_PERMITS + 1, None)), "weight");
+        assert_eq!(field(weight(1, Some(0))), "permits");
+        assert_eq!(field(priority(10)), "priority");
+        assert_eq!(field(priority(u32::MAX)), "priority");
         assert!(permits(0).is_ok() && permits(MAX_PERMITS).is_ok());
         assert_eq!(field(permits(MAX_PERMITS + 1)), "permits");
+    }
+
+    #[test]
+    fn a_request_takes_some_members_or_one_by_its_name() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(wanted_members(None, None, None).unwrap(), Wanted::Members { count: 1, prefer: None });
+        let preferring = Wanted::Members { count: 3, prefer: text("a") };
+        assert_eq!(wanted_members(Some(3), None, text("a")).unwrap(), preferring);
+        assert_eq!(wanted_members(None, text("a"), None).unwrap(), Wanted::Member("a".to_owned()));
+        assert_eq!(field(wanted_members(Some(0), None, None)), "count");
+        assert_eq!(field(wanted_members(Some(1), text("a"), None)), "member");
+        assert_eq!(field(wanted_members(None, text("a"), text("b"))), "member");
+        assert_eq!(field(wanted_members(None, text(""), None)), "member");
+        assert_eq!(field(wanted_members(None, None, text(""))), "prefer");
+        assert_eq!(field(members("remove", &["a".to_owned(), String::new()])), "remove[1]");
+        let longest = Limits::default().max_ttl_ms;
+        assert!(cooldown_ms(longest, &Limits::default()).is_ok());
+        assert_eq!(field(cooldown_ms(longest + 1, &Limits::default())), "cooldown_ms");
     }
 
     #[test]

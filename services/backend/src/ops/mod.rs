@@ -10,6 +10,8 @@ mod grants;
 mod latches;
 mod locks;
 mod namespaces;
+mod permits;
+mod pools;
 mod release;
 mod reset;
 mod semaphores;

@@ -1,32 +1,17 @@
 //! Semaphores: at most so many permits in use at a time.
 
-use std::pin::pin;
-use std::time::Duration;
-
-use holdfast_api::validate::{PermitTerms, WaitOptions};
 use holdfast_api::{
     AcquirePermits, AcquirePermitsAnswer, ApiResult, CheckPermitsAnswer, ConfigureSemaphore, GetSemaphore, ListThings,
-    Page, ReleasePermits, ReleasePermitsAnswer, SemaphoreHolders, SemaphoreInfo, ThingName, Timestamp, page_token,
-    validate,
+    Page, ReleasePermits, ReleasePermitsAnswer, SemaphoreHolders, SemaphoreInfo, ThingName, page_token, validate,
 };
-use holdfast_routing::RetryPolicy;
 use holdfast_types::{
-    AcquirePermits as AcquireCommand, Command, ConfigureSemaphore as ConfigureCommand, FencingToken, Limits,
-    LocksCommand, NamespaceRef, Owner, Path, Query, ReleasePermits as ReleaseCommand, Reply, Response, Scopes,
-    SemaphoreCommand, SemaphoreQuery,
+    Command, ConfigureSemaphore as ConfigureCommand, FencingToken, Kind, LocksCommand, Path, PermitCommand,
+    PermitQuery, PermitsView, Response, Scopes, Wanted,
 };
-use tokio_util::sync::CancellationToken;
 
-use super::acquire::as_outcome_unknown;
-use crate::access_watch::AccessWatch;
-use crate::auth::TenantContext;
+use super::permits::{CheckedRequest, PermitRequest};
 use crate::shard_call::{ShardRequest, expect_answer};
-use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
-
-/// What a caller is told whose access can't be checked while it waits.
-const WAIT_GIVEN_UP: &str =
-    "who calls can't be checked any more, so that the wait is given up; it may have been granted";
 
 impl Service {
     /// Makes a semaphore or changes it; nobody loses permits.
@@ -54,10 +39,10 @@ impl Service {
                 description: description.clone(),
                 metadata: request.metadata.clone(),
             };
-            let command = Command::Locks(LocksCommand::Semaphore(SemaphoreCommand::Configure(configure)));
+            let command = Command::Locks(LocksCommand::Permit(PermitCommand::Configure(configure)));
             ShardRequest::from(caller.audited(context, command))
         };
-        let (reply, shown) = self.call_semaphores(tenant, context, &request.thing.namespace, make).await?;
+        let (reply, shown) = self.call_permits(tenant, context, &request.thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Semaphore(semaphore) => shown.semaphore(semaphore))
     }
 
@@ -74,41 +59,27 @@ impl Service {
     ) -> ApiResult<AcquirePermitsAnswer> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         tenant.check_namespace("namespace", &request.thing.namespace)?;
-        let checked = CheckedAcquire::new(request, tenant.limits())?;
-        let (namespace, waiting) = (&checked.request.thing.namespace, checked.waiting);
-        // The rate limit never applies to an extension, because its owner would lose its hold.
-        if checked.request.fencing_token.is_none() {
-            self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        }
-        let make = |namespace| {
-            let acquire = checked.command(namespace);
-            match waiting {
-                Some(waiting) => {
-                    ShardRequest::WaitForPermits(Box::new(acquire), waiting.poll, CancellationToken::new())
-                }
-                None => ShardRequest::from(Command::Locks(LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)))),
-            }
-        };
-        let longer = waiting.map(|waiting| context.with_wait(Duration::from_millis(waiting.wait_ms)));
-        let context = longer.as_ref().unwrap_or(context);
-        let answered = pin!(self.call_semaphores(tenant, context, namespace, make));
-        let (reply, shown) = match waiting {
-            None => answered.await?,
-            // A caller without access stops waiting: dropping the call cancels its queued request.
-            Some(_) => tokio::select! {
-                answer = answered => {
-                    let (reply, _) = answer?;
-                    // The time of the grant is unknown; before the wait there was none.
-                    let shown = ViewBuilder::new(namespace, reply.clock_ms, Timestamp::now());
-                    (reply, shown)
-                }
-                error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => {
-                    return Err(as_outcome_unknown(error, WAIT_GIVEN_UP));
-                }
+        let weight = validate::weight(request.weight.unwrap_or(1), request.permits)?;
+        let checked = CheckedRequest::new(
+            PermitRequest {
+                thing: request.thing,
+                owner: request.owner,
+                request_id: request.request_id,
+                wanted: Wanted::Permits { weight, permits: request.permits },
+                priority: request.priority,
+                ttl_ms: request.ttl_ms,
+                transition_ms: request.transition_ms,
+                wait_ms: request.wait_ms,
+                poll_ms: request.poll_ms,
+                metadata: request.metadata,
+                fencing_token: request.fencing_token,
             },
-        };
-        expect_answer!(reply.outcome?, Response::PermitsAcquired { outcome, semaphore, holders }
-            => shown.permits_acquired(outcome, semaphore, holders))
+            tenant.limits(),
+        )?;
+        let (reply, shown) = self.request_permits(caller, context, &checked).await?;
+        expect_answer!(reply.outcome?,
+            Response::PermitsAcquired { outcome, view: PermitsView::Semaphore(semaphore), holders, .. }
+                => shown.permits_acquired(outcome, semaphore, holders))
     }
 
     /// Releases one hold, or ends the wait for it; a call of an owner without it changes nothing. The rate limit never
@@ -122,23 +93,8 @@ impl Service {
         context: &CallContext,
         request: ReleasePermits,
     ) -> ApiResult<ReleasePermitsAnswer> {
-        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
-        let path = validate::existing_thing(&request.thing.name, tenant.limits())?;
-        let owner = validate::owner(&request.owner)?;
-        validate::permits_to_release(request.request_id.as_deref(), request.fencing_token)?;
-        let make = |namespace| {
-            let release = ReleaseCommand {
-                namespace,
-                path: path.clone(),
-                owner: owner.clone(),
-                request_id: request.request_id.clone(),
-                fencing_token: request.fencing_token,
-                message: None,
-            };
-            ShardRequest::from(Command::Locks(LocksCommand::Semaphore(SemaphoreCommand::Release(release))))
-        };
-        let (reply, shown) = self.call_semaphores(tenant, context, &request.thing.namespace, make).await?;
-        expect_answer!(reply.outcome?, Response::PermitsReleased { released, semaphore }
+        let (reply, shown) = self.release_of(caller, context, (Kind::Semaphore, &request), Vec::new()).await?;
+        expect_answer!(reply.outcome?, Response::PermitsReleased { released, view: PermitsView::Semaphore(semaphore) }
             => ReleasePermitsAnswer { released, semaphore: shown.semaphore(semaphore) })
     }
 
@@ -158,8 +114,8 @@ impl Service {
         let path = validate::existing_thing(&request.thing.name, tenant.limits())?;
         let list = format!("holders of {} {namespace:?} {:?}", tenant.account.id, path.0);
         let after: Option<FencingToken> = page_token::decode(&list, request.page.page_token.as_deref())?;
-        let make = |namespace| SemaphoreQuery::Get { namespace, path: path.clone(), after, limit };
-        let (reply, shown) = self.query_semaphores(tenant, context, namespace, make).await?;
+        let make = |namespace| PermitQuery::Get { namespace, path: path.clone(), after, limit };
+        let (reply, shown) = self.query_permits(tenant, context, namespace, make).await?;
         let (semaphore, holders, more) = expect_answer!(reply.outcome?,
             Response::SemaphoreHolders { semaphore, holders, more } => (semaphore, holders, more))?;
         let last = holders.last().map(|holder| holder.fencing_token);
@@ -181,9 +137,12 @@ impl Service {
     ) -> ApiResult<CheckPermitsAnswer> {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         let path = validate::existing_thing(&thing.name, tenant.limits())?;
-        let make = |namespace| SemaphoreQuery::Check { namespace, path: path.clone(), fencing_token };
-        let (reply, shown) = self.query_semaphores(tenant, context, &thing.namespace, make).await?;
-        expect_answer!(reply.outcome?, Response::SemaphoreChecked { current, semaphore }
+        let make = |namespace| {
+            let (kind, path, member) = (Kind::Semaphore, path.clone(), None);
+            PermitQuery::Check { namespace, kind, path, fencing_token, member }
+        };
+        let (reply, shown) = self.query_permits(tenant, context, &thing.namespace, make).await?;
+        expect_answer!(reply.outcome?, Response::PermitsChecked { current, view: PermitsView::Semaphore(semaphore) }
             => CheckPermitsAnswer { current, semaphore: shown.semaphore(semaphore) })
     }
 
@@ -197,17 +156,7 @@ impl Service {
         context: &CallContext,
         thing: &ThingName,
     ) -> ApiResult<()> {
-        let tenant = caller.require(Scopes::LOCKS_FORCE)?;
-        let path = validate::existing_thing(&thing.name, tenant.limits())?;
-        self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        let make = |namespace| {
-            let delete = SemaphoreCommand::Delete { namespace, path: path.clone() };
-            let command = caller.audited(context, Command::Locks(LocksCommand::Semaphore(delete)));
-            // A second execution could end holds that were granted in between, as with the deletion of a lock.
-            ShardRequest::Command(Box::new(command), RetryPolicy::Never)
-        };
-        let (reply, _) = self.call_semaphores(tenant, context, &thing.namespace, make).await?;
-        expect_answer!(reply.outcome?, Response::Done => ())
+        self.delete_of(caller, context, Kind::Semaphore, thing).await
     }
 
     /// Lists the semaphores at and below a path, in order of path.
@@ -225,87 +174,16 @@ impl Service {
         let prefix = validate::prefix(&request.prefix, tenant.limits())?;
         let list = format!("semaphores of {} {:?} {:?}", tenant.account.id, request.namespace, prefix.0);
         let after: Option<Path> = page_token::decode(&list, request.page.page_token.as_deref())?;
-        let make = |namespace| SemaphoreQuery::List { namespace, prefix: prefix.clone(), after: after.clone(), limit };
-        let (reply, shown) = self.query_semaphores(tenant, context, &request.namespace, make).await?;
+        let make = |namespace| {
+            let (kind, prefix, after) = (Kind::Semaphore, prefix.clone(), after.clone());
+            PermitQuery::List { namespace, kind, prefix, after, limit }
+        };
+        let (reply, shown) = self.query_permits(tenant, context, &request.namespace, make).await?;
         let (semaphores, more) =
             expect_answer!(reply.outcome?, Response::Semaphores { semaphores, more } => (semaphores, more))?;
         let last = semaphores.last().map(|semaphore| &semaphore.path);
         let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
         let items = semaphores.into_iter().map(|semaphore| shown.semaphore(semaphore)).collect();
         Ok(Page { items, next_page_token })
-    }
-
-    async fn query_semaphores<'a>(
-        &self,
-        tenant: TenantContext<'_>,
-        context: &CallContext,
-        namespace: &'a str,
-        make: impl Fn(NamespaceRef) -> SemaphoreQuery,
-    ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
-        self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        let make = |namespace| ShardRequest::from(Query::Semaphore(make(namespace)));
-        self.call_semaphores(tenant, context, namespace, make).await
-    }
-
-    async fn call_semaphores<'a>(
-        &self,
-        tenant: TenantContext<'_>,
-        context: &CallContext,
-        namespace: &'a str,
-        make: impl Fn(NamespaceRef) -> ShardRequest,
-    ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
-        tenant.check_namespace("namespace", namespace)?;
-        let asked = Timestamp::now();
-        let reply = self.call_locks(tenant, namespace, context, make).await?;
-        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
-        Ok((reply, shown))
-    }
-}
-
-/// A validated request for permits.
-struct CheckedAcquire {
-    request: AcquirePermits,
-    path: Path,
-    owner: Owner,
-    terms: PermitTerms,
-    ttl_ms: Option<u64>,
-    waiting: Option<WaitOptions>,
-}
-
-impl CheckedAcquire {
-    fn new(request: AcquirePermits, limits: &Limits) -> ApiResult<Self> {
-        let path = match request.fencing_token {
-            Some(_) => validate::existing_thing(&request.thing.name, limits)?,
-            None => validate::new_thing(&request.thing.name, limits)?,
-        };
-        let owner = validate::owner(&request.owner)?;
-        validate::request_id(&request.request_id)?;
-        let terms = validate::permit_terms(request.weight.unwrap_or(1), request.permits, request.priority)?;
-        let ttl_ms = validate::permit_ttl_ms(&owner, request.ttl_ms, limits)?;
-        validate::transition_ms(request.transition_ms, limits)?;
-        validate::metadata(&request.metadata, limits)?;
-        let waiting = validate::permit_wait(request.wait_ms, request.poll_ms, request.fencing_token, limits)?;
-        Ok(Self { request, path, owner, terms, ttl_ms, waiting })
-    }
-
-    fn command(&self, namespace: NamespaceRef) -> AcquireCommand {
-        AcquireCommand {
-            namespace,
-            path: self.path.clone(),
-            owner: self.owner.clone(),
-            request_id: self.request.request_id.clone(),
-            weight: self.terms.weight,
-            permits: self.request.permits,
-            priority: self.terms.priority,
-            ttl_ms: self.ttl_ms,
-            transition_ms: self.request.transition_ms,
-            wait: validate::to_wait(self.waiting),
-            metadata: self.request.metadata.clone(),
-            fencing_token: self.request.fencing_token,
-            // Only the leader's node knows which attempt of the queued request this call is.
-            attempt: 0,
-            abandoned: Vec::new(),
-            message: None,
-        }
     }
 }

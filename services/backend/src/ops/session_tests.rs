@@ -6,7 +6,7 @@ use holdfast_api::session_message::{
     AcquirePermits, ClientMessage, ClientPayload, HeldPermits, Lock, LockInfo, Open, ServerMessage,
 };
 use holdfast_api::*;
-use holdfast_types::{LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedPermits};
+use holdfast_types::{Kind, LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedPermits, Wanted};
 
 use super::call_limits_tests::limited_tenant;
 use super::core_node::{TestGateway, context};
@@ -78,8 +78,7 @@ impl SessionClient {
         let acquire = AcquirePermits {
             request_id: request_id.to_owned(),
             path: vec!["s".to_owned()],
-            weight: 1,
-            permits: Some(3),
+            wanted: Wanted::Permits { weight: 1, permits: Some(3) },
             holder: None,
             priority: 0,
             transition_ms: 0,
@@ -152,7 +151,8 @@ async fn only_a_request_that_is_new_is_refused_when_its_command_is_not_executed(
 }
 
 fn held_permits(request_id: &str, fencing_token: u64) -> HeldPermits {
-    let reported = ReportedPermits { path: Path::flat("s"), request_id: request_id.to_owned(), fencing_token };
+    let (kind, path) = (Kind::Semaphore, Path::flat("s"));
+    let reported = ReportedPermits { kind, path, request_id: request_id.to_owned(), fencing_token };
     HeldPermits { reported, holder: None }
 }
 

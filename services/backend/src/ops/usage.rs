@@ -154,12 +154,13 @@ impl UsageSum {
     /// Returns the use of the limits of namespaces, each of the namespace that uses most.
     fn of_namespaces(&self, limits: &Limits) -> Vec<LimitUsageInfo> {
         let most = |of: fn(&NamespaceUsageInfo) -> u64| self.namespaces.iter().map(of).max().unwrap_or(0);
-        let used: [(&Limit, u64); 8] = [
+        let used: [(&Limit, u64); 9] = [
             (&limit::HOLDS, most(|namespace| namespace.figures.holds)),
             (&limit::WAITING, most(|namespace| namespace.figures.waiting)),
             (&limit::SESSIONS, most(|namespace| namespace.figures.sessions)),
             (&limit::LATCHES, most(|namespace| namespace.figures.latches)),
             (&limit::SEMAPHORES, most(|namespace| namespace.figures.semaphores)),
+            (&limit::POOLS, most(|namespace| namespace.figures.pools)),
             (
                 &limit::PRIMITIVE_BYTES,
                 most(|namespace| namespace.state_bytes.latches + namespace.state_bytes.semaphores),
@@ -198,6 +199,7 @@ impl UsageSum {
             total.semaphores += figures.semaphores;
             total.permit_holds += figures.permit_holds;
             total.permit_waits += figures.permit_waits;
+            total.pools += figures.pools;
         }
         UsageInfo {
             account_id: account.id.to_string(),
@@ -262,6 +264,6 @@ mod tests {
         let caller = world.caller(&account, narrow).await;
         let usage = world.service.usage(&caller, &context(), None).await.unwrap();
         assert!(usage.limit_usage.iter().all(|row| row.each == "namespace"), "{usage:?}");
-        assert_eq!(usage.limit_usage.len(), 8);
+        assert_eq!(usage.limit_usage.len(), 9);
     }
 }

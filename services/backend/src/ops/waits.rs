@@ -4,7 +4,7 @@ use holdfast_api::{
     ApiResult, ListWaits, Page, ReasonInfo, ResourceInfo, Timestamp, WaitInfo, mode_name, page_token, validate,
 };
 use holdfast_types::{
-    Kind, Mode, NamespaceRef, PermitWaitView, Query, QueuedRequestView, Reason, Response, Scopes, SemaphoreQuery,
+    Kind, Kinds, Mode, NamespaceRef, PermitQuery, PermitWaitView, Query, QueuedRequestView, Reason, Response, Scopes,
     WaitId,
 };
 
@@ -16,10 +16,11 @@ use crate::{AuthContext, CallContext, Service};
 /// Pages are short because the shard that also grants locks evaluates each request again for the response.
 const MAX_PAGE_WAITS: u32 = 100;
 
-/// Waiting requests of one kind, in the order in which they began to wait.
+/// Waiting requests of some kinds, in the order in which they began to wait.
 struct WaitPage {
     waits: Vec<(WaitId, WaitInfo)>,
-    more: bool,
+    /// The last request that it covers, shown or not, unless it covers all.
+    end: Option<WaitId>,
 }
 
 impl Service {
@@ -45,12 +46,11 @@ impl Service {
         if kinds.contains(Kind::Lock) {
             pages.push(self.lock_waits(tenant, context, &namespace, after, limit).await?);
         }
-        if kinds.contains(Kind::Semaphore) {
-            pages.push(self.permit_waits(tenant, context, &namespace, after, limit).await?);
+        if kinds.contains(Kind::Semaphore) || kinds.contains(Kind::Pool) {
+            pages.push(self.permit_waits(tenant, context, &namespace, kinds, (after, limit)).await?);
         }
-        let WaitPage { waits, more } = merge(pages, limit as usize);
-        let last = waits.last().map(|(wait, _)| *wait);
-        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, &last));
+        let WaitPage { waits, end } = merge(pages, limit as usize);
+        let next_page_token = end.map(|end| page_token::encode(&list, &end));
         Ok(Page { items: waits.into_iter().map(|(_, wait)| wait).collect(), next_page_token })
     }
 
@@ -67,42 +67,46 @@ impl Service {
         let reply = self.call_locks(tenant, name, context, make).await?;
         let shown = ViewBuilder::new(name, reply.clock_ms, asked);
         let (waits, more) = expect_answer!(reply.outcome?, Response::Queue { waits, more } => (waits, more))?;
-        let waits = waits.into_iter().map(|queued| (queued.wait.wait, lock_wait(&shown, queued))).collect();
-        Ok(WaitPage { waits, more })
+        let waits: Vec<(WaitId, WaitInfo)> =
+            waits.into_iter().map(|queued| (queued.wait.wait, lock_wait(&shown, queued))).collect();
+        let last = waits.last().map(|(wait, _)| *wait);
+        Ok(WaitPage { waits, end: last.filter(|_| more) })
     }
 
+    /// Returns the requests that wait for semaphores or pools, whichever of these the kinds have.
     async fn permit_waits(
         &self,
         tenant: TenantContext<'_>,
         context: &CallContext,
         name: &str,
-        after: Option<WaitId>,
-        limit: u32,
+        kinds: Kinds,
+        (after, limit): (Option<WaitId>, u32),
     ) -> ApiResult<WaitPage> {
-        let make = |namespace: NamespaceRef| {
-            ShardRequest::from(Query::Semaphore(SemaphoreQuery::Waits { namespace, after, limit }))
-        };
+        let make =
+            |namespace: NamespaceRef| ShardRequest::from(Query::Permit(PermitQuery::Waits { namespace, after, limit }));
         let asked = Timestamp::now();
         let reply = self.call_locks(tenant, name, context, make).await?;
         let shown = ViewBuilder::new(name, reply.clock_ms, asked);
         let (waits, more) = expect_answer!(reply.outcome?, Response::PermitWaits { waits, more } => (waits, more))?;
-        let waits = waits.into_iter().map(|queued| (queued.wait, permit_wait(&shown, queued))).collect();
-        Ok(WaitPage { waits, more })
+        let last = waits.last().map(|queued| queued.wait);
+        let shows = |queued: &PermitWaitView| kinds.contains(queued.kind);
+        let waits = waits.into_iter().filter(shows).map(|queued| (queued.wait, permit_wait(&shown, queued))).collect();
+        Ok(WaitPage { waits, end: last.filter(|_| more) })
     }
 }
 
 /// Merges pages of several kinds in the order in which the requests began to wait.
 fn merge(pages: Vec<WaitPage>, limit: usize) -> WaitPage {
     // What comes after the end of a page that is not the last may be preceded by others of its kind.
-    let ends = pages.iter().filter(|page| page.more).filter_map(|page| page.waits.last().map(|(wait, _)| *wait));
-    let end = ends.min();
-    let mut more = end.is_some();
+    let mut end = pages.iter().filter_map(|page| page.end).min();
     let mut waits: Vec<(WaitId, WaitInfo)> = pages.into_iter().flat_map(|page| page.waits).collect();
     waits.retain(|(wait, _)| end.is_none_or(|end| *wait <= end));
     waits.sort_by_key(|(wait, _)| *wait);
-    more |= waits.len() > limit;
-    waits.truncate(limit);
-    WaitPage { waits, more }
+    if waits.len() > limit {
+        waits.truncate(limit);
+        end = waits.last().map(|(wait, _)| *wait);
+    }
+    WaitPage { waits, end }
 }
 
 fn lock_wait(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
@@ -124,6 +128,7 @@ fn lock_wait(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
         kind: None,
         path: None,
         weight: None,
+        member: None,
         priority: None,
     }
 }
@@ -144,9 +149,10 @@ fn permit_wait(shown: &ViewBuilder<'_>, queued: PermitWaitView) -> WaitInfo {
         expires_at,
         remaining_ms,
         reason: ReasonInfo { code, blockers: Vec::new(), queue_position, cycle: Vec::new(), holders: Vec::new() },
-        kind: Some(Kind::Semaphore.name()),
+        kind: Some(queued.kind.name()),
         path: Some(queued.path.0),
         weight: Some(queued.weight),
+        member: queued.member,
         priority: Some(queued.priority),
     }
 }
@@ -162,11 +168,13 @@ mod tests {
         let wait = |number: &u64| {
             let queued = PermitWaitView {
                 wait: WaitId(*number),
+                kind: Kind::Semaphore,
                 path: Path::flat("s"),
                 owner: Owner::Process("p".into()),
                 process_id: "p".into(),
                 request_id: "r".into(),
                 weight: 1,
+                member: None,
                 priority: 0,
                 queue_position: 0,
                 attempt: 1,
@@ -175,19 +183,21 @@ mod tests {
             };
             (WaitId(*number), permit_wait(&shown, queued))
         };
-        WaitPage { waits: waits.iter().map(wait).collect(), more }
+        WaitPage { waits: waits.iter().map(wait).collect(), end: waits.last().filter(|_| more).copied().map(WaitId) }
     }
 
     #[test]
     fn pages_of_several_kinds_become_one_that_leaves_nothing_out() {
         let merged = |pages, limit| {
-            let WaitPage { waits, more } = merge(pages, limit);
-            (waits.into_iter().map(|(wait, _)| wait.0).collect::<Vec<_>>(), more)
+            let WaitPage { waits, end } = merge(pages, limit);
+            (waits.into_iter().map(|(wait, _)| wait.0).collect::<Vec<_>>(), end.map(|end| end.0))
         };
-        assert_eq!(merged(vec![page(&[1, 4], false), page(&[2, 3], false)], 4), (vec![1, 2, 3, 4], false));
-        assert_eq!(merged(vec![page(&[1, 4], false), page(&[2, 3], false)], 3), (vec![1, 2, 3], true));
-        assert_eq!(merged(vec![page(&[1, 5], true), page(&[2, 9], false)], 9), (vec![1, 2, 5], true));
-        assert_eq!(merged(vec![page(&[], false), page(&[2], false)], 9), (vec![2], false));
-        assert_eq!(merged(Vec::new(), 9), (vec![], false));
+        assert_eq!(merged(vec![page(&[1, 4], false), page(&[2, 3], false)], 4), (vec![1, 2, 3, 4], None));
+        assert_eq!(merged(vec![page(&[1, 4], false), page(&[2, 3], false)], 3), (vec![1, 2, 3], Some(3)));
+        assert_eq!(merged(vec![page(&[1, 5], true), page(&[2, 9], false)], 9), (vec![1, 2, 5], Some(5)));
+        assert_eq!(merged(vec![page(&[], false), page(&[2], false)], 9), (vec![2], None));
+        assert_eq!(merged(Vec::new(), 9), (vec![], None));
+        let hidden = WaitPage { waits: Vec::new(), end: Some(WaitId(7)) };
+        assert_eq!(merged(vec![hidden, page(&[2, 9], false)], 9), (vec![2], Some(7)));
     }
 }

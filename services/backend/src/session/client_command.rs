@@ -143,14 +143,16 @@ impl ClientCommand {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use holdfast_types::Path;
+    use holdfast_types::{Kind, Path};
     use tokio::sync::oneshot;
 
     use super::*;
 
     fn lists(permits: u64) -> ClientCommand {
-        let reported =
-            |token| ReportedPermits { path: Path::flat("s"), request_id: format!("r{token}"), fencing_token: token };
+        let reported = |token| {
+            let (kind, path) = (Kind::Semaphore, Path::flat("s"));
+            ReportedPermits { kind, path, request_id: format!("r{token}"), fencing_token: token }
+        };
         let permits = (0..permits).map(|token| HeldPermits { reported: reported(token), holder: None });
         ClientCommand::LockInfo { info: LockInfo { permits: permits.collect(), ..LockInfo::default() }, reported: 0 }
     }

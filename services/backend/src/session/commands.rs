@@ -77,7 +77,10 @@ impl SessionConnection<'_> {
                 let claims = self.requests.lock(&release.request_id).map_or(1, |lock| lock.resources.len());
                 return (claims, 0);
             }
-            ClientCommand::AcquirePermits(acquire) => return (1, acquire.path.iter().map(String::len).sum()),
+            ClientCommand::AcquirePermits(acquire) => {
+                let units = usize::try_from(acquire.wanted.units()).unwrap_or(usize::MAX);
+                return (units, acquire.path.iter().map(String::len).sum());
+            }
             ClientCommand::CountDown(count) => {
                 let bytes = count.ids.iter().flatten().chain(&count.path).map(String::len).sum();
                 let units =

@@ -5,6 +5,7 @@ use holdfast_api::session_message::{
     AcquirePermits, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause, ServerMessage,
 };
 use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo};
+use holdfast_types::Wanted;
 
 /// Bytes that may wait in one direction.
 pub(super) const MAX_BYTES: u32 = 1 << 20;
@@ -36,7 +37,8 @@ pub(super) fn server_message_bytes(message: &ServerMessage) -> usize {
             ServerMessage::Revoked { path, current_owner, .. } => {
                 path_bytes(path) + current_owner.as_ref().map_or(0, holder_bytes)
             }
-            ServerMessage::Acquired { request_id, .. } | ServerMessage::Counted { request_id, .. } => request_id.len(),
+            ServerMessage::Acquired { request_id, members, .. } => request_id.len() + path_bytes(members),
+            ServerMessage::Counted { request_id, .. } => request_id.len(),
             ServerMessage::Enqueued { request_id, blockers, holders, .. } => {
                 request_id.len() + blockers_bytes(blockers) + permit_holders_bytes(holders)
             }
@@ -67,9 +69,14 @@ pub(super) fn lock_bytes(lock: &Lock) -> usize {
     lock.request_id.len() + optional(&lock.holder) + resources.sum::<usize>()
 }
 
-/// Returns what a request for permits counts as, without the message around it.
+/// Returns what a request for permits or members counts as, without the message around it.
 pub(super) fn acquire_bytes(acquire: &AcquirePermits) -> usize {
-    acquire.request_id.len() + path_bytes(&acquire.path) + optional(&acquire.holder)
+    let wanted = match &acquire.wanted {
+        Wanted::Permits { .. } => 0,
+        Wanted::Members { prefer, .. } => optional(prefer),
+        Wanted::Member(name) => name.len(),
+    };
+    acquire.request_id.len() + path_bytes(&acquire.path) + optional(&acquire.holder) + wanted
 }
 
 /// Returns what a count-down counts as, without the message around it.
@@ -107,7 +114,7 @@ fn permit_holders_bytes(holders: &[PermitHolderInfo]) -> usize {
         let texts =
             holder.process_id.len() + optional(&holder.session_id) + optional(&holder.holder) + holder.request_id.len();
         let metadata = holder.metadata.iter().map(|(key, value)| key.len() + value.len());
-        size_of_val(holder) + texts + metadata.sum::<usize>()
+        size_of_val(holder) + texts + path_bytes(&holder.members) + metadata.sum::<usize>()
     };
     holders.iter().map(bytes).sum()
 }
@@ -130,7 +137,7 @@ fn error_bytes(error: &ApiError) -> usize {
 mod tests {
     use holdfast_api::Timestamp;
     use holdfast_api::session_message::HeldPermits;
-    use holdfast_types::{Metadata, Path, Phase, Reason, ReportedPermits};
+    use holdfast_types::{Kind, Metadata, Path, Phase, Reason, ReportedPermits};
 
     use super::*;
 
@@ -142,8 +149,7 @@ mod tests {
         AcquirePermits {
             request_id: "a".to_owned(),
             path: vec![path.to_owned()],
-            weight: 1,
-            permits: None,
+            wanted: Wanted::Permits { weight: 1, permits: None },
             holder: None,
             priority: 0,
             transition_ms: 0,
@@ -162,9 +168,14 @@ mod tests {
         assert_eq!(count(&long, 1_000) - count("", 0), 10_000 + 16_000);
         let asked = |path: &str| of_client(ClientPayload::AcquirePermits(acquire(path)));
         assert_eq!(asked(&long) - asked(""), 10_000);
+        let taken = |member: &str| {
+            let wanted = Wanted::Member(member.to_owned());
+            of_client(ClientPayload::AcquirePermits(AcquirePermits { wanted, ..acquire("p") }))
+        };
+        assert_eq!(taken(&long) - taken(""), 10_000);
         let info = |path: &str, request_id: &str, pending: &str| {
             let (path, request_id) = (Path::flat(path), request_id.to_owned());
-            let reported = ReportedPermits { path, request_id, fencing_token: 1 };
+            let reported = ReportedPermits { kind: Kind::Semaphore, path, request_id, fencing_token: 1 };
             let permits = vec![HeldPermits { reported, holder: None }];
             let pending = vec![Pending::AcquirePermits(acquire(pending))];
             of_client(ClientPayload::LockInfo(LockInfo { permits, pending, ..LockInfo::default() }))
@@ -180,6 +191,7 @@ mod tests {
             holder: Some(text.to_owned()),
             request_id: text.to_owned(),
             weight: 1,
+            members: Vec::new(),
             fencing_token: 1,
             locked_at: Timestamp::now(),
             expires_at: None,

@@ -1,10 +1,10 @@
-//! A connection's knowledge of its session's requests for permits.
+//! A connection's knowledge of its session's requests for permits and for members.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_api::session_message::{AcquirePermits, HeldPermits};
-use holdfast_types::{FencingToken, Path, ReportedPermits, WaitId};
+use holdfast_types::{FencingToken, Kind, Path, ReportedPermits, WaitId};
 
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,7 @@ pub(super) enum PermitState {
 struct PermitRequest {
     /// Absent for a hold that the client listed after a resume.
     acquire: Option<Arc<AcquirePermits>>,
+    kind: Kind,
     path: Path,
     holder: Option<String>,
     state: PermitState,
@@ -27,6 +28,7 @@ struct PermitRequest {
 /// What a release names besides the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PermitOwner {
+    pub(super) kind: Kind,
     pub(super) path: Path,
     pub(super) holder: Option<String>,
 }
@@ -45,7 +47,7 @@ impl PermitTable {
     /// Returns the path and the holder of a request.
     pub(super) fn owner(&self, request_id: &str) -> Option<PermitOwner> {
         let request = self.requests.get(request_id)?;
-        Some(PermitOwner { path: request.path.clone(), holder: request.holder.clone() })
+        Some(PermitOwner { kind: request.kind, path: request.path.clone(), holder: request.holder.clone() })
     }
 
     /// Returns a waiting request, to query its state again.
@@ -74,13 +76,15 @@ impl PermitTable {
     pub(super) fn hold(&self, request_id: &str) -> Option<ReportedPermits> {
         let request = self.requests.get(request_id)?;
         let PermitState::Held(fencing_token) = request.state else { return None };
-        Some(ReportedPermits { path: request.path.clone(), request_id: request_id.to_owned(), fencing_token })
+        let (kind, path, request_id) = (request.kind, request.path.clone(), request_id.to_owned());
+        Some(ReportedPermits { kind, path, request_id, fencing_token })
     }
 
     /// Records the state of a request.
     pub(super) fn set(&mut self, acquire: &Arc<AcquirePermits>, state: PermitState) {
         let request = PermitRequest {
             acquire: Some(Arc::clone(acquire)),
+            kind: acquire.wanted.kind(),
             path: Path(acquire.path.clone()),
             holder: acquire.holder.clone(),
             state,
@@ -90,9 +94,9 @@ impl PermitTable {
 
     /// Adds a hold that the client of a resumed session reported.
     pub(super) fn add_reported(&mut self, held: &HeldPermits) {
-        let ReportedPermits { path, request_id, fencing_token } = held.reported.clone();
-        let state = PermitState::Held(fencing_token);
-        self.requests.insert(request_id, PermitRequest { acquire: None, path, holder: held.holder.clone(), state });
+        let ReportedPermits { kind, path, request_id, fencing_token } = held.reported.clone();
+        let (state, holder) = (PermitState::Held(fencing_token), held.holder.clone());
+        self.requests.insert(request_id, PermitRequest { acquire: None, kind, path, holder, state });
     }
 
     /// Records the loss of a hold, and returns whether the client had been notified of it.
@@ -120,14 +124,15 @@ impl PermitTable {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_types::Wanted;
+
     use super::*;
 
     fn acquire(request_id: &str) -> Arc<AcquirePermits> {
         Arc::new(AcquirePermits {
             request_id: request_id.to_owned(),
             path: vec!["s".to_owned()],
-            weight: 1,
-            permits: None,
+            wanted: Wanted::Permits { weight: 1, permits: None },
             holder: Some("h".to_owned()),
             priority: 0,
             transition_ms: 0,
@@ -136,7 +141,8 @@ mod tests {
     }
 
     fn hold(request_id: &str, fencing_token: FencingToken) -> ReportedPermits {
-        ReportedPermits { path: Path::flat("s"), request_id: request_id.to_owned(), fencing_token }
+        let (kind, path) = (Kind::Semaphore, Path::flat("s"));
+        ReportedPermits { kind, path, request_id: request_id.to_owned(), fencing_token }
     }
 
     #[test]
@@ -160,7 +166,7 @@ mod tests {
         table.add_reported(&HeldPermits { reported: hold("b", 5), holder: None });
         table.set(&acquire("a"), PermitState::Held(7));
         assert_eq!(table.holds(), [hold("b", 5), hold("a", 7)]);
-        assert_eq!(table.owner("b"), Some(PermitOwner { path: Path::flat("s"), holder: None }));
+        assert_eq!(table.owner("b"), Some(PermitOwner { kind: Kind::Semaphore, path: Path::flat("s"), holder: None }));
         let mut ended = table.clear();
         ended.sort_unstable();
         assert_eq!((ended, table.holds()), (vec!["a".to_owned(), "b".to_owned()], Vec::new()));

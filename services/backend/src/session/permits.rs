@@ -1,4 +1,4 @@
-//! Requests for permits on a connection: their commands, their replies and their updates.
+//! Requests for permits and for members on a connection: their commands, their replies and their updates.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use holdfast_api::session_message::{AcquirePermits, HeldPermits, RefusalCause, ServerMessage};
 use holdfast_api::{ApiResult, LockName, Timestamp, validate};
 use holdfast_types::{
-    AcquireOutcome, AcquirePermits as AcquireCommand, CommandError, LocksCommand, Metadata, Owner, PermitHolderView,
-    PermitsReport, Query, Reason, Refused, ReleasePermits as ReleaseCommand, Reply, ReportedPermits, RevokedReason,
-    SemaphoreCommand, Wait, WaitId,
+    AcquireOutcome, AcquirePermits as AcquireCommand, CommandError, LocksCommand, Metadata, Owner, PermitCommand,
+    PermitHolderView, PermitsReport, Query, Reason, Refused, ReleasePermits as ReleaseCommand, Reply, ReportedPermits,
+    RevokedReason, Wait, WaitId, Wanted,
 };
 
 use super::channel::CloseReason;
@@ -37,19 +37,21 @@ impl SessionConnection<'_> {
             validate::name("holder", holder)?;
         }
         let path = validate::new_thing(&LockName::Path(acquire.path.clone()), limits)?;
-        let terms = validate::permit_terms(acquire.weight, acquire.permits, acquire.priority)?;
+        if let Wanted::Permits { weight, permits } = acquire.wanted {
+            validate::weight(weight, permits)?;
+        }
+        let priority = validate::priority(acquire.priority)?;
         validate::transition_ms(acquire.transition_ms, limits)?;
         if !is_repeat {
             self.session.service.inner.rates.admit(tenant.account, acquire_bytes(acquire) as u64)?;
         }
-        Ok(LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquireCommand {
+        Ok(LocksCommand::Permit(PermitCommand::Acquire(AcquireCommand {
             namespace: self.session.namespace.clone(),
             path,
             owner: self.permit_owner(acquire.holder.clone()),
             request_id: acquire.request_id.clone(),
-            weight: terms.weight,
-            permits: acquire.permits,
-            priority: terms.priority,
+            wanted: acquire.wanted.clone(),
+            priority,
             ttl_ms: None,
             transition_ms: acquire.transition_ms,
             wait: if acquire.only_try { Wait::No } else { Wait::Unlimited },
@@ -67,13 +69,15 @@ impl SessionConnection<'_> {
 
     /// Returns the command that releases the permits of a request, if the connection knows it.
     pub(super) fn release_permits_command(&self, request_id: &str) -> Option<LocksCommand> {
-        let PermitOwner { path, holder } = self.permits.owner(request_id)?;
-        Some(LocksCommand::Semaphore(SemaphoreCommand::Release(ReleaseCommand {
+        let PermitOwner { kind, path, holder } = self.permits.owner(request_id)?;
+        Some(LocksCommand::Permit(PermitCommand::Release(ReleaseCommand {
             namespace: self.session.namespace.clone(),
+            kind,
             path,
             owner: self.permit_owner(holder),
             request_id: Some(request_id.to_owned()),
             fencing_token: None,
+            members: Vec::new(),
             message: self.session.message_seq(self.seq + 1),
         })))
     }
@@ -111,7 +115,7 @@ impl SessionConnection<'_> {
     pub(super) async fn on_permits_outcome(
         &mut self,
         acquire: &Arc<AcquirePermits>,
-        outcome: AcquireOutcome,
+        (outcome, members): (AcquireOutcome, Vec<String>),
         holders: Vec<PermitHolderView>,
         clock_ms: u64,
         asked: bool,
@@ -120,7 +124,7 @@ impl SessionConnection<'_> {
         match outcome {
             AcquireOutcome::Granted { fencing_token } => {
                 self.permits.set(acquire, PermitState::Held(fencing_token));
-                self.send(ServerMessage::Acquired { request_id, fencing_token }).await
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members }).await
             }
             AcquireOutcome::Enqueued(enqueued) => {
                 self.permits.set(acquire, PermitState::Waiting(enqueued.wait));
@@ -169,7 +173,7 @@ impl SessionConnection<'_> {
         &mut self,
         request_id: String,
         wait: WaitId,
-        outcome: AcquireOutcome,
+        (outcome, members): (AcquireOutcome, Vec<String>),
         clock_ms: u64,
     ) -> Result<(), CloseReason> {
         if self.permits.state(&request_id) != Some(PermitState::Waiting(wait)) {
@@ -180,7 +184,7 @@ impl SessionConnection<'_> {
                 if let Some(acquire) = self.permits.waiting(&request_id) {
                     self.permits.set(&acquire, PermitState::Held(fencing_token));
                 }
-                self.send(ServerMessage::Acquired { request_id, fencing_token }).await
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members }).await
             }
             // The client ends it, and is notified of that instead.
             AcquireOutcome::Refused(_) if self.in_flight.as_ref().is_some_and(|it| it.ends(&request_id)) => Ok(()),

@@ -162,13 +162,16 @@ impl SessionConnection<'_> {
                 let (request_id, total, done) = (count.request_id.clone(), latch.total, latch.done);
                 self.send(ServerMessage::Counted { request_id, counted, total, done }).await
             }
-            (ClientCommand::AcquirePermits(acquire), Response::PermitsAcquired { outcome, holders, .. }) => {
+            (ClientCommand::AcquirePermits(acquire), Response::PermitsAcquired { outcome, members, holders, .. }) => {
                 let acquire = Arc::clone(acquire);
-                self.on_permits_outcome(&acquire, outcome, holders, clock_ms, true).await
+                self.on_permits_outcome(&acquire, (outcome, members), holders, clock_ms, true).await
             }
-            (ClientCommand::RequeryPermits(request_id), Response::PermitsAcquired { outcome, holders, .. }) => {
+            (
+                ClientCommand::RequeryPermits(request_id),
+                Response::PermitsAcquired { outcome, members, holders, .. },
+            ) => {
                 let Some(acquire) = self.permits.waiting(request_id) else { return Ok(()) };
-                self.on_permits_outcome(&acquire, outcome, holders, clock_ms, false).await
+                self.on_permits_outcome(&acquire, (outcome, members), holders, clock_ms, false).await
             }
             (ClientCommand::ReconcilePermits(_), Response::PermitsReconciled { lost }) => {
                 for hold in lost {
@@ -186,7 +189,8 @@ impl SessionConnection<'_> {
     /// Handles a grant that gave each claim a new token.
     async fn on_granted(&mut self, lock: &Arc<Lock>, fencing_token: FencingToken) -> Result<(), CloseReason> {
         self.requests.granted_anew(lock, fencing_token);
-        self.send(ServerMessage::Acquired { request_id: lock.request_id.clone(), fencing_token }).await
+        let (request_id, members) = (lock.request_id.clone(), Vec::new());
+        self.send(ServerMessage::Acquired { request_id, fencing_token, members }).await
     }
 
     /// Handles the outcome of a request. Only a client that asked is notified that it still waits.
@@ -202,7 +206,7 @@ impl SessionConnection<'_> {
         match outcome {
             AcquireOutcome::Granted { fencing_token } => {
                 self.requests.granted(lock, fencing_token, locks);
-                self.send(ServerMessage::Acquired { request_id, fencing_token }).await
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members: Vec::new() }).await
             }
             AcquireOutcome::Enqueued(enqueued) => {
                 self.requests.enqueued(lock, enqueued.wait);

@@ -74,8 +74,8 @@ impl SessionConnection<'_> {
                 let path = path.0;
                 self.send(ServerMessage::Revoked { path, reason, current_owner, fencing_token: None }).await
             }
-            Effect::PermitsResolved { request_id, wait, outcome, .. } => {
-                self.on_permits_resolved(request_id, wait, outcome, clock_ms).await
+            Effect::PermitsResolved { request_id, wait, outcome, members, .. } => {
+                self.on_permits_resolved(request_id, wait, (outcome, members), clock_ms).await
             }
             Effect::PermitsRevoked { hold, reason, .. } => self.on_permits_lost(hold, reason).await,
             Effect::SessionOpened { epoch, .. } if epoch > self.session.epoch => {
@@ -108,7 +108,7 @@ impl SessionConnection<'_> {
                 if let Some(lock) = self.requests.waiting(&request_id) {
                     self.requests.granted(&lock, fencing_token, locks);
                 }
-                self.send(ServerMessage::Acquired { request_id, fencing_token }).await
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members: Vec::new() }).await
             }
             // The client ends it, and is notified of that instead.
             AcquireOutcome::Refused(_) if self.in_flight.as_ref().is_some_and(|it| it.ends(&request_id)) => Ok(()),

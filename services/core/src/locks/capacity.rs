@@ -94,8 +94,8 @@ impl LocksState {
             LocksCommand::Latch(command) => self.most_added_to_tables(command.namespace(), |namespace| {
                 namespace.latches.most_added(command, &namespace.limits)
             }),
-            LocksCommand::Semaphore(command) => {
-                self.most_added_to_tables(command.namespace(), |namespace| namespace.semaphores.most_added(command))
+            LocksCommand::Permit(command) => {
+                self.most_added_to_tables(command.namespace(), |namespace| namespace.permits.most_added(command))
             }
             _ => return,
         };
@@ -166,7 +166,7 @@ impl LocksState {
             (LocksCommand::Latch(command), None) => {
                 self.find(command.namespace()).is_ok_and(|namespace| namespace.latches.creates_state(command))
             }
-            (LocksCommand::Semaphore(command), None) => {
+            (LocksCommand::Permit(command), None) => {
                 self.find(command.namespace()).is_ok_and(|namespace| namespace.creates_permits(command))
             }
             _ => false,

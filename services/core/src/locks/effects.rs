@@ -10,8 +10,8 @@ use super::reply_size::reason_only;
 use super::{LocksState, NamespaceKey};
 use crate::kit::ResolvedPermits;
 use crate::{
-    AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, Reason, ReportedPermits,
-    Revision, RevokedReason, SemaphoreView, SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, PermitsView, Reason,
+    ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
 };
 
 /// Effects since the buffer was last taken.
@@ -258,17 +258,17 @@ impl LocksState {
     }
 
     fn permits_resolved_effect(&self, namespace: &NamespaceRef, settled: ResolvedPermits) -> Effect {
-        let ResolvedPermits { wait, attempt, owner, request_id, path, outcome } = settled;
-        let semaphore = match self.find(namespace) {
-            Ok(open) => open.semaphores.view_at(&path, self.common.revision),
-            Err(_) => SemaphoreView::absent(&path, self.common.revision),
+        let ResolvedPermits { wait, attempt, owner, request_id, kind, path, outcome, members } = settled;
+        let view = match self.find(namespace) {
+            Ok(open) => open.permits.view_at(kind, &path, self.common.revision),
+            Err(_) => PermitsView::absent(kind, &path, self.common.revision),
         };
         let outcome = match outcome {
             Ok(fencing_token) => AcquireOutcome::Granted { fencing_token },
             Err(reason) => refused(reason_only(reason)),
         };
-        let namespace = namespace.clone();
-        Effect::PermitsResolved { namespace, wait, attempt, owner, request_id, outcome, semaphore }
+        let (namespace, members) = (namespace.clone(), members.iter().map(ToString::to_string).collect());
+        Effect::PermitsResolved { namespace, wait, attempt, owner, request_id, outcome, members, view }
     }
 
     fn wait_resolved_effect(&self, namespace: &NamespaceRef, settled: ResolvedWait) -> Effect {

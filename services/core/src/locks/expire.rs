@@ -72,7 +72,7 @@ impl Namespace {
     pub(super) fn earliest_due(&self, slot: u32) -> Option<FirstDue> {
         let latch = self.latches.first_due();
         let latch = latch.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::Latch, number, slot });
-        let permits = self.semaphores.first_due().map(|(at_ms, is_wait, number)| {
+        let permits = self.permits.first_due().map(|(at_ms, is_wait, number)| {
             let what = if is_wait { DueItem::PermitsWait } else { DueItem::Permits };
             FirstDue { at_ms, what, number, slot }
         });

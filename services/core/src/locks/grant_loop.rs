@@ -58,7 +58,7 @@ impl NamespaceTxn<'_> {
         }
         self.budget.grants -= may_grant - grants;
         self.ns.has_pending_grants = self.ns.blocked_index.first_to_reevaluate().is_some();
-        self.settle_semaphores();
+        self.settle_permits();
         self.update_jobs();
     }
 

@@ -126,7 +126,7 @@ impl LocksState {
     pub(crate) fn job_state(&self, began: Revision) -> JobState {
         let mut busy = self.jobs.iter().filter_map(|key| self.slots.get(&key));
         let is_running =
-            |namespace: &Namespace| namespace.sweeps.contains_key(&began) || namespace.semaphores.is_deleting(began);
+            |namespace: &Namespace| namespace.sweeps.contains_key(&began) || namespace.permits.is_deleting(began);
         if busy.any(|slot| is_running(self.namespaces.get(*slot))) {
             return JobState::Running;
         }
@@ -154,7 +154,7 @@ impl NamespaceTxn<'_> {
             }
             self.run_grant_loop();
         }
-        self.run_semaphore_jobs();
+        self.run_permit_jobs();
     }
 
     /// Returns the next waits to end among those older than revision `before`, as many as the slice allows.
@@ -253,12 +253,12 @@ impl NamespaceTxn<'_> {
 impl Namespace {
     /// Returns whether requests may be granted that precede whatever is due later.
     pub(super) fn has_grants_left(&self) -> bool {
-        self.has_pending_grants || !self.semaphores.is_settled()
+        self.has_pending_grants || !self.permits.is_settled()
     }
 
     /// Returns whether the namespace has unfinished work.
     pub(super) fn has_jobs(&self) -> bool {
         let of_locks = self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty();
-        of_locks || self.semaphores.has_jobs()
+        of_locks || self.permits.has_jobs()
     }
 }

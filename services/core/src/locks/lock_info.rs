@@ -34,7 +34,7 @@ impl NamespaceTxn<'_> {
         let is_next = self.check_sequence(&info.session_id, info.message)?;
         let session = &self.ns.sessions[info.session_id.as_str()];
         let number = session.facts.number;
-        let permits = self.ns.semaphores.count_of_session(number);
+        let permits = self.ns.permits.count_of_session(number);
         let things = session.holds.saturating_add(session.waiting).saturating_add(permits);
         let is_going_on = self.await_sweep(|there| *there == Target::Unlisted(number));
         if !is_next {

@@ -286,7 +286,7 @@ impl LocksState {
                 self.txn(&cancel.namespace, context)?.cancel(cancel, abandoned)
             }
             LocksCommand::Latch(command) => self.txn(command.namespace(), context)?.latch(command)?,
-            LocksCommand::Semaphore(command) => self.txn(command.namespace(), context)?.semaphore(command)?,
+            LocksCommand::Permit(command) => self.txn(command.namespace(), context)?.permit_command(command)?,
             LocksCommand::ReportPermits(report) => self.txn(&report.namespace, context)?.report_permits(report)?,
         })
     }

@@ -21,7 +21,7 @@ use super::tree::{NodeId, Tree};
 use super::units::Units;
 use super::waiting::{BlockedOn, ClaimSet, WaitingRequest, claim_set_of};
 use crate::latches::Latches;
-use crate::semaphores::Semaphores;
+use crate::permits::PermitTable;
 use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
@@ -71,7 +71,7 @@ pub(super) struct Namespace {
     pub(super) granted_requests: Slab<GrantedRequest>,
     pub(super) history: History,
     pub(super) latches: Latches,
-    pub(super) semaphores: Semaphores,
+    pub(super) permits: PermitTable,
     /// The charges that are counted incrementally.
     pub(super) charged: ChargedBytes,
     /// The total charge as last reported to the shard.
@@ -115,7 +115,7 @@ impl Namespace {
             granted_requests: Slab::default(),
             history: History::default(),
             latches: Latches::default(),
-            semaphores: Semaphores::default(),
+            permits: PermitTable::default(),
             charged: ChargedBytes::default(),
             accounted_bytes: 0,
             examined: 0,
@@ -308,14 +308,14 @@ impl Namespace {
 
     /// Notes how many holds there are, of locks and of semaphores.
     fn note_holds(&mut self) {
-        let holds = self.hold_count.saturating_add(self.semaphores.holds());
+        let holds = self.hold_count.saturating_add(self.permits.holds());
         self.usage.peak_holds = self.usage.peak_holds.max(holds);
     }
 
     /// Counts a request that remains in the queue, for locks or for permits.
     pub(super) fn count_wait(&mut self) {
         self.usage.waits = self.usage.waits.saturating_add(1);
-        let waiting = (self.waits.len() as u64).saturating_add(self.semaphores.waiting());
+        let waiting = (self.waits.len() as u64).saturating_add(self.permits.waiting());
         self.usage.peak_waiting = self.usage.peak_waiting.max(waiting);
     }
 

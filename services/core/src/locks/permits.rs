@@ -1,4 +1,4 @@
-//! Where semaphores meet the sessions, sweeps and reports of their namespace.
+//! Where semaphores and pools meet the sessions, sweeps and reports of their namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::restore::RestoreResult;
 use super::sight::covers;
 use super::target::Target;
 use super::txn::{Budget, NamespaceTxn};
-use crate::semaphores::{Choice, EndedPermits, PermitCursor, PermitItem, Requester, Scope, Semaphores};
+use crate::permits::{Choice, EndedPermits, PermitCursor, PermitItem, PermitTable, Requester, Scope};
 use crate::{
-    AcquirePermits, CommandError, Owner, PermitWaitRecord, PermitsEnd, PermitsReport, Response, Revision,
-    SemaphoreCommand, SessionEnd, SessionNumber, WaitId,
+    AcquirePermits, CommandError, Owner, PermitCommand, PermitWaitRecord, PermitsEnd, PermitsReport, Response,
+    Revision, SessionEnd, SessionNumber, WaitId,
 };
 
 impl LocksState {
@@ -24,38 +24,40 @@ impl LocksState {
     pub(crate) fn permit_waits(&self) -> impl Iterator<Item = PermitWaitRecord> {
         let namespaces = self.slots.values().map(|slot| self.namespaces.get(*slot));
         let namespaces = namespaces.filter(|namespace| !self.is_quarantined(&namespace.id));
-        namespaces.flat_map(|namespace| namespace.semaphores.waits(&namespace.id))
+        namespaces.flat_map(|namespace| namespace.permits.waits(&namespace.id))
     }
 
     /// Returns the wait of an acquire of permits, and the attempts that rely on it and may leave.
     pub(crate) fn queued_permits(&self, acquire: &AcquirePermits) -> Option<(WaitId, Vec<u64>)> {
         let namespace = self.find(&acquire.namespace).ok()?;
-        namespace.semaphores.queued_wait(&namespace.requester(&acquire.owner)?, acquire)
+        namespace.permits.queued_wait(&namespace.requester(&acquire.owner)?, acquire)
     }
 }
 
 impl NamespaceTxn<'_> {
-    /// Executes a command for a semaphore.
-    pub(super) fn semaphore(&mut self, command: &SemaphoreCommand) -> Result<Response, CommandError> {
-        self.ns.spend(1);
+    /// Executes a command for a semaphore or a pool.
+    pub(super) fn permit_command(&mut self, command: &PermitCommand) -> Result<Response, CommandError> {
+        self.ns.spend(usize::try_from(units_of(command)).unwrap_or(usize::MAX));
         match command {
-            SemaphoreCommand::Configure(configure) => self.with_semaphores(|all, kit| all.configure(kit, configure)),
-            SemaphoreCommand::Acquire(acquire) => self.acquire_permits(acquire),
-            SemaphoreCommand::Release(release) => {
+            PermitCommand::Configure(configure) => self.with_permits(|all, kit| all.configure(kit, configure)),
+            PermitCommand::ConfigurePool(configure) => self.with_permits(|all, kit| all.configure_pool(kit, configure)),
+            PermitCommand::ChangePool(change) => self.with_permits(|all, kit| all.change_pool(kit, change)),
+            PermitCommand::Acquire(acquire) => self.acquire_permits(acquire),
+            PermitCommand::Release(release) => {
                 if let Owner::Session { session_id, .. } = &release.owner
                     && !self.check_sequence(session_id, release.message)?
                 {
                     return Ok(Response::Ignored);
                 }
                 let requester = self.known_requester(&release.owner)?;
-                Ok(self.with_semaphores(|all, kit| all.release(kit, &requester, release)))
+                Ok(self.with_permits(|all, kit| all.release(kit, &requester, release)))
             }
-            SemaphoreCommand::Delete { path, .. } => Ok(self.with_semaphores(|all, kit| all.delete(kit, path))),
-            SemaphoreCommand::Cancel(cancel) => {
+            PermitCommand::Delete { kind, path, .. } => Ok(self.with_permits(|all, kit| all.delete(kit, *kind, path))),
+            PermitCommand::Cancel(cancel) => {
                 let Some(requester) = self.ns.requester(&cancel.owner) else {
                     return Ok(Response::Cancelled { left_queue: false, grant_released: false });
                 };
-                Ok(self.with_semaphores(|all, kit| all.cancel(kit, &requester, cancel)))
+                Ok(self.with_permits(|all, kit| all.cancel(kit, &requester, cancel)))
             }
         }
     }
@@ -66,7 +68,7 @@ impl NamespaceTxn<'_> {
             requester.is_new = self.check_sequence(session_id, acquire.message)?;
         }
         requester.refusal = self.refusal_of_permits(&requester.scope, acquire);
-        self.with_semaphores(|all, kit| all.acquire(kit, &requester, acquire))
+        self.with_permits(|all, kit| all.acquire(kit, &requester, acquire))
     }
 
     fn known_requester(&self, owner: &Owner) -> Result<Requester, CommandError> {
@@ -105,22 +107,22 @@ impl NamespaceTxn<'_> {
         if is_taken { Err(CommandError::RequestIdTaken(request_id.to_owned())) } else { Ok(()) }
     }
 
-    /// Does what is due first of the semaphores.
+    /// Does what is due first of semaphores and pools.
     pub(super) fn end_due_permits(&mut self) {
-        self.with_semaphores(Semaphores::end_first_due);
+        self.with_permits(PermitTable::end_first_due);
     }
 
     /// Settles the queues that changed.
-    pub(super) fn settle_semaphores(&mut self) {
-        if self.ns.semaphores.has_jobs() {
-            self.with_semaphores(Semaphores::settle);
+    pub(super) fn settle_permits(&mut self) {
+        if self.ns.permits.has_jobs() {
+            self.with_permits(PermitTable::settle);
         }
     }
 
-    /// Runs one slice of unfinished work of the semaphores.
-    pub(super) fn run_semaphore_jobs(&mut self) {
-        if self.ns.semaphores.has_jobs() {
-            self.with_semaphores(Semaphores::run_jobs);
+    /// Runs one slice of unfinished work of semaphores and pools.
+    pub(super) fn run_permit_jobs(&mut self) {
+        if self.ns.permits.has_jobs() {
+            self.with_permits(PermitTable::run_jobs);
         }
     }
 
@@ -132,28 +134,28 @@ impl NamespaceTxn<'_> {
         why: SessionEnd,
         since_ms: u64,
     ) -> bool {
-        if self.ns.semaphores.count_of_session(number) == 0 {
+        if self.ns.permits.count_of_session(number) == 0 {
             return true;
         }
         let scope = Scope::Session { number, session_id: session_id.into() };
-        self.with_semaphores(|all, kit| all.end_session(kit, &scope, why, since_ms))
+        self.with_permits(|all, kit| all.end_session(kit, &scope, why, since_ms))
     }
 
     /// Releases the hold or ends the wait of a session with that id.
     pub(super) fn release_named_permits(&mut self, owner: &Owner, request_id: &str) -> bool {
         let Owner::Session { .. } = owner else { return false };
         let Some(requester) = self.ns.requester(owner) else { return false };
-        self.with_semaphores(|all, kit| all.release_named(kit, &requester.scope, request_id))
+        self.with_permits(|all, kit| all.release_named(kit, &requester.scope, request_id))
     }
 
     /// Returns how many holds of semaphores, and waits for them, a target covers; `usize::MAX` if a slice may not
     /// suffice. `old` has the owners of locks that are old enough.
     pub(super) fn count_permits(&mut self, target: &Target, old: &BitSet) -> usize {
-        let Some(scope) = self.scope_of(target).filter(|_| self.ns.semaphores.things() > 0) else { return 0 };
+        let Some(scope) = self.scope_of(target).filter(|_| self.ns.permits.things() > 0) else { return 0 };
         let report = self.report_for(target);
-        self.with_tables(|Tables { semaphores, owners, .. }, kit| {
+        self.with_tables(|Tables { permits, owners, .. }, kit| {
             let (goes, is_old) = (goes_with(target, Revision::MAX, report), is_old_with(target, old, owners));
-            semaphores.count(&Choice { scope, goes: &goes, is_old: &is_old }, kit.budget)
+            permits.count(&Choice { scope, goes: &goes, is_old: &is_old }, kit.budget)
         })
     }
 
@@ -175,12 +177,12 @@ impl NamespaceTxn<'_> {
         after: Option<PermitCursor>,
         ended: &mut EndedPermits,
     ) -> Option<PermitCursor> {
-        let scope = self.scope_of(target).filter(|_| self.ns.semaphores.things() > 0)?;
+        let scope = self.scope_of(target).filter(|_| self.ns.permits.things() > 0)?;
         let report = self.report_for(target);
         let cause = if target.is_reset() { PermitsEnd::Reset } else { PermitsEnd::Released };
-        self.with_tables(|Tables { semaphores, owners, .. }, kit| {
+        self.with_tables(|Tables { permits, owners, .. }, kit| {
             let (goes, is_old) = (goes_with(target, began, report), is_old_with(target, old, owners));
-            semaphores.end_all(kit, &Choice { scope, goes: &goes, is_old: &is_old }, after, cause, ended)
+            permits.end_all(kit, &Choice { scope, goes: &goes, is_old: &is_old }, after, cause, ended)
         })
     }
 
@@ -192,14 +194,14 @@ impl NamespaceTxn<'_> {
         report: &Report,
     ) -> EndedPermits {
         let mut ended = EndedPermits::default();
-        if self.ns.semaphores.count_of_session(number) == 0 {
+        if self.ns.permits.count_of_session(number) == 0 {
             return ended;
         }
         let scope = Some(Scope::Session { number, session_id: session_id.into() });
         let goes = |permits: &PermitItem<'_>| !report.keeps_permits(permits);
         let choice = Choice { scope, goes: &goes, is_old: &|_, _| true };
         let visits = std::mem::replace(&mut self.budget.visits, usize::MAX);
-        self.with_semaphores(|all, kit| all.end_all(kit, &choice, None, PermitsEnd::Released, &mut ended));
+        self.with_permits(|all, kit| all.end_all(kit, &choice, None, PermitsEnd::Released, &mut ended));
         self.budget.visits = visits;
         ended
     }
@@ -216,7 +218,7 @@ impl NamespaceTxn<'_> {
         self.ns.spend(listed.held.len());
         let (mut lost, names) = (Vec::new(), Arc::make_mut(&mut report));
         for hold in &listed.held {
-            match self.ns.semaphores.has_hold(number, hold) {
+            match self.ns.permits.has_hold(number, hold) {
                 true => names.list_permits(hold.fencing_token),
                 false => lost.push(hold.clone()),
             }
@@ -266,19 +268,19 @@ impl Namespace {
         Some(Requester { scope, holder, process_id, is_new: true, refusal: None })
     }
 
-    /// Returns whether a command for a semaphore would create state.
-    pub(super) fn creates_permits(&self, command: &SemaphoreCommand) -> bool {
+    /// Returns whether a command for a semaphore or a pool would create state.
+    pub(super) fn creates_permits(&self, command: &PermitCommand) -> bool {
         let requester = match command {
-            SemaphoreCommand::Acquire(acquire) => self.requester(&acquire.owner),
+            PermitCommand::Acquire(acquire) => self.requester(&acquire.owner),
             _ => None,
         };
-        self.semaphores.creates_state(command, requester.as_ref())
+        self.permits.creates_state(command, requester.as_ref())
     }
 
     /// Returns whether a session has a hold of a semaphore, or waits for one, under that request id.
     pub(super) fn has_permits(&self, number: SessionNumber, session_id: &str, request_id: &str) -> bool {
-        self.semaphores.count_of_session(number) > 0
-            && self.semaphores.has_request(&Scope::Session { number, session_id: session_id.into() }, request_id)
+        self.permits.count_of_session(number) > 0
+            && self.permits.has_request(&Scope::Session { number, session_id: session_id.into() }, request_id)
     }
 
     /// Returns how many holds of semaphores, and waits for them, a report does not list; `usize::MAX` if a slice may
@@ -289,22 +291,35 @@ impl Namespace {
         report: &Report,
         budget: &mut Budget,
     ) -> usize {
-        if self.semaphores.count_of_session(number) == 0 {
+        if self.permits.count_of_session(number) == 0 {
             return 0;
         }
         let scope = Some(Scope::Session { number, session_id: session_id.into() });
         let goes = |permits: &PermitItem<'_>| !report.keeps_permits(permits);
-        self.semaphores.count(&Choice { scope, goes: &goes, is_old: &|_, _| true }, budget)
+        self.permits.count(&Choice { scope, goes: &goes, is_old: &|_, _| true }, budget)
     }
 
     /// Checks semaphores after a restore, and marks the sessions that are ending.
-    pub(super) fn finish_semaphores(&mut self) -> RestoreResult {
+    pub(super) fn finish_permits(&mut self) -> RestoreResult {
         let mut open: BTreeSet<SessionNumber> = self.sessions.values().map(|session| session.facts.number).collect();
         for (number, ending) in &self.ending_sessions {
             open.insert(*number);
-            self.semaphores.begin_session_end(*number, ending.reason, ending.since_ms);
+            self.permits.begin_session_end(*number, ending.reason, ending.since_ms);
         }
-        self.semaphores.finish_restore(|number| open.contains(&number))
+        self.permits.finish_restore(|number| open.contains(&number))
+    }
+}
+
+/// Returns the units of a command, besides those of what it grants and ends.
+fn units_of(command: &PermitCommand) -> u64 {
+    match command {
+        PermitCommand::ConfigurePool(configure) => configure.units(),
+        PermitCommand::ChangePool(change) => change.units(),
+        PermitCommand::Configure(_)
+        | PermitCommand::Acquire(_)
+        | PermitCommand::Release(_)
+        | PermitCommand::Delete { .. }
+        | PermitCommand::Cancel(_) => 1,
     }
 }
 

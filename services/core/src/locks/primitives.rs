@@ -7,13 +7,13 @@ use super::sight::sweep_mark;
 use super::txn::NamespaceTxn;
 use crate::kit::{FreeBytes, Kit, Means, Notice, Sight, TableEvent};
 use crate::latches::Latches;
-use crate::semaphores::{PermitItem, Semaphores};
-use crate::{CommandError, EventKind, LatchCommand, Mode, Response};
+use crate::permits::{PermitItem, PermitTable};
+use crate::{CommandError, EventKind, LatchCommand, Mode, Path, Response};
 
 /// The tables of a namespace, and the owners of locks.
 pub(super) struct Tables<'a> {
     pub(super) latches: &'a mut Latches,
-    pub(super) semaphores: &'a mut Semaphores,
+    pub(super) permits: &'a mut PermitTable,
     pub(super) owners: &'a Owners,
 }
 
@@ -36,9 +36,9 @@ impl NamespaceTxn<'_> {
         self.with_tables(|tables, kit| work(tables.latches, kit))
     }
 
-    /// Lets the semaphores work, and publishes what they did.
-    pub(super) fn with_semaphores<T>(&mut self, work: impl FnOnce(&mut Semaphores, &mut Kit<'_>) -> T) -> T {
-        self.with_tables(|tables, kit| work(tables.semaphores, kit))
+    /// Lets the semaphores and pools work, and publishes what they did.
+    pub(super) fn with_permits<T>(&mut self, work: impl FnOnce(&mut PermitTable, &mut Kit<'_>) -> T) -> T {
+        self.with_tables(|tables, kit| work(tables.permits, kit))
     }
 
     /// Lets the tables work, and publishes what they did.
@@ -52,8 +52,8 @@ impl NamespaceTxn<'_> {
         let (wall_ms, with_views) = (self.wall_ms, self.with_views);
         let means = Means { limits, wall_ms, sight, with_views, is_frozen, waiting_elsewhere };
         let mut kit = Kit::new(self.common, self.budget, means, free);
-        let (latches, semaphores) = (&mut self.ns.latches, &mut self.ns.semaphores);
-        let result = work(Tables { latches, semaphores, owners: &self.ns.owners }, &mut kit);
+        let (latches, permits) = (&mut self.ns.latches, &mut self.ns.permits);
+        let result = work(Tables { latches, permits, owners: &self.ns.owners }, &mut kit);
         let notices = kit.into_notices();
         self.ns.spend(visits.saturating_sub(self.budget.visits));
         self.publish(notices);
@@ -89,7 +89,7 @@ impl NamespaceTxn<'_> {
     fn record_table_event(&mut self, event: &TableEvent) {
         // The units of the thing and its event.
         self.ns.spend(2);
-        if matches!(event.kind, EventKind::PermitsAcquired { .. }) {
+        if matches!(event.kind, EventKind::PermitsAcquired { .. } | EventKind::MembersTaken) {
             self.ns.count_grant();
         }
         let owner = event.owner.as_ref();
@@ -102,7 +102,9 @@ impl NamespaceTxn<'_> {
             process_id: owner.map_or("", |it| &it.process_id),
             fencing_token: event.token,
         };
-        let claims = [(&event.path, Mode::Write)].into_iter();
+        let members: Vec<Path> = event.members.iter().map(|member| Path::flat(&**member)).collect();
+        let paths: Vec<&Path> = std::iter::once(&event.path).chain(&members).collect();
+        let claims = paths.into_iter().map(|path| (path, Mode::Write));
         self.ns.history.push(&record, claims, self.ns.bounds.retained_events, self.ns.limits.max_event_bytes);
         self.effects.event(&self.ns.id, event.revision);
     }

@@ -42,7 +42,7 @@ impl ClosedNamespace {
             };
             return Some(BufferedEffect::WaitResolved { namespace: id, wait: Box::new(settled) });
         }
-        if let Some(settled) = self.0.semaphores.pop_wait() {
+        if let Some(settled) = self.0.permits.pop_wait() {
             return Some(BufferedEffect::PermitsResolved { namespace: id, wait: Box::new(settled) });
         }
         let (session_id, number) = self.next_session()?;
@@ -73,12 +73,12 @@ impl LocksState {
         self.release_charges(&namespace);
         self.retain_usage(purged.account, &namespace);
         namespace.sweeps.iter().for_each(|(began, sweep)| self.finished.push(*began, sweep.finished_state()));
-        namespace.semaphores.deletions().for_each(|began| self.finished.push_deletion(began));
+        namespace.permits.deletions().for_each(|began| self.finished.push_deletion(began));
         if let Some(first) = namespace.first_due {
             self.due.remove(&first);
         }
         self.jobs.remove(&NamespaceKey::of(purged));
-        self.common.raise_revision(namespace.hold_count + namespace.semaphores.holds());
+        self.common.raise_revision(namespace.hold_count + namespace.permits.holds());
         self.effects.closed(ClosedNamespace(Box::new(namespace)));
     }
 

@@ -80,9 +80,9 @@ impl LocksState {
             Query::WaitStatus { namespace, wait } => {
                 self.find(namespace).and_then(|open| open.wait_status(*wait, revision))
             }
-            Query::Semaphore(query) => self
+            Query::Permit(query) => self
                 .find(query.namespace())
-                .and_then(|open| open.with_sight(|sight| open.semaphores.query(query, revision, sight))),
+                .and_then(|open| open.with_sight(|sight| open.permits.query(query, revision, sight))),
             Query::Latch(query) => self.find(query.namespace()).and_then(|open| open.latches.query(query)),
             _ => return None,
         })
@@ -141,7 +141,7 @@ impl LocksState {
     ) -> Result<Response, CommandError> {
         let open = self.find(namespace)?;
         let number = open.session(session_id)?.facts.number;
-        let lost = held.iter().filter(|hold| !open.semaphores.has_hold(number, hold));
+        let lost = held.iter().filter(|hold| !open.permits.has_hold(number, hold));
         Ok(Response::PermitsReconciled { lost: lost.cloned().collect() })
     }
 

@@ -75,7 +75,7 @@ impl NamespaceTxn<'_> {
         let limits = &self.ns.limits;
         self.check_claims(asked.claims)?;
         self.check_hold_count(asked.claims.len())?;
-        if self.ns.waits.len() as u64 + self.ns.semaphores.waiting() >= limits.max_waiting_per_namespace {
+        if self.ns.waits.len() as u64 + self.ns.permits.waiting() >= limits.max_waiting_per_namespace {
             return Err(quota_exceeded(
                 "the number of waiting requests in a namespace",
                 limits.max_waiting_per_namespace,

@@ -10,7 +10,7 @@ use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::waiting::WaitingRequest;
-use crate::semaphores::PermitItem;
+use crate::permits::PermitItem;
 use crate::{FencingToken, RevokedReason};
 
 /// What stays of a session. Names only state that existed when the report named it, so its size is proportional to the

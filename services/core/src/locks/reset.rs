@@ -15,7 +15,7 @@ impl NamespaceTxn<'_> {
     pub(super) fn reset(&mut self, reset: &Reset) -> Result<Response, CommandError> {
         let target = Target::reset(reset);
         let others = (self.ns.waits.len() + self.ns.sessions.len()) as u64;
-        let things = self.ns.hold_count.saturating_add(others).saturating_add(self.ns.semaphores.things());
+        let things = self.ns.hold_count.saturating_add(others).saturating_add(self.ns.permits.things());
         let is_small = !self.ns.is_frozen() && things <= self.budget.visits as u64;
         match is_small.then(|| self.try_reset(&target, reset.before_revision)).flatten() {
             Some(answer) => Ok(answer),
@@ -67,7 +67,7 @@ impl NamespaceTxn<'_> {
         let holds = record.holds.iter().filter_map(|node| Some(self.ns.hold(node, owner)?.token));
         let waits = record.queue_positions().map(|position| position.wait().0);
         let permits = match self.ns.owners.name(owner) {
-            OwnerName::Process(process_id) => self.ns.semaphores.oldest_of_process(process_id.as_str()),
+            OwnerName::Process(process_id) => self.ns.permits.oldest_of_process(process_id.as_str()),
             OwnerName::Session(_) => None,
         };
         holds.chain(waits).chain(permits).min().unwrap_or(self.common.revision)

@@ -128,9 +128,9 @@ impl Restorer {
                 let now = self.core.common.revision;
                 self.namespace()?.latches.restore(item, now)
             }
-            Item::Semaphore(item) => {
+            Item::Permits(item) => {
                 let now = self.core.common.revision;
-                self.namespace()?.semaphores.restore(item, now)
+                self.namespace()?.permits.restore(item, now)
             }
             Item::ReportedPermits(number, tokens) => self.reported_permits(number, &tokens),
             Item::GrantedToEnding(number, granted) => self.granted(*granted, Some(number)),
@@ -406,7 +406,7 @@ impl Restorer {
             ensure(is_ahead, "a wait should have ended")?;
         }
         namespace.latches.finish_restore()?;
-        namespace.finish_semaphores()?;
+        namespace.finish_permits()?;
         // Before the blockers: a hold that a sweep covers counts as over.
         namespace.sweeps.values_mut().for_each(|sweep| sweep.find_node(&namespace.tree));
         namespace.repair_blocked_on(true);

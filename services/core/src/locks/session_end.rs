@@ -82,7 +82,7 @@ impl NamespaceTxn<'_> {
         let session = &self.ns.sessions[session_id];
         let number = session.facts.number;
         let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
-        let permits = usize::try_from(self.ns.semaphores.count_of_session(number)).unwrap_or(usize::MAX);
+        let permits = usize::try_from(self.ns.permits.ends_of_session(number)).unwrap_or(usize::MAX);
         if things.saturating_add(permits) > self.budget.ends {
             return self.begin_session_end(session_id, why);
         }
@@ -119,7 +119,7 @@ impl NamespaceTxn<'_> {
         self.effects.ended(&self.ns.id, &session_id, number, reason);
         let since_ms = self.common.clock_ms;
         let ending = EndingSession { session_id, session, reason, since_ms, after_wait: None, after_path: None };
-        self.ns.semaphores.begin_session_end(number, reason, since_ms);
+        self.ns.permits.begin_session_end(number, reason, since_ms);
         self.ns.ending_sessions.insert(number, ending);
     }
 
@@ -161,7 +161,7 @@ impl NamespaceTxn<'_> {
         if session_id.is_some_and(|session_id| !self.end_permits_of_session(number, &session_id, why, since_ms)) {
             return;
         }
-        self.ns.semaphores.finish_session_end(number);
+        self.ns.permits.finish_session_end(number);
         let ending = match is_enabled(Mutation::MarkOutlivesJob) {
             true => self.ns.ending_sessions.get(&number).cloned().inspect(|_| self.budget.visits = 0),
             false => self.ns.ending_sessions.remove(&number),

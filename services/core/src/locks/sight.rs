@@ -8,7 +8,7 @@ use super::sessions::Session;
 use super::sweep::Sweep;
 use super::target::Target;
 use crate::kit::{Sight, SweepMark};
-use crate::semaphores::{PermitItem, Scope};
+use crate::permits::{PermitItem, Scope};
 use crate::{Owner, Revision};
 
 impl Namespace {

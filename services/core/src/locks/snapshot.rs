@@ -27,7 +27,7 @@ use super::sweep::Sweep;
 use super::tree::{Node, NodeId};
 use super::waiting::{BlockedOn, WaitingRequest};
 use crate::latches::FrozenLatches;
-use crate::semaphores::FrozenSemaphores;
+use crate::permits::FrozenPermits;
 use crate::shard_common::ShardCommon;
 use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals};
 
@@ -58,7 +58,7 @@ struct FrozenNamespace {
     waits: Vec<(QueuePosition, Arc<WaitingRequest>)>,
     history: History,
     latches: FrozenLatches,
-    semaphores: FrozenSemaphores,
+    permits: FrozenPermits,
     usage: UsageTotals,
     /// Whether blockers matter, because visits are limited.
     has_slices: bool,
@@ -111,7 +111,7 @@ impl Namespace {
             waits: self.waits.iter().map(|(position, waiting)| (*position, Arc::clone(waiting))).collect(),
             history: self.history.clone(),
             latches: self.latches.freeze(),
-            semaphores: self.semaphores.freeze(),
+            permits: self.permits.freeze(),
             usage: self.usage,
             has_slices: self.bounds.limits_visits(),
             pending_grants: self

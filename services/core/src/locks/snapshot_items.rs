@@ -13,7 +13,7 @@ use crate::chunks::ChunkWriter;
 use crate::codec::{self, DecodeError};
 use crate::first_limits;
 use crate::latches::LatchItem;
-use crate::semaphores::SemaphoreItem;
+use crate::permits::SourceItem;
 use crate::shard_common::CommonItem;
 use crate::{
     AccountId, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Phase, RequestId, Revision, SessionEnd,
@@ -89,8 +89,8 @@ pub(super) enum Item<S> {
     Quarantined(NamespaceRef, u64),
     /// A latch of the preceding namespace, or jobs of the preceding latch. From rules 2 on.
     Latch(LatchItem),
-    /// A semaphore of the preceding namespace, or what the preceding semaphore has. From rules 2 on.
-    Semaphore(SemaphoreItem),
+    /// A semaphore or a pool of the preceding namespace, or what the preceding one has. From rules 2 on.
+    Permits(SourceItem),
     /// Tokens in the report of the session with that number. From rules 2 on.
     ReportedPermits(u64, Vec<FencingToken>),
 }
@@ -186,7 +186,7 @@ impl Item<String> {
             Self::EndingSession(ending) => ending.since_ms = ending.since_ms.saturating_add(by_ms),
             Self::Sweep(_, sweep) => sweep.since_ms = sweep.since_ms.saturating_add(by_ms),
             Self::Latch(latch) => latch.delay(by_ms),
-            Self::Semaphore(semaphore) => semaphore.delay(by_ms),
+            Self::Permits(item) => item.delay(by_ms),
             Self::Quarantined(_, since_ms) => *since_ms = since_ms.saturating_add(by_ms),
             // The wall clock counts in all others.
             _ => {}

@@ -25,7 +25,7 @@ use super::sessions::Session;
 use super::target::Target;
 use super::tree::{NodeId, Tree};
 use super::txn::NamespaceTxn;
-use crate::semaphores::{EndedPermits, PermitCursor};
+use crate::permits::{EndedPermits, PermitCursor};
 use crate::{CommandError, JobState, Path, Reason, Revision, SessionEnd, SessionNumber, WaitId};
 
 /// Maximum number of concurrent sweeps in a namespace.
@@ -209,7 +209,7 @@ impl NamespaceTxn<'_> {
         let mut look = |ns: &Namespace, owner: OwnerId, since: Revision| {
             let name = ns.owners.name(owner);
             let since = match name {
-                OwnerName::Process(id) => since.min(ns.semaphores.oldest_of_process(id.as_str()).unwrap_or(since)),
+                OwnerName::Process(id) => since.min(ns.permits.oldest_of_process(id.as_str()).unwrap_or(since)),
                 OwnerName::Session(_) => since,
             };
             if since < before && matches!(name, OwnerName::Process(_)) && target.covers(name) {

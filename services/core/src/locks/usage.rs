@@ -2,7 +2,9 @@
 
 use super::LocksState;
 use super::namespace::Namespace;
-use crate::{AccountId, Incarnation, LocksCommand, NamespaceUsage, Reattach, Response, SemaphoreCommand, UsageTotals};
+use crate::{
+    AccountId, Incarnation, Kind, LocksCommand, NamespaceUsage, PermitCommand, Reattach, Response, UsageTotals,
+};
 
 impl LocksState {
     /// Counts a caller's command that was not rejected.
@@ -21,11 +23,13 @@ impl LocksState {
             LocksCommand::OpenSession(open) => &open.namespace,
             LocksCommand::LockInfo(info) => &info.namespace,
             LocksCommand::Latch(command) => command.namespace(),
-            LocksCommand::Semaphore(
-                command @ (SemaphoreCommand::Configure(_)
-                | SemaphoreCommand::Acquire(_)
-                | SemaphoreCommand::Release(_)
-                | SemaphoreCommand::Delete { .. }),
+            LocksCommand::Permit(
+                command @ (PermitCommand::Configure(_)
+                | PermitCommand::ConfigurePool(_)
+                | PermitCommand::ChangePool(_)
+                | PermitCommand::Acquire(_)
+                | PermitCommand::Release(_)
+                | PermitCommand::Delete { .. }),
             ) => command.namespace(),
             // These commands come from nodes and not from callers, or were counted one by one.
             LocksCommand::Deliver { .. }
@@ -33,7 +37,7 @@ impl LocksState {
             | LocksCommand::CancelAttempts(_)
             | LocksCommand::ExpireSessions { .. }
             | LocksCommand::LockInfoPart(_)
-            | LocksCommand::Semaphore(SemaphoreCommand::Cancel(_))
+            | LocksCommand::Permit(PermitCommand::Cancel(_))
             | LocksCommand::ReportPermits(_)
             | LocksCommand::Session(_)
             | LocksCommand::Batch(_) => return,
@@ -71,9 +75,10 @@ impl LocksState {
             sessions: namespace.sessions.len() as u64,
             tangled_owners: namespace.max_tangled_owners(),
             latches: namespace.latches.len() as u64,
-            semaphores: namespace.semaphores.len() as u64,
-            permit_holds: namespace.semaphores.holds(),
-            permit_waits: namespace.semaphores.waiting(),
+            semaphores: namespace.permits.count_of(Kind::Semaphore) as u64,
+            permit_holds: namespace.permits.holds(),
+            permit_waits: namespace.permits.waiting(),
+            pools: namespace.permits.count_of(Kind::Pool) as u64,
             totals: namespace.usage,
         };
         let namespaces = self.namespaces_of(account).map(usage_of).collect();

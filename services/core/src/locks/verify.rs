@@ -20,9 +20,9 @@ pub struct Footprint {
     pub paths: usize,
     /// Owners.
     pub owners: usize,
-    /// Holds of locks and of semaphores.
+    /// Holds of locks, semaphores and pools.
     pub holds: usize,
-    /// Waiting requests for both.
+    /// Waiting requests for all of them.
     pub waits: usize,
     /// Sessions.
     pub sessions: usize,
@@ -40,8 +40,8 @@ impl LocksState {
             let namespace = self.namespaces.get(*slot);
             all.paths += namespace.tree.len() - 1;
             all.owners += namespace.owners.len();
-            all.holds += (namespace.hold_count + namespace.semaphores.holds()) as usize;
-            all.waits += namespace.waits.len() + namespace.semaphores.waiting() as usize;
+            all.holds += (namespace.hold_count + namespace.permits.holds()) as usize;
+            all.waits += namespace.waits.len() + namespace.permits.waiting() as usize;
             all.sessions += namespace.sessions.len() + namespace.ending_sessions.len();
             all.requests += namespace.granted_requests.len();
             all.indexed += namespace.blocked_index.len() + namespace.due.holds.len() + namespace.due.waits.len();
@@ -143,7 +143,7 @@ impl Namespace {
         assert_eq!((owners, events), (self.owners.charge(), self.history.bytes()), "owners and events are charged");
         self.tree.verify_extras();
         self.latches.verify();
-        self.semaphores.verify();
+        self.permits.verify();
         for (owner, record) in self.owners.iter() {
             let mut nodes: Vec<NodeId> = record.holds.iter().collect();
             nodes.sort_unstable();

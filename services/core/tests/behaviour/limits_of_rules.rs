@@ -2,9 +2,9 @@
 
 use holdfast_core::limit::{self, Limit};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, AcquirePermits, Command, CommandError, CreateLatch, Incarnation, Kinds,
-    LatchCommand, LatchIds, Limits, LocksCommand, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Query,
-    Response, Rules, SemaphoreCommand, Wait,
+    AccountId, Acquire, AcquireOutcome, AcquirePermits, Command, CommandError, ConfigurePool, CreateLatch, Incarnation,
+    Kinds, LatchCommand, LatchIds, Limits, LocksCommand, MemberSpec, Metadata, Mode, NamespaceRef, OpenSession, Owner,
+    Path, PermitCommand, Query, Response, Rules, Wait, Wanted,
 };
 
 use crate::support::{Shard, lock_request, open, orders};
@@ -120,13 +120,12 @@ fn indexed_jobs(number: u64) -> LocksCommand {
 /// A request for one of so many permits.
 fn permit(number: u64, path: &str, permits: u64, owner: Owner) -> LocksCommand {
     let is_of_session = matches!(owner, Owner::Session { .. });
-    LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquirePermits {
+    LocksCommand::Permit(PermitCommand::Acquire(AcquirePermits {
         namespace: orders(),
         path: Path::flat(path),
         owner,
         request_id: format!("r{number}"),
-        weight: 1,
-        permits: Some(permits),
+        wanted: Wanted::Permits { weight: 1, permits: Some(permits) },
         priority: 0,
         ttl_ms: (!is_of_session).then_some(1_000_000),
         transition_ms: 0,
@@ -159,6 +158,41 @@ fn permits_of_session(number: u64) -> LocksCommand {
     }
 }
 
+fn pool(path: &str, members: u64) -> LocksCommand {
+    let member = |number: u64| MemberSpec { name: format!("m{number}"), disabled: false, metadata: Metadata::new() };
+    LocksCommand::Permit(PermitCommand::ConfigurePool(ConfigurePool {
+        namespace: orders(),
+        path: Path::flat(path),
+        members: (0..members).map(member).collect(),
+        cooldown_ms: 0,
+        description: String::new(),
+        metadata: Metadata::new(),
+    }))
+}
+
+fn pools(number: u64) -> LocksCommand {
+    pool(&format!("p{number}"), 1)
+}
+
+fn members(number: u64) -> LocksCommand {
+    pool("p", number + 1)
+}
+
+/// Each takes one member more than the one before.
+fn takes(number: u64) -> LocksCommand {
+    let LocksCommand::Permit(PermitCommand::Acquire(acquire)) = permit(number, "p", 1, Owner::Process("p".into()))
+    else {
+        unreachable!("it is an acquire")
+    };
+    match number {
+        0 => pool("p", 100),
+        count => {
+            let wanted = Wanted::Members { count, prefer: None };
+            LocksCommand::Permit(PermitCommand::Acquire(AcquirePermits { wanted, ..acquire }))
+        }
+    }
+}
+
 fn cases_of_tables() -> Vec<Case> {
     let of_namespace =
         |limit: &'static Limit, limits: Limits, step: Step| Case { limit, limits, step, is_of_namespace: true };
@@ -179,6 +213,9 @@ fn cases_of_tables() -> Vec<Case> {
             Limits { max_permit_holds_per_session: 3, ..usual() },
             permits_of_session,
         ),
+        of_namespace(&limit::POOLS, Limits { max_pools_per_namespace: 3, ..usual() }, pools),
+        of_namespace(&limit::MEMBERS_OF_POOL, Limits { max_members_per_pool: 3, ..usual() }, members),
+        of_namespace(&limit::MEMBERS_OF_HOLD, Limits { max_members_per_take: 3, ..usual() }, takes),
         of_namespace(&limit::PRIMITIVE_BYTES, Limits { max_primitive_bytes: 5_000, ..usual() }, latches),
     ]
 }
@@ -225,8 +262,11 @@ fn apply(shard: &mut Shard, namespace: &NamespaceRef, step: LocksCommand) -> Opt
         LocksCommand::Latch(LatchCommand::Create(create)) => {
             LocksCommand::Latch(LatchCommand::Create(CreateLatch { namespace, ..create }))
         }
-        LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => {
-            LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquirePermits { namespace, ..acquire }))
+        LocksCommand::Permit(PermitCommand::Acquire(acquire)) => {
+            LocksCommand::Permit(PermitCommand::Acquire(AcquirePermits { namespace, ..acquire }))
+        }
+        LocksCommand::Permit(PermitCommand::ConfigurePool(configure)) => {
+            LocksCommand::Permit(PermitCommand::ConfigurePool(ConfigurePool { namespace, ..configure }))
         }
         other => panic!("no step: {other:?}"),
     };

@@ -35,6 +35,7 @@ mod outbox_waits;
 mod permits;
 mod permits_calls;
 mod permits_sweeps;
+mod pools;
 mod primitives;
 mod quarantine;
 mod replay;

@@ -1,8 +1,8 @@
 //! Holds of semaphores: who releases them, and which a client is told that it lost.
 
 use holdfast_core::{
-    AcquireOutcome, AcquirePermits, CommandError, FencingToken, LockInfo, LocksCommand, Metadata, Owner, Path,
-    PermitsReport, Query, ReleasePermits, ReportedPermits, Response, Rules, SemaphoreCommand, Wait,
+    AcquireOutcome, AcquirePermits, CommandError, FencingToken, Kind, LockInfo, LocksCommand, Metadata, Owner, Path,
+    PermitCommand, PermitsReport, Query, ReleasePermits, ReportedPermits, Response, Rules, Wait, Wanted,
 };
 
 use crate::support::{Shard, orders};
@@ -24,8 +24,7 @@ fn acquire(shard: &mut Shard, holder: &str, request_id: &str) -> FencingToken {
         path: Path::flat("s"),
         owner: thread(holder),
         request_id: request_id.into(),
-        weight: 1,
-        permits: Some(3),
+        wanted: Wanted::Permits { weight: 1, permits: Some(3) },
         priority: 0,
         ttl_ms: None,
         transition_ms: 0,
@@ -36,7 +35,7 @@ fn acquire(shard: &mut Shard, holder: &str, request_id: &str) -> FencingToken {
         abandoned: vec![],
         message: None,
     };
-    match shard.run(LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire))) {
+    match shard.run(LocksCommand::Permit(PermitCommand::Acquire(acquire))) {
         Ok(Response::PermitsAcquired { outcome: AcquireOutcome::Granted { fencing_token }, .. }) => fencing_token,
         other => panic!("not granted: {other:?}"),
     }
@@ -45,20 +44,23 @@ fn acquire(shard: &mut Shard, holder: &str, request_id: &str) -> FencingToken {
 fn is_released(shard: &mut Shard, holder: &str, fencing_token: FencingToken) -> bool {
     let release = ReleasePermits {
         namespace: orders(),
+        kind: Kind::Semaphore,
         path: Path::flat("s"),
         owner: thread(holder),
         request_id: None,
         fencing_token: Some(fencing_token),
+        members: vec![],
         message: None,
     };
-    match shard.run(LocksCommand::Semaphore(SemaphoreCommand::Release(release))) {
+    match shard.run(LocksCommand::Permit(PermitCommand::Release(release))) {
         Ok(Response::PermitsReleased { released, .. }) => released,
         other => panic!("not an answer to a release: {other:?}"),
     }
 }
 
 fn reported(request_id: &str, fencing_token: FencingToken) -> ReportedPermits {
-    ReportedPermits { path: Path::flat("s"), request_id: request_id.into(), fencing_token }
+    let (kind, path) = (Kind::Semaphore, Path::flat("s"));
+    ReportedPermits { kind, path, request_id: request_id.into(), fencing_token }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use holdfast_core::{
     AcquireOutcome, AcquirePermits, Actor, AuditAction, Audited, CancelPermits, Command, CommandError,
-    ConfigureSemaphore, Kinds, LatchCommand, LatchIds, LatchRef, Limits, LocksCommand, Metadata, Mode, Path, Query,
-    Reason, Response, SemaphoreCommand, SemaphoreQuery, Wait, codec,
+    ConfigureSemaphore, Kind, Kinds, LatchCommand, LatchIds, LatchRef, Limits, LocksCommand, Metadata, Mode, Path,
+    PermitCommand, PermitQuery, Query, Reason, Response, Wait, Wanted, codec,
 };
 
 use crate::primitives::{acquire, create, latch, limited, permits, semaphore};
@@ -14,9 +14,9 @@ fn lower(shard: &mut Shard, limits: Limits) {
     assert!(shard.apply(&open(2, orders(), Limits { max_tangle: 200, ..limits })).outcome.is_ok());
 }
 
-fn configure(permits: u64) -> SemaphoreCommand {
+fn configure(permits: u64) -> PermitCommand {
     let (namespace, path, metadata) = (orders(), Path::flat("s"), Metadata::new());
-    SemaphoreCommand::Configure(ConfigureSemaphore { namespace, path, permits, description: String::new(), metadata })
+    PermitCommand::Configure(ConfigureSemaphore { namespace, path, permits, description: String::new(), metadata })
 }
 
 fn is_granted(outcome: &Result<AcquireOutcome, CommandError>) -> bool {
@@ -32,9 +32,9 @@ fn a_caller_that_is_granted_what_another_waits_for_keeps_it_when_that_one_leaves
     let less = AcquirePermits { attempt: 8, ..permits(process("p2"), "r", 1) };
     assert!(is_granted(&acquire(shard, less)), "less is free");
     let cancel = |shard: &mut Shard, attempt| {
-        let (namespace, path, owner) = (orders(), Path::flat("s"), process("p2"));
-        let cancel = CancelPermits { namespace, path, owner, request_id: "r".into(), attempts: vec![attempt] };
-        semaphore(shard, SemaphoreCommand::Cancel(cancel))
+        let (namespace, kind, path, owner) = (orders(), Kind::Semaphore, Path::flat("s"), process("p2"));
+        let cancel = CancelPermits { namespace, kind, path, owner, request_id: "r".into(), attempts: vec![attempt] };
+        semaphore(shard, PermitCommand::Cancel(cancel))
     };
     assert_eq!(cancel(shard, 7), Ok(Response::Cancelled { left_queue: false, grant_released: false }));
     assert_eq!(cancel(shard, 8), Ok(Response::Cancelled { left_queue: false, grant_released: true }));
@@ -63,7 +63,7 @@ fn limits_that_were_lowered_stop_nothing_that_is_there() {
 fn a_repeat_with_another_number_of_permits_is_rejected_as_the_first_request_is() {
     let shard = &mut limited(Limits::default());
     let with = |owner: &str, figure| AcquirePermits {
-        permits: Some(figure),
+        wanted: Wanted::Permits { weight: 2, permits: Some(figure) },
         wait: Wait::For(500),
         ..permits(process(owner), "r", 2)
     };
@@ -74,16 +74,20 @@ fn a_repeat_with_another_number_of_permits_is_rejected_as_the_first_request_is()
     }
 }
 
+fn of_twenty(request: AcquirePermits) -> AcquirePermits {
+    AcquirePermits { wanted: Wanted::Permits { weight: 1, permits: Some(20) }, ..request }
+}
+
 #[test]
 fn a_refusal_is_bounded_in_bytes_and_drops_metadata_first() {
     let shard = &mut limited(Limits { max_state_bytes: 1 << 30, ..Limits::default() });
     for number in 0..20 {
         let metadata = [("k".to_owned(), "v".repeat(8_000))].into();
         let request = permits(process(&format!("p{number}")), "r", 1);
-        assert!(is_granted(&acquire(shard, AcquirePermits { metadata, permits: Some(20), ..request })));
+        assert!(is_granted(&acquire(shard, AcquirePermits { metadata, ..of_twenty(request) })));
     }
-    let request = AcquirePermits { permits: Some(20), ..permits(process("q"), "r", 1) };
-    let refused = semaphore(shard, SemaphoreCommand::Acquire(request)).unwrap();
+    let request = of_twenty(permits(process("q"), "r", 1));
+    let refused = semaphore(shard, PermitCommand::Acquire(request)).unwrap();
     assert!(codec::size(&refused) <= 64 * 1024);
     let Response::PermitsAcquired { outcome: AcquireOutcome::Refused(why), holders, .. } = refused else {
         panic!("it should be refused")
@@ -103,8 +107,8 @@ fn a_page_of_waits_ends_when_it_cost_enough_and_the_next_one_goes_on() {
     }
     let (mut after, mut positions, mut pages) = (None, Vec::new(), 0);
     loop {
-        let query = SemaphoreQuery::Waits { namespace: orders(), after, limit: 1_000 };
-        let Ok(Response::PermitWaits { waits, more }) = shard.query(&Query::Semaphore(query)) else {
+        let query = PermitQuery::Waits { namespace: orders(), after, limit: 1_000 };
+        let Ok(Response::PermitWaits { waits, more }) = shard.query(&Query::Permit(query)) else {
             panic!("a page of waits")
         };
         after = waits.last().map(|view| view.wait);
@@ -154,13 +158,13 @@ fn a_command_for_a_latch_that_is_refused_leaves_the_events() {
 #[test]
 fn what_changed_no_semaphore_is_not_audited() {
     let shard = &mut limited(Limits::default());
-    let mut audited = |request_id: &str, command: SemaphoreCommand| {
-        let command = Box::new(Command::Locks(LocksCommand::Semaphore(command)));
+    let mut audited = |request_id: &str, command: PermitCommand| {
+        let command = Box::new(Command::Locks(LocksCommand::Permit(command)));
         let actor = Actor::ApiKey { account: ACCOUNT, key_id: "k1".into() };
         let audited = Audited { actor, request_id: request_id.to_owned(), command };
         assert!(shard.apply(&Command::Audited(audited)).outcome.is_ok());
     };
-    let delete = || SemaphoreCommand::Delete { namespace: orders(), path: Path::flat("s") };
+    let delete = || PermitCommand::Delete { namespace: orders(), kind: Kind::Semaphore, path: Path::flat("s") };
     audited("r1", configure(3));
     audited("r2", configure(3));
     audited("r3", delete());

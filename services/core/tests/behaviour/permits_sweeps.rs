@@ -1,9 +1,9 @@
 //! Ends of more permits than a slice ends, and what others see of them meanwhile.
 
 use holdfast_core::{
-    AcquireOutcome, AcquirePermits, Bounds, Command, CommandError, ConfigureSemaphore, Effect, JobState, LockInfo,
-    LocksCommand, Metadata, Owner, Path, PermitHolderView, Phase, Query, Reason, Release, ReleaseTarget, Reply, Reset,
-    Response, Rules, SemaphoreCommand, SemaphoreQuery, Wait,
+    AcquireOutcome, AcquirePermits, Bounds, Command, CommandError, ConfigureSemaphore, Effect, JobState, Kind,
+    LockInfo, LocksCommand, Metadata, Owner, Path, PermitCommand, PermitHolderView, PermitQuery, Phase, Query, Reason,
+    Release, ReleaseTarget, Reply, Reset, Response, Rules, Wait, Wanted,
 };
 
 use crate::primitives::{acquire, open_session, permits, semaphore};
@@ -45,7 +45,7 @@ fn release_all(owner: Owner) -> Command {
 
 /// The command in the present entry, so that nothing goes on before it.
 fn now(shard: &mut Shard, request: AcquirePermits) -> Result<Response, CommandError> {
-    shard.apply_now(&Command::Locks(LocksCommand::Semaphore(SemaphoreCommand::Acquire(request)))).outcome
+    shard.apply_now(&Command::Locks(LocksCommand::Permit(PermitCommand::Acquire(request)))).outcome
 }
 
 /// As many entries as it takes. Who was told that its wait is over, and how, in order.
@@ -78,7 +78,7 @@ fn finish(shard: &mut Shard) -> Vec<(String, Option<Reason>)> {
 
 fn holders(shard: &Shard, path: &str) -> Vec<PermitHolderView> {
     let (namespace, path) = (orders(), Path::flat(path));
-    match shard.query(&Query::Semaphore(SemaphoreQuery::Get { namespace, path, after: None, limit: 100 })) {
+    match shard.query(&Query::Permit(PermitQuery::Get { namespace, path, after: None, limit: 100 })) {
         Ok(Response::SemaphoreHolders { holders, .. }) => holders,
         Err(CommandError::PrimitiveNotFound { .. }) => Vec::new(),
         other => panic!("not its holders: {other:?}"),
@@ -87,9 +87,10 @@ fn holders(shard: &Shard, path: &str) -> Vec<PermitHolderView> {
 
 fn is_current(shard: &Shard, path: &str, fencing_token: u64) -> bool {
     let (namespace, path) = (orders(), Path::flat(path));
-    let query = Query::Semaphore(SemaphoreQuery::Check { namespace, path, fencing_token });
+    let query =
+        Query::Permit(PermitQuery::Check { namespace, kind: Kind::Semaphore, path, fencing_token, member: None });
     match shard.query(&query) {
-        Ok(Response::SemaphoreChecked { current, .. }) => current,
+        Ok(Response::PermitsChecked { current, .. }) => current,
         other => panic!("not a check: {other:?}"),
     }
 }
@@ -175,8 +176,8 @@ fn a_deletion_that_takes_slices_is_over_when_its_namespace_is() {
     for number in 0..5 {
         granted(&mut shard, permits(process(&format!("p{number}")), "r", 1).with_permits(5));
     }
-    let delete = SemaphoreCommand::Delete { namespace: orders(), path: Path::flat("s") };
-    let reply = shard.apply(&Command::Locks(LocksCommand::Semaphore(delete)));
+    let delete = PermitCommand::Delete { namespace: orders(), kind: Kind::Semaphore, path: Path::flat("s") };
+    let reply = shard.apply(&Command::Locks(LocksCommand::Permit(delete)));
     let began = reply.awaits.expect("it takes more than a slice");
     assert_eq!(shard.core.job_state(began), JobState::Running);
     assert!(shard.apply_now(&purge(2, orders())).outcome.is_ok());
@@ -187,7 +188,7 @@ fn a_deletion_that_takes_slices_is_over_when_its_namespace_is() {
 fn a_deletion_in_one_slice_is_not_remembered() {
     let mut shard = shard();
     granted(&mut shard, permits(process("p"), "r", 1));
-    let delete = SemaphoreCommand::Delete { namespace: orders(), path: Path::flat("s") };
+    let delete = PermitCommand::Delete { namespace: orders(), kind: Kind::Semaphore, path: Path::flat("s") };
     assert_eq!(semaphore(&mut shard, delete), Ok(Response::Done));
     assert_eq!(shard.core.sweeps_done(), 0);
 }
@@ -241,12 +242,15 @@ fn a_repeat_of_what_waits_for_too_much_says_so_as_the_effect_does() {
     let configure = |permits| {
         let (namespace, path, metadata) = (orders(), Path::flat("s"), Metadata::new());
         let description = String::new();
-        SemaphoreCommand::Configure(ConfigureSemaphore { namespace, path, permits, description, metadata })
+        PermitCommand::Configure(ConfigureSemaphore { namespace, path, permits, description, metadata })
     };
     assert!(semaphore(&mut shard, configure(4)).is_ok());
     granted(&mut shard, permits(process("p"), "r", 4));
     let ids = ["a", "b", "c", "d", "e"];
-    let call = |id: &str| AcquirePermits { weight: 3, ..waiting(process("q"), id) };
+    let call = |id: &str| AcquirePermits {
+        wanted: Wanted::Permits { weight: 3, permits: Some(2) },
+        ..waiting(process("q"), id)
+    };
     ids.into_iter().for_each(|id| enqueued(&mut shard, call(id)));
     shard.core.take_effects();
     // The slice refuses two, from the last on.
@@ -267,6 +271,7 @@ trait WithPermits {
 
 impl WithPermits for AcquirePermits {
     fn with_permits(self, permits: u64) -> Self {
-        Self { permits: Some(permits), ..self }
+        let weight = self.wanted.weight();
+        Self { wanted: Wanted::Permits { weight, permits: Some(permits) }, ..self }
     }
 }

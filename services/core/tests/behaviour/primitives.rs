@@ -3,7 +3,7 @@
 use holdfast_core::{
     AcquireOutcome, AcquirePermits, CancelPermits, Command, CommandError, ConfigureSemaphore, CountDown, CreateLatch,
     EventKind, Jobs, Kind, Kinds, LatchCommand, LatchIds, LatchRef, Limits, LocksCommand, Metadata, Mode, OpenSession,
-    Owner, Path, PermitsEnd, Query, Reason, ReleasePermits, Response, SemaphoreCommand, Wait,
+    Owner, Path, PermitCommand, PermitsEnd, Query, Reason, ReleasePermits, Response, Wait, Wanted,
 };
 
 use crate::support::{Shard, lock_request, orders, process, request_id};
@@ -30,8 +30,8 @@ pub(crate) fn latch(shard: &mut Shard, command: LatchCommand) -> Result<Response
     shard.apply(&Command::Locks(LocksCommand::Latch(command))).outcome
 }
 
-pub(crate) fn semaphore(shard: &mut Shard, command: SemaphoreCommand) -> Result<Response, CommandError> {
-    shard.apply(&Command::Locks(LocksCommand::Semaphore(command))).outcome
+pub(crate) fn semaphore(shard: &mut Shard, command: PermitCommand) -> Result<Response, CommandError> {
+    shard.apply(&Command::Locks(LocksCommand::Permit(command))).outcome
 }
 
 pub(crate) fn permits(owner: Owner, request_id: &str, weight: u64) -> AcquirePermits {
@@ -41,8 +41,7 @@ pub(crate) fn permits(owner: Owner, request_id: &str, weight: u64) -> AcquirePer
         path: Path::flat("s"),
         owner,
         request_id: request_id.to_owned(),
-        weight,
-        permits: Some(2),
+        wanted: Wanted::Permits { weight, permits: Some(2) },
         priority: 0,
         ttl_ms,
         transition_ms: 0,
@@ -56,7 +55,7 @@ pub(crate) fn permits(owner: Owner, request_id: &str, weight: u64) -> AcquirePer
 }
 
 pub(crate) fn acquire(shard: &mut Shard, request: AcquirePermits) -> Result<AcquireOutcome, CommandError> {
-    match semaphore(shard, SemaphoreCommand::Acquire(request))? {
+    match semaphore(shard, PermitCommand::Acquire(request))? {
         Response::PermitsAcquired { outcome, .. } => Ok(outcome),
         other => panic!("no outcome: {other:?}"),
     }
@@ -151,21 +150,23 @@ fn the_last_caller_that_leaves_takes_its_wait_or_its_unheard_grant_with_it() {
     assert!(matches!(acquire(shard, call(7)), Ok(AcquireOutcome::Enqueued(_))));
     assert!(matches!(acquire(shard, call(8)), Ok(AcquireOutcome::Enqueued(enqueued)) if enqueued.attempt == 8));
     let cancel = |shard: &mut Shard, attempt| {
-        let (namespace, path, owner) = (orders(), Path::flat("s"), process("p2"));
-        let cancel = CancelPermits { namespace, path, owner, request_id: "r".into(), attempts: vec![attempt] };
-        semaphore(shard, SemaphoreCommand::Cancel(cancel))
+        let (namespace, kind, path, owner) = (orders(), Kind::Semaphore, Path::flat("s"), process("p2"));
+        let cancel = CancelPermits { namespace, kind, path, owner, request_id: "r".into(), attempts: vec![attempt] };
+        semaphore(shard, PermitCommand::Cancel(cancel))
     };
     let cancelled = |left_queue, grant_released| Ok(Response::Cancelled { left_queue, grant_released });
     assert_eq!(cancel(shard, 8), cancelled(false, false), "the other call still waits");
     let release = ReleasePermits {
         namespace: orders(),
+        kind: Kind::Semaphore,
         path: Path::flat("s"),
         owner: process("p1"),
         request_id: Some("r".into()),
         fencing_token: None,
+        members: vec![],
         message: None,
     };
-    assert!(semaphore(shard, SemaphoreCommand::Release(release)).is_ok());
+    assert!(semaphore(shard, PermitCommand::Release(release)).is_ok());
     assert_eq!(cancel(shard, 7), cancelled(false, true), "nobody has received the grant");
 }
 
@@ -201,13 +202,7 @@ fn a_semaphore_that_is_lowered_takes_nothing_away_and_refuses_what_can_not_come(
     let shard = &mut limited(Limits::default());
     let configure = |permits| {
         let (namespace, path, metadata) = (orders(), Path::flat("s"), Metadata::new());
-        SemaphoreCommand::Configure(ConfigureSemaphore {
-            namespace,
-            path,
-            permits,
-            description: String::new(),
-            metadata,
-        })
+        PermitCommand::Configure(ConfigureSemaphore { namespace, path, permits, description: String::new(), metadata })
     };
     assert!(semaphore(shard, configure(4)).is_ok());
     assert!(acquire(shard, permits(process("p1"), "r", 3)).is_ok());

@@ -49,6 +49,7 @@ fn operations_grants_waits_and_peaks_are_counted() {
         semaphores: 0,
         permit_holds: 0,
         permit_waits: 0,
+        pools: 0,
         totals,
     };
     assert_eq!(namespaces, [now]);

@@ -13,6 +13,8 @@ mod latches;
 mod ledger;
 mod mutations;
 mod permits_model;
+mod pools;
+mod pools_model;
 mod quota;
 mod random;
 mod report;
@@ -159,7 +161,7 @@ impl Run {
             LocksCommand::LockInfoPart(info) => model.lock_info_part(info),
             LocksCommand::Session(command) => model.session_command(command),
             LocksCommand::Deliver { .. } => unreachable!("the namespace stays open"),
-            LocksCommand::Latch(_) | LocksCommand::Semaphore(_) | LocksCommand::ReportPermits(_) => {
+            LocksCommand::Latch(_) | LocksCommand::Permit(_) | LocksCommand::ReportPermits(_) => {
                 unreachable!("other kinds have models of their own")
             }
             LocksCommand::Batch(_) => unreachable!("a list does what its commands do one by one"),

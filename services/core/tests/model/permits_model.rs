@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::{AcquirePermits, Bounds, Path, Phase, Reason, Wait};
+use holdfast_core::{AcquirePermits, Bounds, Path, Phase, Reason, Wait, Wanted};
 
 /// An owner's name and a request id.
 pub(crate) type Key = (String, String);
@@ -82,6 +82,11 @@ fn detach(calls: &mut AttemptSet, attempt: u64) -> bool {
         calls.remove(&attempt);
     }
     calls.is_empty()
+}
+
+/// The permits that a request says there are.
+fn figure_of(request: &AcquirePermits) -> Option<u64> {
+    if let Wanted::Permits { permits, .. } = request.wanted { permits } else { None }
 }
 
 impl Semaphore {
@@ -249,12 +254,13 @@ impl Model {
     pub(crate) fn acquire(&mut self, request: &AcquirePermits, key: Key) -> Result<Result<bool, Reason>, ()> {
         let path = &request.path;
         let is_known = self.semaphores.contains_key(path);
-        if !is_known && request.permits.is_none() && request.fencing_token.is_none() {
+        if !is_known && figure_of(request).is_none() && request.fencing_token.is_none() {
             return Err(());
         }
-        let made = Semaphore { permits: request.permits.unwrap_or_default(), ..Semaphore::default() };
+        let made = Semaphore { permits: figure_of(request).unwrap_or_default(), ..Semaphore::default() };
         let semaphore = self.semaphores.get(path).unwrap_or(&made).clone();
-        let is_other = !semaphore.is_configured && request.permits.is_some_and(|permits| permits != semaphore.permits);
+        let is_other =
+            !semaphore.is_configured && figure_of(request).is_some_and(|permits| permits != semaphore.permits);
         let is_repeat = semaphore.holds.contains_key(&key) || semaphore.queue.iter().any(|it| it.key == key);
         if is_other && (is_repeat || request.fencing_token.is_none()) {
             return Err(());
@@ -270,11 +276,11 @@ impl Model {
         if let Some(index) = semaphore.queue.iter().position(|it| it.key == key) {
             return Ok(self.repeat_wait(request, &key, index, (waits, ends_at_ms)));
         }
-        if semaphore.permits > 0 && request.weight > semaphore.permits {
+        if semaphore.permits > 0 && request.wanted.weight() > semaphore.permits {
             return Ok(Err(Reason::TooLarge));
         }
         let (fits, is_first) =
-            (semaphore.fits(request.weight), semaphore.queue.iter().all(|it| it.priority < request.priority));
+            (semaphore.fits(request.wanted.weight()), semaphore.queue.iter().all(|it| it.priority < request.priority));
         let is_granted = fits && is_first;
         if !is_granted && !waits {
             return Ok(Err(if fits { Reason::Queued } else { Reason::Exhausted }));
@@ -283,10 +289,10 @@ impl Model {
         let (terms, calls) = ((request.ttl_ms, request.transition_ms), AttemptSet::from([request.attempt]));
         let there = self.semaphores.entry(path.clone()).or_insert(made);
         if is_granted {
-            self.insert(path, key, request.weight, (arrival, calls), terms);
+            self.insert(path, key, request.wanted.weight(), (arrival, calls), terms);
             return Ok(Ok(true));
         }
-        let (priority, weight) = (request.priority, request.weight);
+        let (priority, weight) = (request.priority, request.wanted.weight());
         let (ttl_ms, transition_ms) = terms;
         there.queue.push(Queued { key, priority, arrival, weight, ends_at_ms, ttl_ms, transition_ms, calls });
         there.queue.sort_by_key(|it| (std::cmp::Reverse(it.priority), it.arrival));
@@ -304,7 +310,7 @@ impl Model {
         if request.fencing_token.is_some_and(|token| token != hold.token) {
             return Err(Reason::NotHeld);
         }
-        let weight = if request.fencing_token.is_some() { hold.weight } else { request.weight };
+        let weight = if request.fencing_token.is_some() { hold.weight } else { request.wanted.weight() };
         if weight > hold.weight && !(semaphore.fits(weight - hold.weight) && semaphore.queue.is_empty()) {
             let is_large = semaphore.permits > 0 && weight > semaphore.permits;
             let fits = semaphore.fits(weight - hold.weight);
@@ -334,10 +340,10 @@ impl Model {
     ) -> Result<bool, Reason> {
         let path = &request.path;
         let queued = &mut self.semaphores.get_mut(path).expect("it is there").queue[index];
-        if request.weight > queued.weight {
+        if request.wanted.weight() > queued.weight {
             return Err(Reason::Queued);
         }
-        queued.weight = request.weight;
+        queued.weight = request.wanted.weight();
         let is_newest = queued.calls.last().is_none_or(|highest| request.attempt >= *highest);
         if !waits || is_newest {
             (queued.ttl_ms, queued.transition_ms) = (request.ttl_ms, request.transition_ms);

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AcquireOutcome, AcquirePermits, Application, Bounds, CancelPermits, Command, CommandError, ConfigureSemaphore,
-    Effect, JobState, Limits, LockInfo, LocksCommand, Metadata, NamespaceMessage, OpenSession, Owner, Path,
-    PermitsReport, Phase, Query, Release, ReleasePermits, ReleaseTarget, Reply, ReportedPermits, RequestId, Reset,
-    Response, Revision, Rules, SemaphoreCommand, SemaphoreQuery, SessionNumber, Wait,
+    Effect, JobState, Kind, Limits, LockInfo, LocksCommand, Metadata, NamespaceMessage, OpenSession, Owner, Path,
+    PermitCommand, PermitQuery, PermitsReport, PermitsView, Phase, Query, Release, ReleasePermits, ReleaseTarget,
+    Reply, ReportedPermits, RequestId, Reset, Response, Revision, Rules, SessionNumber, Wait, Wanted,
 };
 
 use crate::mutations::enable_mutation_from_env;
@@ -34,14 +34,14 @@ struct Run {
     resolved: BTreeSet<(Key, bool)>,
 }
 
-fn owner_of(name: &str) -> Owner {
+pub(crate) fn owner_of(name: &str) -> Owner {
     match name.starts_with("se_") {
         true => Owner::Session { session_id: name.to_owned(), holder: None },
         false => Owner::Process(name.to_owned()),
     }
 }
 
-fn name_of(owner: &Owner) -> String {
+pub(crate) fn name_of(owner: &Owner) -> String {
     match owner {
         Owner::Process(name) => name.clone(),
         Owner::Session { session_id, .. } => session_id.clone(),
@@ -108,8 +108,10 @@ impl Run {
             path,
             owner: owner_of(&key.0),
             request_id: key.1.clone(),
-            weight: 1 + dice.below(4),
-            permits: dice.pick(&[None, Some(3), Some(3), Some(figure)]),
+            wanted: Wanted::Permits {
+                weight: 1 + dice.below(4),
+                permits: dice.pick(&[None, Some(3), Some(3), Some(figure)]),
+            },
             priority: dice.pick(&[0, 0, 1]),
             ttl_ms: is_process.then(|| 1 + dice.below(50)),
             transition_ms: dice.pick(&[0, 5]),
@@ -121,9 +123,9 @@ impl Run {
             message: None,
         };
         let expected = self.model.acquire(&request, key);
-        let outcome = self.locks(LocksCommand::Semaphore(SemaphoreCommand::Acquire(request.clone())));
+        let outcome = self.locks(LocksCommand::Permit(PermitCommand::Acquire(request.clone())));
         match (&expected, &outcome) {
-            (Ok(expected), Ok(Response::PermitsAcquired { outcome, semaphore, .. })) => {
+            (Ok(expected), Ok(Response::PermitsAcquired { outcome, view: PermitsView::Semaphore(semaphore), .. })) => {
                 let fits = match (expected, outcome) {
                     (Ok(true), AcquireOutcome::Granted { .. }) | (Ok(false), AcquireOutcome::Enqueued(_)) => true,
                     (Err(reason), AcquireOutcome::Refused(refused)) => refused.reason == *reason,
@@ -143,15 +145,17 @@ impl Run {
     fn release(&mut self, path: Path, key: Key) {
         let request = ReleasePermits {
             namespace: namespace(),
+            kind: Kind::Semaphore,
             path: path.clone(),
             owner: owner_of(&key.0),
             request_id: Some(key.1.clone()),
             fencing_token: None,
+            members: vec![],
             message: None,
         };
         let expected = self.model.end_hold(&path, &key) || self.model.end_wait(&path, &key);
         self.model.promote(&path);
-        let outcome = self.locks(LocksCommand::Semaphore(SemaphoreCommand::Release(request)));
+        let outcome = self.locks(LocksCommand::Permit(PermitCommand::Release(request)));
         assert!(
             matches!(outcome, Ok(Response::PermitsReleased { released, .. }) if released == expected),
             "{outcome:?}"
@@ -162,8 +166,9 @@ impl Run {
         let attempt = 1 + dice.below(6);
         let (left_queue, grant_released) = self.model.cancel(&path, &key, attempt);
         let (namespace, owner, attempts) = (namespace(), owner_of(&key.0), vec![attempt]);
-        let cancel = CancelPermits { namespace, path, owner, request_id: key.1, attempts };
-        let outcome = self.locks(LocksCommand::Semaphore(SemaphoreCommand::Cancel(cancel)));
+        let kind = Kind::Semaphore;
+        let cancel = CancelPermits { namespace, kind, path, owner, request_id: key.1, attempts };
+        let outcome = self.locks(LocksCommand::Permit(PermitCommand::Cancel(cancel)));
         assert_eq!(outcome, Ok(Response::Cancelled { left_queue, grant_released }));
     }
 
@@ -172,7 +177,7 @@ impl Run {
         let (description, metadata) = (String::new(), Metadata::new());
         let configure =
             ConfigureSemaphore { namespace: namespace(), path: path.clone(), permits, description, metadata };
-        self.locks(LocksCommand::Semaphore(SemaphoreCommand::Configure(configure))).expect("it is configured");
+        self.locks(LocksCommand::Permit(PermitCommand::Configure(configure))).expect("it is configured");
         let semaphore = self.model.semaphores.entry(path.clone()).or_default();
         self.model.revision += u64::from(!semaphore.is_configured || semaphore.permits != permits);
         (semaphore.permits, semaphore.is_configured) = (permits, true);
@@ -221,8 +226,8 @@ impl Run {
         if let Some(gone) = self.model.semaphores.remove(&path) {
             self.model.resolved.extend(gone.queue.into_iter().map(|it| (it.key, false)));
         }
-        let delete = SemaphoreCommand::Delete { namespace: namespace(), path };
-        assert_eq!(self.locks(LocksCommand::Semaphore(delete)), Ok(Response::Done));
+        let delete = PermitCommand::Delete { namespace: namespace(), kind: Kind::Semaphore, path };
+        assert_eq!(self.locks(LocksCommand::Permit(delete)), Ok(Response::Done));
     }
 
     fn release_all(&mut self, name: &str) {
@@ -263,7 +268,12 @@ impl Run {
         let expected = self.model.end_all(goes, |model, path, key| _ = model.end_hold(path, key));
         let pending = pending.into_iter().map(|(_, request_id)| request_id).collect();
         let held = held.into_iter();
-        let held = held.map(|(path, request_id, fencing_token)| ReportedPermits { path, request_id, fencing_token });
+        let held = held.map(|(path, request_id, fencing_token)| ReportedPermits {
+            kind: Kind::Semaphore,
+            path,
+            request_id,
+            fencing_token,
+        });
         let (session_id, message) = (session_id.to_owned(), None);
         let (namespace, held) = (namespace(), held.collect());
         let report = PermitsReport { namespace: namespace.clone(), session_id: session_id.clone(), message, held };
@@ -301,8 +311,14 @@ impl Run {
             assert_eq!(self.core.job_state(began), JobState::Done { ended_holds, ended_waits });
         }
         assert_eq!(std::mem::take(&mut self.resolved), std::mem::take(&mut self.model.resolved), "who was told");
-        let list = SemaphoreQuery::List { namespace: namespace(), prefix: Path::default(), after: None, limit: 100 };
-        let Ok(Response::Semaphores { semaphores, .. }) = self.core.query(0, &Query::Semaphore(list)).outcome else {
+        let list = PermitQuery::List {
+            namespace: namespace(),
+            kind: Kind::Semaphore,
+            prefix: Path::default(),
+            after: None,
+            limit: 100,
+        };
+        let Ok(Response::Semaphores { semaphores, .. }) = self.core.query(0, &Query::Permit(list)).outcome else {
             panic!("a page of semaphores")
         };
         assert!(semaphores.iter().map(|it| &it.path).eq(self.model.semaphores.keys()), "{semaphores:?}");
@@ -321,8 +337,8 @@ impl Run {
     fn compare_holds(&mut self, path: &Path) {
         let (namespace, path, limit) = (namespace(), path.clone(), 100);
         let known = self.model.semaphores.get_mut(&path).expect("it is known");
-        let get = SemaphoreQuery::Get { namespace: namespace.clone(), path: path.clone(), after: None, limit };
-        let Ok(Response::SemaphoreHolders { holders, .. }) = self.core.query(0, &Query::Semaphore(get)).outcome else {
+        let get = PermitQuery::Get { namespace: namespace.clone(), path: path.clone(), after: None, limit };
+        let Ok(Response::SemaphoreHolders { holders, .. }) = self.core.query(0, &Query::Permit(get)).outcome else {
             panic!("its holders")
         };
         assert_eq!(holders.len(), known.holds.len(), "{holders:?} {:?}", known.holds);
@@ -333,16 +349,22 @@ impl Run {
             assert!(view.fencing_token >= hold.token.min(self.compared + 1), "tokens rise");
             hold.token = view.fencing_token;
             let (namespace, path, fencing_token) = (namespace.clone(), path.clone(), view.fencing_token);
-            let check = Query::Semaphore(SemaphoreQuery::Check { namespace, path, fencing_token });
+            let check = Query::Permit(PermitQuery::Check {
+                namespace,
+                kind: Kind::Semaphore,
+                path,
+                fencing_token,
+                member: None,
+            });
             let checked = self.core.query(0, &check).outcome;
             let is_held = view.phase == Phase::Held;
-            assert!(matches!(checked, Ok(Response::SemaphoreChecked { current, .. }) if current == is_held));
+            assert!(matches!(checked, Ok(Response::PermitsChecked { current, .. }) if current == is_held));
         }
     }
 
     fn compare_waits(&mut self) {
-        let query = SemaphoreQuery::Waits { namespace: namespace(), after: None, limit: 100 };
-        let Ok(Response::PermitWaits { waits, .. }) = self.core.query(0, &Query::Semaphore(query)).outcome else {
+        let query = PermitQuery::Waits { namespace: namespace(), after: None, limit: 100 };
+        let Ok(Response::PermitWaits { waits, .. }) = self.core.query(0, &Query::Permit(query)).outcome else {
             panic!("a page of waits")
         };
         for view in &waits {

@@ -52,6 +52,7 @@ mod tests {
             "/holdfast.v1.NamespacesService/ListNamespaces",
             "/holdfast.v1.LocksService/AcquireLock",
             "/holdfast.v1.LatchesService/WaitForLatch",
+            "/holdfast.v1.PoolsService/TakeMembers",
             "/holdfast.v1.SemaphoresService/AcquirePermits",
             "/com.evrblk.monstera_example.gatewaypb.LocksServiceApi/AcquireLock",
             "/grpc.health.v1.Health/Check",

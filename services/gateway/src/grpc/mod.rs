@@ -7,6 +7,7 @@ mod latches;
 mod locks;
 mod methods;
 mod namespaces;
+mod pools;
 mod semaphores;
 mod sessions;
 mod status;
@@ -19,6 +20,7 @@ use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
 use holdfast_proto::v1::latches_service_server::LatchesServiceServer;
 use holdfast_proto::v1::locks_service_server::LocksServiceServer;
 use holdfast_proto::v1::namespaces_service_server::NamespacesServiceServer;
+use holdfast_proto::v1::pools_service_server::PoolsServiceServer;
 use holdfast_proto::v1::semaphores_service_server::SemaphoresServiceServer;
 use holdfast_proto::v1::sessions_service_server::SessionsServiceServer;
 use holdfast_proto::{DLOCKS_FILE_DESCRIPTOR_SET, V1_FILE_DESCRIPTOR_SET};
@@ -64,6 +66,7 @@ pub(crate) fn routes(
         .add_service(NamespacesServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(LocksServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(LatchesServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(PoolsServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(SemaphoresServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(SessionsServiceServer::new(services).max_decoding_message_size(MAX_LOCK_INFO_BYTES))
         .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))

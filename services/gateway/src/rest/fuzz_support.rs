@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::{
-    accounts, acquire_body, api_keys, body, latches, lock_sets, locks, namespaces, semaphores, session_messages,
+    accounts, acquire_body, api_keys, body, latches, lock_sets, locks, namespaces, pools, semaphores, session_messages,
     sessions,
 };
 
@@ -31,6 +31,13 @@ pub fn read_body(bytes: &[u8]) -> usize {
         reads::<locks::CheckBody>(bytes),
         reads::<namespaces::CreateBody>(bytes),
         reads::<namespaces::UpdateBody>(bytes),
+        reads::<pools::ConfigureBody>(bytes),
+        reads::<pools::ChangeBody>(bytes),
+        reads::<pools::TakeBody>(bytes),
+        reads::<pools::ReleaseBody>(bytes),
+        reads::<pools::GetBody>(bytes),
+        reads::<pools::CheckBody>(bytes),
+        reads::<pools::DeleteBody>(bytes),
         reads::<semaphores::ConfigureBody>(bytes),
         reads::<semaphores::AcquireBody>(bytes),
         reads::<semaphores::ReleaseBody>(bytes),

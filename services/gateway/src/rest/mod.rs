@@ -20,6 +20,7 @@ mod locks;
 mod namespaces;
 mod openapi;
 mod path_params;
+mod pools;
 mod problem;
 mod query;
 mod semaphores;
@@ -93,6 +94,14 @@ fn service_routes() -> OpenApiRouter<Service> {
         .routes(routes!(lock_sets::delete))
         .routes(routes!(lock_sets::check))
         .routes(routes!(lock_sets::reset))
+        .routes(routes!(pools::list))
+        .routes(routes!(pools::configure))
+        .routes(routes!(pools::change))
+        .routes(routes!(pools::take))
+        .routes(routes!(pools::release))
+        .routes(routes!(pools::get))
+        .routes(routes!(pools::check))
+        .routes(routes!(pools::delete))
         .routes(routes!(semaphores::list))
         .routes(routes!(semaphores::configure))
         .routes(routes!(semaphores::acquire))

@@ -1,8 +1,10 @@
 //! Messages of the session protocol as JSON: one object with the name of the message in `type`.
 
 use holdfast_api::session_message::{self, ClientMessage, ClientPayload, RefusalCause, ServerMessage};
-use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode};
-use holdfast_types::{Mode, Path, ReportedHold};
+use holdfast_api::{
+    ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode, validate,
+};
+use holdfast_types::{Mode, Path, ReportedHold, Wanted};
 use serde::{Deserialize, Serialize};
 
 use super::body::{StringMap, parse};
@@ -15,6 +17,7 @@ enum ClientJson {
     Lock(Lock),
     Release(Release),
     AcquirePermits(AcquirePermits),
+    Take(Take),
     CountDown(CountDown),
     ReleaseAll(Empty),
     Keepalive(Empty),
@@ -55,6 +58,7 @@ struct Held {
 enum Pending {
     Lock(Lock),
     AcquirePermits(AcquirePermits),
+    Take(Take),
     Release(Release),
 }
 
@@ -68,6 +72,8 @@ struct Thing {
     holder: Option<String>,
     #[serde(rename = "weight")]
     _weight: Option<u64>,
+    #[serde(rename = "members")]
+    _members: Option<Vec<String>>,
     fencing_token: u64,
 }
 
@@ -80,6 +86,23 @@ struct AcquirePermits {
     path: Vec<String>,
     weight: Option<u64>,
     permits: Option<u64>,
+    holder: Option<String>,
+    priority: Option<u32>,
+    transition_ms: Option<u64>,
+    #[serde(rename = "try")]
+    only_try: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Take {
+    /// In a pending message, the number from its original connection: it does not count here.
+    seq: Option<u64>,
+    request_id: String,
+    path: Vec<String>,
+    count: Option<u64>,
+    member: Option<String>,
+    prefer: Option<String>,
     holder: Option<String>,
     priority: Option<u32>,
     transition_ms: Option<u64>,
@@ -156,6 +179,7 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         ClientJson::AcquirePermits(acquire) => {
             (require_seq(acquire.seq)?, ClientPayload::AcquirePermits(acquire.read()))
         }
+        ClientJson::Take(take) => (require_seq(take.seq)?, ClientPayload::AcquirePermits(take.read()?)),
         ClientJson::Release(release) => (require_seq(release.seq)?, ClientPayload::Release(release.read())),
         ClientJson::CountDown(CountDown { seq, request_id, path, id, ids, ranges }) => {
             (seq, ClientPayload::CountDown(session_message::CountDown { request_id, path, id, ids, ranges }))
@@ -187,6 +211,7 @@ impl Pending {
         match self {
             Self::Lock(lock) => lock.read().map(session_message::Pending::Lock),
             Self::AcquirePermits(acquire) => Ok(session_message::Pending::AcquirePermits(acquire.read())),
+            Self::Take(take) => take.read().map(session_message::Pending::AcquirePermits),
             Self::Release(release) => Ok(session_message::Pending::Release(release.read())),
         }
     }
@@ -217,13 +242,26 @@ impl AcquirePermits {
         session_message::AcquirePermits {
             request_id: self.request_id,
             path: self.path,
-            weight: self.weight.unwrap_or(1),
-            permits: self.permits,
+            wanted: Wanted::Permits { weight: self.weight.unwrap_or(1), permits: self.permits },
             holder: self.holder,
             priority: self.priority.unwrap_or(0),
             transition_ms: self.transition_ms.unwrap_or(0),
             only_try: self.only_try.unwrap_or(false),
         }
+    }
+}
+
+impl Take {
+    fn read(self) -> ApiResult<session_message::AcquirePermits> {
+        Ok(session_message::AcquirePermits {
+            request_id: self.request_id,
+            path: self.path,
+            wanted: validate::wanted_members(self.count, self.member, self.prefer)?,
+            holder: self.holder,
+            priority: self.priority.unwrap_or(0),
+            transition_ms: self.transition_ms.unwrap_or(0),
+            only_try: self.only_try.unwrap_or(false),
+        })
     }
 }
 
@@ -289,6 +327,8 @@ struct State {
     blockers: Option<Vec<BlockerInfo>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     holders: Vec<PermitHolderInfo>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    members: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -300,7 +340,9 @@ enum RefusedReason {
 
 impl State {
     fn new(request_id: Option<String>, state: &'static str) -> Self {
-        Self { request_id, state, fencing_token: None, queue_position: None, blockers: None, holders: Vec::new() }
+        let (fencing_token, queue_position, blockers) = (None, None, None);
+        let (holders, members) = (Vec::new(), Vec::new());
+        Self { request_id, state, fencing_token, queue_position, blockers, holders, members }
     }
 }
 
@@ -313,9 +355,11 @@ impl From<ServerMessage> for ServerJson {
             ServerMessage::Revoked { path, reason, current_owner, fencing_token } => {
                 Self::Revoked { path, reason: reason.name(), current_owner, fencing_token }
             }
-            ServerMessage::Acquired { request_id, fencing_token } => {
-                Self::State(State { fencing_token: Some(fencing_token), ..State::new(Some(request_id), "ACQUIRED") })
-            }
+            ServerMessage::Acquired { request_id, fencing_token, members } => Self::State(State {
+                fencing_token: Some(fencing_token),
+                members,
+                ..State::new(Some(request_id), "ACQUIRED")
+            }),
             ServerMessage::Enqueued { request_id, queue_position, blockers, holders } => Self::State(State {
                 queue_position,
                 blockers: Some(blockers),

@@ -1,6 +1,6 @@
 use holdfast_api::Code;
 use holdfast_api::session_message::EndReason;
-use holdfast_types::{RevokedReason, SessionEnd};
+use holdfast_types::{Kind, RevokedReason, SessionEnd};
 use serde_json::{Value, json};
 
 use super::*;
@@ -58,7 +58,8 @@ fn permits_are_requested_and_listed() {
     let acquire = json!({"type": "acquire_permits", "seq": 3, "request_id": "a", "path": ["s"], "weight": 2, "permits": 5,
         "holder": "h", "priority": 9, "transition_ms": 7, "try": true});
     let ClientPayload::AcquirePermits(acquire) = decoded(acquire).payload else { panic!("not for permits") };
-    assert_eq!((acquire.weight, acquire.permits, acquire.priority, acquire.only_try), (2, Some(5), 9, true));
+    assert_eq!((acquire.priority, acquire.only_try), (9, true));
+    assert_eq!(acquire.wanted, Wanted::Permits { weight: 2, permits: Some(5) });
     let plain = json!({"type": "acquire_permits", "request_id": "b", "path": ["s"]});
     let thing =
         json!({"kind": "semaphore", "path": ["s"], "request_id": "a", "holder": "h", "weight": 2, "fencing_token": 7});
@@ -66,9 +67,29 @@ fn permits_are_requested_and_listed() {
     let ClientPayload::LockInfo(listed) = decoded(info.clone()).payload else { panic!("not a lock info") };
     assert_eq!((listed.permits[0].reported.fencing_token, listed.permits[0].holder.as_deref()), (7, Some("h")));
     let session_message::Pending::AcquirePermits(pending) = &listed.pending[0] else { panic!("not for permits") };
-    assert_eq!((pending.weight, pending.permits, pending.priority), (1, None, 0));
+    assert_eq!((&pending.wanted, pending.priority), (&Wanted::Permits { weight: 1, permits: None }, 0));
     info["things"][0]["kind"] = json!("latch");
     assert_eq!(decode(&info.to_string(), "ns").unwrap_err().code, Code::InvalidArgument);
+}
+
+#[test]
+fn members_are_taken_and_listed() {
+    let take = json!({"type": "take", "seq": 3, "request_id": "a", "path": ["p"], "count": 2, "prefer": "m1"});
+    let ClientPayload::AcquirePermits(take) = decoded(take).payload else { panic!("not for members") };
+    assert_eq!(take.wanted, Wanted::Members { count: 2, prefer: Some("m1".into()) });
+    let both = json!({"type": "take", "seq": 3, "request_id": "a", "path": ["p"], "count": 2, "member": "m1"});
+    assert_eq!(decode(&both.to_string(), "ns").unwrap_err().code, Code::InvalidArgument);
+    let one = json!({"type": "take", "request_id": "b", "path": ["p"], "member": "m1"});
+    let thing = json!({"kind": "pool", "path": ["p"], "request_id": "a", "members": ["m2"], "fencing_token": 7});
+    let info = json!({"type": "lock_info", "seq": 2, "held": [], "things": [thing], "pending": [one]});
+    let ClientPayload::LockInfo(listed) = decoded(info).payload else { panic!("not a lock info") };
+    assert_eq!(listed.permits[0].reported.kind, Kind::Pool);
+    let session_message::Pending::AcquirePermits(pending) = &listed.pending[0] else { panic!("not for members") };
+    assert_eq!(pending.wanted, Wanted::Member("m1".into()));
+    let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: vec!["m1".into()] };
+    let expected =
+        json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57, "members": ["m1"]});
+    assert_eq!(encoded(acquired), expected);
 }
 
 #[test]
@@ -108,7 +129,7 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
     assert_eq!(opened(None), expected);
     expected["leader"] = json!("node-1:8080");
     assert_eq!(opened(Some("node-1:8080")), expected);
-    let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57 };
+    let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: Vec::new() };
     assert_eq!(
         encoded(acquired),
         json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57})

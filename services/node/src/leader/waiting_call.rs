@@ -1,9 +1,9 @@
-//! Commands that may wait, for locks or for permits, and the commands that cancel them.
+//! Commands that may wait, for locks, for permits or for members, and the commands that cancel them.
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     Acquire, AcquireOutcome, AcquirePermits, Cancel, CancelAttempts, CancelPermits, Effect, LocksCommand, NamespaceRef,
-    Query, Reattach, Reply, Response, Rules, SemaphoreCommand, SemaphoreQuery, WaitId,
+    PermitCommand, PermitQuery, Query, Reattach, Reply, Response, Rules, WaitId,
 };
 
 /// A command that may wait.
@@ -25,7 +25,7 @@ impl WaitingCall {
     pub(crate) fn of_command(command: LocksCommand) -> Option<Self> {
         match command {
             LocksCommand::Acquire(acquire) => Some(Self::Locks(acquire)),
-            LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => Some(Self::Permits(acquire)),
+            LocksCommand::Permit(PermitCommand::Acquire(acquire)) => Some(Self::Permits(acquire)),
             _ => None,
         }
     }
@@ -68,7 +68,7 @@ impl WaitingCall {
             }
             Self::Locks(acquire) => LocksCommand::Reattach(Reattach { acquire: acquire.clone(), abandoned }),
             Self::Permits(acquire) => {
-                LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquirePermits { abandoned, ..acquire.clone() }))
+                LocksCommand::Permit(PermitCommand::Acquire(AcquirePermits { abandoned, ..acquire.clone() }))
             }
         }
     }
@@ -77,7 +77,7 @@ impl WaitingCall {
     pub(crate) fn into_command(self) -> LocksCommand {
         match self {
             Self::Locks(acquire) => LocksCommand::Acquire(acquire),
-            Self::Permits(acquire) => LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)),
+            Self::Permits(acquire) => LocksCommand::Permit(PermitCommand::Acquire(acquire)),
         }
     }
 
@@ -86,7 +86,7 @@ impl WaitingCall {
         match self {
             Self::Locks(acquire) => Query::WaitStatus { namespace: acquire.namespace.clone(), wait },
             Self::Permits(acquire) => {
-                Query::Semaphore(SemaphoreQuery::WaitStatus { namespace: acquire.namespace.clone(), wait })
+                Query::Permit(PermitQuery::WaitStatus { namespace: acquire.namespace.clone(), wait })
             }
         }
     }
@@ -102,6 +102,7 @@ impl WaitingCall {
             }),
             Self::Permits(acquire) => Rollback::Permits(CancelPermits {
                 namespace: acquire.namespace.clone(),
+                kind: acquire.wanted.kind(),
                 path: acquire.path.clone(),
                 owner: acquire.owner.clone(),
                 request_id: acquire.request_id.clone(),
@@ -133,9 +134,9 @@ impl Rollback {
             Effect::WaitResolved { namespace, owner, request_id, claims, attempt, .. } => {
                 Some(Self::Locks(Cancel { namespace, owner, request_id, claims, attempt }))
             }
-            Effect::PermitsResolved { namespace, owner, request_id, semaphore, attempt, .. } => {
-                let (path, attempts) = (semaphore.path, vec![attempt]);
-                Some(Self::Permits(CancelPermits { namespace, path, owner, request_id, attempts }))
+            Effect::PermitsResolved { namespace, owner, request_id, view, attempt, .. } => {
+                let (kind, path, attempts) = (view.kind(), view.path().clone(), vec![attempt]);
+                Some(Self::Permits(CancelPermits { namespace, kind, path, owner, request_id, attempts }))
             }
             _ => None,
         }
@@ -147,7 +148,7 @@ impl Rollback {
             Self::Locks(cancel) => cancel_all(cancel, attempts),
             Self::Permits(cancel) => {
                 let attempts = if attempts.is_empty() { cancel.attempts } else { attempts.to_vec() };
-                LocksCommand::Semaphore(SemaphoreCommand::Cancel(CancelPermits { attempts, ..cancel }))
+                LocksCommand::Permit(PermitCommand::Cancel(CancelPermits { attempts, ..cancel }))
             }
         }
     }
@@ -176,7 +177,7 @@ pub(super) struct QueuedCall<'a> {
 /// Returns the call that a command makes, if it may wait.
 pub(super) fn queued_call(command: &LocksCommand) -> Option<QueuedCall<'_>> {
     match command {
-        LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => {
+        LocksCommand::Permit(PermitCommand::Acquire(acquire)) => {
             let AcquirePermits { namespace, attempt, abandoned, .. } = acquire;
             Some(QueuedCall { namespace, attempt: *attempt, left: abandoned })
         }
@@ -201,9 +202,9 @@ pub(super) fn resolution_of(effect: &Effect) -> Option<(&AcquireOutcome, Respons
         Effect::WaitResolved { outcome, locks, .. } => {
             Some((outcome, Response::Acquired { outcome: outcome.clone(), locks: locks.clone() }))
         }
-        Effect::PermitsResolved { outcome, semaphore, .. } => {
-            let (semaphore, holders) = (semaphore.clone(), Vec::new());
-            Some((outcome, Response::PermitsAcquired { outcome: outcome.clone(), semaphore, holders }))
+        Effect::PermitsResolved { outcome, members, view, .. } => {
+            let (members, view, holders) = (members.clone(), view.clone(), Vec::new());
+            Some((outcome, Response::PermitsAcquired { outcome: outcome.clone(), members, view, holders }))
         }
         _ => None,
     }

@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, stream};
 use holdfast_core::{
-    Cancel, CancelPermits, NamespaceRef, PermitWaitView, Query, Response, Rules, SemaphoreQuery, WaitId, WaitView,
+    Cancel, CancelPermits, NamespaceRef, PermitQuery, PermitWaitView, Query, Response, Rules, WaitId, WaitView,
 };
 use holdfast_replication::Leadership;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -79,10 +79,10 @@ fn find_wait(
         let WaitView { owner, request_id, claims, attempt, .. } = view;
         return Some((Rollback::Locks(Cancel { namespace, owner, request_id, claims, attempt }), attempt));
     }
-    let query = Query::Semaphore(SemaphoreQuery::Waits { namespace: namespace.clone(), after, limit });
+    let query = Query::Permit(PermitQuery::Waits { namespace: namespace.clone(), after, limit });
     let Some(Response::PermitWaits { waits, .. }) = outcome_of(query) else { return None };
     let view = waits.into_iter().find(|view| view.wait == wait)?;
-    let PermitWaitView { path, owner, request_id, attempt, .. } = view;
-    let cancel = CancelPermits { namespace, path, owner, request_id, attempts: vec![attempt] };
+    let PermitWaitView { kind, path, owner, request_id, attempt, .. } = view;
+    let cancel = CancelPermits { namespace, kind, path, owner, request_id, attempts: vec![attempt] };
     Some((Rollback::Permits(cancel), attempt))
 }

@@ -31,6 +31,8 @@ pub enum Scope {
     Latch,
     /// Each semaphore.
     Semaphore,
+    /// Each pool.
+    Pool,
     /// Each hold.
     Hold,
     /// Each owner.
@@ -63,6 +65,7 @@ impl Scope {
             Self::Lock => "lock",
             Self::Latch => "latch",
             Self::Semaphore => "semaphore",
+            Self::Pool => "pool",
             Self::Hold => "hold",
             Self::Owner => "owner",
             Self::Session => "session",
@@ -89,6 +92,7 @@ impl Scope {
             | Self::Lock
             | Self::Latch
             | Self::Semaphore
+            | Self::Pool
             | Self::Hold
             | Self::Owner
             | Self::Session

@@ -13,7 +13,7 @@ use crate::locks::snapshot_items::Item;
 use crate::locks::sweep::Sweep;
 use crate::locks::tree::NodeId;
 use crate::locks::waiting::WaitingRequest;
-use crate::semaphores::SemaphoreCursor;
+use crate::permits::SourceCursor;
 use crate::{Application, FencingToken, Revision, SessionNumber, UsageTotals, codec};
 
 /// Number of process ids in one item.
@@ -58,8 +58,8 @@ enum NamespaceSection {
     Wait(usize),
     /// The item of a latch at this place.
     Latch(LatchCursor),
-    /// The item of a semaphore at this place.
-    Semaphore(SemaphoreCursor),
+    /// The item of a semaphore or a pool at this place.
+    Permits(SourceCursor),
     /// What is bounded for each namespace.
     Rest,
 }
@@ -144,7 +144,7 @@ impl FrozenNamespace {
     /// Writes a little of what is next. Returns what follows it; `None` at the end of the namespace.
     fn write(&self, writer: &mut ItemWriter, section: NamespaceSection) -> Option<NamespaceSection> {
         use NamespaceSection::{
-            Ending, Granted, Head, Latch, Lock, ReportAfter, Rest, Semaphore, Session, SweepAfter, Wait,
+            Ending, Granted, Head, Latch, Lock, Permits, ReportAfter, Rest, Session, SweepAfter, Wait,
         };
         Some(match section {
             Head => {
@@ -204,7 +204,7 @@ impl FrozenNamespace {
                 }
             },
             Latch(cursor) => self.write_latch(writer, cursor),
-            Semaphore(cursor) => self.write_semaphore(writer, cursor),
+            Permits(cursor) => self.write_permits(writer, cursor),
             Rest => {
                 self.write_rest(writer);
                 return None;
@@ -277,15 +277,15 @@ impl FrozenNamespace {
                 writer.push(&Item::Latch(item));
                 NamespaceSection::Latch(cursor)
             }
-            None => NamespaceSection::Semaphore(SemaphoreCursor::default()),
+            None => NamespaceSection::Permits(SourceCursor::default()),
         }
     }
 
-    fn write_semaphore(&self, writer: &mut ItemWriter, mut cursor: SemaphoreCursor) -> NamespaceSection {
-        match self.semaphores.next_item(&mut cursor) {
+    fn write_permits(&self, writer: &mut ItemWriter, mut cursor: SourceCursor) -> NamespaceSection {
+        match self.permits.next_item(&mut cursor) {
             Some(item) => {
-                writer.push(&Item::Semaphore(item));
-                NamespaceSection::Semaphore(cursor)
+                writer.push(&Item::Permits(item));
+                NamespaceSection::Permits(cursor)
             }
             None => NamespaceSection::Rest,
         }

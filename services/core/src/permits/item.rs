@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::DueEntry;
 use super::key::Key;
 use crate::locks::{Attempts, EncodedMetadata};
-use crate::{AcquirePermits, FencingToken, MAX_PRIORITY, Path, PermitHolderView, PermitWaitView, Phase, Rules, WaitId};
+use crate::{
+    AcquirePermits, FencingToken, MAX_PRIORITY, PermitHolderView, PermitWaitView, Phase, Rules, WaitId, Wanted,
+};
 
 /// The order of a queue: by priority, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub(super) struct QueueRank {
 }
 
 impl QueueRank {
+    /// A rank before all others.
+    pub(super) const FIRST: Self = Self { behind: 0, wait: WaitId(0) };
+
     pub(super) fn new(priority: u8, wait: WaitId) -> Self {
         Self { behind: MAX_PRIORITY.saturating_sub(priority), wait }
     }
@@ -41,12 +46,24 @@ pub(super) struct PermitTerms {
     pub(super) metadata: EncodedMetadata,
 }
 
-/// A hold of some permits.
+/// What a hold of a pool has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lease {
+    /// In order of name; at least one.
+    pub(super) members: Vec<Arc<str>>,
+    /// What it requested.
+    pub(super) wanted: Wanted,
+}
+
+/// A hold of some permits, or of some members.
 #[derive(Clone, Debug)]
 pub(super) struct PermitHold {
     pub(super) key: Arc<Key>,
     pub(super) process_id: Arc<str>,
+    /// The number of permits, or of members.
     pub(super) weight: u64,
+    /// Of a pool only.
+    pub(super) lease: Option<Lease>,
     pub(super) token: FencingToken,
     /// Wall clock at the grant.
     pub(super) locked_at_ms: u64,
@@ -64,7 +81,7 @@ pub(super) struct PermitHold {
 pub(super) struct PermitWait {
     pub(super) key: Arc<Key>,
     pub(super) process_id: Arc<str>,
-    pub(super) weight: u64,
+    pub(super) wanted: Wanted,
     pub(super) terms: PermitTerms,
     /// The calls that rely on it.
     pub(super) attempts: Attempts,
@@ -89,6 +106,15 @@ impl PermitHold {
         Some(DueEntry { at_ms: self.deadline_ms?, is_wait: false, number: self.token })
     }
 
+    pub(super) fn members(&self) -> &[Arc<str>] {
+        self.lease.as_ref().map_or(&[], |lease| &lease.members)
+    }
+
+    /// Returns what ending it costs, in ends of a slice.
+    pub(super) fn ends(&self) -> u64 {
+        self.lease.as_ref().map_or(1, |lease| lease.wanted.units())
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.phase == Phase::Held
     }
@@ -99,6 +125,7 @@ impl PermitHold {
             process_id: self.process_id.to_string(),
             request_id: self.key.request_id.to_string(),
             weight: self.weight,
+            members: self.members().iter().map(ToString::to_string).collect(),
             fencing_token: self.token,
             locked_at_ms: self.locked_at_ms,
             deadline_ms: self.deadline_ms,
@@ -112,17 +139,24 @@ impl PermitWait {
     pub(super) fn view(&self, wait: WaitId, rank: QueueRank, queue_position: u64) -> PermitWaitView {
         PermitWaitView {
             wait,
-            path: Path::clone(&self.key.path),
+            kind: self.key.name.kind,
+            path: self.key.name.path.clone(),
             owner: self.key.owner(),
             process_id: self.process_id.to_string(),
             request_id: self.key.request_id.to_string(),
-            weight: self.weight,
+            weight: self.wanted.weight(),
+            member: if let Wanted::Member(name) = &self.wanted { Some(name.clone()) } else { None },
             priority: rank.priority(),
             queue_position,
             attempt: self.attempts.highest(),
             since_ms: self.since_ms,
             ends_at_ms: self.ends_at_ms,
         }
+    }
+
+    /// Returns what granting it costs, in grants of a slice.
+    pub(super) fn grants(&self) -> usize {
+        usize::try_from(self.wanted.units()).unwrap_or(usize::MAX)
     }
 
     pub(super) fn due(&self, rank: QueueRank) -> Option<DueEntry> {

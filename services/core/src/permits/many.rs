@@ -7,11 +7,11 @@ use holdfast_mutations::{Mutation, is_enabled};
 use serde::{Deserialize, Serialize};
 
 use super::end::WaitEnd;
-use super::key::{Key, Scope};
-use super::{EndingSession, HoldOrWait, Semaphores};
+use super::key::{Key, Name, Scope};
+use super::{EndingSession, HoldOrWait, PermitTable};
 use crate::kit::Kit;
 use crate::locks::Budget;
-use crate::{FencingToken, Path, PermitsEnd, Reason, ReportedPermits, Revision, SessionEnd, SessionNumber};
+use crate::{FencingToken, Kind, Path, PermitsEnd, Reason, ReportedPermits, Revision, SessionEnd, SessionNumber};
 
 /// How far a search through all holds and waits has come: the last key that it visited.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,6 +19,7 @@ pub(crate) struct PermitCursor {
     process_id: Option<String>,
     session: Option<(SessionNumber, String)>,
     request_id: String,
+    kind: Kind,
     path: Path,
     holder: Option<String>,
     /// Whether the process of that key is old enough to go, as decided at its first key.
@@ -35,7 +36,8 @@ impl PermitCursor {
             process_id,
             session,
             request_id: key.request_id.to_string(),
-            path: Path::clone(&key.path),
+            kind: key.name.kind,
+            path: key.name.path.clone(),
             holder: key.holder.as_deref().map(str::to_owned),
             is_old,
         }
@@ -51,7 +53,7 @@ impl PermitCursor {
         Key {
             scope,
             request_id: self.request_id.as_str().into(),
-            path: Arc::new(self.path.clone()),
+            name: Arc::new(Name::new(self.kind, &self.path)),
             holder: self.holder.as_deref().map(Into::into),
         }
     }
@@ -94,10 +96,15 @@ pub(crate) struct EndedPermits {
     pub(crate) waits: u64,
 }
 
-impl Semaphores {
+impl PermitTable {
     /// Returns the number of holds and waiting requests of a session.
     pub(crate) fn count_of_session(&self, number: SessionNumber) -> u64 {
-        self.of_sessions.get(&number).copied().unwrap_or_default()
+        self.of_sessions.get(&number).map_or(0, |load| load.things)
+    }
+
+    /// Returns how many ends of a slice it costs to end what a session has.
+    pub(crate) fn ends_of_session(&self, number: SessionNumber) -> u64 {
+        self.of_sessions.get(&number).map_or(0, |load| load.ends)
     }
 
     /// Returns the number of holds and waiting requests.
@@ -127,13 +134,14 @@ impl Semaphores {
     pub(crate) fn release_named(&mut self, kit: &mut Kit<'_>, scope: &Scope, request_id: &str) -> bool {
         let Some((key, entry)) = self.named(scope, request_id) else { return false };
         let key = Arc::clone(key);
-        self.end(kit, &key.path, entry);
+        self.end(kit, &key.name, entry);
         true
     }
 
     /// Returns whether a session has that hold, under the request id that its client reports.
     pub(crate) fn has_hold(&self, number: SessionNumber, reported: &ReportedPermits) -> bool {
-        self.hold(&reported.path, reported.fencing_token).is_some_and(|hold| {
+        let name = Name::new(reported.kind, &reported.path);
+        self.hold(&name, reported.fencing_token).is_some_and(|hold| {
             let is_its = hold.key.session() == Some(number) && *hold.key.request_id == *reported.request_id;
             is_its && hold.is_held()
         })
@@ -151,7 +159,7 @@ impl Semaphores {
         while let Some((key, entry)) = self.next_key(Some(scope), reached.as_deref()) {
             let is_left = match entry {
                 HoldOrWait::Wait(_) => true,
-                HoldOrWait::Hold(token) => self.hold(&key.path, token).is_some_and(|hold| hold.is_held()),
+                HoldOrWait::Hold(token) => self.hold(&key.name, token).is_some_and(|hold| hold.is_held()),
             };
             if is_left && kit.budget.ends == 0 {
                 if let Some(ending) = number.and_then(|number| self.ending.get_mut(&number)) {
@@ -159,13 +167,14 @@ impl Semaphores {
                 }
                 return false;
             }
-            kit.budget.ends -= usize::from(is_left);
+            let ends = if is_left { self.ends_of(&key, entry) } else { 0 };
+            kit.budget.ends = kit.budget.ends.saturating_sub(ends);
             match entry {
                 _ if !is_left => {}
                 HoldOrWait::Hold(token) if why == SessionEnd::Expired => {
-                    self.end_phase(kit, &key.path, token, since_ms)
+                    self.end_phase(kit, &key.name, token, since_ms)
                 }
-                entry => self.end(kit, &key.path, entry),
+                entry => self.end(kit, &key.name, entry),
             }
             reached = Some(key);
         }
@@ -203,15 +212,15 @@ impl Semaphores {
             }
             kit.budget.visits -= 1;
             if self.is_old(choice, &mut age, &key) && (choice.goes)(&item_of(&key, entry)) {
-                kit.budget.ends -= 1;
+                kit.budget.ends = kit.budget.ends.saturating_sub(self.ends_of(&key, entry));
                 match entry {
                     HoldOrWait::Hold(token) => {
                         ended.holds += 1;
-                        self.end_hold(kit, &key.path, token, cause);
+                        self.end_hold(kit, &key.name, token, cause);
                     }
                     HoldOrWait::Wait(rank) => {
                         ended.waits += 1;
-                        self.end_wait(kit, &key.path, rank, WaitEnd::Refused(Reason::Ended));
+                        self.end_wait(kit, &key.name, rank, WaitEnd::Refused(Reason::Ended));
                     }
                 }
             }
@@ -219,7 +228,7 @@ impl Semaphores {
         }
     }
 
-    /// Returns how many holds and waits are to end. If these are more than the slice ends, or are not all found within
+    /// Returns what it costs to end all that is to end, in ends of a slice. If these are more than the slice ends, or are not all found within
     /// its visits, returns `usize::MAX`.
     pub(crate) fn count(&self, choice: &Choice<'_>, budget: &mut Budget) -> usize {
         let first = choice.scope.as_ref().map(|scope| Key::first_of(scope, ""));
@@ -229,12 +238,20 @@ impl Semaphores {
         for (key, entry) in all.take_while(|(key, _)| choice.scope.as_ref().is_none_or(|scope| key.scope == *scope)) {
             let Some(visits) = budget.visits.checked_sub(1) else { return usize::MAX };
             budget.visits = visits;
-            count += usize::from(self.is_old(choice, &mut age, key) && (choice.goes)(&item_of(key, *entry)));
+            if self.is_old(choice, &mut age, key) && (choice.goes)(&item_of(key, *entry)) {
+                count += self.ends_of(key, *entry);
+            }
             if count > budget.ends {
                 return usize::MAX;
             }
         }
         count
+    }
+
+    /// Returns how many ends of a slice the end of a hold or a wait costs.
+    pub(super) fn ends_of(&self, key: &Key, entry: HoldOrWait) -> usize {
+        let HoldOrWait::Hold(token) = entry else { return 1 };
+        self.hold(&key.name, token).map_or(1, |hold| usize::try_from(hold.ends()).unwrap_or(usize::MAX))
     }
 
     /// Returns whether a key is of a session, or of a process that is old enough.

@@ -1,18 +1,19 @@
-//! Acquires permits: at once, or by waiting. A repeat finds its hold or its wait by owner and request id.
+//! Acquires permits or members: at once, or by waiting. A repeat finds its hold or its wait by owner and request id.
 
 use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::item::{PermitHold, PermitTerms, PermitWait, QueueRank};
-use super::key::{Key, Scope};
+use super::item::{Lease, PermitHold, PermitTerms, PermitWait, QueueRank};
+use super::key::{Key, Name, Scope};
 use super::many::{PermitItem, item_of};
-use super::{HoldOrWait, Semaphore, Semaphores, charge};
+use super::source::{Source, Stock};
+use super::{HoldOrWait, PermitTable, charge, end};
 use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::{Attempts, EncodedMetadata, reason_only, refused};
 use crate::{
-    AcquireOutcome, AcquirePermits, CommandError, Enqueued, FencingToken, Kind, MAX_NAME_BYTES, MAX_PERMITS,
-    MAX_PRIORITY, Path, Phase, Reason, Refused, Response, Rules, Wait, WaitId, codec,
+    AcquireOutcome, AcquirePermits, CommandError, Enqueued, EventKind, FencingToken, MAX_NAME_BYTES, MAX_PERMITS,
+    MAX_PRIORITY, Phase, Reason, Refused, Response, Rules, Wait, WaitId, Wanted, codec,
 };
 
 /// Whoever requests permits.
@@ -30,13 +31,13 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    pub(super) fn key(&self, path: &Path, request_id: &str) -> Key {
+    pub(super) fn key(&self, name: &Arc<Name>, request_id: &str) -> Key {
         let (scope, holder) = (self.scope.clone(), self.holder.clone());
-        Key { scope, request_id: request_id.into(), path: Arc::new(path.clone()), holder }
+        Key { scope, request_id: request_id.into(), name: Arc::clone(name), holder }
     }
 }
 
-impl Semaphores {
+impl PermitTable {
     pub(crate) fn acquire(
         &mut self,
         kit: &mut Kit<'_>,
@@ -44,7 +45,8 @@ impl Semaphores {
         request: &AcquirePermits,
     ) -> Result<Response, CommandError> {
         check_request(request)?;
-        let key = requester.key(&request.path, &request.request_id);
+        let name = Arc::new(Name::new(request.wanted.kind(), &request.path));
+        let key = requester.key(&name, &request.request_id);
         self.end_due_at(kit, &key);
         self.settle(kit);
         let entry = self.index.get(&key).copied();
@@ -52,32 +54,49 @@ impl Semaphores {
             return Ok(Response::Ignored);
         }
         if let Some(entry) = entry {
-            self.check_repeat(kit, request, &item_of(&key, entry))?;
+            self.check_repeat(kit, request, &key, entry)?;
         }
         let outcome = match entry {
-            Some(HoldOrWait::Hold(token)) => self.extend(kit, requester, request, token)?,
-            Some(HoldOrWait::Wait(rank)) => self.repeat_wait(kit, requester, request, rank),
+            Some(HoldOrWait::Hold(token)) => self.extend(kit, requester, request, (&name, token))?,
+            Some(HoldOrWait::Wait(rank)) => self.repeat_wait(kit, requester, request, (&name, rank)),
             None if request.fencing_token.is_some() => refused(reason_only(Reason::NotHeld)),
             None => self.begin(kit, requester, request, key)?,
         };
-        Ok(self.acquired(kit, &request.path, outcome))
+        Ok(self.acquired(kit, &name, outcome))
     }
 
     /// Builds the response, with the holders with most permits unless it was granted.
-    fn acquired(&self, kit: &Kit<'_>, path: &Path, outcome: AcquireOutcome) -> Response {
-        let shows = kit.with_views && !matches!(outcome, AcquireOutcome::Granted { .. });
-        let semaphore = self.view(kit, path);
-        let holders = if shows { self.heaviest_holders(path, codec::size(&semaphore), kit.sight) } else { Vec::new() };
-        Response::PermitsAcquired { outcome, semaphore, holders }
+    fn acquired(&self, kit: &Kit<'_>, name: &Name, outcome: AcquireOutcome) -> Response {
+        let held = outcome.fencing_token().and_then(|token| self.hold(name, token));
+        let members = held.map_or_else(Vec::new, |hold| hold.members().iter().map(ToString::to_string).collect());
+        let (shows, view) = (kit.with_views && outcome.fencing_token().is_none(), self.view(kit, name));
+        let holders = if shows { self.heaviest_holders(name, codec::size(&view), kit.sight) } else { Vec::new() };
+        Response::PermitsAcquired { outcome, members, view, holders }
     }
 
-    /// Checks a request for something that there is: whether it may still change.
-    fn check_repeat(&self, kit: &Kit<'_>, request: &AcquirePermits, item: &PermitItem<'_>) -> Result<(), CommandError> {
-        let mark = (kit.sight.sweep_of)(item);
+    /// Checks a request for something that there is: whether it may still change, and is the same.
+    fn check_repeat(
+        &self,
+        kit: &Kit<'_>,
+        request: &AcquirePermits,
+        key: &Key,
+        entry: HoldOrWait,
+    ) -> Result<(), CommandError> {
+        let item: PermitItem<'_> = item_of(key, entry);
+        let mark = (kit.sight.sweep_of)(&item);
         if mark.is_some_and(|mark| mark.at_once || item.token.is_none()) {
             return Err(CommandError::Busy("what the owner has is being released".to_owned()));
         }
-        self.by_path.get(&request.path).map_or(Ok(()), |semaphore| semaphore.check_figure(request))
+        let wanted = match entry {
+            HoldOrWait::Hold(token) => self.hold(&key.name, token).and_then(|hold| Some(&hold.lease.as_ref()?.wanted)),
+            HoldOrWait::Wait(rank) => self.wait(&key.name, rank).map(|wait| &wait.wanted),
+        };
+        let extends_only = request.fencing_token.is_some();
+        if wanted.is_some_and(|wanted| !extends_only && is_other_take(wanted, &request.wanted)) {
+            let text = "the request takes another number of members, or another member";
+            return Err(CommandError::InvalidArgument(text.to_owned()));
+        }
+        self.by_name.get(&key.name).map_or(Ok(()), |source| source.check_figure(&request.wanted))
     }
 
     /// Extends a hold, and changes its weight. More permits are granted at once or not at all: two holds that grow
@@ -87,46 +106,53 @@ impl Semaphores {
         kit: &mut Kit<'_>,
         requester: &Requester,
         request: &AcquirePermits,
-        token: FencingToken,
+        (name, token): (&Arc<Name>, FencingToken),
     ) -> Result<AcquireOutcome, CommandError> {
-        let path = &request.path;
         let granted = AcquireOutcome::Granted { fencing_token: token };
-        let Some(before) = self.hold(path, token).map(|hold| hold.weight) else { return Ok(granted) };
+        let Some(before) = self.hold(name, token).map(|hold| hold.weight) else { return Ok(granted) };
         let is_other = request.fencing_token.is_some_and(|wanted| wanted != token);
-        if is_other || self.is_being_deleted(path) {
+        if is_other || self.is_being_deleted(name) {
             return Ok(refused(reason_only(Reason::NotHeld)));
         }
         if !requester.is_new {
             return Ok(granted);
         }
-        let weight = if request.fencing_token.is_some() { before } else { request.weight };
+        // A hold of a pool keeps what it has.
+        let is_resized = request.fencing_token.is_none() && matches!(request.wanted, Wanted::Permits { .. });
+        let weight = if is_resized { request.wanted.weight() } else { before };
         if is_enabled(Mutation::SemDouble) {
-            self.change(path, |semaphore| semaphore.in_use += weight);
+            self.change(name, |source| source.in_use += weight);
         }
-        let Some(semaphore) = self.by_path.get(path) else { return Ok(granted) };
+        let Some(source) = self.by_name.get(name) else { return Ok(granted) };
         if let Some(more) = weight.checked_sub(before).filter(|more| *more > 0) {
             if let Some(refusal) = &requester.refusal {
                 return Err(refusal.clone());
             }
-            if !semaphore.fits(more) || !semaphore.queue.is_empty() {
-                return Ok(refused(reason_only(semaphore.reason(weight, more))));
+            if !source.has_free(more) || !source.queue.is_empty() {
+                return Ok(refused(reason_only(source.reason_for_more(&request.wanted, more))));
             }
-            return Ok(self.grow(kit, request, token));
+            return Ok(self.grow(kit, request, name, token));
         }
-        self.renew(kit, request, token);
+        self.renew(kit, request, name, token);
         if weight < before {
-            self.shrink(kit, path, token, weight);
+            self.shrink(kit, name, token, weight);
         }
         Ok(granted)
     }
 
     /// Gives a hold more permits under a new token.
-    fn grow(&mut self, kit: &mut Kit<'_>, request: &AcquirePermits, token: FencingToken) -> AcquireOutcome {
-        self.renew(kit, request, token);
-        let Some(mut hold) = self.remove_hold(&request.path, token) else {
+    fn grow(
+        &mut self,
+        kit: &mut Kit<'_>,
+        request: &AcquirePermits,
+        name: &Name,
+        token: FencingToken,
+    ) -> AcquireOutcome {
+        self.renew(kit, request, name, token);
+        let Some(mut hold) = self.remove_hold(name, token) else {
             return AcquireOutcome::Granted { fencing_token: token };
         };
-        hold.weight = request.weight;
+        hold.weight = request.wanted.weight();
         hold.locked_at_ms = kit.wall_ms;
         hold.token = self.record_grant(kit, &hold.key, &hold.process_id, hold.weight);
         let fencing_token = hold.token;
@@ -135,10 +161,10 @@ impl Semaphores {
     }
 
     /// Applies the terms of the newest call to a hold. Without capacity for the new metadata, the old metadata stays.
-    fn renew(&mut self, kit: &Kit<'_>, request: &AcquirePermits, token: FencingToken) {
+    fn renew(&mut self, kit: &Kit<'_>, request: &AcquirePermits, name: &Name, token: FencingToken) {
         let terms = PermitTerms::of(request);
         let deadline_ms = terms.ttl_ms.map(|ttl_ms| kit.clock_ms().saturating_add(ttl_ms));
-        self.change_hold(&request.path, token, |hold| {
+        self.change_hold(name, token, |hold| {
             (hold.phase, hold.deadline_ms) = (Phase::Held, deadline_ms);
             hold.transition_ms = terms.transition_ms;
             let before = hold.charge();
@@ -156,22 +182,23 @@ impl Semaphores {
         kit: &mut Kit<'_>,
         requester: &Requester,
         request: &AcquirePermits,
-        rank: QueueRank,
+        (name, rank): (&Arc<Name>, QueueRank),
     ) -> AcquireOutcome {
-        let path = &request.path;
         if request.fencing_token.is_some() {
             return refused(reason_only(Reason::NotHeld));
         }
         let waits = is_waiting(request.wait);
-        let Some(wait) = self.wait(path, rank) else { return refused(reason_only(Reason::Ended)) };
+        let Some(wait) = self.wait(name, rank) else { return refused(reason_only(Reason::Ended)) };
         let (key, is_newest) = (Arc::clone(&wait.key), request.attempt >= wait.attempts.highest());
-        if request.weight > wait.weight {
-            return refused(self.queued(kit, path, rank));
+        if request.wanted.weight() > wait.wanted.weight() {
+            return refused(self.queued(kit, name, rank));
         }
         if requester.is_new {
             let ends_at_ms = ends_at_ms(kit, request.wait);
-            self.change_wait(path, rank, |wait| {
-                wait.weight = request.weight;
+            self.change_wait(name, rank, |wait| {
+                if let Wanted::Permits { .. } = wait.wanted {
+                    wait.wanted.clone_from(&request.wanted);
+                }
                 if !waits || is_newest {
                     wait.set_terms(kit, PermitTerms::of(request));
                 }
@@ -182,23 +209,23 @@ impl Semaphores {
                     wait.ends_at_ms = ends_at_ms;
                 }
             });
-            self.unsettle(path);
+            self.unsettle(name);
             self.settle(kit);
         }
         match self.index.get(&key).copied() {
             Some(HoldOrWait::Hold(fencing_token)) => {
                 if !waits {
                     // This call relies on the hold too, but was not attached to the wait.
-                    self.change_hold(path, fencing_token, |hold| hold.attach(request));
+                    self.change_hold(name, fencing_token, |hold| hold.attach(request));
                 }
                 AcquireOutcome::Granted { fencing_token }
             }
             Some(HoldOrWait::Wait(rank)) if waits => {
-                let attempt = self.wait(path, rank).map_or(0, |wait| wait.attempts.highest());
-                let not_granted = self.queued(kit, path, rank);
+                let attempt = self.wait(name, rank).map_or(0, |wait| wait.attempts.highest());
+                let not_granted = self.queued(kit, name, rank);
                 AcquireOutcome::Enqueued(Box::new(Enqueued { wait: rank.wait, attempt, not_granted }))
             }
-            Some(HoldOrWait::Wait(rank)) => refused(self.queued(kit, path, rank)),
+            Some(HoldOrWait::Wait(rank)) => refused(self.queued(kit, name, rank)),
             None => refused(reason_only(Reason::Ended)),
         }
     }
@@ -211,77 +238,83 @@ impl Semaphores {
         request: &AcquirePermits,
         key: Key,
     ) -> Result<AcquireOutcome, CommandError> {
-        let known = self.by_path.get_key_value(&request.path);
-        let fresh = Semaphore::new(request.permits.unwrap_or_default(), false, kit.revision());
-        let semaphore = match known {
-            Some((_, semaphore)) => semaphore.as_ref(),
-            None if request.permits.is_some() => {
+        let known = self.by_name.get_key_value(&key.name);
+        let fresh = fresh_source(kit, request);
+        let source = match (known, &fresh) {
+            (Some((_, source)), _) => source.as_ref(),
+            (None, Some(fresh)) => {
                 check_path(kit.limits, &request.path)?;
-                &fresh
+                fresh
             }
-            None => {
-                let path = request.path.clone();
-                return Err(CommandError::PrimitiveNotFound { kind: Kind::Semaphore, path });
+            (None, None) => {
+                let (kind, path) = (key.name.kind, request.path.clone());
+                return Err(CommandError::PrimitiveNotFound { kind, path });
             }
         };
-        if semaphore.deleting.is_some() {
-            return Err(CommandError::Busy("the semaphore is being deleted".to_owned()));
+        if source.deleting.is_some() {
+            return Err(CommandError::Busy(format!("the {} is being deleted", key.name.kind.name())));
         }
-        semaphore.check_figure(request)?;
+        source.check_figure(&request.wanted)?;
         if let Some(refusal) = &requester.refusal {
             return Err(refusal.clone());
         }
         self.check_request_id(&key)?;
-        if semaphore.is_too_large(request.weight) {
-            return Ok(refused(reason_only(Reason::TooLarge)));
+        if let Some(reason) = source.impossible(&request.wanted) {
+            return Ok(refused(reason_only(reason)));
         }
-        let fits = semaphore.fits(request.weight);
-        let is_first = semaphore.queue.first_key_value().is_none_or(|(rank, _)| !rank.precedes(request.priority));
         // Who could have been granted before, had the slice sufficed, is granted first.
-        let is_settled = !self.unsettled.contains(&request.path);
-        let is_granted = fits && is_settled && (is_first || is_enabled(Mutation::SemOvertake));
+        let is_settled = !self.unsettled.contains(&key.name);
+        let is_granted =
+            is_settled && source.fits(&request.wanted) && source.is_first(&request.wanted, request.priority);
+        let reason = source.reason(&request.wanted);
         if !is_granted && !is_waiting(request.wait) {
-            return Ok(refused(reason_only(semaphore.reason(request.weight, request.weight))));
+            return Ok(refused(reason_only(reason)));
         }
-        let reason = semaphore.reason(request.weight, request.weight);
-        self.check_quotas(kit, &key, requester, request, (semaphore, known.is_none()), !is_granted)?;
-        let path = match known {
-            Some((path, _)) => Arc::clone(path),
-            None => {
-                self.insert_semaphore(Arc::clone(&key.path), fresh);
-                Arc::clone(&key.path)
-            }
-        };
-        let key = Arc::new(Key { path, ..key });
-        let (terms, attempts) = (PermitTerms::of(request), Attempts::of(request.attempt));
-        let process_id = Arc::clone(&requester.process_id);
+        self.check_quotas(kit, &key, requester, request, (source, known.is_none()), !is_granted)?;
+        let name = known.map_or_else(|| Arc::clone(&key.name), |(name, _)| Arc::clone(name));
+        if let (None, Some(fresh)) = (known, fresh) {
+            self.insert_source(Arc::clone(&name), fresh);
+        }
+        let (key, terms) = (Arc::new(Key { name, ..key }), PermitTerms::of(request));
+        let (attempts, process_id) = (Attempts::of(request.attempt), Arc::clone(&requester.process_id));
         if is_granted {
-            let fencing_token = self.grant(kit, (key, process_id), request.weight, terms, attempts);
+            let fencing_token = self.grant(kit, (key, process_id), request.wanted.clone(), terms, attempts);
             return Ok(AcquireOutcome::Granted { fencing_token });
         }
         let (ends_at_ms, since_ms) = (ends_at_ms(kit, request.wait), kit.wall_ms);
-        let wait = PermitWait { key, process_id, weight: request.weight, terms, attempts, ends_at_ms, since_ms };
+        let (name, wanted) = (Arc::clone(&key.name), request.wanted.clone());
+        let wait = PermitWait { key, process_id, wanted, terms, attempts, ends_at_ms, since_ms };
         let rank = QueueRank::new(request.priority, WaitId(kit.next_revision()));
         self.insert_wait(rank, wait);
         kit.notify(Notice::Queued);
-        let not_granted = Refused { reason, ..self.queued(kit, &request.path, rank) };
+        let not_granted = Refused { reason, ..self.queued(kit, &name, rank) };
         Ok(AcquireOutcome::Enqueued(Box::new(Enqueued { wait: rank.wait, attempt: request.attempt, not_granted })))
     }
 
-    /// Grants permits that fit.
+    /// Grants permits or members that are free.
     pub(super) fn grant(
         &mut self,
         kit: &mut Kit<'_>,
         (key, process_id): (Arc<Key>, Arc<str>),
-        weight: u64,
+        wanted: Wanted,
         terms: PermitTerms,
         attempts: Attempts,
     ) -> FencingToken {
-        let token = self.record_grant(kit, &key, &process_id, weight);
+        let members = self.by_name.get(&key.name).and_then(|source| source.members());
+        let (weight, lease, token) = match members.map(|members| members.choose(&wanted)) {
+            None => (wanted.weight(), None, self.record_grant(kit, &key, &process_id, wanted.weight())),
+            Some(members) => {
+                let its = (None, &members[..]);
+                let token = end::record(kit, EventKind::MembersTaken, &key, &process_id, its);
+                self.occupy(&key.name, &members, token);
+                (members.len() as u64, Some(Lease { members, wanted }), token)
+            }
+        };
         self.insert_hold(PermitHold {
             key,
             process_id,
             weight,
+            lease,
             token,
             locked_at_ms: kit.wall_ms,
             phase: Phase::Held,
@@ -307,7 +340,7 @@ impl Semaphores {
         key: &Key,
         requester: &Requester,
         request: &AcquirePermits,
-        (semaphore, is_new): (&Semaphore, bool),
+        (source, is_new): (&Source, bool),
         waits: bool,
     ) -> Result<(), CommandError> {
         let limits = kit.limits;
@@ -315,55 +348,50 @@ impl Semaphores {
             let hint = "release permits or have the limit raised";
             if count < max { Ok(()) } else { Err(quota_exceeded(what, max, hint)) }
         };
-        let waiting = semaphore.queue.len() as u64;
-        let things = semaphore.holds.len() as u64 + waiting;
+        let waiting = source.queue.len() as u64;
+        let things = source.holds.len() as u64 + waiting;
         if is_new {
-            self.check_count(kit)?;
+            self.check_count(kit, key.name.kind)?;
         }
-        within(things, limits.max_holds_per_semaphore, "the number of holds of a semaphore")?;
+        if source.members().is_some() && request.wanted.weight() > limits.max_members_per_take {
+            let hint = "take fewer at once or have the limit raised";
+            return Err(quota_exceeded("the number of members in a hold", limits.max_members_per_take, hint));
+        }
+        within(things, limits.max_holds_per_semaphore, "the number of holds of a semaphore or pool")?;
         if let Some(number) = key.session() {
             let (count, max) = (self.count_of_session(number), limits.max_permit_holds_per_session);
-            within(count, max, "the number of holds of semaphores of a session")?;
+            within(count, max, "the number of holds of semaphores and pools of a session")?;
         }
         if waits {
             let all = self.waiting().saturating_add(kit.waiting_elsewhere);
             within(all, limits.max_waiting_per_namespace, "the number of waiting requests in a namespace")?;
             let max = limits.max_waiting_per_semaphore;
-            within(waiting, max, "the number of requests that wait for a semaphore")?;
+            within(waiting, max, "the number of requests that wait for a semaphore or pool")?;
         }
-        let of_semaphore = if is_new { charge::of_ephemeral(&request.path) } else { 0 };
-        let of_request = match waits {
-            true => charge::of_new_wait(key, &requester.process_id, &request.metadata),
-            false => charge::of_new_hold(key, &requester.process_id, &request.metadata),
-        };
-        kit.check_bytes(of_semaphore + of_request)
+        let of_source = if is_new { charge::of_ephemeral(&request.path) } else { 0 };
+        let of_request = charge::of_new(key, &requester.process_id, request, waits);
+        kit.check_bytes(of_source + of_request)
     }
 
     /// Returns why a waiting request waits and, if a caller receives that, how many are before it.
-    fn queued(&self, kit: &Kit<'_>, path: &Path, rank: QueueRank) -> Refused {
-        let position = kit.with_views.then(|| self.queue_position(path, rank, kit.sight));
+    fn queued(&self, kit: &Kit<'_>, name: &Name, rank: QueueRank) -> Refused {
+        let position = kit.with_views.then(|| self.queue_position(name, rank, kit.sight));
         Refused { queue_position: position, ..reason_only(Reason::Queued) }
     }
 }
 
-impl Semaphore {
-    /// Returns why a request is not granted that needs `more` permits than it has.
-    fn reason(&self, weight: u64, more: u64) -> Reason {
-        match (self.is_too_large(weight), self.fits(more)) {
-            (true, _) => Reason::TooLarge,
-            (_, false) => Reason::Exhausted,
-            (_, true) => Reason::Queued,
-        }
-    }
+/// Returns the semaphore that a request makes if there is none. Pools are always configured.
+fn fresh_source(kit: &Kit<'_>, request: &AcquirePermits) -> Option<Source> {
+    let Wanted::Permits { permits, .. } = request.wanted else { return None };
+    permits.map(|permits| Source::new(Stock::Units { permits, is_configured: false }, kit.revision()))
+}
 
-    /// Rejects another number of permits than that of a semaphore that was not configured.
-    fn check_figure(&self, request: &AcquirePermits) -> Result<(), CommandError> {
-        let is_other = !self.is_configured && request.permits.is_some_and(|permits| permits != self.permits);
-        if is_other {
-            let text = format!("the semaphore has {} permits; configure it to change that", self.permits);
-            return Err(CommandError::InvalidArgument(text));
-        }
-        Ok(())
+/// Returns whether a repeat takes other members of a pool. Which one it would prefer does not matter.
+fn is_other_take(known: &Wanted, repeated: &Wanted) -> bool {
+    match (known, repeated) {
+        (Wanted::Permits { .. }, _) => false,
+        (Wanted::Members { count, .. }, Wanted::Members { count: repeated, .. }) => count != repeated,
+        (known, repeated) => known != repeated,
     }
 }
 
@@ -400,10 +428,16 @@ fn ends_at_ms(kit: &Kit<'_>, wait: Wait) -> Option<u64> {
 /// Validates a request. Frontends validate too; this check guarantees that no hold or wait lasts forever or for no time
 /// at all.
 fn check_request(request: &AcquirePermits) -> Result<(), CommandError> {
-    let fits = (1..=MAX_PERMITS).contains(&request.weight)
-        && request.permits.is_none_or(|permits| permits <= MAX_PERMITS)
+    let is_name = |name: &str| (1..=MAX_NAME_BYTES).contains(&name.len());
+    let is_possible = match &request.wanted {
+        Wanted::Permits { permits, .. } => permits.is_none_or(|permits| permits <= MAX_PERMITS),
+        Wanted::Members { prefer, .. } => prefer.as_deref().is_none_or(is_name),
+        Wanted::Member(name) => is_name(name),
+    };
+    let fits = is_possible
+        && (1..=MAX_PERMITS).contains(&request.wanted.weight())
         && request.priority <= MAX_PRIORITY
-        && (1..=MAX_NAME_BYTES).contains(&request.request_id.len());
+        && is_name(&request.request_id);
     if !fits {
         let text = format!(
             "a request for permits has a weight of 1 to {MAX_PERMITS}, a priority of 0 to {MAX_PRIORITY} and an id"

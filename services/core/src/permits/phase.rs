@@ -2,12 +2,13 @@
 //! slice that ends it may come later.
 
 use super::item::PermitHold;
+use super::key::Name;
 use super::many::item_of;
-use super::{HoldOrWait, Semaphores};
+use super::{HoldOrWait, PermitTable};
 use crate::kit::Sight;
-use crate::{Path, PermitHolderView, Phase};
+use crate::{PermitHolderView, Phase};
 
-impl Semaphores {
+impl PermitTable {
     /// Returns the phase of a hold and the end of that phase.
     pub(super) fn phase_of(&self, hold: &PermitHold, sight: Sight<'_>) -> (Phase, Option<u64>) {
         if !hold.is_held() {
@@ -18,7 +19,7 @@ impl Semaphores {
         let swept = (sight.sweep_of)(&item_of(&hold.key, HoldOrWait::Hold(hold.token))).filter(|mark| mark.at_once);
         let due_ms = hold.deadline_ms.filter(|at_ms| *at_ms <= sight.visible_ms);
         match (ending, swept, due_ms) {
-            _ if self.is_being_deleted(&hold.key.path) => (Phase::Transition, Some(sight.visible_ms)),
+            _ if self.is_being_deleted(&hold.key.name) => (Phase::Transition, Some(sight.visible_ms)),
             (Some(ending), ..) => {
                 let transition_ms = if ending.has_expired { transition_ms } else { 0 };
                 (Phase::Transition, Some(ending.since_ms.saturating_add(transition_ms)))
@@ -35,7 +36,7 @@ impl Semaphores {
         PermitHolderView { phase, deadline_ms, ..hold.view() }
     }
 
-    pub(super) fn is_being_deleted(&self, path: &Path) -> bool {
-        self.by_path.get(path).is_some_and(|semaphore| semaphore.deleting.is_some())
+    pub(super) fn is_being_deleted(&self, name: &Name) -> bool {
+        self.by_name.get(name).is_some_and(|source| source.deleting.is_some())
     }
 }

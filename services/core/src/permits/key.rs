@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Owner, Path, SessionNumber};
+use crate::{Kind, Owner, Path, SessionNumber};
 
 /// Whom a hold or a waiting request belongs to: everything of a scope is together in the index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,12 +18,25 @@ pub(crate) enum Scope {
     },
 }
 
-/// An owner, a request id and a semaphore.
+/// What a semaphore or a pool is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) kind: Kind,
+    pub(super) path: Path,
+}
+
+impl Name {
+    pub(super) fn new(kind: Kind, path: &Path) -> Self {
+        Self { kind, path: path.clone() }
+    }
+}
+
+/// An owner, a request id, and a semaphore or a pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) scope: Scope,
     pub(super) request_id: Arc<str>,
-    pub(super) path: Arc<Path>,
+    pub(super) name: Arc<Name>,
     /// The thread of the session, if it is not for the session as a whole.
     pub(super) holder: Option<Arc<str>>,
 }
@@ -31,7 +44,8 @@ pub(super) struct Key {
 impl Key {
     /// Returns a key below all with that scope and, if given, that request id.
     pub(super) fn first_of(scope: &Scope, request_id: &str) -> Self {
-        Self { scope: scope.clone(), request_id: request_id.into(), path: Arc::default(), holder: None }
+        let name = Arc::new(Name::new(Kind::Lock, &Path::default()));
+        Self { scope: scope.clone(), request_id: request_id.into(), name, holder: None }
     }
 
     pub(super) fn owner(&self) -> Owner {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 
 use super::acquire::Requester;
-use super::item::QueueRank;
-use super::key::{Key, Scope};
-use super::{HoldOrWait, Semaphores};
+use super::item::{PermitHold, QueueRank};
+use super::key::{Key, Name, Scope};
+use super::{HoldOrWait, PermitTable};
 use crate::kit::{Kit, Notice, ResolvedPermits, TableEvent, TableOwner};
 use crate::{
-    CancelPermits, EventKind, FencingToken, Path, PermitsEnd, Phase, Reason, ReleasePermits, ReportedPermits, Response,
+    CancelPermits, EventKind, FencingToken, PermitsEnd, Phase, Reason, ReleasePermits, ReportedPermits, Response,
     RevokedReason, Rules,
 };
 
@@ -21,36 +21,41 @@ pub(super) enum WaitEnd {
     Refused(Reason),
 }
 
-impl Semaphores {
-    /// Releases a hold, or ends the wait for it.
+impl PermitTable {
+    /// Releases a hold or some of its members, or ends the wait for it.
     pub(crate) fn release(&mut self, kit: &mut Kit<'_>, requester: &Requester, request: &ReleasePermits) -> Response {
+        let name = Arc::new(Name::new(request.kind, &request.path));
         let found = match (&request.request_id, request.fencing_token) {
             (Some(request_id), token) => {
-                let key = requester.key(&request.path, request_id);
+                let key = requester.key(&name, request_id);
                 let entry = self.index.get(&key).copied();
                 entry.filter(|entry| token.is_none_or(|token| *entry == HoldOrWait::Hold(token)))
             }
             (None, Some(token)) => {
                 let is_its = |key: &Key| key.scope == requester.scope && key.holder == requester.holder;
-                let hold = self.hold(&request.path, token).filter(|hold| is_its(&hold.key));
+                let hold = self.hold(&name, token).filter(|hold| is_its(&hold.key));
                 hold.map(|hold| HoldOrWait::Hold(hold.token))
             }
             (None, None) => None,
         };
-        if let Some(entry) = found {
-            self.end(kit, &request.path, entry);
-            self.settle(kit);
-        }
-        let released = found.is_some();
-        let semaphore = self.view(kit, &request.path);
-        Response::PermitsReleased { released, semaphore }
+        let released = match found {
+            None => false,
+            Some(entry) if request.members.is_empty() => {
+                self.end(kit, &name, entry);
+                true
+            }
+            Some(HoldOrWait::Hold(token)) => self.return_members(kit, &name, token, &request.members),
+            Some(HoldOrWait::Wait(_)) => false,
+        };
+        self.settle(kit);
+        Response::PermitsReleased { released, view: self.view(kit, &name) }
     }
 
     /// Ends what an owner has released.
-    pub(super) fn end(&mut self, kit: &mut Kit<'_>, path: &Path, entry: HoldOrWait) {
+    pub(super) fn end(&mut self, kit: &mut Kit<'_>, name: &Arc<Name>, entry: HoldOrWait) {
         match entry {
-            HoldOrWait::Hold(token) => self.end_hold(kit, path, token, PermitsEnd::Released),
-            HoldOrWait::Wait(rank) => self.end_wait(kit, path, rank, WaitEnd::Refused(Reason::Ended)),
+            HoldOrWait::Hold(token) => self.end_hold(kit, name, token, PermitsEnd::Released),
+            HoldOrWait::Wait(rank) => self.end_wait(kit, name, rank, WaitEnd::Refused(Reason::Ended)),
         }
     }
 
@@ -58,18 +63,19 @@ impl Semaphores {
     /// owner is not known to have received.
     pub(crate) fn cancel(&mut self, kit: &mut Kit<'_>, requester: &Requester, cancel: &CancelPermits) -> Response {
         let (mut left_queue, mut grant_released) = (false, false);
-        let key = requester.key(&cancel.path, &cancel.request_id);
+        let name = Arc::new(Name::new(cancel.kind, &cancel.path));
+        let key = requester.key(&name, &cancel.request_id);
         let (attempt, left) = cancel.attempts.split_first().map_or((0, &[][..]), |(first, rest)| (*first, rest));
         let mut is_left = false;
         match self.index.get(&key).copied() {
             Some(HoldOrWait::Wait(rank)) => {
-                self.change_wait(&cancel.path, rank, |wait| {
+                self.change_wait(&name, rank, |wait| {
                     is_left = wait.attempts.detach(attempt, left, Rules::TWO);
                 });
                 left_queue = is_left;
             }
             Some(HoldOrWait::Hold(token)) => {
-                self.change_hold(&cancel.path, token, |hold| {
+                self.change_hold(&name, token, |hold| {
                     let may_leave = !hold.attempts.is_permanent();
                     is_left = may_leave && hold.attempts.detach(attempt, left, Rules::TWO);
                 });
@@ -78,22 +84,26 @@ impl Semaphores {
             None => {}
         }
         if let Some(entry) = self.index.get(&key).copied().filter(|_| is_left) {
-            self.end(kit, &cancel.path, entry);
+            self.end(kit, &name, entry);
             self.settle(kit);
         }
         Response::Cancelled { left_queue, grant_released }
     }
 
-    /// Does what is due first: the phase of a hold is over, or a wait times out.
+    /// Does what is due first: the rest of a member or the phase of a hold is over, or a wait times out.
     pub(crate) fn end_first_due(&mut self, kit: &mut Kit<'_>) {
+        let first_due_ms = self.due.first_key_value().map_or(u64::MAX, |(due, _)| due.at_ms);
+        if self.rests.first().is_some_and(|(at_ms, ..)| *at_ms <= first_due_ms) {
+            return self.end_first_rest();
+        }
         let Some((due, key)) = self.due.first_key_value().map(|(due, key)| (*due, Arc::clone(key))) else { return };
         if is_enabled(Mutation::SemExpiryKept) && !due.is_wait {
             self.due.remove(&due);
             return;
         }
         match self.index.get(&key).copied() {
-            Some(HoldOrWait::Hold(token)) => self.end_phase(kit, &key.path, token, due.at_ms),
-            Some(HoldOrWait::Wait(rank)) => self.end_wait(kit, &key.path, rank, WaitEnd::Refused(Reason::TimedOut)),
+            Some(HoldOrWait::Hold(token)) => self.end_phase(kit, &key.name, token, due.at_ms),
+            Some(HoldOrWait::Wait(rank)) => self.end_wait(kit, &key.name, rank, WaitEnd::Refused(Reason::TimedOut)),
             None => _ = self.due.remove(&due),
         }
     }
@@ -104,57 +114,66 @@ impl Semaphores {
             let (key, entry) = (Arc::clone(key), *entry);
             match entry {
                 HoldOrWait::Hold(token) => {
-                    let at_ms = self.hold(&key.path, token).and_then(|hold| hold.deadline_ms);
+                    let at_ms = self.hold(&key.name, token).and_then(|hold| hold.deadline_ms);
                     let Some(at_ms) = at_ms.filter(|at_ms| *at_ms <= kit.clock_ms()) else { return };
-                    self.end_phase(kit, &key.path, token, at_ms);
+                    self.end_phase(kit, &key.name, token, at_ms);
                 }
                 HoldOrWait::Wait(rank) => {
-                    let at_ms = self.wait(&key.path, rank).and_then(|wait| wait.ends_at_ms);
+                    let at_ms = self.wait(&key.name, rank).and_then(|wait| wait.ends_at_ms);
                     if at_ms.is_none_or(|at_ms| at_ms > kit.clock_ms()) {
                         return;
                     }
-                    self.end_wait(kit, &key.path, rank, WaitEnd::Refused(Reason::TimedOut));
+                    self.end_wait(kit, &key.name, rank, WaitEnd::Refused(Reason::TimedOut));
                 }
             }
         }
     }
 
     /// Ends the phase of a hold at an instant of the shard clock. A hold with a transition time enters its transition.
-    pub(super) fn end_phase(&mut self, kit: &mut Kit<'_>, path: &Path, token: FencingToken, at_ms: u64) {
-        let Some(hold) = self.hold(path, token) else { return };
+    pub(super) fn end_phase(&mut self, kit: &mut Kit<'_>, name: &Arc<Name>, token: FencingToken, at_ms: u64) {
+        let Some(hold) = self.hold(name, token) else { return };
         if !hold.is_held() || hold.transition_ms == 0 {
-            return self.end_hold(kit, path, token, PermitsEnd::Expired);
+            return self.end_hold(kit, name, token, PermitsEnd::Expired);
         }
         if let Some(notice) = hold.revoked(RevokedReason::Expired) {
             kit.notify(notice);
         }
-        self.change_hold(path, token, |hold| {
+        self.change_hold(name, token, |hold| {
             hold.phase = Phase::Transition;
             hold.deadline_ms = Some(at_ms.saturating_add(hold.transition_ms.into()));
         });
     }
 
     /// Ends a hold, with a revision of its own. Who waits is granted when the queue is settled.
-    pub(super) fn end_hold(&mut self, kit: &mut Kit<'_>, path: &Path, token: FencingToken, cause: PermitsEnd) {
-        let Some(hold) = self.remove_hold(path, token) else { return };
+    pub(super) fn end_hold(&mut self, kit: &mut Kit<'_>, name: &Arc<Name>, token: FencingToken, cause: PermitsEnd) {
+        let Some(hold) = self.remove_hold(name, token) else { return };
         let notice = cause.revoked().filter(|_| hold.is_held()).and_then(|reason| hold.revoked(reason));
         notice.into_iter().for_each(|notice| kit.notify(notice));
-        let kind = EventKind::PermitsReleased { weight: hold.weight, cause };
-        let revision = record(kit, kind, &hold.key, &hold.process_id, Some(token));
-        self.change(path, |semaphore| semaphore.revision = revision);
-        self.unsettle(path);
-        self.remove_if_unused(path);
+        let revision = match &hold.lease {
+            None => {
+                let kind = EventKind::PermitsReleased { weight: hold.weight, cause };
+                record(kit, kind, &hold.key, &hold.process_id, (Some(token), &[]))
+            }
+            Some(lease) => {
+                let (kind, its) = (EventKind::MembersReturned { cause }, (Some(token), &lease.members[..]));
+                record(kit, kind, &hold.key, &hold.process_id, its)
+            }
+        };
+        self.free_members(kit, name, hold.members(), revision);
+        self.change(name, |source| source.revision = revision);
+        self.unsettle(name);
+        self.remove_if_unused(name);
     }
 
     /// Takes permits from a hold, which keeps its token.
-    pub(super) fn shrink(&mut self, kit: &mut Kit<'_>, path: &Path, token: FencingToken, weight: u64) {
-        let Some(mut hold) = self.remove_hold(path, token) else { return };
+    pub(super) fn shrink(&mut self, kit: &mut Kit<'_>, name: &Arc<Name>, token: FencingToken, weight: u64) {
+        let Some(mut hold) = self.remove_hold(name, token) else { return };
         let kind = EventKind::PermitsReleased { weight: hold.weight - weight, cause: PermitsEnd::Shrunk };
-        let revision = record(kit, kind, &hold.key, &hold.process_id, Some(token));
+        let revision = record(kit, kind, &hold.key, &hold.process_id, (Some(token), &[]));
         hold.weight = weight;
         self.insert_hold(hold);
-        self.change(path, |semaphore| semaphore.revision = revision);
-        self.unsettle(path);
+        self.change(name, |source| source.revision = revision);
+        self.unsettle(name);
         self.settle(kit);
     }
 
@@ -166,60 +185,66 @@ impl Semaphores {
         process_id: &Arc<str>,
         weight: u64,
     ) -> FencingToken {
-        record(kit, EventKind::PermitsAcquired { weight }, key, process_id, None)
+        record(kit, EventKind::PermitsAcquired { weight }, key, process_id, (None, &[]))
     }
 
     /// Ends a wait. If it is granted, its hold follows.
-    pub(super) fn end_wait(&mut self, kit: &mut Kit<'_>, path: &Path, rank: QueueRank, end: WaitEnd) {
-        let Some(wait) = self.remove_wait(path, rank) else { return };
+    pub(super) fn end_wait(&mut self, kit: &mut Kit<'_>, name: &Arc<Name>, rank: QueueRank, end: WaitEnd) {
+        let Some(wait) = self.remove_wait(name, rank) else { return };
         let (key, attempt) = (Arc::clone(&wait.key), wait.attempts.highest());
         let outcome = match end {
             WaitEnd::Refused(reason) => Err(reason),
             WaitEnd::Granted => {
                 let owner = (Arc::clone(&wait.key), wait.process_id);
-                Ok(self.grant(kit, owner, wait.weight, wait.terms, wait.attempts))
+                Ok(self.grant(kit, owner, wait.wanted, wait.terms, wait.attempts))
             }
         };
+        let held = outcome.ok().and_then(|token| self.hold(name, token));
+        let members = held.map(|hold| hold.members().to_vec()).unwrap_or_default();
         kit.notify(Notice::PermitsResolved(Box::new(ResolvedPermits {
             wait: rank.wait,
             attempt,
             owner: key.owner(),
             request_id: key.request_id.to_string(),
-            path: Path::clone(&key.path),
+            kind: name.kind,
+            path: name.path.clone(),
             outcome,
+            members,
         })));
-        self.unsettle(path);
-        self.remove_if_unused(path);
+        self.unsettle(name);
+        self.remove_if_unused(name);
     }
 
     /// Takes the next waiting request of a namespace that is gone.
     pub(crate) fn pop_wait(&mut self) -> Option<ResolvedPermits> {
         let (wait, key) = self.waits.pop_first()?;
         let attempt = match self.index.get(&key) {
-            Some(HoldOrWait::Wait(rank)) => self.wait(&key.path, *rank).map_or(0, |wait| wait.attempts.highest()),
+            Some(HoldOrWait::Wait(rank)) => self.wait(&key.name, *rank).map_or(0, |wait| wait.attempts.highest()),
             _ => 0,
         };
-        let (request_id, path) = (key.request_id.to_string(), Path::clone(&key.path));
-        Some(ResolvedPermits { wait, attempt, owner: key.owner(), request_id, path, outcome: Err(Reason::Ended) })
+        let (owner, request_id) = (key.owner(), key.request_id.to_string());
+        let (kind, path, outcome, members) = (key.name.kind, key.name.path.clone(), Err(Reason::Ended), Vec::new());
+        Some(ResolvedPermits { wait, attempt, owner, request_id, kind, path, outcome, members })
     }
 
-    /// Marks a semaphore whose queue may be granted or refused something.
-    pub(super) fn unsettle(&mut self, path: &Path) {
-        if let Some((path, semaphore)) = self.by_path.get_key_value(path)
-            && !semaphore.queue.is_empty()
-            && semaphore.deleting.is_none()
+    /// Marks a source whose queue may be granted or refused something.
+    pub(super) fn unsettle(&mut self, name: &Name) {
+        if let Some((name, source)) = self.by_name.get_key_value(name)
+            && !source.queue.is_empty()
+            && source.deleting.is_none()
         {
-            self.unsettled.insert(Arc::clone(path));
+            self.unsettled.insert(Arc::clone(name));
         }
     }
 }
 
-impl super::item::PermitHold {
+impl PermitHold {
     /// Returns what a session is told that loses the hold.
     fn revoked(&self, reason: RevokedReason) -> Option<Notice> {
         let Scope::Session { number, session_id } = &self.key.scope else { return None };
         let hold = ReportedPermits {
-            path: Path::clone(&self.key.path),
+            kind: self.key.name.kind,
+            path: self.key.name.path.clone(),
             request_id: self.key.request_id.to_string(),
             fencing_token: self.token,
         };
@@ -227,17 +252,18 @@ impl super::item::PermitHold {
     }
 }
 
-/// Records an event of a hold. Returns its revision, which is the token unless another is given.
-fn record(
+/// Records an event of a hold, or of some of its members. Returns its revision, which is the token unless another is
+/// given.
+pub(super) fn record(
     kit: &mut Kit<'_>,
     kind: EventKind,
     key: &Key,
     process_id: &Arc<str>,
-    token: Option<FencingToken>,
+    (token, members): (Option<FencingToken>, &[Arc<str>]),
 ) -> FencingToken {
     let revision = kit.next_revision();
     let owner = Some(TableOwner { owner: key.owner(), process_id: Arc::clone(process_id) });
-    let (path, token) = (Path::clone(&key.path), Some(token.unwrap_or(revision)));
-    kit.notify(Notice::Event(TableEvent { revision, kind, path, owner, token }));
+    let (path, token, members) = (key.name.path.clone(), Some(token.unwrap_or(revision)), members.to_vec());
+    kit.notify(Notice::Event(TableEvent { revision, kind, path, owner, token, members }));
     revision
 }

@@ -1,0 +1,272 @@
+//! What only pools do: change their members, and let them rest.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use holdfast_mutations::{Mutation, is_enabled};
+
+use super::end::record;
+use super::key::Name;
+use super::members::{Member, Members};
+use super::source::{Source, Stock};
+use super::{PermitTable, charge};
+use crate::kit::{Kit, quota_exceeded};
+use crate::locks::EncodedMetadata;
+use crate::{
+    ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, MAX_NAME_BYTES, MemberSpec, PermitsEnd,
+    PoolView, Response, Revision,
+};
+
+impl PermitTable {
+    /// Creates a pool or changes it. Nobody loses a member; what waits for more than there are is refused.
+    pub(crate) fn configure_pool(
+        &mut self,
+        kit: &mut Kit<'_>,
+        configure: &ConfigurePool,
+    ) -> Result<Response, CommandError> {
+        let name = Arc::new(Name::new(Kind::Pool, &configure.path));
+        let names: BTreeSet<&str> = configure.members.iter().map(|member| member.name.as_str()).collect();
+        if names.len() < configure.members.len() {
+            return Err(CommandError::InvalidArgument("each member of a pool is listed once".to_owned()));
+        }
+        check_names(&configure.members)?;
+        if self.by_name.get(&name).is_some_and(|source| source.is_pool_as(configure)) {
+            return Ok(self.pool(kit, &name));
+        }
+        self.check_members(kit, &name, &configure.members, |present| !names.contains(present))?;
+        let present = self.by_name.get(&name).and_then(|source| source.members());
+        let leaving: Vec<Arc<str>> = present.into_iter().flat_map(|members| missing(members, &names)).collect();
+        let stays = present.map_or(0, |members| leaving.iter().map(|name| members.charge_of(name)).sum());
+        let charge = charge::of_pool(configure);
+        self.check_configured(kit, &name, charge.saturating_add(stays))?;
+        let revision = kit.record(EventKind::PoolConfigured, &configure.path);
+        if !self.by_name.contains_key(&name) {
+            self.insert_source(
+                Arc::clone(&name),
+                Source::new(Stock::Members(Members::new(configure.cooldown_ms)), revision),
+            );
+        }
+        self.recharge(&name, |source| {
+            source.revision = revision;
+            source.description.clone_from(&configure.description);
+            source.metadata = EncodedMetadata::of(&configure.metadata);
+            if let Some(members) = source.members_mut() {
+                members.cooldown_ms = configure.cooldown_ms;
+            }
+        });
+        for spec in &configure.members {
+            self.add_member(&name, spec, revision);
+            self.change_member(&name, &spec.name.as_str().into(), |member| member.is_disabled = spec.disabled);
+        }
+        leaving.iter().for_each(|member| self.let_go(&name, member));
+        self.unsettle(&name);
+        self.settle(kit);
+        Ok(self.pool(kit, &name))
+    }
+
+    /// Changes some members of a pool.
+    pub(crate) fn change_pool(&mut self, kit: &mut Kit<'_>, change: &ChangePool) -> Result<Response, CommandError> {
+        let name = Arc::new(Name::new(Kind::Pool, &change.path));
+        let Some(members) = self.by_name.get(&name).and_then(|source| source.members()) else {
+            return Err(CommandError::PrimitiveNotFound { kind: Kind::Pool, path: change.path.clone() });
+        };
+        check_names(&change.add)?;
+        let added: BTreeSet<&str> = change.add.iter().map(|member| member.name.as_str()).collect();
+        let is_known = |member: &&String| members.get(member).is_some() || added.contains(member.as_str());
+        if let Some(unknown) = change.disable.iter().chain(&change.enable).find(|member| !is_known(member)) {
+            return Err(CommandError::InvalidArgument(format!("the pool has no member {unknown:?}")));
+        }
+        self.check_members(kit, &name, &change.add, |present| change.remove.iter().any(|gone| gone == present))?;
+        let more = change.add.iter().map(|spec| charge::of_spec(spec)).sum::<u64>();
+        let present = self.by_name.get(&name).map_or(0, |source| source.charge(&name.path));
+        self.check_configured(kit, &name, present.saturating_add(more))?;
+        let before = self.by_name.get(&name).cloned();
+        let revision = kit.revision() + 1;
+        change.add.iter().for_each(|spec| self.add_member(&name, spec, revision));
+        let arcs = |names: &[String]| names.iter().map(|name| name.as_str().into()).collect::<Vec<Arc<str>>>();
+        arcs(&change.remove).iter().for_each(|member| self.let_go(&name, member));
+        for member in arcs(&change.disable) {
+            self.change_member(&name, &member, |member| member.is_disabled = true);
+        }
+        for member in arcs(&change.enable) {
+            self.change_member(&name, &member, |member| member.enable(revision));
+        }
+        if before.is_some_and(|before| self.by_name.get(&name).is_none_or(|after| !after.has_members_of(&before))) {
+            kit.record(EventKind::PoolConfigured, &change.path);
+            self.change(&name, |source| source.revision = revision);
+        }
+        self.unsettle(&name);
+        self.settle(kit);
+        Ok(self.pool(kit, &name))
+    }
+
+    fn pool(&self, kit: &Kit<'_>, name: &Name) -> Response {
+        let absent = || PoolView::absent(&name.path, 0);
+        let view = if kit.with_views { self.pool_view(name) } else { None };
+        Response::Pool(view.unwrap_or_else(absent))
+    }
+
+    /// Checks how many members a pool would have.
+    fn check_members(
+        &self,
+        kit: &Kit<'_>,
+        name: &Name,
+        specs: &[MemberSpec],
+        goes: impl Fn(&str) -> bool,
+    ) -> Result<(), CommandError> {
+        let members = self.by_name.get(name).and_then(|source| source.members());
+        let mut names: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        // One that is held stays for now.
+        let stays = |(name, member): (&Arc<str>, &Member)| member.hold.is_some() || !goes(name);
+        let present = members.into_iter().flat_map(Members::iter).filter(|(name, member)| stays((name, member)));
+        names.extend(present.map(|(name, _)| &**name));
+        let (max, before) = (kit.limits.max_members_per_pool, members.map_or(0, Members::len));
+        if names.len() as u64 > max && names.len() > before {
+            let hint = "remove members or have the limit raised";
+            return Err(quota_exceeded("the number of members of a pool", max, hint));
+        }
+        Ok(())
+    }
+
+    /// Adds a member. One that is there stays, with other metadata.
+    fn add_member(&mut self, name: &Arc<Name>, spec: &MemberSpec, revision: Revision) {
+        let member: Arc<str> = spec.name.as_str().into();
+        let metadata = EncodedMetadata::of(&spec.metadata);
+        let is_present = self.by_name.get(name).and_then(|it| it.members()?.get(&member)).is_some();
+        if is_present {
+            self.change_member(name, &member, |member| (member.is_leaving, member.metadata) = (false, metadata));
+            return;
+        }
+        self.recharge(name, |source| {
+            if let Some(members) = source.members_mut() {
+                members.insert(&member, Member::new(spec.disabled, metadata, revision));
+            }
+        });
+    }
+
+    /// Removes a member, or lets it leave with the end of its hold.
+    fn let_go(&mut self, name: &Arc<Name>, member: &Arc<str>) {
+        let hold = self.by_name.get(name).and_then(|it| it.members()?.get(member)?.hold);
+        match hold {
+            Some(_) => self.change_member(name, member, |member| member.is_leaving = true),
+            None => self.remove_member(name, member),
+        }
+    }
+
+    /// Marks members as held.
+    pub(super) fn occupy(&mut self, name: &Arc<Name>, members: &[Arc<str>], token: FencingToken) {
+        if is_enabled(Mutation::PoolTwoHolders) {
+            return;
+        }
+        for member in members {
+            self.change_member(name, member, |member| member.hold = Some(token));
+        }
+    }
+
+    /// Ends the holds of members. They rest, or leave.
+    pub(super) fn free_members(&mut self, kit: &Kit<'_>, name: &Arc<Name>, members: &[Arc<str>], revision: Revision) {
+        for member in members {
+            let found = self.by_name.get(name).and_then(|it| it.members());
+            let Some(found) = found.and_then(|it| Some((it.cooldown_ms, it.get(member)?.is_leaving))) else { continue };
+            let (cooldown_ms, is_leaving) = found;
+            let rests = cooldown_ms > 0 && !is_enabled(Mutation::PoolCooldownLost);
+            let until_ms = rests.then(|| kit.clock_ms().saturating_add(cooldown_ms));
+            self.change_member(name, member, |member| {
+                (member.hold, member.free_since, member.resting_until_ms) = (None, revision, until_ms);
+            });
+            if is_leaving {
+                self.remove_member(name, member);
+            }
+        }
+    }
+
+    /// Returns some members of a hold, which keeps its token; all of them end it. Returns whether it had one of them.
+    pub(super) fn return_members(
+        &mut self,
+        kit: &mut Kit<'_>,
+        name: &Arc<Name>,
+        token: FencingToken,
+        wanted: &[String],
+    ) -> bool {
+        let Some(hold) = self.hold(name, token) else { return false };
+        let is_wanted = |member: &Arc<str>| wanted.iter().any(|name| **name == **member);
+        let (returned, kept): (Vec<Arc<str>>, Vec<Arc<str>>) = hold.members().iter().cloned().partition(is_wanted);
+        if returned.is_empty() {
+            return false;
+        }
+        if kept.is_empty() {
+            self.end_hold(kit, name, token, PermitsEnd::Released);
+            return true;
+        }
+        let kind = EventKind::MembersReturned { cause: PermitsEnd::Shrunk };
+        let revision = record(kit, kind, &hold.key, &Arc::clone(&hold.process_id), (Some(token), &returned));
+        self.change_hold(name, token, |hold| {
+            hold.weight = kept.len() as u64;
+            if let Some(lease) = &mut hold.lease {
+                lease.members = kept;
+            }
+        });
+        self.free_members(kit, name, &returned, revision);
+        self.change(name, |source| source.revision = revision);
+        self.unsettle(name);
+        true
+    }
+
+    /// Ends the rest of the member that has rested first.
+    pub(super) fn end_first_rest(&mut self) {
+        let Some((_, name, member)) = self.rests.first().cloned() else { return };
+        self.change_member(&name, &member, |member| member.resting_until_ms = None);
+        self.unsettle(&name);
+    }
+}
+
+impl Member {
+    /// Lets it be given out again, at once.
+    fn enable(&mut self, revision: Revision) {
+        if self.is_disabled || self.resting_until_ms.is_some() {
+            (self.is_disabled, self.resting_until_ms, self.free_since) = (false, None, revision);
+        }
+    }
+}
+
+impl Source {
+    fn is_pool_as(&self, configure: &ConfigurePool) -> bool {
+        let Some(members) = self.members().filter(|_| self.deleting.is_none()) else { return false };
+        let is_same = |spec: &MemberSpec| {
+            members.get(&spec.name).is_some_and(|member| {
+                let is_same = member.metadata == EncodedMetadata::of(&spec.metadata);
+                is_same && !member.is_leaving && member.is_disabled == spec.disabled
+            })
+        };
+        members.cooldown_ms == configure.cooldown_ms
+            && members.staying() == configure.members.len() as u64
+            && configure.members.iter().all(is_same)
+            && self.description == configure.description
+            && self.metadata == EncodedMetadata::of(&configure.metadata)
+    }
+
+    /// Returns whether its members are as those of another state of it.
+    fn has_members_of(&self, other: &Self) -> bool {
+        let facts = |source: &Self| -> Vec<(Arc<str>, (bool, bool, EncodedMetadata, Option<u64>))> {
+            let all = source.members().into_iter().flat_map(Members::iter);
+            let facts = all.map(|(name, it)| {
+                let facts = (it.is_disabled, it.is_leaving, it.metadata.clone(), it.resting_until_ms);
+                (Arc::clone(name), facts)
+            });
+            facts.collect()
+        };
+        facts(self) == facts(other)
+    }
+}
+
+fn check_names(specs: &[MemberSpec]) -> Result<(), CommandError> {
+    let fits = specs.iter().all(|spec| (1..=MAX_NAME_BYTES).contains(&spec.name.len()));
+    let text = || CommandError::InvalidArgument(format!("a member has a name of 1 to {MAX_NAME_BYTES} bytes"));
+    if fits { Ok(()) } else { Err(text()) }
+}
+
+/// Returns the members that are not listed, but for those that leave already.
+fn missing(members: &Members, listed: &BTreeSet<&str>) -> Vec<Arc<str>> {
+    let missing = members.iter().filter(|(name, member)| !member.is_leaving && !listed.contains(&***name));
+    missing.map(|(name, _)| Arc::clone(name)).collect()
+}

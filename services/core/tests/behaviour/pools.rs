@@ -1,0 +1,186 @@
+//! Pools: what their callers are told, events, limits that were lowered, and holds of many members in slices.
+
+use holdfast_core::{
+    AcquireOutcome, AcquirePermits, ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, Kinds,
+    Limits, LocksCommand, MemberSpec, Metadata, Owner, Path, PermitCommand, PermitQuery, PermitsEnd, PermitsView,
+    Query, Reason, ReleasePermits, Response, Rules, Wait, Wanted,
+};
+
+use crate::primitives::{limited, open_session, permits, semaphore};
+use crate::support::{Shard, orders, process};
+
+fn spec(name: &str) -> MemberSpec {
+    MemberSpec { name: name.to_owned(), disabled: false, metadata: Metadata::new() }
+}
+
+fn configure(path: &str, members: Vec<MemberSpec>, cooldown_ms: u64) -> PermitCommand {
+    let (namespace, path, metadata) = (orders(), Path::flat(path), Metadata::new());
+    PermitCommand::ConfigurePool(ConfigurePool {
+        namespace,
+        path,
+        members,
+        cooldown_ms,
+        description: String::new(),
+        metadata,
+    })
+}
+
+/// A shard with a pool of these members.
+fn pool(members: &[&str]) -> Shard {
+    let mut shard = limited(Limits::default());
+    shard.rules = Rules::TWO;
+    let members = members.iter().map(|name| spec(name)).collect();
+    assert!(semaphore(&mut shard, configure("p", members, 0)).is_ok());
+    shard
+}
+
+fn some(owner: Owner, request_id: &str, count: u64) -> AcquirePermits {
+    let wanted = Wanted::Members { count, prefer: None };
+    AcquirePermits { path: Path::flat("p"), wanted, ..permits(owner, request_id, 1) }
+}
+
+fn member(owner: Owner, request_id: &str, name: &str) -> AcquirePermits {
+    AcquirePermits { wanted: Wanted::Member(name.to_owned()), ..some(owner, request_id, 1) }
+}
+
+/// The token and the members, or why not.
+fn take(shard: &mut Shard, request: AcquirePermits) -> Result<(FencingToken, Vec<String>), Reason> {
+    match semaphore(shard, PermitCommand::Acquire(request)) {
+        Ok(Response::PermitsAcquired { outcome, members, .. }) => match outcome {
+            AcquireOutcome::Granted { fencing_token } => Ok((fencing_token, members)),
+            AcquireOutcome::Enqueued(enqueued) => Err(enqueued.not_granted.reason),
+            AcquireOutcome::Refused(refused) => Err(refused.reason),
+        },
+        other => panic!("no outcome: {other:?}"),
+    }
+}
+
+fn change(add: &[&str], remove: &[&str], disable: &[&str], enable: &[&str]) -> PermitCommand {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    PermitCommand::ChangePool(ChangePool {
+        namespace: orders(),
+        path: Path::flat("p"),
+        add: add.iter().map(|name| spec(name)).collect(),
+        remove: names(remove),
+        disable: names(disable),
+        enable: names(enable),
+    })
+}
+
+fn give_back(shard: &mut Shard, owner: Owner, request_id: &str, members: &[&str]) -> bool {
+    let release = ReleasePermits {
+        namespace: orders(),
+        kind: Kind::Pool,
+        path: Path::flat("p"),
+        owner,
+        request_id: Some(request_id.to_owned()),
+        fencing_token: None,
+        members: members.iter().map(|name| (*name).to_owned()).collect(),
+        message: None,
+    };
+    match semaphore(shard, PermitCommand::Release(release)) {
+        Ok(Response::PermitsReleased { released, .. }) => released,
+        other => panic!("not an answer to a release: {other:?}"),
+    }
+}
+
+#[test]
+fn a_pool_is_no_semaphore_and_refuses_what_it_can_never_give() {
+    let shard = &mut pool(&["a", "b"]);
+    assert_eq!(take(shard, some(process("p"), "r", 3)), Err(Reason::TooLarge));
+    assert_eq!(take(shard, member(process("p"), "r", "c")), Err(Reason::NoMember));
+    let elsewhere = AcquirePermits { path: Path::flat("q"), ..some(process("p"), "r", 1) };
+    let absent = semaphore(shard, PermitCommand::Acquire(elsewhere));
+    assert!(matches!(absent, Err(CommandError::PrimitiveNotFound { kind: Kind::Pool, .. })), "{absent:?}");
+    let permits = AcquirePermits { path: Path::flat("p"), ..permits(process("p"), "r", 1) };
+    let made = semaphore(shard, PermitCommand::Acquire(permits));
+    let is_semaphore = |view: &PermitsView| view.kind() == Kind::Semaphore;
+    assert!(matches!(made, Ok(Response::PermitsAcquired { view, .. }) if is_semaphore(&view)), "another table");
+    assert!(take(shard, some(process("p"), "r", 1)).is_ok(), "with the same owner and request id");
+    shard.core.verify();
+}
+
+#[test]
+fn what_a_change_makes_impossible_is_refused_in_its_entry() {
+    let shard = &mut pool(&["a", "b", "c"]);
+    assert!(take(shard, some(process("p"), "r", 3)).is_ok());
+    let waiting = |request| AcquirePermits { wait: Wait::For(500), ..request };
+    assert_eq!(take(shard, waiting(some(process("q"), "three", 3))), Err(Reason::Exhausted));
+    assert_eq!(take(shard, waiting(member(process("q"), "c", "c"))), Err(Reason::Exhausted));
+    assert!(semaphore(shard, change(&[], &["c"], &[], &[])).is_ok());
+    let query = PermitQuery::Waits { namespace: orders(), after: None, limit: 10 };
+    let waits = shard.query(&Query::Permit(query));
+    assert!(matches!(waits, Ok(Response::PermitWaits { waits, .. }) if waits.is_empty()));
+    shard.core.verify();
+}
+
+#[test]
+fn a_member_that_leaves_stays_until_it_is_returned_and_a_disabled_one_is_not_given_out() {
+    let shard = &mut pool(&["a", "b"]);
+    let (token, members) = take(shard, some(process("p"), "r", 2)).unwrap();
+    assert_eq!(members, ["a", "b"]);
+    let Ok(Response::Pool(view)) = semaphore(shard, change(&[], &["a"], &["b"], &[])) else { panic!("not a pool") };
+    assert_eq!((view.members_total, view.leaving, view.in_use), (2, 1, 2));
+    assert!(give_back(shard, process("p"), "r", &["a"]));
+    assert_eq!(take(shard, some(process("p"), "r", 2)), Ok((token, vec!["b".to_owned()])), "a repeat keeps the rest");
+    assert!(!give_back(shard, process("p"), "r", &["a"]), "it has none of them");
+    assert!(give_back(shard, process("p"), "r", &["b"]) && !give_back(shard, process("p"), "r", &[]));
+    assert_eq!(take(shard, some(process("p"), "r", 1)), Err(Reason::Exhausted), "it is disabled");
+    assert!(semaphore(shard, change(&[], &[], &[], &["b"])).is_ok());
+    assert!(take(shard, some(process("p"), "r", 1)).is_ok());
+    let unknown = semaphore(shard, change(&[], &[], &["a"], &[]));
+    assert!(matches!(unknown, Err(CommandError::InvalidArgument(_))), "{unknown:?}");
+    shard.core.verify();
+}
+
+#[test]
+fn events_name_the_members() {
+    let shard = &mut pool(&["a", "b"]);
+    let first = shard.core.revision() + 1;
+    assert!(take(shard, some(process("p"), "r", 2)).is_ok());
+    assert!(give_back(shard, process("p"), "r", &["b"]));
+    let events = |prefix: &str| {
+        let (namespace, from_revision, limit) = (orders(), Some(first), 10);
+        let (prefix, kinds) = (Path::flat(prefix), [Kind::Pool].into_iter().collect::<Kinds>());
+        let query = Query::Events { namespace, from_revision, prefix, kinds, limit };
+        let Ok(Response::Events { events, .. }) = shard.query(&query) else { panic!("not events") };
+        events
+    };
+    let shown: Vec<(EventKind, Vec<String>)> = events("p")
+        .into_iter()
+        .map(|event| (event.kind, event.claims.iter().map(|claim| claim.path.0.concat()).collect()))
+        .collect();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let returned = EventKind::MembersReturned { cause: PermitsEnd::Shrunk };
+    assert_eq!(shown, [(EventKind::MembersTaken, names(&["p", "a", "b"])), (returned, names(&["p", "b"]))]);
+    assert!(events("a").is_empty(), "a member is no path");
+}
+
+#[test]
+fn a_session_with_many_members_ends_in_several_slices() {
+    let shard = &mut limited(Limits { max_state_bytes: 1 << 30, ..Limits::default() });
+    shard.rules = Rules::TWO;
+    let session = open_session(shard, "se_1");
+    let members = || (0..64).map(|number| spec(&format!("m{number}"))).collect();
+    for number in 0..80 {
+        let path = format!("p{number}");
+        assert!(semaphore(shard, configure(&path, members(), 0)).is_ok());
+        let request = AcquirePermits { path: Path::flat(&path), ..some(session.clone(), &path, 64) };
+        assert_eq!(take(shard, request).map(|(_, members)| members.len()), Ok(64));
+    }
+    let close = LocksCommand::CloseSession { namespace: orders(), session_id: "se_1".into(), message: None };
+    assert!(shard.run(close).is_ok());
+    assert!(shard.core.has_backlog(), "nine ends for each hold are more than a slice");
+    let free = |shard: &Shard| {
+        let (namespace, kind, prefix, after) = (orders(), Kind::Pool, Path::default(), None);
+        let query = PermitQuery::List { namespace, kind, prefix, after, limit: 100 };
+        let Ok(Response::Pools { pools, .. }) = shard.query(&Query::Permit(query)) else { panic!("not pools") };
+        pools.iter().map(|pool| pool.free).sum::<u64>()
+    };
+    assert!(free(shard) <= 57 * 64, "{}", free(shard));
+    while shard.core.has_backlog() {
+        shard.advance_by(0);
+    }
+    assert_eq!(free(shard), 80 * 64);
+    shard.core.verify();
+}
