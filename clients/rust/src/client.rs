@@ -9,6 +9,7 @@ use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
 use holdfast_proto::v1::latches_service_client::LatchesServiceClient;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
+use holdfast_proto::v1::pools_service_client::PoolsServiceClient;
 use holdfast_proto::v1::semaphores_service_client::SemaphoresServiceClient;
 use holdfast_proto::v1::sessions_service_client::SessionsServiceClient;
 use http::Uri;
@@ -116,6 +117,12 @@ impl Client {
     /// Returns the protocol's client of single latch calls. They go where those of [`Client::locks`] go.
     pub fn latches(&self) -> LatchesServiceClient<AuthChannel> {
         LatchesServiceClient::with_interceptor(self.channel(self.leaders()), self.inner.bearer.clone())
+    }
+
+    /// Returns the protocol's client of single pool calls. They go where those of [`Client::locks`] go. A
+    /// [`Session`](crate::Session) has leases as guards.
+    pub fn pools(&self) -> PoolsServiceClient<AuthChannel> {
+        PoolsServiceClient::with_interceptor(self.channel(self.leaders()), self.inner.bearer.clone())
     }
 
     /// Returns the protocol's client of single semaphore calls. They go where those of [`Client::locks`] go. A

@@ -1,4 +1,4 @@
-//! Rust client for the locks, semaphores and latches of a Holdfast service.
+//! Rust client for the locks, semaphores, pools and latches of a Holdfast service.
 //!
 //! Purpose: the API for applications: a connection to any gateway, a session that outlives connections, and locks and
 //! permits on it that are released when their guards are dropped; latches, which need no session.
@@ -48,7 +48,7 @@ pub use holdfast_clock::Clocks;
 /// Messages and clients of the service's single calls, generated from its protocol.
 pub use holdfast_proto::v1 as protocol;
 pub use latches::{JobGuard, Latch, LatchOutcome, LatchStatus, LatchView, WaitGroup};
-pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, Permit, RwLock, Semaphore};
+pub use locks::{Guard, Hold, Lease, LockService, LockSet, LockStatus, Mutex, Permit, Pool, RwLock, Semaphore};
 pub use session::events::{LockListener, SessionHandler};
 pub use session::{Session, SessionBuilder};
 pub use view::{Blocker, Holder, Mode, Path, PermitHolder, WaitStatus};

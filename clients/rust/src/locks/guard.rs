@@ -102,6 +102,11 @@ impl Guard {
         }
     }
 
+    /// Returns the members of a pool, in order of name; of anything else, none.
+    pub(super) fn members(&self) -> &[String] {
+        self.grant.members()
+    }
+
     /// Returns the state of the hold, for other tasks.
     pub fn hold(&self) -> Hold {
         self.hold.clone()

@@ -1,8 +1,9 @@
-//! Locks and permits on a session.
+//! Locks, permits and leases on a session.
 
 mod guard;
 mod lock_set;
 mod mutex;
+mod pool;
 mod rw_lock;
 mod semaphore;
 mod service;
@@ -22,6 +23,7 @@ use crate::view::{Mode, Path, WaitStatus};
 pub use guard::{Guard, Hold};
 pub use lock_set::LockSet;
 pub use mutex::Mutex;
+pub use pool::{Lease, Pool};
 pub use rw_lock::RwLock;
 pub use semaphore::{Permit, Semaphore};
 pub use service::{LockService, LockStatus};

@@ -296,6 +296,10 @@ impl GrantGuard {
         &self.granted.tokens
     }
 
+    pub(crate) fn members(&self) -> &[String] {
+        &self.granted.members
+    }
+
     pub(crate) fn loss(&self) -> &watch::Receiver<Option<LossReason>> {
         &self.granted.loss
     }

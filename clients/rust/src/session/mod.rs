@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use crate::client::Client;
 use crate::error::{EndReason, Error, Result};
 use crate::leader_hint::MovePlan;
-use crate::locks::{LockService, LockSet, Mutex, RwLock, Semaphore};
+use crate::locks::{LockService, LockSet, Mutex, Pool, RwLock, Semaphore};
 use crate::view::{Mode, Path};
 use connection::Connection;
 use events::{EventDispatcher, LockListener, SessionHandler};
@@ -132,6 +132,11 @@ impl Session {
     /// Creates a set of 1 to 64 locks that are acquired together or not at all.
     pub fn lock_set<P: Into<Path>>(&self, claims: impl IntoIterator<Item = (P, Mode)>) -> LockSet {
         LockSet::new(self.clone(), claims.into_iter().map(|(path, mode)| (path.into(), mode)))
+    }
+
+    /// Creates a pool: each of its named members has at most one holder at a time.
+    pub fn pool(&self, path: impl Into<Path>) -> Pool {
+        Pool::new(self.clone(), path.into())
     }
 
     /// Creates a semaphore: at most so many permits are in use at a time.

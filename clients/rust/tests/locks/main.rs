@@ -10,6 +10,7 @@ mod latches;
 mod loss;
 mod mutual_exclusion;
 mod paused_process;
+mod pools;
 mod recorder;
 mod reentry;
 mod semaphores;

@@ -97,14 +97,20 @@ pub fn permits(permits: u64) -> ApiResult<()> {
     range("permits", permits, 0, MAX_PERMITS)
 }
 
-/// Returns how many permits a request asks for; `permits` is how many it says there are, from 1 on. A request that
-/// leaves that to the configuration has none: 0 is no request for a paused semaphore.
-pub fn weight(weight: u64, permits: Option<u64>) -> ApiResult<u64> {
-    range("weight", weight, 1, MAX_PERMITS)?;
-    if let Some(permits) = permits {
-        range("permits", permits, 1, MAX_PERMITS)?;
+/// Validates what a request asks for. Permits that it says there are count from 1 on: a request that leaves that to the
+/// configuration has none, as 0 is no request for a paused semaphore. The limits of the account bound how many members.
+pub fn wanted(wanted: &Wanted) -> ApiResult<()> {
+    match wanted {
+        Wanted::Permits { weight, permits } => {
+            range("weight", *weight, 1, MAX_PERMITS)?;
+            permits.map_or(Ok(()), |permits| range("permits", permits, 1, MAX_PERMITS))
+        }
+        Wanted::Members { count, prefer } => {
+            range("count", *count, 1, MAX_PERMITS)?;
+            prefer.as_deref().map_or(Ok(()), |prefer| name("prefer", prefer))
+        }
+        Wanted::Member(member) => name("member", member),
     }
-    Ok(weight)
 }
 
 /// Returns the priority of a request for permits or members.
@@ -114,23 +120,12 @@ pub fn priority(priority: u32) -> ApiResult<u8> {
     Ok(priority)
 }
 
-/// Returns what a request takes from a pool: some members, one unless it says how many, or one by its name. The limits
-/// of the account bound how many.
+/// Returns what a request takes from a pool: some members, one unless it says how many, or one by its name.
 pub fn wanted_members(count: Option<u64>, member: Option<String>, prefer: Option<String>) -> ApiResult<Wanted> {
-    if let Some(prefer) = &prefer {
-        name("prefer", prefer)?;
-    }
     match (count, member, prefer) {
-        (None, Some(member), None) => {
-            name("member", &member)?;
-            Ok(Wanted::Member(member))
-        }
+        (None, Some(member), None) => Ok(Wanted::Member(member)),
         (_, Some(_), _) => Err(ApiError::invalid("member", "member: does not go with count or prefer")),
-        (count, None, prefer) => {
-            let count = count.unwrap_or(1);
-            range("count", count, 1, MAX_PERMITS)?;
-            Ok(Wanted::Members { count, prefer })
-        }
+        (count, None, prefer) => Ok(Wanted::Members { count: count.unwrap_or(1), prefer }),
     }
 }
 
@@ -227,10 +222,11 @@ mod tests {
 
     #[test]
     fn a_request_for_permits_has_figures_within_their_bounds() {
-        assert_eq!((weight(1, None).unwrap(), priority(9).unwrap()), (1, 9));
-        assert_eq!(field(weight(0, None)), "weight");
-        assert_eq!(field(weight(MAX_PERMITS + 1, None)), "weight");
-        assert_eq!(field(weight(1, Some(0))), "permits");
+        let of = |weight, permits| wanted(&Wanted::Permits { weight, permits });
+        assert!(of(1, None).is_ok() && of(MAX_PERMITS, Some(1)).is_ok() && priority(9).is_ok());
+        assert_eq!(field(of(0, None)), "weight");
+        assert_eq!(field(of(MAX_PERMITS + 1, None)), "weight");
+        assert_eq!(field(of(1, Some(0))), "permits");
         assert_eq!(field(priority(10)), "priority");
         assert_eq!(field(priority(u32::MAX)), "priority");
         assert!(permits(0).is_ok() && permits(MAX_PERMITS).is_ok());
@@ -244,11 +240,11 @@ mod tests {
         let preferring = Wanted::Members { count: 3, prefer: text("a") };
         assert_eq!(wanted_members(Some(3), None, text("a")).unwrap(), preferring);
         assert_eq!(wanted_members(None, text("a"), None).unwrap(), Wanted::Member("a".to_owned()));
-        assert_eq!(field(wanted_members(Some(0), None, None)), "count");
         assert_eq!(field(wanted_members(Some(1), text("a"), None)), "member");
         assert_eq!(field(wanted_members(None, text("a"), text("b"))), "member");
-        assert_eq!(field(wanted_members(None, text(""), None)), "member");
-        assert_eq!(field(wanted_members(None, None, text(""))), "prefer");
+        assert_eq!(field(wanted(&Wanted::Members { count: 0, prefer: None })), "count");
+        assert_eq!(field(wanted(&Wanted::Members { count: 1, prefer: text("") })), "prefer");
+        assert_eq!(field(wanted(&Wanted::Member(String::new()))), "member");
         assert_eq!(field(members("remove", &["a".to_owned(), String::new()])), "remove[1]");
         let longest = Limits::default().max_ttl_ms;
         assert!(cooldown_ms(longest, &Limits::default()).is_ok());

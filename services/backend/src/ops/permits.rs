@@ -28,7 +28,6 @@ pub(super) struct PermitRequest {
     pub(super) thing: ThingName,
     pub(super) owner: OwnerFields,
     pub(super) request_id: String,
-    /// Checked already.
     pub(super) wanted: Wanted,
     pub(super) priority: u32,
     pub(super) ttl_ms: Option<u64>,
@@ -57,6 +56,7 @@ impl CheckedRequest {
         };
         let owner = validate::owner(&request.owner)?;
         validate::request_id(&request.request_id)?;
+        validate::wanted(&request.wanted)?;
         let priority = validate::priority(request.priority)?;
         let ttl_ms = validate::permit_ttl_ms(&owner, request.ttl_ms, limits)?;
         validate::transition_ms(request.transition_ms, limits)?;

@@ -59,13 +59,12 @@ impl Service {
     ) -> ApiResult<AcquirePermitsAnswer> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         tenant.check_namespace("namespace", &request.thing.namespace)?;
-        let weight = validate::weight(request.weight.unwrap_or(1), request.permits)?;
         let checked = CheckedRequest::new(
             PermitRequest {
                 thing: request.thing,
                 owner: request.owner,
                 request_id: request.request_id,
-                wanted: Wanted::Permits { weight, permits: request.permits },
+                wanted: Wanted::Permits { weight: request.weight.unwrap_or(1), permits: request.permits },
                 priority: request.priority,
                 ttl_ms: request.ttl_ms,
                 transition_ms: request.transition_ms,

@@ -10,7 +10,7 @@ use holdfast_api::{ApiResult, LockName, Timestamp, validate};
 use holdfast_types::{
     AcquireOutcome, AcquirePermits as AcquireCommand, CommandError, LocksCommand, Metadata, Owner, PermitCommand,
     PermitHolderView, PermitsReport, Query, Reason, Refused, ReleasePermits as ReleaseCommand, Reply, ReportedPermits,
-    RevokedReason, Wait, WaitId, Wanted,
+    RevokedReason, Wait, WaitId,
 };
 
 use super::channel::CloseReason;
@@ -37,9 +37,7 @@ impl SessionConnection<'_> {
             validate::name("holder", holder)?;
         }
         let path = validate::new_thing(&LockName::Path(acquire.path.clone()), limits)?;
-        if let Wanted::Permits { weight, permits } = acquire.wanted {
-            validate::weight(weight, permits)?;
-        }
+        validate::wanted(&acquire.wanted)?;
         let priority = validate::priority(acquire.priority)?;
         validate::transition_ms(acquire.transition_ms, limits)?;
         if !is_repeat {

@@ -34,6 +34,7 @@ mod namespaces;
 mod node_startup;
 mod openapi;
 mod overload;
+mod pools;
 mod release_get_delete;
 mod resets;
 mod restarts;

@@ -41,19 +41,50 @@ pub(crate) struct LockRequest {
     pub(crate) reentrant: bool,
     /// Whether the lock service view made the request and keeps the lock until it is unlocked.
     pub(crate) persistent: bool,
-    /// Set for a request for permits: its one claim is the path of the semaphore. It shares nothing with others.
+    /// Set for a request for permits or members: its one claim is the path of the semaphore or the pool. It shares
+    /// nothing with others.
     pub(crate) permits: Option<PermitTerms>,
 }
 
-/// What a request for permits asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a request for permits or members asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PermitTerms {
-    /// How many permits.
-    pub(crate) weight: u64,
-    /// How many there are, if nobody configured the semaphore.
-    pub(crate) permits: Option<u64>,
+    pub(crate) wanted: Wanted,
     /// From 0 to 9; 9 goes first.
     pub(crate) priority: u8,
+}
+
+/// Permits of a semaphore, or members of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Permits {
+        weight: u64,
+        /// How many there are, if nobody configured the semaphore.
+        permits: Option<u64>,
+    },
+    Members {
+        count: u64,
+        /// The one that is taken first if it is free.
+        prefer: Option<Arc<str>>,
+    },
+    Member(Arc<str>),
+}
+
+impl Wanted {
+    /// Returns the maximum size that it adds to a list of everything, apart from the members that are granted.
+    fn size(&self) -> usize {
+        match self {
+            Self::Permits { .. } => 0,
+            Self::Members { prefer, .. } => prefer.as_deref().map_or(0, str::len),
+            Self::Member(name) => name.len(),
+        }
+    }
+}
+
+/// The message of a request for permits or members.
+pub(super) enum PermitMessage {
+    Acquire(client::AcquirePermits),
+    Take(client::Take),
 }
 
 impl LockRequest {
@@ -76,7 +107,7 @@ impl LockRequest {
         Ok(Self { owner, claims, transition_ms, only_try, reentrant, persistent, permits: None })
     }
 
-    /// Creates a request for permits.
+    /// Creates a request for permits or members.
     pub(crate) fn of_permits(owner: Arc<str>, path: Path, terms: PermitTerms, transition_ms: u64) -> Self {
         Self {
             owner: Some(owner),
@@ -109,7 +140,8 @@ impl LockRequest {
     pub(super) fn size(&self) -> usize {
         let path = |claim: &Claim| claim.path.0.iter().map(|segment| segment.len() + 3).sum::<usize>() + 24;
         let owner = self.owner.as_deref().map_or(0, str::len);
-        FRAME_BYTES + owner + self.claims.iter().map(path).sum::<usize>()
+        let wanted = self.permits.as_ref().map_or(0, |terms| terms.wanted.size());
+        FRAME_BYTES + owner + wanted + self.claims.iter().map(path).sum::<usize>()
     }
 }
 
@@ -148,6 +180,8 @@ pub(super) struct Entry {
     pub(super) tokens: Arc<BTreeMap<Path, u64>>,
     /// The token of the newest claims.
     pub(super) token: u64,
+    /// The members of a pool that were granted.
+    pub(super) members: Arc<[String]>,
     pub(super) loss: watch::Sender<Option<LossReason>>,
     /// The last status reported to listeners, for a request of the lock service view.
     pub(super) shown: LockStatus,
@@ -162,6 +196,8 @@ pub(crate) struct Granted {
     pub(crate) token: u64,
     /// The token of each path.
     pub(crate) tokens: Arc<BTreeMap<Path, u64>>,
+    /// The members of a pool.
+    pub(crate) members: Arc<[String]>,
     /// Receives the reason once the hold is lost.
     pub(crate) loss: watch::Receiver<Option<LossReason>>,
 }
@@ -186,6 +222,7 @@ impl Entry {
             was_said: false,
             tokens: Arc::default(),
             token: 0,
+            members: Arc::default(),
             loss: loss_channel(),
             shown: LockStatus::None,
             size,
@@ -193,35 +230,62 @@ impl Entry {
     }
 
     pub(super) fn granted(&self, no: RequestNo) -> Granted {
-        Granted { no, token: self.token, tokens: Arc::clone(&self.tokens), loss: self.loss.subscribe() }
+        let (tokens, members) = (Arc::clone(&self.tokens), Arc::clone(&self.members));
+        Granted { no, token: self.token, tokens, members, loss: self.loss.subscribe() }
     }
 
-    /// Returns the hold of permits, if it is one that is not lost.
+    /// Returns the hold of permits or members, if it is one that is not lost.
     pub(super) fn held_permits(&self, no: RequestNo) -> Option<client::Thing> {
-        let terms =
-            self.request.permits.filter(|_| matches!(self.phase, Phase::Held) && self.loss.borrow().is_none())?;
+        let is_held = matches!(self.phase, Phase::Held) && self.loss.borrow().is_none();
+        let terms = self.request.permits.as_ref().filter(|_| is_held)?;
+        let (kind, weight) = match &terms.wanted {
+            Wanted::Permits { weight, .. } => ("semaphore", Some(*weight)),
+            Wanted::Members { .. } | Wanted::Member(_) => ("pool", None),
+        };
         Some(client::Thing {
-            kind: "semaphore".to_owned(),
+            kind: kind.to_owned(),
             path: self.request.claims.first()?.path.0.clone(),
             request_id: format_request_id(no),
             holder: self.request.owner.as_deref().map(str::to_owned),
-            weight: Some(terms.weight),
+            weight,
             fencing_token: self.token,
         })
     }
 
-    /// Encodes a request for permits for the service.
-    pub(super) fn to_permit_message(&self, no: RequestNo, terms: PermitTerms) -> client::AcquirePermits {
-        client::AcquirePermits {
-            request_id: format_request_id(no),
-            path: self.request.claims.first().map(|claim| claim.path.0.clone()).unwrap_or_default(),
-            weight: Some(terms.weight),
-            permits: terms.permits,
-            holder: self.request.owner.as_deref().map(str::to_owned),
-            priority: terms.priority.into(),
-            transition_ms: self.request.transition_ms,
-            r#try: self.request.only_try,
-        }
+    /// Encodes a request for permits or members for the service.
+    pub(super) fn to_permit_message(&self, no: RequestNo, terms: &PermitTerms) -> PermitMessage {
+        let request_id = format_request_id(no);
+        let path = self.request.claims.first().map(|claim| claim.path.0.clone()).unwrap_or_default();
+        let (holder, priority) = (self.request.owner.as_deref().map(str::to_owned), terms.priority.into());
+        let (transition_ms, r#try) = (self.request.transition_ms, self.request.only_try);
+        let (count, member, prefer) = match &terms.wanted {
+            Wanted::Permits { weight, permits } => {
+                let (weight, permits) = (Some(*weight), *permits);
+                return PermitMessage::Acquire(client::AcquirePermits {
+                    request_id,
+                    path,
+                    weight,
+                    permits,
+                    holder,
+                    priority,
+                    transition_ms,
+                    r#try,
+                });
+            }
+            Wanted::Members { count, prefer } => (Some(*count), None, prefer.as_deref().map(str::to_owned)),
+            Wanted::Member(name) => (None, Some(name.to_string()), None),
+        };
+        PermitMessage::Take(client::Take {
+            request_id,
+            path,
+            count,
+            member,
+            prefer,
+            holder,
+            priority,
+            transition_ms,
+            r#try,
+        })
     }
 
     /// Encodes a request for locks for the service.

@@ -18,7 +18,7 @@ impl RequestTable {
         match state.state() {
             Value::Ready => self.on_ready(no),
             Value::Enqueued => self.on_enqueued(no, state),
-            Value::Acquired => self.on_acquired(no, state.fencing_token.unwrap_or_default()),
+            Value::Acquired => self.on_acquired(no, state.fencing_token.unwrap_or_default(), state.members),
         }
     }
 
@@ -49,7 +49,7 @@ impl RequestTable {
         effects
     }
 
-    fn on_acquired(&mut self, no: RequestNo, token: u64) -> Vec<Effect> {
+    fn on_acquired(&mut self, no: RequestNo, token: u64, members: Vec<String>) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
         let (owner, paths) = entry.request.key();
         match entry.phase {
@@ -76,7 +76,7 @@ impl RequestTable {
         } else {
             Arc::new(entry.request.claims.iter().map(|claim| hold(&mut self.held, claim)).collect())
         };
-        entry.token = token;
+        (entry.token, entry.members) = (token, members.into());
         let mut effects: Vec<Effect> = entry.update_status(LockStatus::Holding).into_iter().collect();
         let granted = entry.granted(no);
         let waiters = std::mem::take(&mut entry.waiters);

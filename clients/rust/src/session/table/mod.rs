@@ -22,8 +22,8 @@ use super::events::Event;
 use crate::error::{EndReason, Error, LossReason, Reason, Refusal, Result};
 use crate::locks::LockStatus;
 use crate::view::{Mode, Path, WaitStatus};
-pub(crate) use entry::{Claim, Granted, LockRequest, Owner, PermitTerms};
-use entry::{Entry, HeldPath, OwnedPath, Phase};
+pub(crate) use entry::{Claim, Granted, LockRequest, Owner, PermitTerms, Wanted};
+use entry::{Entry, HeldPath, OwnedPath, PermitMessage, Phase};
 
 /// The service's limit for a list of everything in a session, with space for the message around it.
 const MAX_BYTES: usize = 1_000_000;
@@ -212,9 +212,12 @@ impl RequestTable {
             match entry.phase {
                 Phase::Requested | Phase::Waiting(_) => {
                     entry.was_said = true;
-                    return Some(match entry.request.permits {
+                    return Some(match &entry.request.permits {
                         None => Said::Lock(entry.to_message(no)),
-                        Some(terms) => Said::AcquirePermits(entry.to_permit_message(no, terms)),
+                        Some(terms) => match entry.to_permit_message(no, terms) {
+                            PermitMessage::Acquire(message) => Said::AcquirePermits(message),
+                            PermitMessage::Take(message) => Said::Take(message),
+                        },
                     });
                 }
                 Phase::Releasing => return Some(Said::Release(client::Release { request_id: format_request_id(no) })),

@@ -3,7 +3,7 @@
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, pending::Message as Unanswered};
 
-use super::entry::Phase;
+use super::entry::{PermitMessage, Phase};
 use super::{AwaitedPaths, Effect, Event, RequestTable, format_request_id};
 use crate::error::{EndReason, Error, LossReason};
 use crate::locks::LockStatus;
@@ -27,12 +27,13 @@ impl RequestTable {
         let (mut pending, mut things) = (Vec::new(), Vec::new());
         for (no, entry) in &mut self.entries {
             things.extend(entry.held_permits(*no));
-            let message = match (&entry.phase, entry.request.permits) {
+            let message = match (&entry.phase, &entry.request.permits) {
                 (Phase::Held, _) => continue,
                 (Phase::Requested | Phase::Waiting(_), None) => Unanswered::Lock(entry.to_message(*no)),
-                (Phase::Requested | Phase::Waiting(_), Some(terms)) => {
-                    Unanswered::AcquirePermits(entry.to_permit_message(*no, terms))
-                }
+                (Phase::Requested | Phase::Waiting(_), Some(terms)) => match entry.to_permit_message(*no, terms) {
+                    PermitMessage::Acquire(message) => Unanswered::AcquirePermits(message),
+                    PermitMessage::Take(message) => Unanswered::Take(message),
+                },
                 (Phase::Releasing, _) => Unanswered::Release(client::Release { request_id: format_request_id(*no) }),
             };
             entry.was_said = true;
