@@ -24,8 +24,8 @@ pub enum PermitCommand {
     /// `permits` for a semaphore that does not exist, and for a pool that does not, `InvalidArgument`, `QuotaExceeded`,
     /// `SessionNotFound`, `Superseded`, `RequestIdTaken`.
     Acquire(AcquirePermits),
-    /// Ends one hold, or the wait for it, or returns some members. Returns `PermitsReleased`, also if there is none, or `Ignored`. Errors:
-    /// `SessionNotFound`, `Superseded` if it has a message sequence number.
+    /// Ends one hold, or the wait for it, or returns some members. Returns `PermitsReleased`, also if there is none, or
+    /// `Ignored`. Errors: `SessionNotFound`, `Superseded` if it has a message sequence number.
     Release(ReleasePermits),
     /// Ends all holds and waits, and deletes the semaphore or pool. Returns `Done`, also if there is none.
     Delete {

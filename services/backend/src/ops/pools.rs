@@ -86,7 +86,8 @@ impl Service {
     /// Takes members, waits for them, or extends a hold. A refused request is a response, not an error.
     ///
     /// # Errors
-    /// `PRIMITIVE_NOT_FOUND`, `QUOTA_EXCEEDED`, `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, besides those of every call.
+    /// `PRIMITIVE_NOT_FOUND`, `QUOTA_EXCEEDED`, `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, besides those of every
+    /// call.
     pub async fn take_members(
         &self,
         caller: &AuthContext,
@@ -118,8 +119,8 @@ impl Service {
                 => shown.members_taken((outcome, members), pool, holders))
     }
 
-    /// Returns a hold or some of its members, or ends the wait for it; a call of an owner without it changes nothing. The
-    /// rate limit never applies.
+    /// Returns a hold or some of its members, or ends the wait for it; a call of an owner without it changes nothing.
+    /// The rate limit never applies.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.

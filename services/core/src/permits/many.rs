@@ -228,8 +228,8 @@ impl PermitTable {
         }
     }
 
-    /// Returns what it costs to end all that is to end, in ends of a slice. If these are more than the slice ends, or are not all found within
-    /// its visits, returns `usize::MAX`.
+    /// Returns what it costs to end all that is to end, in ends of a slice. If that is more than the slice has, or if
+    /// not all is found within its visits, returns `usize::MAX`.
     pub(crate) fn count(&self, choice: &Choice<'_>, budget: &mut Budget) -> usize {
         let first = choice.scope.as_ref().map(|scope| Key::first_of(scope, ""));
         let start = first.as_ref().map_or(Bound::Unbounded, Bound::Included);

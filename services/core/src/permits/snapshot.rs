@@ -14,8 +14,8 @@ use crate::codec::DecodeError;
 use crate::locks::{Attempts, EncodedMetadata};
 use crate::{FencingToken, Kind, Path, Phase, Revision, SessionNumber, WaitId, Wanted};
 
-/// The semaphores and pools at one entry. They are shared with the state, which copies what it changes: the first change
-/// of one copies its indexes, though not the members, holds and waits in them. The limits bound what that costs.
+/// The semaphores and pools at one entry. They are shared with the state, which copies what it changes: the first
+/// change of one copies its indexes, though not the members, holds and waits in them. The limits bound what that costs.
 #[derive(Debug)]
 pub(crate) struct FrozenPermits(Vec<(Arc<Name>, Arc<Source>, bool)>);
 

@@ -6,6 +6,7 @@ mod keyboard;
 mod keys;
 mod latches;
 mod offline;
+mod pools;
 mod queue;
 mod revoked_key;
 mod screens;

@@ -8,6 +8,7 @@ const VIEWS: [&str; 10] = [
     "#/ns/demo/waits",
     "#/ns/demo/sessions",
     "#/ns/demo/semaphores",
+    "#/ns/demo/pools",
     "#/ns/demo/latches",
     "#/ns/demo/events",
     "#/namespaces",
@@ -28,6 +29,8 @@ async fn everything_fits_on_the_smallest_phone() {
     let _waits = tenant.enqueue(&long[1..129], resources).await;
     tenant.post("/namespaces/demo/sessions", json!({"process_id": &long[..128], "ttl_ms": 60_000})).await;
     tenant.post("/namespaces/demo/semaphores/configure", json!({"name": &long[..128], "permits": 2})).await;
+    let members = json!([{"name": &long[..128]}]);
+    tenant.post("/namespaces/demo/pools/configure", json!({"name": &long[..128], "members": members})).await;
     tenant.acquire_permits(&long[..128], &long[..128], 2).await;
     let _permits = tenant.enqueue_permits(&long[1..129], &long[..128], 1).await;
     tenant.post("/namespaces/demo/latches/create", json!({"path": [&long[..128], &long[..128]], "total": 9})).await;

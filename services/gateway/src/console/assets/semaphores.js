@@ -4,12 +4,11 @@ import { call, list } from "/console/api.js";
 import { el, setText, table } from "/console/dom.js";
 import { number, ownerText, pathKey, pathText, plural } from "/console/format.js";
 import { barOf, empty, head, loading, titleOf } from "/console/page.js";
+import { NAMED, named, placeText, queueOf, wantText } from "/console/queue.js";
 
 const LOOK_EVERY_MS = 2000;
 const MAX_SHOWN = 200;
 const MAX_WAITS = 100;
-/// So many holders, and so many of a queue, are named.
-const NAMED = 3;
 /// Of so many semaphores that are in use the holders are loaded, and so many holders of each, the earliest.
 const MAX_DETAILED = 10;
 const MAX_HOLDERS = 100;
@@ -58,12 +57,7 @@ export function open({ route, live }) {
         state: (one) => [one.waiting, one.queue.map((wait) => [placeText(wait), wait.weight, wait.priority])],
         cell: (one) => [
           one.waiting > 0 && el("span", { class: "chip wait", text: `${number(one.waiting)} waiting` }),
-          one.queue.map((wait) =>
-            named(
-              placeText(wait),
-              plural(wait.weight, "permit") + (wait.priority > 0 ? `, priority ${number(wait.priority)}` : ""),
-            ),
-          ),
+          one.queue.map((wait) => named(placeText(wait), wantText(wait, plural(wait.weight, "permit")))),
         ],
       },
     ],
@@ -101,16 +95,6 @@ export function open({ route, live }) {
   return { node: el("div", {}, heading, shown.problem, card), stop: shown.stop };
 }
 
-const named = (name, about) =>
-  el(
-    "div",
-    { class: "small" },
-    el("span", { class: "name", text: name }),
-    el("span", { class: "faint", text: ` ${about}` }),
-  );
-
-const placeText = (wait) => `${number(wait.reason.queue_position + 1)}. ${ownerText(wait)}`;
-
 /// Those with most permits of the first semaphores that are in use, by path.
 async function loadHolders(path, items, signal) {
   const used = items.filter((one) => one.holders_total > 0).slice(0, MAX_DETAILED);
@@ -126,10 +110,3 @@ async function loadHolders(path, items, signal) {
   };
   return new Map(await Promise.all(used.map(load)));
 }
-
-/// Those who wait for a semaphore and go first.
-const queueOf = ({ path }, waits) =>
-  waits
-    .filter((wait) => pathKey(wait.path) === pathKey(path))
-    .sort((one, other) => one.reason.queue_position - other.reason.queue_position)
-    .slice(0, NAMED);

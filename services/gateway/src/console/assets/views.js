@@ -8,6 +8,7 @@ import * as keys from "/console/keys.js";
 import * as latches from "/console/latches.js";
 import * as locks from "/console/locks.js";
 import * as namespaces from "/console/namespaces.js";
+import * as pools from "/console/pools.js";
 import * as semaphores from "/console/semaphores.js";
 import * as sessions from "/console/sessions.js";
 import * as usage from "/console/usage.js";
@@ -37,6 +38,7 @@ export const VIEWS = {
     open: semaphores.open,
     wants: { waits: true },
   },
+  pools: { label: "Pools", group: "namespace", isFor: readers, open: pools.open, wants: { waits: true } },
   latches: { label: "Latches", group: "namespace", isFor: readers, open: latches.open, wants: { waits: true } },
   events: { label: "Events", group: "namespace", isFor: readers, open: events.open, wants: { waits: true } },
   namespaces: { label: "Namespaces", group: "account", isFor: anybody, open: namespaces.open },
