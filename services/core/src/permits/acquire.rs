@@ -270,9 +270,10 @@ impl PermitTable {
         if !is_granted && !is_waiting(request.wait) {
             return Ok(refused(reason_only(reason)));
         }
-        self.check_quotas(kit, &key, requester, request, (source, known.is_none()), !is_granted)?;
+        let is_new = known.is_none();
+        self.check_quotas(kit, &key, requester, request, (source, is_new), !is_granted)?;
         let name = known.map_or_else(|| Arc::clone(&key.name), |(name, _)| Arc::clone(name));
-        if let (None, Some(fresh)) = (known, fresh) {
+        if let Some(fresh) = fresh.filter(|_| is_new) {
             self.insert_source(Arc::clone(&name), fresh);
         }
         let (key, terms) = (Arc::new(Key { name, ..key }), PermitTerms::of(request));

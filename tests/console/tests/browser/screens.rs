@@ -3,7 +3,7 @@
 use holdfast_console_tests::{Page, Screen, create_tenant};
 use serde_json::json;
 
-const VIEWS: [&str; 10] = [
+const VIEWS: [&str; 11] = [
     "#/ns/demo/locks",
     "#/ns/demo/waits",
     "#/ns/demo/sessions",
