@@ -72,6 +72,9 @@ enum Command {
     /// Semaphores: so many permits at a time, and a queue that nobody passes.
     #[command(name = "scenario-semaphore")]
     Semaphore(ScenarioArgs),
+    /// Pools: leases of named things, some of them or one by its name.
+    #[command(name = "scenario-pool")]
+    Pool(ScenarioArgs),
     /// Latches: jobs count once each, and whoever waits goes on when all are done.
     #[command(name = "scenario-latch")]
     Latch(ScenarioArgs),
@@ -117,6 +120,7 @@ async fn run() -> Result<()> {
         Command::WatcherResumes(args) => scenarios::run(&cli.service, args, Scenario::WatcherResumes).await,
         Command::Fencing(args) => scenarios::run(&cli.service, args, Scenario::Fencing).await,
         Command::Semaphore(args) => scenarios::run(&cli.service, args, Scenario::Semaphore).await,
+        Command::Pool(args) => scenarios::run(&cli.service, args, Scenario::Pool).await,
         Command::Latch(args) => scenarios::run(&cli.service, args, Scenario::Latch).await,
         Command::Bench(args) => bench::run(args),
         Command::Certs(args) => certs::run(cli.service.output, args),

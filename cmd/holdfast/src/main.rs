@@ -1,4 +1,4 @@
-//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, semaphores, latches,
+//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, semaphores, pools, latches,
 //! sessions, namespaces and keys.
 //!
 //! Invariant: a command that runs under a lock is asked to stop before another owner can get the lock, and killed if it
@@ -15,6 +15,7 @@ mod ls;
 mod names;
 mod namespace;
 mod output;
+mod pool;
 mod render;
 mod semaphore;
 mod sessions;
@@ -61,6 +62,9 @@ enum Command {
     Get(get::GetArgs),
     /// List the held locks.
     Ls(ls::LsArgs),
+    /// Lease named things, such as test databases: pools.
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
     /// Limit how many run at a time: semaphores.
     #[command(subcommand, name = "sem")]
     Semaphore(semaphore::SemaphoreCommand),
@@ -107,6 +111,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     let settings = Settings::new(cli.global)?;
     match cli.command {
         Command::Lock(args) => return lock::run(&settings, args).await,
+        Command::Pool(command) => return pool::run(&settings, command).await,
         Command::Semaphore(command) => return semaphore::run(&settings, command).await,
         Command::Latch(command) => return latch::run(&settings, command).await,
         Command::Status => return status::run(&settings).await,

@@ -129,12 +129,33 @@ impl Pool {
         self.request(Wanted::Member(member.as_ref().into()), false).await
     }
 
+    /// Takes the member of this name if it is free now and nobody waits for it.
+    ///
+    /// # Errors
+    /// As for [`Pool::take_member`], and [`Error::Refused`] with the holders.
+    pub async fn try_take_member(&self, member: impl AsRef<str>) -> Result<Lease> {
+        self.request(Wanted::Member(member.as_ref().into()), true).await
+    }
+
     /// Like [`Pool::take`], and reports the request's status about every second while it waits.
     ///
     /// # Errors
     /// Like [`Pool::take`].
     pub async fn take_observed(&self, count: u64, observer: impl FnMut(WaitStatus)) -> Result<Lease> {
         let request = self.lock_request(self.some(count), false);
+        Ok(Lease { guard: observe(&self.session, request, observer).await? })
+    }
+
+    /// Like [`Pool::take_member`], and reports the request's status about every second while it waits.
+    ///
+    /// # Errors
+    /// Like [`Pool::take_member`].
+    pub async fn take_member_observed(
+        &self,
+        member: impl AsRef<str>,
+        observer: impl FnMut(WaitStatus),
+    ) -> Result<Lease> {
+        let request = self.lock_request(Wanted::Member(member.as_ref().into()), false);
         Ok(Lease { guard: observe(&self.session, request, observer).await? })
     }
 

@@ -8,6 +8,7 @@ mod deadlock;
 mod events;
 mod fencing;
 mod latch;
+mod pool;
 mod print;
 mod queue;
 mod runner;
@@ -52,6 +53,7 @@ pub(crate) enum Scenario {
     WatcherResumes,
     Fencing,
     Semaphore,
+    Pool,
     Latch,
 }
 
@@ -66,6 +68,7 @@ impl Scenario {
             Self::WatcherResumes => "watcher-resumes",
             Self::Fencing => "fencing",
             Self::Semaphore => "semaphore",
+            Self::Pool => "pool",
             Self::Latch => "latch",
         }
     }
@@ -80,6 +83,7 @@ impl Scenario {
             Self::WatcherResumes => watcher_resumes::run(stage).await,
             Self::Fencing => fencing::run(stage).await,
             Self::Semaphore => semaphore::run(stage).await,
+            Self::Pool => pool::run(stage).await,
             Self::Latch => latch::run(stage).await,
         }
     }

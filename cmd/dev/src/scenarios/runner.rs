@@ -159,6 +159,11 @@ impl ScenarioRunner {
         self.wait_for_waiting("POST semaphores/get", "semaphore", path, count).await
     }
 
+    /// Waits until `count` requests wait for members of a pool.
+    pub(super) async fn wait_for_member_waiters(&self, path: &str, count: u64) -> Result<()> {
+        self.wait_for_waiting("POST pools/get", "pool", path, count).await
+    }
+
     async fn wait_for_waiting(&self, call: &str, shown: &str, path: &str, count: u64) -> Result<()> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {

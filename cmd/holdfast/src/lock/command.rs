@@ -45,7 +45,13 @@ enum StopPhase {
 }
 
 impl SupervisedChild {
-    pub(super) fn start(program: &OsStr, arguments: &[OsString], hold: &Hold, target: &Target) -> io::Result<Self> {
+    /// Starts the command, which is told the members of a pool that it has.
+    pub(super) fn start(
+        program: &OsStr,
+        arguments: &[OsString],
+        (hold, members): (&Hold, Option<&[String]>),
+        target: &Target,
+    ) -> io::Result<Self> {
         let leads_group = !io::stdin().is_terminal();
         let mut command = supervisor::supervised_command(program, arguments);
         command.kill_on_drop(true);
@@ -55,8 +61,11 @@ impl SupervisedChild {
                 command.env("HOLDFAST_LOCK", path.to_string());
                 "the lock"
             }
-            Target::Permits { .. } => "the hold",
+            Target::Permits { .. } | Target::Members { .. } => "the hold",
         };
+        if let Some(members) = members {
+            command.env("HOLDFAST_MEMBERS", members.join("\n"));
+        }
         if leads_group {
             command.process_group(0);
         }

@@ -1,11 +1,11 @@
-//! A lock, or permits, that are held while a command runs.
+//! A lock, permits or members of a pool that are held while a command runs.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
 use anyhow::Result;
-use holdfast_client::{EndReason, Error, Guard, Hold, Permit, RwLock, Session};
+use holdfast_client::{EndReason, Error, Guard, Hold, Lease, Permit, Pool, RwLock, Session};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout_at};
 
@@ -34,6 +34,7 @@ enum WaitResult {
 enum HeldGuard {
     Lock(Guard),
     Permits(Permit),
+    Members(Lease),
 }
 
 impl HeldGuard {
@@ -41,7 +42,13 @@ impl HeldGuard {
         match self {
             Self::Lock(guard) => guard,
             Self::Permits(permit) => permit,
+            Self::Members(lease) => lease,
         }
+    }
+
+    /// Returns the members of a pool.
+    fn members(&self) -> Option<&[String]> {
+        if let Self::Members(lease) = self { Some(lease.members()) } else { None }
     }
 }
 
@@ -51,12 +58,16 @@ pub(super) async fn run(settings: &Settings, args: &GuardedRun, program: &OsStr,
     let (session, guard) = match wait(settings, args, program, deadline, &mut signals).await? {
         WaitResult::Acquired(session, guard) => (session, guard),
         WaitResult::NotAcquired(why) => {
-            let what = if matches!(args.target, Target::Lock { .. }) { "not locked" } else { "no permits" };
+            let what = match args.target {
+                Target::Lock { .. } => "not locked",
+                Target::Permits { .. } => "no permits",
+                Target::Members { .. } => "no members",
+            };
             return Ok(report_not_acquired(settings.format, what, &why));
         }
         WaitResult::Signalled(signal) => return Ok(signal_exit_code(signal)),
     };
-    let command = SupervisedChild::start(program, arguments, guard.hold(), &args.target)?;
+    let command = SupervisedChild::start(program, arguments, (guard.hold(), guard.members()), &args.target)?;
     let code = command.run(settings.format, guard.hold(), args.ttl, &mut signals).await?;
     // Closing releases the lock in the same step, and ends in time if no gateway responds. The signal that ended the
     // command may have reached both processes, and must not interrupt this.
@@ -160,6 +171,10 @@ async fn acquire(
                 };
                 permit.map(HeldGuard::Permits)
             }
+            Target::Members { path, count, member, priority } => {
+                let pool = session.pool(path).owned_by(program_name(program)).priority(*priority);
+                take_members(&pool, (*count, member.as_deref()), is_try, &mut waiting).await.map(HeldGuard::Members)
+            }
         }
     };
     match deadline.filter(|_| !is_try) {
@@ -168,6 +183,20 @@ async fn acquire(
             let limit = args.wait.unwrap_or_default();
             timeout_at(deadline, acquired).await.unwrap_or(Err(Error::TimedOut(limit)))
         }
+    }
+}
+
+async fn take_members(
+    pool: &Pool,
+    wanted: (u64, Option<&str>),
+    is_try: bool,
+    waiting: &mut WaitProgress,
+) -> Result<Lease, Error> {
+    match (wanted, is_try) {
+        ((_, Some(member)), true) => pool.try_take_member(member).await,
+        ((_, Some(member)), false) => pool.take_member_observed(member, |standing| waiting.observe(&standing)).await,
+        ((count, None), true) => pool.try_take(count).await,
+        ((count, None), false) => pool.take_observed(count, |standing| waiting.observe(&standing)).await,
     }
 }
 

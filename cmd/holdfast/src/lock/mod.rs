@@ -63,12 +63,14 @@ pub(crate) enum Target {
     Lock { path: Path, read: bool },
     /// Permits of a semaphore.
     Permits { path: Path, weight: u64, permits: Option<u64>, priority: u8 },
+    /// Members of a pool: so many, or the one of that name.
+    Members { path: Path, count: u64, member: Option<String>, priority: u8 },
 }
 
 impl Target {
     fn path(&self) -> &Path {
         match self {
-            Self::Lock { path, .. } | Self::Permits { path, .. } => path,
+            Self::Lock { path, .. } | Self::Permits { path, .. } | Self::Members { path, .. } => path,
         }
     }
 }

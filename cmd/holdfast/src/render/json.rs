@@ -97,6 +97,9 @@ pub(crate) fn event(event: &v1::Event) -> Value {
     if let Some(weight) = event.weight {
         shown["weight"] = json!(weight);
     }
+    if !event.members.is_empty() {
+        shown["members"] = json!(event.members);
+    }
     if let Some(cause) = &event.cause {
         shown["cause"] = json!(cause);
     }
@@ -120,6 +123,36 @@ pub(crate) fn semaphore(semaphore: &v1::Semaphore) -> Value {
     })
 }
 
+pub(crate) fn pool(pool: &v1::Pool) -> Value {
+    json!({
+        "namespace": pool.namespace,
+        "name": pool.name,
+        "path": pool.path,
+        "members_total": pool.members_total,
+        "free": pool.free,
+        "in_use": pool.in_use,
+        "leaving": pool.leaving,
+        "cooldown_ms": pool.cooldown_ms,
+        "holders_total": pool.holders_total,
+        "waiting": pool.waiting,
+        "description": pool.description,
+        "metadata": pool.metadata,
+        "revision": pool.revision,
+    })
+}
+
+pub(crate) fn pool_member(member: &v1::PoolMemberState) -> Value {
+    json!({
+        "name": member.name,
+        "disabled": member.disabled,
+        "leaving": member.leaving,
+        "metadata": member.metadata,
+        "free_since": member.free_since,
+        "rests_ms": member.rests_ms,
+        "holder": member.holder.as_ref().map(permit_holder),
+    })
+}
+
 pub(crate) fn permit_holder(holder: &v1::PermitHolder) -> Value {
     json!({
         "process_id": holder.process_id,
@@ -127,6 +160,7 @@ pub(crate) fn permit_holder(holder: &v1::PermitHolder) -> Value {
         "holder": holder.holder,
         "request_id": holder.request_id,
         "weight": holder.weight,
+        "members": holder.members,
         "fencing_token": holder.fencing_token,
         "locked_at": holder.locked_at.as_ref().and_then(timestamp),
         "expires_at": holder.expires_at.as_ref().and_then(timestamp),

@@ -4,6 +4,7 @@ mod detached;
 mod latches;
 mod loss;
 mod output;
+mod pools;
 mod running;
 mod semaphores;
 mod support;

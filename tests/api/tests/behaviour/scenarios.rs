@@ -79,6 +79,11 @@ async fn semaphore() {
 }
 
 #[tokio::test]
+async fn pool() {
+    assert_scenario_passes("scenario-pool").await;
+}
+
+#[tokio::test]
 async fn latch() {
     assert_scenario_passes("scenario-latch").await;
 }
