@@ -48,7 +48,7 @@ pub use holdfast_clock::Clocks;
 /// Messages and clients of the service's single calls, generated from its protocol.
 pub use holdfast_proto::v1 as protocol;
 pub use latches::{JobGuard, Latch, LatchOutcome, LatchStatus, LatchView, WaitGroup};
-pub use locks::{Guard, Hold, Lease, LockService, LockSet, LockStatus, Mutex, Permit, Pool, RwLock, Semaphore};
+pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, Permit, Pool, PoolLease, RwLock, Semaphore};
 pub use session::events::{LockListener, SessionHandler};
 pub use session::{Session, SessionBuilder};
 pub use view::{Blocker, Holder, Mode, Path, PermitHolder, WaitStatus};

@@ -22,8 +22,8 @@ pub mod locks;
 pub mod namespaces;
 pub mod outbox;
 mod page;
-mod recent_by_account;
 mod permits;
+mod recent_by_account;
 pub mod shard;
 mod shard_common;
 

@@ -23,7 +23,7 @@ use crate::view::{Mode, Path, WaitStatus};
 pub use guard::{Guard, Hold};
 pub use lock_set::LockSet;
 pub use mutex::Mutex;
-pub use pool::{Lease, Pool};
+pub use pool::{Pool, PoolLease};
 pub use rw_lock::RwLock;
 pub use semaphore::{Permit, Semaphore};
 pub use service::{LockService, LockStatus};

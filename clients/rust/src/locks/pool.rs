@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{Guard, Hold, default_owner, observe};
 use crate::error::{Error, Result};
 use crate::session::Session;
-use crate::session::table::{LockRequest, PermitTerms, Wanted};
+use crate::session::table::{LockRequest, PermitTerms, WantedPermits};
 use crate::view::{Path, WaitStatus};
 
 /// A pool of named things, such as test databases or ports: each has at most one holder at a time.
@@ -100,7 +100,7 @@ impl Pool {
     /// # Errors
     /// [`Error::Refused`] with [`Reason::TooLarge`](crate::Reason::TooLarge) when there are fewer members, also later;
     /// [`Error::Service`] with `PRIMITIVE_NOT_FOUND` when nobody configured the pool; [`Error::SessionEnded`].
-    pub async fn take(&self, count: u64) -> Result<Lease> {
+    pub async fn take(&self, count: u64) -> Result<PoolLease> {
         self.request(self.some(count), false).await
     }
 
@@ -108,7 +108,7 @@ impl Pool {
     ///
     /// # Errors
     /// As for [`Pool::take`], and [`Error::Refused`] with the holders.
-    pub async fn try_take(&self, count: u64) -> Result<Lease> {
+    pub async fn try_take(&self, count: u64) -> Result<PoolLease> {
         self.request(self.some(count), true).await
     }
 
@@ -116,7 +116,7 @@ impl Pool {
     ///
     /// # Errors
     /// Like [`Pool::take`], and [`Error::TimedOut`].
-    pub async fn take_timeout(&self, count: u64, limit: Duration) -> Result<Lease> {
+    pub async fn take_timeout(&self, count: u64, limit: Duration) -> Result<PoolLease> {
         // Dropping the wait removes the request from the queue.
         timeout(limit, self.take(count)).await.unwrap_or(Err(Error::TimedOut(limit)))
     }
@@ -125,25 +125,25 @@ impl Pool {
     ///
     /// # Errors
     /// As for [`Pool::take`], and [`Error::Refused`] with [`Reason::NoMember`](crate::Reason::NoMember).
-    pub async fn take_member(&self, member: impl AsRef<str>) -> Result<Lease> {
-        self.request(Wanted::Member(member.as_ref().into()), false).await
+    pub async fn take_member(&self, member: impl AsRef<str>) -> Result<PoolLease> {
+        self.request(WantedPermits::Member(member.as_ref().into()), false).await
     }
 
     /// Takes the member of this name if it is free now and nobody waits for it.
     ///
     /// # Errors
     /// As for [`Pool::take_member`], and [`Error::Refused`] with the holders.
-    pub async fn try_take_member(&self, member: impl AsRef<str>) -> Result<Lease> {
-        self.request(Wanted::Member(member.as_ref().into()), true).await
+    pub async fn try_take_member(&self, member: impl AsRef<str>) -> Result<PoolLease> {
+        self.request(WantedPermits::Member(member.as_ref().into()), true).await
     }
 
     /// Like [`Pool::take`], and reports the request's status about every second while it waits.
     ///
     /// # Errors
     /// Like [`Pool::take`].
-    pub async fn take_observed(&self, count: u64, observer: impl FnMut(WaitStatus)) -> Result<Lease> {
+    pub async fn take_observed(&self, count: u64, observer: impl FnMut(WaitStatus)) -> Result<PoolLease> {
         let request = self.lock_request(self.some(count), false);
-        Ok(Lease { guard: observe(&self.session, request, observer).await? })
+        Ok(PoolLease { guard: observe(&self.session, request, observer).await? })
     }
 
     /// Like [`Pool::take_member`], and reports the request's status about every second while it waits.
@@ -154,21 +154,21 @@ impl Pool {
         &self,
         member: impl AsRef<str>,
         observer: impl FnMut(WaitStatus),
-    ) -> Result<Lease> {
-        let request = self.lock_request(Wanted::Member(member.as_ref().into()), false);
-        Ok(Lease { guard: observe(&self.session, request, observer).await? })
+    ) -> Result<PoolLease> {
+        let request = self.lock_request(WantedPermits::Member(member.as_ref().into()), false);
+        Ok(PoolLease { guard: observe(&self.session, request, observer).await? })
     }
 
-    fn some(&self, count: u64) -> Wanted {
-        Wanted::Members { count, prefer: self.prefer.clone() }
+    fn some(&self, count: u64) -> WantedPermits {
+        WantedPermits::Members { count, prefer: self.prefer.clone() }
     }
 
-    async fn request(&self, wanted: Wanted, only_try: bool) -> Result<Lease> {
+    async fn request(&self, wanted: WantedPermits, only_try: bool) -> Result<PoolLease> {
         let claimed = self.session.inner().request(self.lock_request(wanted, only_try), None)?.await?;
-        Ok(Lease { guard: Guard::new(&self.session, claimed)? })
+        Ok(PoolLease { guard: Guard::new(&self.session, claimed)? })
     }
 
-    fn lock_request(&self, wanted: Wanted, only_try: bool) -> LockRequest {
+    fn lock_request(&self, wanted: WantedPermits, only_try: bool) -> LockRequest {
         let owner = self.owner.clone().unwrap_or_else(default_owner);
         let transition_ms = u64::try_from(self.transition.as_millis()).unwrap_or(u64::MAX);
         let terms = PermitTerms { wanted, priority: self.priority };
@@ -179,11 +179,11 @@ impl Pool {
 /// Members of a pool, until they are dropped or released. It has all that a [`Guard`] of a lock has: see [`Hold`].
 #[derive(Debug)]
 #[must_use = "a lease that is not kept is released at once"]
-pub struct Lease {
+pub struct PoolLease {
     guard: Guard,
 }
 
-impl Lease {
+impl PoolLease {
     /// Returns the names of the members, in order.
     pub fn members(&self) -> &[String] {
         self.guard.members()
@@ -199,7 +199,7 @@ impl Lease {
     }
 }
 
-impl Deref for Lease {
+impl Deref for PoolLease {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {

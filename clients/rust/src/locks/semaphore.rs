@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{Guard, Hold, default_owner, observe};
 use crate::error::{Error, Result};
 use crate::session::Session;
-use crate::session::table::{LockRequest, PermitTerms, Wanted};
+use crate::session::table::{LockRequest, PermitTerms, WantedPermits};
 use crate::view::{Path, WaitStatus};
 
 /// A semaphore: among all processes that use the namespace, at most so many permits are in use at a time.
@@ -136,7 +136,7 @@ impl Semaphore {
     fn request(&self, weight: u64) -> LockRequest {
         let owner = self.owner.clone().unwrap_or_else(default_owner);
         let transition_ms = u64::try_from(self.transition.as_millis()).unwrap_or(u64::MAX);
-        let wanted = Wanted::Permits { weight, permits: self.permits };
+        let wanted = WantedPermits::Permits { weight, permits: self.permits };
         let terms = PermitTerms { wanted, priority: self.priority };
         LockRequest::of_permits(owner, self.path.clone(), terms, transition_ms)
     }

@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use anyhow::Result;
-use holdfast_client::{EndReason, Error, Guard, Hold, Lease, Permit, Pool, RwLock, Session};
+use holdfast_client::{EndReason, Error, Guard, Hold, Permit, Pool, PoolLease, RwLock, Session};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout_at};
 
@@ -34,7 +34,7 @@ enum WaitResult {
 enum HeldGuard {
     Lock(Guard),
     Permits(Permit),
-    Members(Lease),
+    Members(PoolLease),
 }
 
 impl HeldGuard {
@@ -191,7 +191,7 @@ async fn take_members(
     wanted: (u64, Option<&str>),
     is_try: bool,
     waiting: &mut WaitProgress,
-) -> Result<Lease, Error> {
+) -> Result<PoolLease, Error> {
     match (wanted, is_try) {
         ((_, Some(member)), true) => pool.try_take_member(member).await,
         ((_, Some(member)), false) => pool.take_member_observed(member, |standing| waiting.observe(&standing)).await,

@@ -54,7 +54,7 @@ pub fn take(message: v1::TakeMembersRequest) -> ApiResult<TakeMembers> {
 }
 
 /// Converts a return.
-pub fn give_back(message: v1::ReturnMembersRequest) -> ApiResult<ReturnMembers> {
+pub fn release(message: v1::ReturnMembersRequest) -> ApiResult<ReturnMembers> {
     Ok(ReturnMembers {
         thing: things::name(message.namespace, message.name, message.path)?,
         owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },

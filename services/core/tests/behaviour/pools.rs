@@ -67,7 +67,7 @@ fn change(add: &[&str], remove: &[&str], disable: &[&str], enable: &[&str]) -> P
     })
 }
 
-fn give_back(shard: &mut Shard, owner: Owner, request_id: &str, members: &[&str]) -> bool {
+fn release(shard: &mut Shard, owner: Owner, request_id: &str, members: &[&str]) -> bool {
     let release = ReleasePermits {
         namespace: orders(),
         kind: Kind::Pool,
@@ -121,10 +121,10 @@ fn a_member_that_leaves_stays_until_it_is_returned_and_a_disabled_one_is_not_giv
     assert_eq!(members, ["a", "b"]);
     let Ok(Response::Pool(view)) = semaphore(shard, change(&[], &["a"], &["b"], &[])) else { panic!("not a pool") };
     assert_eq!((view.members_total, view.leaving, view.in_use), (2, 1, 2));
-    assert!(give_back(shard, process("p"), "r", &["a"]));
+    assert!(release(shard, process("p"), "r", &["a"]));
     assert_eq!(take(shard, some(process("p"), "r", 2)), Ok((token, vec!["b".to_owned()])), "a repeat keeps the rest");
-    assert!(!give_back(shard, process("p"), "r", &["a"]), "it has none of them");
-    assert!(give_back(shard, process("p"), "r", &["b"]) && !give_back(shard, process("p"), "r", &[]));
+    assert!(!release(shard, process("p"), "r", &["a"]), "it has none of them");
+    assert!(release(shard, process("p"), "r", &["b"]) && !release(shard, process("p"), "r", &[]));
     assert_eq!(take(shard, some(process("p"), "r", 1)), Err(Reason::Exhausted), "it is disabled");
     assert!(semaphore(shard, change(&[], &[], &[], &["b"])).is_ok());
     assert!(take(shard, some(process("p"), "r", 1)).is_ok());
@@ -138,7 +138,7 @@ fn events_name_the_members() {
     let shard = &mut pool(&["a", "b"]);
     let first = shard.core.revision() + 1;
     assert!(take(shard, some(process("p"), "r", 2)).is_ok());
-    assert!(give_back(shard, process("p"), "r", &["b"]));
+    assert!(release(shard, process("p"), "r", &["b"]));
     let events = |prefix: &str| {
         let (namespace, from_revision, limit) = (orders(), Some(first), 10);
         let (prefix, kinds) = (Path::flat(prefix), [Kind::Pool].into_iter().collect::<Kinds>());

@@ -120,7 +120,7 @@ impl Run {
         };
         let expected = match members.is_empty() {
             true => self.model.end_hold(&key) || self.model.end_wait(&key),
-            false => self.model.give_back_some(&key, &members),
+            false => self.model.return_some(&key, &members),
         };
         self.model.promote();
         let request = ReleasePermits {

@@ -164,11 +164,11 @@ impl Model {
     pub(crate) fn end_hold(&mut self, key: &Key) -> bool {
         let Some(hold) = self.holds.remove(key) else { return false };
         let revision = self.next_revision();
-        self.give_back(&hold.members, revision);
+        self.return_members(&hold.members, revision);
         true
     }
 
-    fn give_back(&mut self, members: &[String], revision: u64) {
+    fn return_members(&mut self, members: &[String], revision: u64) {
         let rests_until_ms = (self.cooldown_ms > 0).then(|| self.clock_ms + self.cooldown_ms);
         for name in members {
             let member = self.members.get_mut(name).expect("it is there");
@@ -180,7 +180,7 @@ impl Model {
     }
 
     /// Returns some members; all of them end the hold.
-    pub(crate) fn give_back_some(&mut self, key: &Key, some: &[String]) -> bool {
+    pub(crate) fn return_some(&mut self, key: &Key, some: &[String]) -> bool {
         let Some(hold) = self.holds.get_mut(key) else { return false };
         let (returned, kept): (Vec<_>, Vec<_>) = hold.members.iter().cloned().partition(|name| some.contains(name));
         if kept.is_empty() {
@@ -191,7 +191,7 @@ impl Model {
         }
         hold.members = kept;
         let revision = self.next_revision();
-        self.give_back(&returned, revision);
+        self.return_members(&returned, revision);
         true
     }
 

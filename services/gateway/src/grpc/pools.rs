@@ -33,7 +33,7 @@ impl v1::pools_service_server::PoolsService for GrpcServices {
 
     async fn return_members(&self, request: Request<v1::ReturnMembersRequest>) -> RpcResult<v1::ReturnMembersResponse> {
         let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
-        let request = pools::give_back(message).map_err(status)?;
+        let request = pools::release(message).map_err(status)?;
         let answer = self.service.return_members(&caller, &context, request).await.map_err(status)?;
         Ok(Response::new(pools::returned(answer)))
     }

@@ -49,14 +49,14 @@ pub(crate) struct LockRequest {
 /// What a request for permits or members asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PermitTerms {
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: WantedPermits,
     /// From 0 to 9; 9 goes first.
     pub(crate) priority: u8,
 }
 
 /// Permits of a semaphore, or members of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum WantedPermits {
     Permits {
         weight: u64,
         /// How many there are, if nobody configured the semaphore.
@@ -70,7 +70,7 @@ pub(crate) enum Wanted {
     Member(Arc<str>),
 }
 
-impl Wanted {
+impl WantedPermits {
     /// Returns the maximum size that it adds to a list of everything, apart from the members that are granted.
     fn size(&self) -> usize {
         match self {
@@ -239,8 +239,8 @@ impl Entry {
         let is_held = matches!(self.phase, Phase::Held) && self.loss.borrow().is_none();
         let terms = self.request.permits.as_ref().filter(|_| is_held)?;
         let (kind, weight) = match &terms.wanted {
-            Wanted::Permits { weight, .. } => ("semaphore", Some(*weight)),
-            Wanted::Members { .. } | Wanted::Member(_) => ("pool", None),
+            WantedPermits::Permits { weight, .. } => ("semaphore", Some(*weight)),
+            WantedPermits::Members { .. } | WantedPermits::Member(_) => ("pool", None),
         };
         Some(client::Thing {
             kind: kind.to_owned(),
@@ -259,7 +259,7 @@ impl Entry {
         let (holder, priority) = (self.request.owner.as_deref().map(str::to_owned), terms.priority.into());
         let (transition_ms, r#try) = (self.request.transition_ms, self.request.only_try);
         let (count, member, prefer) = match &terms.wanted {
-            Wanted::Permits { weight, permits } => {
+            WantedPermits::Permits { weight, permits } => {
                 let (weight, permits) = (Some(*weight), *permits);
                 return PermitMessage::Acquire(client::AcquirePermits {
                     request_id,
@@ -272,8 +272,8 @@ impl Entry {
                     r#try,
                 });
             }
-            Wanted::Members { count, prefer } => (Some(*count), None, prefer.as_deref().map(str::to_owned)),
-            Wanted::Member(name) => (None, Some(name.to_string()), None),
+            WantedPermits::Members { count, prefer } => (Some(*count), None, prefer.as_deref().map(str::to_owned)),
+            WantedPermits::Member(name) => (None, Some(name.to_string()), None),
         };
         PermitMessage::Take(client::Take {
             request_id,

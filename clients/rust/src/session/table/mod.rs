@@ -22,7 +22,7 @@ use super::events::Event;
 use crate::error::{EndReason, Error, LossReason, Reason, Refusal, Result};
 use crate::locks::LockStatus;
 use crate::view::{Mode, Path, WaitStatus};
-pub(crate) use entry::{Claim, Granted, LockRequest, Owner, PermitTerms, Wanted};
+pub(crate) use entry::{Claim, Granted, LockRequest, Owner, PermitTerms, WantedPermits};
 use entry::{Entry, HeldPath, OwnedPath, PermitMessage, Phase};
 
 /// The service's limit for a list of everything in a session, with space for the message around it.

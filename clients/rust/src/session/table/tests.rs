@@ -306,7 +306,7 @@ fn a_session_takes_no_more_than_it_can_list() {
 }
 
 fn permits(owner: &str, weight: u64) -> LockRequest {
-    let terms = PermitTerms { wanted: Wanted::Permits { weight, permits: Some(5) }, priority: 0 };
+    let terms = PermitTerms { wanted: WantedPermits::Permits { weight, permits: Some(5) }, priority: 0 };
     LockRequest::of_permits(owner.into(), "x".into(), terms, 0)
 }
 
