@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 pub use scope::Scope;
 
-use super::{DEFAULT_MAX_NAMESPACES, Limits};
+use super::{DEFAULT_MAX_NAMESPACES, Limits, MAX_MEMBERS_PER_TAKE};
 
 /// The upper bound of limits in milliseconds: ten years, far from any overflow of instants.
 const MAX_TIME_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
@@ -316,7 +316,7 @@ limits! {
         ["the number of members of a pool"], (max_members_per_pool in 0, 1_000);
     /// Members in one hold.
     MEMBERS_OF_HOLD = "max_members_per_take", Hold, Rules, "QUOTA_EXCEEDED",
-        ["the number of members in a hold"], (max_members_per_take in 0, 64);
+        ["the number of members in a hold"], (max_members_per_take in 0, MAX_MEMBERS_PER_TAKE);
     /// Waits for one latch.
     QUESTIONS_OF_LATCH = "held_questions_of_latch", Latch, Leader, "QUOTA_EXCEEDED",
         ["the number of waits for a latch"], (fixed MAX_QUESTIONS_OF_LATCH);

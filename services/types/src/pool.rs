@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Metadata, NamespaceRef, Path, PermitHolderView, Revision};
 
+/// The highest number of members in one hold, whatever the limits of the account.
+pub const MAX_MEMBERS_PER_TAKE: u64 = 64;
+
 /// Creates or changes a pool. All values are absolute, so a repeat changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurePool {

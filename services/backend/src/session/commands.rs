@@ -78,8 +78,8 @@ impl SessionConnection<'_> {
                 return (claims, 0);
             }
             ClientCommand::AcquirePermits(acquire) => {
-                let units = usize::try_from(acquire.wanted.units()).unwrap_or(usize::MAX);
-                return (units, acquire.path.iter().map(String::len).sum());
+                let units = usize::try_from(acquire.wanted.units()).unwrap_or(MAX_BATCH_CLAIMS);
+                return (units.min(MAX_BATCH_CLAIMS), acquire.path.iter().map(String::len).sum());
             }
             ClientCommand::CountDown(count) => {
                 let bytes = count.ids.iter().flatten().chain(&count.path).map(String::len).sum();

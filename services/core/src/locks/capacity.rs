@@ -13,8 +13,8 @@ use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
 use crate::kit::quota_exceeded;
 use crate::{
-    AccountId, Claim, CommandError, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Rules, SessionCommand,
-    SessionRequest,
+    AccountId, Claim, CommandError, LocksCommand, NamespaceRef, OpenSession, Owner, PermitCommand, Reattach, Rules,
+    SessionCommand, SessionRequest,
 };
 
 /// The state that an account is charged for in a shard.
@@ -111,8 +111,13 @@ impl LocksState {
         let mut others = self.slots_of(account);
         others.retain(|slot| *slot != first && !self.is_quarantined(&self.namespaces.get(*slot).id));
         let slots: Vec<u32> = std::iter::once(first).chain(others).collect();
-        // What a latch needs is known, and may be much: no events go for one that is refused all the same.
-        if matches!(command, LocksCommand::Latch(_)) && excess > self.evictable(&slots) {
+        // What a latch or a pool needs is known, and may be much: no events go for one that is refused all the same.
+        let is_known = matches!(
+            command,
+            LocksCommand::Latch(_)
+                | LocksCommand::Permit(PermitCommand::ConfigurePool(_) | PermitCommand::ChangePool(_))
+        );
+        if is_known && excess > self.evictable(&slots) {
             return;
         }
         for slot in slots {

@@ -7,7 +7,8 @@ use super::{PermitTable, members};
 use crate::kit::path_charge;
 use crate::locks::{EncodedMetadata, metadata_charge};
 use crate::{
-    AcquirePermits, ConfigurePool, ConfigureSemaphore, Kind, MemberSpec, Metadata, Path, PermitCommand, Wanted,
+    AcquirePermits, ConfigurePool, ConfigureSemaphore, Kind, MAX_MEMBERS_PER_TAKE, MemberSpec, Metadata, Path,
+    PermitCommand, Wanted,
 };
 
 /// A semaphore without texts, or a pool without members.
@@ -17,9 +18,9 @@ const MEMBER: u64 = 640;
 /// What a hold or a waiting request takes for each member.
 const MEMBER_OF_HOLD: u64 = 24;
 /// A hold without texts.
-const HOLD: u64 = 704;
+const HOLD: u64 = 800;
 /// A waiting request without texts. It is never less than the hold that it becomes, so that no grant fails for a limit.
-const WAIT: u64 = 864;
+const WAIT: u64 = 960;
 
 impl Source {
     pub(super) fn charge(&self, path: &Path) -> u64 {
@@ -59,7 +60,8 @@ fn of_wanted(wanted: &Wanted) -> u64 {
         Wanted::Members { prefer, .. } => prefer.as_ref().map_or(0, String::len),
         Wanted::Member(name) => 2 * name.len(),
     };
-    wanted.weight().saturating_mul(MEMBER_OF_HOLD) + names as u64
+    // What takes more is refused.
+    wanted.weight().min(MAX_MEMBERS_PER_TAKE) * MEMBER_OF_HOLD + names as u64
 }
 
 fn of_source(path: &Path, description: usize, metadata: usize) -> u64 {
