@@ -22,6 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Between attempts of what must succeed in the end.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 const TENANTS: usize = 2;
+/// Clients of semaphores and latches, of each gateway that has them.
+const THING_CLIENTS: usize = 3;
 
 /// Runs until the host crashes.
 pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
@@ -46,6 +48,12 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
             client = client.read_only();
         }
         tokio::spawn(client.run());
+    }
+    if world.plan.has_things && world.plan.read_only_gateway != Some(number) {
+        for client in 0..THING_CLIENTS {
+            let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.things{client}"));
+            tokio::spawn(client.use_things());
+        }
     }
     let hostile = world.hostile.lock().clone();
     if let Some(tenant) = hostile {

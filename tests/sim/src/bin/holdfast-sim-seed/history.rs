@@ -7,6 +7,7 @@ use holdfast_api::{Code, Holder, Lock};
 use holdfast_core::{AccountId, Claim, LockState, Mode, Owner, Path, Phase, Reason};
 use parking_lot::Mutex;
 
+use crate::things::{ThingAnswer, ThingOp};
 use crate::world::now;
 
 /// The key under which an acquire names itself in the metadata of its hold.
@@ -40,6 +41,7 @@ pub(crate) enum Op {
     CreateNamespace,
     GetNamespace,
     DeleteNamespace { id: Option<String> },
+    Thing(ThingOp),
 }
 
 /// An answer.
@@ -70,6 +72,7 @@ pub(crate) enum Answer {
         id: String,
     },
     Done,
+    Thing(ThingAnswer),
     /// Refused by the shard or the gateway: nothing was done.
     Refused(Code),
     /// `UNAVAILABLE`: nothing was done.
@@ -187,6 +190,11 @@ impl History {
 
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.0.lock().calls.clone()
+    }
+
+    /// Returns the first call without an answer that is meant.
+    pub(crate) fn first_open(&self, is_meant: impl Fn(&Call) -> bool) -> Option<Call> {
+        self.0.lock().calls.iter().find(|call| call.returned.is_none() && is_meant(call)).cloned()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -22,6 +22,7 @@ mod node_host;
 mod pause;
 mod plan;
 mod simulation;
+mod things;
 mod trace;
 mod watch_log;
 mod world;

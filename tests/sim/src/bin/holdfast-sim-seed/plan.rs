@@ -16,6 +16,9 @@ const SHORT_RUN_MAX_MS: u64 = 1_500;
 /// A run has three to five shards.
 const MAX_GROUPS: u32 = 3;
 
+/// In one of so many runs with clients of semaphores and latches, every message may be lost.
+const LOSSY_ONE_IN: u32 = 4;
+
 /// In one of so many runs there is a hostile account.
 const HOSTILE_ONE_IN: u32 = 4;
 
@@ -62,6 +65,11 @@ pub(crate) struct Plan {
     pub(crate) panics: bool,
     /// The point of all panics, if a mutation is about that.
     pub(crate) panics_at: Option<&'static str>,
+    /// Whether there are clients of semaphores and latches beside the others.
+    pub(crate) has_things: bool,
+    /// How likely a message is lost, between any two hosts and besides other faults; the link then loses the next ones
+    /// too.
+    pub(crate) loss_rate: f64,
     /// Whether there is a hostile account beside the others.
     pub(crate) hostile: bool,
     /// Whether anything goes wrong at all.
@@ -91,6 +99,9 @@ impl Plan {
 
     /// The plan of a seed.
     pub(crate) fn from_seed(seed: u64) -> Self {
+        let has_things = rng_of(seed, "things").random_bool(0.5);
+        let mut loss_rng = rng_of(seed, "loss");
+        let is_lossy = has_things && loss_rng.random_ratio(1, LOSSY_ONE_IN);
         let mut rng = rng_of(seed, "plan");
         // Scenarios need one gateway that learns of a new leader at once, and one that does not.
         let scenarios = rng.random_bool(0.4);
@@ -120,6 +131,8 @@ impl Plan {
             read_only_gateway: (scenarios || rng.random_bool(0.3)).then_some(1),
             panics: false,
             panics_at: None,
+            has_things,
+            loss_rate: if is_lossy { loss_rng.random_range(0.0001..0.001) } else { 0.0 },
             hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_ONE_IN),
             faults: true,
             max_request_ms: u64::MAX,

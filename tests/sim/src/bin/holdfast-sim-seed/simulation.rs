@@ -11,8 +11,10 @@ use sha2::{Digest, Sha256};
 use turmoil::{Builder, Sim};
 
 use crate::faults::Faults;
+use crate::history::Op;
 use crate::leaders::{LeadersByTerm, LeaseOverlaps};
 use crate::plan::Plan;
+use crate::things::ThingOp;
 use crate::world::{Phase, World, gateway_name, node_name};
 use crate::{check, gateway_host, node_host};
 
@@ -26,6 +28,8 @@ const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 const HEAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long replicas may take to be equal, and holds to end, after the last call.
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long questions about latches may stay without an answer, after the last call and once all latches are final.
+const QUESTIONS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the last event may take to reach watchers.
 const EVENT_DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The shortest time without calls.
@@ -152,7 +156,8 @@ impl Runner {
     /// Returns how long the repaired cluster took to serve again, if it got that far.
     fn run_phases(&mut self) -> Result<Option<Duration>> {
         let world = Arc::clone(&self.world);
-        if !self.run_until("a new cluster did not serve", SETUP_TIMEOUT, || world.phase() == Phase::Chaos)? {
+        let works = || world.phase() == Phase::Chaos;
+        if !self.run_until("[serves again] a new cluster did not serve", SETUP_TIMEOUT, works)? {
             return Ok(None);
         }
         self.faults.start(self.sim.elapsed());
@@ -164,7 +169,7 @@ impl Runner {
         world.set_phase(Phase::Healed);
         let gateways = world.plan.gateways;
         let serves = || world.served.lock().len() >= gateways && not_ready(&world).is_none();
-        if !self.run_until("a repaired cluster did not serve again", HEAL_TIMEOUT, serves)? {
+        if !self.run_until("[serves again] a repaired cluster did not serve again", HEAL_TIMEOUT, serves)? {
             return Ok(None);
         }
         let healed_after = self.sim.elapsed() - healed_at;
@@ -172,8 +177,13 @@ impl Runner {
         if !self.run_for(MIN_QUIET)? {
             return Ok(None);
         }
+        let is_answered = || open_question(&world).is_none();
+        if !self.run_until("[questions end] a question was not answered", QUESTIONS_TIMEOUT, is_answered)? {
+            return Ok(None);
+        }
         let is_over = || world.ledger.first_non_empty().is_none() && find_divergence(&world).is_none();
-        self.run_until("replicas did not become equal, or something did not end", QUIESCE_TIMEOUT, is_over)?;
+        let otherwise = "[serves again] replicas did not become equal, or something did not end";
+        self.run_until(otherwise, QUIESCE_TIMEOUT, is_over)?;
         self.run_for(EVENT_DELIVERY_TIMEOUT)?;
         Ok(Some(healed_after))
     }
@@ -198,9 +208,9 @@ impl Runner {
             }
             if self.sim.elapsed() >= deadline {
                 let world = &self.world;
-                let left = || world.ledger.first_non_empty();
-                let state = not_ready(world).or_else(left).or_else(|| find_divergence(world)).unwrap_or_default();
-                world.record_violation(format!("[serves again] {otherwise} within {within:?}: {state}"));
+                let (asked, left) = (|| open_question(world), || world.ledger.first_non_empty());
+                let state = not_ready(world).or_else(asked).or_else(left).or_else(|| find_divergence(world));
+                world.record_violation(format!("{otherwise} within {within:?}: {}", state.unwrap_or_default()));
                 return Ok(false);
             }
             if !self.step()? {
@@ -258,6 +268,13 @@ fn not_ready(world: &World) -> Option<String> {
             Some(node) => node.not_ready()().map(|reason| format!("{name}: {reason}")),
         }
     })
+}
+
+/// Returns a question about a latch that waits for its answer. Those of a gateway that crashed never end.
+fn open_question(world: &World) -> Option<String> {
+    let is_question = |op: &Op| matches!(op, Op::Thing(ThingOp::WaitForLatch { .. }));
+    let open = world.history.first_open(|call| is_question(&call.op) && world.is_client_of_current_run(&call.client));
+    open.map(|call| format!("call {} of {}, {:?}, waits since {:?}", call.id, call.client, call.op, call.invoked.at))
 }
 
 /// Returns a shard whose state differs between replicas, or a replica that is not up to date.

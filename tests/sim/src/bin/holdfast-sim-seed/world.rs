@@ -181,6 +181,12 @@ impl World {
             .any(|(number, starts)| name == format!("{}.{}", gateway_name(number), starts.load(Ordering::Relaxed)))
     }
 
+    /// Whether a client belongs to the current run of its gateway.
+    pub(crate) fn is_client_of_current_run(&self, client: &str) -> bool {
+        let run = client.match_indices('.').nth(1).map_or(client, |(end, _)| &client[..end]);
+        self.is_current_run(run)
+    }
+
     /// The locks shard of a namespace.
     pub(crate) fn locks_shard(&self, account: AccountId, namespace: &str) -> &str {
         let key = shard_key(Application::Locks, account.0, namespace);

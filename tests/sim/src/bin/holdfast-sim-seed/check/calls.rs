@@ -10,8 +10,8 @@ use holdfast_api::Code;
 use holdfast_core::{Incarnation, Path, Phase};
 
 use super::linearization::{CheckContext, LinearizationPoint, LocksReplays, LowerBounds, NamespacesReplays, Window};
-use super::locks_replay::{CommandOutcome, Write};
 use super::namespace_model::Expected;
+use super::outcomes::{CommandOutcome, Write};
 use crate::client::STABLE_NAMESPACES;
 use crate::history::{AcquireOp, Answer, Call, CallReturn, ObservedLock, Op};
 use crate::world::World;
@@ -77,6 +77,10 @@ impl CheckContext<'_> {
             Answer::Refused(Code::QuotaExceeded) if self.world.plan.bounds.is_some() => {
                 self.check_not_applied(call, self.applied_entries(call, returned))
             }
+            Answer::Refused(Code::PrimitiveNotFound | Code::AlreadyExists) | Answer::Thing(_) => match &call.op {
+                Op::Thing(op) => self.check_thing_call(call, op, returned),
+                _ => Err("the answer is of another kind than the question".to_owned()),
+            },
             Answer::Refused(code) => Err(format!("nothing in these calls should be refused with {code:?}")),
             _ if is_of_names => self.check_namespace_call(call, returned),
             Answer::Session { id } => self.check_session(call, returned, id, true),
@@ -113,11 +117,9 @@ impl CheckContext<'_> {
     }
 
     /// Nothing was granted to the call in that entry or later.
-    fn check_not_applied(&self, call: &Call, from: usize) -> Result<LinearizationPoint, String> {
+    pub(super) fn check_not_applied(&self, call: &Call, from: usize) -> Result<LinearizationPoint, String> {
         let acquired = self.locks.values().filter_map(|shard| shard.acquires.get(&call.id)).flatten();
-        let granted = |(at, came): &&(usize, CommandOutcome)| {
-            *at >= from && matches!(came, CommandOutcome::Acquired { outcome: Ok(_), .. })
-        };
+        let granted = |(at, came): &&(usize, CommandOutcome)| *at >= from && came.is_grant();
         if let Some((at, _)) = acquired.clone().find(granted) {
             return Err(format!("the answer says that it has nothing, but entry {at} grants it"));
         }
@@ -280,7 +282,11 @@ impl CheckContext<'_> {
 }
 
 /// A place after an entry of the window in which a write came to that.
-fn find_write(writes: Option<&Vec<(usize, CommandOutcome)>>, window: &Window, meant: &CommandOutcome) -> Option<usize> {
+pub(super) fn find_write(
+    writes: Option<&Vec<(usize, CommandOutcome)>>,
+    window: &Window,
+    meant: &CommandOutcome,
+) -> Option<usize> {
     let mut places = writes.into_iter().flatten().filter(|(_, came)| came == meant).map(|(at, _)| at + 1);
     places.find(|place| *place > *window.start() && window.contains(place))
 }
@@ -292,6 +298,7 @@ fn session_id_of(op: &Op) -> Option<&str> {
         Op::Acquire(AcquireOp { owner: Session { session_id, .. }, .. })
         | Op::Release { owner: Session { session_id, .. }, .. }
         | Op::ReleaseAll { owner: Session { session_id, .. } } => Some(session_id),
+        Op::Thing(op) => op.session_id(),
         _ => None,
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use holdfast_core::SessionEnd;
 
 use super::locks_replay::LocksReplay;
-use crate::history::{Answer, Call, Op};
+use crate::history::{AcquireOp, Answer, Call, Op};
+use crate::things::{PermitsOp, ThingOp};
 
 /// Clocks run within 0.1 % of one another, and owners stop that much earlier.
 pub(super) const CLOCK_TOLERANCE: f64 = 0.998;
@@ -20,8 +21,11 @@ pub(crate) fn check(shard: &str, replayed: &LocksReplay, calls: &[Call], finding
 /// A hold lasts for its time to live from when the call was made that granted it or extended it last.
 fn no_hold_ends_early(shard: &str, replayed: &LocksReplay, calls: &[Call], findings: &mut Vec<String>) {
     for expiry in &replayed.expiries {
-        let Some(Call { id, invoked, op: Op::Acquire(acquiring), .. }) = calls.get(expiry.call) else { continue };
-        let promised = Duration::from_millis(acquiring.ttl_ms.unwrap_or_default());
+        let Some(Call { id, invoked, op, .. }) = calls.get(expiry.call) else { continue };
+        let (Op::Acquire(AcquireOp { ttl_ms, .. }) | Op::Thing(ThingOp::Acquire(PermitsOp { ttl_ms, .. }))) = op else {
+            continue;
+        };
+        let promised = Duration::from_millis(ttl_ms.unwrap_or_default());
         let lasted = expiry.at.saturating_sub(invoked.at);
         if lasted + STEP_TOLERANCE < promised.mul_f64(CLOCK_TOLERANCE) {
             findings.push(format!(

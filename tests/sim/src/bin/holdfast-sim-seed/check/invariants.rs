@@ -131,8 +131,10 @@ fn tokens_increase(step: &Step<'_>, life: &NamespaceRef, find: &mut dyn FnMut(St
 
 /// The highest token that was given up to an entry.
 pub(crate) fn highest_token(step: &Step<'_>) -> u64 {
-    let shown =
-        step.after.changed(step.before).flat_map(|life| step.after.holds(life)).map(|hold| hold.view.fencing_token);
+    let shown = step.after.changed(step.before).flat_map(|life| {
+        let permits = step.after.permit_holders(life).map(|holder| holder.fencing_token);
+        step.after.holds(life).map(|hold| hold.view.fencing_token).chain(permits)
+    });
     let settled = step.effects.iter().filter_map(|effect| match effect {
         Effect::WaitResolved { outcome: AcquireOutcome::Granted { fencing_token }, .. } => Some(*fencing_token),
         _ => None,

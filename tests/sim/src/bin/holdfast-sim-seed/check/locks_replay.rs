@@ -6,42 +6,28 @@ use std::time::Duration;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, Cancel, CancelAttempts, Command, CommandError, Effect, EntryContext, Event, EventKind,
-    Incarnation, Kinds, LockState, LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason,
-    Release, ReleaseTarget, Reply, Response, Rules, SessionEnd, WaitId, codec,
+    AccountId, AcquireOutcome, Cancel, CancelAttempts, CancelPermits, Command, Effect, EntryContext, Event, EventKind,
+    Incarnation, Kinds, LockState, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, Phase,
+    Query, Reason, Reply, Response, Rules, SemaphoreCommand, SessionEnd, WaitId, codec,
 };
 
 use super::invariants::{self, Grant, Step};
+use super::latches::LatchCounts;
 use super::lost_holds::CancelledHold;
-use super::shard_view::{AffectedNamespaces, Hold, ShardView, to_observed_lock};
+use super::outcomes::{CommandOutcome, Write, outcome_of, write_of};
+use super::permits::{self, StepContext};
+use super::shard_view::{AffectedNamespaces, Hold, ShardView};
+use super::timelines::{Timeline, Timelines};
 use super::twins::Twin;
 use crate::apply_log::{Entry, RestoredSnapshot, digest_of};
 use crate::history::{CALL_KEY, ObservedLock};
+use crate::things::{ObservedLatch, ObservedSemaphore, ThingAnswer};
 
 /// Most events that one entry can make here.
 const MAX_EVENTS_PER_ENTRY: u32 = 1_000;
 
 /// Steps after which everything is compared, whatever a step can have changed.
 const FULL_CHECK_INTERVAL_STEPS: usize = 64;
-
-/// The result of a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CommandOutcome {
-    Acquired { outcome: Result<u64, Reason>, locks: Vec<ObservedLock> },
-    Released { released: bool, locks: Vec<ObservedLock> },
-    Done,
-    NamespaceNotFound,
-    SessionNotFound,
-    Other,
-}
-
-/// A write that does not name its call.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Write {
-    Release { owner: Owner, path: Path, token: Option<u64> },
-    ReleaseAll { owner: Owner },
-    Delete { path: Path },
-}
 
 /// The life of a session.
 #[derive(Debug, Clone)]
@@ -70,15 +56,14 @@ pub(crate) struct ExpiredHold {
     pub(crate) at: Duration,
 }
 
-/// What there was, if anything, from which place on.
-type Timeline<T> = Vec<(usize, Option<T>)>;
-
 /// The history of a locks shard. A state "at" a number is that after so many entries.
 #[derive(Default)]
 pub(crate) struct LocksReplay {
     pub(crate) revisions: Vec<u64>,
-    /// The state of each lock from a number on; none if it was free.
-    views: BTreeMap<(NamespaceRef, Path), Timeline<ObservedLock>>,
+    /// The state of each lock; none if it was free.
+    views: Timelines<ObservedLock>,
+    pub(crate) semaphores: Timelines<ObservedSemaphore>,
+    pub(crate) latches: Timelines<ObservedLatch>,
     /// Which incarnation of a name was open from a place on.
     incarnations: BTreeMap<(AccountId, String), Timeline<Incarnation>>,
     /// The results of the acquires of a call, and their entries.
@@ -112,6 +97,7 @@ struct Replayer {
     view: ShardView,
     steps: usize,
     highest_token: u64,
+    latches: LatchCounts,
     replayed: LocksReplay,
 }
 
@@ -136,6 +122,7 @@ pub(crate) fn replay(
         view: ShardView::default(),
         steps: 0,
         highest_token: 0,
+        latches: LatchCounts::default(),
         replayed: LocksReplay { revisions: vec![0], ..LocksReplay::default() },
     };
     for (at, entry) in entries.iter().enumerate() {
@@ -168,7 +155,8 @@ impl Replayer {
         let is_due = self.core.next_deadline_ms().is_some_and(|due| due <= context.now_ms);
         self.core.advance(&context);
         self.twins.iter_mut().for_each(|twin| twin.advance(&context));
-        self.step((at, entry), if is_due { AffectedNamespaces::Any } else { AffectedNamespaces::Nothing }, None, find);
+        let touched = if is_due { AffectedNamespaces::Any } else { AffectedNamespaces::Nothing };
+        self.step((at, entry), touched, (None, None), find);
         // Of much that is due at once an entry ends a part; the entries after it end the rest.
         if self.core.next_deadline_ms().is_none_or(|due| due > self.core.clock_ms()) {
             invariants::no_overdue_wait(&self.view, self.core.clock_ms(), find);
@@ -210,13 +198,19 @@ impl Replayer {
         let reply = self.core.apply(context, command);
         self.twins.iter_mut().for_each(|twin| twin.apply(context, command, &reply, find));
         let Command::Locks(command) = command.inner() else {
-            self.step((at, entry), AffectedNamespaces::Any, None, find);
+            self.step((at, entry), AffectedNamespaces::Any, (None, None), find);
             return reply;
         };
         self.replayed.record_command(at, command, &reply);
         let touched = AffectedNamespaces::of_command(command);
         let granted = invariants::direct_grant(&self.core, command, &reply);
-        let before = self.step((at, entry), touched, granted, find);
+        let before = self.step((at, entry), touched, (Some(command), granted), find);
+        if let LocksCommand::Latch(command) = command {
+            self.latches.check(command, &reply, find);
+        }
+        if let LocksCommand::Semaphore(SemaphoreCommand::Cancel(cancel)) = command {
+            self.replayed.permits_given_back((at, entry), cancel, &before, &self.view);
+        }
         // By the first rules a cancel of the newest call ends the hold of all.
         if let LocksCommand::Cancel(cancel) | LocksCommand::CancelAttempts(CancelAttempts { cancel, .. }) = command
             && context.rules >= Rules::TWO
@@ -232,7 +226,7 @@ impl Replayer {
         &mut self,
         (at, entry): (usize, &Entry),
         touched: AffectedNamespaces<'_>,
-        granted: Option<Grant>,
+        (command, granted): (Option<&LocksCommand>, Option<Grant>),
         find: &mut dyn FnMut(String),
     ) -> ShardView {
         self.steps += 1;
@@ -251,9 +245,18 @@ impl Replayer {
         let (granted, highest_token) = (granted.as_slice(), self.highest_token);
         let step = Step { before, after: &after, effects: &effects, granted, events: &events, highest_token };
         invariants::check(&step, core.clock_ms(), find);
+        let has_session = |id: &str| core.sessions().any(|session| session.session_id == id);
+        let (clock_ms, is_settled) = (core.clock_ms(), !core.has_backlog());
+        let context = StepContext { clock_ms, is_settled, command, has_session: &has_session };
+        permits::check(&step, &context, find);
         self.highest_token = invariants::highest_token(&step);
         replayed.record_changes(at + 1, before, &after);
         replayed.record_expired(before, &events, entry.applied_at);
+        if command.is_none() {
+            let at = entry.applied_at;
+            let expired = permits::expired(before, &after).into_iter();
+            replayed.expiries.extend(expired.map(|(call, token)| ExpiredHold { call, token, at }));
+        }
         std::mem::replace(&mut self.view, after)
     }
 }
@@ -261,9 +264,7 @@ impl Replayer {
 impl LocksReplay {
     /// Returns the state that a lock must have had at a number.
     pub(crate) fn view(&self, place: usize, life: &NamespaceRef, path: &Path) -> ObservedLock {
-        let changes = self.views.get(&(life.clone(), path.clone())).map(Vec::as_slice).unwrap_or_default();
-        let last = changes[..changes.partition_point(|(from, _)| *from <= place)].last();
-        last.and_then(|(_, view)| view.clone()).unwrap_or_else(|| self.free_lock(place, path))
+        self.views.at(place, life, path).cloned().unwrap_or_else(|| self.free_lock(place, path))
     }
 
     /// A free lock.
@@ -301,41 +302,41 @@ impl LocksReplay {
     }
 
     fn record_command(&mut self, at: usize, command: &LocksCommand, reply: &Reply) {
-        if let Some((acquire, _)) = command.as_acquire() {
-            let Some(call) = acquire.metadata.get(CALL_KEY).and_then(|id| id.parse().ok()) else { return };
-            if let Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome {
+        let metadata = match command {
+            LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => Some(&acquire.metadata),
+            command => command.as_acquire().map(|(acquire, _)| &acquire.metadata),
+        };
+        if let Some(metadata) = metadata {
+            let Some(call) = call_of(metadata) else { return };
+            if let Ok(
+                Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }
+                | Response::PermitsAcquired { outcome: AcquireOutcome::Enqueued(enqueued), .. },
+            ) = &reply.outcome
+            {
                 self.waits.entry(enqueued.wait).or_default().push(call);
                 return;
             }
-            self.acquires.entry(call).or_default().push((at, outcome_of_reply(reply)));
+            self.acquires.entry(call).or_default().push((at, CommandOutcome::of_reply(reply)));
             return;
         }
-        let (namespace, write) = match command {
-            LocksCommand::Release(Release { namespace, owner, what, .. }) => match what {
-                ReleaseTarget::Paths { paths, fencing_token } if paths.len() == 1 => {
-                    let (owner, path) = (owner.clone(), paths[0].clone());
-                    (namespace, Write::Release { owner, path, token: *fencing_token })
-                }
-                ReleaseTarget::All => (namespace, Write::ReleaseAll { owner: owner.clone() }),
-                _ => return,
-            },
-            LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
+        match command {
             LocksCommand::Deliver {
                 message: NamespaceMessage::Open { namespace, .. } | NamespaceMessage::Open2 { namespace, .. },
                 ..
             } => {
                 self.opened.entry((namespace.account, namespace.incarnation)).or_insert(at + 1);
                 self.incarnations.entry((namespace.account, namespace.name.clone())).or_default();
-                return;
             }
             LocksCommand::Deliver { message: NamespaceMessage::Purge { namespace }, .. } => {
                 self.purged.entry((namespace.account, namespace.incarnation)).or_insert(at + 1);
-                return;
             }
-            _ => return,
-        };
-        let key = (namespace.account, namespace.name.clone(), write);
-        self.writes.entry(key).or_default().push((at, outcome_of_reply(reply)));
+            command => {
+                if let Some((namespace, write)) = write_of(command) {
+                    let key = (namespace.account, namespace.name.clone(), write);
+                    self.writes.entry(key).or_default().push((at, CommandOutcome::of_reply(reply)));
+                }
+            }
+        }
     }
 
     /// Waiting requests are notified after the entry, with the locks as they are then.
@@ -364,6 +365,12 @@ impl LocksReplay {
                     namespace: namespace.clone(),
                     paths,
                 });
+            }
+            Effect::PermitsResolved { wait, outcome, .. } => {
+                let came = CommandOutcome::Thing(ThingAnswer::Acquired(outcome_of(outcome)));
+                for call in self.waits.remove(wait).unwrap_or_default() {
+                    self.acquires.entry(call).or_default().push((at, came.clone()));
+                }
             }
             Effect::SessionOpened { session_id, .. } => {
                 let life = SessionSpan { opened: at, ended: None };
@@ -434,14 +441,34 @@ impl LocksReplay {
         }
     }
 
+    /// Permits that are gone after a call for them was given up.
+    fn permits_given_back(
+        &mut self,
+        (at, entry): (usize, &Entry),
+        cancel: &CancelPermits,
+        before: &ShardView,
+        after: &ShardView,
+    ) {
+        for holder in permits::given_back(cancel, before, after) {
+            self.cancelled_holds.push(CancelledHold {
+                entry: at,
+                at: entry.applied_at,
+                namespace: cancel.namespace.clone(),
+                owner: holder.owner.clone(),
+                path: cancel.path.clone(),
+                token: holder.fencing_token,
+                mode: Mode::Write,
+            });
+        }
+    }
+
     fn record_expired(&mut self, before: &ShardView, events: &[(NamespaceRef, Event)], at: Duration) {
         for (life, event) in events.iter().filter(|(_, event)| event.kind == EventKind::Expired) {
             let is_meant = |hold: &Hold<'_>| {
                 let has_path = event.claims.iter().any(|claim| claim.path == *hold.path);
                 has_path && Some(hold.view.fencing_token) == event.fencing_token
             };
-            let call = |hold: Hold<'_>| hold.view.metadata.get(CALL_KEY).and_then(|id| id.parse().ok());
-            let call = before.holds(life).find(is_meant).and_then(call);
+            let call = before.holds(life).find(is_meant).and_then(|hold| call_of(&hold.view.metadata));
             if let (Some(call), Some(token), Owner::Process(_)) = (call, event.fencing_token, &event.owner) {
                 self.expiries.push(ExpiredHold { call, token, at });
             }
@@ -450,41 +477,14 @@ impl LocksReplay {
 
     fn record_changes(&mut self, place: usize, before: &ShardView, after: &ShardView) {
         for life in after.changed(before) {
-            let paths = before.locks(life).chain(after.locks(life)).map(|(path, _)| path);
-            for path in paths {
-                let (was, is) =
-                    (before.lock(life, path).map(to_observed_lock), after.lock(life, path).map(to_observed_lock));
-                if was != is {
-                    let changes = self.views.entry((life.clone(), path.clone())).or_default();
-                    // An earlier command of the same entry may have changed it already.
-                    changes.pop_if(|(from, _)| *from == place);
-                    changes.push((place, is));
-                }
-            }
+            self.views.record(place, life, &before.observed_locks(life), &after.observed_locks(life));
+            self.semaphores.record(place, life, &before.observed_semaphores(life), &after.observed_semaphores(life));
+            self.latches.record(place, life, &before.observed_latches(life), &after.observed_latches(life));
         }
     }
 }
 
-fn outcome_of(outcome: &AcquireOutcome) -> Result<u64, Reason> {
-    match outcome {
-        AcquireOutcome::Granted { fencing_token } => Ok(*fencing_token),
-        AcquireOutcome::Refused(refused) => Err(refused.reason),
-        AcquireOutcome::Enqueued(enqueued) => Err(enqueued.not_granted.reason),
-    }
-}
-
-fn outcome_of_reply(reply: &Reply) -> CommandOutcome {
-    match &reply.outcome {
-        Ok(Response::Acquired { outcome, locks }) => CommandOutcome::Acquired {
-            outcome: outcome_of(outcome),
-            locks: locks.iter().map(to_observed_lock).collect(),
-        },
-        Ok(Response::Released { released, locks }) => {
-            CommandOutcome::Released { released: *released, locks: locks.iter().map(to_observed_lock).collect() }
-        }
-        Ok(Response::Done) => CommandOutcome::Done,
-        Err(CommandError::NamespaceNotFound) => CommandOutcome::NamespaceNotFound,
-        Err(CommandError::SessionNotFound(_)) => CommandOutcome::SessionNotFound,
-        _ => CommandOutcome::Other,
-    }
+/// Returns the call that an acquire names.
+pub(super) fn call_of(metadata: &Metadata) -> Option<usize> {
+    metadata.get(CALL_KEY)?.parse().ok()
 }

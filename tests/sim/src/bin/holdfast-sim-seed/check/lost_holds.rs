@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use holdfast_core::{Mode, NamespaceRef, Owner, Path};
+use holdfast_core::{Claim, Mode, NamespaceRef, Owner, Path};
 
 use super::early_expiry::{CLOCK_TOLERANCE, STEP_TOLERANCE};
 use super::locks_replay::LocksReplay;
 use crate::history::{AcquireOp, Answer, Call, Op};
+use crate::things::{PermitsOp, ThingAnswer, ThingOp};
 
 /// A hold that ended, or was made weaker, because a call was given up.
 #[derive(Debug, Clone)]
@@ -20,7 +21,7 @@ pub(crate) struct CancelledHold {
     pub(crate) owner: Owner,
     pub(crate) path: Path,
     pub(crate) token: u64,
-    /// As it was before.
+    /// As it was before; WRITE for permits.
     pub(crate) mode: Mode,
 }
 
@@ -44,16 +45,23 @@ pub(crate) fn check(shard: &str, replayed: &LocksReplay, calls: &[Call], finding
 
 /// Whether the answer to a call reports that hold, and its client may still rely on it.
 fn relies_on(call: &Call, given: &CancelledHold) -> bool {
-    let Op::Acquire(AcquireOp { owner, claims, ttl_ms, .. }) = &call.op else { return false };
-    let Some(Answer::Acquired { outcome: Ok(token), .. }) = call.returned.as_ref().map(|returned| &returned.answer)
-    else {
-        return false;
+    let Some(answer) = call.returned.as_ref().map(|returned| &returned.answer) else { return false };
+    let (owner, ttl_ms, token, has_path) = match (&call.op, answer) {
+        (Op::Acquire(AcquireOp { owner, claims, ttl_ms, .. }), Answer::Acquired { outcome: Ok(token), .. }) => {
+            let is_it = |claim: &Claim| claim.path == given.path && claim.mode <= given.mode;
+            (owner, ttl_ms, token, claims.iter().any(is_it))
+        }
+        (
+            Op::Thing(ThingOp::Acquire(PermitsOp { owner, path, ttl_ms, .. })),
+            Answer::Thing(ThingAnswer::Acquired(Ok(token))),
+        ) => (owner, ttl_ms, token, *path == given.path),
+        _ => return false,
     };
     let is_meant = *token == given.token
         && *owner == given.owner
         && call.account == given.namespace.account
         && call.namespace == given.namespace.name
-        && claims.iter().any(|claim| claim.path == given.path && claim.mode <= given.mode);
+        && has_path;
     // A session's holds have no time of their own.
     let promised = ttl_ms.map_or(Duration::MAX, |ttl_ms| Duration::from_millis(ttl_ms).mul_f64(CLOCK_TOLERANCE));
     is_meant && given.at.saturating_sub(call.invoked.at) + STEP_TOLERANCE < promised
@@ -61,7 +69,7 @@ fn relies_on(call: &Call, given: &CancelledHold) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{AccountId, Claim, Incarnation};
+    use holdfast_core::{AccountId, Incarnation};
 
     use super::*;
     use crate::history::{CallReturn, HistoryPoint};
@@ -74,13 +82,32 @@ mod tests {
         let claims = vec![Claim { path: Path::flat("a"), mode }];
         let acquiring =
             AcquireOp { owner, claims, ttl_ms, transition_ms: 0, wait_ms: 0, token: None, allow_upgrade: false };
+        call(Op::Acquire(acquiring), answer)
+    }
+
+    fn permits_call(answer: Answer) -> Call {
+        let acquiring = PermitsOp {
+            path: Path::flat("a"),
+            owner: Owner::Process("p".to_owned()),
+            request_id: "r".to_owned(),
+            weight: 1,
+            permits: 1,
+            priority: 0,
+            ttl_ms: Some(3_000),
+            transition_ms: 0,
+            wait_ms: 0,
+        };
+        call(Op::Thing(ThingOp::Acquire(acquiring)), answer)
+    }
+
+    fn call(op: Op, answer: Answer) -> Call {
         let moment = |number| HistoryPoint { number, at: Duration::from_secs(1) };
         Call {
             id: 0,
             client: "c".to_owned(),
             account: AccountId(1),
             namespace: "alpha".to_owned(),
-            op: Op::Acquire(acquiring),
+            op,
             invoked: moment(1),
             returned: Some(CallReturn { point: moment(2), answer, applied: Default::default() }),
         }
@@ -92,12 +119,17 @@ mod tests {
 
     /// Findings about a hold with token 5 that another call of its owner took away so many seconds after it was asked for.
     fn count_findings(call: Call, after_s: u64) -> usize {
-        let Op::Acquire(acquiring) = &call.op else { unreachable!("made above") };
+        let owner = match &call.op {
+            Op::Acquire(AcquireOp { owner, .. }) | Op::Thing(ThingOp::Acquire(PermitsOp { owner, .. })) => {
+                owner.clone()
+            }
+            _ => unreachable!("made above"),
+        };
         let given = CancelledHold {
             entry: 7,
             at: Duration::from_secs(1 + after_s),
             namespace: NamespaceRef { account: AccountId(1), name: "alpha".to_owned(), incarnation: Incarnation(1) },
-            owner: acquiring.owner.clone(),
+            owner,
             path: Path::flat("a"),
             token: 5,
             mode: Mode::Write,
@@ -113,6 +145,7 @@ mod tests {
     fn who_was_told_and_has_time_left_is_robbed() {
         assert_eq!(count_findings(acquire_call(Some(3_000), Mode::Write, granted(5)), 2), 1);
         assert_eq!(count_findings(acquire_call(None, Mode::Read, granted(5)), 99), 1);
+        assert_eq!(count_findings(permits_call(Answer::Thing(ThingAnswer::Acquired(Ok(5)))), 2), 1);
     }
 
     #[test]
@@ -120,5 +153,7 @@ mod tests {
         assert_eq!(count_findings(acquire_call(Some(3_000), Mode::Write, granted(5)), 3), 0);
         assert_eq!(count_findings(acquire_call(Some(3_000), Mode::Write, granted(4)), 2), 0);
         assert_eq!(count_findings(acquire_call(Some(3_000), Mode::Write, Answer::Unknown), 2), 0);
+        assert_eq!(count_findings(permits_call(Answer::Thing(ThingAnswer::Acquired(Ok(5)))), 3), 0);
+        assert_eq!(count_findings(permits_call(Answer::Thing(ThingAnswer::Acquired(Ok(4)))), 2), 0);
     }
 }

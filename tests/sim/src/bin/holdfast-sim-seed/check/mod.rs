@@ -4,14 +4,19 @@ mod calls;
 mod early_expiry;
 mod events;
 mod invariants;
+mod latches;
 mod linearization;
 mod locks_replay;
 mod lost_holds;
 mod namespace_model;
 mod namespaces_replay;
+mod outcomes;
+mod permits;
 mod shard_view;
 #[cfg(test)]
 mod tests;
+mod thing_calls;
+mod timelines;
 mod twins;
 
 use std::collections::BTreeMap;

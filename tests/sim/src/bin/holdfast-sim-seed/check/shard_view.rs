@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    CancelAttempts, Claim, HolderView, LockView, LocksCommand, Mode, NamespaceRef, Path, Query, Reattach, Response,
-    WaitView,
+    CancelAttempts, Claim, HolderView, LatchQuery, LatchView, LockView, LocksCommand, Mode, NamespaceRef, Path,
+    PermitHolderView, PermitWaitView, Query, Reattach, Response, SemaphoreQuery, SemaphoreView, WaitView,
 };
 
 use crate::history::{ObservedHolder, ObservedLock};
+use crate::things::{ObservedLatch, ObservedSemaphore};
 
 /// More than there ever are here.
 const PAGE_LIMIT: u32 = 1_000;
@@ -19,6 +20,17 @@ const PAGE_LIMIT: u32 = 1_000;
 pub(crate) struct NamespaceView {
     pub(crate) locks: BTreeMap<Path, LockView>,
     pub(crate) waits: Vec<WaitView>,
+    pub(crate) semaphores: BTreeMap<Path, SemaphoreState>,
+    /// In order of arrival.
+    pub(crate) permit_waits: Vec<PermitWaitView>,
+    pub(crate) latches: BTreeMap<Path, LatchView>,
+}
+
+/// A semaphore and all that hold permits of it.
+#[derive(Debug)]
+pub(crate) struct SemaphoreState {
+    pub(crate) view: SemaphoreView,
+    pub(crate) holders: Vec<PermitHolderView>,
 }
 
 /// All holds and waiting requests, by namespace. Views share what has not changed.
@@ -51,6 +63,8 @@ impl<'a> AffectedNamespaces<'a> {
             }
             LocksCommand::OpenSession(open) => Self::One(&open.namespace),
             LocksCommand::LockInfo(info) => Self::One(&info.namespace),
+            LocksCommand::Semaphore(command) => Self::One(command.namespace()),
+            LocksCommand::Latch(command) => Self::One(command.namespace()),
             _ => Self::Any,
         }
     }
@@ -116,6 +130,38 @@ impl ShardView {
     pub(crate) fn waits(&self, life: &NamespaceRef) -> &[WaitView] {
         self.namespaces.get(life).map(|scene| scene.waits.as_slice()).unwrap_or_default()
     }
+
+    pub(crate) fn semaphores(&self, life: &NamespaceRef) -> impl Iterator<Item = (&Path, &SemaphoreState)> {
+        self.namespaces.get(life).into_iter().flat_map(|scene| &scene.semaphores)
+    }
+
+    pub(crate) fn semaphore(&self, life: &NamespaceRef, path: &Path) -> Option<&SemaphoreState> {
+        self.namespaces.get(life)?.semaphores.get(path)
+    }
+
+    pub(crate) fn permit_holders(&self, life: &NamespaceRef) -> impl Iterator<Item = &PermitHolderView> {
+        self.semaphores(life).flat_map(|(_, semaphore)| &semaphore.holders)
+    }
+
+    pub(crate) fn permit_waits(&self, life: &NamespaceRef) -> &[PermitWaitView] {
+        self.namespaces.get(life).map(|scene| scene.permit_waits.as_slice()).unwrap_or_default()
+    }
+
+    /// Returns the locks of a namespace as clients see them.
+    pub(crate) fn observed_locks(&self, life: &NamespaceRef) -> BTreeMap<&Path, ObservedLock> {
+        self.locks(life).map(|(path, lock)| (path, to_observed_lock(lock))).collect()
+    }
+
+    /// Returns the semaphores of a namespace as clients see them.
+    pub(crate) fn observed_semaphores(&self, life: &NamespaceRef) -> BTreeMap<&Path, ObservedSemaphore> {
+        self.semaphores(life).map(|(path, semaphore)| (path, (&semaphore.view).into())).collect()
+    }
+
+    /// Returns the latches of a namespace as clients see them.
+    pub(crate) fn observed_latches(&self, life: &NamespaceRef) -> BTreeMap<&Path, ObservedLatch> {
+        let latches = self.namespaces.get(life).into_iter().flat_map(|scene| &scene.latches);
+        latches.map(|(path, latch)| (path, latch.into())).collect()
+    }
 }
 
 impl NamespaceView {
@@ -125,7 +171,47 @@ impl NamespaceView {
             Ok(Response::Locks { locks, .. }) => locks,
             _ => Vec::new(),
         };
-        Self { locks: locks.into_iter().map(|lock| (lock.path.clone(), lock)).collect(), waits: waits(core, life) }
+        Self {
+            locks: locks.into_iter().map(|lock| (lock.path.clone(), lock)).collect(),
+            waits: waits(core, life),
+            semaphores: semaphores(core, life),
+            permit_waits: permit_waits(core, life),
+            latches: latches(core, life),
+        }
+    }
+}
+
+fn semaphores(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, SemaphoreState> {
+    let (namespace, prefix) = (life.clone(), Path::default());
+    let list = Query::Semaphore(SemaphoreQuery::List { namespace, prefix, after: None, limit: PAGE_LIMIT });
+    let Ok(Response::Semaphores { semaphores, .. }) = core.query(0, &list).outcome else { return BTreeMap::new() };
+    let with_holders = |view: SemaphoreView| {
+        let (namespace, path) = (life.clone(), view.path.clone());
+        let get = Query::Semaphore(SemaphoreQuery::Get { namespace, path, after: None, limit: PAGE_LIMIT });
+        let holders = match core.query(0, &get).outcome {
+            Ok(Response::SemaphoreHolders { holders, .. }) => holders,
+            _ => Vec::new(),
+        };
+        (view.path.clone(), SemaphoreState { view, holders })
+    };
+    semaphores.into_iter().map(with_holders).collect()
+}
+
+/// Returns all requests that wait for permits in a namespace, in order of arrival.
+fn permit_waits(core: &ShardState, life: &NamespaceRef) -> Vec<PermitWaitView> {
+    let query = SemaphoreQuery::Waits { namespace: life.clone(), after: None, limit: PAGE_LIMIT };
+    match core.query(0, &Query::Semaphore(query)).outcome {
+        Ok(Response::PermitWaits { waits, .. }) => waits,
+        _ => Vec::new(),
+    }
+}
+
+fn latches(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, LatchView> {
+    let (namespace, prefix) = (life.clone(), Path::default());
+    let query = Query::Latch(LatchQuery::List { namespace, prefix, after: None, limit: PAGE_LIMIT });
+    match core.query(0, &query).outcome {
+        Ok(Response::Latches { latches, .. }) => latches.into_iter().map(|latch| (latch.path.clone(), latch)).collect(),
+        _ => BTreeMap::new(),
     }
 }
 

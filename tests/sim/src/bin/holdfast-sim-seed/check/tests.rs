@@ -68,7 +68,8 @@ fn claim(segments: &[&str]) -> Claim {
 
 fn view(locks: Vec<LockView>, waits: Vec<WaitView>) -> ShardView {
     let locks = locks.into_iter().map(|lock| (lock.path.clone(), lock)).collect();
-    ShardView { namespaces: BTreeMap::from([(namespace(), Rc::new(NamespaceView { locks, waits }))]) }
+    let scene = NamespaceView { locks, waits, ..NamespaceView::default() };
+    ShardView { namespaces: BTreeMap::from([(namespace(), Rc::new(scene))]) }
 }
 
 fn granted(name: &str, segments: &[&str], token: u64) -> Grant {

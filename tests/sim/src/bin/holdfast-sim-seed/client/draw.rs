@@ -16,11 +16,11 @@ const PATHS: [&[&str]; 7] = [&["a"], &["a", "x"], &["a", "x", "1"], &["a", "y"],
 const PROCESSES: usize = 6;
 /// How many of the paths nearly all calls are about in some runs.
 const HOT_PATHS: usize = 2;
-const TTLS_MS: [u64; 6] = [100, 300, 800, 1_500, 3_000, 6_000];
-const TRANSITIONS_MS: [u64; 4] = [0, 0, 0, 400];
+pub(super) const TTLS_MS: [u64; 6] = [100, 300, 800, 1_500, 3_000, 6_000];
+pub(super) const TRANSITIONS_MS: [u64; 4] = [0, 0, 0, 400];
 /// The longest wait in a queue.
 pub(super) const MAX_WAIT_MS: u64 = 5_000;
-const WAITS_MS: [u64; 6] = [0, 0, 200, 700, 2_000, MAX_WAIT_MS];
+pub(super) const WAITS_MS: [u64; 6] = [0, 0, 200, 700, 2_000, MAX_WAIT_MS];
 /// A lock that the client holds already need not wait.
 const RENEWAL_WAIT_MS: u64 = 100;
 const HOLDERS: [Option<&str>; 3] = [None, Some("h1"), Some("h2")];

@@ -3,7 +3,9 @@
 mod draw;
 mod hostile;
 mod perform;
+mod perform_things;
 mod session;
+mod things;
 mod watcher;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::history::{AcquireOp, Answer, Op};
 use crate::plan::rng_of;
+use crate::things::{PermitsOp, ThingOp};
 use crate::world::{Phase, Tenant, World, now};
 use draw::KnownHold;
 use session::Session;
@@ -194,7 +197,10 @@ impl Client {
 /// waits may wait as long as any that joins it.
 fn wait_of(op: &Op) -> Duration {
     match op {
-        Op::Acquire(AcquireOp { wait_ms: 1.., .. }) => Duration::from_millis(draw::MAX_WAIT_MS),
+        Op::Acquire(AcquireOp { wait_ms: 1.., .. }) | Op::Thing(ThingOp::Acquire(PermitsOp { wait_ms: 1.., .. })) => {
+            Duration::from_millis(draw::MAX_WAIT_MS)
+        }
+        Op::Thing(ThingOp::WaitForLatch { wait_ms, .. }) => Duration::from_millis(*wait_ms),
         _ => Duration::ZERO,
     }
 }

@@ -7,7 +7,7 @@ use holdfast_api::{
     ReleaseLock, ReleaseLocks, Resource, Terms,
 };
 use holdfast_backend::{AuthContext, CallContext};
-use holdfast_core::{Owner, Path};
+use holdfast_core::{Owner, Path, Reason};
 
 use super::Client;
 use crate::history::{AcquireOp, Answer, CALL_KEY, ObservedLock, Op};
@@ -72,6 +72,7 @@ impl Client {
                 service.delete_namespace(&caller, &context, namespace, id.as_deref()).await?;
                 Answer::Done
             }
+            Op::Thing(op) => Answer::Thing(self.perform_thing(&caller, &context, namespace, op, id).await?),
         })
     }
 
@@ -110,19 +111,23 @@ impl Client {
 }
 
 fn acquired(token: Option<u64>, reason: Option<ReasonInfo>, locks: Vec<ObservedLock>) -> Answer {
-    let outcome = match (token, reason.map(|reason| reason.code)) {
+    Answer::Acquired { outcome: outcome_of(token, reason), locks }
+}
+
+/// Returns the token, or the reason of a refusal.
+pub(super) fn outcome_of(token: Option<u64>, reason: Option<ReasonInfo>) -> Result<u64, Reason> {
+    match (token, reason.map(|reason| reason.code)) {
         (Some(token), None) => Ok(token),
         (None, Some(reason)) => Err(reason),
         both => unreachable!("an acquire answers with a token or a reason, not {both:?}"),
-    };
-    Answer::Acquired { outcome, locks }
+    }
 }
 
-fn lock_name(path: Path) -> LockName {
+pub(super) fn lock_name(path: Path) -> LockName {
     LockName::Path(path.0)
 }
 
-fn owner_fields(owner: Owner) -> OwnerFields {
+pub(super) fn owner_fields(owner: Owner) -> OwnerFields {
     match owner {
         Owner::Process(process_id) => OwnerFields::process(process_id),
         Owner::Session { session_id, holder } => OwnerFields { process_id: None, session_id: Some(session_id), holder },

@@ -30,7 +30,7 @@ impl Links {
     /// Injects a fault. Returns whether it did, and how long the fault lasts.
     pub(super) fn inject_or_heal(&mut self, sim: &mut Sim<'_>, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
         if self.is_active {
-            self.heal(sim);
+            self.end_fault(sim, self.world.plan.loss_rate);
             self.world.record_at(at, "network is mended");
             return (false, random_delay(rng, MAX_INTERVAL_MS) * self.world.plan.quiet_factor);
         }
@@ -106,14 +106,19 @@ impl Links {
         (0..self.world.nodes.len()).max_by_key(leads).unwrap_or_default()
     }
 
-    /// Ends all faults.
+    /// Ends all faults, for good.
     pub(super) fn heal(&mut self, sim: &mut Sim<'_>) {
+        self.end_fault(sim, 0.0);
+    }
+
+    /// Ends what was injected. From then on messages are lost at that rate.
+    fn end_fault(&mut self, sim: &mut Sim<'_>, loss_rate: f64) {
         self.is_active = false;
         let latency = self.world.plan.max_latency;
         for (index, one) in self.hosts.iter().enumerate() {
             for other in &self.hosts[index + 1..] {
                 let (one, other) = (one.as_str(), other.as_str());
-                sim.set_link_fail_rate(one, other, 0.0);
+                sim.set_link_fail_rate(one, other, loss_rate);
                 sim.set_link_max_message_latency(one, other, latency);
                 // Waiting messages are delivered; lost ones stay lost.
                 sim.release(one, other);

@@ -1,0 +1,122 @@
+//! What commands of a locks shard did, in the words of the calls that cause them.
+
+use holdfast_core::{
+    AcquireOutcome, CommandError, Jobs, LatchCommand, LocksCommand, NamespaceRef, Owner, Path, Reason, Release,
+    ReleaseTarget, Reply, Response, SemaphoreCommand,
+};
+
+use super::shard_view::to_observed_lock;
+use crate::history::ObservedLock;
+use crate::things::{ThingAnswer, ThingOp};
+
+/// The result of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommandOutcome {
+    Acquired { outcome: Result<u64, Reason>, locks: Vec<ObservedLock> },
+    Released { released: bool, locks: Vec<ObservedLock> },
+    Done,
+    Thing(ThingAnswer),
+    NamespaceNotFound,
+    SessionNotFound,
+    Other,
+}
+
+/// A write that does not name its call.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Write {
+    Release { owner: Owner, path: Path, token: Option<u64> },
+    ReleaseAll { owner: Owner },
+    Delete { path: Path },
+    Thing(ThingOp),
+}
+
+impl CommandOutcome {
+    /// Returns whether it is a grant, of locks or of permits.
+    pub(crate) fn is_grant(&self) -> bool {
+        matches!(self, Self::Acquired { outcome: Ok(_), .. } | Self::Thing(ThingAnswer::Acquired(Ok(_))))
+    }
+
+    pub(crate) fn of_reply(reply: &Reply) -> Self {
+        match &reply.outcome {
+            Ok(Response::Acquired { outcome, locks }) => {
+                Self::Acquired { outcome: outcome_of(outcome), locks: locks.iter().map(to_observed_lock).collect() }
+            }
+            Ok(Response::Released { released, locks }) => {
+                Self::Released { released: *released, locks: locks.iter().map(to_observed_lock).collect() }
+            }
+            Ok(Response::PermitsAcquired { outcome, .. }) => Self::Thing(ThingAnswer::Acquired(outcome_of(outcome))),
+            Ok(Response::PermitsReleased { released, semaphore }) => {
+                Self::Thing(ThingAnswer::Released { released: *released, semaphore: semaphore.into() })
+            }
+            Ok(Response::Semaphore(semaphore)) => Self::Thing(ThingAnswer::Semaphore(semaphore.into())),
+            Ok(Response::LatchCreated { latch, is_new }) => {
+                Self::Thing(ThingAnswer::LatchCreated { is_new: *is_new, latch: latch.into() })
+            }
+            Ok(Response::CountedDown { counted, latch }) => {
+                Self::Thing(ThingAnswer::CountedDown { counted: *counted, latch: latch.into() })
+            }
+            Ok(Response::Done) => Self::Done,
+            Err(CommandError::NamespaceNotFound) => Self::NamespaceNotFound,
+            Err(CommandError::SessionNotFound(_)) => Self::SessionNotFound,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Returns the token of a grant, or the reason why there is none.
+pub(super) fn outcome_of(outcome: &AcquireOutcome) -> Result<u64, Reason> {
+    match outcome {
+        AcquireOutcome::Granted { fencing_token } => Ok(*fencing_token),
+        AcquireOutcome::Refused(refused) => Err(refused.reason),
+        AcquireOutcome::Enqueued(enqueued) => Err(enqueued.not_granted.reason),
+    }
+}
+
+/// Returns the write of a command that does not name its call, and the namespace.
+pub(super) fn write_of(command: &LocksCommand) -> Option<(&NamespaceRef, Write)> {
+    Some(match command {
+        LocksCommand::Release(Release { namespace, owner, what, .. }) => match what {
+            ReleaseTarget::Paths { paths, fencing_token } if paths.len() == 1 => {
+                let (owner, path) = (owner.clone(), paths[0].clone());
+                (namespace, Write::Release { owner, path, token: *fencing_token })
+            }
+            ReleaseTarget::All => (namespace, Write::ReleaseAll { owner: owner.clone() }),
+            _ => return None,
+        },
+        LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
+        LocksCommand::Semaphore(command) => (command.namespace(), Write::Thing(of_semaphore(command)?)),
+        LocksCommand::Latch(command) => (command.namespace(), Write::Thing(of_latch(command)?)),
+        _ => return None,
+    })
+}
+
+fn of_semaphore(command: &SemaphoreCommand) -> Option<ThingOp> {
+    match command {
+        SemaphoreCommand::Configure(configure) => {
+            Some(ThingOp::Configure { path: configure.path.clone(), permits: configure.permits })
+        }
+        SemaphoreCommand::Release(release) => {
+            let (path, owner) = (release.path.clone(), release.owner.clone());
+            Some(ThingOp::Release { path, owner, request_id: release.request_id.clone()? })
+        }
+        SemaphoreCommand::Acquire(_) | SemaphoreCommand::Delete { .. } | SemaphoreCommand::Cancel(_) => None,
+    }
+}
+
+fn of_latch(command: &LatchCommand) -> Option<ThingOp> {
+    match command {
+        LatchCommand::Create(create) => {
+            let (path, total, expires_in_ms) = (create.path.clone(), create.total, create.expires_in_ms);
+            Some(ThingOp::CreateLatch { path, total, expires_in_ms })
+        }
+        LatchCommand::CountDown(count) => match &count.jobs {
+            Jobs::Named(jobs) => {
+                let (path, id, jobs) = (count.latch.path.clone(), count.latch.id, jobs.clone());
+                Some(ThingOp::CountDown { path, id, jobs })
+            }
+            Jobs::Indexed(_) => None,
+        },
+        LatchCommand::Delete(latch) => Some(ThingOp::DeleteLatch { path: latch.path.clone(), id: latch.id }),
+        LatchCommand::SetTotal { .. } => None,
+    }
+}
