@@ -105,6 +105,10 @@ pub enum Mutation {
     LatchDoubleCount,
     /// A latch that was created anew takes what is meant for the one before.
     LatchOldId,
+    /// Of those that wait for a latch only the first is told.
+    LatchWakesOne,
+    /// A question about a latch is forgotten when its leader is deposed.
+    LatchCompleteLost,
     /// A request for permits that fits is granted before those that wait.
     SemOvertake,
     /// A repeat of a request for permits takes them again.
@@ -169,6 +173,8 @@ impl Mutation {
         Self::MonotonicLease,
         Self::LatchDoubleCount,
         Self::LatchOldId,
+        Self::LatchWakesOne,
+        Self::LatchCompleteLost,
         Self::SemOvertake,
         Self::SemDouble,
         Self::SemShrinkStuck,
@@ -225,6 +231,8 @@ impl Mutation {
             Self::MonotonicLease => "monotonic-lease",
             Self::LatchDoubleCount => "latch-double-count",
             Self::LatchOldId => "latch-old-id",
+            Self::LatchWakesOne => "latch-wakes-one",
+            Self::LatchCompleteLost => "latch-complete-lost",
             Self::SemOvertake => "sem-overtake",
             Self::SemDouble => "sem-double",
             Self::SemShrinkStuck => "sem-shrink-stuck",

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use holdfast_core::limit::Limit;
 use holdfast_core::{CommandError, LatchQuery, LatchRef, Query, Reply, Response, codec};
+use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
 use holdfast_rpc::ReplyHandle;
@@ -37,7 +38,12 @@ impl HeldQuery<'_> {
         let until = Instant::now().checked_add(Duration::from_millis(wait_ms)).unwrap_or(self.until).min(self.until);
         let mut is_deferred = false;
         loop {
-            let (reply, mut question) = match self.read(&latch).await {
+            let read = self.read(&latch).await;
+            let is_elsewhere = !matches!(read, Ok(LatchRead::Final(_) | LatchRead::Held(..)));
+            if is_deferred && is_elsewhere && is_enabled(Mutation::LatchCompleteLost) {
+                sleep_until(until).await;
+            }
+            let (reply, mut question) = match read {
                 Err(error) => return Some(not_leader_outcome(error)),
                 Ok(LatchRead::Rejected(outcome)) => return Some(outcome),
                 Ok(LatchRead::Final(reply)) => return Some(encoded(&reply)),

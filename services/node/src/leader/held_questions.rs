@@ -9,6 +9,7 @@ use holdfast_core::limit::{
     QUESTIONS_OF_NAMESPACE, QUESTIONS_OF_SHARD,
 };
 use holdfast_core::{NamespaceRef, Path};
+use holdfast_mutations::{Mutation, is_enabled};
 use tokio::sync::watch;
 
 use super::NamespaceKey;
@@ -60,7 +61,9 @@ impl HeldQuestions {
         }
         let counts = [Arc::clone(&self.count), Arc::clone(&of_namespace.count)];
         let sender = of_namespace.latches.entry(path.clone()).or_insert_with(|| watch::channel(()).0);
-        Ok(HeldQuestion { settled: sender.subscribe(), _counts: counts })
+        let settled =
+            if of_latch > 0 && is_enabled(Mutation::LatchWakesOne) { forgotten() } else { sender.subscribe() };
+        Ok(HeldQuestion { settled, _counts: counts })
     }
 
     /// Lets all replies about a latch go.
@@ -87,6 +90,13 @@ impl HeldQuestions {
     pub(super) fn is_empty(&self) -> bool {
         clones(&self.count) == 0
     }
+}
+
+/// Returns what is never settled. Only for a mutation.
+fn forgotten() -> watch::Receiver<()> {
+    let (sender, receiver) = watch::channel(());
+    std::mem::forget(sender);
+    receiver
 }
 
 /// Returns the number of clones besides the first one.
