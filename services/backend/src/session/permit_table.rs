@@ -154,7 +154,7 @@ mod tests {
         assert_eq!((table.hold("a"), table.waiting("a")), (Some(hold("a", 7)), None));
         assert!(!table.lose(&hold("a", 6)), "that was another hold");
         assert!(table.lose(&hold("a", 7)) && !table.lose(&hold("a", 7)));
-        let owner = PermitOwner { path: Path::flat("s"), holder: Some("h".to_owned()) };
+        let owner = PermitOwner { kind: Kind::Semaphore, path: Path::flat("s"), holder: Some("h".to_owned()) };
         assert_eq!((table.state("a"), table.owner("a")), (Some(PermitState::Lost), Some(owner)));
         table.remove("a");
         assert_eq!(table.owner("a"), None);

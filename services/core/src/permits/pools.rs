@@ -77,7 +77,7 @@ impl PermitTable {
             return Err(CommandError::InvalidArgument(format!("the pool has no member {unknown:?}")));
         }
         self.check_members(kit, &name, &change.add, |present| change.remove.iter().any(|gone| gone == present))?;
-        let more = change.add.iter().map(|spec| charge::of_spec(spec)).sum::<u64>();
+        let more = change.add.iter().map(charge::of_spec).sum::<u64>();
         let present = self.by_name.get(&name).map_or(0, |source| source.charge(&name.path));
         self.check_configured(kit, &name, present.saturating_add(more))?;
         let before = self.by_name.get(&name).cloned();
@@ -247,15 +247,11 @@ impl Source {
 
     /// Returns whether its members are as those of another state of it.
     fn has_members_of(&self, other: &Self) -> bool {
-        let facts = |source: &Self| -> Vec<(Arc<str>, (bool, bool, EncodedMetadata, Option<u64>))> {
-            let all = source.members().into_iter().flat_map(Members::iter);
-            let facts = all.map(|(name, it)| {
-                let facts = (it.is_disabled, it.is_leaving, it.metadata.clone(), it.resting_until_ms);
-                (Arc::clone(name), facts)
-            });
-            facts.collect()
+        let (own, others) = (self.members().map(Members::iter), other.members().map(Members::iter));
+        let facts = |(name, it): (&Arc<str>, &Member)| {
+            (Arc::clone(name), it.is_disabled, it.is_leaving, it.metadata.clone(), it.resting_until_ms)
         };
-        facts(self) == facts(other)
+        own.into_iter().flatten().map(facts).eq(others.into_iter().flatten().map(facts))
     }
 }
 

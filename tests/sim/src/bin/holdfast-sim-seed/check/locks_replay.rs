@@ -7,8 +7,8 @@ use std::time::Duration;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AcquireOutcome, Cancel, CancelAttempts, CancelPermits, Command, Effect, EntryContext, Event, EventKind,
-    Incarnation, Kinds, LockState, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, Phase,
-    Query, Reason, Reply, Response, Rules, SemaphoreCommand, SessionEnd, WaitId, codec,
+    Incarnation, Kinds, LockState, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path,
+    PermitCommand, Phase, Query, Reason, Reply, Response, Rules, SessionEnd, WaitId, codec,
 };
 
 use super::invariants::{self, Grant, Step};
@@ -208,7 +208,7 @@ impl Replayer {
         if let LocksCommand::Latch(command) = command {
             self.latches.check(command, &reply, find);
         }
-        if let LocksCommand::Semaphore(SemaphoreCommand::Cancel(cancel)) = command {
+        if let LocksCommand::Permit(PermitCommand::Cancel(cancel)) = command {
             self.replayed.permits_given_back((at, entry), cancel, &before, &self.view);
         }
         // By the first rules a cancel of the newest call ends the hold of all.
@@ -303,7 +303,7 @@ impl LocksReplay {
 
     fn record_command(&mut self, at: usize, command: &LocksCommand, reply: &Reply) {
         let metadata = match command {
-            LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)) => Some(&acquire.metadata),
+            LocksCommand::Permit(PermitCommand::Acquire(acquire)) => Some(&acquire.metadata),
             command => command.as_acquire().map(|(acquire, _)| &acquire.metadata),
         };
         if let Some(metadata) = metadata {

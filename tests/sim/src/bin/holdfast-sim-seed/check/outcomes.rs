@@ -1,8 +1,8 @@
 //! What commands of a locks shard did, in the words of the calls that cause them.
 
 use holdfast_core::{
-    AcquireOutcome, CommandError, Jobs, LatchCommand, LocksCommand, NamespaceRef, Owner, Path, Reason, Release,
-    ReleaseTarget, Reply, Response, SemaphoreCommand,
+    AcquireOutcome, CommandError, Jobs, LatchCommand, LocksCommand, NamespaceRef, Owner, Path, PermitCommand,
+    PermitsView, Reason, Release, ReleaseTarget, Reply, Response,
 };
 
 use super::shard_view::to_observed_lock;
@@ -45,7 +45,7 @@ impl CommandOutcome {
                 Self::Released { released: *released, locks: locks.iter().map(to_observed_lock).collect() }
             }
             Ok(Response::PermitsAcquired { outcome, .. }) => Self::Thing(ThingAnswer::Acquired(outcome_of(outcome))),
-            Ok(Response::PermitsReleased { released, semaphore }) => {
+            Ok(Response::PermitsReleased { released, view: PermitsView::Semaphore(semaphore) }) => {
                 Self::Thing(ThingAnswer::Released { released: *released, semaphore: semaphore.into() })
             }
             Ok(Response::Semaphore(semaphore)) => Self::Thing(ThingAnswer::Semaphore(semaphore.into())),
@@ -84,22 +84,24 @@ pub(super) fn write_of(command: &LocksCommand) -> Option<(&NamespaceRef, Write)>
             _ => return None,
         },
         LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
-        LocksCommand::Semaphore(command) => (command.namespace(), Write::Thing(of_semaphore(command)?)),
+        LocksCommand::Permit(command) => (command.namespace(), Write::Thing(of_semaphore(command)?)),
         LocksCommand::Latch(command) => (command.namespace(), Write::Thing(of_latch(command)?)),
         _ => return None,
     })
 }
 
-fn of_semaphore(command: &SemaphoreCommand) -> Option<ThingOp> {
+fn of_semaphore(command: &PermitCommand) -> Option<ThingOp> {
     match command {
-        SemaphoreCommand::Configure(configure) => {
+        PermitCommand::Configure(configure) => {
             Some(ThingOp::Configure { path: configure.path.clone(), permits: configure.permits })
         }
-        SemaphoreCommand::Release(release) => {
+        PermitCommand::Release(release) => {
             let (path, owner) = (release.path.clone(), release.owner.clone());
             Some(ThingOp::Release { path, owner, request_id: release.request_id.clone()? })
         }
-        SemaphoreCommand::Acquire(_) | SemaphoreCommand::Delete { .. } | SemaphoreCommand::Cancel(_) => None,
+        PermitCommand::Acquire(_) | PermitCommand::Delete { .. } | PermitCommand::Cancel(_) => None,
+        // No client of the simulation uses pools.
+        PermitCommand::ConfigurePool(_) | PermitCommand::ChangePool(_) => None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use holdfast_core::{
-    CancelPermits, LocksCommand, NamespaceRef, Owner, Path, PermitHolderView, PermitWaitView, Phase, SemaphoreCommand,
+    CancelPermits, LocksCommand, NamespaceRef, Owner, Path, PermitCommand, PermitHolderView, PermitWaitView, Phase,
     WaitId,
 };
 
@@ -116,7 +116,7 @@ fn in_order(step: &Step<'_>, changed: &Changed<'_>, context: &StepContext<'_>, f
         let own = waited.iter().find(|wait| is_of(holder, &wait.owner, &wait.request_id));
         let rank = match (own, context.command) {
             (Some(own), _) => rank_of(own),
-            (None, Some(LocksCommand::Semaphore(SemaphoreCommand::Acquire(acquire)))) => {
+            (None, Some(LocksCommand::Permit(PermitCommand::Acquire(acquire)))) => {
                 (Reverse(acquire.priority), WaitId(u64::MAX))
             }
             _ => {
@@ -211,7 +211,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use holdfast_core::{AccountId, AcquirePermits, Incarnation, Metadata, SemaphoreView, Wait};
+    use holdfast_core::{AccountId, AcquirePermits, Incarnation, Kind, Metadata, SemaphoreView, Wait, Wanted};
 
     use super::super::shard_view::NamespaceView;
     use super::*;
@@ -229,6 +229,7 @@ mod tests {
             process_id: name.to_owned(),
             request_id: "r".to_owned(),
             weight,
+            members: Vec::new(),
             fencing_token,
             locked_at_ms: 0,
             deadline_ms: Some(CLOCK_MS + 1),
@@ -240,11 +241,13 @@ mod tests {
     fn wait(number: u64, name: &str, weight: u64, priority: u8) -> PermitWaitView {
         PermitWaitView {
             wait: WaitId(number),
+            kind: Kind::Semaphore,
             path: Path::flat("s"),
             owner: Owner::Process(name.to_owned()),
             process_id: name.to_owned(),
             request_id: "r".to_owned(),
             weight,
+            member: None,
             priority,
             queue_position: 0,
             attempt: 1,
@@ -262,13 +265,12 @@ mod tests {
     }
 
     fn acquire(priority: u8) -> LocksCommand {
-        LocksCommand::Semaphore(SemaphoreCommand::Acquire(AcquirePermits {
+        LocksCommand::Permit(PermitCommand::Acquire(AcquirePermits {
             namespace: namespace(),
             path: Path::flat("s"),
             owner: Owner::Process("p".to_owned()),
             request_id: "r".to_owned(),
-            weight: 1,
-            permits: None,
+            wanted: Wanted::Permits { weight: 1, permits: None },
             priority,
             ttl_ms: Some(1),
             transition_ms: 0,

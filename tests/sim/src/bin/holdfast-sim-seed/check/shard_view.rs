@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    CancelAttempts, Claim, HolderView, LatchQuery, LatchView, LockView, LocksCommand, Mode, NamespaceRef, Path,
-    PermitHolderView, PermitWaitView, Query, Reattach, Response, SemaphoreQuery, SemaphoreView, WaitView,
+    CancelAttempts, Claim, HolderView, Kind, LatchQuery, LatchView, LockView, LocksCommand, Mode, NamespaceRef, Path,
+    PermitHolderView, PermitQuery, PermitWaitView, Query, Reattach, Response, SemaphoreView, WaitView,
 };
 
 use crate::history::{ObservedHolder, ObservedLock};
@@ -63,7 +63,7 @@ impl<'a> AffectedNamespaces<'a> {
             }
             LocksCommand::OpenSession(open) => Self::One(&open.namespace),
             LocksCommand::LockInfo(info) => Self::One(&info.namespace),
-            LocksCommand::Semaphore(command) => Self::One(command.namespace()),
+            LocksCommand::Permit(command) => Self::One(command.namespace()),
             LocksCommand::Latch(command) => Self::One(command.namespace()),
             _ => Self::Any,
         }
@@ -114,10 +114,6 @@ impl ShardView {
 
     pub(crate) fn locks(&self, life: &NamespaceRef) -> impl Iterator<Item = (&Path, &LockView)> {
         self.namespaces.get(life).into_iter().flat_map(|scene| &scene.locks)
-    }
-
-    pub(crate) fn lock(&self, life: &NamespaceRef, path: &Path) -> Option<&LockView> {
-        self.namespaces.get(life)?.locks.get(path)
     }
 
     pub(crate) fn holds(&self, life: &NamespaceRef) -> impl Iterator<Item = Hold<'_>> {
@@ -183,11 +179,12 @@ impl NamespaceView {
 
 fn semaphores(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, SemaphoreState> {
     let (namespace, prefix) = (life.clone(), Path::default());
-    let list = Query::Semaphore(SemaphoreQuery::List { namespace, prefix, after: None, limit: PAGE_LIMIT });
+    let (kind, limit) = (Kind::Semaphore, PAGE_LIMIT);
+    let list = Query::Permit(PermitQuery::List { namespace, kind, prefix, after: None, limit });
     let Ok(Response::Semaphores { semaphores, .. }) = core.query(0, &list).outcome else { return BTreeMap::new() };
     let with_holders = |view: SemaphoreView| {
         let (namespace, path) = (life.clone(), view.path.clone());
-        let get = Query::Semaphore(SemaphoreQuery::Get { namespace, path, after: None, limit: PAGE_LIMIT });
+        let get = Query::Permit(PermitQuery::Get { namespace, path, after: None, limit: PAGE_LIMIT });
         let holders = match core.query(0, &get).outcome {
             Ok(Response::SemaphoreHolders { holders, .. }) => holders,
             _ => Vec::new(),
@@ -199,8 +196,8 @@ fn semaphores(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, Semaphor
 
 /// Returns all requests that wait for permits in a namespace, in order of arrival.
 fn permit_waits(core: &ShardState, life: &NamespaceRef) -> Vec<PermitWaitView> {
-    let query = SemaphoreQuery::Waits { namespace: life.clone(), after: None, limit: PAGE_LIMIT };
-    match core.query(0, &Query::Semaphore(query)).outcome {
+    let query = PermitQuery::Waits { namespace: life.clone(), after: None, limit: PAGE_LIMIT };
+    match core.query(0, &Query::Permit(query)).outcome {
         Ok(Response::PermitWaits { waits, .. }) => waits,
         _ => Vec::new(),
     }

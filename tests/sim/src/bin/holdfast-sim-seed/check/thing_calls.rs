@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_question_that_is_answered_too_soon_is_found() {
         let latch = |status| ObservedLatch { path: Path::flat("l"), id: 1, status, total: 2, done: 1, revision: 1 };
-        let is_right = |status, after_ms| {
+        let is_right = |status, after_ms: u64| {
             let point = |at_ms| HistoryPoint { number: 1, at: Duration::from_millis(at_ms) };
             let op = ThingOp::WaitForLatch { path: Path::flat("l"), id: None, wait_ms: 500 };
             let call = Call {
