@@ -210,11 +210,11 @@ impl Run {
         if dice.one_in(2) {
             let close =
                 LocksCommand::CloseSession { namespace: namespace(), session_id: session_id.clone(), message: None };
-            self.model.end_all(&session_id, |model, key| _ = model.end_hold(key));
+            self.model.end_session(&session_id, |model, key| _ = model.end_hold(key));
             self.locks(close).expect("it is open");
         } else {
             let known_revision = self.core.revision();
-            self.model.end_all(&session_id, |model, key| model.end_phase(key, now_ms));
+            self.model.end_session(&session_id, |model, key| model.end_phase(key, now_ms));
             self.locks(LocksCommand::ExpireSessions { ids: vec![number], known_revision }).expect("it is open");
         }
     }

@@ -204,7 +204,20 @@ impl Model {
     }
 
     /// Everything of an owner, in the order of the request ids. Returns whether there was something.
-    pub(crate) fn end_all(&mut self, owner: &str, mut end: impl FnMut(&mut Self, &Key)) -> bool {
+    pub(crate) fn end_all(&mut self, owner: &str, end: impl FnMut(&mut Self, &Key)) -> bool {
+        let has_ended = self.end_things(owner, end);
+        self.promote();
+        has_ended
+    }
+
+    /// The same of a session that ends. Its own event comes before the grants.
+    pub(crate) fn end_session(&mut self, owner: &str, end: impl FnMut(&mut Self, &Key)) {
+        self.end_things(owner, end);
+        self.next_revision();
+        self.promote();
+    }
+
+    fn end_things(&mut self, owner: &str, mut end: impl FnMut(&mut Self, &Key)) -> bool {
         let holds = self.holds.keys().cloned();
         let waits = self.queue.iter().map(|it| it.key.clone());
         let keys: BTreeSet<Key> = holds.chain(waits).filter(|key| key.0 == owner).collect();
@@ -213,7 +226,6 @@ impl Model {
                 end(self, key);
             }
         }
-        self.promote();
         !keys.is_empty()
     }
 
