@@ -153,7 +153,7 @@ impl Model {
         self.slice.is_some()
     }
 
-    /// What is due, in order of time; at one time holds end before waits. The first entry ends and grants a slice of it.
+    /// What is due, in order of time; at one time holds end before waits. The first entry ends and grants a slice.
     pub(crate) fn advance(&mut self, now_ms: u64, bounds: &Bounds) {
         self.clock_ms = now_ms;
         self.slice = Some(Slice { ends: bounds.ends_per_slice, grants: bounds.grants_per_slice });
