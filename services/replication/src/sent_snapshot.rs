@@ -18,6 +18,10 @@ use crate::types::{LogId, Snapshot, SnapshotData, SnapshotMeta};
 /// that, too, as far as parts are the same.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
+/// How long the log keeps what comes after a snapshot for a replica that gets no further: its transfer was interrupted,
+/// or it has the snapshot and failed afterwards.
+const LOG_MAX_WAIT: Duration = Duration::from_secs(20);
+
 /// The last entry that each other replica has, as far as the leader knows.
 pub(crate) type Matched = BTreeMap<u64, Option<LogId>>;
 
@@ -37,12 +41,33 @@ struct Transfers {
     pinned: Option<PinnedSnapshot>,
     /// The number of transfers in progress.
     running: usize,
+    /// When the last of them was interrupted, while there is none.
+    idle_since: Option<Instant>,
     /// The replicas that were not sent all of it.
     unfinished: BTreeSet<u64>,
-    /// The replicas that were, each with the last entry that was applied here by then: they need the entries up to it.
-    catching_up: BTreeMap<u64, u64>,
+    /// The replicas that were, and still need entries of the log.
+    catching_up: BTreeMap<u64, CatchUp>,
     /// A stored part could not be read: all parts are to be written again.
     is_damaged: bool,
+}
+
+/// How far a replica is that has got the snapshot.
+struct CatchUp {
+    /// The last entry that was applied here when it had the snapshot: it needs the entries up to this one.
+    target: u64,
+    /// The last entry that it has, and since when.
+    matched: u64,
+    since: Instant,
+}
+
+impl CatchUp {
+    /// Records what the replica has. Returns true while it needs more and gets on.
+    fn goes_on(&mut self, matched: u64) -> bool {
+        if matched > self.matched {
+            (self.matched, self.since) = (matched, Instant::now());
+        }
+        self.matched < self.target && self.since.elapsed() < LOG_MAX_WAIT
+    }
 }
 
 struct PinnedSnapshot {
@@ -80,6 +105,7 @@ impl SentSnapshot {
         let snapshot = Snapshot { meta: meta.clone(), snapshot: data };
         self.update(|transfers| {
             transfers.running += 1;
+            transfers.idle_since = None;
             transfers.unfinished.insert(to);
             transfers.catching_up.remove(&to);
             let is_pinned =
@@ -129,9 +155,10 @@ impl SentSnapshot {
         let has = |replica: &u64| Some(matched.get(replica)?.map_or(0, |id| id.index));
         let mut transfers = self.0.transfers.lock();
         // One that is no member any more is not waited for.
-        transfers.catching_up.retain(|replica, target| has(replica).is_some_and(|index| index < *target));
-        let slowest = transfers.catching_up.keys().filter_map(has).min();
-        let pinned = transfers.pinned.as_ref().map(PinnedSnapshot::index);
+        transfers.catching_up.retain(|replica, it| has(replica).is_some_and(|matched| it.goes_on(matched)));
+        let slowest = transfers.catching_up.values().map(|it| it.matched).min();
+        let is_awaited = transfers.idle_since.is_none_or(|since| since.elapsed() < LOG_MAX_WAIT);
+        let pinned = transfers.pinned.as_ref().filter(|_| is_awaited).map(PinnedSnapshot::index);
         [pinned, slowest].into_iter().flatten().fold(wanted, u64::min)
     }
 
@@ -174,7 +201,8 @@ impl Transfer {
         let mut transfers = self.sent.0.transfers.lock();
         // Otherwise it was forgotten meanwhile.
         if transfers.unfinished.remove(&self.to) {
-            transfers.catching_up.insert(self.to, applied);
+            let catch_up = CatchUp { target: applied, matched: 0, since: Instant::now() };
+            transfers.catching_up.insert(self.to, catch_up);
         }
     }
 }
@@ -183,6 +211,9 @@ impl Drop for Transfer {
     fn drop(&mut self) {
         self.sent.update(|transfers| {
             transfers.running = transfers.running.saturating_sub(1);
+            if transfers.running == 0 {
+                transfers.idle_since = Some(Instant::now());
+            }
             if transfers.unfinished.is_empty() { transfers.pinned.take() } else { None }
         });
     }
@@ -259,7 +290,7 @@ mod tests {
         assert_eq!(pinned(&sent), Some(10));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_comes_after_a_snapshot_stays_until_its_receivers_have_it() {
         let applied = AppliedIndex::default();
         let sent = SentSnapshot::new(applied.clone());
@@ -268,11 +299,26 @@ mod tests {
         assert_eq!(sent.purgeable(50, Some(&behind)), 50, "no snapshot is sent");
         let transfer = begin(&sent, 1, &snapshot);
         assert_eq!((sent.purgeable(50, Some(&behind)), sent.purgeable(7, Some(&behind))), (10, 7));
+        tokio::time::advance(LOG_MAX_WAIT).await;
+        assert_eq!(sent.purgeable(50, Some(&behind)), 10, "it is still being sent");
+        drop(transfer);
+        assert_eq!(sent.purgeable(50, Some(&behind)), 10, "it may go on soon");
+        tokio::time::advance(LOG_MAX_WAIT).await;
+        assert_eq!(sent.purgeable(50, Some(&behind)), 50, "it does not");
+        let transfer = begin(&sent, 1, &snapshot);
         applied.end(80);
         transfer.end();
         assert_eq!(sent.purgeable(50, Some(&matched(&[(1, 10)]).await)), 10, "it has just the snapshot");
         assert_eq!(sent.purgeable(50, Some(&matched(&[(1, 40)]).await)), 40);
+        tokio::time::advance(LOG_MAX_WAIT / 2).await;
+        assert_eq!(sent.purgeable(50, Some(&matched(&[(1, 41)]).await)), 41, "it gets on");
+        tokio::time::advance(LOG_MAX_WAIT / 2).await;
+        assert_eq!(sent.purgeable(50, Some(&matched(&[(1, 41)]).await)), 41);
         assert_eq!(sent.purgeable(95, Some(&matched(&[(1, 80)]).await)), 95, "it has all that was there by then");
+        begin(&sent, 1, &snapshot).end();
+        assert_eq!(sent.purgeable(50, Some(&matched(&[(1, 40)]).await)), 40);
+        tokio::time::advance(LOG_MAX_WAIT).await;
+        assert_eq!(sent.purgeable(50, Some(&matched(&[(1, 40)]).await)), 50, "it has failed");
         for cleared in [Some(matched(&[(2, 90)]).await), None] {
             begin(&sent, 1, &snapshot).end();
             assert_eq!(sent.purgeable(50, cleared.as_ref()), 50, "it is no member, or this one does not lead");
