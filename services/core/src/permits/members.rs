@@ -53,6 +53,11 @@ impl Member {
         Self { is_disabled, is_leaving, metadata, free_since, resting_until_ms, hold, ready }
     }
 
+    /// Returns until when it rests, on the shard clock, and the revision at which its hold ended.
+    pub(super) fn rest(&self) -> Option<(u64, Revision)> {
+        Some((self.resting_until_ms?, self.free_since))
+    }
+
     fn is_free(&self) -> bool {
         self.hold.is_none() && !self.is_disabled && !self.is_leaving && self.resting_until_ms.is_none()
     }

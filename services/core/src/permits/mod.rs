@@ -50,8 +50,7 @@ pub(crate) struct PermitTable {
     due: BTreeMap<DueEntry, Arc<Key>>,
     /// In order of arrival.
     waits: BTreeMap<WaitId, Arc<Key>>,
-    /// Members that rest, by the shard clock at which that ends.
-    rests: BTreeSet<(u64, Arc<Name>, Arc<str>)>,
+    rests: BTreeSet<Rest>,
     /// Sources whose queue may be granted or refused something.
     unsettled: BTreeSet<Arc<Name>>,
     /// Sources that are being deleted, by the revision at which that began.
@@ -86,6 +85,10 @@ struct EndingSession {
     /// The key up to which nothing is left to end. Not part of the state: it only saves visits.
     reached: Option<Arc<Key>>,
 }
+
+/// A member that rests: the shard clock at which that ends, the revision at which its hold ended, and whose it is. No two
+/// namespaces of a shard share a revision, so that their rests end in the same order on every replica.
+type Rest = (u64, Revision, Arc<Name>, Arc<str>);
 
 /// Where a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +130,7 @@ impl PermitTable {
 
     /// Returns what is due first: the instant of the shard clock, whether it is a wait, and its number.
     pub(crate) fn first_due(&self) -> Option<(u64, bool, u64)> {
-        let rest = self.rests.first().map(|(at_ms, ..)| (*at_ms, false, 0));
+        let rest = self.rests.first().map(|(at_ms, since, ..)| (*at_ms, false, *since));
         let due = self.due.first_key_value().map(|(due, _)| (due.at_ms, due.is_wait, due.number));
         rest.into_iter().chain(due).min()
     }
@@ -172,23 +175,23 @@ impl PermitTable {
     fn change_member(&mut self, name: &Arc<Name>, member: &Arc<str>, change: impl FnOnce(&mut Member)) {
         let rests = self.recharge(name, |source| {
             let members = source.members_mut()?;
-            let rest = |members: &members::Members| members.get(member).and_then(|it| it.resting_until_ms);
+            let rest = |members: &members::Members| members.get(member).and_then(Member::rest);
             let before = rest(members);
             members.change(member, change);
             Some((before, rest(members)))
         });
         let Some((before, after)) = rests.flatten() else { return };
-        if let Some(at_ms) = before {
-            self.rests.remove(&(at_ms, Arc::clone(name), Arc::clone(member)));
+        if let Some((at_ms, since)) = before {
+            self.rests.remove(&(at_ms, since, Arc::clone(name), Arc::clone(member)));
         }
-        self.rests.extend(after.map(|at_ms| (at_ms, Arc::clone(name), Arc::clone(member))));
+        self.rests.extend(after.map(|(at_ms, since)| (at_ms, since, Arc::clone(name), Arc::clone(member))));
     }
 
     /// Removes a member that nobody holds.
     fn remove_member(&mut self, name: &Arc<Name>, member: &Arc<str>) {
         let removed = self.recharge(name, |source| source.members_mut()?.remove(member));
-        if let Some(at_ms) = removed.flatten().and_then(|removed| removed.resting_until_ms) {
-            self.rests.remove(&(at_ms, Arc::clone(name), Arc::clone(member)));
+        if let Some((at_ms, since)) = removed.flatten().and_then(|removed| removed.rest()) {
+            self.rests.remove(&(at_ms, since, Arc::clone(name), Arc::clone(member)));
         }
     }
 
@@ -213,8 +216,8 @@ impl PermitTable {
         self.pools -= usize::from(name.kind == Kind::Pool);
         self.unsettled.remove(name);
         for (member, facts) in source.members().into_iter().flat_map(members::Members::iter) {
-            if let Some(at_ms) = facts.resting_until_ms {
-                self.rests.remove(&(at_ms, Arc::clone(name), Arc::clone(member)));
+            if let Some((at_ms, since)) = facts.rest() {
+                self.rests.remove(&(at_ms, since, Arc::clone(name), Arc::clone(member)));
             }
         }
     }

@@ -214,7 +214,7 @@ impl PermitTable {
 
     /// Ends the rest of the member that has rested first.
     pub(super) fn end_first_rest(&mut self) {
-        let Some((_, name, member)) = self.rests.first().cloned() else { return };
+        let Some((_, _, name, member)) = self.rests.first().cloned() else { return };
         self.change_member(&name, &member, |member| member.resting_until_ms = None);
         self.unsettle(&name);
     }
@@ -249,7 +249,7 @@ impl Source {
     fn has_members_of(&self, other: &Self) -> bool {
         let (own, others) = (self.members().map(Members::iter), other.members().map(Members::iter));
         let facts = |(name, it): (&Arc<str>, &Member)| {
-            (Arc::clone(name), it.is_disabled, it.is_leaving, it.metadata.clone(), it.resting_until_ms)
+            (Arc::clone(name), it.is_disabled, it.is_leaving, it.metadata.clone(), it.resting_until_ms, it.free_since)
         };
         own.into_iter().flatten().map(facts).eq(others.into_iter().flatten().map(facts))
     }

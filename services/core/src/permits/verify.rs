@@ -22,7 +22,7 @@ impl PermitTable {
             bytes += source.charge(&name.path);
             holds += source.holds.len() as u64;
             for (member, facts) in source.members().into_iter().flat_map(super::members::Members::iter) {
-                rests.extend(facts.resting_until_ms.map(|at_ms| (at_ms, Arc::clone(name), Arc::clone(member))));
+                rests.extend(facts.rest().map(|(at_ms, since)| (at_ms, since, Arc::clone(name), Arc::clone(member))));
             }
             for hold in source.holds.values() {
                 bytes += hold.charge();

@@ -7,7 +7,7 @@ use holdfast_core::{
 };
 
 use crate::primitives::{limited, open_session, permits, semaphore};
-use crate::support::{Shard, orders, process};
+use crate::support::{Shard, namespace, open, orders, process};
 
 fn spec(name: &str) -> MemberSpec {
     MemberSpec { name: name.to_owned(), disabled: false, metadata: Metadata::new() }
@@ -131,6 +131,51 @@ fn a_member_that_leaves_stays_until_it_is_returned_and_a_disabled_one_is_not_giv
     let unknown = semaphore(shard, change(&[], &[], &["a"], &[]));
     assert!(matches!(unknown, Err(CommandError::InvalidArgument(_))), "{unknown:?}");
     shard.core.verify();
+}
+
+#[test]
+fn a_member_disabled_and_enabled_in_one_change_is_free_since_then() {
+    let shard = &mut pool(&["a", "b"]);
+    let before = shard.core.revision();
+    assert!(semaphore(shard, change(&[], &[], &["a"], &["a"])).is_ok());
+    assert_eq!(shard.core.revision(), before + 1);
+    let restored = &mut shard.restored();
+    assert_eq!(take(restored, some(process("p"), "r", 1)).unwrap().1, ["b"]);
+}
+
+#[test]
+fn rests_that_end_together_end_in_one_order_on_every_replica() {
+    let mut shard = limited(Limits::default());
+    shard.rules = Rules::TWO;
+    let invoices = namespace("invoices", 2);
+    assert_eq!(shard.apply(&open(2, invoices.clone(), Limits::default())).outcome, Ok(Response::Done));
+    let pools = [(orders(), 100), (invoices, 90)];
+    for (namespace, cooldown_ms) in &pools {
+        let PermitCommand::ConfigurePool(made) = configure("p", vec![spec("a")], *cooldown_ms) else {
+            panic!("no pool")
+        };
+        let made = ConfigurePool { namespace: namespace.clone(), ..made };
+        assert!(semaphore(&mut shard, PermitCommand::ConfigurePool(made)).is_ok());
+        let of = |request| AcquirePermits { namespace: namespace.clone(), ..request };
+        assert!(take(&mut shard, of(some(process("p"), "r", 1))).is_ok());
+        let waiting = AcquirePermits { wait: Wait::For(500), ..some(process("q"), "r", 1) };
+        assert_eq!(take(&mut shard, of(waiting)), Err(Reason::Exhausted));
+    }
+    for (namespace, _) in &pools {
+        let (owner, request_id) = (process("p"), Some("r".to_owned()));
+        let (path, fencing_token, members) = (Path::flat("p"), None, Vec::new());
+        let (namespace, kind, message) = (namespace.clone(), Kind::Pool, None);
+        let release = ReleasePermits { namespace, kind, path, owner, request_id, fencing_token, members, message };
+        assert!(semaphore(&mut shard, PermitCommand::Release(release)).is_ok());
+        shard.advance_by(10);
+    }
+    let mut twins: Vec<Shard> = (0..8).map(|_| shard.restored()).collect();
+    shard.advance_by(200);
+    for (seed, twin) in (0..).zip(&mut twins) {
+        twin.core = twin.core.renumbered(seed);
+        twin.advance_by(200);
+        assert_eq!(twin.core.snapshot(), shard.core.snapshot());
+    }
 }
 
 #[test]

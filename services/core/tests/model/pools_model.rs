@@ -138,7 +138,7 @@ impl Model {
             let rests = self
                 .members
                 .iter()
-                .filter_map(|(name, it)| Some((it.rests_until_ms?, 0, 0, (String::new(), name.clone()))));
+                .filter_map(|(name, it)| Some((it.rests_until_ms?, 0, it.free_since, (String::new(), name.clone()))));
             let holds = self.holds.iter().filter_map(|(key, it)| Some((it.deadline_ms?, 1, it.token, key.clone())));
             let waits = self.queue.iter().filter_map(|it| Some((it.ends_at_ms?, 2, it.arrival, it.key.clone())));
             let due = rests.chain(holds).chain(waits).min().filter(|due| due.0 <= now_ms);
