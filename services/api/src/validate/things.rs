@@ -129,8 +129,12 @@ pub fn wanted_members(count: Option<u64>, member: Option<String>, prefer: Option
     }
 }
 
+/// Members that one list of names may have: as many as a pool has by default.
+const MAX_NAMED_MEMBERS: u64 = 1_000;
+
 /// Validates names of members. The limits of the account bound how many members a pool has.
 pub fn members(field: &str, members: &[String]) -> ApiResult<()> {
+    range(field, members.len() as u64, 0, MAX_NAMED_MEMBERS)?;
     members.iter().enumerate().try_for_each(|(index, member)| name(&format!("{field}[{index}]"), member))
 }
 
@@ -246,6 +250,8 @@ mod tests {
         assert_eq!(field(wanted(&Wanted::Members { count: 1, prefer: text("") })), "prefer");
         assert_eq!(field(wanted(&Wanted::Member(String::new()))), "member");
         assert_eq!(field(members("remove", &["a".to_owned(), String::new()])), "remove[1]");
+        assert_eq!(field(members("remove", &vec!["a".to_owned(); 1_001])), "remove");
+        assert!(members("remove", &vec!["a".to_owned(); 1_000]).is_ok());
         let longest = Limits::default().max_ttl_ms;
         assert!(cooldown_ms(longest, &Limits::default()).is_ok());
         assert_eq!(field(cooldown_ms(longest + 1, &Limits::default())), "cooldown_ms");

@@ -145,9 +145,9 @@ impl LocksState {
                 return 1;
             }
             DueItem::Permits | DueItem::PermitsWait => {
-                work.end_due_permits();
+                let ended = work.end_due_permits();
                 work.run_grant_loop();
-                return 1;
+                return ended.min(at_most);
             }
         }
         if first.what == DueItem::Wait {

@@ -107,9 +107,9 @@ impl NamespaceTxn<'_> {
         if is_taken { Err(CommandError::RequestIdTaken(request_id.to_owned())) } else { Ok(()) }
     }
 
-    /// Does what is due first of semaphores and pools.
-    pub(super) fn end_due_permits(&mut self) {
-        self.with_permits(PermitTable::end_first_due);
+    /// Does what is due first of semaphores and pools. Returns how many ends of a slice it cost.
+    pub(super) fn end_due_permits(&mut self) -> usize {
+        self.with_permits(PermitTable::end_first_due)
     }
 
     /// Settles the queues that changed.

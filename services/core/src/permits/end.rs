@@ -90,22 +90,27 @@ impl PermitTable {
         Response::Cancelled { left_queue, grant_released }
     }
 
-    /// Does what is due first: the rest of a member or the phase of a hold is over, or a wait times out.
-    pub(crate) fn end_first_due(&mut self, kit: &mut Kit<'_>) {
+    /// Does what is due first: the rest of a member or the phase of a hold is over, or a wait times out. Returns how many
+    /// ends of a slice it costs.
+    pub(crate) fn end_first_due(&mut self, kit: &mut Kit<'_>) -> usize {
         let first_due_ms = self.due.first_key_value().map_or(u64::MAX, |(due, _)| due.at_ms);
         if self.rests.first().is_some_and(|(at_ms, ..)| *at_ms <= first_due_ms) {
-            return self.end_first_rest();
+            self.end_first_rest();
+            return 1;
         }
-        let Some((due, key)) = self.due.first_key_value().map(|(due, key)| (*due, Arc::clone(key))) else { return };
+        let Some((due, key)) = self.due.first_key_value().map(|(due, key)| (*due, Arc::clone(key))) else { return 1 };
         if is_enabled(Mutation::SemExpiryKept) && !due.is_wait {
             self.due.remove(&due);
-            return;
+            return 1;
         }
-        match self.index.get(&key).copied() {
+        let entry = self.index.get(&key).copied();
+        let ends = entry.map_or(1, |entry| self.ends_of(&key, entry));
+        match entry {
             Some(HoldOrWait::Hold(token)) => self.end_phase(kit, &key.name, token, due.at_ms),
             Some(HoldOrWait::Wait(rank)) => self.end_wait(kit, &key.name, rank, WaitEnd::Refused(Reason::TimedOut)),
             None => _ = self.due.remove(&due),
         }
+        ends
     }
 
     /// Does what is due of a key, so that a command meets nothing whose time is over.

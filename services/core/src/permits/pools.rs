@@ -76,7 +76,8 @@ impl PermitTable {
         if let Some(unknown) = change.disable.iter().chain(&change.enable).find(|member| !is_known(member)) {
             return Err(CommandError::InvalidArgument(format!("the pool has no member {unknown:?}")));
         }
-        self.check_members(kit, &name, &change.add, |present| change.remove.iter().any(|gone| gone == present))?;
+        let removed: BTreeSet<&str> = change.remove.iter().map(String::as_str).collect();
+        self.check_members(kit, &name, &change.add, |present| removed.contains(present))?;
         let more = change.add.iter().map(charge::of_spec).sum::<u64>();
         let present = self.by_name.get(&name).map_or(0, |source| source.charge(&name.path));
         self.check_configured(kit, &name, present.saturating_add(more))?;
@@ -189,7 +190,8 @@ impl PermitTable {
         wanted: &[String],
     ) -> bool {
         let Some(hold) = self.hold(name, token) else { return false };
-        let is_wanted = |member: &Arc<str>| wanted.iter().any(|name| **name == **member);
+        let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
+        let is_wanted = |member: &Arc<str>| wanted.contains(&**member);
         let (returned, kept): (Vec<Arc<str>>, Vec<Arc<str>>) = hold.members().iter().cloned().partition(is_wanted);
         if returned.is_empty() {
             return false;
