@@ -11,12 +11,10 @@ use serde_json::json;
 
 use crate::calls::call;
 use crate::names::{ThingName, parse_path};
-use crate::output::Format;
+use crate::pages::{PAGE_SIZE, print_list};
 use crate::render;
 use crate::settings::Settings;
-use crate::table::table;
 
-const PAGE_SIZE: u32 = 1_000;
 /// Exit status of a wait whose time is over: "try again later".
 const NOT_YET: u8 = 75;
 /// Exit status of a wait for a latch that expired.
@@ -159,26 +157,18 @@ async fn get(settings: &Settings, name: &ThingName) -> Result<LatchMessage> {
 
 async fn list(settings: &Settings, prefix: Option<&str>) -> Result<()> {
     let prefix = prefix.map(parse_path).map(|path| path.segments().to_vec()).unwrap_or_default();
-    let mut list =
-        ListLatchesRequest { namespace: settings.namespace()?, prefix, page_size: PAGE_SIZE, ..Default::default() };
-    let mut rows = Vec::new();
-    loop {
-        let page = call(list.clone(), async |request| settings.client.latches().list_latches(request).await).await?;
-        for latch in &page.latches {
-            match settings.format {
-                Format::Text => rows.push(row(latch)),
-                Format::Json => settings.format.print(String::new, || render::json::latch(latch))?,
-            }
-        }
-        list.page_token = page.next_page_token;
-        if list.page_token.is_empty() {
-            break;
-        }
-    }
-    if settings.format == Format::Json {
-        return Ok(());
-    }
-    settings.format.print(|| table(["LATCH", "STATUS", "DONE", "LEFT"], &rows), Default::default)
+    let namespace = settings.namespace()?;
+    let next_page = async |page_token| {
+        let list = ListLatchesRequest {
+            namespace: namespace.clone(),
+            prefix: prefix.clone(),
+            page_size: PAGE_SIZE,
+            page_token,
+        };
+        let page = call(list, async |request| settings.client.latches().list_latches(request).await).await?;
+        Ok((page.latches, page.next_page_token))
+    };
+    print_list(settings, ["LATCH", "STATUS", "DONE", "LEFT"], next_page, row, render::json::latch).await
 }
 
 fn row(latch: &LatchMessage) -> [String; 4] {

@@ -6,12 +6,9 @@ use holdfast_client::protocol::{ListLocksRequest, Lock};
 
 use crate::calls::call;
 use crate::names::parse_path;
-use crate::output::Format;
+use crate::pages::{PAGE_SIZE, print_list};
 use crate::render;
 use crate::settings::Settings;
-use crate::table::table;
-
-const PAGE_SIZE: u32 = 1_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
@@ -22,26 +19,14 @@ pub(crate) struct LsArgs {
 
 pub(crate) async fn run(settings: &Settings, args: LsArgs) -> Result<()> {
     let prefix = args.prefix.as_deref().map(parse_path).map(|path| path.segments().to_vec()).unwrap_or_default();
-    let mut list =
-        ListLocksRequest { namespace: settings.namespace()?, prefix, page_size: PAGE_SIZE, ..Default::default() };
-    let mut rows = Vec::new();
-    loop {
-        let page = call(list.clone(), async |request| settings.client.locks().list_locks(request).await).await?;
-        for lock in &page.locks {
-            match settings.format {
-                Format::Text => rows.push(row(lock)),
-                Format::Json => settings.format.print(String::new, || render::json::lock(lock))?,
-            }
-        }
-        list.page_token = page.next_page_token;
-        if list.page_token.is_empty() {
-            break;
-        }
-    }
-    if settings.format == Format::Json {
-        return Ok(());
-    }
-    settings.format.print(|| table(["LOCK", "STATE", "HELD BY", "SINCE", "WAITING"], &rows), Default::default)
+    let namespace = settings.namespace()?;
+    let next_page = async |page_token| {
+        let list =
+            ListLocksRequest { namespace: namespace.clone(), prefix: prefix.clone(), page_size: PAGE_SIZE, page_token };
+        let page = call(list, async |request| settings.client.locks().list_locks(request).await).await?;
+        Ok((page.locks, page.next_page_token))
+    };
+    print_list(settings, ["LOCK", "STATE", "HELD BY", "SINCE", "WAITING"], next_page, row, render::json::lock).await
 }
 
 fn row(lock: &Lock) -> [String; 5] {

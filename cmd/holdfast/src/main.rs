@@ -15,6 +15,7 @@ mod ls;
 mod names;
 mod namespace;
 mod output;
+mod pages;
 mod pool;
 mod render;
 mod semaphore;

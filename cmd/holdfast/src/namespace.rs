@@ -9,12 +9,9 @@ use holdfast_client::protocol::{
 use serde_json::json;
 
 use crate::calls::call;
-use crate::output::Format;
+use crate::pages::{PAGE_SIZE, print_list};
 use crate::render::{self, json::namespace as value};
 use crate::settings::Settings;
-use crate::table::table;
-
-const PAGE_SIZE: u32 = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceCommand {
@@ -82,24 +79,14 @@ fn text(namespace: &Namespace) -> String {
 }
 
 async fn list(settings: &Settings) -> Result<()> {
-    let mut list = ListNamespacesRequest { page_size: PAGE_SIZE, ..Default::default() };
-    let mut rows = Vec::new();
-    loop {
-        let page = call(list.clone(), async |request| settings.client.namespaces().list_namespaces(request).await);
-        let page = page.await?;
-        for namespace in page.namespaces {
-            match settings.format {
-                Format::Text => rows.push([namespace.name, namespace.id, namespace.description]),
-                Format::Json => settings.format.print(String::new, || value(&namespace))?,
-            }
-        }
-        list.page_token = page.next_page_token;
-        if list.page_token.is_empty() {
-            break;
-        }
-    }
-    if settings.format == Format::Json {
-        return Ok(());
-    }
-    settings.format.print(|| table(["NAMESPACE", "ID", "DESCRIPTION"], &rows), Default::default)
+    let next_page = async |page_token| {
+        let list = ListNamespacesRequest { page_size: PAGE_SIZE, page_token };
+        let page = call(list, async |request| settings.client.namespaces().list_namespaces(request).await).await?;
+        Ok((page.namespaces, page.next_page_token))
+    };
+    print_list(settings, ["NAMESPACE", "ID", "DESCRIPTION"], next_page, row, value).await
+}
+
+fn row(namespace: &Namespace) -> [String; 3] {
+    [namespace.name.clone(), namespace.id.clone(), namespace.description.clone()]
 }

@@ -15,12 +15,9 @@ use serde_json::json;
 use crate::calls::{CALL_TIMEOUT, call, call_once};
 use crate::lock::{GuardedRun, Target, run_guarded};
 use crate::names::{ThingName, parse_path};
-use crate::output::Format;
+use crate::pages::{PAGE_SIZE, print_list};
 use crate::render;
 use crate::settings::Settings;
-use crate::table::table;
-
-const PAGE_SIZE: u32 = 1_000;
 
 /// Lease named things.
 #[derive(Debug, Subcommand)]
@@ -179,27 +176,14 @@ async fn get(settings: &Settings, name: &ThingName) -> Result<()> {
 
 async fn list(settings: &Settings, prefix: Option<&str>) -> Result<()> {
     let prefix = prefix.map(parse_path).map(|path| path.segments().to_vec()).unwrap_or_default();
-    let mut list =
-        ListPoolsRequest { namespace: settings.namespace()?, prefix, page_size: PAGE_SIZE, ..Default::default() };
-    let mut rows = Vec::new();
-    loop {
-        let make = async |request| settings.client.pools().list_pools(request).await;
-        let page = call(list.clone(), make).await?;
-        for pool in &page.pools {
-            match settings.format {
-                Format::Text => rows.push(row(pool)),
-                Format::Json => settings.format.print(String::new, || render::json::pool(pool))?,
-            }
-        }
-        list.page_token = page.next_page_token;
-        if list.page_token.is_empty() {
-            break;
-        }
-    }
-    if settings.format == Format::Json {
-        return Ok(());
-    }
-    settings.format.print(|| table(["POOL", "IN USE", "FREE", "WAITING"], &rows), Default::default)
+    let namespace = settings.namespace()?;
+    let next_page = async |page_token| {
+        let list =
+            ListPoolsRequest { namespace: namespace.clone(), prefix: prefix.clone(), page_size: PAGE_SIZE, page_token };
+        let page = call(list, async |request| settings.client.pools().list_pools(request).await).await?;
+        Ok((page.pools, page.next_page_token))
+    };
+    print_list(settings, ["POOL", "IN USE", "FREE", "WAITING"], next_page, row, render::json::pool).await
 }
 
 fn row(pool: &Pool) -> [String; 4] {

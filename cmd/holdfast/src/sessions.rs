@@ -6,12 +6,9 @@ use holdfast_client::protocol::{DeleteSessionRequest, GetSessionRequest, ListSes
 use serde_json::json;
 
 use crate::calls::call;
-use crate::output::Format;
+use crate::pages::{PAGE_SIZE, print_list};
 use crate::render;
 use crate::settings::Settings;
-use crate::table::table;
-
-const PAGE_SIZE: u32 = 1_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionsArgs {
@@ -41,25 +38,13 @@ pub(crate) async fn run(settings: &Settings, args: SessionsArgs) -> Result<()> {
 }
 
 async fn list(settings: &Settings, namespace: String) -> Result<()> {
-    let mut list = ListSessionsRequest { namespace, page_size: PAGE_SIZE, ..Default::default() };
-    let mut rows = Vec::new();
-    loop {
-        let page = call(list.clone(), async |request| settings.client.sessions().list_sessions(request).await).await?;
-        for session in &page.sessions {
-            match settings.format {
-                Format::Text => rows.push(row(session)),
-                Format::Json => settings.format.print(String::new, || render::json::session(session))?,
-            }
-        }
-        list.page_token = page.next_page_token;
-        if list.page_token.is_empty() {
-            break;
-        }
-    }
-    if settings.format == Format::Json {
-        return Ok(());
-    }
-    settings.format.print(|| table(["SESSION", "PROCESS", "HOLDS", "WAITING", "LEFT"], &rows), Default::default)
+    let next_page = async |page_token| {
+        let list = ListSessionsRequest { namespace: namespace.clone(), page_size: PAGE_SIZE, page_token };
+        let page = call(list, async |request| settings.client.sessions().list_sessions(request).await).await?;
+        Ok((page.sessions, page.next_page_token))
+    };
+    print_list(settings, ["SESSION", "PROCESS", "HOLDS", "WAITING", "LEFT"], next_page, row, render::json::session)
+        .await
 }
 
 fn row(session: &Session) -> [String; 5] {
