@@ -284,10 +284,7 @@ impl Service {
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         tenant.check_namespace("namespace", namespace)?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        let asked = Timestamp::now();
-        let reply = self.call_locks(tenant, namespace, context, make).await?;
-        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
-        Ok((reply, shown))
+        self.call_and_show(tenant, context, namespace, make).await
     }
 }
 

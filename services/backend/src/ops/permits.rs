@@ -111,7 +111,7 @@ impl Service {
         };
         let longer = waiting.map(|waiting| context.with_wait(Duration::from_millis(waiting.wait_ms)));
         let context = longer.as_ref().unwrap_or(context);
-        let answered = pin!(self.call_permits(tenant, context, namespace, make));
+        let answered = pin!(self.call_and_show(tenant, context, namespace, make));
         match waiting {
             None => answered.await,
             // A caller without access stops waiting: dropping the call cancels its queued request.
@@ -154,7 +154,7 @@ impl Service {
             };
             ShardRequest::from(Command::Locks(LocksCommand::Permit(PermitCommand::Release(release))))
         };
-        self.call_permits(tenant, context, &request.thing.namespace, make).await
+        self.call_and_show(tenant, context, &request.thing.namespace, make).await
     }
 
     /// Ends all holds and waits of a semaphore or a pool, and deletes it.
@@ -174,7 +174,7 @@ impl Service {
             // A second execution could end holds that were granted in between, as with the deletion of a lock.
             ShardRequest::Command(Box::new(command), RetryPolicy::Never)
         };
-        let (reply, _) = self.call_permits(tenant, context, &thing.namespace, make).await?;
+        let (reply, _) = self.call_and_show(tenant, context, &thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Done => ())
     }
 
@@ -187,10 +187,11 @@ impl Service {
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| ShardRequest::from(Query::Permit(make(namespace)));
-        self.call_permits(tenant, context, namespace, make).await
+        self.call_and_show(tenant, context, namespace, make).await
     }
 
-    pub(super) async fn call_permits<'a>(
+    /// Calls a locks shard. Returns the reply, and what shows it.
+    pub(super) async fn call_and_show<'a>(
         &self,
         tenant: TenantContext<'_>,
         context: &CallContext,

@@ -45,7 +45,7 @@ impl Service {
             let command = Command::Locks(LocksCommand::Permit(PermitCommand::ConfigurePool(configure)));
             ShardRequest::from(caller.audited(context, command))
         };
-        let (reply, shown) = self.call_permits(tenant, context, &request.thing.namespace, make).await?;
+        let (reply, shown) = self.call_and_show(tenant, context, &request.thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Pool(pool) => shown.pool(pool))
     }
 
@@ -79,7 +79,7 @@ impl Service {
             let command = Command::Locks(LocksCommand::Permit(PermitCommand::ChangePool(change)));
             ShardRequest::from(caller.audited(context, command))
         };
-        let (reply, shown) = self.call_permits(tenant, context, &request.thing.namespace, make).await?;
+        let (reply, shown) = self.call_and_show(tenant, context, &request.thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Pool(pool) => shown.pool(pool))
     }
 
