@@ -81,7 +81,18 @@ impl PermitTable {
         let more = change.add.iter().map(charge::of_spec).sum::<u64>();
         let present = self.by_name.get(&name).map_or(0, |source| source.charge(&name.path));
         self.check_configured(kit, &name, present.saturating_add(more))?;
-        let before = self.by_name.get(&name).cloned();
+        let named: BTreeSet<&str> = [&change.disable, &change.enable]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .chain(added)
+            .chain(removed)
+            .collect();
+        let facts = |table: &Self| -> Vec<_> {
+            let members = table.by_name.get(&name).and_then(|source| source.members());
+            named.iter().map(|member| Some(members?.get(member)?.facts())).collect()
+        };
+        let before = facts(self);
         let revision = kit.revision() + 1;
         change.add.iter().for_each(|spec| self.add_member(&name, spec, revision));
         let arcs = |names: &[String]| names.iter().map(|name| name.as_str().into()).collect::<Vec<Arc<str>>>();
@@ -92,7 +103,7 @@ impl PermitTable {
         for member in arcs(&change.enable) {
             self.change_member(&name, &member, |member| member.enable(revision));
         }
-        if before.is_some_and(|before| self.by_name.get(&name).is_none_or(|after| !after.has_members_of(&before))) {
+        if facts(self) != before {
             kit.record(EventKind::PoolConfigured, &change.path);
             self.change(&name, |source| source.revision = revision);
         }
@@ -223,6 +234,11 @@ impl PermitTable {
 }
 
 impl Member {
+    /// Returns what a change of the pool may change.
+    fn facts(&self) -> impl PartialEq + use<> {
+        (self.is_disabled, self.is_leaving, self.metadata.clone(), self.resting_until_ms, self.free_since)
+    }
+
     /// Lets it be given out again, at once.
     fn enable(&mut self, revision: Revision) {
         if self.is_disabled || self.resting_until_ms.is_some() {
@@ -245,15 +261,6 @@ impl Source {
             && configure.members.iter().all(is_same)
             && self.description == configure.description
             && self.metadata == EncodedMetadata::of(&configure.metadata)
-    }
-
-    /// Returns whether its members are as those of another state of it.
-    fn has_members_of(&self, other: &Self) -> bool {
-        let (own, others) = (self.members().map(Members::iter), other.members().map(Members::iter));
-        let facts = |(name, it): (&Arc<str>, &Member)| {
-            (Arc::clone(name), it.is_disabled, it.is_leaving, it.metadata.clone(), it.resting_until_ms, it.free_since)
-        };
-        own.into_iter().flatten().map(facts).eq(others.into_iter().flatten().map(facts))
     }
 }
 
