@@ -10,7 +10,7 @@ use holdfast_core::{
 
 use crate::mutations::enable_mutation_from_env;
 use crate::random::{SeededRng, namespace};
-use crate::{context, env_setting};
+use crate::{context, run_seeds};
 
 const STEPS_IN_A_RUN: u64 = 200;
 const EXPIRES_IN_MS: [u64; 2] = [1_000, 5_000];
@@ -281,12 +281,5 @@ fn run(seed: u64) {
 #[test]
 fn latches_do_what_their_model_does() {
     enable_mutation_from_env();
-    let steps = env_setting("HOLDFAST_MODEL_STEPS", if cfg!(debug_assertions) { 30_000 } else { 300_000 });
-    let first = env_setting("HOLDFAST_MODEL_SEED", 1);
-    for seed in first..first + steps.div_ceil(STEPS_IN_A_RUN) {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("HOLDFAST_MODEL_STEPS=1 HOLDFAST_MODEL_SEED={seed} reproduces it");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    run_seeds(STEPS_IN_A_RUN, run);
 }

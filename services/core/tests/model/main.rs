@@ -26,6 +26,8 @@ mod sessions;
 mod state;
 mod sweeps;
 
+use std::panic::RefUnwindSafe;
+
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     Bounds, CancelAttempts, Command, CommandError, Effect, EntryContext, JobState, LocksCommand, NamespaceMessage,
@@ -274,21 +276,26 @@ fn env_setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |value| value.parse().expect("a number"))
 }
 
-#[test]
-fn the_engine_does_what_the_naive_model_does() {
+/// Runs one seed after the other until there were so many steps, and says which run fails.
+fn run_seeds(steps_in_a_run: u64, run: impl Fn(u64) + RefUnwindSafe) {
     let steps = env_setting("HOLDFAST_MODEL_STEPS", if cfg!(debug_assertions) { 30_000 } else { 300_000 });
     let first = env_setting("HOLDFAST_MODEL_SEED", 1);
-    let runs = steps.div_ceil(STEPS_IN_A_RUN);
+    let runs = steps.div_ceil(steps_in_a_run);
     for seed in first..first + runs {
         if seed % 500 == 0 {
             println!("seed {seed}");
         }
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed, None)) {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
             eprintln!("HOLDFAST_MODEL_STEPS=1 HOLDFAST_MODEL_SEED={seed} reproduces it");
             std::panic::resume_unwind(panic);
         }
     }
-    println!("{} steps in {runs} runs, from seed {first} on", runs * STEPS_IN_A_RUN);
+    println!("{} steps in {runs} runs, from seed {first} on", runs * steps_in_a_run);
+}
+
+#[test]
+fn the_engine_does_what_the_naive_model_does() {
+    run_seeds(STEPS_IN_A_RUN, |seed| run(seed, None));
 }
 
 /// A search that gives up and takes whoever may wait for somebody who waits made replicas differ, and panic. It is found.

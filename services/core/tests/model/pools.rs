@@ -14,7 +14,7 @@ use crate::mutations::enable_mutation_from_env;
 use crate::pools_model::{Key, Model};
 use crate::random::{SeededRng, namespace};
 use crate::semaphores::{name_of, owner_of};
-use crate::{context, env_setting};
+use crate::{context, run_seeds};
 
 const STEPS_IN_A_RUN: u64 = 150;
 const NAMES: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
@@ -312,12 +312,5 @@ fn run(seed: u64) {
 #[test]
 fn pools_do_what_their_model_does() {
     enable_mutation_from_env();
-    let steps = env_setting("HOLDFAST_MODEL_STEPS", if cfg!(debug_assertions) { 30_000 } else { 300_000 });
-    let first = env_setting("HOLDFAST_MODEL_SEED", 1);
-    for seed in first..first + steps.div_ceil(STEPS_IN_A_RUN) {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("HOLDFAST_MODEL_STEPS=1 HOLDFAST_MODEL_SEED={seed} reproduces it");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    run_seeds(STEPS_IN_A_RUN, run);
 }
