@@ -37,7 +37,8 @@ pub enum LocksCommand {
     /// Ends the holds, waits and sessions of every owner that is not listed. Returns `Reset`.
     Reset(Reset),
     /// Opens or resumes a session. Returns `SessionOpened`. Errors: `SessionNotFound` for a resume of an unknown
-    /// session, `IdTaken` for a new session with an id in use, `QuotaExceeded`.
+    /// session, `IdTaken` for a new session with an id in use, `QuotaExceeded`, `Busy` while the namespace is
+    /// reset.
     OpenSession(OpenSession),
     /// Ends a session; its holds are free immediately. Returns `Done`, or `Ignored`. Errors: `SessionNotFound`,
     /// `Superseded`.

@@ -23,6 +23,9 @@ impl NamespaceTxn<'_> {
                 if open.ttl_ms == 0 {
                     return Err(CommandError::Malformed("a session has a time to live".into()));
                 }
+                if self.ns.is_frozen() {
+                    return Err(CommandError::Busy("the namespace is being reset".into()));
+                }
                 self.check_session_count()?;
                 self.check_capacity_for_session(open)?;
                 self.begin_session(open);

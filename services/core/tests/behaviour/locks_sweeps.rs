@@ -7,7 +7,7 @@ use holdfast_core::{
 };
 
 use crate::support::{Shard, assert_nothing_is_left, namespace, open, orders, process};
-use crate::wait_requests::{read, session_owner, session_wait_request, try_request, wait_request, write};
+use crate::wait_requests::{open_command, read, session_owner, session_wait_request, try_request, wait_request, write};
 
 /// A shard that ends two things in a slice.
 fn shard() -> Shard {
@@ -153,6 +153,25 @@ fn a_namespace_stands_still_while_it_is_reset_and_those_alive_keep_what_they_hav
     finish(&mut shard);
     assert_eq!(shard.core.job_state(began), JobState::Done { ended_holds: 4, ended_waits: 1 });
     assert_eq!((shard.holders("d"), shard.holders("k")), (vec!["live".into()], vec!["live".into()]));
+}
+
+#[test]
+fn while_a_namespace_is_reset_no_session_is_opened_but_those_alive_are_resumed() {
+    let mut shard = shard();
+    shard.open_session("se_1");
+    for path in ["a", "b", "c"] {
+        shard.granted(try_request("dead", &[write(path)]));
+    }
+    let reset = Reset { namespace: orders(), live_owners: vec!["se_1".into()], before_revision: None };
+    apply_checked(&mut shard, LocksCommand::Reset(reset)).awaits.expect("it takes more than a slice");
+    let mut open = |id: &str, resume, call| {
+        apply_now_checked(&mut shard, LocksCommand::OpenSession(open_command(id, resume, call))).outcome
+    };
+    assert!(matches!(open("se_2", false, 2), Err(CommandError::Busy(_))));
+    assert!(matches!(open("se_1", true, 3), Ok(Response::SessionOpened { resumed: true, .. })));
+    assert_eq!(open("se_2", true, 4), Err(CommandError::SessionNotFound("se_2".into())));
+    finish(&mut shard);
+    assert!(shard.open_session_as("se_2", false, 2).is_ok(), "a repeat after the reset opens it");
 }
 
 #[test]

@@ -45,6 +45,9 @@ impl Model {
                 self.opened(id);
             }
             (None, false) => {
+                if self.is_frozen() {
+                    return Err(CommandError::Busy(String::new()));
+                }
                 let open_now = self.sessions.iter().filter(|session| session.is_open).count() as u64;
                 if open_now >= self.limits.max_sessions_per_namespace {
                     return Err(quota_error("sessions"));
