@@ -126,6 +126,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         node.start_replicas(&options).await?;
         tracing::info!(node = args.node_id, %address, "node runs");
         shutdown.await;
+        // Before the gateway ends, which may take long: callers of all gateways need leaders meanwhile.
+        node.hand_over().await;
         Ok(())
     };
     let running = async {

@@ -336,16 +336,24 @@ impl Node {
         }
     }
 
-    /// Stops the node: transfers leaderships first to limit the disruption for callers, then ends everything and closes
-    /// the store.
-    pub async fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
+    /// Prepares to stop: the node is not ready any more, and transfers its leaderships. It continues to serve calls, and
+    /// to redirect those to shards that it led. Takes at most 3 s.
+    pub async fn hand_over(&self) {
+        let is_first = !self.shared.stopping.swap(true, Ordering::AcqRel);
         self.shared.is_serving.store(false, Ordering::Relaxed);
         self.shared.tasks.cancel();
         let replicas = self.shared.replicas();
         let handed = join_all(replicas.iter().map(|replica| replica.group.transfer_leadership(TRANSFER_TIMEOUT))).await;
         let kept = handed.iter().filter(|gone| !**gone).count();
-        tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships handed over");
+        if is_first || kept > 0 {
+            tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships handed over");
+        }
+    }
+
+    /// Stops the node: transfers leaderships first to limit the disruption for callers, also those that it gained since
+    /// an earlier [`Node::hand_over`]; then ends everything and closes the store.
+    pub async fn stop(&self) {
+        self.hand_over().await;
         self.shared.outbox_sender.shutdown().await;
         self.shared.callers.close::<Calls>();
         self.shared.tasks.shutdown().await;
