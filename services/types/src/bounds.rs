@@ -24,8 +24,8 @@ pub struct Bounds {
     pub tangle_visits: u64,
     /// Maximum number of waiting requests of one owner, whatever the account's limit.
     pub waiting_of_owner: u64,
-    /// Maximum number of holds and waiting claims of a waiting owner, whatever the account's limit. An owner with more
-    /// may acquire, but not wait, and overtakes none.
+    /// Maximum number of holds of a waiting owner, whatever the account's limit. An owner with more may acquire, but
+    /// not wait, and overtakes none.
     pub holds_of_waiting_owner: u64,
     /// Number of holds of all waiting owners beyond which no request joins the queue above holds of others.
     pub holds_of_waiting: u64,

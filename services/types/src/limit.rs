@@ -236,7 +236,7 @@ limits! {
     /// Holds of an owner that waits.
     HOLDS_OF_WAITING_OWNER = "max_holds_of_waiting_owner", Owner, Rules, "QUOTA_EXCEEDED",
         [
-            "the number of holds and waiting claims of an owner that waits",
+            "the number of holds of an owner that waits",
             "the number of holds of owners that wait, when a request waits above holds"
         ],
         (max_holds_of_waiting_owner in 0, 16_384);

@@ -2,7 +2,7 @@
 
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
-use super::owner::NO_OWNER;
+use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::tree::PathLookup;
 use super::txn::NamespaceTxn;
@@ -20,7 +20,7 @@ impl NamespaceTxn<'_> {
         self.check_claims(asked.claims)?;
         self.check_hold_count(count)?;
         if asked.owner != NO_OWNER && self.ns.owners.get(asked.owner).wait_count() > 0 {
-            self.check_holds_of_waiting(asked, count)?;
+            self.check_holds_of_waiting(asked.owner, count)?;
         }
         new.try_for_each(|index| self.check_readers(asked, index))
     }
@@ -38,7 +38,7 @@ impl NamespaceTxn<'_> {
                 "wait for fewer locks at once, or give each thread a holder",
             ));
         }
-        self.check_holds_of_waiting(asked, asked.claims.len())?;
+        self.check_holds_of_waiting(asked.owner, 0)?;
         let is_above = |(claim, spot): (&Claim, &PathLookup)| {
             spot.node().is_some_and(|node| self.ns.subtree_conflict(node, asked.owner, claim.mode).is_some())
         };
@@ -52,18 +52,16 @@ impl NamespaceTxn<'_> {
         Ok(())
     }
 
-    /// Limits the sum of holds and waiting claims of a waiting owner.
-    fn check_holds_of_waiting(&self, asked: &Evaluation<'_>, more: usize) -> Result<(), CommandError> {
+    /// Limits the present and the new holds of a waiting owner. Those that its queued requests will add are limited by
+    /// their number and, since an owner with two of them may be tangled, by the limits of the tangle.
+    fn check_holds_of_waiting(&self, owner: OwnerId, more: usize) -> Result<(), CommandError> {
         let max = self.ns.max_holds_of_waiting_owner();
-        let own = match asked.owner {
-            NO_OWNER => 0,
-            owner => self.ns.owners.get(owner).holds.len() + self.ns.owners.get(owner).waiting_claim_count(),
-        };
+        let own = if owner == NO_OWNER { 0 } else { self.ns.owners.get(owner).holds.len() };
         if own.saturating_add(more) as u64 <= max {
             return Ok(());
         }
         Err(quota_exceeded(
-            "the number of holds and waiting claims of an owner that waits",
+            "the number of holds of an owner that waits",
             max,
             "release before you wait, or give each thread a holder",
         ))
@@ -215,7 +213,7 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
-    /// Returns the maximum number of holds and waiting claims of a waiting owner.
+    /// Returns the maximum number of holds of a waiting owner.
     pub(super) fn max_holds_of_waiting_owner(&self) -> u64 {
         effective_limit(self.bounds.holds_of_waiting_owner, self.limits.max_holds_of_waiting_owner)
     }

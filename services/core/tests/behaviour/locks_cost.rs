@@ -7,7 +7,7 @@ use holdfast_core::{
 };
 
 use crate::support::{Shard, orders};
-use crate::wait_requests::{read, try_request, wait_request, write};
+use crate::wait_requests::{cancel_command, read, try_request, wait_request, write};
 
 /// As much as one look for who waits for whom may take, with what is around it.
 const MAX_SEARCH_UNITS: u64 = 40_000;
@@ -243,16 +243,20 @@ fn an_owner_waits_with_so_many_requests_and_holds_at_most() {
         enqueue(&mut shard, wait_request("p", &[write(&format!("l/{number}"))]));
     }
     assert_over_quota(shard.try_acquire(wait_request("p", &[write("l/3")])), "waiting requests of an owner");
-    // Three claims wait: seven holds more are as many as there may be.
-    for number in 0..7 {
+    // The claims that wait do not count.
+    for number in 0..10 {
         shard.granted(try_request("p", &[write(&format!("own/{number}"))]));
     }
-    assert_over_quota(shard.try_acquire(try_request("p", &[write("own/7")])), "holds and waiting claims");
-    shard.granted(try_request("p", &[write("own/6")]));
-    for number in 0..20 {
+    assert_over_quota(shard.try_acquire(try_request("p", &[write("own/10")])), "the number of holds of an owner");
+    shard.granted(try_request("p", &[write("own/9")]));
+    for number in 0..10 {
         shard.granted(try_request("big", &[write(&format!("big/{number}"))]));
     }
-    assert_over_quota(shard.try_acquire(wait_request("big", &[write("l/x")])), "holds and waiting claims");
+    let waiting = wait_request("big", &[write("l/y"), write("l/z")]);
+    enqueue(&mut shard, waiting.clone());
+    assert!(shard.run(cancel_command(&waiting)).is_ok());
+    shard.granted(try_request("big", &[write("big/10")]));
+    assert_over_quota(shard.try_acquire(wait_request("big", &[write("l/x")])), "the number of holds of an owner");
     assert_eq!(shard.refused(try_request("big", &[write("l/x")])).reason, Reason::Ancestor);
     shard.core.verify();
 }
@@ -273,21 +277,29 @@ fn an_account_has_limits_of_its_own_for_owners_that_wait() {
     let before = shard.core.snapshot();
     assert_limited_by(shard.try_acquire(wait_request("q", &[write("m")])), "wait and are waited for is limited to 1");
     assert!(shard.core.snapshot() == before, "nothing is left of what was refused");
-    let many: Vec<_> = (0..4).map(|number| write(&format!("own/{number}"))).collect();
+    let many: Vec<_> = (0..5).map(|number| write(&format!("own/{number}"))).collect();
     shard.granted(try_request("r", &many));
     assert_limited_by(shard.try_acquire(wait_request("r", &[write("l")])), "an owner that waits is limited to 4");
 
-    let mut shard = Shard::with_limits(Limits { max_waiting_per_owner: u64::MAX, ..Limits::default() });
+    shard.core.verify();
+}
+
+#[test]
+fn an_owner_with_as_many_holds_as_allowed_by_default_may_wait() {
+    let mut shard = Shard::with_limits(Limits::default());
     shard.rules = Rules::TWO;
-    let locks: Vec<_> = (0..64).map(|number| write(&format!("l/{number}"))).collect();
-    shard.granted(try_request("h", &locks));
-    for number in 0..1_024 {
-        enqueue(&mut shard, wait_request("p", &[write(&format!("l/{}/{number}", number % 64))]));
+    shard.granted(try_request("h", &[write("l")]));
+    for part in 0..16 {
+        let claims: Vec<_> = (0..64).map(|number| write(&format!("own/{part}/{number}"))).collect();
+        shard.granted(try_request("p", &claims));
     }
-    assert_limited_by(
-        shard.try_acquire(wait_request("p", &[write("l/0/x")])),
-        "an owner that waits is limited to 1024",
-    );
+    let waiting = wait_request("p", &[write("l/a"), write("l/b")]);
+    enqueue(&mut shard, waiting.clone());
+    let limit = "the number of holds of an owner that waits is limited to 1024";
+    assert_limited_by(shard.try_acquire(try_request("p", &[write("one more")])), limit);
+    assert!(shard.run(cancel_command(&waiting)).is_ok());
+    shard.granted(try_request("p", &[write("one more")]));
+    assert_limited_by(shard.try_acquire(waiting), limit);
     shard.core.verify();
 }
 
