@@ -2,70 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::common::node::RULES;
-use bytes::Bytes;
+use holdfast_replication::LogLimits;
 use holdfast_replication::testing::{LogStore, StateMachineAdapter, TypeConfig};
-use holdfast_replication::{
-    Applied, ApplyFailure, CommandCost, EntryHeader, FrozenState, LogLimits, ReplyMode, StateMachine, StateMachineError,
-};
-use holdfast_storage::{Identity, MemoryDisk, NodeStore, PartUpdate, SnapshotPart};
+use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
-use parking_lot::Mutex;
 
-/// Remembers every command with its stamp.
-#[derive(Default)]
-struct Journal {
-    entries: Mutex<Vec<(u64, Bytes)>>,
-}
-
-impl StateMachine for Journal {
-    fn assess(&self, _: u16, _: u32, _: &[u8]) -> Result<CommandCost, StateMachineError> {
-        Ok(CommandCost { account: None, units: 1 })
-    }
-
-    fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
-        min_units
-    }
-
-    fn apply<'a>(
-        &'a self,
-        stamp: EntryHeader,
-        _: u32,
-        commands: &'a [Bytes],
-        _: ReplyMode,
-    ) -> Result<Applied<'a>, ApplyFailure> {
-        let mut entries = self.entries.lock();
-        entries.extend(commands.iter().map(|command| (stamp.now_ms, command.clone())));
-        Ok(Applied::Done(commands.to_vec()))
-    }
-
-    fn set_rules(&self, _: u16) {}
-
-    fn on_leadership_change(&self, _: Option<u64>) {}
-
-    fn clock_ms(&self) -> u64 {
-        self.entries.lock().iter().map(|(now_ms, _)| *now_ms).max().unwrap_or(0)
-    }
-
-    fn freeze(&self, _: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
-        let entries = self.entries.lock().clone();
-        let chunk = |(now_ms, command): &(u64, Bytes)| [&now_ms.to_be_bytes()[..], command].concat().into();
-        let chunks = entries.iter().map(chunk).collect();
-        Ok(vec![PartUpdate::Write(SnapshotPart::from_chunks("entries", chunks))])
-    }
-
-    fn restore(&self, _: u64, parts: &[SnapshotPart]) -> Result<(), StateMachineError> {
-        let mut restored = Vec::new();
-        for chunk in parts.iter().flat_map(SnapshotPart::chunks) {
-            let chunk = chunk.map_err(|error| StateMachineError(error.to_string()))?;
-            let (stamp, command) = chunk.split_first_chunk().ok_or_else(|| StateMachineError("short chunk".into()))?;
-            restored.push((u64::from_be_bytes(*stamp), Bytes::copy_from_slice(command)));
-        }
-        *self.entries.lock() = restored;
-        Ok(())
-    }
-}
+use crate::common::journal::Journal;
+use crate::common::node::RULES;
 
 /// Where the suite's stores live.
 enum Engine {
