@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use holdfast_cluster_tests::history::{Call, History};
+use holdfast_cluster_tests::history::{Call, History, LockId};
 use holdfast_cluster_tests::{
     Load, LoadPlan, assert_no_violations, call_lock, get_lock, lock_ids, print_summary, read_all_locks, shards_of,
 };
@@ -34,6 +34,50 @@ async fn write_everywhere(api: &RestClient, name: &str) -> Vec<Result<(), (u16, 
         Err(error) => Err((error.status, error.code)),
     });
     join_all(calls).await
+}
+
+/// Clients of a tenant, and the history of their calls.
+struct Calls {
+    api: RestClient,
+    locks: Vec<LockId>,
+    history: History,
+    load: Load,
+}
+
+impl Calls {
+    async fn start(cluster: &Cluster, tenant: &str) -> Self {
+        let tenant = cluster.create_tenant(tenant, &NAMESPACES).await;
+        let locks = lock_ids(cluster, &tenant, &NAMESPACES, 5);
+        let api = cluster.rest_client(0, &tenant.key);
+        let history = History::default();
+        let gateways = vec![api.clone()];
+        let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_have_short_deadlines: true };
+        let load = Load::start(&plan, &history);
+        Self { api, locks, history, load }
+    }
+
+    /// The node that leads the first of their shards.
+    async fn leader(&self, cluster: &Cluster) -> usize {
+        cluster.wait_leader(&shards_of(&self.locks)[0]).await.0
+    }
+
+    /// Waits for so many calls from now on.
+    async fn wait_more(&self, calls: usize) {
+        let before = self.history.len();
+        eventually_within(Duration::from_secs(30), "the clients go on", async || {
+            let more = self.history.len() - before;
+            if more > calls { Ok(()) } else { Err(format!("{more} calls")) }
+        })
+        .await;
+    }
+
+    /// Ends the calls, and checks all of them.
+    async fn check(self) {
+        self.load.stop().await;
+        read_all_locks(&self.api, &self.locks, &self.history).await;
+        print_summary(&self.history);
+        assert_no_violations(&self.history);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,15 +149,8 @@ async fn a_node_whose_disk_is_full_gives_its_leaderships_away_and_catches_up_whe
         return;
     }
     let mut cluster = Cluster::start(small_disk_setup()).await;
-    let tenant = cluster.create_tenant("one-full", &NAMESPACES).await;
-    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
-    let shards = shards_of(&locks);
-    let api = cluster.rest_client(0, &tenant.key);
-    let history = History::default();
-    let gateways = vec![api.clone()];
-    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_have_short_deadlines: true };
-    let load = Load::start(&plan, &history);
-    let full = cluster.wait_leader(&shards[0]).await.0;
+    let calls = Calls::start(&cluster, "one-full").await;
+    let full = calls.leader(&cluster).await;
 
     for leave in [RESERVE_MIB / 2 * MIB, 0] {
         cluster.disk(full).fill(leave);
@@ -125,18 +162,11 @@ async fn a_node_whose_disk_is_full_gives_its_leaderships_away_and_catches_up_whe
             if led.is_empty() { Ok(()) } else { Err(format!("it leads {led:?}")) }
         })
         .await;
-        let calls = history.len();
-        eventually_within(Duration::from_secs(30), "the clients go on", async || {
-            if history.len() > calls + 1_000 { Ok(()) } else { Err(format!("{} calls", history.len() - calls)) }
-        })
-        .await;
+        calls.wait_more(1_000).await;
         cluster.disk(full).free();
         wait_recovered(&mut cluster, full, leave).await;
     }
-    load.stop().await;
-    read_all_locks(&api, &locks, &history).await;
-    print_summary(&history);
-    assert_no_violations(&history);
+    calls.check().await;
     cluster.wait_equal_states().await;
 }
 
@@ -167,15 +197,8 @@ async fn a_node_whose_disk_fails_ends_and_the_others_go_on() {
     }
     let disk = Some(DiskKind::Failing(DISK_MIB));
     let mut cluster = Cluster::start(Setup { disk, ..small_disk_setup() }).await;
-    let tenant = cluster.create_tenant("failing", &NAMESPACES).await;
-    let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 5);
-    let shards = shards_of(&locks);
-    let api = cluster.rest_client(0, &tenant.key);
-    let history = History::default();
-    let gateways = vec![api.clone()];
-    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_have_short_deadlines: true };
-    let load = Load::start(&plan, &history);
-    let failing = cluster.wait_leader(&shards[0]).await.0;
+    let calls = Calls::start(&cluster, "failing").await;
+    let failing = calls.leader(&cluster).await;
     cluster.disk(failing).fail();
     let failed_at = Instant::now();
     let status = cluster.nodes[failing].wait_for_exit().await;
@@ -183,13 +206,6 @@ async fn a_node_whose_disk_fails_ends_and_the_others_go_on() {
     assert!(!status.success());
     let log = cluster.nodes[failing].log();
     assert!(log.contains("a synced write failed in"), "it does not say why: {log}");
-    let calls = history.len();
-    eventually_within(Duration::from_secs(30), "the clients go on", async || {
-        if history.len() > calls + 2_000 { Ok(()) } else { Err(format!("{} calls", history.len() - calls)) }
-    })
-    .await;
-    load.stop().await;
-    read_all_locks(&api, &locks, &history).await;
-    print_summary(&history);
-    assert_no_violations(&history);
+    calls.wait_more(2_000).await;
+    calls.check().await;
 }
