@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Application;
 use crate::audit::AuditLog;
+use crate::chunks;
 use crate::codec::DecodeError;
 use crate::outbox::{Inbox, Outbox, OutboxMessage};
 use crate::recent_by_account::Capacity;
@@ -170,9 +172,27 @@ pub(crate) const REVISION_LIMIT: Revision = 1 << 53;
 
 const OTHER_BOUNDS: &str = "it was taken within other bounds";
 
+/// Restores a snapshot into a new state, item by item. Checks that it has one header, before all other items, and that
+/// the state is within the bounds of this shard. `common_item` returns an item's part of the common state, if it is one,
+/// and `common` the common state.
+pub(crate) fn restore_items<S, I: DeserializeOwned>(
+    state: &mut S,
+    chunks: impl IntoIterator<Item: AsRef<[u8]>>,
+    common_item: impl Fn(&I) -> Option<&CommonItem>,
+    restore_item: impl Fn(&mut S, I) -> Result<(), DecodeError>,
+    common: impl Fn(&S) -> &ShardCommon,
+) -> Result<(), DecodeError> {
+    let mut header = HeaderFirst::default();
+    chunks::read(chunks, |item: I| {
+        header.check(common_item(&item))?;
+        restore_item(state, item)
+    })?;
+    header.finish(common(state))
+}
+
 /// Checks that a snapshot has one header, before all other items, and that its bounds, if any, come next.
 #[derive(Default)]
-pub(crate) struct HeaderFirst {
+struct HeaderFirst {
     seen: bool,
     is_next: bool,
     names_bounds: bool,
@@ -180,7 +200,7 @@ pub(crate) struct HeaderFirst {
 
 impl HeaderFirst {
     /// Checks the next item, if it belongs to the common state.
-    pub(crate) fn check(&mut self, item: Option<&CommonItem>) -> Result<(), DecodeError> {
+    fn check(&mut self, item: Option<&CommonItem>) -> Result<(), DecodeError> {
         let is_head = matches!(item, Some(CommonItem::Header { .. }));
         if is_head == self.seen {
             return Err(DecodeError::Snapshot("it has no head, or two"));
@@ -196,7 +216,7 @@ impl HeaderFirst {
         Ok(())
     }
 
-    pub(crate) fn finish(&self, state: &ShardCommon) -> Result<(), DecodeError> {
+    fn finish(&self, state: &ShardCommon) -> Result<(), DecodeError> {
         if !self.seen {
             return Err(DecodeError::Snapshot("it has no head, or two"));
         }

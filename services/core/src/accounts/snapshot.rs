@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{AccountsState, StoredKey};
 use crate::Application;
-use crate::chunks::{self, ChunkWriter};
+use crate::chunks::ChunkWriter;
 use crate::codec::DecodeError;
-use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
+use crate::shard_common::{CommonItem, ShardCommon, restore_items};
 use crate::{Account, AccountChange, AccountId, ApiKey, RequestId, Revision};
 
 /// A snapshot item. Variants are only ever added at the end.
@@ -32,6 +32,12 @@ enum Item {
     KeyUsed(String, u64),
     /// Oldest first.
     DeletedKeyOf(AccountId, String),
+}
+
+impl Item {
+    fn common(&self) -> Option<&CommonItem> {
+        if let Self::Common(item) = self { Some(item) } else { None }
+    }
 }
 
 impl AccountsState {
@@ -69,12 +75,7 @@ impl AccountsState {
         chunks: impl IntoIterator<Item: AsRef<[u8]>>,
     ) -> Result<Self, DecodeError> {
         let mut core = Self::new(state);
-        let mut head = HeaderFirst::default();
-        chunks::read(chunks, |item: Item| {
-            head.check(if let Item::Common(state) = &item { Some(state) } else { None })?;
-            core.restore_item(item)
-        })?;
-        head.finish(&core.common)?;
+        restore_items(&mut core, chunks, Item::common, Self::restore_item, |core| &core.common)?;
         Ok(core)
     }
 

@@ -18,9 +18,8 @@ use super::tree::NodeId;
 use super::waiting::{BlockedOn, WaitingRequest, claim_set_of};
 use super::{LocksState, NamespaceKey};
 use crate::Application;
-use crate::chunks;
 use crate::codec::DecodeError;
-use crate::shard_common::{HeaderFirst, ShardCommon};
+use crate::shard_common::{ShardCommon, restore_items};
 use crate::{Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
 pub(super) type RestoreResult = Result<(), DecodeError>;
@@ -59,12 +58,7 @@ impl LocksState {
         if let Some(seed) = seed {
             restoring.core.namespaces.shuffle(seed);
         }
-        let mut head = HeaderFirst::default();
-        chunks::read(chunks, |item: Item<String>| {
-            head.check(if let Item::Common(state) = &item { Some(state) } else { None })?;
-            restoring.restore_item(item)
-        })?;
-        head.finish(&restoring.core.common)?;
+        restore_items(&mut restoring, chunks, Item::common, Restorer::restore_item, |it| &it.core.common)?;
         restoring.finish_namespace()?;
         if let Some(turns) = restoring.job_cursors {
             restoring.core.jobs.restore(turns);

@@ -177,6 +177,11 @@ pub(super) struct WaitItem<S> {
 }
 
 impl Item<String> {
+    /// Returns its part of the state that every shard has, if it is one.
+    pub(super) fn common(&self) -> Option<&CommonItem> {
+        if let Self::Common(item) = self { Some(item) } else { None }
+    }
+
     /// Returns the item with all instants of the shard clock later by a time.
     fn delayed(mut self, by_ms: u64) -> Self {
         match &mut self {

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::ended_keys::EndedKeys;
 use super::{AccountRecord, NamespacesState};
 use crate::Application;
-use crate::chunks::{self, ChunkWriter};
+use crate::chunks::ChunkWriter;
 use crate::codec::DecodeError;
 use crate::first_limits;
-use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
+use crate::shard_common::{CommonItem, ShardCommon, restore_items};
 use crate::{AccountId, Limits, Namespace, RequestId};
 
 /// A snapshot item. Variants are only ever added at the end.
@@ -32,6 +32,12 @@ enum Item {
     Limits(AccountId, Box<Limits>),
     /// The keys of its deleted namespaces, after the account, if there are any.
     EndedKeys(AccountId, Vec<u32>),
+}
+
+impl Item {
+    fn common(&self) -> Option<&CommonItem> {
+        if let Self::Common(item) = self { Some(item) } else { None }
+    }
 }
 
 impl NamespacesState {
@@ -63,12 +69,7 @@ impl NamespacesState {
         chunks: impl IntoIterator<Item: AsRef<[u8]>>,
     ) -> Result<Self, DecodeError> {
         let mut core = Self::new(state);
-        let mut head = HeaderFirst::default();
-        chunks::read(chunks, |item: Item| {
-            head.check(if let Item::Common(state) = &item { Some(state) } else { None })?;
-            core.restore_item(item)
-        })?;
-        head.finish(&core.common)?;
+        restore_items(&mut core, chunks, Item::common, Self::restore_item, |core| &core.common)?;
         Ok(core)
     }
 
