@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::Secret;
+use crate::{ClusterSecret, MalformedClusterSecret, MalformedOperatorToken, OperatorToken, Secret};
 
 /// Larger than any secret. A longer file is not a secret file.
 pub const MAX_SECRET_FILE_BYTES: u64 = 4_096;
@@ -19,6 +19,27 @@ pub struct SecretFile {
     pub secret: Secret,
     /// Whether other users than the owner may open the file; callers should warn about it.
     pub is_exposed: bool,
+    path: PathBuf,
+}
+
+impl SecretFile {
+    /// Parses the content as the secret of a cluster.
+    ///
+    /// # Errors
+    /// When it is something else; the error names the file.
+    pub fn cluster_secret(&self) -> Result<ClusterSecret, SecretFileError> {
+        ClusterSecret::from_hex(self.secret.expose())
+            .map_err(|reason| SecretFileError::NotAClusterSecret { path: self.path.clone(), reason })
+    }
+
+    /// Parses the content as an operator token.
+    ///
+    /// # Errors
+    /// When it is something else; the error names the file.
+    pub fn operator_token(&self) -> Result<OperatorToken, SecretFileError> {
+        OperatorToken::parse(self.secret.expose())
+            .map_err(|reason| SecretFileError::NotAnOperatorToken { path: self.path.clone(), reason })
+    }
 }
 
 /// A secret file that cannot be used. The message never contains the secret.
@@ -33,6 +54,22 @@ pub enum SecretFileError {
     /// The content is not a Holdfast secret.
     #[error("secret file {}: is not a short text; it should hold one secret and nothing else", .0.display())]
     NotASecret(PathBuf),
+    /// The content is no cluster secret.
+    #[error("{}: {reason}", path.display())]
+    NotAClusterSecret {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        reason: MalformedClusterSecret,
+    },
+    /// The content is no operator token.
+    #[error("{}: {reason}", path.display())]
+    NotAnOperatorToken {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        reason: MalformedOperatorToken,
+    },
     /// An I/O error.
     #[error("secret file {}: cannot be {action}: {reason}", path.display())]
     Io {
@@ -87,7 +124,7 @@ pub fn read_secret_file(path: &Path) -> Result<SecretFile, SecretFileError> {
     if text.is_empty() {
         return Err(SecretFileError::Empty(path.to_owned()));
     }
-    Ok(SecretFile { secret: Secret::new(text), is_exposed })
+    Ok(SecretFile { secret: Secret::new(text), is_exposed, path: path.to_owned() })
 }
 
 #[cfg(test)]
@@ -108,6 +145,20 @@ mod tests {
         let read = read_secret_file(&path).unwrap();
         assert_eq!((read.secret.expose(), read.is_exposed), ("xyzzy", false));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left behind");
+    }
+
+    #[test]
+    fn a_file_with_another_secret_is_refused_by_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["cluster.secret", "operator.token"].map(|name| directory.path().join(name));
+        create_secret_file(&paths[0], &ClusterSecret::generate().unwrap().to_hex()).unwrap();
+        create_secret_file(&paths[1], OperatorToken::generate().unwrap().reveal()).unwrap();
+        let [cluster, operator] = paths.map(|path| read_secret_file(&path).unwrap());
+        assert!(cluster.cluster_secret().is_ok() && operator.operator_token().is_ok());
+        let refused = operator.cluster_secret().unwrap_err().to_string();
+        assert!(refused.contains("operator.token: "), "{refused}");
+        let refused = cluster.operator_token().unwrap_err().to_string();
+        assert!(refused.contains("cluster.secret: "), "{refused}");
     }
 
     #[test]

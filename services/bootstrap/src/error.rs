@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use holdfast_auth::{MalformedClusterSecret, MalformedOperatorToken, RandomError, SecretFileError};
+use holdfast_auth::{RandomError, SecretFileError};
 
 /// A first start can't be completed; starting again takes it up where it ended.
 #[derive(Debug, thiserror::Error)]
@@ -22,22 +22,6 @@ pub enum BootstrapError {
     /// The system has no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// The file holds something else.
-    #[error("{path}: {reason}")]
-    ClusterSecret {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: MalformedClusterSecret,
-    },
-    /// The file holds something else.
-    #[error("{path}: {reason}")]
-    OperatorToken {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: MalformedOperatorToken,
-    },
     /// The service can't be reached or answers with something that is not JSON.
     #[error("creating the demo account: {0}")]
     Http(#[from] reqwest::Error),

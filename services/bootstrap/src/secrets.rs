@@ -37,12 +37,8 @@ impl Secrets {
         if !operator_file.exists() {
             create_secret_file(&operator_file, OperatorToken::generate()?.reveal())?;
         }
-        let text = read_secret_file(&cluster_file)?.secret;
-        let cluster_secret = ClusterSecret::from_hex(text.expose())
-            .map_err(|reason| BootstrapError::ClusterSecret { path: cluster_file, reason })?;
-        let text = read_secret_file(&operator_file)?.secret;
-        let operator_token = OperatorToken::parse(text.expose())
-            .map_err(|reason| BootstrapError::OperatorToken { path: operator_file, reason })?;
+        let cluster_secret = read_secret_file(&cluster_file)?.cluster_secret()?;
+        let operator_token = read_secret_file(&operator_file)?.operator_token()?;
         Ok(Self { dir, cluster_secret, operator_token })
     }
 

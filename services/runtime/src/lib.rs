@@ -22,7 +22,7 @@ pub use executor::run_server;
 pub use file_limit::max_client_connections;
 pub use listen::ListenError;
 pub use memory::MemoryArgs;
-pub use secrets::{SecretsArgs, SecretsError};
+pub use secrets::SecretsArgs;
 pub use shutdown::ShutdownArgs;
 pub use signing::SigningArgs;
 pub use telemetry::{TelemetryArgs, TelemetryError};

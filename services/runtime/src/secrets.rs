@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use holdfast_auth::{
-    ClusterSecret, MalformedClusterSecret, MalformedOperatorToken, OperatorToken, SecretFileError, read_secret_file,
-};
+use holdfast_auth::{ClusterSecret, OperatorToken, SecretFile, SecretFileError, read_secret_file};
 
 /// Flags that name the files with the cluster's secrets.
 #[derive(Debug, Clone, Args)]
@@ -18,50 +16,21 @@ pub struct SecretsArgs {
     pub operator_token_file: PathBuf,
 }
 
-/// A secret can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SecretsError {
-    /// The file can't be read.
-    #[error(transparent)]
-    File(#[from] SecretFileError),
-    /// The file contains no valid cluster secret.
-    #[error("{path}: {reason}")]
-    ClusterSecret {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        reason: MalformedClusterSecret,
-    },
-    /// The file contains no valid operator token.
-    #[error("{path}: {reason}")]
-    OperatorToken {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        reason: MalformedOperatorToken,
-    },
-}
-
 impl SecretsArgs {
     /// Reads both secrets.
     ///
     /// # Errors
     /// The error names the file.
-    pub fn read(&self) -> Result<(ClusterSecret, OperatorToken), SecretsError> {
-        let cluster = read_secret(&self.cluster_secret_file)?;
-        let cluster = ClusterSecret::from_hex(&cluster)
-            .map_err(|reason| SecretsError::ClusterSecret { path: self.cluster_secret_file.clone(), reason })?;
-        let operator = read_secret(&self.operator_token_file)?;
-        let operator = OperatorToken::parse(&operator)
-            .map_err(|reason| SecretsError::OperatorToken { path: self.operator_token_file.clone(), reason })?;
-        Ok((cluster, operator))
+    pub fn read(&self) -> Result<(ClusterSecret, OperatorToken), SecretFileError> {
+        let cluster_secret = read_secret(&self.cluster_secret_file)?.cluster_secret()?;
+        Ok((cluster_secret, read_secret(&self.operator_token_file)?.operator_token()?))
     }
 }
 
-fn read_secret(path: &Path) -> Result<String, SecretsError> {
+fn read_secret(path: &Path) -> Result<SecretFile, SecretFileError> {
     let file = read_secret_file(path)?;
     if file.is_exposed {
         tracing::warn!(path = %path.display(), "other users of this machine can read this secret; run: chmod 600");
     }
-    Ok(file.secret.expose().to_owned())
+    Ok(file)
 }

@@ -44,8 +44,7 @@ pub async fn operator_client(service: &ServiceArgs) -> Result<Client> {
 }
 
 fn read_token(file: &str) -> Result<OperatorToken> {
-    let text = read_secret_file(Path::new(file))?.secret;
-    OperatorToken::parse(text.expose()).with_context(|| file.to_owned())
+    Ok(read_secret_file(Path::new(file))?.operator_token()?)
 }
 
 async fn is_accepted(client: &Client) -> Result<bool> {
