@@ -45,14 +45,15 @@ impl AccountRates {
     /// Counts a request and the bytes of its body.
     ///
     /// # Errors
-    /// `RATE_LIMITED`, with the time after which one more would pass. Never for an account without a limit of requests.
+    /// `RATE_LIMITED`, with the time after which one more would pass. For an account without a limit of requests, only
+    /// because of the bytes.
     pub(crate) fn admit(&self, account: &Account, body_bytes: u64) -> ApiResult<()> {
+        // The bytes of a request that is one too many count: it was read.
+        self.admit_bytes(account.id, body_bytes)?;
         let max = account.limits.max_requests_per_second;
         if max == 0 {
             return Ok(());
         }
-        // The bytes of a request that is one too many count: it was read.
-        self.admit_bytes(account.id, body_bytes)?;
         self.requests.admit(account.id, max.into()).map_err(|wait| ApiError::rate_limited(max, wait))
     }
 
@@ -176,9 +177,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_limit_of_zero_is_no_limit() {
+    async fn a_limit_of_zero_is_no_limit_but_bytes_have_theirs() {
         let (rates, any) = (AccountRates::default(), with_requests(0));
-        assert!((0..100_000).all(|_| rates.admit(&any, 1 << 20).is_ok()));
+        assert!((0..100_000).all(|_| rates.admit(&any, 256).is_ok()));
+        assert_eq!((0..100_000).filter(|_| rates.admit(&any, 256).is_ok()).count(), 31_072, "32 MiB in all");
+        assert_eq!(rates.admit(&any, 256).unwrap_err().limit(), Some(&limit::REQUEST_BYTES));
+        assert!(rates.admit(&any, 0).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -215,7 +215,7 @@ limits! {
     /// Requests a second; 0 for any number.
     REQUEST_RATE = "max_requests_per_second", AccountAndGateway, Gateway, "RATE_LIMITED",
         ["the number of requests a second at one gateway"], (max_requests_per_second in 0, MAX_COUNT);
-    /// Bytes of the bodies of requests in a second; twice as many at once. Any number if requests have no limit.
+    /// Bytes of the bodies of requests in a second; twice as many at once. Also if requests have no limit.
     REQUEST_BYTES = "request_bytes_per_second", AccountAndGateway, Gateway, "RATE_LIMITED",
         ["the bytes of the bodies of requests a second at one gateway"], (fixed 16 << 20);
     /// Bytes that a shard keeps for an account.
