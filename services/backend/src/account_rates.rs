@@ -57,6 +57,17 @@ impl AccountRates {
         self.requests.admit(account.id, max.into()).map_err(|wait| ApiError::rate_limited(max, wait))
     }
 
+    /// Counts a request that is never refused, and its bytes, but never more than a burst: others are refused the
+    /// sooner.
+    pub(crate) fn count(&self, account: &Account, bytes: u64) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.request_bytes.count_many(account.id, bytes, limit::REQUEST_BYTES.default_value());
+        let max = account.limits.max_requests_per_second;
+        if max > 0 {
+            self.requests.count_many(account.id, 1, max.into());
+        }
+    }
+
     fn admit_bytes(&self, account: AccountId, bytes: u64) -> ApiResult<()> {
         if bytes == 0 {
             return Ok(());
@@ -183,6 +194,18 @@ mod tests {
         assert_eq!((0..100_000).filter(|_| rates.admit(&any, 256).is_ok()).count(), 31_072, "32 MiB in all");
         assert_eq!(rates.admit(&any, 256).unwrap_err().limit(), Some(&limit::REQUEST_BYTES));
         assert!(rates.admit(&any, 0).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_never_refused_count_for_others() {
+        let (rates, one, any) = (AccountRates::default(), with_requests(2), account(2, with_requests(0).limits));
+        (0..100).for_each(|_| rates.count(&one, 64 << 10));
+        assert_eq!(rates.used(&one)[..2], [(&limit::REQUEST_RATE, 4), (&limit::REQUEST_BYTES, 6_400 << 10)]);
+        assert_eq!(rates.admit(&one, 0).unwrap_err().code, Code::RateLimited);
+        tokio::time::advance(Duration::from_millis(500)).await;
+        rates.admit(&one, 0).unwrap();
+        rates.count(&any, 64 << 10);
+        assert_eq!(rates.used(&any)[..2], [(&limit::REQUEST_RATE, 0), (&limit::REQUEST_BYTES, 64 << 10)]);
     }
 
     #[tokio::test(start_paused = true)]

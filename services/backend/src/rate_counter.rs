@@ -43,6 +43,11 @@ impl<K: Ord + Hash> RateCounter<K> {
         self.table(&key).lock().admit_many(key, calls, (self.rate)(max), now())
     }
 
+    /// Counts so many calls that happen in any case, up to what is allowed at once.
+    pub(crate) fn count_many(&self, key: K, calls: u32, max: u64) {
+        self.table(&key).lock().count_many(key, calls, (self.rate)(max), now());
+    }
+
     /// Returns whether a call would be admitted, without counting it.
     ///
     /// # Errors

@@ -83,6 +83,14 @@ impl<K: Ord> RateTable<K> {
         }
     }
 
+    /// Counts so many calls that happen in any case, up to what is allowed at once: later ones are refused the sooner,
+    /// but no longer than after a burst.
+    pub fn count_many(&mut self, key: K, calls: u32, rate: Rate, now: Instant) {
+        let before = self.debt(&key, now);
+        let debt = before.saturating_add(rate.time_of(calls)).min(rate.burst.max(before));
+        self.insert(key, now + debt);
+    }
+
     /// Returns whether a call would be admitted, without counting it.
     ///
     /// # Errors
@@ -131,6 +139,18 @@ mod tests {
 
     fn admitted(table: &mut RateTable<u8>, key: u8, rate: Rate, now: Instant) -> usize {
         (0..1_000).take_while(|_| table.admit(key, rate, now).is_ok()).count()
+    }
+
+    #[test]
+    fn calls_that_happen_in_any_case_use_up_a_burst_and_no_more() {
+        let (mut table, start, rate) = (RateTable::new(100), Instant::now(), Rate::per_second(2).with_burst_factor(2));
+        table.count_many(1, 1, rate, start);
+        assert_eq!((table.used(&1, rate, start), admitted(&mut table, 1, rate, start)), (1, 3));
+        table.count_many(1, u32::MAX, rate, start);
+        assert_eq!(table.used(&1, rate, start), 4);
+        assert_eq!(table.admit(1, rate, start), Err(Duration::from_millis(500)));
+        assert_eq!(admitted(&mut table, 1, rate, start + Duration::from_secs(1)), 2);
+        assert_eq!(admitted(&mut table, 2, rate, start), 4, "another key has its own");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
-use super::message_bytes::{count_down_bytes, lock_bytes};
+use super::message_bytes::{acquire_bytes, count_down_bytes, lock_bytes};
 use super::protocol;
 use super::replies::unknown_outcome;
 use crate::auth::TenantContext;
@@ -227,9 +227,18 @@ impl SessionConnection<'_> {
         self.queue_permit_reconciliation();
     }
 
-    /// Queues the messages for which a resumed client has no reply, before all its new ones.
+    /// Queues the messages for which a resumed client has no reply, before all its new ones. Its requests count against
+    /// the rate of the account, but none is refused for it: the client would forget what it may have.
     pub(super) fn queue_pending(&mut self) {
         let pending = std::mem::take(&mut self.pending);
+        if let Ok(tenant) = self.tenant() {
+            let bytes = pending.iter().filter_map(|message| match message {
+                Pending::Lock(lock) => Some(lock_bytes(lock)),
+                Pending::AcquirePermits(acquire) => Some(acquire_bytes(acquire)),
+                Pending::Release(_) => None,
+            });
+            bytes.for_each(|bytes| self.session.service.inner.rates.count(tenant.account, bytes as u64));
+        }
         let locks = pending.iter().filter_map(|message| match message {
             Pending::Lock(lock) => Some(lock.request_id.clone()),
             Pending::AcquirePermits(acquire) => Some(acquire.request_id.clone()),
