@@ -193,7 +193,8 @@ async fn send_session_updates(
     }
 }
 
-/// Reads the session and subscribes in one step, so that no update is missed in between.
+/// Reads the session and subscribes in one step, so that no update is missed in between. Of a session that ended
+/// lately, the only update is its end.
 fn start_session(
     shard: &ShardReplica,
     term: u64,
@@ -209,6 +210,10 @@ fn start_session(
             }
             Ok(Response::Session(session)) => CommandError::Superseded { epoch: session.epoch },
             Ok(_) => CommandError::Malformed("the reply has no session".to_owned()),
+            Err(error @ CommandError::SessionNotFound(_)) => match table.subscriptions.end_of_session(key) {
+                Some(end) => return Ok(end),
+                None => error.clone(),
+            },
             Err(error) => error.clone(),
         };
         Err(Box::new(rejection(&reply, error)))

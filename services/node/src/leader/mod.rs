@@ -236,7 +236,7 @@ impl LeaderState {
             }
             Effect::SessionEnded { namespace, number, session_id, .. } => {
                 let key = SessionKey::of(namespace, session_id);
-                self.subscriptions.session_ended(&key, || encode_update(clock_ms, &effect));
+                self.subscriptions.session_ended(key, encode_update(clock_ms, &effect));
                 self.heartbeats.ended(*number);
             }
             Effect::Events { namespace, .. } => self.subscriptions.notify(Some(namespace)),

@@ -1,6 +1,6 @@
 //! Subscribers of the shard's topics.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use holdfast_core::NamespaceRef;
@@ -14,12 +14,18 @@ const MAX_BUFFERED_UPDATES: usize = 1_024;
 /// The same in bytes. One larger update may be buffered alone.
 const MAX_BUFFERED_BYTES: u32 = 1024 * 1024;
 
+/// How many ends of sessions are kept for subscriptions that come after them. A gateway subscribes within milliseconds
+/// after it opened a session.
+const MAX_ENDED_SESSIONS: usize = 256;
+
 /// Subscribers of sessions, which receive each update, and of histories, which read what changed at their own pace.
 #[derive(Default)]
 pub(crate) struct Subscriptions {
     sessions: HashMap<SessionKey, Vec<Subscriber>>,
     /// Events by namespace; account changes have no key.
     histories: HashMap<Option<NamespaceKey>, watch::Sender<()>>,
+    /// The update that told how a session ended, of those that ended last; the latest is the last one.
+    ended_sessions: VecDeque<(SessionKey, Bytes)>,
 }
 
 struct Subscriber {
@@ -96,9 +102,21 @@ impl Subscriptions {
     }
 
     /// Tells subscribers that a session ended, and removes them.
-    pub(crate) fn session_ended(&mut self, key: &SessionKey, encode: impl FnOnce() -> Bytes) {
-        self.update_session(key, encode);
-        self.sessions.remove(key);
+    pub(crate) fn session_ended(&mut self, key: SessionKey, update: Bytes) {
+        self.update_session(&key, || update.clone());
+        self.sessions.remove(&key);
+        if self.ended_sessions.len() >= MAX_ENDED_SESSIONS {
+            self.ended_sessions.pop_front();
+        }
+        self.ended_sessions.push_back((key, update));
+    }
+
+    /// Returns the last update of a session that ended lately, for a subscription that came too late for it.
+    pub(crate) fn end_of_session(&self, key: &SessionKey) -> Option<mpsc::Receiver<BufferedUpdate>> {
+        let (_, update) = self.ended_sessions.iter().rev().find(|(ended, _)| ended == key)?;
+        let (updates, receiver) = mpsc::channel(1);
+        let subscriber = Subscriber { epoch: 0, updates, budget: ByteBudget::new(MAX_BUFFERED_BYTES) };
+        subscriber.send(update).then_some(receiver)
     }
 
     /// Removes closed subscriptions of a session.
@@ -177,7 +195,6 @@ mod tests {
         subscriptions.update_session(&session(), never);
         let mut follower = subscriptions.subscribe_session(session(), 2);
         subscriptions.session_superseded(&session(), 2, never);
-        subscriptions.session_ended(&SessionKey::of(&namespace(), "se_2"), never);
         assert!(received(&mut follower).is_empty() && !follower.is_closed());
     }
 
@@ -190,9 +207,24 @@ mod tests {
         subscriptions.session_superseded(&session(), 2, || update.clone());
         assert_eq!((received(&mut early), received(&mut late)), (vec![update.clone()], vec![]));
         assert!(early.is_closed() && !late.is_closed());
-        subscriptions.session_ended(&session(), || update.clone());
+        subscriptions.session_ended(session(), update.clone());
         assert_eq!(received(&mut late), [update]);
         assert!(late.is_closed() && subscriptions.is_empty());
+    }
+
+    #[test]
+    fn a_subscription_that_comes_after_the_end_of_its_session_is_told_how_it_ended() {
+        let mut subscriptions = Subscriptions::default();
+        let key = |number: usize| SessionKey::of(&namespace(), &format!("se_{number}"));
+        let update = |number: usize| Bytes::from(format!("end {number}"));
+        (0..=MAX_ENDED_SESSIONS).for_each(|number| subscriptions.session_ended(key(number), update(number)));
+        assert!(subscriptions.end_of_session(&key(0)).is_none(), "it is too long ago");
+        for number in [1, MAX_ENDED_SESSIONS] {
+            let mut late = subscriptions.end_of_session(&key(number)).expect("it ended lately");
+            assert_eq!(received(&mut late), [update(number)]);
+            assert!(late.is_closed());
+        }
+        assert!(subscriptions.is_empty());
     }
 
     #[test]
