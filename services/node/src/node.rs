@@ -195,7 +195,8 @@ impl Node {
             // Messages to shards that this node leads stay in the process.
             let handler = Arc::new(NodeCalls(Weak::clone(node)));
             let local = Some(LocalNode { node_id: options.node_id.clone(), handler });
-            let router = Router::start(map.clone(), signer(), caller, connector, RoutingOptions::default(), local);
+            let routing = RoutingOptions { router: "node", ..RoutingOptions::default() };
+            let router = Router::start(map.clone(), signer(), caller, connector, routing, local);
             NodeInner {
                 tasks: TaskSet::new(TaskOwner::process()),
                 node_id: options.node_id.clone(),

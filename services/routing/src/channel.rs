@@ -185,7 +185,7 @@ impl NodeChannel {
         if let Some(local) = local.filter(|local| local.node_id == node_id) {
             return Self::Local(local.clone(), Arc::default());
         }
-        let shared = Arc::new(ChannelState::new(node_id));
+        let shared = Arc::new(ChannelState::new(node_id, options.router));
         let options = ChannelOptions {
             node: node_id.to_owned(),
             address: address.to_owned(),

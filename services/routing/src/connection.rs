@@ -65,9 +65,16 @@ impl SendQueue {
     }
 }
 
+/// Returns the gauge of whether a router is connected to a node.
+pub(super) fn connected_gauge(node_id: String, router: &'static str) -> metrics::Gauge {
+    metrics::gauge!("holdfast_routing_node_connected", "node" => node_id, "router" => router)
+}
+
 /// State shared by the callers and the connection.
 pub(super) struct ChannelState {
     pub(super) node_id: String,
+    /// The name of the router in metrics.
+    router: &'static str,
     queue: Mutex<SendQueue>,
     filled: Notify,
     in_flight: InFlight<SentCall>,
@@ -75,9 +82,10 @@ pub(super) struct ChannelState {
 }
 
 impl ChannelState {
-    pub(super) fn new(node_id: &str) -> Self {
+    pub(super) fn new(node_id: &str, router: &'static str) -> Self {
         Self {
             node_id: node_id.to_owned(),
+            router,
             queue: Mutex::new(SendQueue::new(None)),
             filled: Notify::new(),
             in_flight: InFlight::default(),
@@ -132,7 +140,7 @@ impl ChannelState {
 
     /// Fails queued calls, further ones, and those in flight: no reply can arrive.
     pub(super) fn fail_all(&self, reason: &str) {
-        metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(0.0);
+        connected_gauge(self.node_id.clone(), self.router).set(0.0);
         let mut before = std::mem::replace(&mut *self.queue.lock(), SendQueue::new(Some(reason.to_owned())));
         for queued in before.calls.serve(|_, _| Decision::Serve(0)) {
             queued.sink.finish(CallReply::NotSent(format!("node {} cannot be reached: {reason}", self.node_id)));
@@ -227,7 +235,7 @@ impl Link<Calls> for ChannelState {
     async fn serve(&self, mut connection: ClientConnection<Calls>, (): ()) -> String {
         self.count_event("opened");
         self.queue.lock().down = None;
-        metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(1.0);
+        connected_gauge(self.node_id.clone(), self.router).set(1.0);
         loop {
             let done = tokio::select! {
                 biased;
@@ -290,7 +298,7 @@ mod tests {
 
     #[test]
     fn frames_are_shared_by_bytes_however_much_of_an_account_waits() {
-        let state = ChannelState::new("nd_1");
+        let state = ChannelState::new("nd_1", "test");
         let mut waiting = Vec::new();
         for _ in 0..1_000 {
             let (call, _, reply) = queued(1, 8 << 10);
@@ -311,7 +319,7 @@ mod tests {
 
     #[test]
     fn cancelled_calls_are_not_sent_and_what_makes_room_is_told() {
-        let state = ChannelState::new("nd_1");
+        let state = ChannelState::new("nd_1", "test");
         let (call, send_state, _reply) = queued(1, 1);
         state.enqueue(call).unwrap();
         assert!(send_state.try_cancel());

@@ -81,6 +81,7 @@ fn router_of(config: ClusterConfig, secret: &ClusterSecret, options: RoutingOpti
 /// Returns options with times short enough for tests, in the proportions of the defaults.
 pub(crate) fn fast_options() -> RoutingOptions {
     RoutingOptions {
+        router: "test",
         max_without_leader: Duration::from_millis(600),
         suspect_after: Duration::from_millis(80),
         probe_timeout: Duration::from_millis(50),

@@ -111,9 +111,11 @@ impl RouteError {
     }
 }
 
-/// Timing of routing. The defaults fit failovers of about two seconds.
+/// The name of a router, and its timing. The defaults are those of a gateway, and fit failovers of about two seconds.
 #[derive(Clone, Debug)]
 pub struct RoutingOptions {
+    /// Whose calls the router sends, in metrics: `gateway` or `node`. A node with a gateway has one of each.
+    pub router: &'static str,
     /// Without a leader confirmed by a quorum, a call ends after this time, however late its deadline: below the three
     /// seconds within which the minority side of a partition must answer.
     pub max_without_leader: Duration,
@@ -135,6 +137,7 @@ pub struct RoutingOptions {
 impl Default for RoutingOptions {
     fn default() -> Self {
         Self {
+            router: "gateway",
             max_without_leader: Duration::from_millis(2_500),
             suspect_after: Duration::from_millis(500),
             probe_timeout: Duration::from_millis(250),

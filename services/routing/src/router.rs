@@ -24,6 +24,7 @@ use crate::call::{CallOutcome, Destination, RoutedCall};
 use crate::call_body::CallBody;
 use crate::call_load::{CallKind, LoadKey};
 use crate::channel::{NodeChannel, PendingCall};
+use crate::connection::connected_gauge;
 use crate::http::HttpCaller;
 use crate::leader_cache::GroupRoute;
 use crate::local_call::LocalNode;
@@ -120,6 +121,7 @@ impl Router {
         inner.update_routes(&next, &links);
         tracing::info!(version = next.config().version, "the cluster config in use");
         *map = Arc::new(next);
+        let router = inner.options.router;
         let gone: Vec<_> = before.into_iter().map(|(id, link)| (map.node(&id).is_none(), id, link)).collect();
         drop((map, links));
         for (is_removed, node, link) in gone {
@@ -127,7 +129,7 @@ impl Router {
                 link.shutdown().await;
                 if is_removed {
                     // Neither connected nor disconnected: the node no longer exists.
-                    metrics::gauge!("holdfast_routing_node_connected", "node" => node).set(f64::NAN);
+                    connected_gauge(node, router).set(f64::NAN);
                 }
             });
         }
@@ -419,6 +421,6 @@ fn describe_metrics() {
     describe_counter!("holdfast_routing_leader_changes_total", "Leaders of groups that this process heard of anew.");
     describe_counter!("holdfast_routing_not_leader_total", "Calls that a node sent on to another leader.");
     describe_counter!("holdfast_routing_node_connections_total", "Connections to nodes, by what became of them.");
-    describe_gauge!("holdfast_routing_node_connected", "1 while this process is connected to the node.");
+    describe_gauge!("holdfast_routing_node_connected", "1 while the router of this process is connected to the node.");
     describe_counter!("holdfast_routing_route_attempts_total", "Attempts at shards, by what came of them.");
 }

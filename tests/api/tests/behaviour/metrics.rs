@@ -14,13 +14,14 @@ use crate::support::{RestClient, create_tenant, operator_client, server, wait_un
 
 /// Labels, and how many values each may have at most: routes, codes and tasks are listed, shards, groups
 /// and nodes configured.
-const LABEL_VALUE_LIMITS: [(&str, usize); 16] = [
+const LABEL_VALUE_LIMITS: [(&str, usize); 17] = [
     ("route", 120),
     ("method", 8),
     ("code", 40),
     ("shard", 40),
     ("group", 1),
     ("node", 10),
+    ("router", 2),
     ("outcome", 24),
     ("cache", 10),
     ("event", 10),
