@@ -173,8 +173,8 @@ pub(crate) const REVISION_LIMIT: Revision = 1 << 53;
 const OTHER_BOUNDS: &str = "it was taken within other bounds";
 
 /// Restores a snapshot into a new state, item by item. Checks that it has one header, before all other items, and that
-/// the state is within the bounds of this shard. `common_item` returns an item's part of the common state, if it is one,
-/// and `common` the common state.
+/// the state is within the bounds of this shard. `common_item` returns an item's part of the common state, if it is
+/// one, and `common` the common state.
 pub(crate) fn restore_items<S, I: DeserializeOwned>(
     state: &mut S,
     chunks: impl IntoIterator<Item: AsRef<[u8]>>,

@@ -337,8 +337,8 @@ impl Node {
         }
     }
 
-    /// Prepares to stop: the node is not ready any more, and transfers its leaderships. It continues to serve calls, and
-    /// to redirect those to shards that it led. Takes at most 3 s.
+    /// Prepares to stop: the node is not ready any more, and transfers its leaderships. It continues to serve calls,
+    /// and to redirect those to shards that it led. Takes at most 3 s.
     pub async fn hand_over(&self) {
         let is_first = !self.shared.stopping.swap(true, Ordering::AcqRel);
         self.shared.is_serving.store(false, Ordering::Relaxed);
