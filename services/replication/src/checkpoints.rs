@@ -262,7 +262,8 @@ impl Group {
     async fn question_peer(&self, other: u64, question: RebuildQuestion) -> Option<Bytes> {
         let link = self.connection_to(other)?;
         let (from, body) = (self.replica(), encode(&question));
-        let answer = link.send(PeerRequest { from, to: other, kind: Kind::Rebuild, stream: 0, clock_ms: 0, body });
+        let answer =
+            link.send(PeerRequest { from, to: other, kind: Kind::Rebuild, stream: 0, clock_ms: 0, body: body.into() });
         // The leader takes as long as the entry.
         let bytes = timeout(2 * ANSWER_TIMEOUT, answer).await.ok()?.ok()?.ok()?;
         decode::<Option<Bytes>>(&bytes).ok()?

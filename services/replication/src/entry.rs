@@ -21,7 +21,7 @@ use crate::exceptions::Exception;
 use crate::reply_sinks::ReplySinks;
 use crate::rules::GroupState;
 use crate::state_machine::EntryHeader;
-use crate::types::LogId;
+use crate::types::{LogId, put};
 
 /// The rules of entries written before entries named their rules.
 pub(crate) const FIRST_RULES: u16 = 1;
@@ -201,10 +201,6 @@ impl EntryData {
 /// Returns the capacity for a list that claims a count, and can have no more than `at_most` items.
 fn capacity(count: u32, at_most: usize) -> usize {
     at_most.min(usize::try_from(count).unwrap_or(usize::MAX))
-}
-
-fn put<T: Serialize>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
-    postcard::to_extend(value, bytes).expect("numbers and commands of a group never fail to encode")
 }
 
 fn decode_exact<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, WireError> {

@@ -8,12 +8,12 @@ use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
 
 use crate::checkpoints::RebuildQuestion;
+use crate::encoded::{encode_append, encode_entry};
 use crate::entry::{EntryData, GroupCommand, Section};
 use crate::exceptions::Exception;
 use crate::poison::{self, Poison};
 use crate::types::{
     AppendEntriesRequest, Entry, LogId, TypeConfig, Vote, decode, decode_append, decode_entry, decode_meta, encode,
-    encode_append, encode_entry,
 };
 
 fn decodes<T: DeserializeOwned>(bytes: &[u8]) -> bool {
@@ -74,8 +74,8 @@ pub fn stored_samples() -> Vec<Bytes> {
         payloads.into_iter().zip(5..).map(|(payload, index)| Entry { log_id: id(index), payload }).collect();
     let append =
         AppendEntriesRequest { vote, prev_log_id: Some(id(4)), entries: entries.clone(), leader_commit: Some(id(3)) };
-    let mut samples = vec![encode(&vote), encode(&id(9)), encode_append(&append)];
+    let mut samples = vec![encode(&vote), encode(&id(9)), encode_append(&append).to_bytes()];
     samples.extend(poison::samples());
-    samples.extend(entries.iter().map(encode_entry));
+    samples.extend(entries.iter().map(encode_entry).map(|(head, block)| Bytes::from([&head[..], &block].concat())));
     samples
 }

@@ -66,7 +66,8 @@ impl Group {
     async fn query_peer(&self, other: u64, death: &LeaderDeath) -> bool {
         let Some(link) = self.connection_to(other) else { return false };
         let (from, body) = (self.replica(), encode(death));
-        let answer = link.send(PeerRequest { from, to: other, kind: Kind::IsGone, stream: 0, clock_ms: 0, body });
+        let answer =
+            link.send(PeerRequest { from, to: other, kind: Kind::IsGone, stream: 0, clock_ms: 0, body: body.into() });
         match timeout(CONFIRMATION_TIMEOUT, answer).await {
             Ok(Ok(Ok(bytes))) => decode(&bytes).unwrap_or(false),
             _ => false,

@@ -21,6 +21,7 @@ mod checkpoints;
 mod clock;
 mod coalesce;
 mod config;
+mod encoded;
 mod entry;
 mod entry_batch;
 mod error;

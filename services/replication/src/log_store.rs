@@ -12,16 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use futures::stream::{self, Stream, TryStreamExt};
 use holdfast_mutations::{Mutation, is_enabled};
-use holdfast_storage::{ReplicaStore, StorageError};
+use holdfast_storage::{LogRow, ReplicaStore, StorageError};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::encoded::encode_entry;
 use crate::error::to_io;
 use crate::log_cache::LogCache;
-use crate::types::{Entry, LogId, TypeConfig, Vote, decode, decode_entry, encode, encode_entry};
+use crate::types::{Entry, LogId, TypeConfig, Vote, decode, decode_entry, encode};
 
 /// Maximum bytes read at once for a follower, which limits the size of an append; but at least one entry.
 const MAX_APPEND_BYTES: usize = 256 * 1024;
@@ -214,10 +215,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let (next, truncations) = {
             let mut tail = self.cache.lock();
             for entry in entries {
-                let bytes = encode_entry(&entry);
-                let index = entry.log_id().index;
-                tail.push(entry, bytes.len());
-                rows.push((index, bytes));
+                let (head, body) = encode_entry(&entry);
+                let row = LogRow { index: entry.log_id().index, head, body };
+                tail.push(entry, row.bytes());
+                rows.push(row);
             }
             (tail.last.map_or(0, |id| id.index + 1), tail.truncations)
         };

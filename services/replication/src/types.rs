@@ -59,28 +59,21 @@ pub struct SnapshotData {
 /// Format version of votes, log ids and all messages between replicas except appends.
 const FORMAT: u8 = 1;
 /// Format version of entries and appends. Entries of version 1, which have no block, are decoded from old logs.
-const ENTRY_FORMAT: u8 = 2;
+pub(crate) const ENTRY_FORMAT: u8 = 2;
 /// Format version of snapshot metadata. Version 1 does not name the rules, which are then the first.
 const META_FORMAT: u8 = 2;
 
 /// Initial capacity that fits most values, which avoids reallocation.
 const TYPICAL_BYTES: usize = 512;
-/// Maximum bytes of an entry besides its block.
-const ENTRY_OVERHEAD_BYTES: usize = 64;
 
 /// Encodes a value: a version byte, then postcard.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
-    encode_as(FORMAT, value, TYPICAL_BYTES)
+    encode_as(FORMAT, value)
 }
 
 /// Decodes a value written by [`encode`].
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
     decode_as(FORMAT, bytes)
-}
-
-/// Encodes an entry for the log.
-pub(crate) fn encode_entry(entry: &Entry) -> Bytes {
-    encode_as(ENTRY_FORMAT, entry, ENTRY_OVERHEAD_BYTES + block_bytes(entry))
 }
 
 /// Decodes an entry of the log, including entries without a block.
@@ -91,20 +84,15 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Result<Entry, WireError> {
     decode_as(ENTRY_FORMAT, bytes)
 }
 
-/// Encodes an append or a heartbeat.
-pub(crate) fn encode_append(request: &AppendEntriesRequest) -> Bytes {
-    let entries: usize = request.entries.iter().map(|entry| ENTRY_OVERHEAD_BYTES + block_bytes(entry)).sum();
-    encode_as(ENTRY_FORMAT, request, ENTRY_OVERHEAD_BYTES + entries)
-}
-
-/// Decodes an append or a heartbeat.
+/// Decodes an append or a heartbeat. Copies the blocks: as slices, small ones would keep large frames in memory for as
+/// long as the log cache has them.
 pub(crate) fn decode_append(bytes: &[u8]) -> Result<AppendEntriesRequest, WireError> {
     decode_as(ENTRY_FORMAT, bytes)
 }
 
 /// Encodes snapshot metadata.
 pub(crate) fn encode_meta(meta: &SnapshotMeta, group: &GroupState) -> Bytes {
-    encode_as(META_FORMAT, &(meta, group), TYPICAL_BYTES)
+    encode_as(META_FORMAT, &(meta, group))
 }
 
 /// Decodes snapshot metadata, including metadata without rules.
@@ -115,16 +103,13 @@ pub(crate) fn decode_meta(bytes: &[u8]) -> Result<(SnapshotMeta, GroupState), Wi
     decode_as(META_FORMAT, bytes)
 }
 
-fn block_bytes(entry: &Entry) -> usize {
-    match &entry.payload {
-        EntryPayload::Normal(data) => data.block.len(),
-        _ => TYPICAL_BYTES,
-    }
+fn encode_as<T: Serialize>(format: u8, value: &T) -> Bytes {
+    put(Vec::with_capacity(TYPICAL_BYTES), &(format, value)).into()
 }
 
-fn encode_as<T: Serialize>(format: u8, value: &T, capacity: usize) -> Bytes {
-    let bytes = postcard::to_extend(&(format, value), Vec::with_capacity(capacity));
-    Bytes::from(bytes.expect("Raft's types have known lengths and never fail to encode"))
+/// Appends the encoding of a value.
+pub(crate) fn put<T: Serialize>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
+    postcard::to_extend(value, bytes).expect("Raft's types have known lengths and never fail to encode")
 }
 
 fn decode_as<T: DeserializeOwned>(format: u8, bytes: &[u8]) -> Result<T, WireError> {
@@ -199,13 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_snapshots_are_written_in_version_2_and_read_back() {
-        let sections = [Section { shard: 3, commands: vec![Bytes::from_static(b"command")] }];
-        let data = EntryData::commands(2, 5, 6, &sections);
-        let entry = Entry { log_id: id(3, 4), payload: EntryPayload::Normal(data) };
-        let bytes = encode_entry(&entry);
-        assert_eq!(bytes[0], 2);
-        assert_eq!(decode_entry(&bytes).unwrap(), entry);
+    fn snapshots_are_written_in_version_2_and_read_back() {
         let meta = SnapshotMeta { last_log_id: Some(id(3, 4)), last_membership: StoredMembership::default() };
         let exceptions = vec![Exception { shard: 3, index: 4, what: Bytes::from_static(b"it") }];
         let group = GroupState { rules: Some(2), exceptions };

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::codec::Framed;
 
 use crate::dialer::ByteStream;
-use crate::frames::FrameCodec;
+use crate::frames::{EncodesAs, FrameCodec};
 use crate::protocol::Protocol;
 
 /// How often an idle end shows that it is alive; at most twice this time passes between two frames.
@@ -73,11 +73,11 @@ impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
     ///
     /// # Errors
     /// When the frame is too large.
-    pub fn send(&mut self, frame: Out) -> io::Result<()> {
+    pub fn send(&mut self, frame: impl EncodesAs<Out>) -> io::Result<()> {
         (self.has_sent, self.is_flushed) = (true, false);
         // Another frame of the same size is no stall.
         self.stalled.0 = 0;
-        Sink::<Out>::start_send(Pin::new(&mut self.framed), frame)
+        Sink::start_send(Pin::new(&mut self.framed), frame)
     }
 
     /// Writes the frames that were sent, and waits for the next event. With `reads` false it takes in no frame: the peer

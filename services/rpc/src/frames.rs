@@ -10,6 +10,26 @@ use tokio_util::codec::{Decoder, Encoder, LengthDelimitedCodec};
 /// Bytes of a frame's length.
 const HEADER_BYTES: usize = 4;
 
+/// What has the encoding of a message of type `M`: the message, or the parts of one, which are then not put together
+/// before they are in the frame.
+pub trait EncodesAs<M> {
+    /// Returns the length of the encoding.
+    fn encoded_bytes(&self) -> usize;
+
+    /// Appends the encoding.
+    fn encode_to(&self, frame: &mut BytesMut);
+}
+
+impl<M: Message> EncodesAs<M> for M {
+    fn encoded_bytes(&self) -> usize {
+        self.encoded_len()
+    }
+
+    fn encode_to(&self, frame: &mut BytesMut) {
+        self.encode_raw(frame);
+    }
+}
+
 /// Encodes messages of type `Out`, and decodes messages of type `In`.
 pub(crate) struct FrameCodec<In, Out> {
     lengths: LengthDelimitedCodec,
@@ -41,18 +61,18 @@ impl<In: Message + Default, Out> Decoder for FrameCodec<In, Out> {
     }
 }
 
-impl<In, Out: Message> Encoder<Out> for FrameCodec<In, Out> {
+impl<In, Out, M: EncodesAs<Out>> Encoder<M> for FrameCodec<In, Out> {
     type Error = io::Error;
 
-    fn encode(&mut self, message: Out, buffer: &mut BytesMut) -> io::Result<()> {
-        let bytes = message.encoded_len();
+    fn encode(&mut self, message: M, buffer: &mut BytesMut) -> io::Result<()> {
+        let bytes = message.encoded_bytes();
         let length = u32::try_from(bytes).ok().filter(|_| bytes <= self.max_bytes).ok_or_else(|| {
             let reason = format!("a frame has {bytes} bytes and may have {}", self.max_bytes);
             io::Error::new(io::ErrorKind::InvalidInput, reason)
         })?;
         buffer.reserve(HEADER_BYTES + bytes);
         buffer.put_u32(length);
-        message.encode_raw(buffer);
+        message.encode_to(buffer);
         Ok(())
     }
 }

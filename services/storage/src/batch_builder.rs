@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::batch::Batch;
 use crate::key::{self, Kind};
 use crate::limits::MAX_POINT_DELETES;
-use crate::queue::{Operation, SnapshotPiece};
+use crate::queue::{LogRow, Operation, SnapshotPiece};
 
 /// Turns operations into changes of keys.
 #[derive(Debug, Default)]
@@ -45,9 +45,9 @@ impl BatchBuilder {
             batch.put(key::of_replica(Kind::Replica, replica), &[]);
         }
         match operation {
-            Operation::Append { entries } => {
-                for (index, entry) in entries {
-                    batch.put(key::of_entry(replica, *index), &[entry]);
+            Operation::Append { rows } => {
+                for LogRow { index, head, body } in rows {
+                    batch.put(key::of_entry(replica, *index), &[head, body]);
                 }
             }
             Operation::SaveVote { vote } => batch.put(key::of_replica(Kind::Vote, replica), &[vote]),

@@ -45,7 +45,7 @@ pub use error::StorageError;
 pub use incoming_snapshot::IncomingSnapshot;
 pub use node::{Identity, NodeStore};
 pub use part_writer::DetachedPart;
-pub use queue::Completion;
+pub use queue::{Completion, LogRow};
 pub use replica::ReplicaStore;
 pub use snapshot_part::{PartChunks, PartUpdate, SnapshotPart};
 pub use snapshot_pointer::DIGEST_BYTES;

@@ -12,6 +12,29 @@ use crate::snapshot_pointer::{PartPointer, SnapshotPointer};
 /// it must be quick and must not block. After the store was closed, the submitting caller calls it.
 pub type Completion = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
 
+/// An entry of the log. `head` and `body` are stored as one value, one after the other.
+pub struct LogRow {
+    /// The index of the entry.
+    pub index: u64,
+    /// The first bytes.
+    pub head: Vec<u8>,
+    /// All others, which may be shared with what else needs them.
+    pub body: Bytes,
+}
+
+impl LogRow {
+    /// Returns the number of bytes to store.
+    pub fn bytes(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+}
+
+impl From<(u64, Bytes)> for LogRow {
+    fn from((index, body): (u64, Bytes)) -> Self {
+        Self { index, head: Vec::new(), body }
+    }
+}
+
 /// A piece of a chunk of a snapshot.
 pub(crate) struct SnapshotPiece {
     /// That of its part.
@@ -26,7 +49,7 @@ pub(crate) struct SnapshotPiece {
 /// An operation that the committer can perform for a replica.
 pub(crate) enum Operation {
     Append {
-        entries: Vec<(u64, Bytes)>,
+        rows: Vec<LogRow>,
     },
     SaveVote {
         vote: Bytes,
@@ -73,7 +96,7 @@ pub(crate) enum Operation {
 impl Operation {
     fn bytes(&self) -> usize {
         let payload = match self {
-            Self::Append { entries } => entries.iter().map(|(_, entry)| entry.len() + OPERATION_OVERHEAD_BYTES).sum(),
+            Self::Append { rows } => rows.iter().map(|row| row.bytes() + OPERATION_OVERHEAD_BYTES).sum(),
             Self::SaveVote { vote } => vote.len(),
             Self::Purge { meta, .. } => meta.len(),
             Self::SaveMeta { value, .. } => value.len(),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::engine::Engine;
 use crate::key::{self, Kind};
 use crate::node::Inner;
-use crate::queue::{Completion, Operation, WriteRequest};
+use crate::queue::{Completion, LogRow, Operation, WriteRequest};
 use crate::{StorageError, checksum, recovery};
 
 /// The store of one replica; a cheap handle.
@@ -43,9 +43,9 @@ impl ReplicaStore {
         self.inner.shared.queue.ready().await;
     }
 
-    /// Appends entries, each with its index, to the log. `done` is called once they are durable.
-    pub fn append(&self, entries: Vec<(u64, Bytes)>, done: Completion) {
-        self.submit(Operation::Append { entries }, done);
+    /// Appends entries to the log. `done` is called once they are durable.
+    pub fn append<R: Into<LogRow>>(&self, rows: Vec<R>, done: Completion) {
+        self.submit(Operation::Append { rows: rows.into_iter().map(Into::into).collect() }, done);
     }
 
     /// Replaces the vote.

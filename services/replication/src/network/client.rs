@@ -23,10 +23,11 @@ use super::peer_connection::PeerConnection;
 use super::request::{PeerRequest, RpcError};
 use super::snapshot_sender::SnapshotTransfer;
 use super::{MemberLocationsReceiver, PeerConnections};
+use crate::encoded::{Encoded, encode_append};
 use crate::leadership::Leadership;
 use crate::lease::{LeaseTracker, SendTime};
 use crate::timing::DEFAULT_PEER_LEASE;
-use crate::types::{AppendEntriesRequest, Snapshot, SnapshotData, TypeConfig, Vote, decode, encode, encode_append};
+use crate::types::{AppendEntriesRequest, Snapshot, SnapshotData, TypeConfig, Vote, decode, encode};
 
 /// Timeout of an append. openraft uses the heartbeat timeout, which a busy disk exceeds.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -155,11 +156,11 @@ impl ReplicaClient {
         link.ok_or_else(|| RpcError::NotConnected(self.name()))
     }
 
-    fn send(&self, kind: Kind, stream: u64, clock_ms: u64, body: Bytes) -> Result<ResponseReceiver, RpcError> {
+    fn send(&self, kind: Kind, stream: u64, clock_ms: u64, body: Encoded) -> Result<ResponseReceiver, RpcError> {
         Ok(self.connection()?.send(PeerRequest { from: self.from, to: self.to, kind, stream, clock_ms, body }))
     }
 
-    async fn call<A: DeserializeOwned>(&self, kind: Kind, question: Bytes, within: Duration) -> RpcResult<A> {
+    async fn call<A: DeserializeOwned>(&self, kind: Kind, question: Encoded, within: Duration) -> RpcResult<A> {
         let receiver = self.send(kind, 0, 0, question).map_err(unreachable)?;
         match timeout(within, receiver).await {
             Ok(Ok(Ok(bytes))) => decode(&bytes).map_err(|error| RPCError::Network(NetworkError::new(&error))),
@@ -220,7 +221,7 @@ impl RaftNetworkV2<TypeConfig> for ReplicaClient {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.call(Kind::Vote, encode(&request), option.soft_ttl()).await
+        self.call(Kind::Vote, encode(&request).into(), option.soft_ttl()).await
     }
 
     async fn pre_vote(
@@ -228,7 +229,7 @@ impl RaftNetworkV2<TypeConfig> for ReplicaClient {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.call(Kind::PreVote, encode(&request), option.soft_ttl()).await
+        self.call(Kind::PreVote, encode(&request).into(), option.soft_ttl()).await
     }
 
     async fn full_snapshot(
@@ -252,6 +253,6 @@ impl RaftNetworkV2<TypeConfig> for ReplicaClient {
         request: TransferLeaderRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        self.call(Kind::TransferLeader, encode(&request), option.soft_ttl()).await
+        self.call(Kind::TransferLeader, encode(&request).into(), option.soft_ttl()).await
     }
 }

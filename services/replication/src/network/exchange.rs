@@ -1,10 +1,11 @@
 //! The requests to a peer node: many in flight on one connection.
 
-use holdfast_proto::internal::{Kind, RaftMessage, RaftMessages};
+use holdfast_proto::internal::{Kind, RaftMessage};
 use holdfast_rpc::{ClientConnection, Event, InFlight, Reservation, Waiter};
 use tokio::task::yield_now;
 
 use super::Raft;
+use super::outbound_frame::{OutboundFrame, OutboundMessage};
 use super::request::{OutboundRequest, PeerRequest, ResponseSender, RpcError};
 use super::send_queue::SendQueue;
 use crate::handshake::PeerRegistry;
@@ -44,8 +45,7 @@ pub(crate) async fn exchange(
                 // Requests that are about to be queued join the frame.
                 yield_now().await;
                 let messages = take_messages(queue, &in_flight, &mut number);
-                let disk_is_full = !own.has_disk_space();
-                connection.send(RaftMessages { messages, disk_is_full, ..RaftMessages::default() })
+                connection.send(OutboundFrame { messages, disk_is_full: !own.has_disk_space() })
             }
             event = connection.next(true) => event.map(|event| if let Event::Received(frame) = event {
                 report.record(&frame);
@@ -58,14 +58,16 @@ pub(crate) async fn exchange(
     }
 }
 
-fn take_messages(queue: &SendQueue, in_flight: &InFlight<SentRequest>, number: &mut u64) -> Vec<RaftMessage> {
+fn take_messages(queue: &SendQueue, in_flight: &InFlight<SentRequest>, number: &mut u64) -> Vec<OutboundMessage> {
     let taken = queue.take_batch(MAX_FRAME_MESSAGES, FRAME_TARGET_BYTES).into_iter();
     taken
         .map(|OutboundRequest { request, responder, budget }| {
             *number += 1;
             in_flight.insert(*number, SentRequest { responder, _budget: budget });
             let PeerRequest { from, to, kind, stream, clock_ms, body } = request;
-            RaftMessage { from, to, call: *number, kind: kind.into(), body, stream, clock_ms, ..RaftMessage::default() }
+            let (call, kind) = (*number, kind.into());
+            let head = RaftMessage { from, to, call, kind, stream, clock_ms, ..RaftMessage::default() };
+            OutboundMessage { head, body }
         })
         .collect()
 }

@@ -4,6 +4,7 @@ mod append_pipeline;
 mod append_stream;
 mod client;
 mod exchange;
+mod outbound_frame;
 mod peer_connection;
 mod request;
 mod send_queue;

@@ -5,6 +5,8 @@ use holdfast_proto::internal::Kind;
 use holdfast_rpc::Reservation;
 use tokio::sync::oneshot;
 
+use crate::encoded::Encoded;
+
 /// A request to a replica on the peer node.
 pub(crate) struct PeerRequest {
     pub(crate) from: u64,
@@ -12,7 +14,7 @@ pub(crate) struct PeerRequest {
     pub(crate) kind: Kind,
     pub(crate) stream: u64,
     pub(crate) clock_ms: u64,
-    pub(crate) body: Bytes,
+    pub(crate) body: Encoded,
 }
 
 pub(crate) type ResponseSender = oneshot::Sender<Result<Bytes, RpcError>>;

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn request(from: u64, kind: Kind, bytes: usize) -> OutboundRequest {
-        let body = Bytes::from(vec![0; bytes]);
+        let body = Bytes::from(vec![0; bytes]).into();
         let request = PeerRequest { from, to: 1, kind, stream: 0, clock_ms: 0, body };
         OutboundRequest { request, responder: oneshot::channel().0, budget: None }
     }

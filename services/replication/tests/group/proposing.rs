@@ -1,7 +1,7 @@
 //! Commands: batched, applied in one order everywhere, answered each with its own reply, or definitely not done.
 
 use crate::common::proxy::Mode;
-use crate::common::{Cluster, MAX_WAIT, Setup, command, eventually, propose_to};
+use crate::common::{Cluster, MAX_WAIT, Setup, command, eventually, propose_to, replica_id};
 use bytes::Bytes;
 use futures::future::join_all;
 use holdfast_replication::{Group, ProposeError, ReadMode, Timing, testing};
@@ -20,9 +20,19 @@ async fn a_command_is_answered_after_it_is_applied_and_followers_apply_the_same(
     }
     cluster.all_applied().await;
     let expected = cluster.node(leader).machine.commands();
+    let logged = rows(&cluster, leader).await;
+    assert!(logged.len() > 20, "{} entries", logged.len());
     for (index, node) in cluster.running() {
         assert_eq!(node.machine.commands(), expected, "replica of node {index}");
+        assert!(rows(&cluster, index).await == logged, "node {index} has other bytes in its log than the leader");
     }
+}
+
+/// The log of a node's replica, as it is stored.
+async fn rows(cluster: &Cluster, index: usize) -> Vec<(u64, Bytes)> {
+    let log = cluster.node(index).store.replica(replica_id(index));
+    log.flush().await.expect("the disk works");
+    log.read(0, u64::MAX, usize::MAX).expect("the log can be read")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

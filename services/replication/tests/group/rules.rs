@@ -226,7 +226,7 @@ async fn a_log_of_before_entries_had_blocks_goes_on_by_the_first_rules() {
     let mut cluster = Cluster::prepare(Setup { nodes: 1, ..Setup::default() }).await;
     let identity = Identity { cluster_id: CLUSTER_ID.into(), node_id: node_id(0) };
     let store = NodeStore::in_memory(cluster.disks[0].memory(), &identity).expect("the store opens");
-    let rows = FIRST_LOG.iter().zip(0..).map(|(row, index)| (index, Bytes::from_static(row))).collect();
+    let rows = FIRST_LOG.iter().zip(0_u64..).map(|(row, index)| (index, Bytes::from_static(row))).collect();
     store.replica(replica_id(0)).append(rows, Box::new(|done| done.expect("it is written")));
     store
         .replica(replica_id(0))

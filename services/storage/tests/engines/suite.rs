@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use holdfast_storage::StorageError;
 use holdfast_storage::limits::MAX_CHUNK_BYTES;
+use holdfast_storage::{LogRow, StorageError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -21,13 +21,15 @@ async fn entries_are_read_back_as_written_and_replicas_do_not_see_each_other() {
         let (one, two) = (store.replica(1), store.replica(2));
         append(&one, 0..300).await;
         append(&two, 5..7).await;
+        let in_parts = LogRow { index: 7, head: b"entry 7 ".to_vec(), body: bytes("xxxxxxx") };
+        commit(|done| two.append(vec![in_parts], done)).await.unwrap();
         assert_eq!(one.read(0, 300, usize::MAX).unwrap(), entries(0..300));
         assert_eq!(one.read(250, 260, usize::MAX).unwrap(), entries(250..260));
         assert_eq!(one.read(298, 400, usize::MAX).unwrap(), entries(298..300));
         assert_eq!(one.read(400, 500, usize::MAX).unwrap(), []);
-        assert_eq!(read_all(&two), entries(5..7));
+        assert_eq!(read_all(&two), entries(5..8));
         assert_eq!(one.last().unwrap(), Some((299, entry(299))));
-        assert_eq!(two.last().unwrap(), Some((6, entry(6))));
+        assert_eq!(two.last().unwrap(), Some((7, entry(7))));
         assert_eq!(store.replica(3).last().unwrap(), None);
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
+pub(crate) mod group;
+
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
