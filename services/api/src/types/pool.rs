@@ -88,8 +88,8 @@ pub struct ReturnMembers {
     pub owner: OwnerFields,
     /// The name of the hold.
     pub request_id: Option<String>,
-    /// The members to return; empty for all.
-    pub members: Vec<String>,
+    /// The members to return, at least one; absent for all.
+    pub members: Option<Vec<String>>,
     /// The token of the hold.
     pub fencing_token: Option<FencingToken>,
 }

@@ -59,7 +59,7 @@ pub fn release(message: v1::ReturnMembersRequest) -> ApiResult<ReturnMembers> {
         thing: things::name(message.namespace, message.name, message.path)?,
         owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },
         request_id: message.request_id,
-        members: message.members,
+        members: message.members.map(|members| members.names),
         fencing_token: message.fencing_token,
     })
 }

@@ -138,6 +138,18 @@ pub fn members(field: &str, members: &[String]) -> ApiResult<()> {
     members.iter().enumerate().try_for_each(|(index, member)| name(&format!("{field}[{index}]"), member))
 }
 
+/// Returns the members that a release names; none for the whole hold. An empty list is refused: a caller whose list
+/// became empty returns nothing, and must not return everything.
+pub fn members_to_return(names: Option<Vec<String>>) -> ApiResult<Vec<String>> {
+    let Some(names) = names else { return Ok(Vec::new()) };
+    if names.is_empty() {
+        let detail = "members: must not be empty; without it the whole hold is returned";
+        return Err(ApiError::invalid("members", detail));
+    }
+    members("members", &names)?;
+    Ok(names)
+}
+
 /// Validates how long a member rests after its hold ended, in milliseconds.
 pub fn cooldown_ms(cooldown_ms: u64, limits: &Limits) -> ApiResult<()> {
     range("cooldown_ms", cooldown_ms, 0, limits.max_ttl_ms)
@@ -253,6 +265,10 @@ mod tests {
         assert_eq!(field(members("remove", &vec!["a".to_owned(); 1_001])), "remove");
         assert!(members("remove", &vec!["a".to_owned(); 1_000]).is_ok());
         let longest = Limits::default().max_ttl_ms;
+        assert_eq!(members_to_return(None).unwrap(), [""; 0]);
+        assert_eq!(members_to_return(Some(vec!["a".to_owned()])).unwrap(), ["a"]);
+        assert_eq!(field(members_to_return(Some(Vec::new()))), "members");
+        assert_eq!(field(members_to_return(Some(vec![String::new()]))), "members[0]");
         assert!(cooldown_ms(longest, &Limits::default()).is_ok());
         assert_eq!(field(cooldown_ms(longest + 1, &Limits::default())), "cooldown_ms");
     }

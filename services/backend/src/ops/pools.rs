@@ -130,8 +130,8 @@ impl Service {
         context: &CallContext,
         request: ReturnMembers,
     ) -> ApiResult<ReturnMembersAnswer> {
-        validate::members("members", &request.members)?;
         let ReturnMembers { thing, owner, request_id, members, fencing_token } = request;
+        let members = validate::members_to_return(members)?;
         let release = ReleasePermits { thing, owner, request_id, fencing_token };
         let (reply, shown) = self.release_of(caller, context, (Kind::Pool, &release), members).await?;
         expect_answer!(reply.outcome?, Response::PermitsReleased { released, view: PermitsView::Pool(pool) }

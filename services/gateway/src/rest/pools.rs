@@ -249,7 +249,7 @@ pub(super) async fn release(
         thing: thing(namespace, (body.name, body.path))?,
         owner: OwnerFields { process_id: body.process_id, session_id: body.session_id, holder: body.holder },
         request_id: body.request_id,
-        members: body.members.unwrap_or_default(),
+        members: body.members,
         fencing_token: body.fencing_token,
     };
     Ok(Json(service.return_members(&call.caller, &call.context, request).await?))

@@ -36,8 +36,13 @@ async fn take(rest: &RestClient, owner: &str, more: Value) -> Value {
     call(rest, "take", body).await
 }
 
+/// Returns some members, or the whole hold if none are named.
 async fn release(rest: &RestClient, owner: &str, members: &[&str]) -> Value {
-    call(rest, "release", json!({"name": "p", "process_id": owner, "request_id": "r", "members": members})).await
+    let mut body = json!({"name": "p", "process_id": owner, "request_id": "r"});
+    if !members.is_empty() {
+        body["members"] = json!(members);
+    }
+    call(rest, "release", body).await
 }
 
 async fn shown(rest: &RestClient) -> Value {
@@ -69,6 +74,9 @@ async fn a_member_has_one_holder_and_a_repeat_takes_no_other() {
     assert_eq!((check("a").await, check("c").await), (json!(true), json!(false)));
     let returned = release(&rest, "p", &["a"]).await;
     assert_eq!((&returned["released"], &returned["pool"]["in_use"]), (&json!(true), &json!(1)));
+    let none = json!({"name": "p", "process_id": "p", "request_id": "r", "members": []});
+    let refused = rest.json("POST /v1/namespaces/ns/pools/release", none).await;
+    assert_eq!((refused.status, &refused.body["field"]), (400, &json!("members")), "an empty list is not all");
     assert_eq!(take(&rest, "q", json!({"count": 2})).await["members"], json!(["a", "c"]));
     assert_eq!(release(&rest, "p", &[]).await["released"], true);
     assert_eq!(release(&rest, "p", &[]).await["released"], false);
@@ -160,8 +168,22 @@ async fn grpc_answers_as_rest_does() {
         (reason.code().as_str_name(), reason.holders[0].members.as_slice()),
         ("EXHAUSTED", &["a".to_owned()][..])
     );
-    let get = v1::GetPoolRequest { namespace, name, ..Default::default() };
+    let release = |members: Option<&[&str]>| v1::ReturnMembersRequest {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        process_id: Some("p".to_owned()),
+        request_id: Some("r".to_owned()),
+        members: members.map(|names| v1::MemberNames { names: names.iter().map(|name| (*name).to_owned()).collect() }),
+        ..Default::default()
+    };
+    let none = pools.return_members(with_key(release(Some(&[])), &rest.key)).await.unwrap_err();
+    assert_eq!(none.code(), tonic::Code::InvalidArgument, "an empty list is not all");
+    let other = pools.return_members(with_key(release(Some(&["b"])), &rest.key)).await.unwrap().into_inner();
+    assert!(!other.released, "it has none of them");
+    let get = v1::GetPoolRequest { namespace: namespace.clone(), name: name.clone(), ..Default::default() };
     let shown = pools.get_pool(with_key(get, &rest.key)).await.unwrap().into_inner();
     assert_eq!(shown.members[0].holder.as_ref().map(|holder| holder.process_id.as_str()), Some("p"));
     assert_eq!(shown.pool.unwrap().free, 1);
+    let all = pools.return_members(with_key(release(None), &rest.key)).await.unwrap().into_inner();
+    assert!(all.released && all.pool.unwrap().free == 2);
 }
