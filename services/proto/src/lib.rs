@@ -30,3 +30,44 @@ pub const V1_FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR")
 
 /// Encoded descriptors of the dlocks frontend, for server reflection.
 pub const DLOCKS_FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/dlocks.bin"));
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use prost_types::{DescriptorProto, FileDescriptorSet};
+
+    use super::*;
+
+    fn message<'a>(messages: &'a [DescriptorProto], name: &str) -> &'a DescriptorProto {
+        let found = messages.iter().find(|message| message.name() == name);
+        found.unwrap_or_else(|| panic!("no message {name}"))
+    }
+
+    /// The messages of the public API by their names.
+    fn numbers(outer: &str, inner: &str) -> Vec<(String, i32)> {
+        let all = FileDescriptorSet::decode(V1_FILE_DESCRIPTOR_SET).expect("it was encoded by the build");
+        let messages: Vec<DescriptorProto> = all.file.into_iter().flat_map(|file| file.message_type).collect();
+        let outer = message(&messages, outer);
+        let fields = if inner.is_empty() { &outer.field } else { &message(&outer.nested_type, inner).field };
+        fields.iter().map(|field| (field.name().to_owned(), field.number())).collect()
+    }
+
+    #[test]
+    fn what_a_connection_says_has_the_numbers_that_are_promised() {
+        let promised: [(&str, &str, &[(&str, i32)]); 6] = [
+            ("ClientMessage", "", &[("acquire_permits", 11), ("take", 12), ("count_down", 13)]),
+            ("ClientMessage", "LockInfo", &[("things", 3), ("part", 5), ("parts", 6)]),
+            ("ClientMessage", "Pending", &[("acquire_permits", 4), ("take", 5)]),
+            ("ServerMessage", "", &[("counted", 9)]),
+            ("ServerMessage", "Opened", &[("leader", 7)]),
+            ("ServerMessage", "State", &[("members", 7)]),
+        ];
+        for (outer, inner, fields) in promised {
+            let numbers = numbers(outer, inner);
+            for (name, number) in fields {
+                assert!(numbers.contains(&((*name).to_owned(), *number)), "{outer} {inner} {name}: {numbers:?}");
+            }
+        }
+        assert!(numbers("ServerMessage", "Opened").iter().all(|(_, number)| !(5..=6).contains(number)));
+    }
+}
