@@ -3,12 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ChangePool, ConfigurePool, ConfigureSemaphore, FencingToken, Kind, MessageSeq, Metadata, NamespaceRef, Owner, Path,
-    Phase, PoolView, Revision, RevokedReason, SemaphoreView, Wait, WaitId,
+    ChangePool, ConfigurePool, ConfigureSemaphore, FencingToken, Kind, MAX_MEMBERS_PER_TAKE, MessageSeq, Metadata,
+    NamespaceRef, Owner, Path, Phase, PoolView, Revision, RevokedReason, SemaphoreView, Wait, WaitId,
 };
 
-/// So many members are granted or returned for a unit.
-const MEMBERS_PER_UNIT: u64 = 8;
 /// The highest priority of a request; 0 is the lowest.
 pub const MAX_PRIORITY: u8 = 9;
 /// Maximum number of holders in the response to an acquire: those with most permits.
@@ -116,11 +114,12 @@ impl Wanted {
         }
     }
 
-    /// Returns the cost of granting it or of ending its hold, in units. Permits of a semaphore are one number.
+    /// Returns the cost of granting it or of ending its hold, in units: one for each member, of which no hold has more
+    /// than [`MAX_MEMBERS_PER_TAKE`]. Permits of a semaphore are one number.
     pub fn units(&self) -> u64 {
         match self {
             Self::Permits { .. } => 1,
-            Self::Members { .. } | Self::Member(_) => 1 + self.weight() / MEMBERS_PER_UNIT,
+            Self::Members { .. } | Self::Member(_) => self.weight().clamp(1, MAX_MEMBERS_PER_TAKE),
         }
     }
 }
@@ -175,6 +174,16 @@ impl PermitCommand {
             Self::Cancel(cancel) => &cancel.namespace,
             Self::ConfigurePool(configure) => &configure.namespace,
             Self::ChangePool(change) => &change.namespace,
+        }
+    }
+
+    /// Returns its cost as far as the command alone tells, in units, besides that of what it grants and ends.
+    pub fn units(&self) -> u64 {
+        match self {
+            Self::ConfigurePool(configure) => configure.units(),
+            Self::ChangePool(change) => change.units(),
+            Self::Release(release) => 1 + release.members.len() as u64,
+            Self::Configure(_) | Self::Acquire(_) | Self::Delete { .. } | Self::Cancel(_) => 1,
         }
     }
 }

@@ -7,6 +7,9 @@ use super::{Metadata, NamespaceRef, Path, PermitHolderView, Revision};
 /// The highest number of members in one hold, whatever the limits of the account.
 pub const MAX_MEMBERS_PER_TAKE: u64 = 64;
 
+/// The cost of a member that a configuration or a change names, in units: it is looked up, compared and put in order.
+const UNITS_PER_MEMBER: u64 = 4;
+
 /// Creates or changes a pool. All values are absolute, so a repeat changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurePool {
@@ -53,9 +56,9 @@ pub struct ChangePool {
 }
 
 impl ConfigurePool {
-    /// Returns the cost of a configuration, in units.
+    /// Returns the cost of a configuration, in units, besides that of the members that leave.
     pub fn units(&self) -> u64 {
-        1 + self.members.len() as u64
+        1 + UNITS_PER_MEMBER * self.members.len() as u64
     }
 }
 
@@ -63,7 +66,7 @@ impl ChangePool {
     /// Returns the cost of a change, in units.
     pub fn units(&self) -> u64 {
         let names = [&self.remove, &self.disable, &self.enable].into_iter().map(Vec::len).sum::<usize>();
-        1 + (self.add.len() + names) as u64
+        1 + UNITS_PER_MEMBER * (self.add.len() + names) as u64
     }
 }
 

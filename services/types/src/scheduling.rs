@@ -185,10 +185,9 @@ impl LocksCommand {
             Self::ExpireSessions { ids, .. } => ids.len() as u64,
             Self::Batch(commands) => return commands.iter().map(Self::min_units).sum(),
             Self::Latch(LatchCommand::CountDown(count)) => count.jobs.units(),
-            Self::Permit(PermitCommand::ConfigurePool(configure)) => configure.units(),
-            Self::Permit(PermitCommand::ChangePool(change)) => change.units(),
             Self::Permit(PermitCommand::Acquire(acquire)) => acquire.wanted.units(),
-            Self::Latch(_) | Self::Permit(_) => 1,
+            Self::Permit(command) => command.units(),
+            Self::Latch(_) => 1,
             Self::ReportPermits(report) => report.held.len() as u64,
             Self::Deliver { .. } | Self::OpenSession(_) | Self::CloseSession { .. } => 0,
         };
@@ -215,7 +214,10 @@ impl Jobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cancel, Incarnation, LockInfo, Mode, NamespaceRef, Owner, Path, Release};
+    use crate::{
+        AcquirePermits, Cancel, Incarnation, Kind, LockInfo, MAX_MEMBERS_PER_TAKE, Metadata, Mode, NamespaceRef, Owner,
+        Path, Release, ReleasePermits, Wait, Wanted,
+    };
 
     fn namespace(account: u64) -> NamespaceRef {
         NamespaceRef { account: AccountId(account), name: "n".into(), incarnation: Incarnation(1) }
@@ -251,6 +253,46 @@ mod tests {
         assert!(!is_urgent(cancel(1)) && !is_urgent(LocksCommand::Batch(vec![cancel(1)])));
         let keep_alive = Query::KeepAlive { namespace: info.namespace.clone(), session_id, epoch: None };
         assert!(keep_alive.is_urgent() && !Query::Usage { namespace: info.namespace }.is_urgent());
+    }
+
+    fn take(wanted: Wanted) -> LocksCommand {
+        LocksCommand::Permit(PermitCommand::Acquire(AcquirePermits {
+            namespace: namespace(1),
+            path: Path::flat("p"),
+            owner: Owner::Process("p".into()),
+            request_id: "r".into(),
+            wanted,
+            priority: 0,
+            ttl_ms: Some(1),
+            transition_ms: 0,
+            wait: Wait::No,
+            metadata: Metadata::new(),
+            fencing_token: None,
+            attempt: 0,
+            abandoned: vec![],
+            message: None,
+        }))
+    }
+
+    #[test]
+    fn every_member_costs_a_unit_up_to_as_many_as_a_hold_can_have() {
+        let count = |count| take(Wanted::Members { count, prefer: None }).min_units();
+        assert_eq!((count(1), count(64)), (BASE_UNITS + 1, BASE_UNITS + 64));
+        assert_eq!(count(u64::MAX), BASE_UNITS + MAX_MEMBERS_PER_TAKE, "more is refused");
+        assert_eq!(take(Wanted::Member("a".into())).min_units(), BASE_UNITS + 1);
+        let release = |members: &[&str]| {
+            LocksCommand::Permit(PermitCommand::Release(ReleasePermits {
+                namespace: namespace(1),
+                kind: Kind::Pool,
+                path: Path::flat("p"),
+                owner: Owner::Process("p".into()),
+                request_id: Some("r".into()),
+                fencing_token: None,
+                members: members.iter().map(|name| (*name).to_owned()).collect(),
+                message: None,
+            }))
+        };
+        assert_eq!(release(&["a", "b", "c"]).min_units() - release(&[]).min_units(), 3);
     }
 
     #[test]

@@ -75,7 +75,10 @@ impl SessionConnection<'_> {
             // Only its claims go to the shard.
             ClientCommand::Release(release) => {
                 let claims = self.requests.lock(&release.request_id).map_or(1, |lock| lock.resources.len());
-                return (claims, 0);
+                return (claims.max(self.permits.units(&release.request_id)).min(MAX_BATCH_CLAIMS), 0);
+            }
+            ClientCommand::RequeryPermits(request_id) => {
+                return (self.permits.units(request_id).clamp(1, MAX_BATCH_CLAIMS), 0);
             }
             ClientCommand::AcquirePermits(acquire) => {
                 let units = usize::try_from(acquire.wanted.units()).unwrap_or(MAX_BATCH_CLAIMS);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_api::session_message::{AcquirePermits, HeldPermits};
-use holdfast_types::{FencingToken, Kind, Path, ReportedPermits, WaitId};
+use holdfast_types::{FencingToken, Kind, MAX_MEMBERS_PER_TAKE, Path, ReportedPermits, WaitId};
 
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,18 @@ impl PermitTable {
     pub(super) fn owner(&self, request_id: &str) -> Option<PermitOwner> {
         let request = self.requests.get(request_id)?;
         Some(PermitOwner { kind: request.kind, path: request.path.clone(), holder: request.holder.clone() })
+    }
+
+    /// Returns the cost of ending a request, in units; 0 if it is not known here.
+    pub(super) fn units(&self, request_id: &str) -> usize {
+        let Some(request) = self.requests.get(request_id) else { return 0 };
+        let units = match (&request.acquire, request.kind) {
+            (Some(acquire), _) => acquire.wanted.units(),
+            // How many it has is not known.
+            (None, Kind::Pool) => MAX_MEMBERS_PER_TAKE,
+            (None, _) => 1,
+        };
+        usize::try_from(units).unwrap_or(usize::MAX)
     }
 
     /// Returns a waiting request, to query its state again.
@@ -158,6 +170,17 @@ mod tests {
         assert_eq!((table.state("a"), table.owner("a")), (Some(PermitState::Lost), Some(owner)));
         table.remove("a");
         assert_eq!(table.owner("a"), None);
+    }
+
+    #[test]
+    fn ending_a_request_costs_as_much_as_it_may_have() {
+        let mut table = PermitTable::default();
+        let wanted = Wanted::Members { count: 40, prefer: None };
+        table.set(&Arc::new(AcquirePermits { wanted, ..(*acquire("a")).clone() }), PermitState::Held(7));
+        table.set(&acquire("b"), PermitState::Held(8));
+        let pool = ReportedPermits { kind: Kind::Pool, ..hold("c", 9) };
+        table.add_reported(&HeldPermits { reported: pool, holder: None });
+        assert_eq!(["a", "b", "c", "d"].map(|request_id| table.units(request_id)), [40, 1, 64, 0]);
     }
 
     #[test]

@@ -37,7 +37,8 @@ impl LocksState {
 impl NamespaceTxn<'_> {
     /// Executes a command for a semaphore or a pool.
     pub(super) fn permit_command(&mut self, command: &PermitCommand) -> Result<Response, CommandError> {
-        self.ns.spend(usize::try_from(units_of(command)).unwrap_or(usize::MAX));
+        let units = command.units().saturating_add(self.ns.permits.units_of_present(command));
+        self.ns.spend(usize::try_from(units).unwrap_or(usize::MAX));
         match command {
             PermitCommand::Configure(configure) => self.with_permits(|all, kit| all.configure(kit, configure)),
             PermitCommand::ConfigurePool(configure) => self.with_permits(|all, kit| all.configure_pool(kit, configure)),
@@ -307,19 +308,6 @@ impl Namespace {
             self.permits.begin_session_end(*number, ending.reason, ending.since_ms);
         }
         self.permits.finish_restore(|number| open.contains(&number))
-    }
-}
-
-/// Returns the units of a command, besides those of what it grants and ends.
-fn units_of(command: &PermitCommand) -> u64 {
-    match command {
-        PermitCommand::ConfigurePool(configure) => configure.units(),
-        PermitCommand::ChangePool(change) => change.units(),
-        PermitCommand::Configure(_)
-        | PermitCommand::Acquire(_)
-        | PermitCommand::Release(_)
-        | PermitCommand::Delete { .. }
-        | PermitCommand::Cancel(_) => 1,
     }
 }
 

@@ -87,8 +87,8 @@ impl NamespaceTxn<'_> {
     }
 
     fn record_table_event(&mut self, event: &TableEvent) {
-        // The units of the thing and its event.
-        self.ns.spend(2);
+        // The units of the thing, its event and its members.
+        self.ns.spend(2 + event.members.len());
         if matches!(event.kind, EventKind::PermitsAcquired { .. } | EventKind::MembersTaken) {
             self.ns.count_grant();
         }

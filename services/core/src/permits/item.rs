@@ -11,6 +11,11 @@ use crate::{
     AcquirePermits, FencingToken, MAX_PRIORITY, PermitHolderView, PermitWaitView, Phase, Rules, WaitId, Wanted,
 };
 
+/// So many members that come back count as one more end of a slice, and so many that are granted as one more grant: a
+/// slice ends twice as much as it grants, in the same time.
+const MEMBERS_PER_END: u64 = 4;
+const MEMBERS_PER_GRANT: u64 = 8;
+
 /// The order of a queue: by priority, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct QueueRank {
@@ -112,7 +117,7 @@ impl PermitHold {
 
     /// Returns what ending it costs, in ends of a slice.
     pub(super) fn ends(&self) -> u64 {
-        self.lease.as_ref().map_or(1, |lease| lease.wanted.units())
+        self.lease.as_ref().map_or(1, |lease| 1 + lease.wanted.weight() / MEMBERS_PER_END)
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -156,7 +161,11 @@ impl PermitWait {
 
     /// Returns what granting it costs, in grants of a slice.
     pub(super) fn grants(&self) -> usize {
-        usize::try_from(self.wanted.units()).unwrap_or(usize::MAX)
+        let of_members = match self.wanted {
+            Wanted::Permits { .. } => 0,
+            Wanted::Members { .. } | Wanted::Member(_) => self.wanted.weight() / MEMBERS_PER_GRANT,
+        };
+        usize::try_from(1 + of_members).unwrap_or(usize::MAX)
     }
 
     pub(super) fn due(&self, rank: QueueRank) -> Option<DueEntry> {

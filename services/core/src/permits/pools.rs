@@ -13,8 +13,8 @@ use super::{PermitTable, charge};
 use crate::kit::{Kit, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{
-    ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, MAX_NAME_BYTES, MemberSpec, PermitsEnd,
-    PoolView, Response, Revision,
+    ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, MAX_NAME_BYTES, MemberSpec, PermitCommand,
+    PermitsEnd, PoolView, Response, Revision,
 };
 
 impl PermitTable {
@@ -110,6 +110,14 @@ impl PermitTable {
         self.unsettle(&name);
         self.settle(kit);
         Ok(self.pool(kit, &name))
+    }
+
+    /// Returns the units that the present members of a pool add to a configuration of it: all are compared with it, and
+    /// those leave that it does not list.
+    pub(crate) fn units_of_present(&self, command: &PermitCommand) -> u64 {
+        let PermitCommand::ConfigurePool(configure) = command else { return 0 };
+        let source = self.by_name.get(&Name::new(Kind::Pool, &configure.path));
+        source.and_then(|source| source.members()).map_or(0, |members| members.len() as u64)
     }
 
     fn pool(&self, kit: &Kit<'_>, name: &Name) -> Response {
