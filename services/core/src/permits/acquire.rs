@@ -12,7 +12,7 @@ use super::{HoldOrWait, PermitTable, charge, end};
 use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::{Attempts, EncodedMetadata, reason_only, refused};
 use crate::{
-    AcquireOutcome, AcquirePermits, CommandError, Enqueued, EventKind, FencingToken, MAX_NAME_BYTES, MAX_PERMITS,
+    AcquireOutcome, AcquirePermits, CommandError, Enqueued, EventKind, FencingToken, Kind, MAX_NAME_BYTES, MAX_PERMITS,
     MAX_PRIORITY, Phase, Reason, Refused, Response, Rules, Wait, WaitId, Wanted, codec,
 };
 
@@ -262,6 +262,7 @@ impl PermitTable {
         if let Some(reason) = source.impossible(&request.wanted) {
             return Ok(refused(reason_only(reason)));
         }
+        check_members_of_hold(kit, &request.wanted)?;
         // Who could have been granted before, had the slice sufficed, is granted first.
         let is_settled = !self.unsettled.contains(&key.name);
         let is_granted =
@@ -354,10 +355,6 @@ impl PermitTable {
         if is_new {
             self.check_count(kit, key.name.kind)?;
         }
-        if source.members().is_some() && request.wanted.weight() > limits.max_members_per_take {
-            let hint = "take fewer at once or have the limit raised";
-            return Err(quota_exceeded("the number of members in a hold", limits.max_members_per_take, hint));
-        }
         within(things, limits.max_holds_per_semaphore, "the number of holds of a semaphore or pool")?;
         if let Some(number) = key.session() {
             let (count, max) = (self.count_of_session(number), limits.max_permit_holds_per_session);
@@ -385,6 +382,16 @@ impl PermitTable {
 fn fresh_source(kit: &Kit<'_>, request: &AcquirePermits) -> Option<Source> {
     let Wanted::Permits { permits, .. } = request.wanted else { return None };
     permits.map(|permits| Source::new(Stock::Units { permits, is_configured: false }, kit.revision()))
+}
+
+/// Rejects a request for more members than a hold may have, whether they are free or not: it could never be granted.
+fn check_members_of_hold(kit: &Kit<'_>, wanted: &Wanted) -> Result<(), CommandError> {
+    let max = kit.limits.max_members_per_take;
+    if wanted.kind() == Kind::Pool && wanted.weight() > max {
+        let hint = "take fewer at once or have the limit raised";
+        return Err(quota_exceeded("the number of members in a hold", max, hint));
+    }
+    Ok(())
 }
 
 /// Returns whether a repeat takes other members of a pool. Which one it would prefer does not matter.

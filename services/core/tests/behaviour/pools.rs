@@ -101,6 +101,24 @@ fn a_pool_is_no_semaphore_and_refuses_what_it_can_never_give() {
 }
 
 #[test]
+fn more_members_than_a_hold_may_have_are_refused_at_once_free_or_not() {
+    let names: Vec<String> = (0..70).map(|number| format!("m{number}")).collect();
+    let shard = &mut pool(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let refused = |shard: &mut Shard, wait| {
+        let request = AcquirePermits { wait, ..some(process("q"), "r", 65) };
+        let outcome = semaphore(shard, PermitCommand::Acquire(request));
+        let is_limit = |what: &str, max| what == "the number of members in a hold" && max == 64;
+        matches!(&outcome, Err(CommandError::QuotaExceeded { what, max, .. }) if is_limit(what, *max))
+    };
+    assert!(refused(shard, Wait::No) && refused(shard, Wait::For(500)));
+    assert!(take(shard, some(process("p"), "r", 64)).is_ok());
+    assert!(refused(shard, Wait::No), "it is not told to come again");
+    assert!(refused(shard, Wait::For(500)));
+    assert_eq!(take(shard, some(process("q"), "r", 71)), Err(Reason::TooLarge));
+    shard.core.verify();
+}
+
+#[test]
 fn what_a_change_makes_impossible_is_refused_in_its_entry() {
     let shard = &mut pool(&["a", "b", "c"]);
     assert!(take(shard, some(process("p"), "r", 3)).is_ok());
