@@ -140,7 +140,7 @@ pub struct Refusal {
     pub blockers: Vec<Blocker>,
     /// With [`Reason::Deadlock`]: the cycle of waits, the caller's own step last.
     pub cycle: Vec<CycleStep>,
-    /// Of a request for permits: up to 16 holders, those with most permits first.
+    /// Of a request for permits or members: up to 16 holders, that of the wanted member first, then those with most.
     pub holders: Vec<PermitHolder>,
     /// Whether it was a request for permits.
     of_permits: bool,

@@ -278,6 +278,6 @@ pub struct WaitStatus {
     pub queue_position: Option<u64>,
     /// Up to 16 blockers.
     pub blockers: Vec<Blocker>,
-    /// Of a request for permits: up to 16 holders, those with most permits first.
+    /// Of a request for permits or members: up to 16 holders, that of the wanted member first, then those with most.
     pub holders: Vec<PermitHolder>,
 }

@@ -9,7 +9,8 @@ use super::{
 
 /// The highest priority of a request; 0 is the lowest.
 pub const MAX_PRIORITY: u8 = 9;
-/// Maximum number of holders in the response to an acquire: those with most permits.
+/// Maximum number of holders in the response to an acquire: that of the member that is wanted, and those with most
+/// permits.
 pub const MAX_HOLDERS_IN_REFUSAL: usize = 16;
 
 /// Commands for semaphores and pools. All are rejected with `NamespaceNotFound` for any but the open incarnation.

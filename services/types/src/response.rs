@@ -246,7 +246,7 @@ pub enum Response {
         members: Vec<String>,
         /// The semaphore or the pool.
         view: PermitsView,
-        /// Unless it was granted, the holders with most permits, at most
+        /// Unless it was granted, the holder of the member that it names and those with most permits, at most
         /// [`MAX_HOLDERS_IN_REFUSAL`](super::MAX_HOLDERS_IN_REFUSAL).
         holders: Vec<PermitHolderView>,
     },

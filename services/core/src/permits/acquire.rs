@@ -62,15 +62,16 @@ impl PermitTable {
             None if request.fencing_token.is_some() => refused(reason_only(Reason::NotHeld)),
             None => self.begin(kit, requester, request, key)?,
         };
-        Ok(self.acquired(kit, &name, outcome))
+        Ok(self.acquired(kit, (&*name, &request.wanted), outcome))
     }
 
-    /// Builds the response, with the holders with most permits unless it was granted.
-    fn acquired(&self, kit: &Kit<'_>, name: &Name, outcome: AcquireOutcome) -> Response {
+    /// Builds the response, with holders unless it was granted.
+    fn acquired(&self, kit: &Kit<'_>, (name, wanted): (&Name, &Wanted), outcome: AcquireOutcome) -> Response {
         let held = outcome.fencing_token().and_then(|token| self.hold(name, token));
         let members = held.map_or_else(Vec::new, |hold| hold.members().iter().map(ToString::to_string).collect());
         let (shows, view) = (kit.with_views && outcome.fencing_token().is_none(), self.view(kit, name));
-        let holders = if shows { self.heaviest_holders(name, codec::size(&view), kit.sight) } else { Vec::new() };
+        let of = (name, wanted);
+        let holders = if shows { self.holders_before(of, codec::size(&view), kit.sight) } else { Vec::new() };
         Response::PermitsAcquired { outcome, members, view, holders }
     }
 

@@ -14,7 +14,7 @@ use crate::page::PageBudget;
 use crate::{
     AcquireOutcome, AcquirePermits, CancelPermits, CommandError, Enqueued, FencingToken, Kind, MAX_HOLDERS_IN_REFUSAL,
     MemberView, NamespaceRef, Path, PermitCommand, PermitHolderView, PermitQuery, PermitWaitRecord, PermitsView, Phase,
-    PoolView, Reason, Refused, Response, Revision, SemaphoreView, WaitId, codec, page,
+    PoolView, Reason, Refused, Response, Revision, SemaphoreView, WaitId, Wanted, codec, page,
 };
 
 /// Visits for one page of waiting requests. Beyond them it ends, but has at least one row.
@@ -132,12 +132,14 @@ impl PermitTable {
     fn wait_status(&self, wait: WaitId, now: Revision, sight: Sight<'_>) -> Result<Response, CommandError> {
         let key = self.waits.get(&wait).ok_or(CommandError::NotWaiting)?;
         let Some(HoldOrWait::Wait(rank)) = self.index.get(key) else { return Err(CommandError::NotWaiting) };
-        let attempt = self.wait(&key.name, *rank).map_or(0, |waiting| waiting.attempts.highest());
+        let waiting = self.wait(&key.name, *rank).ok_or(CommandError::NotWaiting)?;
+        let attempt = waiting.attempts.highest();
         let position = self.queue_position(&key.name, *rank, sight);
         let not_granted = Refused { queue_position: Some(position), ..reason_only(Reason::Queued) };
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
         let view = self.view_at(key.name.kind, &key.name.path, now);
-        let (holders, members) = (self.heaviest_holders(&key.name, codec::size(&view), sight), Vec::new());
+        let of = (&*key.name, &waiting.wanted);
+        let (holders, members) = (self.holders_before(of, codec::size(&view), sight), Vec::new());
         Ok(Response::PermitsAcquired { outcome, members, view, holders })
     }
 
@@ -147,12 +149,20 @@ impl PermitTable {
         source.map_or(0, |source| source.queue.range(..rank).take(sight.max_queue_position).count() as u64)
     }
 
-    /// Returns the holders with most permits, and of those the earlier ones first: as many as fit into a response with
-    /// a view of that many bytes. If not all fit with their metadata, all are shown without.
-    pub(super) fn heaviest_holders(&self, name: &Name, view: usize, sight: Sight<'_>) -> Vec<PermitHolderView> {
+    /// Returns who has what a request wants: the holder of the member that it names, then those with most permits, and of
+    /// those the earlier ones first. As many as fit into a response with a view of that many bytes; if not all fit with
+    /// their metadata, all are shown without.
+    pub(super) fn holders_before(
+        &self,
+        (name, wanted): (&Name, &Wanted),
+        view: usize,
+        sight: Sight<'_>,
+    ) -> Vec<PermitHolderView> {
         let Some(found) = self.by_name.get(name) else { return Vec::new() };
-        let tokens = found.heaviest.iter().rev().take(MAX_HOLDERS_IN_REFUSAL);
-        let holds = tokens.filter_map(|(_, token)| found.holds.get(&token.0));
+        let first = if let Wanted::Member(member) = wanted { found.holder_of(member) } else { None };
+        let others = found.heaviest.iter().rev().map(|(_, token)| token.0).filter(|token| Some(*token) != first);
+        let tokens = first.into_iter().chain(others).take(MAX_HOLDERS_IN_REFUSAL);
+        let holds = tokens.filter_map(|token| found.holds.get(&token));
         let mut holders: Vec<PermitHolderView> = holds.map(|hold| self.view_of_hold(hold, sight)).collect();
         let shown = within_reply(&holders, view);
         if shown == holders.len() {

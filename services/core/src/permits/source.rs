@@ -75,6 +75,11 @@ impl Source {
         if let Stock::Members(members) = &mut self.stock { Some(members) } else { None }
     }
 
+    /// Returns the token of the hold that has a member.
+    pub(super) fn holder_of(&self, member: &str) -> Option<FencingToken> {
+        self.members()?.get(member)?.hold
+    }
+
     /// Adds a waiting request to what is known of the queue, or removes one.
     pub(super) fn note_wait(&mut self, wanted: &Wanted, rank: QueueRank, waits: bool) {
         match (wanted, waits) {

@@ -3,7 +3,7 @@
 use holdfast_core::{
     AcquireOutcome, AcquirePermits, ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, Kinds,
     Limits, LocksCommand, MemberSpec, Metadata, Owner, Path, PermitCommand, PermitQuery, PermitsEnd, PermitsView,
-    Query, Reason, ReleasePermits, Response, Rules, Wait, Wanted,
+    Query, Reason, ReleasePermits, Response, Rules, Wait, WaitId, Wanted,
 };
 
 use crate::primitives::{limited, open_session, permits, semaphore};
@@ -98,6 +98,31 @@ fn a_pool_is_no_semaphore_and_refuses_what_it_can_never_give() {
     assert!(matches!(made, Ok(Response::PermitsAcquired { view, .. }) if is_semaphore(&view)), "another table");
     assert!(take(shard, some(process("p"), "r", 1)).is_ok(), "with the same owner and request id");
     shard.core.verify();
+}
+
+#[test]
+fn a_refusal_shows_who_has_the_member_that_is_wanted() {
+    let names: Vec<String> = (0..41).map(|number| format!("m{number:02}")).collect();
+    let shard = &mut pool(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(take(shard, member(process("one"), "r", "m40")).is_ok());
+    for number in 0..20 {
+        assert!(take(shard, some(process(&format!("p{number}")), "r", 2)).is_ok());
+    }
+    let shown = |shard: &mut Shard, wait| {
+        let request = AcquirePermits { wait, ..member(process("q"), "r", "m40") };
+        let outcome = semaphore(shard, PermitCommand::Acquire(request));
+        let Ok(Response::PermitsAcquired { holders, .. }) = outcome else { panic!("no outcome: {outcome:?}") };
+        holders.iter().map(|holder| holder.process_id.clone()).collect::<Vec<_>>()
+    };
+    for wait in [Wait::No, Wait::For(500)] {
+        let holders = shown(shard, wait);
+        assert_eq!((holders.len(), holders[0].as_str()), (16, "one"), "others have more members");
+        assert_eq!(holders.iter().filter(|holder| *holder == "one").count(), 1);
+    }
+    let wait = WaitId(shard.core.revision());
+    let status = shard.query(&Query::Permit(PermitQuery::WaitStatus { namespace: orders(), wait }));
+    let Ok(Response::PermitsAcquired { holders, .. }) = status else { panic!("it waits: {status:?}") };
+    assert_eq!(holders[0].process_id, "one");
 }
 
 #[test]
