@@ -56,7 +56,9 @@ impl PermitTable {
         });
         for spec in &configure.members {
             self.add_member(&name, spec, revision);
-            self.change_member(&name, &spec.name.as_str().into(), |member| member.is_disabled = spec.disabled);
+            self.change_member(&name, &spec.name.as_str().into(), |member| {
+                member.set_disabled(spec.disabled, revision)
+            });
         }
         leaving.iter().for_each(|member| self.let_go(&name, member));
         self.unsettle(&name);
@@ -245,6 +247,14 @@ impl Member {
     /// Returns what a change of the pool may change.
     fn facts(&self) -> impl PartialEq + use<> {
         (self.is_disabled, self.is_leaving, self.metadata.clone(), self.resting_until_ms, self.free_since)
+    }
+
+    /// Lets it be given out or not. One that is given out again comes after those that were free meanwhile.
+    fn set_disabled(&mut self, is_disabled: bool, revision: Revision) {
+        if self.is_disabled && !is_disabled {
+            self.free_since = revision;
+        }
+        self.is_disabled = is_disabled;
     }
 
     /// Lets it be given out again, at once.

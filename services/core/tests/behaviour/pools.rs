@@ -187,6 +187,15 @@ fn a_member_disabled_and_enabled_in_one_change_is_free_since_then() {
 }
 
 #[test]
+fn a_member_that_a_configuration_enables_again_is_free_since_then() {
+    let shard = &mut pool(&["a", "b"]);
+    let of = |disabled| configure("p", vec![MemberSpec { disabled, ..spec("a") }, spec("b")], 0);
+    assert!(semaphore(shard, of(true)).is_ok() && semaphore(shard, of(false)).is_ok());
+    let restored = &mut shard.restored();
+    assert_eq!(take(restored, some(process("p"), "r", 1)).unwrap().1, ["b"], "it was free meanwhile");
+}
+
+#[test]
 fn rests_that_end_together_end_in_one_order_on_every_replica() {
     let mut shard = limited(Limits::default());
     shard.rules = Rules::TWO;

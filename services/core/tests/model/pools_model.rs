@@ -241,7 +241,11 @@ impl Model {
         self.cooldown_ms = cooldown_ms;
         for (name, is_disabled) in members {
             self.add(name, revision);
-            self.members.get_mut(name).expect("it was added").is_disabled = *is_disabled;
+            let member = self.members.get_mut(name).expect("it was added");
+            if member.is_disabled && !is_disabled {
+                member.free_since = revision;
+            }
+            member.is_disabled = *is_disabled;
         }
         let gone: Vec<String> = self.members.keys().filter(|name| !members.contains_key(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
