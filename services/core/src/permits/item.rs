@@ -124,13 +124,14 @@ impl PermitHold {
         self.phase == Phase::Held
     }
 
+    /// Returns a view without the members.
     pub(super) fn view(&self) -> PermitHolderView {
         PermitHolderView {
             owner: self.key.owner(),
             process_id: self.process_id.to_string(),
             request_id: self.key.request_id.to_string(),
             weight: self.weight,
-            members: self.members().iter().map(ToString::to_string).collect(),
+            members: Vec::new(),
             fencing_token: self.token,
             locked_at_ms: self.locked_at_ms,
             deadline_ms: self.deadline_ms,

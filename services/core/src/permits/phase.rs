@@ -32,6 +32,12 @@ impl PermitTable {
 
     /// Returns the view of a hold.
     pub(super) fn view_of_hold(&self, hold: &PermitHold, sight: Sight<'_>) -> PermitHolderView {
+        let members = hold.members().iter().map(ToString::to_string).collect();
+        PermitHolderView { members, ..self.view_of_holder(hold, sight) }
+    }
+
+    /// Returns the view of a hold without its members.
+    pub(super) fn view_of_holder(&self, hold: &PermitHold, sight: Sight<'_>) -> PermitHolderView {
         let (phase, deadline_ms) = self.phase_of(hold, sight);
         PermitHolderView { phase, deadline_ms, ..hold.view() }
     }

@@ -87,7 +87,7 @@ impl PermitTable {
             metadata: member.metadata.get(),
             free_since: member.free_since,
             resting_until_ms: member.resting_until_ms,
-            holder: hold.map(|hold| PermitHolderView { members: Vec::new(), ..self.view_of_hold(hold, sight) }),
+            holder: hold.map(|hold| self.view_of_holder(hold, sight)),
         }
     }
 

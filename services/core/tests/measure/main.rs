@@ -11,6 +11,7 @@ mod cost;
 mod ends;
 mod memory;
 mod pairs;
+mod pools;
 mod shard;
 mod speed;
 
