@@ -1,5 +1,7 @@
 //! Charges of semaphores and pools in bytes: an upper bound of the memory that they take.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::item::{PermitHold, PermitWait};
 use super::key::{Key, Name, Scope};
 use super::source::Source;
@@ -7,8 +9,8 @@ use super::{PermitTable, members};
 use crate::kit::path_charge;
 use crate::locks::{EncodedMetadata, metadata_charge};
 use crate::{
-    AcquirePermits, ConfigurePool, ConfigureSemaphore, Kind, MAX_MEMBERS_PER_TAKE, MemberSpec, Metadata, Path,
-    PermitCommand, Wanted,
+    AcquirePermits, ChangePool, ConfigurePool, ConfigureSemaphore, Kind, MAX_MEMBERS_PER_TAKE, MemberSpec, Metadata,
+    Path, PermitCommand, Wanted,
 };
 
 /// A semaphore without texts, or a pool without members.
@@ -108,12 +110,42 @@ impl PermitTable {
                 of_configured(configure).saturating_sub(self.charge_of(Kind::Semaphore, &configure.path))
             }
             PermitCommand::ConfigurePool(configure) => {
-                of_pool(configure).saturating_sub(self.charge_of(Kind::Pool, &configure.path))
+                self.charge_configured(configure).saturating_sub(self.charge_of(Kind::Pool, &configure.path))
             }
-            PermitCommand::ChangePool(change) => change.add.iter().map(of_spec).sum(),
+            PermitCommand::ChangePool(change) => {
+                self.charge_changed(change).saturating_sub(self.charge_of(Kind::Pool, &change.path))
+            }
             PermitCommand::Acquire(acquire) => max_of_acquire(acquire),
             PermitCommand::Release(_) | PermitCommand::Delete { .. } | PermitCommand::Cancel(_) => 0,
         }
+    }
+
+    /// Returns the charge of a pool after a configuration: of what is not listed, the members that are held stay.
+    pub(super) fn charge_configured(&self, configure: &ConfigurePool) -> u64 {
+        let listed: BTreeSet<&str> = configure.members.iter().map(|member| member.name.as_str()).collect();
+        let present = self.members_at(&configure.path).into_iter().flat_map(members::Members::iter);
+        let stays = present.filter(|(name, member)| member.hold.is_some() && !listed.contains(&***name));
+        let stays: u64 = stays.map(|(name, member)| of_member(name, member.metadata.len())).sum();
+        of_pool(configure) + stays
+    }
+
+    /// Returns the charge of a pool after a change. Members are added first; of those removed, the held ones stay.
+    pub(super) fn charge_changed(&self, change: &ChangePool) -> u64 {
+        let members = self.members_at(&change.path);
+        let present = |name: &str| members.map_or(0, |members| members.charge_of(name));
+        let is_held = |name: &str| members.and_then(|members| members.get(name)).is_some_and(|it| it.hold.is_some());
+        // The last one counts of those with a name.
+        let added: BTreeMap<&str, u64> = change.add.iter().map(|spec| (spec.name.as_str(), of_spec(spec))).collect();
+        let removed: BTreeSet<&str> = change.remove.iter().map(String::as_str).filter(|name| !is_held(name)).collect();
+        let named: BTreeSet<&str> = added.keys().chain(&removed).copied().collect();
+        let after = |name: &&str| if removed.contains(name) { 0 } else { added.get(name).copied().unwrap_or(0) };
+        let before: u64 = named.iter().map(|name| present(name)).sum();
+        let after: u64 = named.iter().map(after).sum();
+        self.charge_of(Kind::Pool, &change.path) - before + after
+    }
+
+    fn members_at(&self, path: &Path) -> Option<&members::Members> {
+        self.by_name.get(&Name::new(Kind::Pool, path))?.members()
     }
 
     fn charge_of(&self, kind: Kind, path: &Path) -> u64 {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
+use super::PermitTable;
 use super::end::record;
 use super::key::Name;
 use super::members::{Member, Members};
 use super::source::{Source, Stock};
-use super::{PermitTable, charge};
 use crate::kit::{Kit, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{
@@ -36,9 +36,7 @@ impl PermitTable {
         self.check_members(kit, &name, &configure.members, |present| !names.contains(present))?;
         let present = self.by_name.get(&name).and_then(|source| source.members());
         let leaving: Vec<Arc<str>> = present.into_iter().flat_map(|members| missing(members, &names)).collect();
-        let stays = present.map_or(0, |members| leaving.iter().map(|name| members.charge_of(name)).sum());
-        let charge = charge::of_pool(configure);
-        self.check_configured(kit, &name, charge.saturating_add(stays))?;
+        self.check_configured(kit, &name, self.charge_configured(configure))?;
         let revision = kit.record(EventKind::PoolConfigured, &configure.path);
         if !self.by_name.contains_key(&name) {
             self.insert_source(
@@ -80,9 +78,7 @@ impl PermitTable {
         }
         let removed: BTreeSet<&str> = change.remove.iter().map(String::as_str).collect();
         self.check_members(kit, &name, &change.add, |present| removed.contains(present))?;
-        let more = change.add.iter().map(charge::of_spec).sum::<u64>();
-        let present = self.by_name.get(&name).map_or(0, |source| source.charge(&name.path));
-        self.check_configured(kit, &name, present.saturating_add(more))?;
+        self.check_configured(kit, &name, self.charge_changed(change))?;
         let named: BTreeSet<&str> = [&change.disable, &change.enable]
             .into_iter()
             .flatten()

@@ -232,8 +232,8 @@ impl PermitTable {
             PermitCommand::Configure(configure) => {
                 !self.by_name.contains_key(&Name::new(Kind::Semaphore, &configure.path))
             }
-            PermitCommand::ConfigurePool(_) => true,
-            PermitCommand::ChangePool(change) => !change.add.is_empty(),
+            // One that makes a pool smaller is never refused for want of memory.
+            PermitCommand::ConfigurePool(_) | PermitCommand::ChangePool(_) => self.most_added(command) > 0,
             PermitCommand::Acquire(acquire) => requester.is_none_or(|it| self.find(it, acquire).is_none()),
             PermitCommand::Release(_) | PermitCommand::Delete { .. } | PermitCommand::Cancel(_) => false,
         }

@@ -230,6 +230,65 @@ fn rests_that_end_together_end_in_one_order_on_every_replica() {
     }
 }
 
+fn named(names: &[&str]) -> Vec<MemberSpec> {
+    names.iter().map(|name| spec(name)).collect()
+}
+
+/// What semaphores and pools are charged.
+fn charged(shard: &Shard) -> u64 {
+    let state = shard.query(&Query::AccountState { account: orders().account });
+    let Ok(Response::AccountState(namespaces)) = state else { panic!("not what is charged: {state:?}") };
+    namespaces.iter().map(|(_, bytes)| bytes.semaphores).sum()
+}
+
+/// A pool whose first members are all held and leave, and then one with other members.
+fn with_members_that_leave(limits: Limits) -> (Shard, Result<Response, CommandError>) {
+    let mut shard = limited(limits);
+    shard.rules = Rules::TWO;
+    assert!(semaphore(&mut shard, configure("p", named(&["a", "b", "c"]), 0)).is_ok());
+    assert!(take(&mut shard, some(process("p"), "r", 3)).is_ok());
+    assert!(semaphore(&mut shard, configure("p", named(&["d"]), 0)).is_ok());
+    let outcome = semaphore(&mut shard, configure("p", named(&["g", "h", "i"]), 0));
+    (shard, outcome)
+}
+
+#[test]
+fn a_configuration_is_charged_for_those_that_leave_and_not_for_those_that_are_gone() {
+    let (shard, outcome) = with_members_that_leave(Limits::default());
+    assert!(outcome.is_ok());
+    let bytes = charged(&shard);
+    let within = |bytes| Limits { max_primitive_bytes: bytes, ..Limits::default() };
+    let (_, outcome) = with_members_that_leave(within(bytes));
+    assert!(outcome.is_ok(), "{outcome:?}");
+    let (shard, outcome) = with_members_that_leave(within(bytes - 1));
+    assert!(matches!(outcome, Err(CommandError::QuotaExceeded { .. })), "six members do not fit: {outcome:?}");
+    shard.core.verify();
+}
+
+#[test]
+fn a_pool_that_gets_no_larger_changes_without_memory() {
+    let bytes = charged(&pool(&["a", "b", "c", "d"]));
+    let shard = &mut limited(Limits { max_primitive_bytes: bytes, ..Limits::default() });
+    shard.rules = Rules::TWO;
+    assert!(semaphore(shard, configure("p", named(&["a", "b", "c", "d"]), 0)).is_ok());
+    let needs_memory = |shard: &Shard, command| shard.core.creates_state(&LocksCommand::Permit(command));
+    for smaller in [
+        configure("p", named(&["e", "f", "g", "h"]), 0),
+        configure("p", named(&["e", "f"]), 0),
+        change(&["i", "j"], &["e", "f"], &["i"], &[]),
+        change(&[], &["i"], &[], &[]),
+    ] {
+        assert!(!needs_memory(shard, smaller.clone()), "{smaller:?}");
+        let outcome = semaphore(shard, smaller.clone());
+        assert!(outcome.is_ok(), "{smaller:?}: {outcome:?}");
+        assert!(charged(shard) <= bytes);
+    }
+    for larger in [configure("p", named(&["a", "b"]), 0), configure("q", vec![], 0), change(&["a"], &[], &[], &[])] {
+        assert!(needs_memory(shard, larger.clone()), "{larger:?}");
+    }
+    shard.core.verify();
+}
+
 #[test]
 fn events_name_the_members() {
     let shard = &mut pool(&["a", "b"]);
