@@ -33,9 +33,9 @@ impl PermitTable {
         if self.by_name.get(&name).is_some_and(|source| source.is_pool_as(configure)) {
             return Ok(self.pool(kit, &name));
         }
-        self.check_members(kit, &name, &configure.members, |present| !names.contains(present))?;
         let present = self.by_name.get(&name).and_then(|source| source.members());
         let leaving: Vec<Arc<str>> = present.into_iter().flat_map(|members| missing(members, &names)).collect();
+        self.check_members(kit, &name, &names, leaving.iter().map(AsRef::as_ref))?;
         self.check_configured(kit, &name, self.charge_configured(configure))?;
         let revision = kit.record(EventKind::PoolConfigured, &configure.path);
         if !self.by_name.contains_key(&name) {
@@ -77,7 +77,7 @@ impl PermitTable {
             return Err(CommandError::InvalidArgument(format!("the pool has no member {unknown:?}")));
         }
         let removed: BTreeSet<&str> = change.remove.iter().map(String::as_str).collect();
-        self.check_members(kit, &name, &change.add, |present| removed.contains(present))?;
+        self.check_members(kit, &name, &added, removed.iter().copied())?;
         self.check_configured(kit, &name, self.charge_changed(change))?;
         let named: BTreeSet<&str> = [&change.disable, &change.enable]
             .into_iter()
@@ -124,22 +124,23 @@ impl PermitTable {
         Response::Pool(view.unwrap_or_else(absent))
     }
 
-    /// Checks how many members a pool would have.
-    fn check_members(
+    /// Checks how many members a pool would have that is given some and loses others.
+    fn check_members<'a>(
         &self,
         kit: &Kit<'_>,
         name: &Name,
-        specs: &[MemberSpec],
-        goes: impl Fn(&str) -> bool,
+        added: &BTreeSet<&str>,
+        removed: impl Iterator<Item = &'a str>,
     ) -> Result<(), CommandError> {
         let members = self.by_name.get(name).and_then(|source| source.members());
-        let mut names: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let find = |name: &str| members.and_then(|members| members.get(name));
+        let new = added.iter().filter(|name| find(name).is_none()).count();
         // One that is held stays for now.
-        let stays = |(name, member): (&Arc<str>, &Member)| member.hold.is_some() || !goes(name);
-        let present = members.into_iter().flat_map(Members::iter).filter(|(name, member)| stays((name, member)));
-        names.extend(present.map(|(name, _)| &**name));
+        let is_free = |name: &str| find(name).is_some_and(|member| member.hold.is_none());
+        let gone = removed.filter(|name| is_free(name) && !added.contains(name)).count();
         let (max, before) = (kit.limits.max_members_per_pool, members.map_or(0, Members::len));
-        if names.len() as u64 > max && names.len() > before {
+        let after = before + new - gone;
+        if after as u64 > max && after > before {
             let hint = "remove members or have the limit raised";
             return Err(quota_exceeded("the number of members of a pool", max, hint));
         }
