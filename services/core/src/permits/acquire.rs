@@ -241,6 +241,9 @@ impl PermitTable {
     ) -> Result<AcquireOutcome, CommandError> {
         let known = self.by_name.get_key_value(&key.name);
         let fresh = fresh_source(kit, request);
+        // What is being deleted is gone for a request that does not make it: so it was for the repeat of one whose hold
+        // the deletion has ended.
+        let known = known.filter(|(_, source)| source.deleting.is_none() || fresh.is_some());
         let source = match (known, &fresh) {
             (Some((_, source)), _) => source.as_ref(),
             (None, Some(fresh)) => {

@@ -1,9 +1,9 @@
 //! Pools: what their callers are told, events, limits that were lowered, and holds of many members in slices.
 
 use holdfast_core::{
-    AcquireOutcome, AcquirePermits, ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, Kinds,
-    Limits, LocksCommand, MemberSpec, Metadata, Owner, Path, PermitCommand, PermitQuery, PermitsEnd, PermitsView,
-    Query, Reason, ReleasePermits, Response, Rules, Wait, WaitId, Wanted,
+    AcquireOutcome, AcquirePermits, ChangePool, Command, CommandError, ConfigurePool, EventKind, FencingToken, Kind,
+    Kinds, Limits, LocksCommand, MemberSpec, Metadata, Owner, Path, PermitCommand, PermitQuery, PermitsEnd,
+    PermitsView, Query, Reason, ReleasePermits, Response, Rules, Wait, WaitId, Wanted,
 };
 
 use crate::primitives::{limited, open_session, permits, semaphore};
@@ -310,6 +310,39 @@ fn events_name_the_members() {
     let returned = EventKind::MembersReturned { cause: PermitsEnd::Shrunk };
     assert_eq!(shown, [(EventKind::MembersTaken, names(&["p", "a", "b"])), (returned, names(&["p", "b"]))]);
     assert!(events("a").is_empty(), "a member is no path");
+}
+
+#[test]
+fn a_repeat_while_its_pool_is_deleted_finds_the_end_of_its_hold() {
+    let shard = &mut limited(Limits { max_state_bytes: 1 << 30, ..Limits::default() });
+    shard.rules = Rules::TWO;
+    let names: Vec<MemberSpec> = (0..600).map(|number| spec(&format!("m{number:03}"))).collect();
+    assert!(semaphore(shard, configure("p", names, 0)).is_ok());
+    let of = |number: u64| some(process("p"), &format!("r{number}"), 1);
+    for number in 0..600 {
+        assert!(take(shard, of(number)).is_ok());
+    }
+    let delete = PermitCommand::Delete { namespace: orders(), kind: Kind::Pool, path: Path::flat("p") };
+    assert!(semaphore(shard, delete).is_ok());
+    assert!(shard.core.has_backlog(), "600 ends are more than a slice");
+    // In the present entry, so that nothing goes on before it.
+    let mut repeat = |number| {
+        let command = Command::Locks(LocksCommand::Permit(PermitCommand::Acquire(of(number))));
+        shard.apply_now(&command).outcome
+    };
+    let ending = repeat(599);
+    let Ok(Response::PermitsAcquired { outcome: AcquireOutcome::Refused(refused), .. }) = ending else {
+        panic!("it is about to end: {ending:?}")
+    };
+    assert_eq!(refused.reason, Reason::NotHeld);
+    let ended = repeat(0);
+    assert!(matches!(ended, Err(CommandError::PrimitiveNotFound { kind: Kind::Pool, .. })), "{ended:?}");
+    while shard.core.has_backlog() {
+        shard.advance_by(0);
+    }
+    let gone = semaphore(shard, PermitCommand::Acquire(of(599)));
+    assert_eq!(gone, ended, "all of it is gone");
+    shard.core.verify();
 }
 
 #[test]
