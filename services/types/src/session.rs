@@ -30,9 +30,9 @@ pub struct SessionView {
     pub metadata: Metadata,
     /// The leader's wall clock at the first opening, milliseconds since 1970.
     pub opened_at_ms: u64,
-    /// The number of its holds.
+    /// The number of its holds of locks, semaphores and pools.
     pub holds: u64,
-    /// The number of its waiting requests.
+    /// The number of its waiting requests for these.
     pub waiting: u64,
 }
 

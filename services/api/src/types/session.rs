@@ -36,9 +36,9 @@ pub struct SessionInfo {
     pub metadata: Metadata,
     /// Its first opening.
     pub opened_at: Timestamp,
-    /// The number of its holds.
+    /// The number of its holds of locks, semaphores and pools.
     pub holds: u64,
-    /// The number of its waiting requests.
+    /// The number of its waiting requests for these.
     pub waiting: u64,
 }
 

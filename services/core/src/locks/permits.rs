@@ -10,13 +10,14 @@ use super::owner::{OwnerKey, Owners};
 use super::primitives::Tables;
 use super::report::Report;
 use super::restore::RestoreResult;
+use super::sessions::Session;
 use super::sight::covers;
 use super::target::Target;
 use super::txn::{Budget, NamespaceTxn};
 use crate::permits::{Choice, EndedPermits, PermitCursor, PermitItem, PermitTable, Requester, Scope};
 use crate::{
     AcquirePermits, CommandError, Owner, PermitCommand, PermitWaitRecord, PermitsEnd, PermitsReport, Response,
-    Revision, SessionEnd, SessionNumber, WaitId,
+    Revision, SessionEnd, SessionNumber, SessionView, WaitId,
 };
 
 impl LocksState {
@@ -276,6 +277,11 @@ impl Namespace {
             _ => None,
         };
         self.permits.creates_state(command, requester.as_ref())
+    }
+
+    /// Returns the view of a session, with what it has of every kind of thing.
+    pub(super) fn view_of_session(&self, session_id: &str, session: &Session) -> SessionView {
+        session.view(session_id, self.permits.holds_and_waits_of_session(session.facts.number))
     }
 
     /// Returns whether a session has a hold of a semaphore, or waits for one, under that request id.

@@ -65,7 +65,7 @@ impl LocksState {
             Query::AccountState { account } => Ok(self.account_state(*account)),
             Query::KeepAlive { namespace, session_id, epoch } => {
                 let session = self.connected_session(namespace, session_id, *epoch);
-                session.map(|session| Response::Session(session.view(session_id)))
+                session.and_then(|_| self.session(namespace, session_id))
             }
             Query::KeepAlives { sessions } => {
                 Ok(Response::KeptAlive(sessions.iter().map(|session| self.keep_alive_outcome(session)).collect()))
@@ -90,7 +90,7 @@ impl LocksState {
 
     fn session(&self, namespace: &NamespaceRef, session_id: &str) -> Result<Response, CommandError> {
         let open = self.find(namespace)?;
-        Ok(Response::Session(open.session(session_id)?.view(session_id)))
+        Ok(Response::Session(open.view_of_session(session_id, open.session(session_id)?)))
     }
 
     /// Returns a session, unless another connection superseded the one of this epoch.
@@ -233,7 +233,7 @@ impl Namespace {
     fn page_of_sessions(&self, after: Option<&str>, limit: u32) -> Response {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let sessions = self.sessions.range::<str, _>((start, Bound::Unbounded));
-        let (sessions, more) = page::collect(sessions, limit, |(id, session)| session.view(id));
+        let (sessions, more) = page::collect(sessions, limit, |(id, session)| self.view_of_session(id, session));
         Response::Sessions { sessions, more }
     }
 

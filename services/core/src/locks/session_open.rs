@@ -31,7 +31,7 @@ impl NamespaceTxn<'_> {
                 self.begin_session(open);
             }
         }
-        let session = self.ns.sessions[open.session_id.as_str()].view(&open.session_id);
+        let session = self.ns.view_of_session(&open.session_id, &self.ns.sessions[open.session_id.as_str()]);
         Ok(Response::SessionOpened { session, resumed: open.resume })
     }
 

@@ -75,7 +75,8 @@ impl Session {
         }
     }
 
-    pub(super) fn view(&self, session_id: &str) -> SessionView {
+    /// Returns a view, given its holds and waits of semaphores and pools.
+    pub(super) fn view(&self, session_id: &str, (permit_holds, permit_waits): (u64, u64)) -> SessionView {
         SessionView {
             session_id: session_id.to_owned(),
             number: self.facts.number,
@@ -85,8 +86,8 @@ impl Session {
             remaining_ms: self.facts.ttl_ms,
             metadata: self.facts.metadata.get(),
             opened_at_ms: self.facts.opened_at_ms,
-            holds: self.holds,
-            waiting: self.waiting,
+            holds: self.holds + permit_holds,
+            waiting: self.waiting + permit_waits,
         }
     }
 

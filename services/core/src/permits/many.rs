@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::end::WaitEnd;
 use super::key::{Key, Name, Scope};
-use super::{EndingSession, HoldOrWait, PermitTable};
+use super::{EndingSession, HoldOrWait, Load, PermitTable};
 use crate::kit::Kit;
 use crate::locks::Budget;
 use crate::{FencingToken, Kind, Path, PermitsEnd, Reason, ReportedPermits, Revision, SessionEnd, SessionNumber};
@@ -99,7 +99,12 @@ pub(crate) struct EndedPermits {
 impl PermitTable {
     /// Returns the number of holds and waiting requests of a session.
     pub(crate) fn count_of_session(&self, number: SessionNumber) -> u64 {
-        self.of_sessions.get(&number).map_or(0, |load| load.things)
+        self.of_sessions.get(&number).map_or(0, Load::things)
+    }
+
+    /// Returns the number of holds of a session, and that of its waiting requests.
+    pub(crate) fn holds_and_waits_of_session(&self, number: SessionNumber) -> (u64, u64) {
+        self.of_sessions.get(&number).map_or((0, 0), |load| (load.holds, load.waits))
     }
 
     /// Returns how many ends of a slice it costs to end what a session has.

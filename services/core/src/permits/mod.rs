@@ -69,10 +69,34 @@ pub(crate) struct PermitTable {
 /// What a session has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
-    /// Its holds and waiting requests.
-    things: u64,
+    holds: u64,
+    /// Its waiting requests.
+    waits: u64,
     /// What ending them costs, in ends of a slice.
     ends: u64,
+}
+
+impl Load {
+    fn things(&self) -> u64 {
+        self.holds + self.waits
+    }
+
+    fn count_of(&mut self, entry: HoldOrWait) -> &mut u64 {
+        match entry {
+            HoldOrWait::Hold(_) => &mut self.holds,
+            HoldOrWait::Wait(_) => &mut self.waits,
+        }
+    }
+
+    fn add(&mut self, entry: HoldOrWait, ends: u64) {
+        *self.count_of(entry) += 1;
+        self.ends += ends;
+    }
+
+    fn remove(&mut self, entry: HoldOrWait, ends: u64) {
+        *self.count_of(entry) -= 1;
+        self.ends -= ends;
+    }
 }
 
 /// A session that has ended and still has something here.
@@ -299,8 +323,7 @@ impl PermitTable {
     fn add_to_indexes(&mut self, key: &Arc<Key>, entry: HoldOrWait, due: Option<DueEntry>, ends: u64) {
         match &key.scope {
             Scope::Session { number, .. } => {
-                let load = self.of_sessions.entry(*number).or_default();
-                (load.things, load.ends) = (load.things + 1, load.ends + ends);
+                self.of_sessions.entry(*number).or_default().add(entry, ends);
             }
             Scope::Process(process_id) => {
                 self.of_processes.insert((Arc::clone(process_id), entry.since()));
@@ -314,8 +337,8 @@ impl PermitTable {
         match &key.scope {
             Scope::Session { number, .. } => {
                 if let Some(load) = self.of_sessions.get_mut(number) {
-                    (load.things, load.ends) = (load.things - 1, load.ends - ends);
-                    if load.things == 0 {
+                    load.remove(entry, ends);
+                    if load.things() == 0 {
                         self.of_sessions.remove(number);
                     }
                 }

@@ -45,8 +45,7 @@ impl PermitTable {
             match &key.scope {
                 Scope::Session { number, .. } => {
                     let load = of_sessions.entry(*number).or_insert_with(Load::default);
-                    load.things += 1;
-                    load.ends += self.ends_of(key, *entry) as u64;
+                    load.add(*entry, self.ends_of(key, *entry) as u64);
                 }
                 Scope::Process(process_id) => assert!(of_processes.insert((Arc::clone(process_id), entry.since()))),
             }

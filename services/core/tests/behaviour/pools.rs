@@ -6,8 +6,9 @@ use holdfast_core::{
     PermitsView, Query, Reason, ReleasePermits, Response, Rules, Wait, WaitId, Wanted,
 };
 
-use crate::primitives::{limited, open_session, permits, semaphore};
+use crate::primitives::{acquire, limited, open_session, permits, semaphore};
 use crate::support::{Shard, namespace, open, orders, process};
+use crate::wait_requests::{session_wait_request, write};
 
 fn spec(name: &str) -> MemberSpec {
     MemberSpec { name: name.to_owned(), disabled: false, metadata: Metadata::new() }
@@ -286,6 +287,31 @@ fn a_pool_that_gets_no_larger_changes_without_memory() {
     for larger in [configure("p", named(&["a", "b"]), 0), configure("q", vec![], 0), change(&["a"], &[], &[], &[])] {
         assert!(needs_memory(shard, larger.clone()), "{larger:?}");
     }
+    shard.core.verify();
+}
+
+#[test]
+fn a_session_shows_what_it_has_of_every_kind() {
+    let shard = &mut pool(&["a"]);
+    let session = open_session(shard, "se_1");
+    shard.granted(session_wait_request("se_1", "l", &[write("l")]));
+    assert!(take(shard, some(session.clone(), "m", 1)).is_ok());
+    assert!(acquire(shard, permits(session.clone(), "s", 1)).is_ok());
+    let waiting = AcquirePermits { wait: Wait::Unlimited, ..member(session, "w", "a") };
+    assert_eq!(take(shard, waiting), Err(Reason::Exhausted));
+    let (namespace, session_id) = (orders(), "se_1".to_owned());
+    let queries = [
+        Query::Session { namespace: namespace.clone(), session_id: session_id.clone() },
+        Query::KeepAlive { namespace: namespace.clone(), session_id, epoch: None },
+    ];
+    for query in queries {
+        let shown = shard.query(&query);
+        let Ok(Response::Session(session)) = shown else { panic!("not a session: {shown:?}") };
+        assert_eq!((session.holds, session.waiting), (3, 1));
+    }
+    let listed = shard.query(&Query::Sessions { namespace, after: None, limit: 10 });
+    let Ok(Response::Sessions { sessions, .. }) = listed else { panic!("not sessions: {listed:?}") };
+    assert_eq!((sessions[0].holds, sessions[0].waiting), (3, 1));
     shard.core.verify();
 }
 
