@@ -14,6 +14,7 @@ use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::handle::KeepAliveReply;
+use super::permit_table::PermitState;
 use super::request_table::RequestState;
 use crate::shard_call::unexpected;
 use crate::view_builder::ViewBuilder;
@@ -303,7 +304,10 @@ impl SessionConnection<'_> {
                 let why = RefusalCause::Fault(error);
                 return self.send(ServerMessage::Refused { request_id: lock.request_id.clone(), why }).await;
             }
-            ClientCommand::AcquirePermits(acquire) if error.code.has_no_side_effects() => {
+            // A rejected repeat leaves what the request has, and `refused` would say that it has nothing.
+            ClientCommand::AcquirePermits(acquire)
+                if error.code.has_no_side_effects() && !self.has_or_awaits(&acquire.request_id) =>
+            {
                 let why = RefusalCause::Fault(error);
                 return self.send(ServerMessage::Refused { request_id: acquire.request_id.clone(), why }).await;
             }
@@ -328,6 +332,12 @@ impl SessionConnection<'_> {
             ClientCommand::ReleaseAll | ClientCommand::Close | ClientCommand::Malformed(_) => None,
         };
         self.send(ServerMessage::Error { error, request_id }).await
+    }
+
+    /// Returns whether a request of any kind holds something or waits, as far as the client was told.
+    fn has_or_awaits(&self, request_id: &str) -> bool {
+        let of_permits = self.permits.state(request_id).is_some_and(|state| state != PermitState::Lost);
+        of_permits || self.requests.state(request_id).is_some()
     }
 
     async fn on_command_rejected(

@@ -134,6 +134,15 @@ async fn a_session_takes_members_and_they_come_back_when_it_ends() {
     first.send(json!({"type": "take", "request_id": "x", "path": ["p"], "count": 2})).await;
     let acquired = first.receive().await;
     assert_eq!((&acquired["state"], &acquired["members"]), (&json!("ACQUIRED"), &json!(["a", "b"])), "{acquired}");
+    first.send(json!({"type": "take", "request_id": "x", "path": ["p"], "count": 1})).await;
+    let rejected = first.receive().await;
+    assert_eq!(
+        (&rejected["type"], &rejected["code"], &rejected["request_id"]),
+        (&json!("error"), &json!("INVALID_ARGUMENT"), &json!("x")),
+        "it keeps what it has: {rejected}"
+    );
+    first.send(json!({"type": "take", "request_id": "x", "path": ["p"], "count": 2})).await;
+    assert_eq!(first.receive().await["fencing_token"], acquired["fencing_token"], "a repeat finds its hold");
     second.send(json!({"type": "take", "request_id": "y", "path": ["p"], "member": "b"})).await;
     second.expect_enqueued("y").await;
     second.send(json!({"type": "take", "request_id": "z", "path": ["p"], "count": 0})).await;
