@@ -54,9 +54,10 @@ mod tests {
 
     #[test]
     fn what_a_connection_says_has_the_numbers_that_are_promised() {
-        let promised: [(&str, &str, &[(&str, i32)]); 6] = [
+        let promised: [(&str, &str, &[(&str, i32)]); 7] = [
             ("ClientMessage", "", &[("acquire_permits", 11), ("take", 12), ("count_down", 13)]),
             ("ClientMessage", "LockInfo", &[("things", 3), ("part", 5), ("parts", 6)]),
+            ("ClientMessage", "Thing", &[("weight", 5), ("fencing_token", 6), ("members", 7)]),
             ("ClientMessage", "Pending", &[("acquire_permits", 4), ("take", 5)]),
             ("ServerMessage", "", &[("counted", 9)]),
             ("ServerMessage", "Opened", &[("leader", 7)]),

@@ -159,7 +159,7 @@ pub struct MemberInfo {
     pub holder: Option<PermitHolderInfo>,
 }
 
-/// The response of a take. JSON omits `fencing_token` of a refused request and `reason` of a granted one.
+/// The response of a take. JSON omits `fencing_token` and `members` of a refused request, and `reason` of a granted one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TakeMembersAnswer {
     /// Whether it was granted.
@@ -168,6 +168,7 @@ pub struct TakeMembersAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
     /// The members, when granted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
     /// The reason, when refused.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -23,7 +23,7 @@ pub fn configure(message: v1::ConfigurePoolRequest) -> ApiResult<ConfigurePool> 
 pub fn change(message: v1::ChangePoolRequest) -> ApiResult<ChangePool> {
     Ok(ChangePool {
         thing: things::name(message.namespace, message.name, message.path)?,
-        add: message.add.into_iter().map(member).collect(),
+        add: message.add.into_iter().map(added).collect(),
         remove: message.remove,
         disable: message.disable,
         enable: message.enable,
@@ -32,6 +32,10 @@ pub fn change(message: v1::ChangePoolRequest) -> ApiResult<ChangePool> {
 
 fn member(member: v1::PoolMember) -> PoolMember {
     PoolMember { name: member.name, disabled: member.disabled, metadata: member.metadata.into_iter().collect() }
+}
+
+fn added(member: v1::AddedMember) -> PoolMember {
+    PoolMember { name: member.name, disabled: false, metadata: member.metadata.into_iter().collect() }
 }
 
 /// Converts a request for members.

@@ -351,7 +351,7 @@ impl PermitTable {
     ) -> Result<(), CommandError> {
         let limits = kit.limits;
         let within = |count: u64, max: u64, what: &str| {
-            let hint = "release permits or have the limit raised";
+            let hint = "release permits or members, or have the limit raised";
             if count < max { Ok(()) } else { Err(quota_exceeded(what, max, hint)) }
         };
         let waiting = source.queue.len() as u64;
@@ -452,7 +452,8 @@ fn check_request(request: &AcquirePermits) -> Result<(), CommandError> {
         && is_name(&request.request_id);
     if !fits {
         let text = format!(
-            "a request for permits has a weight of 1 to {MAX_PERMITS}, a priority of 0 to {MAX_PRIORITY} and an id"
+            "a request for permits or members has a number of them from 1 to {MAX_PERMITS}, a priority of 0 to \
+             {MAX_PRIORITY}, and an id and members with names of 1 to {MAX_NAME_BYTES} bytes"
         );
         return Err(CommandError::InvalidArgument(text));
     }

@@ -249,6 +249,8 @@ impl Entry {
             holder: self.request.owner.as_deref().map(str::to_owned),
             weight,
             fencing_token: self.token,
+            // The service knows them, and the list stays small.
+            members: Vec::new(),
         })
     }
 
