@@ -37,9 +37,12 @@ pub struct WaitInfo {
     /// Of another kind than locks: segments of the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Vec<String>>,
-    /// How many permits or members it waits for.
+    /// How many permits of a semaphore it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
+    /// How many members of a pool it waits for, whichever are free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
     /// The member of a pool, if it waits for one by its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,

@@ -128,6 +128,7 @@ fn lock_wait(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
         kind: None,
         path: None,
         weight: None,
+        count: None,
         member: None,
         priority: None,
     }
@@ -151,7 +152,8 @@ fn permit_wait(shown: &ViewBuilder<'_>, queued: PermitWaitView) -> WaitInfo {
         reason: ReasonInfo { code, blockers: Vec::new(), queue_position, cycle: Vec::new(), holders: Vec::new() },
         kind: Some(queued.kind.name()),
         path: Some(queued.path.0),
-        weight: Some(queued.weight),
+        weight: Some(queued.weight).filter(|_| queued.kind == Kind::Semaphore),
+        count: Some(queued.weight).filter(|_| queued.kind == Kind::Pool && queued.member.is_none()),
         member: queued.member,
         priority: Some(queued.priority),
     }
@@ -163,27 +165,42 @@ mod tests {
 
     use super::*;
 
+    fn queued(number: u64) -> PermitWaitView {
+        PermitWaitView {
+            wait: WaitId(number),
+            kind: Kind::Semaphore,
+            path: Path::flat("s"),
+            owner: Owner::Process("p".into()),
+            process_id: "p".into(),
+            request_id: "r".into(),
+            weight: 1,
+            member: None,
+            priority: 0,
+            queue_position: 0,
+            attempt: 1,
+            since_ms: 0,
+            ends_at_ms: None,
+        }
+    }
+
     fn page(waits: &[u64], more: bool) -> WaitPage {
         let shown = ViewBuilder::new("ns", 0, Timestamp(0));
-        let wait = |number: &u64| {
-            let queued = PermitWaitView {
-                wait: WaitId(*number),
-                kind: Kind::Semaphore,
-                path: Path::flat("s"),
-                owner: Owner::Process("p".into()),
-                process_id: "p".into(),
-                request_id: "r".into(),
-                weight: 1,
-                member: None,
-                priority: 0,
-                queue_position: 0,
-                attempt: 1,
-                since_ms: 0,
-                ends_at_ms: None,
-            };
-            (WaitId(*number), permit_wait(&shown, queued))
-        };
+        let wait = |number: &u64| (WaitId(*number), permit_wait(&shown, queued(*number)));
         WaitPage { waits: waits.iter().map(wait).collect(), end: waits.last().filter(|_| more).copied().map(WaitId) }
+    }
+
+    #[test]
+    fn a_wait_says_what_it_is_for_as_its_request_does() {
+        let shown = |kind, member: Option<&str>| {
+            let shown = ViewBuilder::new("ns", 0, Timestamp(0));
+            let member = member.map(str::to_owned);
+            let wait = permit_wait(&shown, PermitWaitView { kind, weight: 3, member, queue_position: 2, ..queued(7) });
+            assert_eq!(wait.reason.queue_position, Some(2));
+            (wait.weight, wait.count, wait.member)
+        };
+        assert_eq!(shown(Kind::Semaphore, None), (Some(3), None, None));
+        assert_eq!(shown(Kind::Pool, None), (None, Some(3), None));
+        assert_eq!(shown(Kind::Pool, Some("a")), (None, None, Some("a".to_owned())));
     }
 
     #[test]

@@ -99,6 +99,7 @@ async fn a_request_waits_for_its_members_and_shows_among_the_waits() {
         (&json!("pool"), &json!(["p"]), &json!("a")),
         "{waits}"
     );
+    assert_eq!((wait.get("weight"), wait.get("count")), (None, None), "it does not want just any");
     release(&rest, "p", &[]).await;
     assert_eq!(waiting.await.unwrap()["members"], json!(["a"]));
 }

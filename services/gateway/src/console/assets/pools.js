@@ -55,11 +55,11 @@ export function open({ route, live }) {
         label: "Queue",
         state: (one) => [
           one.waiting,
-          one.queue.map((wait) => [placeText(wait), wait.member, wait.weight, wait.priority]),
+          one.queue.map((wait) => [placeText(wait), wait.member, wait.count, wait.priority]),
         ],
         cell: (one) => [
           one.waiting > 0 && el("span", { class: "chip wait", text: `${number(one.waiting)} waiting` }),
-          one.queue.map((wait) => named(placeText(wait), wantText(wait, wait.member ?? plural(wait.weight, "member")))),
+          one.queue.map((wait) => named(placeText(wait), wantText(wait, wait.member ?? plural(wait.count, "member")))),
         ],
       },
     ],
