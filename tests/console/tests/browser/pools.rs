@@ -19,3 +19,29 @@ async fn the_members_of_a_pool_follow_what_happens() {
     assert!(page.was_not_reloaded().await, "nothing was loaded anew");
     page.close().await;
 }
+
+#[tokio::test]
+async fn members_are_switched_and_their_rests_and_the_others_are_shown() {
+    let tenant = create_tenant().await;
+    let Some(page) = Page::signed_in(&tenant.key).await else { return };
+    let pools = "/namespaces/demo/pools";
+    let members: Vec<_> = (10..30).map(|number| json!({"name": format!("db-{number}")})).collect();
+    let configure = json!({"name": "databases", "members": members, "cooldown_ms": 600_000});
+    tenant.post(&format!("{pools}/configure"), configure).await;
+    let take = json!({"name": "databases", "process_id": "alice", "request_id": "a", "ttl_ms": 60_000});
+    tenant.post(&format!("{pools}/take"), take).await;
+    let release = json!({"name": "databases", "process_id": "alice", "request_id": "a"});
+    tenant.post(&format!("{pools}/release"), release).await;
+    page.navigate("#/ns/demo/pools").await;
+    page.wait_for_words("tbody tr", &["db-10", "rests for", "min", "db-21", "first 12 by name"]).await;
+    let switch = |label: &str| format!("[aria-label=\"{label} of databases\"]");
+    page.click(&switch("Disable: db-11")).await;
+    page.wait_for_words("tbody tr", &["db-11", "disabled"]).await;
+    page.click(&switch("Enable: db-11")).await;
+    page.wait_for(&switch("Disable: db-11")).await;
+    page.click(&switch("End rest: db-10")).await;
+    page.wait_until_gone(".rest-left").await;
+    page.click("[data-more]").await;
+    page.wait_for_words("tbody tr", &["db-29"]).await;
+    page.close().await;
+}
