@@ -1,11 +1,13 @@
 //! `holdfast pool`.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use holdfast_client::Error;
 use holdfast_client::protocol::{
     ChangePoolRequest, ConfigurePoolRequest, DeletePoolRequest, GetPoolRequest, GetPoolResponse, ListPoolsRequest,
     Pool, PoolMember, PoolMemberState,
@@ -25,8 +27,8 @@ pub(crate) enum PoolCommand {
     /// Run a command with members of a pool. Stops it before they can be lost, and exits with its status, or with 75
     /// when they were not acquired.
     Run(RunArgs),
-    /// Make a pool, or change which members it has. Replaces its description, and removes metadata that it was given by
-    /// other means. Needs a key with the scope locks:force.
+    /// Make a pool, or change which members it has. Replaces its description; members that it has already stay disabled
+    /// if they are, and everything keeps its metadata. Needs a key with the scopes locks:force and locks:read.
     Set(SetArgs),
     /// Give members out again, at once also if they rest. Needs a key with the scope locks:force.
     Enable(MembersArgs),
@@ -122,10 +124,21 @@ async fn run_command(settings: &Settings, args: RunArgs) -> Result<ExitCode> {
 
 async fn set(settings: &Settings, args: SetArgs) -> Result<()> {
     let (namespace, path) = (settings.namespace()?, args.pool.path().segments().to_vec());
-    let members = args.members.into_iter().map(|name| PoolMember { name, ..Default::default() }).collect();
+    let (present, known) = match load(settings, &args.pool).await {
+        Ok(known) => known,
+        Err(error) if is_absent(&error) => Default::default(),
+        Err(error) => return Err(error),
+    };
+    let mut known: HashMap<String, PoolMemberState> =
+        known.into_iter().map(|member| (member.name.clone(), member)).collect();
+    let member = |name: String| {
+        let PoolMemberState { disabled, metadata, .. } = known.remove(&name).unwrap_or_default();
+        PoolMember { name, disabled, metadata }
+    };
+    let members = args.members.into_iter().map(member).collect();
     let cooldown_ms = u64::try_from(args.cooldown.as_millis()).unwrap_or(u64::MAX);
-    let description = args.description;
-    let configure = ConfigurePoolRequest { namespace, path, members, cooldown_ms, description, ..Default::default() };
+    let (description, metadata) = (args.description, present.metadata);
+    let configure = ConfigurePoolRequest { namespace, path, members, cooldown_ms, description, metadata, name: None };
     let make = async |request| settings.client.pools().configure_pool(request).await;
     let pool = call(configure, make).await?.pool.unwrap_or_default();
     settings.format.print(|| text(&pool), || render::json::pool(&pool))
@@ -148,20 +161,28 @@ async fn delete(settings: &Settings, name: &ThingName) -> Result<()> {
     settings.format.print(|| format!("{} is deleted", name.path()), || json!({"deleted": true}))
 }
 
-/// Shows all members; the pool as of the last page of them.
-async fn get(settings: &Settings, name: &ThingName) -> Result<()> {
+fn is_absent(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().and_then(Error::code) == Some("PRIMITIVE_NOT_FOUND")
+}
+
+/// Returns all members, and the pool as of the last page of them.
+async fn load(settings: &Settings, name: &ThingName) -> Result<(Pool, Vec<PoolMemberState>)> {
     let (namespace, path) = (settings.namespace()?, name.path().segments().to_vec());
     let mut get = GetPoolRequest { namespace, path, page_size: PAGE_SIZE, ..Default::default() };
     let mut members = Vec::new();
-    let pool = loop {
+    loop {
         let make = async |request| settings.client.pools().get_pool(request).await;
         let page: GetPoolResponse = call(get.clone(), make).await?;
         members.extend(page.members);
         get.page_token = page.next_page_token;
         if get.page_token.is_empty() {
-            break page.pool.unwrap_or_default();
+            return Ok((page.pool.unwrap_or_default(), members));
         }
-    };
+    }
+}
+
+async fn get(settings: &Settings, name: &ThingName) -> Result<()> {
+    let (pool, members) = load(settings, name).await?;
     let shown = || {
         let mut lines = vec![text(&pool)];
         lines.extend(members.iter().map(member));

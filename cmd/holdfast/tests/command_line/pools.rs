@@ -3,6 +3,18 @@
 use crate::support::{RunningCall, call, holdfast_at, server, unique_name, value, values};
 
 #[test]
+fn a_pool_that_is_set_again_keeps_what_its_members_are() {
+    let name = unique_name("databases");
+    value(&["pool", "set", &name, "db-1", "db-2"]);
+    value(&["pool", "disable", &name, "db-2"]);
+    let set = value(&["pool", "set", &name, "db-1", "db-2", "db-3", "--cooldown", "1s"]);
+    assert_eq!((&set["members_total"], &set["free"], &set["cooldown_ms"]), (&3.into(), &2.into(), &1_000.into()));
+    assert_eq!(value(&["pool", "get", &name])["members"][1]["disabled"], true, "it was not enabled");
+    let set = value(&["pool", "set", &name, "db-2"]);
+    assert_eq!((&set["members_total"], &set["free"]), (&1.into(), &0.into()));
+}
+
+#[test]
 fn a_command_runs_with_members_and_is_told_which() {
     let name = unique_name("databases");
     let configured = value(&["pool", "set", &name, "db-1", "db-2", "db-3"]);
