@@ -15,7 +15,7 @@ use holdfast_client::protocol::{
 use serde_json::json;
 
 use crate::calls::{CALL_TIMEOUT, call, call_once};
-use crate::lock::{GuardedRun, Target, run_guarded};
+use crate::lock::{self, GuardedRun, Target, run_guarded};
 use crate::names::{ThingName, parse_path};
 use crate::pages::{PAGE_SIZE, print_list};
 use crate::render;
@@ -67,7 +67,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     wait: Option<Duration>,
     /// The command to run, after `--`. Its variable HOLDFAST_MEMBERS has the members, one a line, and
-    /// HOLDFAST_FENCING_TOKEN the fencing token.
+    /// HOLDFAST_FENCING_TOKEN the fencing token. It does not run if the name of a member has a line break.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     pool: ThingName,
     /// All members. One that is missing leaves once it is free.
-    #[arg(required = true, value_name = "MEMBER")]
+    #[arg(required = true, value_name = "MEMBER", value_parser = parse_member)]
     members: Vec<String>,
     /// How long a member rests after its hold ended.
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration, value_name = "DURATION")]
@@ -94,6 +94,11 @@ pub(crate) struct MembersArgs {
     /// The members.
     #[arg(required = true, value_name = "MEMBER")]
     members: Vec<String>,
+}
+
+/// Reads the name of a member that commands can be told of.
+fn parse_member(text: &str) -> Result<String, String> {
+    if lock::is_line(text) { Ok(text.to_owned()) } else { Err("a name without line breaks is needed".to_owned()) }
 }
 
 pub(crate) async fn run(settings: &Settings, command: PoolCommand) -> Result<ExitCode> {

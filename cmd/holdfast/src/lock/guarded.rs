@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use holdfast_client::{EndReason, Error, Guard, Hold, Permit, Pool, PoolLease, RwLock, Session};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout_at};
@@ -67,6 +67,10 @@ pub(super) async fn run(settings: &Settings, args: &GuardedRun, program: &OsStr,
         }
         WaitResult::Signalled(signal) => return Ok(signal_exit_code(signal)),
     };
+    if let Some(member) = guard.members().unwrap_or_default().iter().find(|member| !is_line(member)) {
+        close_session(&session, &mut signals).await;
+        bail!("the name of the member {member:?} has a line break, and HOLDFAST_MEMBERS has one member a line");
+    }
     let command = SupervisedChild::start(program, arguments, (guard.hold(), guard.members()), &args.target)?;
     let code = command.run(settings.format, guard.hold(), args.ttl, &mut signals).await?;
     // Closing releases the lock in the same step, and ends in time if no gateway responds. The signal that ended the
@@ -74,6 +78,11 @@ pub(super) async fn run(settings: &Settings, args: &GuardedRun, program: &OsStr,
     session.close().await;
     drop(guard);
     Ok(code)
+}
+
+/// Returns whether a text is one line of a variable in the environment.
+pub(crate) fn is_line(text: &str) -> bool {
+    !text.contains(['\n', '\r', '\0'])
 }
 
 /// Waits for what the command needs; opens another session if one ends.

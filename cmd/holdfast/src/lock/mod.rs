@@ -14,6 +14,8 @@ use anyhow::Result;
 use clap::Args;
 use holdfast_client::{Error, Path, Reason};
 
+pub(crate) use guarded::is_line;
+
 use crate::names::LockName;
 use crate::output::Format;
 use crate::settings::Settings;

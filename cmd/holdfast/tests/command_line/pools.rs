@@ -1,5 +1,8 @@
 //! Pools from the shell.
 
+use holdfast_testkit::RestClient;
+use serde_json::json;
+
 use crate::support::{RunningCall, call, holdfast_at, server, unique_name, value, values};
 
 #[test]
@@ -12,6 +15,21 @@ fn a_pool_that_is_set_again_keeps_what_its_members_are() {
     assert_eq!(value(&["pool", "get", &name])["members"][1]["disabled"], true, "it was not enabled");
     let set = value(&["pool", "set", &name, "db-2"]);
     assert_eq!((&set["members_total"], &set["free"]), (&1.into(), &0.into()));
+}
+
+#[tokio::test]
+async fn a_member_with_a_line_break_in_its_name_is_not_taken_for_two() {
+    let name = unique_name("databases");
+    assert_eq!(call(&["pool", "set", &name, "db-1\ndb-2"]).code, 2, "nobody could tell the lines apart");
+    value(&["pool", "set", &name, "db-1"]);
+    // By other means there may be one.
+    let rest = RestClient::new(server().address(), &server().secret("demo.key"));
+    let configure = json!({"name": name, "members": [{"name": "db-1\ndb-2"}]});
+    rest.json("POST /v1/namespaces/demo/pools/configure", configure).await.ok();
+    let refused = call(&["pool", "run", &name, "--", "echo", "ran"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
+    assert!(refused.stderr.contains("line break"), "{refused:?}");
+    assert_eq!(value(&["pool", "get", &name])["pool"]["in_use"], 0, "it was returned");
 }
 
 #[test]
