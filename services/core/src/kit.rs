@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::item_bytes::ItemBytes;
 use crate::locks::Budget;
 use crate::permits::PermitItem;
 use crate::shard_common::ShardCommon;
@@ -75,9 +76,9 @@ impl<'a> Deref for Kit<'a> {
 /// How much a table may grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreeBytes {
-    /// Bytes left to the account in this shard.
+    /// Bytes left to the account in this shard, as charged.
     pub(crate) of_account: u64,
-    /// Bytes left to the tables of this namespace.
+    /// Bytes left to the tables of this namespace, as counted.
     pub(crate) of_tables: u64,
 }
 
@@ -174,19 +175,20 @@ impl<'a> Kit<'a> {
         self.notices.push(notice);
     }
 
-    /// Checks whether so many more bytes, as charged, are within the limits.
+    /// Checks whether so many more bytes are within the limits.
     ///
     /// # Errors
     /// `QuotaExceeded`.
-    pub(crate) fn check_bytes(&self, more: u64) -> Result<(), CommandError> {
-        if more > self.free.of_account {
+    pub(crate) fn check_bytes(&self, more: impl Into<ItemBytes>) -> Result<(), CommandError> {
+        let more: ItemBytes = more.into();
+        if more.charged > self.free.of_account {
             return Err(quota_exceeded(
                 "the state of the account in this shard, in bytes,",
                 self.limits.max_state_bytes,
                 "release locks, close sessions, send less metadata or have the limit raised",
             ));
         }
-        if more > self.free.of_tables {
+        if more.counted > self.free.of_tables {
             return Err(quota_exceeded(
                 "the state of latches, semaphores and pools of a namespace, in bytes,",
                 self.limits.max_primitive_bytes,

@@ -16,6 +16,7 @@ mod after_restore;
 mod audit;
 mod chunks;
 mod idempotency_cache;
+mod item_bytes;
 mod kit;
 mod latches;
 pub mod locks;

@@ -113,6 +113,8 @@ pub struct NamespaceUsage {
     pub permit_waits: u64,
     /// Current pools.
     pub pools: u64,
+    /// Bytes of latches, semaphores and pools as they count against their limit.
+    pub table_bytes: u64,
     /// The totals since its creation.
     pub totals: UsageTotals,
 }

@@ -127,6 +127,8 @@ struct UsageSum {
     state_bytes_of_nodes: BTreeMap<String, u64>,
     /// The most in one namespace.
     tangled_owners: u64,
+    /// The most in one namespace, as they count against their limit.
+    table_bytes: u64,
 }
 
 impl UsageSum {
@@ -146,6 +148,7 @@ impl UsageSum {
         for namespace in open {
             self.totals.add(&namespace.totals);
             self.tangled_owners = self.tangled_owners.max(namespace.tangled_owners);
+            self.table_bytes = self.table_bytes.max(namespace.table_bytes);
             let state_bytes = state.get(&namespace.name).copied().unwrap_or_default().into();
             self.namespaces.push(NamespaceUsageInfo { state_bytes, ..NamespaceUsageInfo::from(namespace) });
         }
@@ -161,10 +164,7 @@ impl UsageSum {
             (&limit::LATCHES, most(|namespace| namespace.figures.latches)),
             (&limit::SEMAPHORES, most(|namespace| namespace.figures.semaphores)),
             (&limit::POOLS, most(|namespace| namespace.figures.pools)),
-            (
-                &limit::PRIMITIVE_BYTES,
-                most(|namespace| namespace.state_bytes.latches + namespace.state_bytes.semaphores),
-            ),
+            (&limit::PRIMITIVE_BYTES, self.table_bytes),
             (&limit::TANGLE, self.tangled_owners),
             (&limit::EVENT_BYTES, most(|namespace| namespace.state_bytes.events)),
         ];

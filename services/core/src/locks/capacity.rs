@@ -11,6 +11,7 @@ use super::request::Request;
 use super::tree::Tree;
 use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
+use crate::item_bytes::ItemBytes;
 use crate::kit::quota_exceeded;
 use crate::{
     AccountId, Claim, CommandError, LocksCommand, NamespaceRef, OpenSession, Owner, PermitCommand, Reattach, Rules,
@@ -138,11 +139,15 @@ impl LocksState {
     }
 
     /// Returns the slot of a namespace and what its tables grow by at most: nothing if they have no room for it.
-    fn most_added_to_tables(&self, id: &NamespaceRef, most: impl FnOnce(&Namespace) -> u64) -> (Option<u32>, u64) {
+    fn most_added_to_tables<B: Into<ItemBytes>>(
+        &self,
+        id: &NamespaceRef,
+        most: impl FnOnce(&Namespace) -> B,
+    ) -> (Option<u32>, u64) {
         let Ok(slot) = self.slot(id) else { return (None, 0) };
         let namespace = self.namespaces.get(slot);
-        let most = most(namespace);
-        (Some(slot), if most > namespace.free_bytes(0).of_tables { 0 } else { most })
+        let most: ItemBytes = most(namespace).into();
+        (Some(slot), if most.counted > namespace.free_bytes(0).of_tables { 0 } else { most.charged })
     }
 
     /// Returns the charges of the accounts whose charge changed since the last call.

@@ -172,7 +172,7 @@ impl Namespace {
             sessions,
             events: self.history.bytes(),
             latches: self.latches.bytes(),
-            semaphores: self.permits.bytes(),
+            semaphores: self.permits.bytes().charged,
         }
     }
 

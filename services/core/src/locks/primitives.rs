@@ -111,14 +111,17 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
+    /// Returns the bytes of its tables that count against their limit.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.latches.bytes() + self.permits.bytes().counted
+    }
+
     /// Returns how much its tables may grow, given the charge of the account's other namespaces.
     pub(super) fn free_bytes(&self, other_namespaces_bytes: u64) -> FreeBytes {
-        let used = self.state_bytes();
-        let of_account = other_namespaces_bytes.saturating_add(used.total());
-        let of_tables = used.latches + used.semaphores;
+        let of_account = other_namespaces_bytes.saturating_add(self.state_bytes().total());
         FreeBytes {
             of_account: self.limits.max_state_bytes.saturating_sub(of_account),
-            of_tables: self.limits.max_primitive_bytes.saturating_sub(of_tables),
+            of_tables: self.limits.max_primitive_bytes.saturating_sub(self.table_bytes()),
         }
     }
 }

@@ -79,6 +79,7 @@ impl LocksState {
             permit_holds: namespace.permits.holds(),
             permit_waits: namespace.permits.waiting(),
             pools: namespace.permits.count_of(Kind::Pool) as u64,
+            table_bytes: namespace.table_bytes(),
             totals: namespace.usage,
         };
         let namespaces = self.namespaces_of(account).map(usage_of).collect();

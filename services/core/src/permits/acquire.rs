@@ -9,6 +9,7 @@ use super::key::{Key, Name, Scope};
 use super::many::{PermitItem, item_of};
 use super::source::{Source, Stock};
 use super::{HoldOrWait, PermitTable, charge, end};
+use crate::item_bytes::ItemBytes;
 use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::{Attempts, EncodedMetadata, reason_only, refused};
 use crate::{
@@ -168,9 +169,9 @@ impl PermitTable {
         self.change_hold(name, token, |hold| {
             (hold.phase, hold.deadline_ms) = (Phase::Held, deadline_ms);
             hold.transition_ms = terms.transition_ms;
-            let before = hold.charge();
+            let before = hold.bytes();
             let metadata = std::mem::replace(&mut hold.metadata, terms.metadata);
-            if kit.check_bytes(hold.charge().saturating_sub(before)).is_err() {
+            if kit.check_bytes(hold.bytes().saturating_sub(before)).is_err() {
                 hold.metadata = metadata;
             }
             hold.attach(request);
@@ -370,7 +371,7 @@ impl PermitTable {
             let max = limits.max_waiting_per_semaphore;
             within(waiting, max, "the number of requests that wait for a semaphore or pool")?;
         }
-        let of_source = if is_new { charge::of_ephemeral(&request.path) } else { 0 };
+        let of_source = if is_new { charge::of_ephemeral(&request.path) } else { ItemBytes::default() };
         let of_request = charge::of_new(key, &requester.process_id, request, waits);
         kit.check_bytes(of_source + of_request)
     }
@@ -420,10 +421,10 @@ impl PermitTerms {
 impl PermitWait {
     /// Applies the terms of a newer call. Without capacity for the new metadata, the old metadata stays.
     fn set_terms(&mut self, kit: &Kit<'_>, terms: PermitTerms) {
-        let before = self.charge();
+        let before = self.bytes();
         let metadata = self.terms.metadata.clone();
         self.terms = terms;
-        if kit.check_bytes(self.charge().saturating_sub(before)).is_err() {
+        if kit.check_bytes(self.bytes().saturating_sub(before)).is_err() {
             self.terms.metadata = metadata;
         }
     }

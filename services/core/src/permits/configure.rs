@@ -6,6 +6,7 @@ use super::end::WaitEnd;
 use super::key::Name;
 use super::source::{Source, Stock};
 use super::{PermitTable, charge};
+use crate::item_bytes::ItemBytes;
 use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{
@@ -48,8 +49,8 @@ impl PermitTable {
         Response::Semaphore(view.unwrap_or_else(absent))
     }
 
-    /// Checks whether a source may be created or changed, given its charge as configured.
-    pub(super) fn check_configured(&self, kit: &Kit<'_>, name: &Name, charge: u64) -> Result<(), CommandError> {
+    /// Checks whether a source may be created or changed, given its bytes as configured.
+    pub(super) fn check_configured(&self, kit: &Kit<'_>, name: &Name, bytes: ItemBytes) -> Result<(), CommandError> {
         let present = self.by_name.get(name);
         if present.is_some_and(|source| source.deleting.is_some()) {
             return Err(CommandError::Busy(format!("the {} is being deleted", name.kind.name())));
@@ -58,7 +59,8 @@ impl PermitTable {
             check_path(kit.limits, &name.path)?;
             self.check_count(kit, name.kind)?;
         }
-        kit.check_bytes(charge.saturating_sub(present.map_or(0, |source| source.charge(&name.path))))
+        let present = present.map_or(ItemBytes::default(), |source| source.bytes(&name.path));
+        kit.check_bytes(bytes.saturating_sub(present))
     }
 
     pub(super) fn check_count(&self, kit: &Kit<'_>, kind: Kind) -> Result<(), CommandError> {

@@ -7,6 +7,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 
 use super::charge;
 use super::item::QueueRank;
+use crate::item_bytes::ItemBytes;
 use crate::locks::EncodedMetadata;
 use crate::{FencingToken, Reason, Revision, Wanted};
 
@@ -18,8 +19,8 @@ pub(super) struct Members {
     /// The free members: those that have been free longest first.
     free: BTreeSet<(Revision, Arc<str>)>,
     leaving: u64,
-    /// The charge of all members.
-    bytes: u64,
+    /// The bytes of all members.
+    bytes: ItemBytes,
     /// The requests for some members, whichever are free.
     counting: BTreeSet<QueueRank>,
     /// The requests for a member by its name.
@@ -72,7 +73,7 @@ impl Members {
         self.by_name.len()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> ItemBytes {
         self.bytes
     }
 
@@ -97,9 +98,9 @@ impl Members {
         self.by_name.get_key_value(name).map(|(name, _)| Arc::clone(name))
     }
 
-    /// Returns the charge of a member.
-    pub(super) fn charge_of(&self, name: &str) -> u64 {
-        self.get(name).map_or(0, |member| charge::of_member(name, member.metadata.len()))
+    /// Returns the bytes of a member.
+    pub(super) fn bytes_of(&self, name: &str) -> ItemBytes {
+        self.get(name).map_or(ItemBytes::default(), |member| charge::of_member(name, member.metadata.len()))
     }
 
     /// Returns all members, in order of name.

@@ -29,6 +29,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::item_bytes::ItemBytes;
 use crate::{FencingToken, Kind, Revision, SessionNumber, WaitId};
 use item::{PermitHold, PermitWait, QueueRank};
 use key::{Key, Name};
@@ -62,8 +63,8 @@ pub(crate) struct PermitTable {
     /// Sessions that have ended and still have something here. Nothing is granted to them.
     ending: BTreeMap<SessionNumber, EndingSession>,
     holds: u64,
-    /// The charge of all of them.
-    bytes: u64,
+    /// The bytes of all of them.
+    bytes: ItemBytes,
 }
 
 /// What a session has.
@@ -147,8 +148,8 @@ impl PermitTable {
         self.waits.len() as u64
     }
 
-    /// Returns the charge of all semaphores and pools in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Returns the bytes of all semaphores and pools.
+    pub(crate) fn bytes(&self) -> ItemBytes {
         self.bytes
     }
 
@@ -187,9 +188,9 @@ impl PermitTable {
     /// Changes an existing source, and its charge.
     fn recharge<T>(&mut self, name: &Name, change: impl FnOnce(&mut Source) -> T) -> Option<T> {
         let (before, result, after) = self.change(name, |source| {
-            let before = source.charge(&name.path);
+            let before = source.bytes(&name.path);
             let result = change(source);
-            (before, result, source.charge(&name.path))
+            (before, result, source.bytes(&name.path))
         })?;
         self.bytes = self.bytes - before + after;
         Some(result)
@@ -228,7 +229,7 @@ impl PermitTable {
     }
 
     fn insert_source(&mut self, name: Arc<Name>, source: Source) {
-        self.bytes += source.charge(&name.path);
+        self.bytes += source.bytes(&name.path);
         self.pools += usize::from(name.kind == Kind::Pool);
         self.by_name.insert(name, Arc::new(source));
     }
@@ -236,7 +237,7 @@ impl PermitTable {
     /// Removes a source without holds and waits.
     fn remove_source(&mut self, name: &Arc<Name>) {
         let Some(source) = self.by_name.remove(name) else { return };
-        self.bytes -= source.charge(&name.path);
+        self.bytes -= source.bytes(&name.path);
         self.pools -= usize::from(name.kind == Kind::Pool);
         self.unsettled.remove(name);
         for (member, facts) in source.members().into_iter().flat_map(members::Members::iter) {
@@ -254,7 +255,7 @@ impl PermitTable {
     }
 
     fn insert_hold(&mut self, hold: PermitHold) {
-        self.bytes += hold.charge();
+        self.bytes += hold.bytes();
         self.holds += 1;
         self.add_to_indexes(&hold.key, HoldOrWait::Hold(hold.token), hold.due(), hold.ends());
         let name = Arc::clone(&hold.key.name);
@@ -274,14 +275,14 @@ impl PermitTable {
             Some(Arc::unwrap_or_clone(hold))
         });
         let hold = hold.flatten()?;
-        self.bytes -= hold.charge();
+        self.bytes -= hold.bytes();
         self.holds -= 1;
         self.remove_from_indexes(&hold.key, HoldOrWait::Hold(token), hold.due(), hold.ends());
         Some(hold)
     }
 
     fn insert_wait(&mut self, rank: QueueRank, wait: PermitWait) {
-        self.bytes += wait.charge();
+        self.bytes += wait.bytes();
         self.waits.insert(rank.wait, Arc::clone(&wait.key));
         self.add_to_indexes(&wait.key, HoldOrWait::Wait(rank), wait.due(rank), 1);
         let name = Arc::clone(&wait.key.name);
@@ -298,7 +299,7 @@ impl PermitTable {
             Some(Arc::unwrap_or_clone(wait))
         });
         let wait = wait.flatten()?;
-        self.bytes -= wait.charge();
+        self.bytes -= wait.bytes();
         self.waits.remove(&rank.wait);
         self.remove_from_indexes(&wait.key, HoldOrWait::Wait(rank), wait.due(rank), 1);
         Some(wait)

@@ -36,7 +36,7 @@ impl PermitTable {
         let present = self.by_name.get(&name).and_then(|source| source.members());
         let leaving: Vec<Arc<str>> = present.into_iter().flat_map(|members| missing(members, &names)).collect();
         self.check_members(kit, &name, &names, leaving.iter().map(AsRef::as_ref))?;
-        self.check_configured(kit, &name, self.charge_configured(configure))?;
+        self.check_configured(kit, &name, self.bytes_configured(configure))?;
         let revision = kit.record(EventKind::PoolConfigured, &configure.path);
         if !self.by_name.contains_key(&name) {
             self.insert_source(
@@ -78,7 +78,7 @@ impl PermitTable {
         }
         let removed: BTreeSet<&str> = change.remove.iter().map(String::as_str).collect();
         self.check_members(kit, &name, &added, removed.iter().copied())?;
-        self.check_configured(kit, &name, self.charge_changed(change))?;
+        self.check_configured(kit, &name, self.bytes_changed(change))?;
         let named: BTreeSet<&str> = [&change.disable, &change.enable]
             .into_iter()
             .flatten()

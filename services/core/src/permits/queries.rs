@@ -149,8 +149,8 @@ impl PermitTable {
         source.map_or(0, |source| source.queue.range(..rank).take(sight.max_queue_position).count() as u64)
     }
 
-    /// Returns who has what a request wants: the holder of the member that it names, then those with most permits, and of
-    /// those the earlier ones first. As many as fit into a response with a view of that many bytes; if not all fit with
+    /// Returns who has what a request wants: the holder of the member that it names, then those with most permits, and
+    /// of those the earlier ones first. As many as fit into a response with a view of that many bytes; if not all fit with
     /// their metadata, all are shown without.
     pub(super) fn holders_before(
         &self,
@@ -233,7 +233,7 @@ impl PermitTable {
                 !self.by_name.contains_key(&Name::new(Kind::Semaphore, &configure.path))
             }
             // One that makes a pool smaller is never refused for want of memory.
-            PermitCommand::ConfigurePool(_) | PermitCommand::ChangePool(_) => self.most_added(command) > 0,
+            PermitCommand::ConfigurePool(_) | PermitCommand::ChangePool(_) => self.most_added(command).charged > 0,
             PermitCommand::Acquire(acquire) => requester.is_none_or(|it| self.find(it, acquire).is_none()),
             PermitCommand::Release(_) | PermitCommand::Delete { .. } | PermitCommand::Cancel(_) => false,
         }

@@ -9,28 +9,30 @@ use holdfast_mutations::{Mutation, is_enabled};
 use super::key::Scope;
 use super::source::Source;
 use super::{HoldOrWait, Load, PermitTable};
+use crate::item_bytes::ItemBytes;
 use crate::{Kind, Wanted};
 
 impl PermitTable {
     /// Panics if a counter or an index is inconsistent.
     pub(crate) fn verify(&self) {
-        let (mut bytes, mut holds, mut due, mut waits) = (0, 0, BTreeSet::new(), BTreeSet::new());
+        let (mut bytes, mut holds) = (ItemBytes::default(), 0);
+        let (mut due, mut waits) = (BTreeSet::new(), BTreeSet::new());
         let mut rests = BTreeSet::new();
         let (mut spots, mut of_sessions, mut of_processes) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         for (name, source) in &self.by_name {
             source.verify();
-            bytes += source.charge(&name.path);
+            bytes += source.bytes(&name.path);
             holds += source.holds.len() as u64;
             for (member, facts) in source.members().into_iter().flat_map(super::members::Members::iter) {
                 rests.extend(facts.rest().map(|(at_ms, since)| (at_ms, since, Arc::clone(name), Arc::clone(member))));
             }
             for hold in source.holds.values() {
-                bytes += hold.charge();
+                bytes += hold.bytes();
                 due.extend(hold.due());
                 assert!(spots.insert(hold.key.clone(), HoldOrWait::Hold(hold.token)).is_none(), "a key has one hold");
             }
             for (rank, wait) in &source.queue {
-                bytes += wait.charge();
+                bytes += wait.bytes();
                 due.extend(wait.due(*rank));
                 waits.insert(rank.wait);
                 assert!(spots.insert(wait.key.clone(), HoldOrWait::Wait(*rank)).is_none(), "a key waits once");

@@ -350,6 +350,7 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         permit_holds: 14,
         permit_waits: 15,
         pools: 16,
+        table_bytes: 17,
         totals,
     };
     let record = AuditRecord {
@@ -384,7 +385,7 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         ),
         (
             Response::AccountUsage { namespaces: vec![usage], ended: totals },
-            "011b01066f72646572730108090a0b0c0d0e0f10ac02020304050607ac02020304050607",
+            "011b01066f72646572730108090a0b0c0d0e0f1011ac02020304050607ac02020304050607",
         ),
         (Response::AccountState(vec![("orders".into(), bytes)]), "011e01066f7264657273ac020102030405060708090a"),
     ]);

@@ -50,6 +50,7 @@ fn operations_grants_waits_and_peaks_are_counted() {
         permit_holds: 0,
         permit_waits: 0,
         pools: 0,
+        table_bytes: 0,
         totals,
     };
     assert_eq!(namespaces, [now]);

@@ -1,0 +1,62 @@
+//! What an item of a table takes, in bytes.
+
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+/// Bytes of an item. They follow from the state alone, so that they are the same on every replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ItemBytes {
+    /// Its charge: an upper bound of the memory that it takes.
+    pub(crate) charged: u64,
+    /// What counts against the limit of the tables of a namespace: its texts, and some bytes for each item.
+    pub(crate) counted: u64,
+}
+
+impl ItemBytes {
+    /// Returns what it takes more than another one.
+    pub(crate) fn saturating_sub(self, other: Self) -> Self {
+        let charged = self.charged.saturating_sub(other.charged);
+        Self { charged, counted: self.counted.saturating_sub(other.counted) }
+    }
+}
+
+/// Bytes that count as they are charged.
+impl From<u64> for ItemBytes {
+    fn from(bytes: u64) -> Self {
+        Self { charged: bytes, counted: bytes }
+    }
+}
+
+impl Add for ItemBytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { charged: self.charged + other.charged, counted: self.counted + other.counted }
+    }
+}
+
+impl AddAssign for ItemBytes {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for ItemBytes {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { charged: self.charged - other.charged, counted: self.counted - other.counted }
+    }
+}
+
+impl SubAssign for ItemBytes {
+    fn sub_assign(&mut self, other: Self) {
+        *self = *self - other;
+    }
+}
+
+impl Sum for ItemBytes {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
