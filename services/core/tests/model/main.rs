@@ -25,6 +25,8 @@ mod session_commands;
 mod sessions;
 mod state;
 mod sweeps;
+mod together;
+mod together_commands;
 
 use std::panic::RefUnwindSafe;
 

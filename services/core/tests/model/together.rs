@@ -1,0 +1,294 @@
+//! All kinds together: random commands on one namespace, with sessions that end. What is done to one kind never changes
+//! another, except for the revision that they share. Beside a shard that gets all commands there is one for each kind,
+//! which gets only the commands of that kind and those for sessions and owners. Both have that kind in the same state.
+
+use holdfast_core::shard::ShardState;
+use holdfast_core::{
+    AcquireOutcome, Application, Bounds, Command, CommandError, Effect, Jobs, Kind, LatchQuery, LatchRef, LatchView,
+    Limits, LockState, LockView, LocksCommand, MemberView, NamespaceMessage, Path, PermitHolderView, PermitQuery,
+    PermitWaitView, PoolView, Query, Response, Rules, SemaphoreView, SessionNumber, WaitView,
+};
+
+use crate::mutations::enable_mutation_from_env;
+use crate::random::{SeededRng, namespace};
+use crate::together_commands::{Step, step};
+use crate::{context, run_seeds};
+
+const STEPS_IN_A_RUN: u64 = 150;
+/// More rows than there ever are.
+const LIMIT: u32 = 1_000;
+const SESSIONS: usize = 3;
+
+/// What there is of one kind.
+#[derive(Debug, Default, PartialEq)]
+struct Scene {
+    locks: Vec<LockView>,
+    waits: Vec<WaitView>,
+    semaphores: Vec<(SemaphoreView, Vec<PermitHolderView>)>,
+    pools: Vec<(PoolView, Vec<MemberView>)>,
+    permit_waits: Vec<PermitWaitView>,
+    latches: Vec<(LatchView, Jobs)>,
+}
+
+/// A wait that ended: of which kind, whose and which, and whether it was granted.
+type Resolved = (Kind, String, bool);
+
+struct Shard {
+    core: ShardState,
+    sessions: Vec<(String, SessionNumber)>,
+}
+
+impl Shard {
+    fn new(now_ms: u64) -> Self {
+        let core = ShardState::with_bounds(Application::Locks, "locks_00", Bounds::of(Rules::TWO));
+        let mut shard = Self { core, sessions: Vec::new() };
+        let message = NamespaceMessage::open(namespace(), Limits::default());
+        shard.core.advance(&context(now_ms, Rules::TWO));
+        let open = LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message };
+        shard.apply(now_ms, open).expect("it is opened");
+        shard
+    }
+
+    fn apply(&mut self, now_ms: u64, command: LocksCommand) -> Result<Response, CommandError> {
+        self.core.apply(&context(now_ms, Rules::TWO), &Command::Locks(command)).outcome
+    }
+
+    /// Does what is for sessions and owners, whatever they have.
+    fn for_all(&mut self, now_ms: u64, step: &Step) {
+        let command = match step {
+            Step::Of(..) => return,
+            Step::ForAll(command) => command.clone(),
+            // Each shard has other numbers.
+            Step::Expire(session_id) => {
+                let number = self.sessions.iter().find(|(id, _)| id == session_id).expect("it is open").1;
+                LocksCommand::ExpireSessions { ids: vec![number], known_revision: self.core.revision() }
+            }
+        };
+        match (&command, self.apply(now_ms, command.clone())) {
+            (LocksCommand::OpenSession(open), Ok(Response::SessionOpened { session, .. })) => {
+                self.sessions.push((open.session_id.clone(), session.number));
+            }
+            (_, outcome) => drop(outcome.expect("nothing is wrong with it")),
+        }
+        let open: Vec<String> = self.core.sessions().map(|session| session.session_id).collect();
+        self.sessions.retain(|(id, _)| open.contains(id));
+    }
+
+    fn query(&self, query: Query) -> Response {
+        self.core.query(0, &query).outcome.expect("it is there")
+    }
+
+    fn permits(&self, query: PermitQuery) -> Response {
+        self.query(Query::Permit(query))
+    }
+
+    fn scene(&self, kind: Kind) -> Scene {
+        let mut scene = match kind {
+            Kind::Lock => self.locks(),
+            Kind::Semaphore => self.semaphores(),
+            Kind::Pool => self.pools(),
+            Kind::Latch => self.latches(),
+        };
+        let waits = PermitQuery::Waits { namespace: namespace(), after: None, limit: LIMIT };
+        let Response::PermitWaits { waits, .. } = self.permits(waits) else { panic!("a page of waits") };
+        scene.permit_waits = waits.into_iter().filter(|wait| wait.kind == kind).collect();
+        scene
+    }
+
+    fn locks(&self) -> Scene {
+        let (namespace, prefix, after, limit) = (namespace(), Path::default(), None, LIMIT);
+        let query = Query::Locks { namespace: namespace.clone(), prefix, after, limit };
+        let Response::Locks { mut locks, .. } = self.query(query) else { panic!("a page of locks") };
+        // One without holders has the revision of the shard.
+        let unlocked = locks.iter_mut().filter(|lock| lock.state == LockState::Unlocked);
+        unlocked.for_each(|lock| lock.revision = 0);
+        let query = Query::Waits { namespace, after: None, limit };
+        let Response::Waits { waits, .. } = self.query(query) else { panic!("a page of waits") };
+        Scene { locks, waits, ..Scene::default() }
+    }
+
+    fn semaphores(&self) -> Scene {
+        let Response::Semaphores { semaphores, .. } = self.list(Kind::Semaphore) else { panic!("a page") };
+        let with_holders = |view: SemaphoreView| {
+            let (namespace, path) = (namespace(), view.path.clone());
+            match self.permits(PermitQuery::Get { namespace, path, after: None, limit: LIMIT }) {
+                Response::SemaphoreHolders { holders, .. } => (view, holders),
+                other => panic!("its holders: {other:?}"),
+            }
+        };
+        Scene { semaphores: semaphores.into_iter().map(with_holders).collect(), ..Scene::default() }
+    }
+
+    fn pools(&self) -> Scene {
+        let Response::Pools { pools, .. } = self.list(Kind::Pool) else { panic!("a page of pools") };
+        let with_members = |view: PoolView| {
+            let (namespace, path) = (namespace(), view.path.clone());
+            match self.permits(PermitQuery::Members { namespace, path, after: None, limit: LIMIT }) {
+                Response::PoolMembers { members, .. } => (view, members),
+                other => panic!("its members: {other:?}"),
+            }
+        };
+        Scene { pools: pools.into_iter().map(with_members).collect(), ..Scene::default() }
+    }
+
+    fn list(&self, kind: Kind) -> Response {
+        let (namespace, prefix, after, limit) = (namespace(), Path::default(), None, LIMIT);
+        self.permits(PermitQuery::List { namespace, kind, prefix, after, limit })
+    }
+
+    fn latches(&self) -> Scene {
+        let (namespace, prefix, after, limit) = (namespace(), Path::default(), None, LIMIT);
+        let list = LatchQuery::List { namespace: namespace.clone(), prefix, after, limit };
+        let Response::Latches { latches, .. } = self.query(Query::Latch(list)) else { panic!("a page of latches") };
+        let with_done = |view: LatchView| {
+            let latch = LatchRef { namespace: namespace.clone(), path: view.path.clone(), id: None };
+            match self.query(Query::Latch(LatchQuery::Get { latch, after: None, limit })) {
+                Response::LatchJobs { done, .. } => (view, done),
+                other => panic!("its jobs: {other:?}"),
+            }
+        };
+        Scene { latches: latches.into_iter().map(with_done).collect(), ..Scene::default() }
+    }
+
+    /// Returns the waits that ended since the last time.
+    fn resolved(&mut self) -> Vec<Resolved> {
+        let effects = self.core.take_effects().into_iter();
+        effects
+            .filter_map(|effect| match effect {
+                Effect::WaitResolved { owner, claims, outcome, .. } => {
+                    Some((Kind::Lock, format!("{owner:?} {claims:?}"), outcome.fencing_token().is_some()))
+                }
+                Effect::PermitsResolved { owner, request_id, outcome, view, members, .. } => {
+                    let what = format!("{owner:?} {request_id} {members:?}");
+                    Some((view.kind(), what, outcome.fencing_token().is_some()))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl Scene {
+    /// The same with tokens, waits and revisions counted among themselves only, since other kinds take some too.
+    fn renumbered(mut self) -> Self {
+        let mut numbers = self.numbers();
+        let mut known: Vec<u64> = numbers.iter().map(|number| **number).collect();
+        known.sort_unstable();
+        known.dedup();
+        for number in &mut numbers {
+            **number = known.partition_point(|other| *other < **number) as u64;
+        }
+        self
+    }
+
+    fn numbers(&mut self) -> Vec<&mut u64> {
+        let mut all = Vec::new();
+        for lock in self.locks.iter_mut().filter(|lock| lock.state != LockState::Unlocked) {
+            all.push(&mut lock.revision);
+            let holders = lock.write_lock_holder.iter_mut().chain(&mut lock.read_lock_holders);
+            all.extend(holders.map(|holder| &mut holder.fencing_token));
+        }
+        all.extend(self.waits.iter_mut().map(|wait| &mut wait.wait.0));
+        for (semaphore, holders) in &mut self.semaphores {
+            all.push(&mut semaphore.revision);
+            all.extend(holders.iter_mut().map(|holder| &mut holder.fencing_token));
+        }
+        for (pool, members) in &mut self.pools {
+            all.push(&mut pool.revision);
+            for member in members {
+                all.push(&mut member.free_since);
+                all.extend(member.holder.iter_mut().map(|holder| &mut holder.fencing_token));
+            }
+        }
+        all.extend(self.permit_waits.iter_mut().map(|wait| &mut wait.wait.0));
+        all.extend(self.latches.iter_mut().flat_map(|(latch, _)| [&mut latch.id, &mut latch.revision]));
+        all
+    }
+}
+
+/// What a command did, without its numbers.
+fn summary(outcome: &Result<Response, CommandError>) -> String {
+    let acquired = |outcome: &AcquireOutcome| match outcome {
+        AcquireOutcome::Granted { .. } => "granted".to_owned(),
+        AcquireOutcome::Refused(refused) => format!("{:?}", refused.reason),
+        AcquireOutcome::Enqueued(_) => "queued".to_owned(),
+    };
+    match outcome {
+        Ok(Response::Acquired { outcome, .. }) => acquired(outcome),
+        Ok(Response::PermitsAcquired { outcome, members, .. }) => format!("{} {members:?}", acquired(outcome)),
+        Ok(Response::Released { released, .. } | Response::PermitsReleased { released, .. }) => released.to_string(),
+        Ok(Response::CountedDown { counted, .. }) => counted.to_string(),
+        Ok(Response::LatchCreated { is_new, .. }) => is_new.to_string(),
+        Ok(Response::LatchTotalSet { success, .. }) => success.to_string(),
+        Ok(_) => "done".to_owned(),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+struct Run {
+    all: Shard,
+    alone: Vec<(Kind, Shard)>,
+    now_ms: u64,
+}
+
+impl Run {
+    fn shards(&mut self) -> impl Iterator<Item = &mut Shard> {
+        self.alone.iter_mut().map(|(_, shard)| shard).chain([&mut self.all])
+    }
+
+    fn advance(&mut self, passed_ms: u64) {
+        self.now_ms += passed_ms;
+        let context = context(self.now_ms, Rules::TWO);
+        self.shards().for_each(|shard| shard.core.advance(&context));
+    }
+
+    fn step(&mut self, step: Step) {
+        let now_ms = self.now_ms;
+        let Step::Of(kind, command) = step else {
+            return self.shards().for_each(|shard| shard.for_all(now_ms, &step));
+        };
+        let others: Vec<Kind> = Kind::ALL.into_iter().filter(|other| *other != kind).collect();
+        let before: Vec<Scene> = others.iter().map(|other| self.all.scene(*other)).collect();
+        let outcome = self.all.apply(now_ms, command.clone());
+        for (other, before) in others.into_iter().zip(before) {
+            assert_eq!(self.all.scene(other), before, "{command:?} changed {other:?}");
+        }
+        let alone = self.alone.iter_mut().find(|(of, _)| *of == kind).expect("each kind has one");
+        assert_eq!(summary(&outcome), summary(&alone.1.apply(now_ms, command.clone())), "{command:?}");
+    }
+
+    fn compare(&mut self) {
+        self.all.core.verify();
+        let resolved = self.all.resolved();
+        for (kind, alone) in &mut self.alone {
+            assert_eq!(self.all.scene(*kind).renumbered(), alone.scene(*kind).renumbered(), "{kind:?}");
+            let ours: Vec<Resolved> = resolved.iter().filter(|wait| wait.0 == *kind).cloned().collect();
+            assert_eq!(ours, alone.resolved(), "who was told");
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let (dice, now_ms) = (&mut SeededRng::new(seed), 1_000);
+    let alone = Kind::ALL.into_iter().map(|kind| (kind, Shard::new(now_ms))).collect();
+    let mut run = Run { all: Shard::new(now_ms), alone, now_ms };
+    for _ in 0..STEPS_IN_A_RUN {
+        run.advance(dice.pick(&[0, 0, 1, 3, 20]));
+        run.compare();
+        let sessions: Vec<String> = run.all.sessions.iter().map(|(id, _)| id.clone()).collect();
+        run.step(step(dice, &sessions, sessions.len() < SESSIONS));
+        run.compare();
+    }
+    // Nothing is left of any owner.
+    let reset = holdfast_core::Reset { namespace: namespace(), live_owners: vec![], before_revision: None };
+    run.step(Step::ForAll(LocksCommand::Reset(reset)));
+    run.advance(1_000);
+    run.compare();
+    assert_eq!(run.all.core.footprint(), Default::default());
+}
+
+#[test]
+fn what_is_done_to_one_kind_changes_no_other() {
+    enable_mutation_from_env();
+    run_seeds(STEPS_IN_A_RUN, run);
+}
