@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 static SERVER: OnceLock<Standalone> = OnceLock::new();
+const LOCKS_PATH: &str = "/namespaces/demo/lock-sets/acquire";
 const PERMITS_PATH: &str = "/namespaces/demo/semaphores/acquire";
+const MEMBERS_PATH: &str = "/namespaces/demo/pools/take";
 static NEXT_TENANT: AtomicU32 = AtomicU32::new(0);
 
 /// The service of all tests of a process.
@@ -50,6 +52,13 @@ fn permits_body(owner: &str, semaphore: &str, weight: u32, wait_ms: u32) -> Valu
         "wait_ms": wait_ms})
 }
 
+fn members_body(owner: &str, pool: &str, wanted: &Value, wait_ms: u32) -> Value {
+    let mut body = json!({"name": pool, "process_id": owner, "request_id": "1", "ttl_ms": 300_000, "wait_ms": wait_ms});
+    let key = if wanted.is_string() { "member" } else { "count" };
+    body[key] = wanted.clone();
+    body
+}
+
 /// The text in a value.
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("not a text: {value}")).to_owned()
@@ -74,9 +83,7 @@ impl Tenant {
     /// Acquires claims in `demo` for five minutes; they have to be granted.
     pub async fn acquire(&self, owner: &str, resources: Value) -> Value {
         let body = json!({"process_id": owner, "ttl_ms": 300_000, "resources": resources});
-        let answer = self.post("/namespaces/demo/lock-sets/acquire", body).await;
-        assert_eq!(answer["success"], true, "{answer}");
-        answer
+        self.post_granted(LOCKS_PATH, body).await
     }
 
     /// Releases everything that an owner holds in `demo`.
@@ -86,28 +93,43 @@ impl Tenant {
 
     /// Requests claims in `demo`, and returns once the request is in the queue. The task returns the grant.
     pub async fn enqueue(&self, owner: &str, resources: Value) -> JoinHandle<Value> {
-        let before = self.waiting_count("locks").await;
-        let (tenant, owner) = (self.clone(), owner.to_owned());
         let body = json!({"process_id": owner, "ttl_ms": 300_000, "wait_ms": 300_000, "resources": resources});
-        let call = tokio::spawn(async move { tenant.post("/namespaces/demo/lock-sets/acquire", body).await });
-        while self.waiting_count("locks").await == before {
-            assert!(!call.is_finished(), "it should wait");
-        }
-        call
+        self.post_waiting("locks", LOCKS_PATH, body).await
     }
 
     /// Acquires permits in `demo` for five minutes; they have to be granted.
     pub async fn acquire_permits(&self, owner: &str, semaphore: &str, weight: u32) {
-        let answer = self.post(PERMITS_PATH, permits_body(owner, semaphore, weight, 0)).await;
-        assert_eq!(answer["success"], true, "{answer}");
+        self.post_granted(PERMITS_PATH, permits_body(owner, semaphore, weight, 0)).await;
     }
 
     /// Requests permits in `demo`, and returns once the request is in the queue. The task returns the grant.
     pub async fn enqueue_permits(&self, owner: &str, semaphore: &str, weight: u32) -> JoinHandle<Value> {
-        let before = self.waiting_count("semaphores").await;
-        let (tenant, body) = (self.clone(), permits_body(owner, semaphore, weight, 300_000));
-        let call = tokio::spawn(async move { tenant.post(PERMITS_PATH, body).await });
-        while self.waiting_count("semaphores").await == before {
+        self.post_waiting("semaphores", PERMITS_PATH, permits_body(owner, semaphore, weight, 300_000)).await
+    }
+
+    /// Takes a number of members of a pool in `demo`, or the member with a name, for five minutes; they have to be
+    /// granted.
+    pub async fn take_members(&self, owner: &str, pool: &str, wanted: Value) {
+        self.post_granted(MEMBERS_PATH, members_body(owner, pool, &wanted, 0)).await;
+    }
+
+    /// Requests members as [`Self::take_members`], and returns once the request is in the queue. The task returns the
+    /// grant.
+    pub async fn enqueue_members(&self, owner: &str, pool: &str, wanted: Value) -> JoinHandle<Value> {
+        self.post_waiting("pools", MEMBERS_PATH, members_body(owner, pool, &wanted, 300_000)).await
+    }
+
+    async fn post_granted(&self, path: &str, body: Value) -> Value {
+        let answer = self.post(path, body).await;
+        assert_eq!(answer["success"], true, "{answer}");
+        answer
+    }
+
+    /// Posts a request in a task, and returns once it is in a queue of things of these kinds.
+    async fn post_waiting(&self, kinds: &str, path: &'static str, body: Value) -> JoinHandle<Value> {
+        let (before, tenant) = (self.waiting_count(kinds).await, self.clone());
+        let call = tokio::spawn(async move { tenant.post(path, body).await });
+        while self.waiting_count(kinds).await == before {
             assert!(!call.is_finished(), "it should wait");
         }
         call

@@ -4,7 +4,7 @@ use holdfast_console_tests::{Page, create_tenant};
 use serde_json::json;
 
 #[tokio::test]
-async fn the_members_of_a_pool_follow_what_happens() {
+async fn the_members_of_a_pool_and_its_queue_follow_what_happens() {
     let tenant = create_tenant().await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
     page.navigate("#/ns/demo/pools").await;
@@ -13,9 +13,23 @@ async fn the_members_of_a_pool_follow_what_happens() {
     let members = json!([{"name": "db-1"}, {"name": "db-2", "disabled": true}]);
     tenant.post(&format!("{pools}/configure"), json!({"name": "databases", "members": members})).await;
     page.wait_for_words("tbody tr", &["databases", "db-1", "free", "db-2", "disabled"]).await;
-    let take = json!({"name": "databases", "process_id": "alice", "request_id": "a", "ttl_ms": 60_000});
-    tenant.post(&format!("{pools}/take"), take).await;
+    tenant.take_members("alice", "databases", json!(1)).await;
     page.wait_for_words("tbody tr", &["1 of 2", "db-1", "held by alice"]).await;
+
+    // One waits for two, another for one by its name.
+    let bob = tenant.enqueue_members("bob", "databases", json!(2)).await;
+    let carol = tenant.enqueue_members("carol", "databases", json!("db-2")).await;
+    page.wait_for_words("tbody tr", &["2 waiting", "1. bob", "2 members", "2. carol", "db-2"]).await;
+    let returned = json!({"name": "databases", "process_id": "alice", "request_id": "1"});
+    tenant.post(&format!("{pools}/release"), returned).await;
+    tenant.post(&format!("{pools}/change"), json!({"name": "databases", "enable": ["db-2"]})).await;
+    assert_eq!(bob.await.unwrap()["members"], json!(["db-1", "db-2"]));
+    page.wait_for_words("tbody tr", &["2 of 2", "held by bob", "1 waiting", "1. carol"]).await;
+    let returned = json!({"name": "databases", "process_id": "bob", "request_id": "1"});
+    tenant.post(&format!("{pools}/release"), returned).await;
+    assert_eq!(carol.await.unwrap()["members"], json!(["db-2"]));
+    page.wait_until_gone("tbody .chip.wait").await;
+    page.wait_for_words("tbody tr", &["1 of 2", "held by carol"]).await;
     assert!(page.was_not_reloaded().await, "nothing was loaded anew");
     page.close().await;
 }

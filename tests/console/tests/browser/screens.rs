@@ -33,6 +33,8 @@ async fn everything_fits_on_the_smallest_phone() {
     tenant.post("/namespaces/demo/pools/configure", json!({"name": &long[..128], "members": members})).await;
     tenant.acquire_permits(&long[..128], &long[..128], 2).await;
     let _permits = tenant.enqueue_permits(&long[1..129], &long[..128], 1).await;
+    tenant.take_members(&long[..128], &long[..128], json!(1)).await;
+    let _members = tenant.enqueue_members(&long[1..129], &long[..128], json!(&long[..128])).await;
     tenant.post("/namespaces/demo/latches/create", json!({"path": [&long[..128], &long[..128]], "total": 9})).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
     page.set_screen(Screen { width: 320, height: 640, ..Screen::PHONE }).await;

@@ -8,12 +8,13 @@ use serde_json::json;
 /// Names the folder for the pictures; `console-shots` beside the built programs when it is absent.
 const OUT_DIR_VAR: &str = "HOLDFAST_CONSOLE_SHOTS";
 /// A view, where it is, and what can be seen once it is there.
-const TENANT_VIEWS: [(&str, &str, &str); 10] = [
+const TENANT_VIEWS: [(&str, &str, &str); 11] = [
     ("locks", "#/ns/demo/locks", ".tree .cell-queue .chip"),
     ("waits", "#/ns/demo/waits", ".drawing g"),
     ("sessions", "#/ns/demo/sessions", "tbody tr"),
     ("semaphores", "#/ns/demo/semaphores", "tbody .chip.wait"),
-    ("latches", "#/ns/demo/latches", "tbody tr"),
+    ("pools", "#/ns/demo/pools", "tbody .chip.wait"),
+    ("latches", "#/ns/demo/latches", "tbody .chip.wait"),
     ("events", "#/ns/demo/events", "tbody tr"),
     ("namespaces", "#/namespaces", "tbody tr"),
     ("keys", "#/keys", "tbody tr"),
@@ -61,8 +62,15 @@ async fn create_demo_data(tenant: &Tenant) {
     tenant.post("/namespaces/demo/semaphores/configure", json!({"name": "gpus", "permits": 8})).await;
     tenant.acquire_permits("trainer-1", "gpus", 6).await;
     drop(tenant.enqueue_permits("trainer-2", "gpus", 4).await);
+    let members = json!([{"name": "db-1"}, {"name": "db-2"}, {"name": "db-3"}, {"name": "db-4", "disabled": true}]);
+    tenant.post("/namespaces/demo/pools/configure", json!({"name": "databases", "members": members})).await;
+    tenant.take_members("suite-1", "databases", json!(2)).await;
+    drop(tenant.enqueue_members("suite-2", "databases", json!(2)).await);
+    drop(tenant.enqueue_members("nightly", "databases", json!("db-1")).await);
     tenant.post("/namespaces/demo/latches/create", json!({"name": "release-42", "total": 3})).await;
     tenant.post("/namespaces/demo/latches/count_down", json!({"name": "release-42", "ids": ["web", "api"]})).await;
+    let (tenant, wait) = (tenant.clone(), json!({"name": "release-42", "wait_ms": 300_000}));
+    tokio::spawn(async move { tenant.post("/namespaces/demo/latches/wait", wait).await });
 }
 
 async fn take_screenshot(page: &Page, name: &str) {
