@@ -31,6 +31,8 @@ pub struct Run {
     pub short: bool,
     /// With panics of tasks and state machines while they work; needs a build with mutations.
     pub panics: bool,
+    /// Instead of everything else, with each message of some calls lost in turn, and the calls made again.
+    pub lost_answers: bool,
     /// With that mutation enabled; needs a build with mutations.
     pub mutation: Option<String>,
     /// How long clients work and faults happen, instead of the time that the seed draws.
@@ -55,8 +57,13 @@ impl Run {
         command.arg(RUN_TIMEOUT.as_secs().to_string()).arg(program);
         // The variable may be set for the program that runs many seeds.
         command.env_remove("SEED").arg("--seed").arg(self.seed.to_string());
-        let flags =
-            [("--calm", self.calm), ("--packets", self.packets), ("--short", self.short), ("--panics", self.panics)];
+        let flags = [
+            ("--calm", self.calm),
+            ("--packets", self.packets),
+            ("--short", self.short),
+            ("--panics", self.panics),
+            ("--lost-answers", self.lost_answers),
+        ];
         for (flag, is_set) in flags {
             command.args(is_set.then_some(flag));
         }

@@ -52,6 +52,19 @@ fn a_hostile_account_harms_nobody_and_without_faults_delays_nobody() {
     }
 }
 
+/// More messages than that pass while the calls are made once.
+const MIN_LOST_MESSAGES: u64 = 20;
+
+#[test]
+fn a_lost_answer_at_any_message_and_a_repeat_make_one_hold_and_one_count() {
+    let run = Run { lost_answers: true, ..Run::from_seed(5) };
+    let found = crate::execute(&run);
+    assert!(found.is_clean, "{}{}", found.text, found.errors);
+    // In each of two ways.
+    let lost = found.value("faults").expect("the report says how many messages were lost");
+    assert!(lost > 2 * MIN_LOST_MESSAGES, "{lost} messages were lost");
+}
+
 #[test]
 fn some_seeds_find_nothing() {
     for seed in FIXED_SEEDS {

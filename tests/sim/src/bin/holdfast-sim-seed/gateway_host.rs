@@ -24,6 +24,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 const TENANTS: usize = 2;
 /// Clients of semaphores and latches, of each gateway that has them.
 const THING_CLIENTS: usize = 3;
+/// The same of pools.
+const POOL_CLIENTS: usize = 3;
 
 /// Runs until the host crashes.
 pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
@@ -31,7 +33,10 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     let run = world.gateway_starts[number].fetch_add(1, Ordering::Relaxed) + 1;
     world.hosts.set(&name, HostState::Up);
     world.record(format!("{name} starts, run {run}"));
-    let connector = SimConnector::new(Arc::clone(&world));
+    let connector = match world.plan.lost_answers {
+        true => SimConnector::counted(Arc::clone(&world)),
+        false => SimConnector::new(Arc::clone(&world)),
+    };
     let mut options = BackendOptions::new(world.config.clone(), world.secret.clone(), &world.operator, name.clone());
     options.dialer = connector;
     options.clocks = Arc::new(HostClocks::default()).start();
@@ -42,6 +47,10 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     }
     wait_for_phase(&world, Phase::Chaos).await;
     let name = format!("{name}.{run}");
+    if world.plan.lost_answers {
+        Client::new(Arc::clone(&world), service.clone(), format!("{name}.lost")).lose_answers().await;
+        world.set_phase(Phase::Healed);
+    }
     for client in 0..world.plan.clients {
         let mut client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.{client}"));
         if world.plan.read_only_gateway == Some(number) {
@@ -53,6 +62,12 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
         for client in 0..THING_CLIENTS {
             let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.things{client}"));
             tokio::spawn(client.use_things());
+        }
+    }
+    if world.plan.has_pools && world.plan.read_only_gateway != Some(number) {
+        for client in 0..POOL_CLIENTS {
+            let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.pools{client}"));
+            tokio::spawn(client.use_pools());
         }
     }
     let hostile = world.hostile.lock().clone();

@@ -17,6 +17,7 @@ mod history;
 mod host_clocks;
 mod host_state;
 mod leaders;
+mod lost_messages;
 mod network;
 mod node_host;
 mod pause;
@@ -64,6 +65,9 @@ struct Args {
     /// Inject panics into tasks and state machines while they work; needs a build with mutations.
     #[arg(long)]
     panics: bool,
+    /// Instead of everything else, lose each message of some calls in turn, and make the calls again.
+    #[arg(long)]
+    lost_answers: bool,
     /// How long clients work and faults happen, instead of the time that the seed draws.
     #[arg(long)]
     chaos_ms: Option<u64>,
@@ -106,6 +110,9 @@ fn main() -> Result<ExitCode> {
     plan.panics = args.panics || plan.panics_at.is_some();
     if let Some(chaos_ms) = args.chaos_ms {
         plan.chaos = Duration::from_millis(chaos_ms);
+    }
+    if args.lost_answers {
+        plan = plan.for_lost_answers();
     }
     let report = run(plan)?;
     drop(clocks);

@@ -67,11 +67,15 @@ pub(crate) struct Plan {
     pub(crate) panics_at: Option<&'static str>,
     /// Whether there are clients of semaphores and latches beside the others.
     pub(crate) has_things: bool,
+    /// Whether there are clients of pools beside the others.
+    pub(crate) has_pools: bool,
     /// How likely a message is lost, between any two hosts and besides other faults; the link then loses the next ones
     /// too.
     pub(crate) loss_rate: f64,
     /// Whether there is a hostile account beside the others.
     pub(crate) hostile: bool,
+    /// Whether one client makes the same calls again and again, and each time another of their messages is lost.
+    pub(crate) lost_answers: bool,
     /// Whether anything goes wrong at all.
     pub(crate) faults: bool,
     /// Nothing is asked for longer than that, if there is a shorter choice.
@@ -93,6 +97,29 @@ impl Plan {
             drift_ppm: self.drift_ppm.into_iter().take(3).collect(),
             quiet_factor: 1,
             max_request_ms: SHORT_RUN_MAX_MS,
+            ..self
+        }
+    }
+
+    /// The same with one client that loses answers, and nothing else.
+    pub(crate) fn for_lost_answers(self) -> Self {
+        Self {
+            nodes: 3,
+            replicas: 3,
+            gateways: 1,
+            clients: 0,
+            shards: 1,
+            groups: 1,
+            max_latency: Duration::from_millis(1),
+            drift_ppm: vec![0; 3],
+            scenarios: false,
+            read_only_gateway: None,
+            has_things: false,
+            has_pools: false,
+            loss_rate: 0.0,
+            hostile: false,
+            lost_answers: true,
+            faults: false,
             ..self
         }
     }
@@ -132,8 +159,10 @@ impl Plan {
             panics: false,
             panics_at: None,
             has_things,
+            has_pools: rng_of(seed, "pools").random_bool(0.5),
             loss_rate: if is_lossy { loss_rng.random_range(0.0001..0.001) } else { 0.0 },
             hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_ONE_IN),
+            lost_answers: false,
             faults: true,
             max_request_ms: u64::MAX,
             quiet_factor: [1, 2, 4, 8][rng.random_range(0..4)],

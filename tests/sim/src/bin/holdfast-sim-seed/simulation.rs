@@ -24,6 +24,8 @@ const TICK: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_STEPS: u64 = 5;
 /// How long a new cluster may take until it serves.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long it may take to lose each message of some calls in turn.
+const LOST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a repaired cluster may take until every node is ready and every gateway serves every namespace.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long replicas may take to be equal, and holds to end, after the last call.
@@ -52,7 +54,7 @@ pub(crate) struct Report {
     pub(crate) entries: usize,
     /// Events that watchers received.
     pub(crate) events: usize,
-    /// Injected faults.
+    /// Injected faults, lost messages among them.
     pub(crate) faults: usize,
     /// Injected panics that occurred.
     pub(crate) panics: u64,
@@ -78,7 +80,7 @@ pub(crate) fn run(plan: Plan) -> Result<Report> {
     let (leaders, leases) = (LeadersByTerm::default(), LeaseOverlaps::default());
     let mut running = Runner { world: Arc::clone(&world), sim, faults, steps: 0, leaders, leases };
     let healed_after = running.run_phases()?;
-    let (simulated, injected) = (running.sim.elapsed(), running.faults.injected());
+    let (simulated, injected) = (running.sim.elapsed(), running.faults.injected() + world.lost.lost());
     if world.violations().is_empty() {
         check::check_all(&world);
     }
@@ -161,7 +163,12 @@ impl Runner {
             return Ok(None);
         }
         self.faults.start(self.sim.elapsed());
-        if !self.run_for(world.plan.chaos)? {
+        let is_over = || world.phase() > Phase::Chaos;
+        let has_passed = match world.plan.lost_answers {
+            true => self.run_until("[lost answers] the calls did not end", LOST_ANSWERS_TIMEOUT, is_over)?,
+            false => self.run_for(world.plan.chaos)?,
+        };
+        if !has_passed {
             return Ok(None);
         }
         let healed_at = self.sim.elapsed();

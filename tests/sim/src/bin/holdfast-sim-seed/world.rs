@@ -16,6 +16,7 @@ use crate::apply_log::ApplyLog;
 use crate::history::History;
 use crate::host_clocks::{HostClocks, Pause};
 use crate::host_state::Hosts;
+use crate::lost_messages::LostMessages;
 use crate::network::PORT;
 use crate::plan::Plan;
 use crate::watch_log::WatchLog;
@@ -75,6 +76,8 @@ pub(crate) struct World {
     /// The attacking account, if there is one, and the number of its attacks.
     pub(crate) hostile: Mutex<Option<Tenant>>,
     pub(crate) attacks: AtomicU64,
+    /// The messages of a gateway, if they are lost one by one.
+    pub(crate) lost: Arc<LostMessages>,
     /// How often each gateway was started.
     pub(crate) gateway_starts: Vec<AtomicU64>,
     /// Gateways that have served everything after the repair.
@@ -121,6 +124,7 @@ impl World {
             tenants: Mutex::default(),
             hostile: Mutex::default(),
             attacks: AtomicU64::new(0),
+            lost: Arc::default(),
             served: Mutex::default(),
             hosts: Hosts::default(),
             watched: WatchLog::default(),

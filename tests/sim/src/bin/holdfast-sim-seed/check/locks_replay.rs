@@ -7,8 +7,8 @@ use std::time::Duration;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AcquireOutcome, Cancel, CancelAttempts, CancelPermits, Command, Effect, EntryContext, Event, EventKind,
-    Incarnation, Kinds, LockState, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path,
-    PermitCommand, Phase, Query, Reason, Reply, Response, Rules, SessionEnd, WaitId, codec,
+    Incarnation, LockState, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, PermitCommand,
+    Phase, Query, Reason, Reply, Response, Rules, SessionEnd, WaitId, codec,
 };
 
 use super::invariants::{self, Grant, Step};
@@ -16,15 +16,13 @@ use super::latches::LatchCounts;
 use super::lost_holds::CancelledHold;
 use super::outcomes::{CommandOutcome, Write, outcome_of, write_of};
 use super::permits::{self, StepContext};
+use super::pools::MemberHolders;
 use super::shard_view::{AffectedNamespaces, Hold, ShardView};
 use super::timelines::{Timeline, Timelines};
 use super::twins::Twin;
 use crate::apply_log::{Entry, RestoredSnapshot, digest_of};
 use crate::history::{CALL_KEY, ObservedLock};
-use crate::things::{ObservedLatch, ObservedSemaphore, ThingAnswer};
-
-/// Most events that one entry can make here.
-const MAX_EVENTS_PER_ENTRY: u32 = 1_000;
+use crate::things::{ObservedLatch, ObservedPool, ObservedSemaphore, ThingAnswer};
 
 /// Steps after which everything is compared, whatever a step can have changed.
 const FULL_CHECK_INTERVAL_STEPS: usize = 64;
@@ -63,6 +61,7 @@ pub(crate) struct LocksReplay {
     /// The state of each lock; none if it was free.
     views: Timelines<ObservedLock>,
     pub(crate) semaphores: Timelines<ObservedSemaphore>,
+    pub(crate) pools: Timelines<ObservedPool>,
     pub(crate) latches: Timelines<ObservedLatch>,
     /// Which incarnation of a name was open from a place on.
     incarnations: BTreeMap<(AccountId, String), Timeline<Incarnation>>,
@@ -72,7 +71,10 @@ pub(crate) struct LocksReplay {
     /// Places at which an incarnation was open, and no longer open, for the first time.
     pub(crate) opened: BTreeMap<(AccountId, Incarnation), usize>,
     pub(crate) purged: BTreeMap<(AccountId, Incarnation), usize>,
+    /// The events of locks.
     pub(crate) events: BTreeMap<NamespaceRef, Vec<Event>>,
+    /// The last event of pools that was seen.
+    pub(super) last_pool_events: BTreeMap<NamespaceRef, u64>,
     pub(crate) sessions: BTreeMap<String, SessionSpan>,
     pub(crate) expiries: Vec<ExpiredHold>,
     pub(crate) cancelled_holds: Vec<CancelledHold>,
@@ -98,6 +100,7 @@ struct Replayer {
     steps: usize,
     highest_token: u64,
     latches: LatchCounts,
+    members: MemberHolders,
     replayed: LocksReplay,
 }
 
@@ -123,6 +126,7 @@ pub(crate) fn replay(
         steps: 0,
         highest_token: 0,
         latches: LatchCounts::default(),
+        members: MemberHolders::default(),
         replayed: LocksReplay { revisions: vec![0], ..LocksReplay::default() },
     };
     for (at, entry) in entries.iter().enumerate() {
@@ -242,6 +246,7 @@ impl Replayer {
         }
         let (before, after) = (&self.view, self.view.next(core, replayed.open_namespaces(), touched));
         let events = replayed.poll_events(core, touched);
+        self.members.check(&replayed.poll_pool_events(core, touched), find);
         let (granted, highest_token) = (granted.as_slice(), self.highest_token);
         let step = Step { before, after: &after, effects: &effects, granted, events: &events, highest_token };
         invariants::check(&step, core.clock_ms(), find);
@@ -294,7 +299,7 @@ impl LocksReplay {
         changes[..changes.partition_point(|(from, _)| *from <= place)].last().copied()
     }
 
-    fn open_namespaces(&self) -> impl Iterator<Item = NamespaceRef> {
+    pub(super) fn open_namespaces(&self) -> impl Iterator<Item = NamespaceRef> {
         self.incarnations.iter().filter_map(|((account, name), changes)| {
             let (_, life) = changes.last()?;
             Some(NamespaceRef { account: *account, name: name.clone(), incarnation: (*life)? })
@@ -366,8 +371,9 @@ impl LocksReplay {
                     paths,
                 });
             }
-            Effect::PermitsResolved { wait, outcome, .. } => {
-                let came = CommandOutcome::Thing(ThingAnswer::Acquired(outcome_of(outcome)));
+            Effect::PermitsResolved { wait, outcome, members, .. } => {
+                let (outcome, members) = (outcome_of(outcome), members.clone());
+                let came = CommandOutcome::Thing(ThingAnswer::Acquired { outcome, members });
                 for call in self.waits.remove(wait).unwrap_or_default() {
                     self.acquires.entry(call).or_default().push((at, came.clone()));
                 }
@@ -405,22 +411,6 @@ impl LocksReplay {
         }
     }
 
-    fn poll_events(&mut self, core: &ShardState, touched: AffectedNamespaces<'_>) -> Vec<(NamespaceRef, Event)> {
-        let mut all = Vec::new();
-        let open: Vec<NamespaceRef> = self.open_namespaces().filter(|life| touched.contains(life)).collect();
-        for life in open {
-            let known = self.events.entry(life.clone()).or_default();
-            let from_revision = Some(known.last().map_or(1, |event| event.revision + 1));
-            let (namespace, prefix, kinds) = (life.clone(), Path::default(), Kinds::LOCKS);
-            let query = Query::Events { namespace, from_revision, prefix, kinds, limit: MAX_EVENTS_PER_ENTRY };
-            if let Ok(Response::Events { events, .. }) = core.query(0, &query).outcome {
-                known.extend(events.iter().cloned());
-                all.extend(events.into_iter().map(|event| (life.clone(), event)));
-            }
-        }
-        all
-    }
-
     /// Holds of an owner that are gone, or weaker, after a call of it was given up.
     fn given_back(&mut self, (at, entry): (usize, &Entry), cancel: &Cancel, before: &ShardView, after: &ShardView) {
         let (life, owner) = (&cancel.namespace, &cancel.owner);
@@ -441,7 +431,7 @@ impl LocksReplay {
         }
     }
 
-    /// Permits that are gone after a call for them was given up.
+    /// Permits or members that are gone after a call for them was given up.
     fn permits_given_back(
         &mut self,
         (at, entry): (usize, &Entry),
@@ -479,6 +469,7 @@ impl LocksReplay {
         for life in after.changed(before) {
             self.views.record(place, life, &before.observed_locks(life), &after.observed_locks(life));
             self.semaphores.record(place, life, &before.observed_semaphores(life), &after.observed_semaphores(life));
+            self.pools.record(place, life, &before.observed_pools(life), &after.observed_pools(life));
             self.latches.record(place, life, &before.observed_latches(life), &after.observed_latches(life));
         }
     }

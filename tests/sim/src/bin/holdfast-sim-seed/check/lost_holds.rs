@@ -53,7 +53,7 @@ fn relies_on(call: &Call, given: &CancelledHold) -> bool {
         }
         (
             Op::Thing(ThingOp::Acquire(PermitsOp { owner, path, ttl_ms, .. })),
-            Answer::Thing(ThingAnswer::Acquired(Ok(token))),
+            Answer::Thing(ThingAnswer::Acquired { outcome: Ok(token), .. }),
         ) => (owner, ttl_ms, token, *path == given.path),
         _ => return false,
     };
@@ -73,6 +73,7 @@ mod tests {
 
     use super::*;
     use crate::history::{CallReturn, HistoryPoint};
+    use crate::things::WantedOp;
 
     fn acquire_call(ttl_ms: Option<u64>, mode: Mode, answer: Answer) -> Call {
         let owner = match ttl_ms {
@@ -90,8 +91,7 @@ mod tests {
             path: Path::flat("a"),
             owner: Owner::Process("p".to_owned()),
             request_id: "r".to_owned(),
-            weight: 1,
-            permits: 1,
+            wanted: WantedOp::Permits { weight: 1, permits: 1 },
             priority: 0,
             ttl_ms: Some(3_000),
             transition_ms: 0,
@@ -111,6 +111,10 @@ mod tests {
             invoked: moment(1),
             returned: Some(CallReturn { point: moment(2), answer, applied: Default::default() }),
         }
+    }
+
+    fn given(token: u64) -> Answer {
+        Answer::Thing(ThingAnswer::Acquired { outcome: Ok(token), members: Vec::new() })
     }
 
     fn granted(token: u64) -> Answer {
@@ -145,7 +149,7 @@ mod tests {
     fn who_was_told_and_has_time_left_is_robbed() {
         assert_eq!(count_findings(acquire_call(Some(3_000), Mode::Write, granted(5)), 2), 1);
         assert_eq!(count_findings(acquire_call(None, Mode::Read, granted(5)), 99), 1);
-        assert_eq!(count_findings(permits_call(Answer::Thing(ThingAnswer::Acquired(Ok(5)))), 2), 1);
+        assert_eq!(count_findings(permits_call(given(5)), 2), 1);
     }
 
     #[test]
@@ -153,7 +157,7 @@ mod tests {
         assert_eq!(count_findings(acquire_call(Some(3_000), Mode::Write, granted(5)), 3), 0);
         assert_eq!(count_findings(acquire_call(Some(3_000), Mode::Write, granted(4)), 2), 0);
         assert_eq!(count_findings(acquire_call(Some(3_000), Mode::Write, Answer::Unknown), 2), 0);
-        assert_eq!(count_findings(permits_call(Answer::Thing(ThingAnswer::Acquired(Ok(5)))), 3), 0);
-        assert_eq!(count_findings(permits_call(Answer::Thing(ThingAnswer::Acquired(Ok(4)))), 2), 0);
+        assert_eq!(count_findings(permits_call(given(5)), 3), 0);
+        assert_eq!(count_findings(permits_call(given(4)), 2), 0);
     }
 }

@@ -12,6 +12,8 @@ mod namespace_model;
 mod namespaces_replay;
 mod outcomes;
 mod permits;
+mod polled_events;
+mod pools;
 mod shard_view;
 #[cfg(test)]
 mod tests;

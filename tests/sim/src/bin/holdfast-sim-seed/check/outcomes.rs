@@ -1,13 +1,13 @@
 //! What commands of a locks shard did, in the words of the calls that cause them.
 
 use holdfast_core::{
-    AcquireOutcome, CommandError, Jobs, LatchCommand, LocksCommand, NamespaceRef, Owner, Path, PermitCommand,
+    AcquireOutcome, CommandError, Jobs, Kind, LatchCommand, LocksCommand, NamespaceRef, Owner, Path, PermitCommand,
     PermitsView, Reason, Release, ReleaseTarget, Reply, Response,
 };
 
 use super::shard_view::to_observed_lock;
 use crate::history::ObservedLock;
-use crate::things::{ThingAnswer, ThingOp};
+use crate::things::{MemberChange, PoolOp, ThingAnswer, ThingOp};
 
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +31,14 @@ pub(crate) enum Write {
 }
 
 impl CommandOutcome {
-    /// Returns whether it is a grant, of locks or of permits.
+    /// Returns whether it is a grant, of locks, permits or members.
     pub(crate) fn is_grant(&self) -> bool {
-        matches!(self, Self::Acquired { outcome: Ok(_), .. } | Self::Thing(ThingAnswer::Acquired(Ok(_))))
+        let of_thing = |answer: &ThingAnswer| matches!(answer, ThingAnswer::Acquired { outcome: Ok(_), .. });
+        match self {
+            Self::Acquired { outcome, .. } => outcome.is_ok(),
+            Self::Thing(answer) => of_thing(answer),
+            _ => false,
+        }
     }
 
     pub(crate) fn of_reply(reply: &Reply) -> Self {
@@ -44,7 +49,13 @@ impl CommandOutcome {
             Ok(Response::Released { released, locks }) => {
                 Self::Released { released: *released, locks: locks.iter().map(to_observed_lock).collect() }
             }
-            Ok(Response::PermitsAcquired { outcome, .. }) => Self::Thing(ThingAnswer::Acquired(outcome_of(outcome))),
+            Ok(Response::PermitsAcquired { outcome, members, .. }) => {
+                Self::Thing(ThingAnswer::Acquired { outcome: outcome_of(outcome), members: members.clone() })
+            }
+            Ok(Response::PermitsReleased { released, view: PermitsView::Pool(pool) }) => {
+                Self::Thing(ThingAnswer::Returned { released: *released, pool: pool.into() })
+            }
+            Ok(Response::Pool(pool)) => Self::Thing(ThingAnswer::Pool(pool.into())),
             Ok(Response::PermitsReleased { released, view: PermitsView::Semaphore(semaphore) }) => {
                 Self::Thing(ThingAnswer::Released { released: *released, semaphore: semaphore.into() })
             }
@@ -84,24 +95,46 @@ pub(super) fn write_of(command: &LocksCommand) -> Option<(&NamespaceRef, Write)>
             _ => return None,
         },
         LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
-        LocksCommand::Permit(command) => (command.namespace(), Write::Thing(of_semaphore(command)?)),
+        LocksCommand::Permit(command) => (command.namespace(), Write::Thing(of_permits(command)?)),
         LocksCommand::Latch(command) => (command.namespace(), Write::Thing(of_latch(command)?)),
         _ => return None,
     })
 }
 
-fn of_semaphore(command: &PermitCommand) -> Option<ThingOp> {
+fn of_permits(command: &PermitCommand) -> Option<ThingOp> {
     match command {
         PermitCommand::Configure(configure) => {
             Some(ThingOp::Configure { path: configure.path.clone(), permits: configure.permits })
         }
         PermitCommand::Release(release) => {
-            let (path, owner) = (release.path.clone(), release.owner.clone());
-            Some(ThingOp::Release { path, owner, request_id: release.request_id.clone()? })
+            let (path, owner, request_id) = (release.path.clone(), release.owner.clone(), release.request_id.clone()?);
+            Some(match release.kind {
+                Kind::Pool => {
+                    let members = release.members.clone();
+                    ThingOp::Pool(PoolOp::Return { path, owner, request_id, members })
+                }
+                _ => ThingOp::Release { path, owner, request_id },
+            })
         }
         PermitCommand::Acquire(_) | PermitCommand::Delete { .. } | PermitCommand::Cancel(_) => None,
-        // No client of the simulation uses pools.
-        PermitCommand::ConfigurePool(_) | PermitCommand::ChangePool(_) => None,
+        PermitCommand::ConfigurePool(configure) => {
+            let members = configure.members.iter().map(|member| member.name.clone()).collect();
+            let (path, cooldown_ms) = (configure.path.clone(), configure.cooldown_ms);
+            Some(ThingOp::Pool(PoolOp::Configure { path, members, cooldown_ms }))
+        }
+        PermitCommand::ChangePool(changed) => {
+            let changes = [
+                (&changed.remove, MemberChange::Remove),
+                (&changed.disable, MemberChange::Disable),
+                (&changed.enable, MemberChange::Enable),
+            ];
+            let (path, mut named) = (
+                changed.path.clone(),
+                changes.into_iter().filter_map(|(names, change)| Some((names.first()?, change))),
+            );
+            let (member, change) = named.next()?;
+            Some(ThingOp::Pool(PoolOp::Change { path, member: member.clone(), change }))
+        }
     }
 }
 

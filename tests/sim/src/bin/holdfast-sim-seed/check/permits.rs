@@ -1,16 +1,18 @@
-//! What must hold of semaphores after a step, by rules of its own, without the core.
+//! What must hold of semaphores and pools after a step, by rules of its own, without the core. What differs for pools is
+//! in `pools.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use holdfast_core::{
-    CancelPermits, LocksCommand, NamespaceRef, Owner, Path, PermitCommand, PermitHolderView, PermitWaitView, Phase,
-    WaitId,
+    AcquirePermits, CancelPermits, Kind, LocksCommand, NamespaceRef, Owner, Path, PermitCommand, PermitHolderView,
+    PermitWaitView, Phase, SemaphoreView, WaitId,
 };
 
 use super::invariants::Step;
 use super::locks_replay::call_of;
-use super::shard_view::{SemaphoreState, ShardView};
+use super::pools;
+use super::shard_view::ShardView;
 
 /// What is known of a step besides what it changed.
 pub(crate) struct StepContext<'a> {
@@ -23,29 +25,44 @@ pub(crate) struct StepContext<'a> {
     pub(crate) has_session: &'a dyn Fn(&str) -> bool,
 }
 
-/// One semaphore after a step.
-struct Changed<'a> {
-    life: &'a NamespaceRef,
-    path: &'a Path,
-    before: Option<&'a SemaphoreState>,
-    after: &'a SemaphoreState,
+/// One semaphore or pool after a step.
+pub(super) struct Changed<'a> {
+    pub(super) held_before: &'a [PermitHolderView],
+    pub(super) holders: &'a [PermitHolderView],
+    /// Those that waited for it before.
+    pub(super) waited: Vec<&'a PermitWaitView>,
     /// Those that wait for it.
-    queue: Vec<&'a PermitWaitView>,
+    pub(super) queue: Vec<&'a PermitWaitView>,
+}
+
+/// The place in the queue: the higher priority first, then who came first.
+pub(super) type Rank = (Reverse<u8>, WaitId);
+
+/// What a hold that is new was granted to.
+pub(super) enum Request<'a> {
+    /// It waited.
+    Queued(&'a PermitWaitView),
+    /// It did not wait.
+    Direct(&'a AcquirePermits),
 }
 
 /// Everything that must hold after a step.
 pub(crate) fn check(step: &Step<'_>, context: &StepContext<'_>, find: &mut dyn FnMut(String)) {
     for life in step.after.changed(step.before) {
         for (path, after) in step.after.semaphores(life) {
-            let (before, queue) = (step.before.semaphore(life, path), queue_of(step.after, life, path));
-            let changed = Changed { life, path, before, after, queue };
-            never_exceeded(&changed, find);
-            once_each(&changed, find);
-            tokens_rise(step, &changed, find);
-            in_order(step, &changed, context, find);
+            let before = step.before.semaphore(life, path).map(|before| &before.view);
+            let changed = Changed::new(step, life, (Kind::Semaphore, path));
+            never_exceeded(before, &after.view, &changed, find);
+            in_order(&changed, context, find);
             if context.is_settled {
-                nothing_stays(&changed, context, find);
+                nobody_waits_in_vain(&after.view, &changed, find);
             }
+            check_both_kinds(step, &changed, context, find);
+        }
+        for (path, after) in step.after.pools(life) {
+            let changed = Changed::new(step, life, (Kind::Pool, path));
+            pools::check((step.before.pool(life, path), after), &changed, context, find);
+            check_both_kinds(step, &changed, context, find);
         }
         if context.command.is_none() {
             nothing_early(step, life, context.clock_ms, find);
@@ -53,12 +70,62 @@ pub(crate) fn check(step: &Step<'_>, context: &StepContext<'_>, find: &mut dyn F
     }
 }
 
-fn queue_of<'a>(view: &'a ShardView, life: &NamespaceRef, path: &Path) -> Vec<&'a PermitWaitView> {
-    view.permit_waits(life).iter().filter(|wait| wait.path == *path).collect()
+fn check_both_kinds(step: &Step<'_>, changed: &Changed<'_>, context: &StepContext<'_>, find: &mut dyn FnMut(String)) {
+    once_each(changed, find);
+    tokens_rise(step, changed, find);
+    if context.is_settled {
+        nothing_stays(changed, context, find);
+    }
 }
 
-/// The place in the queue: the higher priority first, then who came first.
-fn rank_of(wait: &PermitWaitView) -> (Reverse<u8>, WaitId) {
+impl<'a> Changed<'a> {
+    fn new(step: &Step<'a>, life: &NamespaceRef, (kind, path): (Kind, &Path)) -> Self {
+        let queue_of = |view: &'a ShardView| {
+            let waits = view.permit_waits(life).iter();
+            waits.filter(|wait| wait.kind == kind && wait.path == *path).collect::<Vec<&PermitWaitView>>()
+        };
+        Self {
+            held_before: step.before.holders_of(life, kind, path),
+            holders: step.after.holders_of(life, kind, path),
+            waited: queue_of(step.before),
+            queue: queue_of(step.after),
+        }
+    }
+
+    /// Returns the holds that are new, or have grown.
+    pub(super) fn granted(&self) -> impl Iterator<Item = &'a PermitHolderView> {
+        let before = self.held_before;
+        let is_known = move |token| before.iter().any(|holder| holder.fencing_token == token);
+        self.holders.iter().filter(move |holder| !is_known(holder.fencing_token))
+    }
+
+    /// Returns what a hold was granted to.
+    pub(super) fn request_of(&self, holder: &PermitHolderView, context: &StepContext<'a>) -> Option<Request<'a>> {
+        let own = self.waited.iter().find(|wait| is_of(holder, &wait.owner, &wait.request_id));
+        match (own, context.command) {
+            (Some(own), _) => Some(Request::Queued(own)),
+            (None, Some(LocksCommand::Permit(PermitCommand::Acquire(acquire)))) => Some(Request::Direct(acquire)),
+            _ => None,
+        }
+    }
+
+    /// Returns those that have waited since before the step.
+    pub(super) fn still_wait(&self) -> impl Iterator<Item = &'a PermitWaitView> {
+        let known = |wait: &&PermitWaitView| self.waited.iter().any(|known| known.wait == wait.wait);
+        self.queue.iter().copied().filter(known)
+    }
+}
+
+impl Request<'_> {
+    pub(super) fn rank(&self) -> Rank {
+        match self {
+            Self::Queued(wait) => rank_of(wait),
+            Self::Direct(acquire) => (Reverse(acquire.priority), WaitId(u64::MAX)),
+        }
+    }
+}
+
+pub(super) fn rank_of(wait: &PermitWaitView) -> Rank {
     (Reverse(wait.priority), wait.wait)
 }
 
@@ -67,9 +134,14 @@ fn is_of(holder: &PermitHolderView, owner: &Owner, request_id: &str) -> bool {
 }
 
 /// No more permits are in use than there are, except by holds from before their number was lowered.
-fn never_exceeded(changed: &Changed<'_>, find: &mut dyn FnMut(String)) {
-    let (view, in_use_before) = (&changed.after.view, changed.before.map_or(0, |before| before.view.in_use));
-    let held: u64 = changed.after.holders.iter().map(|holder| holder.weight).sum();
+fn never_exceeded(
+    before: Option<&SemaphoreView>,
+    view: &SemaphoreView,
+    changed: &Changed<'_>,
+    find: &mut dyn FnMut(String),
+) {
+    let in_use_before = before.map_or(0, |before| before.in_use);
+    let held: u64 = changed.holders.iter().map(|holder| holder.weight).sum();
     if view.in_use != held {
         find(format!("[permits] {held} are held of {view:?}, which says otherwise"));
     }
@@ -78,69 +150,56 @@ fn never_exceeded(changed: &Changed<'_>, find: &mut dyn FnMut(String)) {
     }
 }
 
-/// A request has permits once, or waits once.
+/// A request has permits or members once, or waits once.
 fn once_each(changed: &Changed<'_>, find: &mut dyn FnMut(String)) {
-    let held = changed.after.holders.iter().map(|holder| (&holder.owner, &holder.request_id));
+    let held = changed.holders.iter().map(|holder| (&holder.owner, &holder.request_id));
     let mut seen = BTreeSet::new();
     for key in held.chain(changed.queue.iter().map(|wait| (&wait.owner, &wait.request_id))) {
         if !seen.insert(key) {
-            find(format!("[permits] {key:?} is there twice: {:?}, {:?}", changed.after, changed.queue));
+            find(format!("[permits] {key:?} is there twice: {:?}, {:?}", changed.holders, changed.queue));
         }
     }
 }
 
 /// A hold that is new, or has grown, has a token above all that the shard ever gave.
 fn tokens_rise(step: &Step<'_>, changed: &Changed<'_>, find: &mut dyn FnMut(String)) {
-    for holder in granted(changed) {
+    for holder in changed.granted() {
         if holder.fencing_token <= step.highest_token {
             find(format!("[tokens rise] {holder:?} is granted after {}", step.highest_token));
         }
     }
 }
 
-fn granted<'a>(changed: &Changed<'a>) -> impl Iterator<Item = &'a PermitHolderView> {
-    let before = changed.before.map(|before| before.holders.as_slice()).unwrap_or_default();
-    let is_known = move |token| before.iter().any(|holder| holder.fencing_token == token);
-    changed.after.holders.iter().filter(move |holder| !is_known(holder.fencing_token))
-}
-
 /// Nobody is granted before a request that came earlier, or has a higher priority, and still waits; and no hold grows
 /// while anybody waits.
-fn in_order(step: &Step<'_>, changed: &Changed<'_>, context: &StepContext<'_>, find: &mut dyn FnMut(String)) {
-    let waited = queue_of(step.before, changed.life, changed.path);
-    let still_waits = changed.queue.iter().filter(|wait| waited.iter().any(|known| known.wait == wait.wait));
-    let still_waits: Vec<&&PermitWaitView> = still_waits.collect();
-    for holder in granted(changed) {
-        let mut held_before = changed.before.into_iter().flat_map(|before| &before.holders);
-        let has_grown = held_before.any(|known| is_of(known, &holder.owner, &holder.request_id));
-        let own = waited.iter().find(|wait| is_of(holder, &wait.owner, &wait.request_id));
-        let rank = match (own, context.command) {
-            (Some(own), _) => rank_of(own),
-            (None, Some(LocksCommand::Permit(PermitCommand::Acquire(acquire)))) => {
-                (Reverse(acquire.priority), WaitId(u64::MAX))
-            }
-            _ => {
-                find(format!("[first come first served] {holder:?} has asked for nothing"));
-                continue;
-            }
+fn in_order(changed: &Changed<'_>, context: &StepContext<'_>, find: &mut dyn FnMut(String)) {
+    for holder in changed.granted() {
+        let has_grown = changed.held_before.iter().any(|known| is_of(known, &holder.owner, &holder.request_id));
+        let Some(request) = changed.request_of(holder, context) else {
+            find(format!("[first come first served] {holder:?} has asked for nothing"));
+            continue;
         };
-        for earlier in still_waits.iter().filter(|wait| has_grown || rank_of(wait) < rank) {
+        for earlier in changed.still_wait().filter(|wait| has_grown || rank_of(wait) < request.rank()) {
             find(format!("[first come first served] {holder:?} was granted before {earlier:?}"));
         }
     }
 }
 
-/// Who can be granted is, who never can does not wait, and what is over has ended.
-fn nothing_stays(changed: &Changed<'_>, context: &StepContext<'_>, find: &mut dyn FnMut(String)) {
-    let (view, first) = (&changed.after.view, changed.queue.iter().min_by_key(|wait| rank_of(wait)));
+/// Who can be granted is, and who never can does not wait.
+fn nobody_waits_in_vain(view: &SemaphoreView, changed: &Changed<'_>, find: &mut dyn FnMut(String)) {
+    let first = changed.queue.iter().min_by_key(|wait| rank_of(wait));
     let fits = |wait: &&&PermitWaitView| view.permits > 0 && view.in_use.saturating_add(wait.weight) <= view.permits;
     if let Some(first) = first.filter(fits) {
         find(format!("[first come first served] {first:?} still waits, though {view:?} has that many"));
     }
+    for wait in changed.queue.iter().filter(|wait| view.permits > 0 && wait.weight > view.permits) {
+        find(format!("[waits end] {wait:?} waits for more than {view:?} has"));
+    }
+}
+
+/// What is over has ended.
+fn nothing_stays(changed: &Changed<'_>, context: &StepContext<'_>, find: &mut dyn FnMut(String)) {
     for wait in &changed.queue {
-        if view.permits > 0 && wait.weight > view.permits {
-            find(format!("[waits end] {wait:?} waits for more than {view:?} has"));
-        }
         if wait.ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= context.clock_ms) {
             find(format!("[waits end] {wait:?} still waits at {}", context.clock_ms));
         }
@@ -148,7 +207,7 @@ fn nothing_stays(changed: &Changed<'_>, context: &StepContext<'_>, find: &mut dy
             find(format!("[waits end] the session of {wait:?} has ended"));
         }
     }
-    for holder in &changed.after.holders {
+    for holder in changed.holders {
         if holder.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= context.clock_ms) {
             find(format!("[holds end] {holder:?} is still there at {}", context.clock_ms));
         }
@@ -199,9 +258,9 @@ pub(crate) fn given_back<'a>(
     after: &ShardView,
 ) -> Vec<&'a PermitHolderView> {
     let (life, path) = (&cancel.namespace, &cancel.path);
-    let kept = after.semaphore(life, path).map(|semaphore| semaphore.holders.as_slice()).unwrap_or_default();
+    let kept = after.holders_of(life, cancel.kind, path);
     let is_kept = |token| kept.iter().any(|holder| holder.fencing_token == token);
-    let held = before.semaphore(life, path).into_iter().flat_map(|semaphore| &semaphore.holders);
+    let held = before.holders_of(life, cancel.kind, path).iter();
     let its = held.filter(|holder| is_of(holder, &cancel.owner, &cancel.request_id) && holder.phase == Phase::Held);
     its.filter(|holder| !is_kept(holder.fencing_token)).collect()
 }
@@ -211,9 +270,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use holdfast_core::{AccountId, AcquirePermits, Incarnation, Kind, Metadata, SemaphoreView, Wait, Wanted};
+    use holdfast_core::{AccountId, Incarnation, Metadata, Wait, Wanted};
 
-    use super::super::shard_view::NamespaceView;
+    use super::super::shard_view::{NamespaceView, SemaphoreState};
     use super::*;
 
     const CLOCK_MS: u64 = 1_000;

@@ -5,12 +5,13 @@ use std::rc::Rc;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    CancelAttempts, Claim, HolderView, Kind, LatchQuery, LatchView, LockView, LocksCommand, Mode, NamespaceRef, Path,
-    PermitHolderView, PermitQuery, PermitWaitView, Query, Reattach, Response, SemaphoreView, WaitView,
+    CancelAttempts, Claim, HolderView, Kind, LatchQuery, LatchView, LockView, LocksCommand, MemberView, Mode,
+    NamespaceRef, Path, PermitHolderView, PermitQuery, PermitWaitView, PoolView, Query, Reattach, Response,
+    SemaphoreView, WaitView,
 };
 
 use crate::history::{ObservedHolder, ObservedLock};
-use crate::things::{ObservedLatch, ObservedSemaphore};
+use crate::things::{ObservedLatch, ObservedPool, ObservedSemaphore};
 
 /// More than there ever are here.
 const PAGE_LIMIT: u32 = 1_000;
@@ -21,7 +22,8 @@ pub(crate) struct NamespaceView {
     pub(crate) locks: BTreeMap<Path, LockView>,
     pub(crate) waits: Vec<WaitView>,
     pub(crate) semaphores: BTreeMap<Path, SemaphoreState>,
-    /// In order of arrival.
+    pub(crate) pools: BTreeMap<Path, PoolState>,
+    /// For semaphores and pools, in order of arrival.
     pub(crate) permit_waits: Vec<PermitWaitView>,
     pub(crate) latches: BTreeMap<Path, LatchView>,
 }
@@ -30,6 +32,15 @@ pub(crate) struct NamespaceView {
 #[derive(Debug)]
 pub(crate) struct SemaphoreState {
     pub(crate) view: SemaphoreView,
+    pub(crate) holders: Vec<PermitHolderView>,
+}
+
+/// A pool with its members and all that hold some of them.
+#[derive(Debug)]
+pub(crate) struct PoolState {
+    pub(crate) view: PoolView,
+    pub(crate) members: BTreeMap<String, MemberView>,
+    /// In order of token, each with its members.
     pub(crate) holders: Vec<PermitHolderView>,
 }
 
@@ -135,8 +146,27 @@ impl ShardView {
         self.namespaces.get(life)?.semaphores.get(path)
     }
 
+    pub(crate) fn pools(&self, life: &NamespaceRef) -> impl Iterator<Item = (&Path, &PoolState)> {
+        self.namespaces.get(life).into_iter().flat_map(|scene| &scene.pools)
+    }
+
+    pub(crate) fn pool(&self, life: &NamespaceRef, path: &Path) -> Option<&PoolState> {
+        self.namespaces.get(life)?.pools.get(path)
+    }
+
+    /// Returns the holds of all semaphores and pools.
     pub(crate) fn permit_holders(&self, life: &NamespaceRef) -> impl Iterator<Item = &PermitHolderView> {
-        self.semaphores(life).flat_map(|(_, semaphore)| &semaphore.holders)
+        let of_semaphores = self.semaphores(life).flat_map(|(_, semaphore)| &semaphore.holders);
+        of_semaphores.chain(self.pools(life).flat_map(|(_, pool)| &pool.holders))
+    }
+
+    /// Returns the holds of a semaphore or of a pool.
+    pub(crate) fn holders_of(&self, life: &NamespaceRef, kind: Kind, path: &Path) -> &[PermitHolderView] {
+        let holders = match kind {
+            Kind::Pool => self.pool(life, path).map(|pool| pool.holders.as_slice()),
+            _ => self.semaphore(life, path).map(|semaphore| semaphore.holders.as_slice()),
+        };
+        holders.unwrap_or_default()
     }
 
     pub(crate) fn permit_waits(&self, life: &NamespaceRef) -> &[PermitWaitView] {
@@ -151,6 +181,11 @@ impl ShardView {
     /// Returns the semaphores of a namespace as clients see them.
     pub(crate) fn observed_semaphores(&self, life: &NamespaceRef) -> BTreeMap<&Path, ObservedSemaphore> {
         self.semaphores(life).map(|(path, semaphore)| (path, (&semaphore.view).into())).collect()
+    }
+
+    /// Returns the pools of a namespace as clients see them.
+    pub(crate) fn observed_pools(&self, life: &NamespaceRef) -> BTreeMap<&Path, ObservedPool> {
+        self.pools(life).map(|(path, pool)| (path, (&pool.view).into())).collect()
     }
 
     /// Returns the latches of a namespace as clients see them.
@@ -171,10 +206,42 @@ impl NamespaceView {
             locks: locks.into_iter().map(|lock| (lock.path.clone(), lock)).collect(),
             waits: waits(core, life),
             semaphores: semaphores(core, life),
+            pools: pools(core, life),
             permit_waits: permit_waits(core, life),
             latches: latches(core, life),
         }
     }
+}
+
+impl PoolState {
+    pub(crate) fn new(view: PoolView, members: Vec<MemberView>) -> Self {
+        let mut holders: BTreeMap<u64, PermitHolderView> = BTreeMap::new();
+        for member in &members {
+            if let Some(holder) = &member.holder {
+                let holder = holders.entry(holder.fencing_token).or_insert_with(|| holder.clone());
+                holder.members.push(member.name.clone());
+            }
+        }
+        let members = members.into_iter().map(|member| (member.name.clone(), member)).collect();
+        Self { view, members, holders: holders.into_values().collect() }
+    }
+}
+
+fn pools(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, PoolState> {
+    let (namespace, prefix) = (life.clone(), Path::default());
+    let (kind, limit) = (Kind::Pool, PAGE_LIMIT);
+    let list = Query::Permit(PermitQuery::List { namespace, kind, prefix, after: None, limit });
+    let Ok(Response::Pools { pools, .. }) = core.query(0, &list).outcome else { return BTreeMap::new() };
+    let with_members = |view: PoolView| {
+        let (namespace, path) = (life.clone(), view.path.clone());
+        let query = Query::Permit(PermitQuery::Members { namespace, path, after: None, limit: PAGE_LIMIT });
+        let members = match core.query(0, &query).outcome {
+            Ok(Response::PoolMembers { members, .. }) => members,
+            _ => Vec::new(),
+        };
+        (view.path.clone(), PoolState::new(view, members))
+    };
+    pools.into_iter().map(with_members).collect()
 }
 
 fn semaphores(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, SemaphoreState> {
@@ -194,7 +261,7 @@ fn semaphores(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, Semaphor
     semaphores.into_iter().map(with_holders).collect()
 }
 
-/// Returns all requests that wait for permits in a namespace, in order of arrival.
+/// Returns all requests that wait for permits or members in a namespace, in order of arrival.
 fn permit_waits(core: &ShardState, life: &NamespaceRef) -> Vec<PermitWaitView> {
     let query = PermitQuery::Waits { namespace: life.clone(), after: None, limit: PAGE_LIMIT };
     match core.query(0, &Query::Permit(query)).outcome {

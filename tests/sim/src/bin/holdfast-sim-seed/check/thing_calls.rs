@@ -1,4 +1,4 @@
-//! Calls about semaphores and latches, against the history of their shard.
+//! Calls about semaphores, pools and latches, against the history of their shard.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::linearization::{CheckContext, LinearizationPoint};
 use super::locks_replay::LocksReplay;
 use super::outcomes::{CommandOutcome, Write};
 use crate::history::{Answer, Call, CallReturn};
-use crate::things::{ObservedLatch, ThingAnswer, ThingOp};
+use crate::things::{ObservedLatch, ObservedPool, ObservedSemaphore, PermitsOp, PoolOp, ThingAnswer, ThingOp};
 
 impl CheckContext<'_> {
     /// A place at which the answer to such a call is right.
@@ -24,23 +24,29 @@ impl CheckContext<'_> {
         let (shard, replayed) = self.locks_shard(call);
         let window = self.window(&shard, call, returned);
         let place = match (op, &returned.answer) {
-            (ThingOp::Acquire(_), Answer::Thing(answer @ ThingAnswer::Acquired(outcome))) => {
+            (ThingOp::Acquire(_), Answer::Thing(answer @ ThingAnswer::Acquired { outcome, .. })) => {
                 if outcome.is_err() {
                     // No request is granted after its wait has ended.
                     self.check_not_applied(call, *window.end())?;
                 }
                 find_write(replayed.acquires.get(&call.id), &window, &CommandOutcome::Thing(answer.clone()))
             }
-            (ThingOp::GetSemaphore { path }, answer) => {
-                let is_right = |place: &usize| {
-                    let life = replayed.open_incarnation(*place, call.account, &call.namespace);
-                    let known = life.and_then(|life| replayed.semaphores.at(*place, &life, path));
-                    match answer {
-                        Answer::Thing(ThingAnswer::Semaphore(semaphore)) => known == Some(semaphore),
-                        _ => *answer == Answer::Refused(Code::PrimitiveNotFound) && known.is_none(),
-                    }
-                };
-                window.clone().find(is_right)
+            (ThingOp::GetSemaphore { path }, Answer::Thing(ThingAnswer::Semaphore(semaphore))) => {
+                window.clone().find(|place| semaphore_at(replayed, call, *place, path) == Some(semaphore))
+            }
+            (ThingOp::GetSemaphore { path }, Answer::Refused(Code::PrimitiveNotFound)) => {
+                window.clone().find(|place| semaphore_at(replayed, call, *place, path).is_none())
+            }
+            (ThingOp::Pool(PoolOp::Get { path }), Answer::Thing(ThingAnswer::Pool(pool))) => {
+                window.clone().find(|place| pool_at(replayed, call, *place, path) == Some(pool))
+            }
+            (
+                ThingOp::Acquire(PermitsOp { path, .. })
+                | ThingOp::Pool(PoolOp::Get { path } | PoolOp::Change { path, .. }),
+                Answer::Refused(Code::PrimitiveNotFound),
+            ) => {
+                self.check_not_applied(call, *window.end())?;
+                window.clone().find(|place| pool_at(replayed, call, *place, path).is_none())
             }
             (ThingOp::WaitForLatch { path, wait_ms, .. }, Answer::Thing(ThingAnswer::Latch(latch))) => {
                 is_in_time(call, returned, latch, *wait_ms)?;
@@ -73,6 +79,21 @@ impl CheckContext<'_> {
             None => Err(format!("its answer is right nowhere in {window:?} of {shard}")),
         }
     }
+}
+
+fn semaphore_at<'a>(
+    replayed: &'a LocksReplay,
+    call: &Call,
+    place: usize,
+    path: &Path,
+) -> Option<&'a ObservedSemaphore> {
+    let life = replayed.open_incarnation(place, call.account, &call.namespace)?;
+    replayed.semaphores.at(place, &life, path)
+}
+
+fn pool_at<'a>(replayed: &'a LocksReplay, call: &Call, place: usize, path: &Path) -> Option<&'a ObservedPool> {
+    let life = replayed.open_incarnation(place, call.account, &call.namespace)?;
+    replayed.pools.at(place, &life, path)
 }
 
 fn latch_at<'a>(replayed: &'a LocksReplay, call: &Call, place: usize, path: &Path) -> Option<&'a ObservedLatch> {

@@ -1,4 +1,4 @@
-//! What each lock, semaphore or latch was, and since when.
+//! What each lock, semaphore, pool or latch was, and since when.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,8 +2,11 @@
 
 mod draw;
 mod hostile;
+mod lost_answers;
 mod perform;
+mod perform_pools;
 mod perform_things;
+mod pools;
 mod session;
 mod things;
 mod watcher;

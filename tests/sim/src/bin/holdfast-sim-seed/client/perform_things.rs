@@ -1,4 +1,4 @@
-//! Calls about semaphores and latches as they are made through the gateway's service.
+//! Calls about semaphores and latches, and takes of members, as they are made through the gateway's service.
 
 use holdfast_api::{
     AcquirePermits, ApiResult, ConfigureSemaphore, CountDown, CreateLatch, GetSemaphore, LatchName, PageRequest,
@@ -10,9 +10,9 @@ use holdfast_core::{LatchIds, Metadata, Path};
 use super::Client;
 use super::perform::{lock_name, outcome_of, owner_fields};
 use crate::history::CALL_KEY;
-use crate::things::{PermitsOp, ThingAnswer, ThingOp};
+use crate::things::{PermitsOp, ThingAnswer, ThingOp, WantedOp};
 
-fn thing(namespace: &str, path: Path) -> ThingName {
+pub(super) fn thing(namespace: &str, path: Path) -> ThingName {
     ThingName { namespace: namespace.to_owned(), name: lock_name(path) }
 }
 
@@ -28,7 +28,17 @@ impl Client {
         let service = &self.service;
         let latch = |path, id| LatchName { thing: thing(namespace, path), id };
         Ok(match op {
-            ThingOp::Acquire(asked) => self.acquire_permits(caller, context, namespace, asked, id).await?,
+            ThingOp::Acquire(asked) => match asked.wanted.clone() {
+                WantedOp::Permits { weight, permits } => {
+                    self.acquire_permits(caller, context, namespace, (asked, weight, permits), id).await?
+                }
+                WantedOp::Members { count, prefer } => {
+                    self.take_members(caller, context, namespace, (asked, Some(count), None, prefer), id).await?
+                }
+                WantedOp::Member(member) => {
+                    self.take_members(caller, context, namespace, (asked, None, Some(member), None), id).await?
+                }
+            },
             ThingOp::Release { path, owner, request_id } => {
                 let (thing, owner, request_id) = (thing(namespace, path), owner_fields(owner), Some(request_id));
                 let request = ReleasePermits { thing, owner, request_id, fencing_token: None };
@@ -44,6 +54,7 @@ impl Client {
                 let request = GetSemaphore { thing: thing(namespace, path), page: PageRequest::default() };
                 ThingAnswer::Semaphore(service.get_semaphore(caller, context, request).await?.semaphore.into())
             }
+            ThingOp::Pool(op) => self.perform_for_pool(caller, context, namespace, op).await?,
             ThingOp::CreateLatch { path, total, expires_in_ms } => {
                 let request = CreateLatch {
                     thing: thing(namespace, path),
@@ -78,15 +89,15 @@ impl Client {
         caller: &AuthContext,
         context: &CallContext,
         namespace: &str,
-        asked: PermitsOp,
+        (asked, weight, permits): (PermitsOp, u64, u64),
         id: usize,
     ) -> ApiResult<ThingAnswer> {
         let request = AcquirePermits {
             thing: thing(namespace, asked.path),
             owner: owner_fields(asked.owner),
             request_id: asked.request_id,
-            weight: Some(asked.weight),
-            permits: Some(asked.permits),
+            weight: Some(weight),
+            permits: Some(permits),
             priority: asked.priority,
             ttl_ms: asked.ttl_ms,
             transition_ms: asked.transition_ms,
@@ -96,6 +107,7 @@ impl Client {
             fencing_token: None,
         };
         let answer = self.service.acquire_permits(caller, context, request).await?;
-        Ok(ThingAnswer::Acquired(outcome_of(answer.fencing_token, answer.reason)))
+        let outcome = outcome_of(answer.fencing_token, answer.reason);
+        Ok(ThingAnswer::Acquired { outcome, members: Vec::new() })
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::draw::{TRANSITIONS_MS, TTLS_MS, WAITS_MS};
 use super::{Client, MAX_PAUSE_MS, STABLE_NAMESPACES, TIMEOUTS, wait_of};
 use crate::history::{Answer, Op};
-use crate::things::{PermitsOp, ThingOp};
+use crate::things::{PermitsOp, ThingOp, WantedOp};
 use crate::world::{Phase, Tenant};
 
 /// Names, and how many permits each has as long as nobody configures it.
@@ -20,7 +20,7 @@ const SEMAPHORES: [(&str, u64); 2] = [("narrow", 2), ("wide", 5)];
 /// With 0 nobody is granted anything.
 const CONFIGURED_PERMITS: [u64; 4] = [0, 1, 3, 5];
 const MAX_WEIGHT: u64 = 3;
-const PRIORITIES: [u32; 4] = [0, 0, 0, 1];
+pub(super) const PRIORITIES: [u32; 4] = [0, 0, 0, 1];
 /// No owners of locks, so that these release only what they hold.
 const PROCESSES: usize = 3;
 /// Of an owner for one semaphore.
@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// Makes a call, and the same again while the answer is lost.
-    async fn call_until_answered(&mut self, tenant: &Tenant, namespace: &str, op: &Op) -> Answer {
+    pub(super) async fn call_until_answered(&mut self, tenant: &Tenant, namespace: &str, op: &Op) -> Answer {
         for _ in 0..=MAX_REPEATS {
             let answer = match self.rng.random_range(0..100) {
                 ..LEAVE_PERCENT => {
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// A tenant and a namespace, mostly the same.
-    fn draw_place(&mut self, tenants: usize) -> (usize, &'static str) {
+    pub(super) fn draw_place(&mut self, tenants: usize) -> (usize, &'static str) {
         match self.rng.random_bool(0.7) {
             true => (0, STABLE_NAMESPACES[0]),
             false => {
@@ -163,11 +163,11 @@ impl Client {
         let op = match kind {
             0..42 => {
                 let ttl_ms = self.draw_time(&TTLS_MS);
+                let weight = self.rng.random_range(1..=MAX_WEIGHT);
                 ThingOp::Acquire(PermitsOp {
                     path,
                     request_id,
-                    weight: self.rng.random_range(1..=MAX_WEIGHT),
-                    permits,
+                    wanted: WantedOp::Permits { weight, permits },
                     priority: PRIORITIES[self.rng.random_range(0..PRIORITIES.len())],
                     ttl_ms: matches!(owner, Owner::Process(_)).then_some(ttl_ms),
                     owner,

@@ -1,0 +1,191 @@
+//! An answer that is lost at any point, and the same call again: one hold, one permit, one member, one count. The same
+//! calls are made again and again. Each time the next message between the gateway and the nodes is lost, until none is
+//! left.
+
+use std::time::Duration;
+
+use holdfast_core::{Claim, Mode, Owner, Path};
+use tokio::time::sleep;
+
+use super::{Client, RESPONSE_GRACE, STABLE_NAMESPACES, TIMEOUTS, wait_of};
+use crate::history::{AcquireOp, Answer, Op};
+use crate::lost_messages::Loss;
+use crate::things::{PermitsOp, PoolOp, ThingAnswer, ThingOp, WantedOp};
+use crate::world::Tenant;
+
+const NAMESPACE: &str = STABLE_NAMESPACES[0];
+/// More than the calls have.
+const MAX_MESSAGES: usize = 1_000;
+const MAX_REPEATS: usize = 20;
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+/// Longer than all calls take.
+const TTL_MS: u64 = 600_000;
+/// Units of a semaphore, members of a pool, and jobs of a latch.
+const UNITS: u64 = 2;
+const MEMBERS: [&str; UNITS as usize] = ["m0", "m1"];
+const FIRST: &str = "first";
+const SECOND: &str = "second";
+
+/// What owners hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Lock,
+    Permits,
+    Members,
+}
+
+/// Units in use, holders and waiting requests.
+type Use = (u64, u64, u64);
+
+impl Client {
+    /// Makes the calls once for each message that they have, and each way to lose it.
+    pub(crate) async fn lose_answers(self) {
+        let tenant = self.world.tenants()[0].clone();
+        for loss in [Loss::Cut, Loss::Leave] {
+            let mut is_done = false;
+            for message in 0..MAX_MESSAGES {
+                self.world.lost.lose_after(message, loss);
+                self.make_all_calls(&tenant, &Path::flat(format!("{loss:?}-{message}"))).await;
+                is_done = !self.world.lost.stop();
+                if is_done {
+                    break;
+                }
+            }
+            if !is_done {
+                self.violated(format!("the calls have more than {MAX_MESSAGES} messages"));
+            }
+        }
+    }
+
+    async fn make_all_calls(&self, tenant: &Tenant, path: &Path) {
+        for held in [Held::Lock, Held::Permits, Held::Members] {
+            self.hand_over(tenant, path, held).await;
+        }
+        let (path, expires_in_ms) = (path.clone(), TTL_MS);
+        let create = ThingOp::CreateLatch { path: path.clone(), total: UNITS, expires_in_ms };
+        self.until_answered(tenant, &Op::Thing(create)).await;
+        let count = ThingOp::CountDown { path: path.clone(), id: None, jobs: vec!["job".to_owned()] };
+        self.until_answered(tenant, &Op::Thing(count)).await;
+        let wait = Op::Thing(ThingOp::WaitForLatch { path, id: None, wait_ms: 0 });
+        let answer = self.until_answered(tenant, &wait).await;
+        if !matches!(&answer, Answer::Thing(ThingAnswer::Latch(latch)) if latch.done == 1) {
+            self.violated(format!("one job was reported, and {answer:?}"));
+        }
+    }
+
+    /// One takes all there is, another waits for it, and gets it when the first gives it back.
+    async fn hand_over(&self, tenant: &Tenant, path: &Path, held: Held) {
+        if let Some(configure) = held.configure(path) {
+            self.until_answered(tenant, &configure).await;
+        }
+        self.expect_grant(tenant, held.acquire(path, (FIRST, UNITS), 0)).await;
+        self.expect_use(tenant, path, held, (held.units(UNITS), 1, 0)).await;
+        let release = held.release(path, FIRST);
+        tokio::join!(
+            self.expect_grant(tenant, held.acquire(path, (SECOND, 1), super::draw::MAX_WAIT_MS)),
+            self.until_answered(tenant, &release),
+        );
+        self.expect_use(tenant, path, held, (1, 1, 0)).await;
+        self.until_answered(tenant, &held.release(path, SECOND)).await;
+        self.expect_use(tenant, path, held, (0, 0, 0)).await;
+    }
+
+    async fn expect_grant(&self, tenant: &Tenant, op: Op) {
+        let answer = self.until_answered(tenant, &op).await;
+        let of_thing = |answer: &ThingAnswer| matches!(answer, ThingAnswer::Acquired { outcome: Ok(_), .. });
+        let is_granted = match &answer {
+            Answer::Acquired { outcome, .. } => outcome.is_ok(),
+            Answer::Thing(answer) => of_thing(answer),
+            _ => false,
+        };
+        if !is_granted {
+            self.violated(format!("{op:?} was answered {answer:?}"));
+        }
+    }
+
+    async fn expect_use(&self, tenant: &Tenant, path: &Path, held: Held, expected: Use) {
+        let answer = self.until_answered(tenant, &held.get(path)).await;
+        let found = match &answer {
+            Answer::Lock(lock) => (lock.holders.len() as u64, lock.holders.len() as u64, 0),
+            Answer::Thing(ThingAnswer::Semaphore(it)) => (it.in_use, it.holders, it.waiting),
+            Answer::Thing(ThingAnswer::Pool(it)) => (it.in_use, it.holders, it.waiting),
+            _ => return self.violated(format!("{held:?} of {path:?} were asked for: {answer:?}")),
+        };
+        if found != expected {
+            self.violated(format!("in use, holders and waiting should be {expected:?}: {answer:?}"));
+        }
+    }
+
+    /// Makes a call, and the same again while its answer is lost.
+    async fn until_answered(&self, tenant: &Tenant, op: &Op) -> Answer {
+        let limit = wait_of(op) + TIMEOUTS[TIMEOUTS.len() - 1];
+        for _ in 0..MAX_REPEATS {
+            let answer = tokio::select! {
+                biased;
+                () = self.world.lost.goes_away() => continue,
+                answer = self.execute(tenant, NAMESPACE, op, limit, limit + RESPONSE_GRACE) => answer,
+            };
+            if !matches!(answer, Answer::Unknown | Answer::Unavailable) {
+                return answer;
+            }
+            sleep(RETRY_DELAY).await;
+        }
+        self.violated(format!("{op:?} had no answer, {MAX_REPEATS} times"));
+        Answer::Unknown
+    }
+
+    fn violated(&self, what: String) {
+        self.world.record_violation(format!("[lost answers] {what}"));
+    }
+}
+
+impl Held {
+    /// The units in use by a hold of so many; of a lock there is one.
+    fn units(self, units: u64) -> u64 {
+        if self == Self::Lock { 1 } else { units }
+    }
+
+    fn configure(self, path: &Path) -> Option<Op> {
+        let (path, members) = (path.clone(), MEMBERS.map(str::to_owned).to_vec());
+        Some(Op::Thing(match self {
+            Self::Lock => return None,
+            Self::Permits => ThingOp::Configure { path, permits: UNITS },
+            Self::Members => ThingOp::Pool(PoolOp::Configure { path, members, cooldown_ms: 0 }),
+        }))
+    }
+
+    fn acquire(self, path: &Path, (who, units): (&str, u64), wait_ms: u64) -> Op {
+        let (path, owner, request_id) = (path.clone(), Owner::Process(who.to_owned()), who.to_owned());
+        let (ttl_ms, transition_ms, priority) = (Some(TTL_MS), 0, 0);
+        let wanted = match self {
+            Self::Lock => {
+                let claims = vec![Claim { path, mode: Mode::Write }];
+                let (token, allow_upgrade) = (None, false);
+                let acquire = AcquireOp { owner, claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade };
+                return Op::Acquire(acquire);
+            }
+            Self::Permits => WantedOp::Permits { weight: units, permits: UNITS },
+            Self::Members => WantedOp::Members { count: units, prefer: None },
+        };
+        let acquire = PermitsOp { path, owner, request_id, wanted, priority, ttl_ms, transition_ms, wait_ms };
+        Op::Thing(ThingOp::Acquire(acquire))
+    }
+
+    fn release(self, path: &Path, who: &str) -> Op {
+        let (path, owner, request_id) = (path.clone(), Owner::Process(who.to_owned()), who.to_owned());
+        match self {
+            Self::Lock => Op::Release { owner, path, token: None },
+            Self::Permits => Op::Thing(ThingOp::Release { path, owner, request_id }),
+            Self::Members => Op::Thing(ThingOp::Pool(PoolOp::Return { path, owner, request_id, members: Vec::new() })),
+        }
+    }
+
+    fn get(self, path: &Path) -> Op {
+        let path = path.clone();
+        match self {
+            Self::Lock => Op::Get { path },
+            Self::Permits => Op::Thing(ThingOp::GetSemaphore { path }),
+            Self::Members => Op::Thing(ThingOp::Pool(PoolOp::Get { path })),
+        }
+    }
+}
