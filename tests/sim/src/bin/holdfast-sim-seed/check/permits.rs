@@ -1,5 +1,5 @@
-//! What must hold of semaphores and pools after a step, by rules of its own, without the core. What differs for pools is
-//! in `pools.rs`.
+//! What must hold of semaphores and pools after a step, by rules of its own, without the core. What only pools have is in
+//! `pools.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -101,7 +101,7 @@ impl<'a> Changed<'a> {
 
     /// Returns what a hold was granted to.
     pub(super) fn request_of(&self, holder: &PermitHolderView, context: &StepContext<'a>) -> Option<Request<'a>> {
-        let own = self.waited.iter().find(|wait| is_of(holder, &wait.owner, &wait.request_id));
+        let own = self.waited.iter().copied().find(|wait| is_of(holder, &wait.owner, &wait.request_id));
         match (own, context.command) {
             (Some(own), _) => Some(Request::Queued(own)),
             (None, Some(LocksCommand::Permit(PermitCommand::Acquire(acquire)))) => Some(Request::Direct(acquire)),
