@@ -1,5 +1,5 @@
-//! What must hold of semaphores and pools after a step, by rules of its own, without the core. What only pools have is in
-//! `pools.rs`.
+//! What must hold of semaphores and pools after a step, by rules of its own, without the core. `pools.rs` has what only
+//! pools have.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
