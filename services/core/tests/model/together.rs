@@ -4,9 +4,10 @@
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AcquireOutcome, Application, Bounds, Command, CommandError, Effect, Jobs, Kind, LatchQuery, LatchRef, LatchView,
-    Limits, LockState, LockView, LocksCommand, MemberView, NamespaceMessage, Path, PermitHolderView, PermitQuery,
-    PermitWaitView, PoolView, Query, Response, Rules, SemaphoreView, SessionNumber, WaitView,
+    AcquireOutcome, Application, Bounds, Command, CommandError, ConfigureSemaphore, Effect, Jobs, Kind, LatchQuery,
+    LatchRef, LatchView, Limits, LockState, LockView, LocksCommand, MemberView, Metadata, NamespaceMessage, Path,
+    PermitCommand, PermitHolderView, PermitQuery, PermitWaitView, PoolView, Query, Response, Rules, SemaphoreView,
+    SessionNumber, WaitView,
 };
 
 use crate::mutations::enable_mutation_from_env;
@@ -232,6 +233,12 @@ struct Run {
 }
 
 impl Run {
+    fn new() -> Self {
+        let now_ms = 1_000;
+        let alone = Kind::ALL.into_iter().map(|kind| (kind, Shard::new(now_ms))).collect();
+        Self { all: Shard::new(now_ms), alone, now_ms }
+    }
+
     fn shards(&mut self) -> impl Iterator<Item = &mut Shard> {
         self.alone.iter_mut().map(|(_, shard)| shard).chain([&mut self.all])
     }
@@ -269,9 +276,7 @@ impl Run {
 }
 
 fn run(seed: u64) {
-    let (dice, now_ms) = (&mut SeededRng::new(seed), 1_000);
-    let alone = Kind::ALL.into_iter().map(|kind| (kind, Shard::new(now_ms))).collect();
-    let mut run = Run { all: Shard::new(now_ms), alone, now_ms };
+    let (dice, mut run) = (&mut SeededRng::new(seed), Run::new());
     for _ in 0..STEPS_IN_A_RUN {
         run.advance(dice.pick(&[0, 0, 1, 3, 20]));
         run.compare();
@@ -290,5 +295,23 @@ fn run(seed: u64) {
 #[test]
 fn what_is_done_to_one_kind_changes_no_other() {
     enable_mutation_from_env();
-    run_seeds(STEPS_IN_A_RUN, run);
+    // Each step is one of the shard with everything, and of up to one for each kind.
+    run_seeds(STEPS_IN_A_RUN * (1 + Kind::ALL.len() as u64), run);
+}
+
+#[test]
+fn a_command_that_changes_another_kind_is_found() {
+    let create = || {
+        let (namespace, path, permits) = (namespace(), Path::flat("a"), 1);
+        let (description, metadata) = (String::new(), Metadata::new());
+        let configure = ConfigureSemaphore { namespace, path, permits, description, metadata };
+        LocksCommand::Permit(PermitCommand::Configure(configure))
+    };
+    let run = |kind| {
+        let mut run = Run::new();
+        run.step(Step::Of(kind, create()));
+        run.compare();
+    };
+    run(Kind::Semaphore);
+    std::panic::catch_unwind(|| run(Kind::Lock)).expect_err("locks changed semaphores");
 }
