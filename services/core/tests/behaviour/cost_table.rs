@@ -12,11 +12,12 @@ use holdfast_core::{
 
 use crate::support::{Shard, open, orders, process, purge};
 use crate::wait_requests::{at, cancel_command, read, session_wait_request, try_request, wait_request, write};
+use crate::{cost_of_latches, cost_of_permits};
 
 /// How much of it is measured.
-type Action = Box<dyn Fn(&mut Shard)>;
+pub(crate) type Action = Box<dyn Fn(&mut Shard)>;
 /// Makes a state with so many things, and says what is to be done in it.
-type Setup = fn(&mut Shard, usize) -> Action;
+pub(crate) type Setup = fn(&mut Shard, usize) -> Action;
 
 /// What it took.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ struct Cost {
     longest: Duration,
 }
 
-const SESSION: &str = "se_1";
+pub(crate) const SESSION: &str = "se_1";
 /// The least of so many times is taken.
 const RUNS: usize = 3;
 /// No entry takes more: finding out three times who waits for whom, with what is around it.
@@ -262,7 +263,7 @@ fn tangled(shard: &mut Shard, things: usize) {
     }
 }
 
-fn command_action(command: LocksCommand) -> Action {
+pub(crate) fn command_action(command: LocksCommand) -> Action {
     Box::new(move |shard| {
         let answer = shard.run(command.clone());
         assert!(answer.is_ok(), "{answer:?}");
@@ -291,11 +292,11 @@ fn lock_info(held: Vec<ReportedHold>) -> LocksCommand {
     })
 }
 
-fn purge_action() -> Action {
+pub(crate) fn purge_action() -> Action {
     Box::new(|shard| drop(shard.apply(&purge(3, orders()))))
 }
 
-fn query_action(query: Query) -> Action {
+pub(crate) fn query_action(query: Query) -> Action {
     Box::new(move |shard| {
         let answer = shard.query(&query);
         assert!(answer.is_ok(), "{answer:?}");
@@ -311,7 +312,16 @@ fn cost(make: Setup, things: usize) -> Cost {
 fn cost_once(make: Setup, things: usize) -> Cost {
     let mut shard = Shard::with_bounds(Bounds::of(Rules::TWO));
     shard.rules = Rules::TWO;
-    let limits = Limits { max_waiting_per_lock: 100_000, max_readers_per_lock: 10_000, ..Limits::default() };
+    let limits = Limits {
+        max_waiting_per_lock: 100_000,
+        max_readers_per_lock: 10_000,
+        // Those who wait count with those who hold.
+        max_holds_per_semaphore: 20_000,
+        max_waiting_per_semaphore: 20_000,
+        max_latches_per_namespace: 20_000,
+        max_semaphores_per_namespace: 20_000,
+        ..Limits::default()
+    };
     shard.apply(&open(2, orders(), limits));
     let act = make(&mut shard, things);
     let mut cost = Cost { units: 0, took: Duration::ZERO, entries: 0, max_units: 0, longest: Duration::ZERO };
@@ -338,10 +348,10 @@ fn table(rows: &[(&str, usize, Cost)]) -> String {
     let mut text = String::from(
         "# What commands cost\n\n\
          Written by `make cost`. A *unit* is one visit of a path, a hold, an owner, a claim or an entry of a queue; reads \
-         count none. Each row is done in a state with so many things (holds, waits, readers, sessions; of those who wait \
-         and are waited for 40 things each, 200 at most), three times, of which the best counts. What takes more than a \
-         slice goes on in further entries. Times are of one machine, beside other work: read them as orders of \
-         magnitude.\n\n\
+         count none. Each row is done in a state with so many things (holds, waits, readers, sessions, members, latches, \
+         jobs; of those who wait and are waited for 40 things each, 200 at most; a pool has 1,000 members at most), \
+         three times, of which the best counts. What takes more than a slice goes on in further entries. Times \
+         are of one machine, beside other work: read them as orders of magnitude.\n\n\
          | command | things | units | ns a unit | entries | units of the longest entry | longest entry in µs |\n\
          |---|---|---|---|---|---|---|\n",
     );
@@ -360,13 +370,13 @@ fn no_entry_costs_more_than_its_bound_however_much_there_is() {
     let file = std::env::var_os("HOLDFAST_COST_TABLE");
     let sizes: &[usize] = if file.is_some() { &[100, 1_000, 10_000] } else { &[100, 1_000] };
     let mut rows = Vec::new();
-    for (name, make) in ROWS {
+    for (name, make) in [ROWS, cost_of_permits::ROWS, cost_of_latches::ROWS].concat() {
         for things in sizes {
-            let cost = cost(*make, *things);
+            let cost = cost(make, *things);
             println!("{name}, {things}: {cost:?}");
             assert!(cost.max_units <= MAX_ENTRY_UNITS, "{name}, {things}: {cost:?}");
             assert!(cost.entries <= things / 256 + 3, "{name}, {things}: {cost:?}");
-            rows.push((*name, *things, cost));
+            rows.push((name, *things, cost));
         }
     }
     if let Some(file) = file {

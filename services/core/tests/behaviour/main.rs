@@ -3,6 +3,8 @@
 mod accounts;
 mod audit;
 mod by_account;
+mod cost_of_latches;
+mod cost_of_permits;
 mod cost_table;
 mod cross_shard;
 mod golden;
