@@ -39,6 +39,7 @@ mod release_get_delete;
 mod resets;
 mod restarts;
 mod scenarios;
+mod semaphore_cases;
 mod semaphores;
 mod session_failures;
 mod session_grpc;

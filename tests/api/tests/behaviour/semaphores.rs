@@ -13,9 +13,9 @@ use crate::support::frontends::grpc::{channel, with_key};
 use crate::support::{RestClient, create_tenant, server, wait_until};
 
 /// Longer than any test takes.
-const WAIT_MS: u64 = 300_000;
+pub(crate) const WAIT_MS: u64 = 300_000;
 
-async fn tenant_with_namespace() -> RestClient {
+pub(crate) async fn tenant_with_namespace() -> RestClient {
     let tenant = create_tenant(server()).await;
     tenant.create_namespace("ns").await;
     tenant.rest
@@ -25,11 +25,11 @@ fn line(verb: &str) -> String {
     format!("POST /v1/namespaces/ns/semaphores/{verb}")
 }
 
-async fn call(rest: &RestClient, verb: &str, body: Value) -> Value {
+pub(crate) async fn call(rest: &RestClient, verb: &str, body: Value) -> Value {
     rest.json(&line(verb), body).await.ok()
 }
 
-async fn configure(rest: &RestClient, permits: u64) -> Value {
+pub(crate) async fn configure(rest: &RestClient, permits: u64) -> Value {
     call(rest, "configure", json!({"name": "s", "permits": permits})).await["semaphore"].clone()
 }
 
@@ -46,27 +46,27 @@ async fn acquire(rest: &RestClient, owner: &str, more: Value) -> Value {
     call(rest, "acquire", request(owner, &more)).await
 }
 
-async fn granted(rest: &RestClient, owner: &str, more: Value) -> u64 {
+pub(crate) async fn granted(rest: &RestClient, owner: &str, more: Value) -> u64 {
     let answer = acquire(rest, owner, more).await;
     assert_eq!(answer["success"], true, "{answer}");
     answer["fencing_token"].as_u64().unwrap()
 }
 
-async fn refused(rest: &RestClient, owner: &str, more: Value) -> Value {
+pub(crate) async fn refused(rest: &RestClient, owner: &str, more: Value) -> Value {
     let answer = acquire(rest, owner, more).await;
     assert_eq!(answer["success"], false, "{answer}");
     answer
 }
 
-async fn release(rest: &RestClient, owner: &str) -> Value {
+pub(crate) async fn release(rest: &RestClient, owner: &str) -> Value {
     call(rest, "release", json!({"name": "s", "process_id": owner, "request_id": "r"})).await
 }
 
-async fn shown(rest: &RestClient) -> Value {
+pub(crate) async fn shown(rest: &RestClient) -> Value {
     call(rest, "get", json!({"name": "s"})).await["semaphore"].clone()
 }
 
-async fn wait_for_waiters(rest: &RestClient, count: u64) {
+pub(crate) async fn wait_for_waiters(rest: &RestClient, count: u64) {
     wait_until("they wait", async || shown(rest).await["waiting"] == count).await;
 }
 
