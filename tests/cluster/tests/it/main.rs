@@ -5,8 +5,10 @@
 
 mod duplicate_requests;
 mod held_calls;
+mod killed_holders;
 mod long_queue;
 mod many_sessions;
+mod mixed_waiters;
 mod namespaces;
 mod node_crashes;
 mod node_gateways;
