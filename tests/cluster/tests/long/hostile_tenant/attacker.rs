@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt};
 use holdfast_proto::v1;
 use holdfast_testkit::RestClient;
+use serde_json::Value;
 use tonic::Status;
 
 use super::grpc_client::{CallStats, GrpcClient};
@@ -135,6 +136,32 @@ impl Attacker {
         Ok(all.filter_map(async |taken| taken).collect().await)
     }
 
+    /// A call of another kind than locks, such as `semaphores` and `configure`, made again while the answer is to retry
+    /// later.
+    pub(crate) async fn call_thing(&self, kind: &str, verb: &str, body: Value) -> Result<Value, String> {
+        self.call_rest(&format!("POST /v1/namespaces/{}/{kind}/{verb}", self.namespace), Some(body)).await
+    }
+
+    /// A call over REST, made again while the answer is to retry later.
+    pub(crate) async fn call_rest(&self, line: &str, body: Option<Value>) -> Result<Value, String> {
+        let mut last = String::new();
+        for _ in 0..MAX_ATTEMPTS {
+            self.calls.record_call();
+            match self.api.fetch::<Value>(line, body.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    self.calls.record_error(&error.code);
+                    last = format!("{line}: {error}");
+                    if !matches!(error.code.as_str(), "RATE_LIMITED" | "UNAVAILABLE") {
+                        break;
+                    }
+                }
+            }
+            super::pacing::wait_for(RETRY_DELAY).await;
+        }
+        Err(last)
+    }
+
     /// So many threads that ask for something and wait for it. They wait until the sessions are dropped.
     pub(crate) async fn spawn_waiters(
         &self,
@@ -172,7 +199,8 @@ async fn acquire_with_retries(grpc: &GrpcClient, message: v1::AcquireLocksReques
     None
 }
 
-fn is_retryable(status: &Status) -> bool {
+/// Whether the answer is to retry later.
+pub(crate) fn is_retryable(status: &Status) -> bool {
     status.code() == tonic::Code::Unavailable || super::grpc_client::error_code(status) == "RATE_LIMITED"
 }
 

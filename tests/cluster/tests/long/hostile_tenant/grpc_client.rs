@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_proto::v1;
+use holdfast_proto::v1::latches_service_client::LatchesServiceClient;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
 use holdfast_proto::v1::sessions_service_client::SessionsServiceClient;
@@ -174,6 +175,14 @@ impl GrpcClient {
 
     pub(crate) async fn watch(&self, message: v1::WatchRequest) -> Result<Streaming<v1::Event>, Status> {
         let answer = self.locks().watch(self.signed(message)).await;
+        self.count_errors(answer)
+    }
+
+    pub(crate) async fn wait_for_latch(
+        &self,
+        message: v1::WaitForLatchRequest,
+    ) -> Result<v1::WaitForLatchResponse, Status> {
+        let answer = LatchesServiceClient::new(self.channel.clone()).wait_for_latch(self.signed(message)).await;
         self.count_errors(answer)
     }
 

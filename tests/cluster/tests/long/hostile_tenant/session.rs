@@ -32,6 +32,10 @@ pub(crate) struct Session {
     unanswered: HashSet<String>,
     /// The token of the last grant.
     pub token: u64,
+    /// The request that was granted last, until that is looked at.
+    last_granted: Option<String>,
+    /// How many requests were refused.
+    pub refused: usize,
     /// The messages about losses and its end.
     pub lost: Vec<String>,
 }
@@ -82,7 +86,18 @@ pub(crate) async fn open(
     let answer = timeout(RESPONSE_TIMEOUT, connecting.connect(request)).await.map_err(|_| "no session opens")?;
     let inbound = answer.map_err(|status| format!("a session is refused: {status}"))?.into_inner();
     let (grpc, unanswered, lost) = (grpc.clone(), HashSet::new(), Vec::new());
-    let mut session = Session { id: String::new(), grpc, outbound, inbound, seq: 1, unanswered, token: 0, lost };
+    let mut session = Session {
+        id: String::new(),
+        grpc,
+        outbound,
+        inbound,
+        seq: 1,
+        unanswered,
+        token: 0,
+        last_granted: None,
+        refused: 0,
+        lost,
+    };
     match session.receive().await? {
         Told::Opened(opened) => session.id = opened.session_id,
         other => return Err(format!("the session was not opened: {other:?}")),
@@ -117,9 +132,13 @@ impl Session {
                 self.token = state.fencing_token.unwrap_or(self.token);
                 if let Some(id) = &state.request_id {
                     self.unanswered.remove(id);
+                    if state.state() == v1::server_message::state::Value::Acquired {
+                        self.last_granted = Some(id.clone());
+                    }
                 }
             }
             Told::Refused(refused) => {
+                self.refused += 1;
                 self.unanswered.remove(&refused.request_id);
                 if let Some(Why::Fault(fault)) = &refused.why {
                     self.grpc.calls.record_error(&fault.code);
@@ -134,32 +153,42 @@ impl Session {
             }
             Told::Revoked(revoked) => self.lost.push(format!("{revoked:?}")),
             Told::SessionEnded(ended) => self.lost.push(format!("{ended:?}")),
-            Told::Opened(_) | Told::KeptAlive(_) | Told::Counted(_) => {}
+            Told::Counted(counted) => _ = self.unanswered.remove(&counted.request_id),
+            Told::Opened(_) | Told::KeptAlive(_) => {}
         }
     }
 
     /// Sends all requests, and waits until each is answered; a waiting one is.
     pub(crate) async fn request_locks(&mut self, locks: impl IntoIterator<Item = Lock>) -> Result<(), String> {
-        for lock in locks {
-            while self.unanswered.len() >= MAX_IN_FLIGHT {
-                self.receive().await?;
-            }
-            self.unanswered.insert(lock.request_id.clone());
-            self.send(Says::Lock(lock)).await?;
-        }
-        self.wait_answered().await
+        self.request(locks.into_iter().map(|lock| (lock.request_id.clone(), Says::Lock(lock)))).await
     }
 
     /// Releases these requests.
     pub(crate) async fn release(&mut self, requests: impl IntoIterator<Item = String>) -> Result<(), String> {
-        for request_id in requests {
+        let release = |request_id: String| (request_id.clone(), Says::Release(Release { request_id }));
+        self.request(requests.into_iter().map(release)).await
+    }
+
+    /// Sends messages about requests, each with the request's id, and waits until each is answered.
+    pub(crate) async fn request(&mut self, messages: impl IntoIterator<Item = (String, Says)>) -> Result<(), String> {
+        for (request_id, says) in messages {
             while self.unanswered.len() >= MAX_IN_FLIGHT {
                 self.receive().await?;
             }
-            self.unanswered.insert(request_id.clone());
-            self.send(Says::Release(Release { request_id })).await?;
+            self.unanswered.insert(request_id);
+            self.send(says).await?;
         }
         self.wait_answered().await
+    }
+
+    /// Waits until a request is granted that no earlier call of this function returned. Returns its id.
+    pub(crate) async fn wait_granted(&mut self) -> Result<String, String> {
+        loop {
+            if let Some(request_id) = self.last_granted.take() {
+                return Ok(request_id);
+            }
+            self.receive().await?;
+        }
     }
 
     async fn wait_answered(&mut self) -> Result<(), String> {

@@ -3,6 +3,8 @@
 mod bulk_ends;
 mod connections;
 mod large_payloads;
+mod latches;
+mod permits;
 mod strangers;
 mod wait_graph;
 mod watches_and_reads;
@@ -37,6 +39,8 @@ pub(crate) struct Attack {
 /// What one account may have a process grow by, in MiB, unless an attack says otherwise.
 const DEFAULT_MAX_GROWTH_MIB: u64 = 1_536;
 const MS_50: Duration = Duration::from_millis(50);
+const MS_250: Duration = Duration::from_millis(250);
+const S_5: Duration = Duration::from_secs(5);
 
 impl Attack {
     const fn new(name: &'static str, what: &'static str, run: AttackFn) -> Self {
@@ -153,6 +157,50 @@ pub(crate) const ALL: &[Attack] = &[
     }),
     Attack::new("lists", "lists of 5,000 who wait, and looks at a lock of 1,000 readers of 1 KiB", |enemy| {
         Box::pin(watches_and_reads::lists(enemy))
+    }),
+    Attack::new(
+        "permit-queue",
+        "10,000 requests wait for one permit, which is handed on 1,000 times; then all leave",
+        |enemy| Box::pin(permits::queue(enemy)),
+    )
+    .with_limits(&[("a hand-off of a permit", MS_250)]),
+    Attack::new("ephemeral", "10,200 ephemeral semaphores are made and dropped, again and again", |enemy| {
+        Box::pin(permits::ephemeral(enemy))
+    }),
+    Attack::new("permits-end", "a session with 9,900 permits ends, which another waits for", |enemy| {
+        Box::pin(permits::session_end(enemy))
+    })
+    .with_limits(&[("the grant of all", S_5)]),
+    Attack::new("permit-expiry", "9,900 permits end at one instant, which a request waits for", |enemy| {
+        Box::pin(permits::expiry(enemy))
+    }),
+    Attack::new("permit-shrink", "10,000 requests wait for two permits, and then there is only one", |enemy| {
+        Box::pin(permits::shrink(enemy))
+    })
+    .with_limits(&[("the configuration", MS_250)]),
+    Attack::new(
+        "pool-changes",
+        "a pool of 1,000 members, of which 960 are held and 100 requests want 64, is configured 400 times",
+        |enemy| Box::pin(permits::pool_changes(enemy)),
+    )
+    .with_limits(&[("a configuration", MS_250)]),
+    Attack::new(
+        "takes",
+        "40 sessions take 64 members of a pool of 1,000, or one by its name, again and again",
+        |enemy| Box::pin(permits::takes(enemy)),
+    ),
+    Attack::new("thing-lists", "lists of 500 semaphores, pools and latches each, and of 5,000 who wait", |enemy| {
+        Box::pin(permits::lists(enemy))
+    }),
+    Attack::new("latch-ids", "100,000 ids of a latch are counted down, each of them twice", |enemy| {
+        Box::pin(latches::ids(enemy))
+    }),
+    Attack::new("latch-waiters", "10,000 who wait for a latch are told at once that it is complete", |enemy| {
+        Box::pin(latches::waiters(enemy))
+    })
+    .with_limits(&[("the telling of all", S_5)]),
+    Attack::new("latch-hang-ups", "10,000 who wait for a latch hang up together, again and again", |enemy| {
+        Box::pin(latches::hang_ups(enemy))
     }),
     Attack::new("full-rate", "64 callers that never rest, beyond the account's rate", |enemy| {
         Box::pin(connections::full_rate(enemy))
