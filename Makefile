@@ -9,7 +9,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)-unity
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help env setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds cost profile bench-tenants hostile soak bench-core sim mutations panics models mixed chaos fault-tests failover snapshots fuzz fuzz-guided verify deny fix clean clean-all
+.PHONY: help env setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds bench-primitives cost profile bench-tenants hostile soak bench-core sim mutations panics models mixed chaos fault-tests failover snapshots fuzz fuzz-guided verify deny fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -79,6 +79,9 @@ bench: build ## Benchmark Holdfast, etcd and Redis (half an hour) and write the 
 
 bench-builds: build ## Measure pairs with this build and with the programs in BASE=folder, in turns; ROUNDS=n (5) of each.
 	tools/bench-builds $(BASE) bin --rounds $(or $(ROUNDS),5) $(ARGS)
+
+bench-primitives: build ## Measure permits beside locks, and how soon 10,000 who wait for a latch are told; flags in ARGS="...".
+	bin/dev bench --workloads permits,latch-waiters --clients 1,16,64 --fighters 16,64 $(ARGS)
 
 profile: build ## Profile the CPU of servers under load: flame graphs and a table in docs/bench. Needs perf.
 	@tools/profile docs/bench

@@ -18,6 +18,8 @@ pub enum WorkloadName {
     ReadersWriters,
     /// One lock that all clients wait for.
     Contended,
+    /// Uncontended pairs and hand-offs of permits, each beside the same work with locks.
+    Permits,
     /// Extensions of held locks, and keep-alives of sessions.
     Extend,
     /// Linearizable reads of locks that are held.
@@ -32,6 +34,8 @@ pub enum WorkloadName {
     Growth,
     /// Many watchers of one namespace.
     Watchers,
+    /// Many who wait for one latch.
+    LatchWaiters,
     /// A quiet tenant beside a loud one.
     Neighbours,
     /// Ten times as many clients as do best.
@@ -108,6 +112,9 @@ pub struct Options {
     /// Watchers in the workload watchers.
     #[arg(long, default_value_t = 1_000)]
     pub watchers: usize,
+    /// Callers that wait for the latch in the workload latch-waiters.
+    #[arg(long, default_value_t = 10_000)]
+    pub latch_waiters: usize,
     /// Requests a second that the loud tenant in the workload neighbours may make; half of what the service does when
     /// absent.
     #[arg(long, default_value_t = 0, hide_default_value = true)]

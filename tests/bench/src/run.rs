@@ -15,7 +15,7 @@ use crate::workloads::{Kind, Worker};
 use holdfast_testkit::{Cluster, Setup};
 
 /// One thing that is measured on every system that can do it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Case {
     kind: Kind,
     clients: usize,
@@ -63,6 +63,10 @@ pub async fn run(options: &Options) -> Result<()> {
         let length = Duration::from_secs_f64(options.seconds);
         report.watchers = Some(scenarios::watchers(&setup, options.watchers, length).await?);
     }
+    if options.workloads.contains(&WorkloadName::LatchWaiters) {
+        eprintln!("latch-waiters: {}", options.latch_waiters);
+        report.latch_waiters = Some(scenarios::latch_waiters(&setup, options.latch_waiters, options.rounds).await?);
+    }
     run_tenant_scenarios(options, &setup, &mut report).await?;
     println!("{}", report.to_text());
     if let Some(out) = &options.out {
@@ -104,6 +108,15 @@ fn cases(options: &Options) -> Vec<Case> {
             WorkloadName::Contended => {
                 cases.extend(options.fighters.iter().map(|clients| closed(Kind::Contended, *clients, 1)));
             }
+            WorkloadName::Permits => {
+                // One after the other, so that the machine is the same for both.
+                for clients in &options.clients {
+                    cases.extend([Kind::Pairs, Kind::PermitPairs].map(|kind| closed(kind, *clients, many)));
+                }
+                for clients in &options.fighters {
+                    cases.extend([Kind::Contended, Kind::PermitHandOffs].map(|kind| closed(kind, *clients, 1)));
+                }
+            }
             WorkloadName::ReadersWriters => cases.push(closed(Kind::ReadersWriters, other, many)),
             WorkloadName::Extend => {
                 cases.extend([Kind::Extend, Kind::KeepAlive].map(|kind| closed(kind, other, many)));
@@ -114,11 +127,19 @@ fn cases(options: &Options) -> Vec<Case> {
             | WorkloadName::Growth
             | WorkloadName::Failover
             | WorkloadName::Watchers
+            | WorkloadName::LatchWaiters
             | WorkloadName::Neighbours
             | WorkloadName::Overload => {}
         }
     }
-    cases
+    // What several workloads have is measured once.
+    let mut known = Vec::new();
+    for case in cases {
+        if !known.contains(&case) {
+            known.push(case);
+        }
+    }
+    known
 }
 
 /// Rounds over all cases; in each case all systems, one after the other, and in every other round the other way round:

@@ -20,6 +20,8 @@ pub(crate) use session::{Session, SessionClient};
 
 /// Long enough that nothing expires while it is measured.
 pub(crate) const TTL_MS: u64 = 3_600_000;
+/// Names a hold of a permit among those of its owner, which has one of each semaphore at most.
+pub(crate) const PERMIT_REQUEST_ID: &str = "r";
 /// How long a client waits for a lock that others want too.
 pub(crate) const WAIT_MS: u64 = 60_000;
 /// Clients that share a connection, where the protocol carries many calls on one (gRPC). Each has its own otherwise.
@@ -67,30 +69,37 @@ impl fmt::Display for Target {
     }
 }
 
-/// One lock.
+/// One lock, or the one permit of a semaphore.
 #[derive(Clone, Debug)]
 pub struct LockName {
     /// Its namespace.
     pub namespace: String,
     /// Where it is in it.
     path: Vec<String>,
+    /// Whether it is a permit.
+    is_permit: bool,
 }
 
 impl LockName {
     /// A lock that is named, and neither below nor above another.
     pub fn flat(namespace: &str, name: String) -> Self {
-        Self { namespace: namespace.to_owned(), path: vec![name] }
+        Self { namespace: namespace.to_owned(), path: vec![name], is_permit: false }
+    }
+
+    /// The permit of a semaphore that nobody configured: as a lock, it is there while somebody holds it or waits for it.
+    pub fn permit(namespace: &str, name: String) -> Self {
+        Self { is_permit: true, ..Self::flat(namespace, name) }
     }
 
     /// A lock in a tree.
     pub fn in_tree(namespace: &str, path: Vec<String>) -> Self {
-        Self { namespace: namespace.to_owned(), path }
+        Self { namespace: namespace.to_owned(), path, is_permit: false }
     }
 
     /// The one above it.
     pub fn parent(&self) -> Self {
         let above = &self.path[..self.path.len().saturating_sub(1)];
-        Self { namespace: self.namespace.clone(), path: above.to_vec() }
+        Self { namespace: self.namespace.clone(), path: above.to_vec(), is_permit: false }
     }
 
     /// Its name, unless it is in a tree.

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tokio::net::TcpStream;
 
-use super::{AcquireKind, LockName, Mode, TTL_MS, WAIT_MS};
+use super::{AcquireKind, LockName, Mode, PERMIT_REQUEST_ID, TTL_MS, WAIT_MS};
 
 /// What is read of an acquire's answer: what a caller needs.
 #[derive(Deserialize)]
@@ -61,6 +61,9 @@ impl RestClient {
             AcquireKind::Extend(token) => format!(",\"fencing_token\":{token}"),
         };
         let what = match lock.name() {
+            Some(name) if lock.is_permit => {
+                format!("\"name\":\"{name}\",\"request_id\":\"{PERMIT_REQUEST_ID}\",\"permits\":1")
+            }
             Some(_) => format!("\"mode\":\"{mode}\""),
             None => format!("\"resources\":[{{\"path\":{:?},\"mode\":\"{mode}\"}}]", lock.path),
         };
@@ -74,6 +77,7 @@ impl RestClient {
 
     pub(crate) async fn release(&mut self, lock: &LockName, token: u64) -> Result<bool> {
         let what = match lock.name() {
+            Some(name) if lock.is_permit => format!("\"name\":\"{name}\",\"fencing_token\":{token}"),
             Some(_) => format!("\"fencing_token\":{token}"),
             None => format!("\"resources\":[{{\"path\":{:?}}}]", lock.path),
         };
@@ -110,9 +114,13 @@ impl RestClient {
     }
 }
 
-/// Where a call on a lock goes: to the lock when it has a name, to the sets when it is in a tree.
+/// Where a call on a lock goes: to the lock when it has a name, to the sets when it is in a tree. One on a permit goes to
+/// all semaphores.
 fn path(lock: &LockName, verb: &str) -> String {
     let LockName { namespace, .. } = lock;
+    if lock.is_permit {
+        return format!("/v1/namespaces/{namespace}/semaphores/{verb}");
+    }
     match (lock.name(), verb) {
         (Some(name), "") => format!("/v1/namespaces/{namespace}/locks/{name}"),
         (Some(name), verb) => format!("/v1/namespaces/{namespace}/locks/{name}/{verb}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use holdfast_proto::v1::client_message::{KeepAlive, Lock, Message as Says, Open, Release};
+use holdfast_proto::v1::client_message::{AcquirePermits, KeepAlive, Lock, Message as Says, Open, Release};
 use holdfast_proto::v1::server_message::Message as Told;
 use holdfast_proto::v1::server_message::state::Value;
 use holdfast_proto::v1::sessions_service_client::SessionsServiceClient;
@@ -149,15 +149,8 @@ impl SessionClient {
     pub(crate) async fn acquire(&mut self, lock: &LockName, mode: Mode, waits: bool) -> Result<Option<u64>> {
         self.last_request += 1;
         let request_id = format!("{}-{}", self.owner, self.last_request);
-        let mode = if mode == Mode::Read { v1::Mode::Read } else { v1::Mode::Write };
-        let message = Lock {
-            request_id: request_id.clone(),
-            resources: vec![v1::Resource { path: lock.path.clone(), mode: mode.into() }],
-            holder: Some(self.owner.clone()),
-            r#try: !waits,
-            ..Default::default()
-        };
-        match self.connection.call(request_id.clone(), Says::Lock(message)).await? {
+        let message = self.acquire_message(&request_id, lock, mode, waits);
+        match self.connection.call(request_id.clone(), message).await? {
             Told::State(state) => {
                 let token = state.fencing_token.context("a grant has a token")?;
                 self.held.insert(token, request_id);
@@ -166,6 +159,18 @@ impl SessionClient {
             Told::Refused(_) => Ok(None),
             other => bail!("not an answer to a lock: {other:?}"),
         }
+    }
+
+    fn acquire_message(&self, request_id: &str, lock: &LockName, mode: Mode, waits: bool) -> Says {
+        let (request_id, holder) = (request_id.to_owned(), Some(self.owner.clone()));
+        if lock.is_permit {
+            let (path, permits) = (lock.path.clone(), Some(1));
+            let rest = AcquirePermits::default();
+            return Says::AcquirePermits(AcquirePermits { request_id, path, permits, holder, r#try: !waits, ..rest });
+        }
+        let mode = if mode == Mode::Read { v1::Mode::Read } else { v1::Mode::Write };
+        let resources = vec![v1::Resource { path: lock.path.clone(), mode: mode.into() }];
+        Says::Lock(Lock { request_id, resources, holder, r#try: !waits, ..Lock::default() })
     }
 
     pub(crate) async fn release(&mut self, token: u64) -> Result<bool> {

@@ -37,6 +37,8 @@ impl Quantiles {
 pub struct Measurement {
     /// What was done.
     pub workload: String,
+    /// The same work with locks, if this is done with permits.
+    pub beside: Option<String>,
     /// The phase of an operation whose latency is shown first.
     pub main_phase: String,
     /// On what.
@@ -99,6 +101,7 @@ impl Measurement {
         let latency = recorded.phases.iter().map(|(phase, all)| ((*phase).to_owned(), Quantiles::of(all)));
         Self {
             workload: kind.name().to_owned(),
+            beside: kind.with_locks().map(|locks| locks.name().to_owned()),
             main_phase: kind.main_phase().to_owned(),
             door,
             at,

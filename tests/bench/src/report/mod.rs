@@ -4,6 +4,7 @@ mod chart;
 mod growth;
 mod machine;
 mod measurement;
+mod primitives;
 mod summary;
 mod table;
 
@@ -12,7 +13,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::{Failover, Growth, Holds, Idle, NoisyNeighbour, Overload, Watchers};
+use crate::scenarios::{Failover, Growth, Holds, Idle, LatchWaiters, NoisyNeighbour, Overload, Watchers};
 
 pub use machine::Machine;
 pub use measurement::{Measurement, Quantiles};
@@ -43,6 +44,8 @@ pub struct Report {
     pub growth: Option<Growth>,
     /// Watch fan-out.
     pub watchers: Option<Watchers>,
+    /// Many who wait for one latch.
+    pub latch_waiters: Option<LatchWaiters>,
     /// A quiet tenant beside a loud one.
     pub neighbours: Option<NoisyNeighbour>,
     /// More than the service can do.
@@ -70,6 +73,7 @@ impl Report {
             failover: None,
             growth: None,
             watchers: None,
+            latch_waiters: None,
             neighbours: None,
             overload: None,
         }

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{Report, Summary};
+use super::{Report, Summary, primitives};
 use crate::clients::Target;
 
 /// For a terminal.
@@ -38,6 +38,9 @@ fn sections(report: &Report, preset: &str) -> String {
     if summaries.iter().any(|summary| !summary.target().is_holdfast()) {
         add("Beside the peers in the same run", ratios(&summaries, preset));
     }
+    if summaries.iter().any(|summary| summary.first.beside.is_some()) {
+        add("Permits beside locks in the same run", primitives::permits(&summaries, preset));
+    }
     if report.holds.is_some() {
         add("Many holds", holds(report, preset));
     }
@@ -53,6 +56,9 @@ fn sections(report: &Report, preset: &str) -> String {
     if report.watchers.is_some() {
         add("Watch fan-out", watchers(report, preset));
     }
+    if report.latch_waiters.is_some() {
+        add("Many who wait for a latch", primitives::latch_waiters(report, preset));
+    }
     if report.neighbours.is_some() {
         add("A quiet tenant beside a loud one", noisy_neighbour(report, preset));
     }
@@ -62,7 +68,7 @@ fn sections(report: &Report, preset: &str) -> String {
     text
 }
 
-fn table(preset: &str, header: &[&str]) -> Table {
+pub(super) fn table(preset: &str, header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(preset).set_header(header);
     table
@@ -333,7 +339,7 @@ fn overload(report: &Report, preset: &str) -> Table {
 }
 
 /// Numbers are aligned to the right; the named columns contain words.
-fn align(mut table: Table, words: &[usize]) -> Table {
+pub(super) fn align(mut table: Table, words: &[usize]) -> Table {
     for (at, column) in table.column_iter_mut().enumerate() {
         let alignment = if words.contains(&at) { CellAlignment::Left } else { CellAlignment::Right };
         column.set_cell_alignment(alignment);

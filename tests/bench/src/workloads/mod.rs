@@ -40,6 +40,10 @@ pub enum Kind {
     ReadersWriters,
     /// Waits for the one lock that all want, and gives it back.
     Contended,
+    /// Acquires and releases a permit without contention.
+    PermitPairs,
+    /// Waits for the one permit that all want, and gives it back.
+    PermitHandOffs,
     /// Holds a lock for longer.
     Extend,
     /// Sends a keep-alive for all its holds.
@@ -55,6 +59,8 @@ impl Kind {
             Self::Pairs => "acquire + release",
             Self::ReadersWriters => "readers and writers 9:1 on a tree",
             Self::Contended => "hand-off of one lock",
+            Self::PermitPairs => "acquire + release of a permit",
+            Self::PermitHandOffs => "hand-off of one permit",
             Self::Extend => "extend",
             Self::KeepAlive => "sign of life",
             Self::Look => "get",
@@ -64,8 +70,8 @@ impl Kind {
     /// The phase whose latency is shown first.
     pub fn main_phase(self) -> &'static str {
         match self {
-            Self::Pairs | Self::ReadersWriters => "acquire",
-            Self::Contended => "wait",
+            Self::Pairs | Self::PermitPairs | Self::ReadersWriters => "acquire",
+            Self::Contended | Self::PermitHandOffs => "wait",
             Self::Extend | Self::KeepAlive => "extend",
             Self::Look => "get",
         }
@@ -78,7 +84,16 @@ impl Kind {
             Self::Extend | Self::Look => door != Target::Stream,
             Self::KeepAlive => matches!(door, Target::Stream | Target::Etcd),
             Self::Contended => door != Target::Redis,
-            Self::ReadersWriters => door.is_holdfast(),
+            Self::ReadersWriters | Self::PermitPairs | Self::PermitHandOffs => door.is_holdfast(),
+        }
+    }
+
+    /// The same work with locks, if this is done with permits.
+    pub fn with_locks(self) -> Option<Self> {
+        match self {
+            Self::PermitPairs => Some(Self::Pairs),
+            Self::PermitHandOffs => Some(Self::Contended),
+            _ => None,
         }
     }
 }
@@ -123,14 +138,19 @@ impl Worker {
             let lock = |at: usize| match kind {
                 Kind::ReadersWriters => leaf(own_names, turn, at),
                 Kind::Contended => LockName::flat(&names[0], format!("wanted-{turn}")),
+                Kind::PermitHandOffs => LockName::permit(&names[0], format!("wanted-{turn}")),
                 _ => {
                     let namespace = &own_names[(number + at) % own_names.len()];
-                    LockName::flat(namespace, format!("client-{turn}-{number}-{at}"))
+                    let name = format!("client-{turn}-{number}-{at}");
+                    match kind {
+                        Kind::PermitPairs => LockName::permit(namespace, name),
+                        _ => LockName::flat(namespace, name),
+                    }
                 }
             };
             let locks = match kind {
                 Kind::ReadersWriters => TREES * INNER_NODES * LEAVES,
-                Kind::Contended => 1,
+                Kind::Contended | Kind::PermitHandOffs => 1,
                 _ => LOCKS_PER_CLIENT,
             };
             let mut worker = Self {
@@ -157,8 +177,8 @@ impl Worker {
     /// When it was not answered, or not as it must be.
     pub async fn step(&mut self, due: Instant, recorder: &Recorder) -> Result<()> {
         match self.kind {
-            Kind::Pairs => pairs::step(self, due, recorder).await,
-            Kind::Contended => contended::step(self, due, recorder).await,
+            Kind::Pairs | Kind::PermitPairs => pairs::step(self, due, recorder).await,
+            Kind::Contended | Kind::PermitHandOffs => contended::step(self, due, recorder).await,
             Kind::ReadersWriters => readers_writers::step(self, due, recorder).await,
             Kind::Extend | Kind::KeepAlive => extend::step(self, due, recorder).await,
             Kind::Look => get::step(self, due, recorder).await,
