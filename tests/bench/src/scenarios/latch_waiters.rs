@@ -114,8 +114,8 @@ async fn wait_until_all_wait(api: &RestClient, waiters: usize, tasks: &mut JoinS
             bail!("one waits no more: {:?}", ended?.err());
         }
         let usage = api.fetch::<Value>("GET /v1/usage", None).await?;
-        let rows = usage["limit_usage"].as_array().into_iter().flatten();
-        let row = rows.into_iter().find(|row| row["limit"] == "max_held_questions");
+        let mut rows = usage["limit_usage"].as_array().into_iter().flatten();
+        let row = rows.find(|row| row["limit"] == "max_held_questions");
         let asked = row.and_then(|row| row["used"].as_u64()).context("the limit is shown")?;
         if asked == waiters as u64 {
             return Ok(());

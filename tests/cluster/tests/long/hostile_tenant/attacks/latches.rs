@@ -120,8 +120,8 @@ async fn wait_for_questions(enemy: &Attacker, what: &str, is_so: impl Fn(usize) 
     let begun = Instant::now();
     loop {
         let usage = enemy.call_rest("GET /v1/usage", None).await?;
-        let rows = usage["limit_usage"].as_array().into_iter().flatten();
-        let row = rows.into_iter().find(|row| row["limit"] == "max_held_questions");
+        let mut rows = usage["limit_usage"].as_array().into_iter().flatten();
+        let row = rows.find(|row| row["limit"] == "max_held_questions");
         let asked = row.and_then(|row| row["used"].as_u64()).ok_or("no such limit is shown")? as usize;
         if is_so(asked) {
             return Ok(());
