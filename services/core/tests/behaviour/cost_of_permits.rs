@@ -2,7 +2,7 @@
 
 use holdfast_core::{
     AcquireOutcome, AcquirePermits, CancelPermits, ChangePool, ConfigurePool, ConfigureSemaphore, Kind, LocksCommand,
-    MemberSpec, Metadata, Owner, Path, PermitCommand, PermitQuery, PermitsReport, Query, Release, ReleasePermits,
+    MemberSpec, Metadata, Path, PermitCommand, PermitQuery, PermitsReport, Query, Release, ReleasePermits,
     ReleaseTarget, ReportedPermits, Response, Wait, Wanted,
 };
 
