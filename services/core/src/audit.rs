@@ -124,6 +124,7 @@ fn is_forced(action: AuditAction) -> bool {
             | AuditAction::SemaphoreDeleted
             | AuditAction::PoolDeleted
             | AuditAction::NamespaceReset
+            | AuditAction::ReleaseForced
     )
 }
 
@@ -222,6 +223,11 @@ fn locks_event(command: &LocksCommand, answer: &Response) -> Option<AuditEvent> 
         (LocksCommand::Permit(PermitCommand::Delete { namespace, kind, path }), _) => {
             let action = if *kind == Kind::Pool { AuditAction::PoolDeleted } else { AuditAction::SemaphoreDeleted };
             (namespace, action, Some(path.clone()), String::new())
+        }
+        (LocksCommand::AskRelease(ask), Response::ReleaseAsked { asked, .. }) if ask.force => {
+            let (kind, within_ms) = (ask.kind.name(), ask.within_ms.unwrap_or(0));
+            let detail = format!("{kind}, {asked} holds, within {within_ms} ms");
+            (&ask.namespace, AuditAction::ReleaseForced, Some(ask.path.clone()), detail)
         }
         (LocksCommand::Reset(reset), Response::Reset { removed_holds, removed_waiters }) => {
             let detail = format!("{removed_holds} holds and {removed_waiters} waiting requests removed");

@@ -11,8 +11,8 @@ use crate::locks::Budget;
 use crate::permits::PermitItem;
 use crate::shard_common::ShardCommon;
 use crate::{
-    CommandError, EventKind, FencingToken, Kind, Limits, Owner, Path, Reason, ReportedPermits, Revision, RevokedReason,
-    SessionNumber, WaitId,
+    AskedHolds, CommandError, EventKind, FencingToken, Kind, Limits, Owner, Path, Reason, ReportedPermits, Revision,
+    RevokedReason, SessionNumber, WaitId,
 };
 
 /// The means of a table during one command or one slice.
@@ -93,6 +93,8 @@ pub(crate) enum Notice {
     PermitsResolved(Box<ResolvedPermits>),
     /// A session lost a hold of a semaphore or a pool.
     PermitsRevoked { number: SessionNumber, session_id: Arc<str>, hold: ReportedPermits, reason: RevokedReason },
+    /// A session is asked to release holds of a semaphore or a pool.
+    ReleaseRequested { number: SessionNumber, session_id: Arc<str>, asked: AskedHolds },
     /// The response has to wait for the work that began at this revision.
     Awaits(Revision),
     /// The work that began at this revision is finished.

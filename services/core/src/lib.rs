@@ -13,6 +13,7 @@
 
 pub mod accounts;
 mod after_restore;
+mod ask;
 mod audit;
 mod chunks;
 mod idempotency_cache;

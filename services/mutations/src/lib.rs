@@ -125,6 +125,10 @@ pub enum Mutation {
     PoolAnyStarves,
     /// A member does not rest.
     PoolCooldownLost,
+    /// A polite request to release puts off what an earlier one forces.
+    AskForcePutOff,
+    /// A downgrade ends the time for which a hold is kept from others.
+    AtLeastCut,
 }
 
 impl Mutation {
@@ -183,6 +187,8 @@ impl Mutation {
         Self::PoolTwoHolders,
         Self::PoolAnyStarves,
         Self::PoolCooldownLost,
+        Self::AskForcePutOff,
+        Self::AtLeastCut,
     ];
 
     /// What it is called on a command line.
@@ -241,6 +247,8 @@ impl Mutation {
             Self::PoolTwoHolders => "pool-two-holders",
             Self::PoolAnyStarves => "pool-any-starves",
             Self::PoolCooldownLost => "pool-cooldown-lost",
+            Self::AskForcePutOff => "ask-force-put-off",
+            Self::AtLeastCut => "at-least-cut",
         }
     }
 
@@ -292,6 +300,7 @@ impl Mutation {
             Self::PoolTwoHolders | Self::PoolAnyStarves | Self::PoolCooldownLost => {
                 Some("pools::pools_do_what_their_model_does")
             }
+            Self::AskForcePutOff | Self::AtLeastCut => Some("the_engine_does_what_the_naive_model_does"),
             _ => None,
         }
     }

@@ -64,11 +64,13 @@ pub enum AuditAction {
     PoolConfigured,
     /// A pool was deleted.
     PoolDeleted,
+    /// Owners were asked with force to release what they hold.
+    ReleaseForced,
 }
 
 impl AuditAction {
     /// Every action, for tables and tests.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::AccountCreated,
         Self::AccountUpdated,
         Self::AccountDeleted,
@@ -83,6 +85,7 @@ impl AuditAction {
         Self::SemaphoreDeleted,
         Self::PoolConfigured,
         Self::PoolDeleted,
+        Self::ReleaseForced,
     ];
 
     /// Returns the public name.
@@ -102,6 +105,7 @@ impl AuditAction {
             Self::SemaphoreDeleted => "SEMAPHORE_DELETED",
             Self::PoolConfigured => "POOL_CONFIGURED",
             Self::PoolDeleted => "POOL_DELETED",
+            Self::ReleaseForced => "RELEASE_FORCED",
         }
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AcquireOutcome, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path, PermitsView, ReportedPermits,
-    Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, AskedHolds, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path, PermitsView,
+    ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
 };
 
 /// An effect that the leader of a locks shard publishes after an entry. Not part of the state: followers drop it.
@@ -73,6 +73,15 @@ pub enum Effect {
         hold: ReportedPermits,
         /// Why it ended.
         reason: RevokedReason,
+    },
+    /// A session is asked to release holds. There is one for each session and request.
+    ReleaseRequested {
+        /// The namespace of the session.
+        namespace: NamespaceRef,
+        /// The session.
+        session_id: String,
+        /// The holds.
+        asked: AskedHolds,
     },
     /// The status of a latch became final, or the latch is gone: replies that were held back can be given.
     LatchSettled {

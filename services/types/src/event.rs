@@ -88,6 +88,11 @@ pub enum EventKind {
     PoolConfigured,
     /// A pool was deleted.
     PoolDeleted,
+    /// Owners were asked to release what they hold of a thing.
+    ReleaseRequested {
+        /// The kind of the thing.
+        of: Kind,
+    },
 }
 
 impl EventKind {
@@ -113,10 +118,16 @@ impl EventKind {
             Self::MembersReturned { .. } => "MEMBERS_RETURNED",
             Self::PoolConfigured => "POOL_CONFIGURED",
             Self::PoolDeleted => "POOL_DELETED",
+            Self::ReleaseRequested { .. } => "RELEASE_REQUESTED",
         }
     }
 
-    /// Returns the kind of the thing that the event is about. Sessions count with locks.
+    /// Returns the kind of the thing that has the path of the event. Sessions count with locks.
+    pub fn thing(self) -> Kind {
+        if let Self::ReleaseRequested { of } = self { of } else { self.of() }
+    }
+
+    /// Returns the kind that watchers name to get the event. Sessions count with locks.
     pub fn of(self) -> Kind {
         match self {
             Self::Acquired
@@ -132,6 +143,7 @@ impl EventKind {
             | Self::SemaphoreConfigured
             | Self::SemaphoreDeleted => Kind::Semaphore,
             Self::MembersTaken | Self::MembersReturned { .. } | Self::PoolConfigured | Self::PoolDeleted => Kind::Pool,
+            Self::ReleaseRequested { .. } => Kind::Request,
         }
     }
 }

@@ -14,11 +14,13 @@ pub enum Kind {
     Latch,
     /// A pool of named members.
     Pool,
+    /// A request to release a hold. It has no path of its own and no table: events about such requests are of this kind.
+    Request,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Lock, Self::Semaphore, Self::Latch, Self::Pool];
+    pub const ALL: [Self; 5] = [Self::Lock, Self::Semaphore, Self::Latch, Self::Pool, Self::Request];
 
     /// Returns the public name of one thing.
     pub fn name(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Kind {
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
             Self::Pool => "pool",
+            Self::Request => "request",
         }
     }
 
@@ -37,6 +40,7 @@ impl Kind {
             Self::Semaphore => "semaphores",
             Self::Latch => "latches",
             Self::Pool => "pools",
+            Self::Request => "requests",
         }
     }
 }
@@ -69,6 +73,7 @@ fn bit(kind: Kind) -> u8 {
         Kind::Semaphore => 2,
         Kind::Latch => 4,
         Kind::Pool => 8,
+        Kind::Request => 64,
     }
 }
 
@@ -81,6 +86,6 @@ mod tests {
         assert!(Kind::ALL.iter().all(|kind| Kinds::ALL.contains(*kind)));
         assert_eq!(Kinds::from_iter([Kind::Lock]), Kinds::LOCKS);
         let some = Kinds::from_iter([Kind::Latch, Kind::Latch]);
-        assert_eq!(Kind::ALL.map(|kind| some.contains(kind)), [false, false, true, false]);
+        assert_eq!(Kind::ALL.map(|kind| some.contains(kind)), [false, false, true, false, false]);
     }
 }

@@ -10,6 +10,7 @@
 
 mod account;
 mod application;
+mod ask;
 mod audit;
 mod bounds;
 pub mod codec;
@@ -43,6 +44,7 @@ mod usage;
 
 pub use account::*;
 pub use application::{Application, UnknownApplication};
+pub use ask::*;
 pub use audit::*;
 pub use bounds::*;
 pub use command::*;

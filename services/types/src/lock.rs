@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FencingToken, Revision, WaitId};
+use super::{FencingToken, ReleaseRequest, Revision, WaitId};
 
 /// Segments from the root of a namespace. A flat lock name is the path with that one segment; the empty path is the
 /// whole namespace.
@@ -89,6 +89,8 @@ pub struct HolderView {
     pub phase: Phase,
     /// As given by the caller.
     pub metadata: Metadata,
+    /// The latest request to release it.
+    pub release_requested: Option<Box<ReleaseRequest>>,
 }
 
 /// The state of a lock.

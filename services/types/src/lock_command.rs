@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, Claim, FencingToken, LatchCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path,
-    PermitCommand, PermitsReport, RequestId, Revision, Rules, SessionNumber,
+    AccountId, AskRelease, Claim, FencingToken, LatchCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner,
+    Path, PermitCommand, PermitsReport, RequestId, Revision, Rules, SessionNumber,
 };
 
 /// Commands of a locks shard. All but `Deliver` and `ExpireSessions` are rejected with `NamespaceNotFound` for any but
@@ -86,12 +86,19 @@ pub enum LocksCommand {
     /// The part of a report with holds of semaphores and pools. Returns `PermitsReconciled`, or `Ignored`. Errors:
     /// `SessionNotFound`, `Superseded`. Known from rules 2 on; before, it is rejected with `Malformed`.
     ReportPermits(PermitsReport),
+    /// An acquire whose holds are kept from others for a while. Returns and errors as `Acquire`. Known from rules 2 on;
+    /// before, it is rejected with `Malformed`.
+    AcquireAtLeast(AcquireAtLeast),
+    /// Asks the owners of some holds to release them. Returns `ReleaseAsked`. Errors: `PrimitiveNotFound` for a
+    /// semaphore or a pool that does not exist, and `QuotaExceeded` unless it is with force. Known from rules 2 on;
+    /// before, it is rejected with `Malformed`.
+    AskRelease(AskRelease),
 }
 
 impl LocksCommand {
     /// Returns the first rules by which the command can be applied. [`Self::Session`] has none of its own, although
     /// programs of the release before do not know it: none of them can be a member of a group with this one, because
-    /// wire and data directory have other versions.
+    /// wire and data directory have other versions. Its request may have later ones.
     pub fn min_rules(&self) -> Rules {
         let is_later = |command: &Self| {
             let is_later_message = |message: &NamespaceMessage| {
@@ -106,7 +113,10 @@ impl LocksCommand {
                         | Self::Latch(_)
                         | Self::Permit(_)
                         | Self::ReportPermits(_)
+                        | Self::AcquireAtLeast(_)
+                        | Self::AskRelease(_)
                 )
+                || matches!(command, Self::Session(command) if command.is_later())
         };
         let any_later = match self {
             Self::Batch(commands) => commands.iter().any(is_later),
@@ -132,10 +142,15 @@ impl LocksCommand {
             Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => {
                 Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
             }
+            Self::AcquireAtLeast(AcquireAtLeast { acquire, .. }) => {
+                Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
+            }
             Self::OpenSession(open) => Some(open.namespace.account).filter(|_| !open.resume),
             Self::Session(command) => {
-                Some(command.account).filter(|_| matches!(command.request, SessionRequest::Acquire(_)))
+                Some(command.account).filter(|_| !matches!(command.request, SessionRequest::Release { .. }))
             }
+            // One with force is never rejected for want of memory.
+            Self::AskRelease(ask) => Some(ask.namespace.account).filter(|_| !ask.force),
             Self::Latch(LatchCommand::Create(create)) => Some(create.namespace.account),
             Self::Latch(LatchCommand::CountDown(count)) => Some(count.latch.namespace.account),
             Self::Latch(LatchCommand::SetTotal { latch, .. }) => Some(latch.namespace.account),
@@ -154,7 +169,26 @@ impl LocksCommand {
         match self {
             Self::Acquire(acquire) => Some((acquire, &[])),
             Self::Reattach(Reattach { acquire, abandoned }) => Some((acquire, abandoned)),
+            Self::AcquireAtLeast(AcquireAtLeast { acquire, abandoned, .. }) => Some((acquire, abandoned)),
             _ => None,
+        }
+    }
+
+    /// Returns how long the holds of the inner acquire are kept from others at least, in milliseconds.
+    pub fn at_least_ms(&self) -> u64 {
+        match self {
+            Self::AcquireAtLeast(AcquireAtLeast { at_least_ms, .. }) => *at_least_ms,
+            Self::Session(command) => command.as_acquire().map_or(0, |(_, at_least_ms)| at_least_ms),
+            _ => 0,
+        }
+    }
+
+    /// Returns the command of an acquire whose call replaces others, if any: of the plainest variant that says all.
+    pub fn acquire(acquire: Acquire, abandoned: Vec<u64>, at_least_ms: u64) -> Self {
+        match (abandoned.is_empty(), at_least_ms) {
+            (true, 0) => Self::Acquire(acquire),
+            (false, 0) => Self::Reattach(Reattach { acquire, abandoned }),
+            (_, at_least_ms) => Self::AcquireAtLeast(AcquireAtLeast { acquire, abandoned, at_least_ms }),
         }
     }
 }
@@ -187,6 +221,29 @@ pub enum SessionRequest {
         /// Whether the connection knows the claims of the request.
         is_known: bool,
     },
+    /// As [`LocksCommand::AcquireAtLeast`]. Returns as `Acquire`. Known from rules 2 on; before, its command is rejected
+    /// with `Malformed`.
+    AcquireAtLeast {
+        /// The acquire.
+        acquire: SessionAcquire,
+        /// As in [`AcquireAtLeast`].
+        at_least_ms: u64,
+    },
+}
+
+impl SessionCommand {
+    /// Returns the acquire, if it is one, and how long its holds are kept from others at least.
+    pub fn as_acquire(&self) -> Option<(&SessionAcquire, u64)> {
+        match &self.request {
+            SessionRequest::Acquire(acquire) => Some((acquire, 0)),
+            SessionRequest::AcquireAtLeast { acquire, at_least_ms } => Some((acquire, *at_least_ms)),
+            SessionRequest::Release { .. } => None,
+        }
+    }
+
+    fn is_later(&self) -> bool {
+        matches!(self.request, SessionRequest::AcquireAtLeast { .. })
+    }
 }
 
 /// The fields of an [`Acquire`] that a connected session may give.
@@ -320,6 +377,19 @@ pub struct Reattach {
     pub acquire: Acquire,
     /// The attempts that left.
     pub abandoned: Vec<u64>,
+}
+
+/// An acquire whose holds, once they end, are kept from other owners until so long after their grant. Neither a deletion
+/// nor a reset is held up by that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcquireAtLeast {
+    /// The acquire.
+    pub acquire: Acquire,
+    /// The attempts that left, as in [`Reattach`]; may be empty.
+    pub abandoned: Vec<u64>,
+    /// How long, in milliseconds; at most 49 days, higher values count as 49 days. A repeat neither restarts nor shortens
+    /// it; a hold without such a time gets it from a call that extends it.
+    pub at_least_ms: u64,
 }
 
 /// Cancels for several callers of one request.

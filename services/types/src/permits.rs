@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ChangePool, ConfigurePool, ConfigureSemaphore, FencingToken, Kind, MAX_MEMBERS_PER_TAKE, MessageSeq, Metadata,
-    NamespaceRef, Owner, Path, Phase, PoolView, Revision, RevokedReason, SemaphoreView, Wait, WaitId,
+    NamespaceRef, Owner, Path, Phase, PoolView, ReleaseRequest, Revision, RevokedReason, SemaphoreView, Wait, WaitId,
 };
 
 /// The highest priority of a request; 0 is the lowest.
@@ -286,7 +286,9 @@ impl PermitsView {
     pub fn absent(kind: Kind, path: &Path, revision: Revision) -> Self {
         match kind {
             Kind::Pool => Self::Pool(PoolView::absent(path, revision)),
-            Kind::Lock | Kind::Semaphore | Kind::Latch => Self::Semaphore(SemaphoreView::absent(path, revision)),
+            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Request => {
+                Self::Semaphore(SemaphoreView::absent(path, revision))
+            }
         }
     }
 
@@ -330,6 +332,8 @@ pub struct PermitHolderView {
     pub phase: Phase,
     /// As given by the caller.
     pub metadata: Metadata,
+    /// The latest request to release it.
+    pub release_requested: Option<Box<ReleaseRequest>>,
 }
 
 /// A view of a request that waits for permits.

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, CommandError, Event, FencingToken, Jobs,
-    KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage, PermitHolderView,
-    PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision, SemaphoreView, SessionNumber,
-    SessionView, StateBytes, UsageTotals, WaitView,
+    Account, AccountChange, AcquireOutcome, ApiKey, AskedHolds, AskedView, AuditRecord, CommandError, Event,
+    FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage,
+    PermitHolderView, PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision,
+    SemaphoreView, SessionNumber, SessionView, StateBytes, UsageTotals, WaitView,
 };
 
 /// The response to a command or query.
@@ -107,6 +107,8 @@ pub enum Response {
         ended_holds: u64,
         /// Unlisted waiting requests that were ended.
         ended_waits: u64,
+        /// Which of the listed holds somebody asked for, as far as they fit into a response.
+        asked: Vec<AskedHolds>,
     },
     /// The message of a session is old or a duplicate: nothing was done, and the original outcome is not known any
     /// more.
@@ -275,6 +277,8 @@ pub enum Response {
     PermitsReconciled {
         /// These holds.
         lost: Vec<ReportedPermits>,
+        /// Which of the listed holds somebody asked for, as far as they fit into a response.
+        asked: Vec<AskedHolds>,
     },
     /// One pool.
     Pool(PoolView),
@@ -293,6 +297,15 @@ pub enum Response {
         pools: Vec<PoolView>,
         /// Whether more follow.
         more: bool,
+    },
+    /// Owners were asked to release what they hold.
+    ReleaseAsked {
+        /// The number of holds, those that a repeat found asked included.
+        asked: u64,
+        /// Whether there were more than [`MAX_ASKED`](super::MAX_ASKED), or more paths than are searched.
+        truncated: bool,
+        /// The lock, semaphore or pool.
+        view: AskedView,
     },
 }
 

@@ -2,8 +2,8 @@
 //! Queues share a shard among accounts by it; nothing in the state depends on it.
 
 use super::{
-    AccountId, AccountsCommand, Claim, Command, Jobs, LatchCommand, LatchQuery, LocksCommand, NamespacesCommand,
-    PermitCommand, PermitQuery, Query, Reattach, ReleaseTarget, SessionRequest, Topic,
+    AccountId, AccountsCommand, AcquireAtLeast, Claim, Command, Jobs, LatchCommand, LatchQuery, LocksCommand,
+    NamespacesCommand, PermitCommand, PermitQuery, Query, Reattach, ReleaseTarget, SessionRequest, Topic,
 };
 
 /// Minimum cost of every command, in units.
@@ -132,7 +132,9 @@ impl LocksCommand {
             | Self::ReportPermits(_)
             | Self::Permit(PermitCommand::Release(_)) => true,
             Self::Permit(PermitCommand::Acquire(acquire)) => acquire.fencing_token.is_some(),
-            Self::Acquire(acquire) => acquire.fencing_token.is_some(),
+            Self::Acquire(acquire) | Self::AcquireAtLeast(AcquireAtLeast { acquire, .. }) => {
+                acquire.fencing_token.is_some()
+            }
             Self::OpenSession(open) => open.resume,
             Self::Session(command) => matches!(command.request, SessionRequest::Release { .. }),
             Self::Batch(commands) => commands.iter().any(Self::is_urgent),
@@ -142,7 +144,10 @@ impl LocksCommand {
 
     fn account(&self) -> Option<AccountId> {
         let namespace = match self {
-            Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
+            Self::Acquire(acquire)
+            | Self::Reattach(Reattach { acquire, .. })
+            | Self::AcquireAtLeast(AcquireAtLeast { acquire, .. }) => &acquire.namespace,
+            Self::AskRelease(ask) => &ask.namespace,
             Self::Release(release) => &release.namespace,
             Self::Delete { namespace, .. } | Self::CloseSession { namespace, .. } => namespace,
             Self::Cancel(cancel) => &cancel.namespace,
@@ -168,15 +173,15 @@ impl LocksCommand {
     pub fn min_units(&self) -> u64 {
         let claims = |claims: &[Claim]| claims.iter().map(|claim| claim.path.0.len() as u64 + 1).sum::<u64>();
         let of_parts = match self {
-            Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => claims(&acquire.claims),
+            Self::Acquire(acquire)
+            | Self::Reattach(Reattach { acquire, .. })
+            | Self::AcquireAtLeast(AcquireAtLeast { acquire, .. }) => claims(&acquire.claims),
+            Self::AskRelease(ask) => ask.path.0.len() as u64 + 1,
             Self::Release(release) => match &release.what {
                 ReleaseTarget::Paths { paths, .. } => paths.iter().map(|path| path.0.len() as u64 + 1).sum(),
                 ReleaseTarget::Request { .. } | ReleaseTarget::All => 1,
             },
-            Self::Session(command) => match &command.request {
-                SessionRequest::Acquire(acquire) => claims(&acquire.claims),
-                SessionRequest::Release { .. } => 1,
-            },
+            Self::Session(command) => command.as_acquire().map_or(1, |(acquire, _)| claims(&acquire.claims)),
             Self::Cancel(cancel) => claims(&cancel.claims),
             Self::CancelAttempts(cancel) => claims(&cancel.cancel.claims),
             Self::Delete { path, .. } => path.0.len() as u64 + 1,

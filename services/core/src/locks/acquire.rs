@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::attempts::Attempts;
+use super::charge;
 use super::end::GrantContext;
 use super::evaluate::{ClaimKind, Decision, Evaluation};
 use super::hold::HoldTerms;
@@ -220,6 +221,7 @@ impl HoldTerms {
             transition_ms: u32::try_from(request.transition_ms).unwrap_or(u32::MAX),
             metadata: EncodedMetadata::of(request.metadata),
             requested_expires_at_ns: request.requested_expires_at_ns,
+            at_least_ms: charge::at_least_of(request.at_least_ms),
         }
     }
 }

@@ -219,7 +219,7 @@ impl Hold {
         true
     }
 
-    fn change_extras(&mut self, change: impl FnOnce(&mut HoldExtras)) {
+    pub(super) fn change_extras(&mut self, change: impl FnOnce(&mut HoldExtras)) {
         let mut rare = self.extras.take().unwrap_or_default();
         change(&mut rare);
         self.extras = (*rare != HoldExtras::default()).then_some(rare);

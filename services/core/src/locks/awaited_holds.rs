@@ -44,7 +44,7 @@ impl Namespace {
         self.spend(holds.len());
         let mut awaited = Awaited::default();
         for node in holds.iter() {
-            let Some(hold) = self.hold(node, owner) else { continue };
+            let Some(hold) = self.hold(node, owner).filter(|hold| !hold.is_kept()) else { continue };
             if self.is_awaited(node, hold.mode, owner) {
                 awaited.holds += 1;
                 awaited.queue_keys.extend(self.tree.own_queue_keys(node, hold.mode));

@@ -14,8 +14,8 @@ use super::{LocksState, NamespaceKey};
 use crate::item_bytes::ItemBytes;
 use crate::kit::quota_exceeded;
 use crate::{
-    AccountId, Claim, CommandError, LocksCommand, NamespaceRef, OpenSession, Owner, PermitCommand, Reattach, Rules,
-    SessionCommand, SessionRequest,
+    AccountId, Claim, CommandError, LocksCommand, NamespaceRef, OpenSession, Owner, PermitCommand, Rules,
+    SessionCommand,
 };
 
 /// The state that an account is charged for in a shard.
@@ -83,13 +83,15 @@ impl LocksState {
     /// Evicts the account's oldest events before new state is rejected, starting with those of the same namespace.
     pub(super) fn evict_events(&mut self, command: &LocksCommand) {
         let (first, most) = match command {
-            LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => {
-                (self.slot(&acquire.namespace).ok(), charge::max_of_acquire(&acquire.into()))
+            LocksCommand::Acquire(_) | LocksCommand::Reattach(_) | LocksCommand::AcquireAtLeast(_) => {
+                let Some((acquire, _)) = command.as_acquire() else { return };
+                let request = Request::of(acquire, command.at_least_ms());
+                (self.slot(&acquire.namespace).ok(), charge::max_of_acquire(&request))
             }
-            LocksCommand::Session(SessionCommand { request: SessionRequest::Acquire(acquire), .. }) => {
-                let LocksCommand::Session(command) = command else { return };
+            LocksCommand::Session(command) => {
+                let Some((acquire, at_least_ms)) = command.as_acquire() else { return };
                 let Ok((slot, session_id)) = self.session_of(command) else { return };
-                (Some(slot), charge::max_of_session_acquire(acquire, session_id))
+                (Some(slot), charge::max_of_session_acquire(acquire, at_least_ms, session_id))
             }
             LocksCommand::OpenSession(open) => (self.slot(&open.namespace).ok(), charge::max_of_opening(open)),
             LocksCommand::Latch(command) => self.most_added_to_tables(command.namespace(), |namespace| {
@@ -168,8 +170,10 @@ impl LocksState {
         match (command, command.as_acquire()) {
             (LocksCommand::Session(command), _) => self.is_new_session_request(command),
             (_, Some((acquire, _))) => {
-                self.find(&acquire.namespace).is_ok_and(|namespace| namespace.is_new_request(&acquire.into()))
+                let request = Request::of(acquire, command.at_least_ms());
+                self.find(&acquire.namespace).is_ok_and(|namespace| namespace.is_new_request(&request))
             }
+            (LocksCommand::AskRelease(ask), None) => !ask.force,
             (LocksCommand::OpenSession(open), None) => {
                 self.find(&open.namespace).is_ok_and(|namespace| !namespace.sessions.contains_key(&*open.session_id))
             }
@@ -184,10 +188,11 @@ impl LocksState {
     }
 
     fn is_new_session_request(&self, command: &SessionCommand) -> bool {
-        let SessionRequest::Acquire(acquire) = &command.request else { return false };
+        let Some((acquire, at_least_ms)) = command.as_acquire() else { return false };
         let Ok((slot, session_id)) = self.session_of(command) else { return false };
         let owner = Owner::Session { session_id: session_id.to_string(), holder: acquire.holder.clone() };
-        self.namespaces.get(slot).is_new_request(&Request::of_session(acquire, &owner, command.message))
+        let request = Request::of_session((acquire, at_least_ms), &owner, command.message);
+        self.namespaces.get(slot).is_new_request(&request)
     }
 
     /// Returns the account's namespaces in order of incarnation.
@@ -205,7 +210,8 @@ impl Namespace {
             return false;
         }
         let owner = self.owner_id(request.owner);
-        let holds = |claim: &Claim| self.tree.find(&claim.path).is_some_and(|node| self.hold(node, owner).is_some());
+        let hold = |claim: &Claim| self.tree.find(&claim.path).and_then(|node| self.hold(node, owner));
+        let holds = |claim: &Claim| hold(claim).is_some_and(|hold| !hold.is_kept());
         owner == NO_OWNER || !claims.iter().all(holds)
     }
 }
@@ -242,13 +248,19 @@ impl NamespaceTxn<'_> {
         let has_deadline = request.ttl_ms.is_some();
         let (mut new, mut before, mut after) = (false, 0, 0);
         for (index, spot) in asked.lookups.iter().enumerate() {
+            let kind = self.ns.claim_kind(asked, index);
+            new |= matches!(kind, ClaimKind::New | ClaimKind::Retakes);
             after += charge::hold(has_deadline) + charge::metadata(kept);
-            if self.ns.claim_kind(asked, index) == ClaimKind::New {
-                new = true;
-            } else if let Some(hold) = spot.node().and_then(|node| self.ns.hold(node, asked.owner)) {
-                let (hold, metadata) = hold.charge();
-                before += hold + metadata;
-            }
+            let at_least = charge::at_least(charge::at_least_of(request.at_least_ms));
+            let Some(hold) = spot.node().and_then(|node| self.ns.hold(node, asked.owner)) else {
+                after += at_least;
+                continue;
+            };
+            // How long it is kept from others stays, and so do requests to release it, unless it is taken anew.
+            after += if hold.at_least().is_some() { charge::AT_LEAST } else { at_least };
+            after += charge::asked(hold.asks().filter(|_| kind != ClaimKind::Retakes));
+            let (hold, metadata) = hold.charge();
+            before += hold + metadata;
         }
         let holds = u64::saturating_sub(after, before);
         if !new && by_id.is_none() {
@@ -272,7 +284,8 @@ impl NamespaceTxn<'_> {
         asked: &Evaluation<'_>,
         kept: usize,
     ) -> Result<(), CommandError> {
-        let waiting = charge::waiting(request.request_id, asked.claims, kept);
+        let at_least_ms = charge::at_least_of(request.at_least_ms);
+        let waiting = charge::waiting(request.request_id, asked.claims, kept, at_least_ms);
         let owner = self.charge_of_new_owner(request, asked);
         self.check_capacity(|exact| waiting + owner + self.ns.tree.charge_of_new_paths(asked, true, exact))
     }

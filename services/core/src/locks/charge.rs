@@ -8,6 +8,7 @@ use super::owner::OwnerName;
 use super::request::Request;
 use super::sessions::{GrantedRequest, SessionFacts};
 use super::waiting::WaitingRequest;
+use crate::ask::Asks;
 use crate::{Claim, NamespaceRef, OpenSession, Owner, SessionAcquire, StateBytes};
 
 /// The extra of a path that has descendants or a queue.
@@ -23,6 +24,11 @@ pub(super) fn hold(has_deadline: bool) -> u64 {
     104 + if has_deadline { 48 } else { 0 }
 }
 
+/// How long a hold is kept from others.
+pub(super) const AT_LEAST: u64 = 224;
+/// A request to release a hold, without its texts.
+pub(crate) const ASKED: u64 = 512;
+
 /// The metadata of one hold or session, by its encoded size in bytes.
 pub(crate) fn metadata(bytes: usize) -> u64 {
     if bytes == 0 { 0 } else { 128 + bytes as u64 }
@@ -33,12 +39,23 @@ pub(super) fn owner(names: usize) -> u64 {
     112 + names as u64
 }
 
-/// A waiting request. Its metadata counts once per claim, so that it fits when the request is granted.
-pub(super) fn waiting(request_id: Option<&str>, claims: &[Claim], metadata_bytes: usize) -> u64 {
+/// What a hold is charged more if it is kept from others for a while.
+pub(super) fn at_least(ms: u32) -> u64 {
+    if ms == 0 { 0 } else { AT_LEAST }
+}
+
+/// What a hold is charged more for requests to release it.
+pub(crate) fn asked(asks: Option<&Asks>) -> u64 {
+    asks.map_or(0, |asks| ASKED + asks.latest.as_ref().map_or(0, |latest| latest.text_bytes() as u64))
+}
+
+/// A waiting request. Its metadata, and a time for which its holds are kept from others, count once per claim, so that
+/// they fit when the request is granted.
+pub(super) fn waiting(request_id: Option<&str>, claims: &[Claim], metadata_bytes: usize, at_least_ms: u32) -> u64 {
     let claim = |claim: &Claim| {
         let segments = claim.path.0.len() as u64;
         let text: usize = claim.path.0.iter().map(String::len).sum();
-        160 + 200 * (segments + 1) + 2 * text as u64 + 32 * segments + metadata(metadata_bytes)
+        160 + 200 * (segments + 1) + 2 * text as u64 + 32 * segments + metadata(metadata_bytes) + at_least(at_least_ms)
     };
     640 + request_id.map_or(0, str::len) as u64 + claims.iter().map(claim).sum::<u64>()
 }
@@ -71,20 +88,31 @@ pub(super) fn namespace(id: &NamespaceRef) -> u64 {
 /// The maximum that a request can add, whatever the state is.
 pub(super) fn max_of_acquire(request: &Request<'_>) -> u64 {
     let kept = EncodedMetadata::encoded_len(request.metadata);
-    max_of_claims(request.claims, request.request_id, kept, name_bytes(request.owner))
+    let at_least_ms = at_least_of(request.at_least_ms);
+    max_of_claims(request.claims, request.request_id, (kept, at_least_ms), name_bytes(request.owner))
 }
 
 /// The maximum that a request of a connected session can add.
-pub(super) fn max_of_session_acquire(request: &SessionAcquire, session_id: &str) -> u64 {
+pub(super) fn max_of_session_acquire(request: &SessionAcquire, at_least_ms: u64, session_id: &str) -> u64 {
     let names = session_id.len() + request.holder.as_ref().map_or(0, String::len);
-    max_of_claims(&request.claims, Some(&request.request_id), 0, names)
+    max_of_claims(&request.claims, Some(&request.request_id), (0, at_least_of(at_least_ms)), names)
 }
 
-fn max_of_claims(claims: &[Claim], request_id: Option<&str>, metadata_bytes: usize, names: usize) -> u64 {
+/// Returns the time that is kept of a requested one, in milliseconds.
+pub(super) fn at_least_of(ms: u64) -> u32 {
+    u32::try_from(ms).unwrap_or(u32::MAX)
+}
+
+fn max_of_claims(
+    claims: &[Claim],
+    request_id: Option<&str>,
+    (metadata_bytes, at_least_ms): (usize, u32),
+    names: usize,
+) -> u64 {
     let paths = claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment.len()) + NODE_EXTRA);
-    let holds = claims.len() as u64 * hold(true);
+    let holds = claims.len() as u64 * (hold(true) + at_least(at_least_ms));
     let by_id = request_id.map_or(0, |request_id| granted(request_id.len(), claims.len() as u64));
-    let waits = waiting(request_id, claims, metadata_bytes);
+    let waits = waiting(request_id, claims, metadata_bytes, at_least_ms);
     paths.sum::<u64>() + 2 * NODE_EXTRA + holds + by_id + waits + owner(names)
 }
 
@@ -115,13 +143,14 @@ impl OwnerName {
 impl Hold {
     /// Returns the charges of the hold and of its metadata.
     pub(super) fn charge(&self) -> (u64, u64) {
-        (hold(self.deadline_ms.is_some()), metadata(self.metadata_bytes()))
+        let at_least = if self.at_least().is_some() { AT_LEAST } else { 0 };
+        (hold(self.deadline_ms.is_some()) + at_least + asked(self.asks()), metadata(self.metadata_bytes()))
     }
 }
 
 impl WaitingRequest {
     pub(super) fn charge(&self) -> u64 {
-        waiting(self.request_id.as_deref(), &self.claims, self.terms.metadata.len())
+        waiting(self.request_id.as_deref(), &self.claims, self.terms.metadata.len(), self.terms.at_least_ms)
     }
 }
 

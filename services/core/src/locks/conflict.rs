@@ -154,8 +154,10 @@ impl Namespace {
     }
 
     /// Returns whether the owner holds the path or an ancestor in at least this mode. If so, any request that waits for
-    /// such a claim already waits for the owner.
+    /// such a claim already waits for the owner. Nobody waits for the owner of a hold that is only kept from others.
     pub(super) fn is_covered(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> bool {
-        spot.ancestry.iter().any(|node| self.hold(*node, owner).is_some_and(|hold| hold.mode >= mode))
+        spot.ancestry
+            .iter()
+            .any(|node| self.hold(*node, owner).is_some_and(|hold| hold.mode >= mode && !hold.is_kept()))
     }
 }

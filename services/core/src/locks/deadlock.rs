@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::awaited_holds::AwaitedHolds;
 use super::bit_set::BitSet;
 use super::evaluate::Evaluation;
+use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::{NO_OWNER, OwnerId};
 use super::tree::{NodeId, PathLookup};
@@ -58,7 +59,8 @@ impl Namespace {
         let mut found = Vec::new();
         for node in spot.ancestry.iter() {
             self.spend(1);
-            let holds = self.conflicting_holds_at(*node, owner, mode).filter(|hold| waits(hold.owner));
+            let holds = self.conflicting_holds_at(*node, owner, mode);
+            let holds = holds.filter(|hold| waits(hold.owner) && !hold.is_kept());
             found.extend(holds.map(|hold| (hold.owner, *node)));
         }
         let Some(node) = spot.node().filter(|node| self.subtree_conflict(*node, owner, mode).is_some()) else {
@@ -67,7 +69,8 @@ impl Namespace {
         for other in self.waiting_holders.iter().filter(|other| **other != owner) {
             self.spend(1 + self.owners.get(*other).holds.len());
             let under = self.owners.get(*other).holds.iter().filter(|at| self.is_descendant(*at, node));
-            let excludes = |at: &NodeId| mode == Mode::Write || self.holds_write(*at, *other);
+            let is_kept = |at: &NodeId| self.hold(*at, *other).is_some_and(Hold::is_kept);
+            let excludes = |at: &NodeId| !is_kept(at) && (mode == Mode::Write || self.holds_write(*at, *other));
             found.extend(under.filter(excludes).map(|at| (*other, at)));
         }
         found
@@ -155,12 +158,14 @@ impl<'a> CycleSearch<'a> {
             .collect();
         let is_in_the_way = |node: &NodeId| {
             let writes = namespace.holds_write(*node, holding);
-            claims.iter().any(|(claimed, mode)| {
-                (writes || *mode == Mode::Write)
-                    && (claimed == node
-                        || namespace.is_descendant(*node, *claimed)
-                        || namespace.is_descendant(*claimed, *node))
-            })
+            let is_kept = namespace.hold(*node, holding).is_some_and(Hold::is_kept);
+            !is_kept
+                && claims.iter().any(|(claimed, mode)| {
+                    (writes || *mode == Mode::Write)
+                        && (claimed == node
+                            || namespace.is_descendant(*node, *claimed)
+                            || namespace.is_descendant(*claimed, *node))
+                })
         };
         let nodes = namespace.owners.get(holding).holds.iter().filter(is_in_the_way);
         nodes.map(|node| namespace.tree.path_of(node)).min()

@@ -10,7 +10,7 @@ use super::reply_size::reason_only;
 use super::{LocksState, NamespaceKey};
 use crate::kit::ResolvedPermits;
 use crate::{
-    AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, PermitsView, Reason,
+    AcquireOutcome, AskedHolds, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, PermitsView, Reason,
     ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
 };
 
@@ -50,6 +50,11 @@ pub(super) enum BufferedEffect {
         number: SessionNumber,
         session_id: Arc<str>,
         reason: SessionEnd,
+    },
+    ReleaseRequested {
+        namespace: Arc<NamespaceRef>,
+        session_id: Arc<str>,
+        asked: Box<AskedHolds>,
     },
     LatchSettled {
         namespace: Arc<NamespaceRef>,
@@ -116,6 +121,11 @@ impl EffectBuffer {
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
         self.pending.push_back(BufferedEffect::Revoked { namespace, session_id, path, token, reason });
+    }
+
+    pub(super) fn release_requested(&mut self, namespace: &Arc<NamespaceRef>, session_id: Arc<str>, asked: AskedHolds) {
+        let (namespace, asked) = (Arc::clone(namespace), Box::new(asked));
+        self.pending.push_back(BufferedEffect::ReleaseRequested { namespace, session_id, asked });
     }
 
     pub(super) fn permits_resolved(&mut self, namespace: &Arc<NamespaceRef>, wait: Box<ResolvedPermits>) {
@@ -249,6 +259,11 @@ impl LocksState {
                 session_id: session_id.to_string(),
                 hold,
                 reason,
+            },
+            BufferedEffect::ReleaseRequested { namespace, session_id, asked } => Effect::ReleaseRequested {
+                namespace: NamespaceRef::clone(&namespace),
+                session_id: session_id.to_string(),
+                asked: *asked,
             },
             BufferedEffect::LatchSettled { namespace, path } => {
                 Effect::LatchSettled { namespace: NamespaceRef::clone(&namespace), path }

@@ -1,6 +1,9 @@
 //! Ends holds.
 
+use std::num::NonZeroU64;
+
 use super::attempts::Attempts;
+use super::hold::Hold;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::sessions::NamedRequest;
@@ -51,8 +54,15 @@ impl EndCause {
 }
 
 impl NamespaceTxn<'_> {
-    /// Ends one hold, with a revision of its own. The next grant run grants the requests that this unblocks.
+    /// Ends one hold, unless its owner gives it up and it is kept from others.
     pub(super) fn end_hold(&mut self, node: NodeId, owner: OwnerId, ending: EndCause) {
+        if ending != EndCause::Released || !self.keep_from_others(node, owner) {
+            self.finish_hold(node, owner, ending);
+        }
+    }
+
+    /// Ends one hold, with a revision of its own. The next grant run grants the requests that this unblocks.
+    fn finish_hold(&mut self, node: NodeId, owner: OwnerId, ending: EndCause) {
         // The units of the hold, its path, its owner and the event.
         self.ns.spend(4);
         let revision = self.common.next_revision();
@@ -78,16 +88,28 @@ impl NamespaceTxn<'_> {
         self.ns.remove_if_idle(owner);
     }
 
+    /// Ends a hold by force, or its current phase, at a deadline that has passed.
+    pub(super) fn end_due_hold(&mut self, node: NodeId, owner: OwnerId, at_ms: u64) {
+        let forced_at_ms = self.ns.hold(node, owner).and_then(Hold::forced_at_ms);
+        match forced_at_ms.is_some_and(|forced_at_ms| forced_at_ms <= at_ms) {
+            true => self.finish_hold(node, owner, EndCause::Deleted),
+            false => self.end_phase(node, owner, at_ms),
+        }
+    }
+
     /// Ends the current phase of a hold whose deadline passed or whose session expired.
     pub(super) fn end_phase(&mut self, node: NodeId, owner: OwnerId, from_ms: u64) {
         let hold = self.ns.hold(node, owner).expect("a hold that is due is there");
-        if !hold.is_held() || hold.transition_ms == 0 {
-            return self.end_hold(node, owner, EndCause::Expired);
+        let kept_until_ms = hold.kept_after(from_ms);
+        if !hold.is_held() || (hold.transition_ms == 0 && kept_until_ms.is_none()) {
+            let ending = if hold.is_kept() { EndCause::Released } else { EndCause::Expired };
+            return self.finish_hold(node, owner, ending);
         }
         self.record_revoked(node, owner, RevokedReason::Expired);
         self.change_hold(node, owner, |hold| {
             hold.phase = Phase::Transition;
-            hold.deadline_ms = std::num::NonZeroU64::new(from_ms.saturating_add(hold.transition_ms.into()));
+            let ends_at_ms = from_ms.saturating_add(hold.transition_ms.into());
+            hold.deadline_ms = NonZeroU64::new(kept_until_ms.map_or(ends_at_ms, |until_ms| until_ms.max(ends_at_ms)));
         });
     }
 
@@ -117,7 +139,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Returns the owner's waiting requests that would upgrade that hold.
-    fn upgrades_of(&self, node: NodeId, owner: OwnerId) -> Vec<QueuePosition> {
+    pub(super) fn upgrades_of(&self, node: NodeId, owner: OwnerId) -> Vec<QueuePosition> {
         let Some(awaits) = self.ns.owners.get(owner).waits.as_deref() else { return Vec::new() };
         let there = awaits.claims.range((node, QueuePosition::FIRST)..(node, QueuePosition::AFTER_UPGRADES));
         there.map(|(_, position)| *position).collect()

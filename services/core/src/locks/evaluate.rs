@@ -32,6 +32,8 @@ pub(super) enum ClaimKind {
     New,
     /// Extends the owner's hold.
     Extends,
+    /// Takes again what the owner has released and what is only kept from others: a new hold.
+    Retakes,
     /// Changes the mode of the owner's hold.
     Changes,
     /// The owner's hold has the other mode and keeps it.
@@ -59,10 +61,34 @@ impl Namespace {
             (None, None) => ClaimKind::New,
             (Some((_, hold)), Some(token)) if hold.token != token => ClaimKind::NotHeld,
             (Some((node, hold)), _) if self.is_over(node, hold) => ClaimKind::NotHeld,
+            (Some((node, hold)), token) if self.is_given_up(node, hold) => {
+                if token.is_some() {
+                    ClaimKind::NotHeld
+                } else {
+                    ClaimKind::Retakes
+                }
+            }
             (Some((_, hold)), _) if hold.mode == claim.mode => ClaimKind::Extends,
             (Some(_), None) if asked.allow_upgrade => ClaimKind::Changes,
             (Some(_), _) => ClaimKind::OtherMode,
         }
+    }
+
+    /// Returns whether a claim must not overtake others: it is for a new hold, and what its owner has at the path or above
+    /// does not cover it. An owner that waits for nothing may take what is kept from others again before those who wait
+    /// for that: they wait for it anyway, and for nobody who waits.
+    fn must_queue(&self, asked: &Evaluation<'_>, index: usize) -> bool {
+        let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
+        let retakes = match self.claim_kind(asked, index) {
+            ClaimKind::New => false,
+            ClaimKind::Retakes => {
+                let kept = spot.node().and_then(|node| self.hold(node, asked.owner));
+                let covers = kept.is_some_and(|kept| kept.mode >= claim.mode);
+                covers && !asked.is_waiting && self.owners.get(asked.owner).wait_count() == 0
+            }
+            _ => return false,
+        };
+        !retakes && !self.is_covered(asked.owner, claim.mode, spot)
     }
 
     /// Evaluates a new request. The first claim that fails decides. With `would_wait`, a claim that fails permanently
@@ -149,7 +175,7 @@ impl Namespace {
             ClaimKind::NotHeld => Some(Reason::NotHeld),
             ClaimKind::OtherMode => Some(Reason::Upgrade),
             ClaimKind::Changes if self.conflicting_upgrade(asked, index).is_some() => Some(Reason::Upgrade),
-            ClaimKind::New | ClaimKind::Extends | ClaimKind::Changes => None,
+            ClaimKind::New | ClaimKind::Extends | ClaimKind::Retakes | ClaimKind::Changes => None,
         }
     }
 
@@ -185,7 +211,7 @@ impl Namespace {
         index: usize,
     ) -> Option<QueuePosition> {
         let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
-        if self.claim_kind(asked, index) != ClaimKind::New || self.is_covered(asked.owner, claim.mode, spot) {
+        if !self.must_queue(asked, index) {
             return None;
         }
         self.spend(spot.ancestry.len());
@@ -255,11 +281,10 @@ impl Namespace {
         // Before the request waits, its owner may also wait for untangled requests behind its position.
         let others = (!asked.is_waiting).then(|| closure.untangled_blockers(self, number));
         let indexes = (0..asked.claims.len()).filter(|index| {
-            let (claim, spot) = (&asked.claims[*index], &asked.lookups[*index]);
+            let claim = &asked.claims[*index];
             match self.claim_kind(asked, *index) {
-                ClaimKind::New => !self.is_covered(asked.owner, claim.mode, spot),
                 ClaimKind::Changes => claim.mode == Mode::Write,
-                _ => false,
+                _ => self.must_queue(asked, *index),
             }
         });
         let mut yields = indexes.filter_map(|index| {

@@ -14,13 +14,13 @@ use crate::{AccountId, EntryContext, FencingToken, Mode, Reason};
 /// Deadlines of a namespace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DueIndex {
-    /// The end of every hold's current phase.
+    /// When each hold's current phase ends, or the hold by force.
     pub(super) holds: ChunkedSet<Deadline, Deadline>,
     /// The end of every wait with a limit.
     pub(super) waits: BTreeSet<WaitEnd>,
 }
 
-/// The end of a hold's current phase, ordered by time, then by grant.
+/// The end of a hold's current phase, or of the hold by force; ordered by time, then by grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deadline {
     pub(super) at_ms: u64,
@@ -82,7 +82,7 @@ impl Namespace {
 
 impl Hold {
     pub(super) fn deadline(&self, node: NodeId) -> Option<Deadline> {
-        Some(Deadline { at_ms: self.deadline_ms?.get(), token: self.token, node })
+        Some(Deadline { at_ms: self.ends_at_ms()?, token: self.token, node })
     }
 }
 
@@ -169,7 +169,7 @@ impl LocksState {
             let (owner, mode): (OwnerId, Mode) =
                 hold.map(|hold| (hold.owner, hold.mode)).expect("a deadline belongs to a hold");
             is_awaited |= work.ns.is_awaited(*node, mode, owner);
-            work.end_phase(*node, owner, first.at_ms);
+            work.end_due_hold(*node, owner, first.at_ms);
         }
         work.run_grant_loop();
         if is_awaited {

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use holdfast_mutations::{Mutation, is_enabled};
+
 use super::attempts::Attempts;
 use super::end::GrantContext;
 use super::hold::{Hold, HoldTerms, NO_REQUEST};
@@ -32,7 +34,10 @@ impl NamespaceTxn<'_> {
         let call = if request.is_some() { GrantContext { attempts: &by_id, ..call } } else { call };
         let mut new: Vec<(NodeId, Mode)> = Vec::new();
         let (mut token, mut found) = (None, None);
-        for (node, claim) in nodes.iter().zip(claims) {
+        // Before the grants: the event of each end precedes that of the grant.
+        let kept = self.end_all_kept(nodes, owner);
+        for (index, (node, claim)) in nodes.iter().zip(claims).enumerate() {
+            let kept_until_ms = kept.get(index).copied().flatten();
             let held = self.ns.hold(*node, owner).map(|hold| (hold.mode, hold.token));
             match held {
                 Some((mode, held)) if mode == claim.mode => {
@@ -66,6 +71,7 @@ impl NamespaceTxn<'_> {
                         extras: None,
                     };
                     hold.set_attempts(call.attempts.clone());
+                    hold.set_at_least(self.common.clock_ms, terms.at_least_ms, kept_until_ms);
                     self.add_hold(*node, hold, terms);
                     new.push((*node, claim.mode));
                 }
@@ -101,8 +107,9 @@ impl NamespaceTxn<'_> {
         terms: &HoldTerms,
         call: GrantContext<'_>,
     ) {
-        let rules = self.rules;
+        let (rules, clock_ms) = (self.rules, self.common.clock_ms);
         self.change_hold(node, owner, |hold| {
+            hold.extend_at_least(terms.at_least_ms, clock_ms);
             hold.phase = Phase::Held;
             hold.deadline_ms = deadline_ms;
             hold.set_terms(terms, call.metadata_fits);
@@ -119,8 +126,10 @@ impl NamespaceTxn<'_> {
         call: GrantContext<'_>,
         token: FencingToken,
     ) {
-        let (wall_ms, rules) = (self.wall_ms, self.rules);
+        let (wall_ms, rules, clock_ms) = (self.wall_ms, self.rules, self.common.clock_ms);
         self.change_hold(node, owner, |hold| {
+            let before_ms = hold.at_least().map(|at_least| at_least.until_ms);
+            hold.set_at_least(clock_ms, terms.at_least_ms, before_ms);
             hold.mode = Mode::Write;
             hold.phase = Phase::Held;
             hold.token = token;
@@ -139,6 +148,9 @@ impl NamespaceTxn<'_> {
         let (mut token, rules) = (0, self.rules);
         self.change_hold(node, owner, |hold| {
             hold.mode = Mode::Read;
+            if is_enabled(Mutation::AtLeastCut) {
+                hold.change_extras(|rare| rare.at_least = None);
+            }
             hold.attach_to_downgrade(rules);
             token = hold.token;
         });

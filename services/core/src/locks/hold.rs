@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metadata::EncodedMetadata;
 use super::owner::OwnerId;
+use crate::ask::Asks;
 use crate::{FencingToken, Mode, Phase};
 
 /// One hold. A million holds must fit into a node, so rarely used fields are in [`HoldExtras`].
@@ -45,6 +46,21 @@ pub(super) struct HoldExtras {
     pub(super) attempts: Vec<u64>,
     /// The attempts that rely on it as a READ hold, if it was upgraded; none if the READ hold is permanent.
     pub(super) reader_attempts: Vec<u64>,
+    /// How long it is kept from others, if it ends earlier.
+    pub(super) at_least: Option<AtLeast>,
+    /// Requests to release it.
+    pub(super) asks: Asks,
+}
+
+/// How long a hold is kept from other owners, whenever it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AtLeast {
+    /// Shard clock at which its time begins: that of the grant.
+    pub(super) from_ms: u64,
+    /// Shard clock at which its time is over.
+    pub(super) until_ms: u64,
+    /// Whether its owner has released the hold, which is kept from others since. The owner has it no more.
+    pub(super) is_released: bool,
 }
 
 /// The parts of a request besides its claims.
@@ -54,11 +70,76 @@ pub(super) struct HoldTerms {
     pub(super) transition_ms: u32,
     pub(super) metadata: EncodedMetadata,
     pub(super) requested_expires_at_ns: Option<i64>,
+    /// How long the holds are kept from others at least. A snapshot stores it in an item of its own.
+    #[serde(skip)]
+    pub(super) at_least_ms: u32,
 }
 
 impl Hold {
     pub(super) fn is_held(&self) -> bool {
         self.phase == Phase::Held
+    }
+
+    /// Returns how long it is kept from others, whenever it ends.
+    pub(super) fn at_least(&self) -> Option<AtLeast> {
+        self.extras.as_deref()?.at_least
+    }
+
+    /// Returns whether its owner has released it: it is only kept from others.
+    pub(super) fn is_kept(&self) -> bool {
+        self.at_least().is_some_and(|at_least| at_least.is_released)
+    }
+
+    /// Returns the shard clock until which it is kept from others, if that is after an instant.
+    pub(super) fn kept_after(&self, at_ms: u64) -> Option<u64> {
+        self.at_least().map(|at_least| at_least.until_ms).filter(|until_ms| *until_ms > at_ms)
+    }
+
+    /// Adds how long it is kept from others, as a call that extends it requests. That neither restarts nor shortens it.
+    pub(super) fn extend_at_least(&mut self, ms: u32, clock_ms: u64) {
+        if ms > 0 {
+            let from_ms = self.at_least().map_or(clock_ms, |at_least| at_least.from_ms);
+            self.set_at_least(from_ms, ms, self.at_least().map(|at_least| at_least.until_ms));
+        }
+    }
+
+    /// Sets how long it is kept from others from a grant on, and at least until an instant.
+    pub(super) fn set_at_least(&mut self, from_ms: u64, ms: u32, until_ms: Option<u64>) {
+        let own_ms = (ms > 0).then(|| from_ms.saturating_add(ms.into()));
+        let until_ms = until_ms.into_iter().chain(own_ms).max();
+        if self.extras.is_some() || until_ms.is_some() {
+            let at_least = until_ms.map(|until_ms| AtLeast { from_ms, until_ms, is_released: false });
+            self.change_extras(|rare| rare.at_least = at_least);
+        }
+    }
+
+    /// Makes it a hold that its owner has released: it forgets requests to release it, but not when it ends by force.
+    pub(super) fn release_at_least(&mut self) {
+        self.change_extras(|rare| {
+            rare.asks.latest = None;
+            if let Some(at_least) = &mut rare.at_least {
+                at_least.is_released = true;
+            }
+        });
+    }
+
+    /// Returns what it keeps of requests to release it.
+    pub(super) fn asks(&self) -> Option<&Asks> {
+        self.extras.as_deref().map(|rare| &rare.asks).filter(|asks| !asks.is_empty())
+    }
+
+    pub(super) fn change_asks(&mut self, change: impl FnOnce(&mut Asks)) {
+        self.change_extras(|rare| change(&mut rare.asks));
+    }
+
+    /// Returns the shard clock at which it ends by force.
+    pub(super) fn forced_at_ms(&self) -> Option<u64> {
+        self.asks()?.forced_at_ms
+    }
+
+    /// Returns the shard clock at which its phase ends, or the hold by force.
+    pub(super) fn ends_at_ms(&self) -> Option<u64> {
+        self.deadline_ms.map(u64::from).into_iter().chain(self.forced_at_ms()).min()
     }
 
     pub(super) fn requests(&self) -> &[u32] {

@@ -79,9 +79,11 @@ impl NamespaceTxn<'_> {
         refused(not_granted)
     }
 
-    /// Updates the terms of a waiting request. Without capacity for the new metadata, the old metadata stays.
+    /// Updates the terms of a waiting request. Without capacity for the new metadata, the old metadata stays. The time
+    /// for which its holds are kept from others stays as it was: a repeat neither adds nor takes any.
     fn update_wait_terms(&mut self, position: QueuePosition, mut terms: HoldTerms) {
         let waiting = self.ns.waiting(position);
+        terms.at_least_ms = waiting.terms.at_least_ms;
         let (bytes, claims) = (terms.metadata.len(), waiting.claims.len() as u64);
         let more = charge::metadata(bytes).saturating_sub(charge::metadata(waiting.terms.metadata.len()));
         if !self.has_capacity(more * claims) {

@@ -12,7 +12,8 @@ use super::sessions::{NamedRequest, Session};
 use super::target::Target;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::{CommandError, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber};
+use crate::ask::{AskedList, Asks};
+use crate::{AskedHolds, CommandError, Kind, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber};
 
 impl NamespaceTxn<'_> {
     /// Adds a part of a report that has more parts. Nothing ends yet. Reports the listed holds that the session does
@@ -23,8 +24,8 @@ impl NamespaceTxn<'_> {
         }
         let (report, lost) = self.extended_report(info);
         self.set_report(&info.session_id, Some(report));
-        let lost = self.lost_views(lost);
-        Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
+        let (lost, asked) = (self.lost_views(lost), self.asked_of(info));
+        Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0, asked })
     }
 
     /// Adds the last part of a report. Ends holds that it does not list, unless a pending request claims them, and
@@ -47,9 +48,9 @@ impl NamespaceTxn<'_> {
             self.begin_sweep(Target::Unlisted(number))?;
             self.set_report(&info.session_id, Some(report));
         }
-        let lost = self.lost_views(lost);
+        let (lost, asked) = (self.lost_views(lost), self.asked_of(info));
         let (ended_holds, ended_waits) = ended.unwrap_or_default();
-        Ok(Response::Reconciled { lost, ended_holds, ended_waits })
+        Ok(Response::Reconciled { lost, ended_holds, ended_waits, asked })
     }
 
     /// Ends the comparison with the report of an earlier connection. What it has not ended yet stays.
@@ -116,6 +117,12 @@ impl NamespaceTxn<'_> {
         if self.with_views { self.ns.lost_views(lost) } else { Vec::new() }
     }
 
+    /// Returns which of the listed holds somebody asked for; nothing if no caller receives the response.
+    fn asked_of(&self, info: &LockInfo) -> Vec<AskedHolds> {
+        let session = self.ns.sessions.get(info.session_id.as_str()).filter(|_| self.with_views);
+        session.map_or_else(Vec::new, |session| self.ns.asked_holds_of(session, &info.held))
+    }
+
     /// Ends unlisted holds and waits. Returns `None` if that exceeds the slice.
     fn try_end_unlisted(&mut self, session_id: &str, report: &Report) -> Option<(u64, u64)> {
         let session = &self.ns.sessions[session_id];
@@ -123,7 +130,7 @@ impl NamespaceTxn<'_> {
         let waits = self.unlisted_waits(&owners, report);
         let mut unlisted = Vec::new();
         for (_, node, owner) in self.holds_of(&owners) {
-            if self.ns.hold(node, owner).is_some_and(|hold| !report.keeps(node, hold.token)) {
+            if self.ns.hold(node, owner).is_some_and(|hold| !hold.is_kept() && !report.keeps(node, hold.token)) {
                 unlisted.push((node, owner));
             }
         }
@@ -161,6 +168,20 @@ impl Namespace {
         self.lost_views(held.iter().filter(|hold| !self.has_hold(session.facts.number, hold)))
     }
 
+    /// Returns which of the reported holds somebody asked for, as many as fit into a response.
+    pub(super) fn asked_holds_of(&self, session: &Session, held: &[ReportedHold]) -> Vec<AskedHolds> {
+        let mut list = AskedList::default();
+        for listed in held {
+            let node = self.tree.find(&listed.path);
+            let Some(node) = node.filter(|node| self.has_hold_at(*node, session.facts.number, listed)) else {
+                continue;
+            };
+            let Some(hold) = self.tree.get(node).holds.of_token(listed.fencing_token) else { continue };
+            list.push(Kind::Lock, hold.asks().and_then(Asks::view), || self.asked_hold(node, hold));
+        }
+        list.into_asked()
+    }
+
     /// Shows lost holds, with as many of their current owners as fit into a response.
     fn lost_views<'a>(&self, lost: impl IntoIterator<Item = &'a ReportedHold>) -> Vec<LostHold> {
         let (mut left, mut is_full) = (ByteBudget::for_owners(), false);
@@ -189,7 +210,7 @@ impl Namespace {
         let hold = self.tree.get(node).holds.of_token(believed.fencing_token);
         hold.is_some_and(|hold| {
             let session = self.owners.name(hold.owner).session();
-            hold.mode == believed.mode && session.is_some_and(|session| session.number == number)
+            !hold.is_kept() && hold.mode == believed.mode && session.is_some_and(|session| session.number == number)
         })
     }
 }

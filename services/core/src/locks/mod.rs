@@ -8,6 +8,8 @@
 //! [`crate::Effect`]s until a caller takes them or the next entry begins.
 
 mod acquire;
+mod ask;
+mod at_least;
 mod attempts;
 mod awaited_holds;
 mod bit_set;
@@ -87,14 +89,15 @@ use std::sync::Arc;
 
 use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
-    AccountId, CancelAttempts, CommandError, EntryContext, Incarnation, LocksCommand, NamespaceRef, Reattach, Response,
-    Revision, Rules, SessionNumber, UsageTotals,
+    AccountId, CancelAttempts, CommandError, EntryContext, Incarnation, LocksCommand, NamespaceRef, Response, Revision,
+    Rules, SessionNumber, UsageTotals,
 };
 use effects::EffectBuffer;
 use expire::FirstDue;
 use jobs::JobQueue;
 use namespace::Namespace;
 use purge::ClosedNamespace;
+use request::Request;
 use slab::Slab;
 use sweep::FinishedSweeps;
 use txn::NamespaceTxn;
@@ -103,7 +106,7 @@ use units::Units;
 pub(crate) use acquire::refused;
 pub(crate) use attempts::Attempts;
 pub use capacity::Charge;
-pub(crate) use charge::metadata as metadata_charge;
+pub(crate) use charge::{ASKED, asked as asked_charge, metadata as metadata_charge};
 pub(crate) use metadata::EncodedMetadata;
 pub use purge::Purged;
 pub(crate) use queries::ExaminedEvents;
@@ -265,7 +268,9 @@ impl LocksState {
     fn execute(&mut self, context: &EntryContext, command: &LocksCommand) -> Result<Response, CommandError> {
         Ok(match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
-            LocksCommand::Acquire(request) => self.txn(&request.namespace, context)?.acquire(&request.into(), &[])?,
+            LocksCommand::Acquire(_) | LocksCommand::Reattach(_) | LocksCommand::AcquireAtLeast(_) => {
+                self.acquire(context, command)?
+            }
             LocksCommand::Release(request) => self.txn(&request.namespace, context)?.release(request)?,
             LocksCommand::Delete { namespace, path } => self.txn(namespace, context)?.delete(path)?,
             LocksCommand::Cancel(cancel) => self.txn(&cancel.namespace, context)?.cancel(cancel, &[]),
@@ -278,9 +283,6 @@ impl LocksState {
             LocksCommand::LockInfo(info) => self.txn(&info.namespace, context)?.lock_info(info)?,
             LocksCommand::LockInfoPart(info) => self.txn(&info.namespace, context)?.lock_info_part(info)?,
             LocksCommand::Batch(commands) => self.apply_batch(context, commands)?,
-            LocksCommand::Reattach(Reattach { acquire, abandoned }) => {
-                self.txn(&acquire.namespace, context)?.acquire(&acquire.into(), abandoned)?
-            }
             LocksCommand::Session(command) => self.session_command(context, command)?,
             LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned }) => {
                 self.txn(&cancel.namespace, context)?.cancel(cancel, abandoned)
@@ -288,7 +290,13 @@ impl LocksState {
             LocksCommand::Latch(command) => self.txn(command.namespace(), context)?.latch(command)?,
             LocksCommand::Permit(command) => self.txn(command.namespace(), context)?.permit_command(command)?,
             LocksCommand::ReportPermits(report) => self.txn(&report.namespace, context)?.report_permits(report)?,
+            LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context)?.ask_release(ask)?,
         })
+    }
+
+    fn acquire(&mut self, context: &EntryContext, command: &LocksCommand) -> Result<Response, CommandError> {
+        let Some((acquire, abandoned)) = command.as_acquire() else { return Ok(Response::Ignored) };
+        self.txn(&acquire.namespace, context)?.acquire(&Request::of(acquire, command.at_least_ms()), abandoned)
     }
 
     fn apply_batch(&mut self, context: &EntryContext, commands: &[LocksCommand]) -> Result<Response, CommandError> {

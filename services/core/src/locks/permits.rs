@@ -226,7 +226,8 @@ impl NamespaceTxn<'_> {
             }
         }
         self.set_report(&listed.session_id, Some(report));
-        Ok(Response::PermitsReconciled { lost })
+        let asked = if self.with_views { self.ns.permits.asked_of(number, &listed.held) } else { Vec::new() };
+        Ok(Response::PermitsReconciled { lost, asked })
     }
 
     /// Returns the scope of what a target covers, or that it is everything. `None` if it covers no permits.

@@ -45,21 +45,34 @@ impl Namespace {
 
     /// Returns the phase of the hold and the end of that phase.
     pub(super) fn phase_of(&self, node: NodeId, hold: &Hold) -> (Phase, Option<u64>) {
-        let ends_at_ms = hold.deadline_ms.map(u64::from);
-        let due_ms = ends_at_ms.filter(|at_ms| *at_ms <= self.now_ms.get() && !is_enabled(Mutation::DueHeld));
-        let transition_ms = u64::from(hold.transition_ms);
-        if hold.phase != Phase::Held {
-            return (hold.phase, ends_at_ms);
+        let is_due = |at_ms: &u64| *at_ms <= self.now_ms.get() && !is_enabled(Mutation::DueHeld);
+        if let Some(forced_at_ms) = hold.forced_at_ms().filter(is_due) {
+            return (Phase::Transition, Some(forced_at_ms));
         }
-        match (self.ending_session_of(hold.owner), self.swept_since_ms(node, hold), due_ms) {
+        if hold.phase != Phase::Held {
+            return (hold.phase, hold.ends_at_ms());
+        }
+        let due_ms = hold.deadline_ms.map(u64::from).filter(is_due);
+        let transition_ms = u64::from(hold.transition_ms);
+        let over_at = |ends_at_ms: u64| {
+            let kept_until_ms = hold.at_least().map_or(0, |at_least| at_least.until_ms);
+            (Phase::Transition, Some(kept_until_ms.max(ends_at_ms)))
+        };
+        match (self.ending_session_of(hold.owner), self.swept_by(node, hold), due_ms) {
             (Some(ending), ..) => {
                 let transition_ms = if ending.reason == SessionEnd::Expired { transition_ms } else { 0 };
-                (Phase::Transition, Some(ending.since_ms.saturating_add(transition_ms)))
+                over_at(ending.since_ms.saturating_add(transition_ms))
             }
-            (None, Some(since_ms), _) => (Phase::Transition, Some(since_ms)),
-            (None, None, Some(due_ms)) => (Phase::Transition, Some(due_ms.saturating_add(transition_ms))),
-            (None, None, None) => (hold.phase, ends_at_ms),
+            (None, Some(sweep), _) if sweep.target.is_path() => (Phase::Transition, Some(sweep.since_ms)),
+            (None, Some(sweep), _) => over_at(sweep.since_ms),
+            (None, None, Some(due_ms)) => over_at(due_ms.saturating_add(transition_ms)),
+            (None, None, None) => (hold.phase, hold.ends_at_ms()),
         }
+    }
+
+    /// Returns whether the owner has released the hold: it is kept from others, or a sweep is about to end it.
+    pub(super) fn is_given_up(&self, node: NodeId, hold: &Hold) -> bool {
+        hold.is_kept() || (hold.is_held() && self.swept_by(node, hold).is_some())
     }
 
     /// Returns the session of an owner if it has ended and still has holds or waits to end. Such an owner is granted

@@ -74,6 +74,12 @@ impl NamespaceTxn<'_> {
                         self.effects.permits_revoked(&self.ns.id, session_id, hold, reason);
                     }
                 }
+                Notice::ReleaseRequested { number, session_id, asked } => {
+                    // A session that ended is not asked.
+                    if self.ns.sessions.get(&session_id).is_some_and(|session| session.facts.number == number) {
+                        self.effects.release_requested(&self.ns.id, session_id, asked);
+                    }
+                }
                 Notice::Awaits(began) => *self.awaits = Some(began),
                 Notice::Finished(began) => self.finished.push_deletion(began),
                 Notice::Queued => self.ns.count_wait(),
@@ -86,7 +92,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    fn record_table_event(&mut self, event: &TableEvent) {
+    pub(super) fn record_table_event(&mut self, event: &TableEvent) {
         // The units of the thing, its event and its members.
         self.ns.spend(2 + event.members.len());
         if matches!(event.kind, EventKind::PermitsAcquired { .. } | EventKind::MembersTaken) {

@@ -129,8 +129,9 @@ impl LocksState {
         held: &[ReportedHold],
     ) -> Result<Response, CommandError> {
         let open = self.find(namespace)?;
-        let lost = open.lost_holds_of(open.session(session_id)?, held);
-        Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
+        let session = open.session(session_id)?;
+        let (lost, asked) = (open.lost_holds_of(session, held), open.asked_holds_of(session, held));
+        Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0, asked })
     }
 
     fn reconcile_permits(
@@ -142,7 +143,8 @@ impl LocksState {
         let open = self.find(namespace)?;
         let number = open.session(session_id)?.facts.number;
         let lost = held.iter().filter(|hold| !open.permits.has_hold(number, hold));
-        Ok(Response::PermitsReconciled { lost: lost.cloned().collect() })
+        let asked = open.permits.asked_of(number, held);
+        Ok(Response::PermitsReconciled { lost: lost.cloned().collect(), asked })
     }
 
     /// Returns the events that a query examines; `None` for any other query.

@@ -40,7 +40,7 @@ impl NamespaceTxn<'_> {
         for path in &paths {
             let id = self.ns.owner_id(owner);
             let Some(node) = self.ns.tree.find(path).filter(|_| id != NO_OWNER) else { continue };
-            let Some(hold) = self.ns.hold(node, id) else { continue };
+            let Some(hold) = self.ns.hold(node, id).filter(|hold| !hold.is_kept()) else { continue };
             if token.is_none_or(|token| token == hold.token) {
                 self.end_hold(node, id, EndCause::Released);
                 released = true;
@@ -88,7 +88,10 @@ impl NamespaceTxn<'_> {
     pub(super) fn release_completely(&mut self, granted: u32) -> bool {
         let request = self.ns.granted_requests.get(granted);
         let is_only = |node: NodeId| match self.ns.tree.get(node).holds.as_slice() {
-            [hold] => hold.owner == request.owner && !hold.direct && hold.requests() == [granted],
+            [hold] => {
+                let is_its = hold.owner == request.owner && !hold.direct && hold.requests() == [granted];
+                is_its && hold.kept_after(self.common.clock_ms).is_none()
+            }
             _ => false,
         };
         let frees = request.live.len() == request.claimed as usize && request.live.nodes().all(is_only);
@@ -145,7 +148,8 @@ impl NamespaceTxn<'_> {
         // Those of permits are counted one by one.
         self.budget.ends -= things;
         let waits = self.end_waits(&owners);
-        let holds = self.holds_of(&owners);
+        let mut holds = self.holds_of(&owners);
+        holds.retain(|(_, node, owner)| self.ns.has_unreleased(*node, *owner));
         let shown = holds.iter().map(|(path, _, _)| path.clone()).collect::<BTreeSet<Path>>();
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, EndCause::Released);

@@ -86,7 +86,7 @@ impl Report {
     /// Returns whether a pending request claims a hold of this path.
     pub(super) fn claims_path(&self, namespace: &Namespace, node: NodeId) -> bool {
         let mut there = self.claimed.range((node, FencingToken::MIN)..=(node, FencingToken::MAX));
-        there.any(|(_, token)| namespace.tree.get(node).holds.of_token(*token).is_some())
+        there.any(|(_, token)| namespace.tree.get(node).holds.of_token(*token).is_some_and(|hold| !hold.is_kept()))
     }
 }
 

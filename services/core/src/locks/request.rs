@@ -8,6 +8,7 @@ pub(super) struct Request<'a> {
     pub(super) claims: &'a [Claim],
     pub(super) ttl_ms: Option<u64>,
     pub(super) transition_ms: u64,
+    pub(super) at_least_ms: u64,
     pub(super) metadata: &'a Metadata,
     pub(super) fencing_token: Option<FencingToken>,
     pub(super) requested_expires_at_ns: Option<i64>,
@@ -22,13 +23,15 @@ pub(super) struct Request<'a> {
 
 static NO_METADATA: Metadata = Metadata::new();
 
-impl<'a> From<&'a Acquire> for Request<'a> {
-    fn from(acquire: &'a Acquire) -> Self {
+impl<'a> Request<'a> {
+    /// Returns the request of an acquire whose holds are kept from others for so long at least.
+    pub(super) fn of(acquire: &'a Acquire, at_least_ms: u64) -> Self {
         Self {
             owner: &acquire.owner,
             claims: &acquire.claims,
             ttl_ms: acquire.ttl_ms,
             transition_ms: acquire.transition_ms,
+            at_least_ms,
             metadata: &acquire.metadata,
             fencing_token: acquire.fencing_token,
             requested_expires_at_ns: acquire.requested_expires_at_ns,
@@ -40,16 +43,19 @@ impl<'a> From<&'a Acquire> for Request<'a> {
             always_shows: true,
         }
     }
-}
 
-impl<'a> Request<'a> {
     /// Returns the request of a connected session, given its owner.
-    pub(super) fn of_session(acquire: &'a SessionAcquire, owner: &'a Owner, message: MessageSeq) -> Self {
+    pub(super) fn of_session(
+        (acquire, at_least_ms): (&'a SessionAcquire, u64),
+        owner: &'a Owner,
+        message: MessageSeq,
+    ) -> Self {
         Self {
             owner,
             claims: &acquire.claims,
             ttl_ms: None,
             transition_ms: acquire.transition_ms,
+            at_least_ms,
             metadata: &NO_METADATA,
             fencing_token: None,
             requested_expires_at_ns: None,

@@ -18,6 +18,7 @@ use super::tree::NodeId;
 use super::waiting::{BlockedOn, WaitingRequest, claim_set_of};
 use super::{LocksState, NamespaceKey};
 use crate::Application;
+use crate::ask::AskRecord;
 use crate::codec::DecodeError;
 use crate::shard_common::{ShardCommon, restore_items};
 use crate::{Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
@@ -25,7 +26,7 @@ use crate::{Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Ru
 pub(super) type RestoreResult = Result<(), DecodeError>;
 
 /// Restoring emits no effects, and no time passes.
-const RESTORE_CONTEXT: EntryContext = EntryContext { now_ms: 0, wall_ms: 0, rules: Rules::LOWEST };
+pub(super) const RESTORE_CONTEXT: EntryContext = EntryContext { now_ms: 0, wall_ms: 0, rules: Rules::LOWEST };
 
 pub(super) fn ensure(fits: bool, otherwise: &'static str) -> RestoreResult {
     if fits { Ok(()) } else { Err(DecodeError::Snapshot(otherwise)) }
@@ -54,6 +55,7 @@ impl LocksState {
             blocked_wait: None,
             job_cursors: None,
             last_metadata: EncodedMetadata::default(),
+            last_ask: None,
         };
         if let Some(seed) = seed {
             restoring.core.namespaces.shuffle(seed);
@@ -81,6 +83,8 @@ pub(super) struct Restorer {
     job_cursors: Option<JobCursors>,
     /// The metadata of the previous hold.
     last_metadata: EncodedMetadata,
+    /// The request to release the previous hold that has one.
+    pub(super) last_ask: Option<Arc<AskRecord>>,
 }
 
 /// An item with attempts.
@@ -93,10 +97,18 @@ pub(super) enum AttemptsTarget {
 
 impl Restorer {
     fn restore_item(&mut self, item: Item<String>) -> RestoreResult {
-        if !matches!(item, Item::Attempts { .. } | Item::BlockedOn(_) | Item::Reported { .. }) {
+        if !matches!(
+            item,
+            Item::Attempts { .. }
+                | Item::BlockedOn(_)
+                | Item::Reported { .. }
+                | Item::HoldMarks(..)
+                | Item::WaitAtLeast(_)
+        ) {
             self.attempts_target = None;
         }
-        self.blocked_wait = self.blocked_wait.filter(|_| matches!(item, Item::Attempts { .. } | Item::BlockedOn(_)));
+        let follows_wait = matches!(item, Item::Attempts { .. } | Item::BlockedOn(_) | Item::WaitAtLeast(_));
+        self.blocked_wait = self.blocked_wait.filter(|_| follows_wait);
         match item {
             Item::Common(item) => {
                 self.core.common.restore(Application::Locks, item)?;
@@ -133,6 +145,8 @@ impl Restorer {
             Item::OldProcesses(began, processes) => self.old_processes(began, &processes),
             Item::BlockedOn(item) => self.blocked_on(item),
             Item::Report(number, pending) => self.report(number, &pending),
+            Item::HoldMarks(at_least, asks) => self.hold_marks(at_least, asks),
+            Item::WaitAtLeast(at_least_ms) => self.wait_at_least(at_least_ms),
             Item::Reported { is_listed, is_claimed } => self.reported(is_listed, is_claimed),
             Item::PendingGrants(woken) => self.pending_grants(&woken),
             Item::Wait(wait) => self.wait(wait),

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::bit_set::BitSet;
+use super::hold::AtLeast;
 use super::owner::OwnerKey;
 use super::queue::QueuePosition;
-use super::restore::{AttemptsTarget, RestoreResult, Restorer, ensure};
+use super::restore::{AttemptsTarget, RESTORE_CONTEXT, RestoreResult, Restorer, ensure};
 use super::sessions::Session;
 use super::snapshot_items::BlockedOnItem;
 use super::sweep::{MAX_SWEEPS, Sweep};
 use super::waiting::BlockedOn;
+use crate::ask::{Asks, AsksItem};
 use crate::codec::DecodeError;
 use crate::{FencingToken, Revision, SessionNumber, WaitId};
 
@@ -51,6 +53,33 @@ impl Restorer {
         if is_claimed {
             report.claim(node, token);
         }
+        Ok(())
+    }
+
+    pub(super) fn hold_marks(&mut self, at_least: Option<AtLeast>, asks: AsksItem) -> RestoreResult {
+        let (target, slot) = (self.attempts_target, self.slot);
+        let (Some(AttemptsTarget::Hold(node, owner)), Some(slot)) = (target, slot) else {
+            return Err(DecodeError::Snapshot("no hold is kept or asked for"));
+        };
+        let asks = Asks::restored(asks, &mut self.last_ask);
+        let is_kept = at_least.is_some_and(|at_least| at_least.is_released);
+        let hold = self.namespace()?.hold(node, owner);
+        ensure(!is_kept || hold.is_some_and(|hold| !hold.is_held() && !hold.direct), "what is kept is held")?;
+        let mut work = self.core.txn_in(slot, &RESTORE_CONTEXT);
+        work.change_hold(node, owner, |hold| hold.change_extras(|rare| (rare.at_least, rare.asks) = (at_least, asks)));
+        Ok(())
+    }
+
+    pub(super) fn wait_at_least(&mut self, at_least_ms: u32) -> RestoreResult {
+        let Some(AttemptsTarget::Wait(position)) = self.attempts_target else {
+            return Err(DecodeError::Snapshot("nothing waits to be kept"));
+        };
+        let namespace = self.namespace()?;
+        let waiting = namespace.waiting_mut(position);
+        let before = waiting.charge();
+        waiting.terms.at_least_ms = at_least_ms;
+        let after = waiting.charge();
+        namespace.charged.waiting = namespace.charged.waiting - before + after;
         Ok(())
     }
 

@@ -102,8 +102,8 @@ impl NamespaceTxn<'_> {
         if why != SessionEnd::Expired {
             return self.end_hold(node, owner, HoldEnding::Released);
         }
-        let has_transition = self.ns.hold(node, owner).is_some_and(|hold| hold.transition_ms > 0);
-        if has_transition {
+        let Some(hold) = self.ns.hold(node, owner).filter(|hold| !hold.is_kept()) else { return };
+        if hold.transition_ms > 0 || hold.kept_after(since_ms).is_some() {
             self.unclaim_requests(node, owner);
         }
         self.end_phase(node, owner, since_ms);
@@ -172,7 +172,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Removes the claims of all requests from a hold, which outlives them.
-    fn unclaim_requests(&mut self, node: NodeId, owner: OwnerId) {
+    pub(super) fn unclaim_requests(&mut self, node: NodeId, owner: OwnerId) {
         let mut requests = Vec::new();
         self.change_hold(node, owner, |hold| requests = hold.unclaim_all());
         requests.into_iter().for_each(|request| self.remove_claim(request, node));

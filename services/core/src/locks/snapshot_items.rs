@@ -5,10 +5,11 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-use super::hold::HoldTerms;
+use super::hold::{AtLeast, HoldTerms};
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
 use super::sweep::Sweep;
+use crate::ask::AsksItem;
 use crate::chunks::ChunkWriter;
 use crate::codec::{self, DecodeError};
 use crate::first_limits;
@@ -93,6 +94,10 @@ pub(super) enum Item<S> {
     Permits(SourceItem),
     /// Tokens in the report of the session with that number. From rules 2 on.
     ReportedPermits(u64, Vec<FencingToken>),
+    /// How long the preceding hold is kept from others, and requests to release it. From rules 2 on.
+    HoldMarks(Option<AtLeast>, AsksItem),
+    /// How long the holds of the preceding wait are kept from others, in milliseconds. From rules 2 on.
+    WaitAtLeast(u32),
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ
@@ -192,6 +197,13 @@ impl Item<String> {
             Self::Sweep(_, sweep) => sweep.since_ms = sweep.since_ms.saturating_add(by_ms),
             Self::Latch(latch) => latch.delay(by_ms),
             Self::Permits(item) => item.delay(by_ms),
+            Self::HoldMarks(at_least, asks) => {
+                for at_least in at_least {
+                    at_least.from_ms = at_least.from_ms.saturating_add(by_ms);
+                    at_least.until_ms = at_least.until_ms.saturating_add(by_ms);
+                }
+                asks.delay(by_ms);
+            }
             Self::Quarantined(_, since_ms) => *since_ms = since_ms.saturating_add(by_ms),
             // The wall clock counts in all others.
             _ => {}

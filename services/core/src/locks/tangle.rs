@@ -101,7 +101,7 @@ impl NamespaceTxn<'_> {
             return Ok(());
         }
         let is_new = |index: &usize| match ns.claim_kind(asked, *index) {
-            ClaimKind::New => true,
+            ClaimKind::New | ClaimKind::Retakes => true,
             ClaimKind::Changes => asked.claims[*index].mode == Mode::Write,
             ClaimKind::Extends | ClaimKind::OtherMode | ClaimKind::NotHeld => false,
         };
@@ -109,7 +109,7 @@ impl NamespaceTxn<'_> {
             let (mode, spot) = (asked.claims[*index].mode, &asked.lookups[*index]);
             let mut lines = ns.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), mode);
             let is_awaited = lines.any(|(_, line)| line.values().any(|entry| entry.owner != owner));
-            let node = spot.node().filter(|node| ns.hold(*node, owner).is_some());
+            let node = spot.node().filter(|node| ns.hold(*node, owner).is_some_and(|hold| !hold.is_kept()));
             is_awaited && !node.is_some_and(|node| ns.is_awaited(node, Mode::Read, owner))
         };
         let is_hold = |index: &usize| ns.claim_kind(asked, *index) == ClaimKind::New;
@@ -259,7 +259,7 @@ impl Namespace {
         let holds = &self.owners.get(owner).holds;
         self.spend(holds.len());
         let is_awaited = |node: &NodeId| {
-            let Some(hold) = self.hold(*node, owner) else { return false };
+            let Some(hold) = self.hold(*node, owner).filter(|hold| !hold.is_kept()) else { return false };
             let mut lines = self.conflicting_queues_of(*node, hold.mode);
             lines.any(|(_, line)| line.iter().any(|(position, entry)| entry.owner != owner && waits(position)))
         };

@@ -35,6 +35,10 @@ impl Target {
         Self::Reset { live: reset.live_owners.iter().cloned().collect(), before: reset.before_revision }
     }
 
+    pub(super) fn is_path(&self) -> bool {
+        matches!(self, Self::Path(_))
+    }
+
     pub(super) fn is_reset(&self) -> bool {
         matches!(self, Self::Reset { .. })
     }
@@ -109,10 +113,10 @@ impl Namespace {
             .map(|(began, _)| *began)
     }
 
-    /// Returns since when a hold counts as over because a sweep covers it.
-    pub(super) fn swept_since_ms(&self, node: NodeId, hold: &Hold) -> Option<u64> {
+    /// Returns the sweep because of which a hold counts as over.
+    pub(super) fn swept_by(&self, node: NodeId, hold: &Hold) -> Option<&Sweep> {
         let mut marks = self.sweeps.iter().filter(|(_, sweep)| sweep.target.takes_effect_at_once());
-        marks.find(|(began, sweep)| self.sweep_covers_hold(**began, sweep, node, hold)).map(|(_, sweep)| sweep.since_ms)
+        marks.find(|(began, sweep)| self.sweep_covers_hold(**began, sweep, node, hold)).map(|(_, sweep)| sweep)
     }
 
     /// Returns whether a sweep covers a named request or its holds.
@@ -169,8 +173,9 @@ impl Namespace {
             Target::Path(_) => sweep.node == Some(node),
             Target::Unlisted(_) => {
                 let report = self.report_of(hold.owner).filter(|_| sweep.covers(self, hold.owner));
-                report.is_some_and(|report| !report.keeps(node, hold.token))
+                report.is_some_and(|report| !report.keeps(node, hold.token)) && !hold.is_kept()
             }
+            Target::Owner(..) | Target::Session(_) if hold.is_kept() => false,
             _ => sweep.covers(self, hold.owner),
         }
     }

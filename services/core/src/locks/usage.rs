@@ -3,7 +3,8 @@
 use super::LocksState;
 use super::namespace::Namespace;
 use crate::{
-    AccountId, Incarnation, Kind, LocksCommand, NamespaceUsage, PermitCommand, Reattach, Response, UsageTotals,
+    AccountId, AcquireAtLeast, Incarnation, Kind, LocksCommand, NamespaceUsage, PermitCommand, Reattach, Response,
+    UsageTotals,
 };
 
 impl LocksState {
@@ -16,7 +17,10 @@ impl LocksState {
             return;
         }
         let namespace = match command {
-            LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
+            LocksCommand::Acquire(acquire)
+            | LocksCommand::Reattach(Reattach { acquire, .. })
+            | LocksCommand::AcquireAtLeast(AcquireAtLeast { acquire, .. }) => &acquire.namespace,
+            LocksCommand::AskRelease(ask) => &ask.namespace,
             LocksCommand::Release(release) => &release.namespace,
             LocksCommand::Delete { namespace, .. } | LocksCommand::CloseSession { namespace, .. } => namespace,
             LocksCommand::Reset(reset) => &reset.namespace,

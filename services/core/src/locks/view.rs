@@ -5,6 +5,7 @@ use super::namespace::Namespace;
 use super::queue::QueuePosition;
 use super::reply_size::ByteBudget;
 use super::tree::NodeId;
+use crate::ask::Asks;
 use crate::{Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, Revision, WaitView};
 
 impl Namespace {
@@ -23,7 +24,7 @@ impl Namespace {
             view.state = LockState::WriteLocked;
             let mut writer = self.holder_view(node, first);
             if !left.try_take(&writer) {
-                writer.metadata = Metadata::default();
+                (writer.metadata, writer.release_requested) = (Metadata::default(), None);
             }
             view.write_lock_holder = Some(writer);
         } else {
@@ -59,6 +60,7 @@ impl Namespace {
             requested_expires_at_ns: rare.and_then(|rare| rare.requested_expires_at_ns),
             phase,
             metadata: rare.map(|rare| rare.metadata.get()).unwrap_or_default(),
+            release_requested: hold.asks().and_then(Asks::view).map(Box::new),
         }
     }
 
@@ -80,6 +82,7 @@ impl Namespace {
             requested_expires_at_ns: waiting.terms.requested_expires_at_ns,
             phase: Phase::Held,
             metadata: waiting.terms.metadata.get(),
+            release_requested: None,
         };
         Some(Blocker { path: in_the_way.path.clone(), waiting: true, holder })
     }

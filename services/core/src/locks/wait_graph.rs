@@ -1,7 +1,8 @@
 //! The wait-for graph.
 //!
 //! An owner waits for another if one of its waiting requests conflicts with a hold of the other. It also waits if its
-//! request conflicts with a claim of an earlier waiting request of the other that it must not overtake. It may overtake
+//! request conflicts with a claim of an earlier waiting request of the other that it must not overtake. A hold that its
+//! owner has released, and that is only kept from others for a while, ends by itself: nobody waits for its owner. It may overtake
 //! requests of owners that wait, directly or through others, for it. This definition is circular, and the queue order
 //! resolves it: whether a request overtakes an earlier one depends on all holds and on the waits of the requests before
 //! it. So no owner ever waits for an owner that waits for it, and earlier waits take precedence. An owner is one thread
@@ -75,7 +76,7 @@ impl Namespace {
         }
         self.owners.get(owner).holds.iter().any(|node| {
             self.spend(1);
-            let Some(hold) = self.hold(node, owner) else { return false };
+            let Some(hold) = self.hold(node, owner).filter(|hold| !hold.is_kept()) else { return false };
             self.is_awaited(node, hold.mode, owner)
         })
     }

@@ -9,6 +9,7 @@ use super::key::{Key, Name, Scope};
 use super::many::{PermitItem, item_of};
 use super::source::{Source, Stock};
 use super::{HoldOrWait, PermitTable, charge, end};
+use crate::ask::Asks;
 use crate::item_bytes::ItemBytes;
 use crate::kit::{Kit, Notice, check_path, quota_exceeded};
 use crate::locks::{Attempts, EncodedMetadata, reason_only, refused};
@@ -329,6 +330,7 @@ impl PermitTable {
             transition_ms: terms.transition_ms,
             metadata: terms.metadata,
             attempts,
+            asks: Asks::default(),
         });
         token
     }

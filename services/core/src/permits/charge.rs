@@ -9,7 +9,7 @@ use super::source::Source;
 use super::{PermitTable, members};
 use crate::item_bytes::ItemBytes;
 use crate::kit::path_charge;
-use crate::locks::{EncodedMetadata, metadata_charge};
+use crate::locks::{EncodedMetadata, asked_charge, metadata_charge};
 use crate::{
     AcquirePermits, ChangePool, ConfigurePool, ConfigureSemaphore, Kind, MAX_MEMBERS_PER_TAKE, MemberSpec, Metadata,
     Path, PermitCommand, Wanted,
@@ -36,7 +36,9 @@ impl Source {
 impl PermitHold {
     pub(super) fn bytes(&self) -> ItemBytes {
         let lease = self.lease.as_ref().map_or(ItemBytes::default(), |lease| of_wanted(&lease.wanted));
-        HOLD + of_key(&self.key, &self.process_id) + of_metadata(self.metadata.len()) + lease
+        let asked = asked_charge(Some(&self.asks).filter(|asks| !asks.is_empty()));
+        let asked = ItemBytes { charged: asked, counted: 0 };
+        HOLD + of_key(&self.key, &self.process_id) + of_metadata(self.metadata.len()) + lease + asked
     }
 }
 

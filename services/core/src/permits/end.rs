@@ -119,7 +119,7 @@ impl PermitTable {
             let (key, entry) = (Arc::clone(key), *entry);
             match entry {
                 HoldOrWait::Hold(token) => {
-                    let at_ms = self.hold(&key.name, token).and_then(|hold| hold.deadline_ms);
+                    let at_ms = self.hold(&key.name, token).and_then(PermitHold::ends_at_ms);
                     let Some(at_ms) = at_ms.filter(|at_ms| *at_ms <= kit.clock_ms()) else { return };
                     self.end_phase(kit, &key.name, token, at_ms);
                 }
@@ -134,9 +134,13 @@ impl PermitTable {
         }
     }
 
-    /// Ends the phase of a hold at an instant of the shard clock. A hold with a transition time enters its transition.
+    /// Ends the phase of a hold at an instant of the shard clock, or the hold by force. A hold with a transition time
+    /// enters its transition.
     pub(super) fn end_phase(&mut self, kit: &mut Kit<'_>, name: &Arc<Name>, token: FencingToken, at_ms: u64) {
         let Some(hold) = self.hold(name, token) else { return };
+        if hold.asks.forced_at_ms.is_some_and(|forced_at_ms| forced_at_ms <= at_ms) {
+            return self.end_hold(kit, name, token, PermitsEnd::Deleted);
+        }
         if !hold.is_held() || hold.transition_ms == 0 {
             return self.end_hold(kit, name, token, PermitsEnd::Expired);
         }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::DueEntry;
 use super::key::Key;
+use crate::ask::Asks;
 use crate::locks::{Attempts, EncodedMetadata};
 use crate::{
     AcquirePermits, FencingToken, MAX_PRIORITY, PermitHolderView, PermitWaitView, Phase, Rules, WaitId, Wanted,
@@ -79,6 +80,8 @@ pub(super) struct PermitHold {
     pub(super) metadata: EncodedMetadata,
     /// The calls that rely on it.
     pub(super) attempts: Attempts,
+    /// Requests to release it.
+    pub(super) asks: Asks,
 }
 
 /// A waiting request.
@@ -108,7 +111,12 @@ impl PermitHold {
     }
 
     pub(super) fn due(&self) -> Option<DueEntry> {
-        Some(DueEntry { at_ms: self.deadline_ms?, is_wait: false, number: self.token })
+        Some(DueEntry { at_ms: self.ends_at_ms()?, is_wait: false, number: self.token })
+    }
+
+    /// Returns the shard clock at which its phase ends, or the hold by force.
+    pub(super) fn ends_at_ms(&self) -> Option<u64> {
+        self.deadline_ms.into_iter().chain(self.asks.forced_at_ms).min()
     }
 
     pub(super) fn members(&self) -> &[Arc<str>] {
@@ -134,9 +142,10 @@ impl PermitHold {
             members: Vec::new(),
             fencing_token: self.token,
             locked_at_ms: self.locked_at_ms,
-            deadline_ms: self.deadline_ms,
+            deadline_ms: self.ends_at_ms(),
             phase: self.phase,
             metadata: self.metadata.get(),
+            release_requested: self.asks.view().map(Box::new),
         }
     }
 }

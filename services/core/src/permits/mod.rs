@@ -10,6 +10,7 @@
 //! the detection of deadlocks: a request waits for some of many holders, so an edge to each would accuse innocents.
 
 mod acquire;
+mod ask;
 mod charge;
 mod configure;
 mod end;
@@ -29,6 +30,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::ask::AskRecord;
 use crate::item_bytes::ItemBytes;
 use crate::{FencingToken, Kind, Revision, SessionNumber, WaitId};
 use item::{PermitHold, PermitWait, QueueRank};
@@ -65,6 +67,8 @@ pub(crate) struct PermitTable {
     holds: u64,
     /// The bytes of all of them.
     bytes: ItemBytes,
+    /// The request to release the hold that was restored last and has one. Not part of the state.
+    last_ask: Option<Arc<AskRecord>>,
 }
 
 /// What a session has.

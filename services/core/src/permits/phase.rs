@@ -11,8 +11,11 @@ use crate::{PermitHolderView, Phase};
 impl PermitTable {
     /// Returns the phase of a hold and the end of that phase.
     pub(super) fn phase_of(&self, hold: &PermitHold, sight: Sight<'_>) -> (Phase, Option<u64>) {
+        if let Some(forced_at_ms) = hold.asks.forced_at_ms.filter(|at_ms| *at_ms <= sight.visible_ms) {
+            return (Phase::Transition, Some(forced_at_ms));
+        }
         if !hold.is_held() {
-            return (hold.phase, hold.deadline_ms);
+            return (hold.phase, hold.ends_at_ms());
         }
         let transition_ms = u64::from(hold.transition_ms);
         let ending = hold.key.session().and_then(|number| self.ending.get(&number));
@@ -26,7 +29,7 @@ impl PermitTable {
             }
             (None, Some(swept), _) => (Phase::Transition, Some(swept.since_ms)),
             (None, None, Some(due_ms)) => (Phase::Transition, Some(due_ms.saturating_add(transition_ms))),
-            (None, None, None) => (hold.phase, hold.deadline_ms),
+            (None, None, None) => (hold.phase, hold.ends_at_ms()),
         }
     }
 

@@ -9,6 +9,7 @@ use super::item::{Lease, PermitHold, PermitTerms, PermitWait, QueueRank};
 use super::key::{Key, Name, Scope};
 use super::members::{Member, Members};
 use super::source::{Source, Stock};
+use crate::ask::{Asks, AsksItem};
 use crate::chunks::first_after;
 use crate::codec::DecodeError;
 use crate::locks::{Attempts, EncodedMetadata};
@@ -102,6 +103,7 @@ pub(crate) struct HoldItem {
     metadata: EncodedMetadata,
     /// In ascending order.
     attempts: Vec<u64>,
+    asks: AsksItem,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -124,7 +126,10 @@ impl SourceItem {
         let at_ms = match self {
             Self::Source(_) => return,
             Self::Member(member) => &mut member.resting_until_ms,
-            Self::Hold(hold) => &mut hold.deadline_ms,
+            Self::Hold(hold) => {
+                hold.asks.delay(by_ms);
+                &mut hold.deadline_ms
+            }
             Self::Wait(wait) => &mut wait.ends_at_ms,
         };
         *at_ms = at_ms.map(|at_ms| at_ms.saturating_add(by_ms));
@@ -238,6 +243,7 @@ impl PermitTable {
             transition_ms: item.transition_ms,
             metadata: item.metadata,
             attempts: attempts_of(item.attempts)?,
+            asks: Asks::restored(item.asks, &mut self.last_ask),
         });
         Ok(())
     }
@@ -281,6 +287,7 @@ impl PermitTable {
         ensure(waits.into_iter().all(|wait| wait.key.session().is_none_or(&is_open)), "a request has no session")?;
         let members = all.filter_map(|source| source.members()).flat_map(Members::iter);
         ensure(members.into_iter().all(|(_, it)| !it.is_leaving || it.hold.is_some()), "a free member leaves")?;
+        self.last_ask = None;
         for (name, source) in &self.by_name {
             if source.is_unsettled() {
                 self.unsettled.insert(Arc::clone(name));
@@ -372,6 +379,7 @@ fn hold_item(hold: &PermitHold) -> HoldItem {
         transition_ms: hold.transition_ms,
         metadata: hold.metadata.clone(),
         attempts: attempts_item(&hold.attempts),
+        asks: hold.asks.item(),
     }
 }
 

@@ -98,12 +98,13 @@ impl Model {
         Ok(Response::Acquired { outcome, locks: paths.into_iter().map(|path| self.bounded_view(path)).collect() })
     }
 
-    pub(crate) fn terms(request: &Acquire) -> Terms {
+    pub(crate) fn terms(&self, request: &Acquire) -> Terms {
         Terms {
             ttl_ms: request.ttl_ms,
             transition_ms: request.transition_ms,
             metadata: request.metadata.clone(),
             asked_expires_at_ns: request.requested_expires_at_ns,
+            at_least_ms: self.at_least_ms,
         }
     }
 
@@ -117,7 +118,8 @@ impl Model {
         let wait = &mut self.waits[index];
         let is_newest = request.attempt >= wait.attempts.highest();
         if is_new && (is_newest || !waits) {
-            let (before, mut terms) = (wait.terms.metadata.clone(), Self::terms(request));
+            let (before, at_least_ms) = (wait.terms.metadata.clone(), wait.terms.at_least_ms);
+            let mut terms = Terms { at_least_ms, ..self.terms(request) };
             let (now, mut after) = (self.state_bytes().waiting, self.clone());
             after.waits[index].terms = terms.clone();
             if !self.has_capacity(after.state_bytes().waiting.saturating_sub(now)) {
@@ -182,6 +184,9 @@ impl Model {
         if own.is_some_and(|own| self.is_over(own)) {
             return Some((Reason::NotHeld, vec![]));
         }
+        if own.is_some_and(|own| self.is_given_up(own)) {
+            return request.fencing_token.map(|_| (Reason::NotHeld, vec![]));
+        }
         let own = own.filter(|own| own.mode != claim.mode)?;
         if !request.allow_upgrade || request.fencing_token.is_some() {
             let blocker = Blocker { path: claim.path.clone(), waiting: false, holder: self.holder_view(own) };
@@ -197,7 +202,7 @@ impl Model {
         let extends = |claim: &Claim| {
             self.hold_of(who, &claim.path).is_some_and(|own| {
                 let is_it = request.fencing_token.is_none_or(|token| token == own.token);
-                is_it && own.mode == claim.mode && !self.is_over(own)
+                is_it && own.mode == claim.mode && !self.is_over(own) && !self.is_given_up(own)
             })
         };
         let is_new = request.fencing_token.is_none() && !claims.iter().all(extends);
@@ -220,7 +225,7 @@ impl Model {
         let upgrade = claims.len() == 1
             && request.fencing_token.is_none()
             && request.allow_upgrade
-            && self.hold_of(who, &claims[0].path).is_some_and(|own| own.mode < claims[0].mode && !self.is_over(own));
+            && self.own_of(who, &claims[0].path).is_some_and(|own| own.mode < claims[0].mode && !self.is_over(own));
         let asked = Evaluation { who, claims, position: (!upgrade, u64::MAX) };
         let never = claims.iter().enumerate().find_map(|(index, claim)| {
             let (reason, blockers) = self.permanent_failure(request, who, claim)?;
@@ -249,7 +254,8 @@ impl Model {
                 request_id: request.request_id.as_deref(),
                 metadata_fits,
             };
-            let fencing_token = self.grant(who, claims, &Self::terms(request), call);
+            let terms = self.terms(request);
+            let fencing_token = self.grant(who, claims, &terms, call);
             self.run_grant_loop();
             return Ok(AcquireOutcome::Granted { fencing_token });
         };
@@ -260,7 +266,7 @@ impl Model {
         // Of a circle that goes through a place in the queue, whoever stands there overtakes.
         let by_holds = self.hold_edges();
         let closes_cycle = |claim: &Claim| {
-            let mut holds = self.holds.iter().filter(|hold| hold.conflicts(who, claim));
+            let mut holds = self.holds.iter().filter(|hold| hold.conflicts(who, claim) && !hold.is_kept);
             holds.any(|hold| reaches(&by_holds, &hold.who, who))
         };
         if claims.iter().any(closes_cycle) {
@@ -279,7 +285,7 @@ impl Model {
     fn only_must_yield(&self, asked: &Evaluation<'_>) -> bool {
         let graph = self.graph();
         let fails = |claim: &Claim| {
-            let own = self.hold_of(asked.who, &claim.path).map(|own| own.mode);
+            let own = self.own_of(asked.who, &claim.path).map(|own| own.mode);
             let matters = own != Some(claim.mode) && own != Some(Mode::Write);
             matters
                 && (!self.blocking_holds(asked.who, claim).is_empty()
@@ -298,13 +304,13 @@ impl Model {
     ) -> Result<AcquireOutcome, CommandError> {
         let id = self.revision + 1;
         let before = self.tangle();
-        let without = self.clone();
+        let (without, terms) = (self.clone(), self.terms(request));
         self.waits.push(Waiting {
             id,
             upgrade,
             who: who.clone(),
             claims: claims.to_vec(),
-            terms: Self::terms(request),
+            terms,
             request_id: request.request_id.clone(),
             attempts: Attempts::of(request.attempt),
             ends_at_ms: self.ends_at_ms(request.wait),

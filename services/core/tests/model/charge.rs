@@ -21,10 +21,18 @@ fn names(owner: &Owner) -> u64 {
     }
 }
 
-fn waiting(request_id: Option<&str>, claims: &[Claim], given: &Metadata) -> u64 {
+fn at_least(ms: u64) -> u64 {
+    if ms > 0 { 224 } else { 0 }
+}
+
+fn waiting(request_id: Option<&str>, claims: &[Claim], given: &Metadata, at_least_ms: u64) -> u64 {
     let claim = |claim: &Claim| {
         let text: usize = claim.path.0.iter().map(String::len).sum();
-        160 + 200 * (claim.path.0.len() as u64 + 1) + 2 * text as u64 + 32 * claim.path.0.len() as u64 + metadata(given)
+        160 + 200 * (claim.path.0.len() as u64 + 1)
+            + 2 * text as u64
+            + 32 * claim.path.0.len() as u64
+            + metadata(given)
+            + at_least(at_least_ms)
     };
     640 + request_id.map_or(0, str::len) as u64 + claims.iter().map(claim).sum::<u64>()
 }
@@ -49,7 +57,8 @@ pub(crate) fn event(event: &Event) -> u64 {
 }
 
 fn hold(hold: &Hold) -> u64 {
-    if hold.deadline_ms.is_some() { 104 + 48 } else { 104 }
+    let deadline = if hold.deadline_ms.is_some() { 48 } else { 0 };
+    104 + deadline + at_least(hold.kept_until_ms) + hold.asked_bytes()
 }
 
 impl Model {
@@ -82,8 +91,10 @@ impl Model {
             holds: self.holds.iter().map(hold).sum(),
             metadata: self.holds.iter().map(|hold| metadata(&hold.terms.metadata)).sum(),
             waiting: {
-                let of =
-                    |wait: &crate::state::Wait| waiting(wait.request_id.as_deref(), &wait.claims, &wait.terms.metadata);
+                let of = |wait: &crate::state::Wait| {
+                    let (id, terms) = (wait.request_id.as_deref(), &wait.terms);
+                    waiting(id, &wait.claims, &terms.metadata, terms.at_least_ms)
+                };
                 self.waits.iter().map(of).sum()
             },
             requests: self.granted.iter().map(|it| granted(&it.id, it.claims.len())).sum(),
@@ -121,9 +132,10 @@ impl Model {
         let by_id = request.request_id.as_deref();
         let segments = request.claims.iter().flat_map(|claim| &claim.path.0);
         let paths: u64 = segments.map(|segment| 144 + segment.len() as u64 + 576).sum();
-        let holds = 152 * request.claims.len() as u64;
+        let holds = (152 + at_least(self.at_least_ms)) * request.claims.len() as u64;
         let named = by_id.map_or(0, |id| granted(id, request.claims.len()));
-        let most = paths + 2 * 576 + holds + named + waiting(by_id, &request.claims, &request.metadata);
+        let most =
+            paths + 2 * 576 + holds + named + waiting(by_id, &request.claims, &request.metadata, self.at_least_ms);
         self.evict_events(most + 112 + names(&request.owner));
     }
 
@@ -148,7 +160,14 @@ impl Model {
         let deadline_ms = request.ttl_ms;
         for claim in claims {
             match after.hold_of_mut(who, &claim.path) {
-                Some(own) => (own.deadline_ms, own.terms.metadata) = (deadline_ms, request.metadata.clone()),
+                Some(own) => {
+                    (own.deadline_ms, own.terms.metadata) = (deadline_ms, request.metadata.clone());
+                    own.kept_until_ms = own.kept_until_ms.max(self.at_least_ms);
+                    if std::mem::take(&mut own.is_kept) {
+                        is_new = true;
+                        (own.latest_ask, own.forced_at_ms) = (None, None);
+                    }
+                }
                 None => {
                     is_new = true;
                     after.holds.push(Hold {
@@ -159,10 +178,15 @@ impl Model {
                         token: 0,
                         locked_at_ms: 0,
                         deadline_ms,
-                        terms: Self::terms(request),
+                        terms: self.terms(request),
                         direct: true,
                         attempts: crate::attempts::Attempts::of(0),
                         reader_attempts: None,
+                        kept_from_ms: 0,
+                        kept_until_ms: self.at_least_ms,
+                        is_kept: false,
+                        latest_ask: None,
+                        forced_at_ms: None,
                     });
                 }
             }

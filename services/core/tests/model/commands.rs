@@ -28,7 +28,8 @@ impl Model {
                 paths.sort();
                 paths.dedup();
                 for path in &paths {
-                    let token = self.hold_of(&who, path).map(|own| own.token);
+                    let own = self.hold_of(&who, path).filter(|own| !own.is_kept);
+                    let token = own.map(|own| own.token);
                     if token.is_some() && (fencing_token.is_none() || *fencing_token == token) {
                         released = true;
                         self.release_hold(&who, path);
@@ -59,7 +60,7 @@ impl Model {
                 };
                 self.ends_left = left;
                 let ended = self.end_waits(goes);
-                let held = self.holds.iter().filter(|hold| goes(&hold.who));
+                let held = self.holds.iter().filter(|hold| goes(&hold.who) && !hold.is_kept);
                 paths = held.map(|hold| hold.path.clone()).collect();
                 released = self.end_holds(goes, EventKind::Released) + ended > 0;
             }

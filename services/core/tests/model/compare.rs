@@ -1,7 +1,7 @@
 //! Everything that can be seen of the engine and of the model is equal.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, Claim, CommandError, CycleStep, Enqueued, Event, Kinds, Owner, Path, Query, Reason,
+    Acquire, AcquireOutcome, Claim, CommandError, CycleStep, Enqueued, Event, Kind, Kinds, Owner, Path, Query, Reason,
     ReportedHold, Response, WaitId,
 };
 
@@ -137,7 +137,8 @@ impl Run {
                 None => Err(CommandError::SessionNotFound(session_id.clone())),
                 Some(session) => {
                     let lost = model.lost_holds(session.number, &held);
-                    Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
+                    let asked = model.asked_of(session.number, &held);
+                    Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0, asked })
                 }
             };
             let query = Query::ReconcileHolds { namespace, session_id, held };
@@ -160,7 +161,9 @@ impl Run {
         }
         let from = oldest + dice.below(self.model.revision + 2 - oldest);
         let concerns = |event: &&Event| {
-            let concerns = event.claims.iter().any(|claim| related(&claim.path, &prefix));
+            let is_of_lock = event.kind.of() == Kind::Lock;
+            let is_on = |path: &Path| prefix.is_prefix_of(path) || (is_of_lock && related(path, &prefix));
+            let concerns = event.claims.iter().any(|claim| is_on(&claim.path));
             event.revision >= from && (prefix.0.is_empty() || concerns)
         };
         let expected: Vec<Event> = events.iter().filter(concerns).cloned().collect();
@@ -173,7 +176,7 @@ impl Run {
         let mut events = vec![];
         loop {
             let (namespace, prefix) = (namespace(), prefix.clone());
-            let query = Query::Events { namespace, from_revision: Some(from), prefix, kinds: Kinds::LOCKS, limit };
+            let query = Query::Events { namespace, from_revision: Some(from), prefix, kinds: Kinds::ALL, limit };
             let Response::Events { events: page, next_revision, more } = self.query(&query) else {
                 panic!("not events")
             };
@@ -214,7 +217,7 @@ pub(crate) fn check_cycle(before: &Model, request: &Acquire, outcome: &mut Acqui
         };
         let is_so = |to: &OwnerKey| {
             let mut waits = before.waits.iter().filter(|wait| wait.who == *to).flat_map(|wait| &wait.claims);
-            let mut holds = before.holds.iter().filter(|hold| hold.who == *to);
+            let mut holds = before.holds.iter().filter(|hold| hold.who == *to && !hold.is_kept);
             if step.waiting {
                 waits.any(|claim| in_the_way(&claim.path, claim.mode))
             } else {

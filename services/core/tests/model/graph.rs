@@ -33,7 +33,7 @@ pub(crate) struct Evaluation<'a> {
 }
 
 impl Model {
-    /// Everybody waits for the holds in their way; and for the earlier requests in their way, unless these wait for
+    /// Everybody waits for the holds in their way, but for those that are only kept from them; and for the earlier requests in their way, unless these wait for
     /// them, which is decided in order of the queue.
     pub(crate) fn graph(&self) -> Graph {
         let mut graph = self.hold_edges();
@@ -52,16 +52,22 @@ impl Model {
         let mut graph = Graph::new();
         for wait in &self.waits {
             for claim in &wait.claims {
-                let blockers = self.holds.iter().filter(|hold| hold.conflicts(&wait.who, claim));
+                let blockers = self.holds.iter().filter(|hold| hold.conflicts(&wait.who, claim) && !hold.is_kept);
                 graph.extend(blockers.map(|hold| (wait.who.clone(), hold.who.clone())));
             }
         }
         graph
     }
 
-    pub(crate) fn is_covered(&self, who: &OwnerKey, claim: &Claim) -> bool {
-        let covers = |hold: &&Hold| hold.path.is_prefix_of(&claim.path) && hold.mode >= claim.mode;
-        self.holds.iter().filter(|hold| hold.who == *who).any(|hold| covers(&hold))
+    /// Whether an owner need not queue for a claim: it has the path or one above it, or it waits for nothing and takes
+    /// again what is kept from others.
+    pub(crate) fn is_covered(&self, asked: &Evaluation<'_>, claim: &Claim) -> bool {
+        let is_new = asked.position.1 == u64::MAX && !self.waits.iter().any(|wait| wait.who == *asked.who);
+        let covers = |hold: &&Hold| {
+            let is_its = hold.path.is_prefix_of(&claim.path) && hold.mode >= claim.mode;
+            is_its && (!hold.is_kept || (is_new && hold.path == claim.path))
+        };
+        self.holds.iter().filter(|hold| hold.who == *asked.who).any(|hold| covers(&hold))
     }
 
     /// The holds in the way of a claim, in the order in which they are shown: at the path, above it, under it.
@@ -79,8 +85,8 @@ impl Model {
     /// The earlier requests in the way of a claim that it may not overtake, in order of the queue; or, when nothing at
     /// all is in the way, those behind it that have to go first.
     pub(crate) fn blocking_waits(&self, asked: &Evaluation<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {
-        let is_upgrade = self.hold_of(asked.who, &claim.path).is_some_and(|own| own.mode != claim.mode);
-        if self.is_covered(asked.who, claim) && !is_upgrade {
+        let is_upgrade = self.own_of(asked.who, &claim.path).is_some_and(|own| own.mode != claim.mode);
+        if self.is_covered(asked, claim) && !is_upgrade {
             return vec![];
         }
         let conflicting = self.waits.iter().filter(|wait| wait.conflicts(asked.who, claim));
@@ -92,9 +98,9 @@ impl Model {
     }
 
     pub(crate) fn must_yield_to(&self, asked: &Evaluation<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {
-        let own = self.hold_of(asked.who, &claim.path);
+        let own = self.own_of(asked.who, &claim.path);
         let is_upgrade = own.is_some_and(|own| own.mode == Mode::Read && claim.mode == Mode::Write);
-        if own.is_some_and(|own| own.mode == Mode::Write) || (self.is_covered(asked.who, claim) && !is_upgrade) {
+        if own.is_some_and(|own| own.mode == Mode::Write) || (self.is_covered(asked, claim) && !is_upgrade) {
             return vec![];
         }
         let conflicting = self.waits.iter().filter(|wait| wait.conflicts(asked.who, claim));
@@ -113,7 +119,7 @@ impl Model {
             if own.is_some_and(|own| self.is_over(own)) {
                 return Some((index, Reason::NotHeld, vec![]));
             }
-            let own = own.map(|own| own.mode);
+            let own = own.filter(|own| !self.is_given_up(own)).map(|own| own.mode);
             if own == Some(claim.mode) || own == Some(Mode::Write) {
                 continue;
             }
@@ -179,7 +185,9 @@ impl Model {
         let claim = |claim: &Claim| format!("{:?}:{}", claim.mode, claim.path.0.join("/"));
         let mut lines = vec![];
         for hold in &self.holds {
-            lines.push(format!("{} holds {:?}:{} {:?}", name(&hold.who), hold.mode, hold.path.0.join("/"), hold.phase));
+            let (name, path) = (name(&hold.who), hold.path.0.join("/"));
+            let kept = if hold.is_kept { " kept" } else { "" };
+            lines.push(format!("{name} holds {:?}:{path} {:?}{kept}", hold.mode, hold.phase));
         }
         for wait in &self.waits {
             let claims: Vec<String> = wait.claims.iter().map(claim).collect();

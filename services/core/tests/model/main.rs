@@ -4,6 +4,7 @@
 //! start; a failure prints the seed of the run that failed.
 
 mod acquire;
+mod asks;
 mod attempts;
 mod charge;
 mod commands;
@@ -32,8 +33,8 @@ use std::panic::RefUnwindSafe;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Bounds, CancelAttempts, Command, CommandError, Effect, EntryContext, JobState, LocksCommand, NamespaceMessage,
-    Reattach, Response, Rules,
+    AcquireAtLeast, Bounds, CancelAttempts, Command, CommandError, Effect, EntryContext, JobState, LocksCommand,
+    NamespaceMessage, Reattach, Response, Rules,
 };
 
 use compare::check_cycle;
@@ -138,6 +139,7 @@ impl Run {
         let model = &mut self.model;
         model.begin_slice();
         model.awaits = None;
+        model.at_least_ms = command.at_least_ms();
         if model.rules < command.min_rules() {
             return Err(CommandError::Malformed(String::new()));
         }
@@ -150,6 +152,11 @@ impl Run {
                 model.evict_events_for(acquire);
                 model.acquire(acquire, abandoned)
             }
+            LocksCommand::AcquireAtLeast(AcquireAtLeast { acquire, abandoned, .. }) => {
+                model.evict_events_for(acquire);
+                model.acquire(acquire, abandoned)
+            }
+            LocksCommand::AskRelease(ask) => model.ask_release(ask),
             LocksCommand::Release(request) => model.release(request),
             LocksCommand::Delete { path, .. } => model.delete(path),
             LocksCommand::Cancel(cancel) => Ok(model.cancel(cancel, &[])),

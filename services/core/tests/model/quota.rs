@@ -147,7 +147,8 @@ impl Model {
                 let conflicts = |claim: &Claim, other: &OwnerKey| hold.conflicts(other, claim);
                 self.waits.iter().any(|wait| wait.claims.iter().any(|claim| conflicts(claim, &wait.who)))
             };
-            let awaited = self.holds.iter().filter(|hold| hold.who == *who).filter(is_awaited).count();
+            let of_owner = self.holds.iter().filter(|hold| hold.who == *who && !hold.is_kept);
+            let awaited = of_owner.filter(is_awaited).count();
             let claims: usize = requests.iter().map(|wait| wait.claims.len()).sum();
             let holds = self.holds.iter().filter(|hold| hold.who == *who).count();
             (awaited > 0 || requests.len() > 1).then_some(((awaited + claims) as u64, (holds + claims) as u64))
@@ -177,8 +178,10 @@ impl Model {
                 transition_ms: 0,
                 metadata: Default::default(),
                 asked_expires_at_ns: None,
+                at_least_ms: 0,
             };
             match granted.hold_of_mut(who, &claim.path) {
+                Some(own) if own.is_kept => (own.mode, own.is_kept) = (claim.mode, false),
                 Some(own) => own.mode = own.mode.max(claim.mode),
                 None => granted.holds.push(Hold {
                     path: claim.path.clone(),
@@ -192,6 +195,11 @@ impl Model {
                     direct: true,
                     attempts: Attempts::of(0),
                     reader_attempts: None,
+                    kept_from_ms: 0,
+                    kept_until_ms: 0,
+                    is_kept: false,
+                    latest_ask: None,
+                    forced_at_ms: None,
                 }),
             }
         }

@@ -1,9 +1,9 @@
 //! Random commands about few paths and few owners, so that they meet.
 
 use holdfast_core::{
-    AccountId, Acquire, Cancel, CancelAttempts, Claim, Command, Incarnation, Limits, LockInfo, LocksCommand,
-    MessageSeq, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Reattach, Release, ReleaseTarget, ReportedHold,
-    RequestId, Reset, Rules, SessionAcquire, SessionCommand, SessionRequest, Wait,
+    AccountId, Acquire, AcquireAtLeast, AskRelease, Cancel, CancelAttempts, Claim, Command, Incarnation, Kind, Limits,
+    LockInfo, LocksCommand, MessageSeq, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Reattach, Release,
+    ReleaseTarget, ReportedHold, RequestId, Reset, Rules, SessionAcquire, SessionCommand, SessionRequest, Wait,
 };
 
 use crate::state::Model;
@@ -227,7 +227,11 @@ impl Workload {
         let Acquire { claims, transition_ms, wait, allow_upgrade, .. } = self.acquire(dice, model);
         let holder = dice.one_in(2).then(|| format!("h{}", dice.below(2)));
         let acquire = SessionAcquire { holder, claims, transition_ms, wait, allow_upgrade, request_id };
-        SessionCommand { account, session, message, request: SessionRequest::Acquire(acquire) }
+        let request = match dice.one_in(4) {
+            true => SessionRequest::AcquireAtLeast { acquire, at_least_ms: self.at_least_ms(dice) },
+            false => SessionRequest::Acquire(acquire),
+        };
+        SessionCommand { account, session, message, request }
     }
 
     fn cancel(&self, dice: &mut SeededRng, model: &Model) -> Cancel {
@@ -300,9 +304,36 @@ impl Workload {
         Reset { namespace: namespace(), live_owners, before_revision }
     }
 
+    fn acquire_at_least(&self, dice: &mut SeededRng, model: &Model) -> AcquireAtLeast {
+        let abandoned = if dice.one_in(2) { self.abandoned_attempts(dice) } else { vec![] };
+        AcquireAtLeast { acquire: self.acquire(dice, model), abandoned, at_least_ms: self.at_least_ms(dice) }
+    }
+
+    fn at_least_ms(&self, dice: &mut SeededRng) -> u64 {
+        dice.below(60)
+    }
+
+    fn ask(&self, dice: &mut SeededRng, model: &Model) -> AskRelease {
+        let held: Vec<Path> = model.holds.iter().map(|hold| hold.path.clone()).collect();
+        let is_held = !held.is_empty() && !dice.one_in(3);
+        AskRelease {
+            namespace: namespace(),
+            kind: Kind::Lock,
+            path: if is_held { dice.pick(&held) } else { self.path(dice) },
+            member: None,
+            request_id: RequestId([dice.below(6) as u8; 16]),
+            by: format!("hfk_{}", dice.below(2)),
+            reason: dice.pick(&["", "deploy"]).to_owned(),
+            within_ms: dice.one_in(2).then(|| dice.below(30)),
+            force: dice.one_in(2),
+        }
+    }
+
     pub(crate) fn command(&self, dice: &mut SeededRng, model: &Model) -> Command {
-        let roll = dice.below(100);
+        let roll = dice.below(108);
         Command::Locks(match roll {
+            100..104 => LocksCommand::AskRelease(self.ask(dice, model)),
+            104..108 => LocksCommand::AcquireAtLeast(self.acquire_at_least(dice, model)),
             0..40 => LocksCommand::Acquire(self.acquire(dice, model)),
             40..50 => LocksCommand::Session(self.session_command(dice, model)),
             50..55 => LocksCommand::Reattach(Reattach {

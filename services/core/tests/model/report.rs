@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::{
-    CommandError, JobState, LockInfo, LostHold, MessageSeq, Path, Reason, ReportedHold, Response, RevokedReason,
+    AskedHolds, CommandError, JobState, LockInfo, LostHold, MessageSeq, Path, Reason, ReportedHold, Response,
+    RevokedReason,
 };
 
 use crate::acquire::CommandResult;
@@ -40,7 +41,13 @@ impl Model {
         }
         let (report, lost) = self.extended_report(info);
         self.session_mut(&info.session_id).expect("it is open").report = Some(report);
-        Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds: 0, ended_waits: 0 })
+        let asked = self.asked_of_session(info);
+        Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds: 0, ended_waits: 0, asked })
+    }
+
+    fn asked_of_session(&self, info: &LockInfo) -> Vec<AskedHolds> {
+        let number = self.session(&info.session_id).expect("it is open").number;
+        self.asked_of(number, &info.held)
     }
 
     pub(crate) fn lock_info(&mut self, info: &LockInfo) -> CommandResult {
@@ -61,7 +68,8 @@ impl Model {
                 self.session_mut(&info.session_id).expect("it is open").report = None;
                 return Err(error);
             }
-            return Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds: 0, ended_waits: 0 });
+            let asked = self.asked_of_session(info);
+            return Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds: 0, ended_waits: 0, asked });
         };
         self.ends_left = left;
         while let Some(index) = self.waits.iter().position(|wait| self.covers_wait(&target, wait)) {
@@ -75,7 +83,8 @@ impl Model {
         unlisted.iter().for_each(|(path, _, who)| self.release_hold(who, path));
         self.run_grant_loop();
         let (ended_holds, ended_waits) = (holds as u64, waits as u64);
-        Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds, ended_waits })
+        let asked = self.asked_of_session(info);
+        Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds, ended_waits, asked })
     }
 
     /// Nothing more ends because of what an earlier connection reported.
@@ -110,10 +119,12 @@ impl Model {
         for it in &info.held {
             let is_it = |hold: &&Hold| {
                 hold.who.number == number
+                    && !hold.is_kept
                     && (&hold.path, hold.mode, hold.token) == (&it.path, it.mode, it.fencing_token)
             };
-            let is_claimed =
-                |hold: &Hold| hold.path == it.path && report.claimed.contains(&(hold.path.clone(), hold.token));
+            let is_claimed = |hold: &Hold| {
+                hold.path == it.path && !hold.is_kept && report.claimed.contains(&(hold.path.clone(), hold.token))
+            };
             if self.holds.iter().any(|hold| is_it(&hold)) {
                 report.listed.insert((it.path.clone(), it.fencing_token));
             } else if !self.holds.iter().any(is_claimed) {
@@ -165,7 +176,7 @@ impl Model {
     pub(crate) fn lost_holds(&self, number: u64, held: &[ReportedHold]) -> Vec<LostHold> {
         let has = |it: &&ReportedHold| {
             let is_it = |hold: &Hold| (&hold.path, hold.mode, hold.token) == (&it.path, it.mode, it.fencing_token);
-            self.holds.iter().any(|hold| hold.who.number == number && is_it(hold))
+            self.holds.iter().any(|hold| hold.who.number == number && !hold.is_kept && is_it(hold))
         };
         self.lost_views(held.iter().filter(|it| !has(it)).collect())
     }

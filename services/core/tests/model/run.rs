@@ -16,6 +16,14 @@ pub(crate) struct GrantContext<'a> {
     pub(crate) metadata_fits: bool,
 }
 
+impl Hold {
+    /// Keeps it from others until an instant, and not shorter than before.
+    fn keep_at_least(&mut self, from_ms: u64, until_ms: u64) {
+        self.kept_until_ms = self.kept_until_ms.max(until_ms);
+        self.kept_from_ms = if self.kept_until_ms > 0 { from_ms } else { 0 };
+    }
+}
+
 impl Model {
     /// Always the first in the queue that can be granted, until nobody can or the slice is used up. Who is left is granted
     /// by the next entry.
@@ -71,14 +79,22 @@ impl Model {
         // What was granted by name is given back by that.
         let named_stays = named.is_some() || call.attempts.is_permanent;
         let callers = if named_stays { Attempts::of(0) } else { call.attempts.clone() };
+        let until = self.end_kept(who, claims);
         let is_new =
             |model: &Self, claim: &Claim| model.hold_of(who, &claim.path).map(|own| own.mode) < Some(claim.mode);
         let new: Vec<Claim> = claims.iter().filter(|claim| is_new(self, claim)).cloned().collect();
         let token = if new.is_empty() { 0 } else { self.next_revision() };
         let mut found = vec![];
-        for claim in claims {
-            let wall_ms = self.wall_ms;
+        for (claim, kept_until_ms) in claims.iter().zip(until) {
+            let (wall_ms, clock_ms) = (self.wall_ms, self.clock_ms);
+            let own_ms = if terms.at_least_ms > 0 { clock_ms + terms.at_least_ms } else { 0 };
             if let Some(own) = self.hold_of_mut(who, &claim.path) {
+                if own.mode < claim.mode {
+                    own.keep_at_least(clock_ms, own_ms);
+                } else if terms.at_least_ms > 0 {
+                    let from_ms = if own.kept_until_ms > 0 { own.kept_from_ms } else { clock_ms };
+                    own.keep_at_least(from_ms, from_ms + terms.at_least_ms);
+                }
                 found.push(own.token);
                 let (phase, terms) = (Phase::Held, terms.clone());
                 if own.mode < claim.mode {
@@ -119,6 +135,11 @@ impl Model {
                 direct: named.is_none(),
                 attempts: callers.clone(),
                 reader_attempts: None,
+                kept_from_ms: if kept_until_ms.max(own_ms) > 0 { clock_ms } else { 0 },
+                kept_until_ms: kept_until_ms.max(own_ms),
+                is_kept: false,
+                latest_ask: None,
+                forced_at_ms: None,
             });
             self.record_change(&claim.path);
         }
@@ -152,9 +173,10 @@ impl Model {
     }
 
     /// Requests that what their owners hold now makes impossible.
-    fn end_contradicted_waits(&mut self) {
+    pub(crate) fn end_contradicted_waits(&mut self) {
         while let Some(index) = self.waits.iter().position(|wait| {
-            wait.claims.iter().any(|claim| match self.hold_of(&wait.who, &claim.path) {
+            let own = |claim: &Claim| self.hold_of(&wait.who, &claim.path).filter(|own| !own.is_kept);
+            wait.claims.iter().any(|claim| match own(claim) {
                 None => wait.upgrade,
                 Some(own) => own.mode != claim.mode && !wait.upgrade,
             })
@@ -177,7 +199,14 @@ impl Model {
         ended
     }
 
+    /// What its owner gives up may be kept from others.
     pub(crate) fn end_hold(&mut self, index: usize, kind: EventKind) {
+        if kind != EventKind::Released || !self.keep_from_others(index) {
+            self.finish_hold(index, kind);
+        }
+    }
+
+    fn finish_hold(&mut self, index: usize, kind: EventKind) {
         self.next_revision();
         let hold = self.holds.remove(index);
         if hold.phase == Phase::Held {
@@ -200,27 +229,26 @@ impl Model {
 
     /// All holds of those owners, in order of path, then of grant.
     pub(crate) fn end_holds(&mut self, goes: impl Fn(&OwnerKey) -> bool, kind: EventKind) -> u64 {
-        let mut ended = 0;
-        while let Some(index) = self.first_hold(&goes) {
-            self.end_hold(index, kind);
-            ended += 1;
+        let ends = |hold: &&Hold| goes(&hold.who) && (kind == EventKind::Reset || !hold.is_kept);
+        let mut ended: Vec<_> = self.holds.iter().filter(ends).cloned().collect();
+        ended.sort_by_key(|hold| (hold.path.clone(), hold.token));
+        for gone in &ended {
+            let index = self.holds.iter().position(|hold| hold.who == gone.who && hold.path == gone.path);
+            self.end_hold(index.expect("it is there"), kind);
         }
-        ended
-    }
-
-    fn first_hold(&self, goes: impl Fn(&OwnerKey) -> bool) -> Option<usize> {
-        let going = (0..self.holds.len()).filter(|index| goes(&self.holds[*index].who));
-        going.min_by_key(|index| (self.holds[*index].path.clone(), self.holds[*index].token))
+        ended.len() as u64
     }
 
     /// Ends the phase of a hold: its transition comes first, if it has one.
     pub(crate) fn end_phase(&mut self, index: usize, from_ms: u64) {
         let hold = &mut self.holds[index];
-        if hold.phase == Phase::Transition || hold.terms.transition_ms == 0 {
-            return self.end_hold(index, EventKind::Expired);
+        let is_kept = hold.kept_until_ms > from_ms;
+        if hold.phase == Phase::Transition || (hold.terms.transition_ms == 0 && !is_kept) {
+            let kind = if hold.is_kept { EventKind::Released } else { EventKind::Expired };
+            return self.finish_hold(index, kind);
         }
         hold.phase = Phase::Transition;
-        hold.deadline_ms = Some(from_ms + hold.terms.transition_ms);
+        hold.deadline_ms = Some((from_ms + hold.terms.transition_ms).max(hold.kept_until_ms));
         let hold = hold.clone();
         self.revoked(&hold, RevokedReason::Expired);
     }
@@ -237,7 +265,8 @@ impl Model {
         self.end_waits(is_its);
         match why {
             SessionEnd::Expired => {
-                let mut holds: Vec<Hold> = self.holds.iter().filter(|hold| is_its(&hold.who)).cloned().collect();
+                let ends = |hold: &&Hold| is_its(&hold.who) && !hold.is_kept;
+                let mut holds: Vec<Hold> = self.holds.iter().filter(ends).cloned().collect();
                 holds.sort_by_key(|hold| (hold.path.clone(), hold.token));
                 for gone in holds {
                     let index = self.holds.iter().position(|hold| hold.who == gone.who && hold.path == gone.path);
@@ -330,7 +359,7 @@ impl Model {
         let mut left = self.ends_left;
         while left > 0 && !self.has_pending_grants {
             let due = |at_ms: &u64| *at_ms <= self.clock_ms;
-            let hold = self.holds.iter().filter_map(|hold| Some((hold.deadline_ms.filter(due)?, hold.token))).min();
+            let hold = self.holds.iter().filter_map(|hold| Some((hold.ends_at_ms().filter(due)?, hold.token))).min();
             let wait = self.waits.iter().filter_map(|wait| Some((wait.ends_at_ms.filter(due)?, wait.id))).min();
             match (hold, wait) {
                 (None, None) => return,
@@ -350,19 +379,23 @@ impl Model {
 
     /// What was granted together and ends together, in order of path; how much of it.
     fn end_phases(&mut self, at_ms: u64, token: u64, at_most: usize) -> usize {
-        let is_due = |hold: &&Hold| hold.deadline_ms == Some(at_ms) && hold.token == token;
+        let is_due = |hold: &&Hold| hold.ends_at_ms() == Some(at_ms) && hold.token == token;
         let mut paths: Vec<_> = self.holds.iter().filter(is_due).map(|hold| hold.path.clone()).collect();
         paths.sort();
         paths.truncate(at_most);
         for path in &paths {
             let index = self.holds.iter().position(|hold| hold.path == *path && hold.token == token);
-            self.end_phase(index.expect("it is due"), at_ms);
+            let index = index.expect("it is due");
+            match self.holds[index].forced_at_ms == Some(at_ms) {
+                true => self.finish_hold(index, EventKind::Deleted),
+                false => self.end_phase(index, at_ms),
+            }
         }
         paths.len()
     }
 
     fn first_deadline(&self) -> Option<u64> {
-        let holds = self.holds.iter().filter_map(|hold| hold.deadline_ms);
+        let holds = self.holds.iter().filter_map(Hold::ends_at_ms);
         holds.chain(self.waits.iter().filter_map(|wait| wait.ends_at_ms)).min()
     }
 

@@ -7,7 +7,7 @@ use holdfast_core::{
 
 use crate::acquire::{CommandResult, distinct_claims};
 use crate::random::namespace;
-use crate::state::{Granted, Model};
+use crate::state::{Granted, Hold, Model};
 
 impl Model {
     /// The id of a session by its number.
@@ -18,7 +18,7 @@ impl Model {
 
     /// The acquire that names the session, if the command acquires.
     pub(crate) fn named_acquire(&self, command: &SessionCommand) -> Option<Acquire> {
-        let SessionRequest::Acquire(request) = &command.request else { return None };
+        let (request, _) = command.as_acquire()?;
         let SessionAcquire { holder, claims, transition_ms, wait, allow_upgrade, request_id } = request.clone();
         Some(Acquire {
             namespace: namespace(),
@@ -42,7 +42,7 @@ impl Model {
             return Err(CommandError::SessionNotFound(command.session.to_string()));
         };
         match &command.request {
-            SessionRequest::Acquire(_) => {
+            SessionRequest::Acquire(_) | SessionRequest::AcquireAtLeast { .. } => {
                 let acquire = self.named_acquire(command).expect("it acquires");
                 self.session_acquire(&acquire)
             }
@@ -92,7 +92,8 @@ impl Model {
         };
         let is_only = |path: &Path| {
             let mut holds = self.holds.iter().filter(|hold| hold.path == *path);
-            holds.all(|hold| hold.who == granted.who && !hold.direct) && !others(path)
+            let is_its = |hold: &Hold| hold.who == granted.who && !hold.direct && hold.kept_until_ms <= self.clock_ms;
+            holds.all(is_its) && !others(path)
         };
         granted.live.len() == granted.claims.len() && granted.live.iter().all(is_only)
     }

@@ -6,6 +6,7 @@ use holdfast_core::{
     SessionEnd, WaitId,
 };
 
+use crate::asks::Ask;
 use crate::attempts::Attempts;
 use crate::charge;
 use crate::report::Report;
@@ -24,6 +25,7 @@ pub(crate) struct Terms {
     pub(crate) transition_ms: u64,
     pub(crate) metadata: Metadata,
     pub(crate) asked_expires_at_ns: Option<i64>,
+    pub(crate) at_least_ms: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -42,6 +44,13 @@ pub(crate) struct Hold {
     pub(crate) attempts: Attempts,
     /// Those made a writer of a reader, on which these count.
     pub(crate) reader_attempts: Option<Attempts>,
+    /// When the time began and ends for which it is kept from others; both 0 without one.
+    pub(crate) kept_from_ms: u64,
+    pub(crate) kept_until_ms: u64,
+    /// Its owner has released it.
+    pub(crate) is_kept: bool,
+    pub(crate) latest_ask: Option<Ask>,
+    pub(crate) forced_at_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -133,6 +142,8 @@ pub(crate) struct Model {
     pub(crate) compacted_events: usize,
     /// Of the present entry; the locks in them are filled in at its end.
     pub(crate) effects: Vec<Effect>,
+    /// How long the holds of the present request are kept from others.
+    pub(crate) at_least_ms: u64,
 }
 
 pub(crate) fn related(one: &Path, other: &Path) -> bool {
@@ -148,6 +159,11 @@ pub(crate) fn not_granted(reason: Reason, blockers: Vec<Blocker>) -> Refused {
 }
 
 impl Hold {
+    /// When its phase ends, or the hold by force.
+    pub(crate) fn ends_at_ms(&self) -> Option<u64> {
+        self.deadline_ms.into_iter().chain(self.forced_at_ms).min()
+    }
+
     pub(crate) fn conflicts(&self, who: &OwnerKey, claim: &Claim) -> bool {
         self.who != *who && conflict((&self.path, self.mode), (&claim.path, claim.mode))
     }
@@ -190,6 +206,7 @@ impl Model {
             events: vec![],
             compacted_events: 0,
             effects: vec![],
+            at_least_ms: 0,
         }
     }
 
@@ -329,16 +346,25 @@ impl Model {
 
     /// Its phase, and when that ends. What is over is so at once, though its end may come later.
     pub(crate) fn phase_of(&self, hold: &Hold) -> (Phase, Option<u64>) {
-        if let Some(ending) = self.ending_session_of(&hold.who).filter(|_| hold.phase == Phase::Held) {
+        if let Some(at_ms) = hold.forced_at_ms.filter(|at_ms| *at_ms <= self.visible_clock_ms) {
+            return (Phase::Transition, Some(at_ms));
+        }
+        let over_at = |at_ms: u64| (Phase::Transition, Some(at_ms.max(hold.kept_until_ms)));
+        if hold.phase != Phase::Held {
+            return (hold.phase, hold.ends_at_ms());
+        }
+        if let Some(ending) = self.ending_session_of(&hold.who) {
             let transition_ms = if ending.reason == SessionEnd::Expired { hold.terms.transition_ms } else { 0 };
-            return (Phase::Transition, Some(ending.since_ms + transition_ms));
+            return over_at(ending.since_ms + transition_ms);
         }
-        if let Some(since_ms) = self.swept_since_ms(hold).filter(|_| hold.phase == Phase::Held) {
-            return (Phase::Transition, Some(since_ms));
+        match self.swept_since_ms(hold) {
+            Some((since_ms, true)) => return (Phase::Transition, Some(since_ms)),
+            Some((since_ms, false)) => return over_at(since_ms),
+            None => {}
         }
-        match hold.deadline_ms.filter(|at_ms| hold.phase == Phase::Held && *at_ms <= self.visible_clock_ms) {
-            Some(at_ms) => (Phase::Transition, Some(at_ms + hold.terms.transition_ms)),
-            None => (hold.phase, hold.deadline_ms),
+        match hold.deadline_ms.filter(|at_ms| *at_ms <= self.visible_clock_ms) {
+            Some(at_ms) => over_at(at_ms + hold.terms.transition_ms),
+            None => (hold.phase, hold.ends_at_ms()),
         }
     }
 
@@ -361,6 +387,7 @@ impl Model {
             requested_expires_at_ns: hold.terms.asked_expires_at_ns,
             phase: self.phase_of(hold).0,
             metadata: hold.terms.metadata.clone(),
+            release_requested: hold.release_requested().map(Box::new),
         }
     }
 
@@ -377,6 +404,7 @@ impl Model {
             requested_expires_at_ns: wait.terms.asked_expires_at_ns,
             phase: Phase::Held,
             metadata: wait.terms.metadata.clone(),
+            release_requested: None,
         };
         Blocker { path: own.path.clone(), waiting: true, holder }
     }

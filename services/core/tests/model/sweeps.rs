@@ -133,6 +133,7 @@ impl Model {
     pub(crate) fn covers_hold(&self, target: &Target, hold: &Hold) -> bool {
         match target {
             Target::Path(path) => hold.path == *path,
+            Target::Owner(_) | Target::Session(_) | Target::Unlisted(_) if hold.is_kept => false,
             Target::Unlisted(number) => {
                 target.covers(&hold.who) && self.report(*number).is_some_and(|report| !report.has_hold(hold))
             }
@@ -160,11 +161,12 @@ impl Model {
         self.sweeps.iter().position(|sweep| wait.id < sweep.began && self.covers_wait(&sweep.target, wait))
     }
 
-    /// Since when a hold is over in principle.
-    pub(crate) fn swept_since_ms(&self, hold: &Hold) -> Option<u64> {
+    /// Since when a hold is over in principle, and whether its path is deleted.
+    pub(crate) fn swept_since_ms(&self, hold: &Hold) -> Option<(u64, bool)> {
         let is_mark = |target: &Target| matches!(target, Target::Owner(_) | Target::Session(_) | Target::Path(_));
         let mut marks = self.sweeps.iter().filter(|sweep| hold.token < sweep.began && is_mark(&sweep.target));
-        marks.find(|sweep| self.covers_hold(&sweep.target, hold)).map(|sweep| sweep.since_ms)
+        let sweep = marks.find(|sweep| self.covers_hold(&sweep.target, hold))?;
+        Some((sweep.since_ms, matches!(sweep.target, Target::Path(_))))
     }
 
     /// Whether a new request has to come again.

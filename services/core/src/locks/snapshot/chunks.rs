@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::{FrozenLocks, FrozenNamespace, session_item};
+use crate::ask::Asks;
 use crate::chunks::{ChunkWriter, first_after};
 use crate::latches::LatchCursor;
 use crate::locks::attempts::Attempts;
+use crate::locks::hold::Hold;
 use crate::locks::owner::{OwnerId, OwnerName};
 use crate::locks::queue::QueuePosition;
 use crate::locks::report::Report;
@@ -230,6 +232,7 @@ impl FrozenNamespace {
         writer.push(&Item::Lock { path: self.paths.segments(node), revision: lock.revision });
         for hold in lock.holds.as_slice() {
             writer.push(&Item::Hold(self.hold_item(hold)));
+            write_marks(writer, hold);
             let (is_listed, is_claimed) = self.reported(node, hold);
             if is_listed || is_claimed {
                 writer.push(&Item::Reported { is_listed, is_claimed });
@@ -259,6 +262,9 @@ impl FrozenNamespace {
 
     fn write_wait(&self, writer: &mut ItemWriter, position: QueuePosition, waiting: &WaitingRequest) {
         writer.push(&Item::Wait(self.wait_item(position, waiting)));
+        if waiting.terms.at_least_ms > 0 {
+            writer.push(&Item::WaitAtLeast(waiting.terms.at_least_ms));
+        }
         write_attempts(writer, &waiting.attempts, &[]);
         if let Some(watch) = self.blocked_on_item(waiting).filter(|_| self.has_slices) {
             writer.push(&Item::BlockedOn(watch));
@@ -331,6 +337,14 @@ fn write_report(writer: &mut ItemWriter, number: SessionNumber, report: &Report)
 fn write_pieces<T: Clone>(things: &[T], mut write: impl FnMut(Vec<T>)) {
     let none = things.is_empty().then(Vec::new);
     things.chunks(WAITS_PER_ITEM).map(<[T]>::to_vec).chain(none).for_each(&mut write);
+}
+
+/// Writes how long a hold is kept from others, and requests to release it.
+fn write_marks(writer: &mut ItemWriter, hold: &Hold) {
+    if hold.at_least().is_some() || hold.asks().is_some() {
+        let asks = hold.asks().map(Asks::item).unwrap_or_default();
+        writer.push(&Item::HoldMarks(hold.at_least(), asks));
+    }
 }
 
 fn write_attempts(writer: &mut ItemWriter, attempts: &Attempts, as_reader: &[u64]) {
