@@ -163,6 +163,8 @@ pub struct Lock {
     pub holder: Option<String>,
     /// How long the holds stay in transition when the session expires, in milliseconds.
     pub transition_ms: u64,
+    /// How long the locks are kept from others at least, from the grant on, in milliseconds.
+    pub at_least_ms: u64,
     /// Whether a hold that the owner has may change its mode.
     pub allow_upgrade: bool,
     /// Whether it is refused instead of queued when it cannot be granted at once.
@@ -214,6 +216,17 @@ pub enum ServerMessage {
     Refused { request_id: String, why: RefusalCause },
     /// The latch counted: so many were new, and so many are done.
     Counted { request_id: String, counted: u64, total: u64, done: u64 },
+    /// Somebody asks for a hold. `request_id` is absent for locks: several requests may claim one.
+    ReleaseRequested {
+        request_id: Option<String>,
+        kind: Kind,
+        path: Vec<String>,
+        fencing_token: u64,
+        by: String,
+        reason: String,
+        within_ms: Option<u64>,
+        force: bool,
+    },
     /// The session lives for this many milliseconds without a further keep-alive.
     KeptAlive { remaining_ms: u64 },
     /// The session ended, or belongs to another connection. This is the last message.

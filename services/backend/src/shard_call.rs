@@ -9,9 +9,9 @@ use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
-    Account, Acquire, AcquirePermits, Claim, Command, CommandError, CountDown, DEFAULT_PAGE_SIZE, Jobs, LatchCommand,
-    LocksCommand, MemberSpec, Metadata, NamespaceRef, Path, PermitCommand, Query, ReleaseTarget, Reply, RequestId,
-    Response, SessionCommand, SessionRequest,
+    Account, Acquire, AcquireAtLeast, AcquirePermits, Claim, Command, CommandError, CountDown, DEFAULT_PAGE_SIZE, Jobs,
+    LatchCommand, LocksCommand, MemberSpec, Metadata, NamespaceRef, Path, PermitCommand, Query, ReleaseTarget, Reply,
+    RequestId, Response,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -37,9 +37,9 @@ const NOT_OPENED: &str = "the namespace was just created and has no locks yet; r
 pub(crate) enum ShardRequest {
     /// A command, written to the log.
     Command(Box<Command>, RetryPolicy),
-    /// An acquire that waits for its grant. The duration bounds this one call of it. The token is cancelled once the
-    /// request waits at the shard.
-    Wait(Box<Acquire>, Option<Duration>, CancellationToken),
+    /// An acquire that waits for its grant, and how long the locks are kept from others at least, in milliseconds. The
+    /// duration bounds this one call of it. The token is cancelled once the request waits at the shard.
+    Wait(Box<(Acquire, u64)>, Option<Duration>, CancellationToken),
     /// The same for permits.
     WaitForPermits(Box<AcquirePermits>, Option<Duration>, CancellationToken),
     /// A query, served from the applied state.
@@ -64,7 +64,7 @@ impl ShardRequest {
                 Command::Locks(command) => command_bytes(command),
                 _ => 0,
             },
-            Self::Wait(acquire, ..) => acquire_bytes(acquire),
+            Self::Wait(acquire, ..) => acquire_bytes(&acquire.0),
             Self::WaitForPermits(acquire, ..) => permit_bytes(acquire),
             Self::Query(_) | Self::HeldQuery(..) => 0,
         }
@@ -112,10 +112,10 @@ impl From<Query> for ShardRequest {
 /// bounds its bytes itself. If many resume together, none is refused for the reports of the others.
 pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
     match command {
-        LocksCommand::Acquire(acquire) => acquire_bytes(acquire),
-        LocksCommand::Session(SessionCommand { request: SessionRequest::Acquire(acquire), .. }) => {
-            claim_bytes(&acquire.claims)
+        LocksCommand::Acquire(acquire) | LocksCommand::AcquireAtLeast(AcquireAtLeast { acquire, .. }) => {
+            acquire_bytes(acquire)
         }
+        LocksCommand::Session(command) => command.as_acquire().map_or(0, |(acquire, _)| claim_bytes(&acquire.claims)),
         LocksCommand::Release(release) => match &release.what {
             ReleaseTarget::Paths { paths, .. } => paths.iter().map(path_bytes).sum(),
             _ => 0,

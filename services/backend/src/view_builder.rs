@@ -2,11 +2,11 @@
 
 use holdfast_api::{
     AcquireLocksAnswer, AcquirePermitsAnswer, BlockerInfo, CycleStepInfo, Holder, LatchInfo, Lock, MemberInfo,
-    PermitHolderInfo, PoolInfo, ReasonInfo, SemaphoreInfo, TakeMembersAnswer, Timestamp,
+    PermitHolderInfo, PoolInfo, ReasonInfo, ReleaseRequestInfo, SemaphoreInfo, TakeMembersAnswer, Timestamp,
 };
 use holdfast_types::{
     AcquireOutcome, Blocker, CycleStep, FencingToken, HolderView, LatchView, LockView, MemberView, Owner, Path,
-    PermitHolderView, PoolView, Reason, Refused, SemaphoreView,
+    PermitHolderView, PoolView, Reason, Refused, ReleaseRequest, SemaphoreView,
 };
 
 /// Converts one reply.
@@ -181,6 +181,18 @@ impl<'a> ViewBuilder<'a> {
             remaining_ms,
             phase: holder.phase,
             metadata: holder.metadata,
+            release_requested: holder.release_requested.map(|request| self.release_request(*request)),
+        }
+    }
+
+    fn release_request(&self, request: ReleaseRequest) -> ReleaseRequestInfo {
+        ReleaseRequestInfo {
+            by: request.by,
+            reason: request.reason,
+            within_ms: request.within_ms,
+            requested_at: Timestamp(request.asked_at_ms),
+            remaining_ms: self.time_left(request.until_ms).0,
+            force: request.force,
         }
     }
 
@@ -202,6 +214,7 @@ impl<'a> ViewBuilder<'a> {
             remaining_ms,
             phase: holder.phase,
             metadata: holder.metadata,
+            release_requested: holder.release_requested.map(|request| self.release_request(*request)),
             requested_expires_at_ns: holder.requested_expires_at_ns,
         }
     }

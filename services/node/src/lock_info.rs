@@ -2,7 +2,9 @@
 //! others come in between.
 
 use bytes::Bytes;
-use holdfast_core::{Command, LockInfo, LocksCommand, PermitsReport, Reply, Response, Rules, codec};
+use holdfast_core::{
+    AskedHolds, Command, LockInfo, LocksCommand, MAX_ASKED, PermitsReport, Reply, Response, Rules, codec,
+};
 use holdfast_proto::internal::answer::Outcome;
 use tokio::time::Instant;
 
@@ -22,16 +24,20 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Proposes one part after the other. Returns the reply to the last one, with the lost holds of all.
+    /// Proposes one part after the other. Returns the reply to the last one, with the lost holds of all, and with those
+    /// that somebody asked for.
     pub(crate) async fn propose(self, shard: &ShardReplica, term: u64, deadline: Instant) -> Outcome {
         let splits = Rules(shard.group.rules()) >= Rules::TWO;
         let mut parts = if splits { split(self.info) } else { vec![self.info] };
         let Some(last) = parts.pop() else { return Outcome::NotProposed("a report has no parts".into()) };
-        let mut lost = Vec::new();
+        let (mut lost, mut asked) = (Vec::new(), Vec::new());
         for part in parts {
             let outcome = propose_command(shard, term, encode(LocksCommand::LockInfoPart(part)), deadline).await;
             match response(&outcome) {
-                Some(Response::Reconciled { lost: more, .. }) => lost.extend(more),
+                Some(Response::Reconciled { lost: more, asked: more_asked, .. }) => {
+                    lost.extend(more);
+                    add_asked(&mut asked, more_asked);
+                }
                 // The report came before: the reply to the last part waits for what it began.
                 Some(Response::Ignored) => break,
                 _ => return outcome,
@@ -39,19 +45,32 @@ impl Report {
         }
         let last = if self.is_last { LocksCommand::LockInfo(last) } else { LocksCommand::LockInfoPart(last) };
         let outcome = propose_command(shard, term, encode(last), deadline).await;
-        if lost.is_empty() {
+        if lost.is_empty() && asked.is_empty() {
             return outcome;
         }
         changed(outcome, |response| {
-            if let Response::Reconciled { lost: later, .. } = response {
+            if let Response::Reconciled { lost: later, asked: later_asked, .. } = response {
                 later.splice(0..0, lost);
+                add_asked(&mut asked, std::mem::take(later_asked));
+                *later_asked = asked;
             }
         })
     }
 }
 
+/// Adds the asked holds of a part, as many as a response may have.
+fn add_asked(asked: &mut Vec<AskedHolds>, more: Vec<AskedHolds>) {
+    for mut more in more {
+        let before: usize = asked.iter().map(|asked| asked.holds.len()).sum();
+        more.holds.truncate(MAX_ASKED.saturating_sub(before));
+        if !more.holds.is_empty() {
+            asked.push(more);
+        }
+    }
+}
+
 /// Proposes the holds of semaphores in a report, one part after the other. Returns the reply to the last one, with the
-/// lost holds of all.
+/// lost holds of all, and with those that somebody asked for.
 pub(crate) async fn propose_permits(
     report: PermitsReport,
     shard: &ShardReplica,
@@ -60,21 +79,26 @@ pub(crate) async fn propose_permits(
 ) -> Outcome {
     let mut parts = split_permits(report);
     let Some(last) = parts.pop() else { return Outcome::NotProposed("a report has no parts".into()) };
-    let mut lost = Vec::new();
+    let (mut lost, mut asked) = (Vec::new(), Vec::new());
     for part in parts {
         let outcome = propose_command(shard, term, encode(LocksCommand::ReportPermits(part)), deadline).await;
         match response(&outcome) {
-            Some(Response::PermitsReconciled { lost: more }) => lost.extend(more),
+            Some(Response::PermitsReconciled { lost: more, asked: more_asked }) => {
+                lost.extend(more);
+                add_asked(&mut asked, more_asked);
+            }
             _ => return outcome,
         }
     }
     let outcome = propose_command(shard, term, encode(LocksCommand::ReportPermits(last)), deadline).await;
-    if lost.is_empty() {
+    if lost.is_empty() && asked.is_empty() {
         return outcome;
     }
     changed(outcome, |response| {
-        if let Response::PermitsReconciled { lost: later } = response {
+        if let Response::PermitsReconciled { lost: later, asked: later_asked } = response {
             later.splice(0..0, lost);
+            add_asked(&mut asked, std::mem::take(later_asked));
+            *later_asked = asked;
         }
     })
 }
@@ -145,7 +169,7 @@ fn changed(outcome: Outcome, change: impl FnOnce(&mut Response)) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{Kind, Mode, Path, ReportedHold, ReportedPermits};
+    use holdfast_core::{AskedHold, Kind, Mode, Path, ReleaseRequest, ReportedHold, ReportedPermits};
 
     use super::*;
     use crate::testing::namespace;
@@ -192,6 +216,25 @@ mod tests {
         assert_eq!(parts.iter().map(|part| part.held.len()).collect::<Vec<_>>(), [512, 512, 1]);
         assert_eq!(parts.into_iter().flat_map(|part| part.held).collect::<Vec<_>>(), of(1_025).held);
         assert!([of(0), of(512)].into_iter().all(|whole| split_permits(whole.clone()) == [whole]));
+    }
+
+    #[test]
+    fn the_parts_of_a_report_have_a_bounded_number_of_asked_holds_together() {
+        let asked = |holds: u64| {
+            let request = ReleaseRequest {
+                by: "k".into(),
+                reason: String::new(),
+                within_ms: None,
+                asked_at_ms: 0,
+                until_ms: None,
+                force: false,
+            };
+            let hold = |fencing_token| AskedHold { path: Path::flat("l"), fencing_token, request_id: None };
+            AskedHolds { kind: Kind::Lock, request, holds: (0..holds).map(hold).collect() }
+        };
+        let mut all = Vec::new();
+        (0..3).for_each(|_| add_asked(&mut all, vec![asked(600)]));
+        assert_eq!(all, [asked(600), asked(400)]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use holdfast_cluster::Application;
 use holdfast_supervise::spawn_temporary;
 use holdfast_types::{
-    AccountId, Acquire, AcquireOutcome, AcquirePermits, Cancel, CancelPermits, Command, LocksCommand, PermitCommand,
-    Reply, Response, Rules, codec,
+    AccountId, Acquire, AcquireAtLeast, AcquireOutcome, AcquirePermits, Cancel, CancelPermits, Command, LocksCommand,
+    PermitCommand, Reply, Response, Rules, codec,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -128,7 +128,9 @@ fn is_granted_or_enqueued(reply: &Reply) -> bool {
 /// Returns the cancel of an attempt at an encoded acquire.
 fn cancel_of(command: &[u8], attempt: u64) -> Option<LocksCommand> {
     match codec::decode(command) {
-        Ok(Command::Locks(LocksCommand::Acquire(acquire))) => {
+        Ok(Command::Locks(
+            LocksCommand::Acquire(acquire) | LocksCommand::AcquireAtLeast(AcquireAtLeast { acquire, .. }),
+        )) => {
             let Acquire { namespace, owner, request_id, claims, .. } = acquire;
             Some(LocksCommand::Cancel(Cancel { namespace, owner, request_id, claims, attempt }))
         }

@@ -88,7 +88,7 @@ async fn an_answer_that_is_held_back_is_waited_for_however_long_the_leader_takes
     let began = Instant::now();
     let deadline = began + 3 * max_without_leader;
     let waiting =
-        tokio::spawn(async move { router.acquire(0, acquire(), None, deadline, CancellationToken::new()).await });
+        tokio::spawn(async move { router.acquire(0, (acquire(), 0), None, deadline, CancellationToken::new()).await });
     assert!(called.recv().await.unwrap() > 0);
     let error = waiting.await.unwrap().unwrap_err();
     assert!(began.elapsed() >= 3 * max_without_leader, "given up after {:?}: {error}", began.elapsed());
@@ -103,7 +103,7 @@ async fn a_wait_whose_connection_ends_is_asked_for_again_in_the_same_term() {
         0 => Action::DeferAndHangUp,
         _ => Action::Sequence(vec![deferred(), reply(&granted())], 9),
     });
-    let answered = cluster.router.acquire(0, acquire(), None, soon(), CancellationToken::new()).await;
+    let answered = cluster.router.acquire(0, (acquire(), 0), None, soon(), CancellationToken::new()).await;
     assert_eq!(answered, Ok(granted()));
 }
 
@@ -118,7 +118,7 @@ async fn a_wait_that_finds_no_room_looks_for_it_until_its_deadline() {
     let others: Vec<_> = to.route.endpoints().iter().map(|place| FakeCluster::fill(&to, place.replica)).collect();
     let router = cluster.router.clone();
     let mut waiting =
-        tokio::spawn(async move { router.acquire(0, acquire(), None, soon(), CancellationToken::new()).await });
+        tokio::spawn(async move { router.acquire(0, (acquire(), 0), None, soon(), CancellationToken::new()).await });
     assert!(timeout(2 * max_without_leader, &mut waiting).await.is_err(), "it has given its place up");
     drop(others);
     assert_eq!(waiting.await.unwrap(), Ok(granted()));
@@ -147,7 +147,7 @@ async fn what_is_granted_to_a_caller_that_has_gone_is_given_back_by_its_attempt(
     });
     let router = cluster.router.clone();
     let waiting =
-        tokio::spawn(async move { router.acquire(0, acquire(), None, soon(), CancellationToken::new()).await });
+        tokio::spawn(async move { router.acquire(0, (acquire(), 0), None, soon(), CancellationToken::new()).await });
     let id = called.recv().await.unwrap();
     waiting.abort();
     assert_eq!(told.recv().await, Some(id));

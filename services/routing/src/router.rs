@@ -237,7 +237,8 @@ impl Router {
     /// Acquires with waiting, outside of a session's connection. The reply arrives when the request is granted, when
     /// its wait ends, or when `poll` has passed. In the last case the outcome is `Enqueued` with the current position,
     /// and the request stays queued for ten seconds. Dropping the future cancels the request or releases the grant.
-    /// Survives failovers of the shard. `deferred` is cancelled once the request waits in the queue.
+    /// Survives failovers of the shard. `deferred` is cancelled once the request waits in the queue. The locks are kept
+    /// from others for `at_least_ms` milliseconds at least.
     ///
     /// # Errors
     /// [`RouteError::Unavailable`] when nothing was done; [`RouteError::OutcomeUnknown`] when it may have been: the
@@ -245,13 +246,13 @@ impl Router {
     pub async fn acquire(
         &self,
         key: u32,
-        acquire: Acquire,
+        (acquire, at_least_ms): (Acquire, u64),
         poll: Option<Duration>,
         deadline: Instant,
         deferred: CancellationToken,
     ) -> Result<Reply, RouteError> {
         let account = acquire.namespace.account;
-        let command = LocksCommand::Acquire(acquire);
+        let command = LocksCommand::acquire(acquire, Vec::new(), at_least_ms);
         acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
     }
 

@@ -45,7 +45,8 @@ pub struct Subscribe {
 pub struct SessionUpdate {
     /// The shard clock of the update, in milliseconds.
     pub clock_ms: u64,
-    /// The effect: `WaitResolved`, `PermitsResolved`, `Revoked`, `PermitsRevoked`, `SessionOpened` (another client resumed the session) or `SessionEnded`.
+    /// The effect: `WaitResolved`, `PermitsResolved`, `Revoked`, `PermitsRevoked`, `ReleaseRequested`, `SessionOpened`
+    /// (another client resumed the session) or `SessionEnded`.
     pub effect: Effect,
 }
 

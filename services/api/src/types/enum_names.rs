@@ -31,7 +31,7 @@ named! {
     EventName as EventType {
         Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded, LatchCreated, LatchCompleted,
         LatchExpired, LatchDeleted, PermitsAcquired, PermitsReleased, SemaphoreConfigured, SemaphoreDeleted,
-        MembersTaken, MembersReturned, PoolConfigured, PoolDeleted,
+        MembersTaken, MembersReturned, PoolConfigured, PoolDeleted, ReleaseRequested,
     }
     /// Why permits were released.
     PermitsEndName as PermitsEnd { Released, Expired, Deleted, Reset, Shrunk }
@@ -45,7 +45,7 @@ named! {
     ActionName as AuditAction {
         AccountCreated, AccountUpdated, AccountDeleted, ApiKeyCreated, ApiKeyDeleted, NamespaceCreated,
         NamespaceUpdated, NamespaceDeleted, LockDeleted, NamespaceReset, SemaphoreConfigured, SemaphoreDeleted,
-        PoolConfigured, PoolDeleted,
+        PoolConfigured, PoolDeleted, ReleaseForced,
     }
     /// Whether an account may make calls.
     StatusName as AccountStatus { Active, Suspended }
@@ -54,7 +54,7 @@ named! {
 #[cfg(test)]
 mod tests {
     use holdfast_types::{
-        AccountStatus, AuditAction, EventKind, LatchIds, LatchStatus, LockState, Mode, PermitsEnd, Phase, Reason,
+        AccountStatus, AuditAction, EventKind, Kind, LatchIds, LatchStatus, LockState, Mode, PermitsEnd, Phase, Reason,
     };
     use serde_json::json;
     use utoipa::PartialSchema;
@@ -105,6 +105,7 @@ mod tests {
             EventKind::MembersReturned { cause: PermitsEnd::Released },
             EventKind::PoolConfigured,
             EventKind::PoolDeleted,
+            EventKind::ReleaseRequested { of: Kind::Lock },
         ];
         assert_eq!(described::<EventName>(), json!(kinds.map(|kind| kind.name())));
         assert_eq!(described::<ActionName>(), json!(AuditAction::ALL.map(AuditAction::name)));

@@ -51,7 +51,8 @@ pub struct EventInfo {
     pub fencing_token: Option<u64>,
     /// All claims of the grant, or the one hold that ended; empty for sessions and for other kinds than locks.
     pub claims: Vec<ClaimInfo>,
-    /// Of another kind than locks and sessions: `semaphore`, `pool` or `latch`. JSON omits it otherwise, and what follows.
+    /// Of another kind than locks and sessions: `semaphore`, `pool` or `latch`; of a request to release, `lock` too. JSON
+    /// omits it otherwise, and what follows.
     #[serde(rename = "kind", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub thing: Option<&'static str>,
@@ -95,7 +96,8 @@ impl From<Event> for EventInfo {
             _ => (None, None),
         };
         let mut claims = event.claims.into_iter().map(|claim| ClaimInfo { path: claim.path.0, mode: claim.mode });
-        let thing = Some(event.kind.of()).filter(|kind| *kind != Kind::Lock).map(Kind::name);
+        let is_of_other = event.kind.of() != Kind::Lock;
+        let thing = is_of_other.then(|| event.kind.thing().name());
         // Its first claim says which, and the others are members.
         let path = thing.and_then(|_| claims.next()).map(|claim| claim.path);
         let (claims, members): (Vec<ClaimInfo>, Vec<ClaimInfo>) = claims.partition(|_| thing.is_none());
@@ -192,6 +194,22 @@ mod tests {
         let shown = serde_json::to_value(EventInfo::from(latch)).unwrap();
         assert_eq!((&shown["kind"], &shown["path"]), (&json!("latch"), &json!(["a"])));
         assert!(shown.get("weight").is_none() && shown.get("cause").is_none(), "{shown}");
+    }
+
+    #[test]
+    fn a_request_to_release_names_the_thing_that_is_asked_for() {
+        let event = Event {
+            revision: 7,
+            at_ms: 1_700_000_000_123,
+            kind: EventKind::ReleaseRequested { of: Kind::Lock },
+            owner: Owner::Process(String::new()),
+            process_id: String::new(),
+            fencing_token: None,
+            claims: vec![Claim { path: Path::flat("a"), mode: Mode::Write }],
+        };
+        let shown = serde_json::to_value(EventInfo::from(event)).unwrap();
+        assert_eq!((&shown["type"], &shown["kind"]), (&json!("RELEASE_REQUESTED"), &json!("lock")));
+        assert_eq!((&shown["path"], &shown["claims"]), (&json!(["a"]), &json!([])));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use holdfast_types::{LockState, Metadata, Mode, Phase, Reason};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{ModeName, PermitHolderInfo, PhaseName, ReasonName, StateName};
+use super::{ModeName, PermitHolderInfo, PhaseName, ReasonName, ReleaseRequestInfo, StateName};
 use crate::Timestamp;
 
 /// The current state of a lock.
@@ -62,6 +62,9 @@ pub struct Holder {
     /// As given.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub metadata: Metadata,
+    /// The latest request to release it. JSON omits it if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_requested: Option<ReleaseRequestInfo>,
     /// The instant that a dlocks client requested (Unix nanoseconds), so that it reads back what it wrote.
     #[serde(skip)]
     pub requested_expires_at_ns: Option<i64>,

@@ -1,6 +1,7 @@
 //! Requests and responses of the operations, the same for every frontend. Each response serializes as its JSON form in
 //! the contract.
 
+mod ask;
 mod audit;
 mod cluster;
 mod enum_names;
@@ -18,6 +19,7 @@ mod usage;
 mod view;
 mod wait;
 
+pub use ask::*;
 pub use audit::{AuditEntry, ListAudit};
 pub use cluster::{ClusterInfo, GroupInfo, GroupReplicaInfo, NodeInfo, PoisonInfo, ReplicaInfo, ShardInfo};
 pub use enum_names::*;

@@ -4,7 +4,7 @@ use holdfast_types::{FencingToken, Metadata, Phase};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{OwnerFields, PageRequest, PhaseName, ReasonInfo, ThingName, phase_name};
+use super::{OwnerFields, PageRequest, PhaseName, ReasonInfo, ReleaseRequestInfo, ThingName, phase_name};
 use crate::Timestamp;
 
 /// The configuration of a semaphore. All values are absolute.
@@ -134,6 +134,9 @@ pub struct PermitHolderInfo {
     /// As given.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub metadata: Metadata,
+    /// The latest request to release it. JSON omits it if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_requested: Option<ReleaseRequestInfo>,
 }
 
 /// The response of an acquire. JSON omits `fencing_token` of a refused request and `reason` of a granted one.
@@ -220,6 +223,7 @@ mod tests {
             remaining_ms: None,
             phase: Phase::Held,
             metadata: Metadata::new(),
+            release_requested: None,
         };
         let reason = ReasonInfo {
             code: Reason::Exhausted,

@@ -4,6 +4,7 @@ use holdfast_proto::v1;
 use holdfast_types::{AccountStatus, Limits, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
+use super::asks;
 use crate::{
     AccountView, AcquireAnswer, AcquireLocksAnswer, ApiError, ApiKeyView, ApiResult, BlockerInfo, CycleStepInfo,
     Holder, LimitsPatch, Lock, NamespaceView, PageRequest, PermitHolderInfo, ReasonInfo, SessionInfo, Timestamp,
@@ -168,6 +169,7 @@ pub fn holder(holder: Holder) -> v1::Holder {
         remaining_ms: holder.remaining_ms,
         phase: phase(holder.phase).into(),
         metadata: holder.metadata.into_iter().collect(),
+        release_requested: holder.release_requested.map(asks::release_request),
     }
 }
 
@@ -240,6 +242,7 @@ pub fn permit_holder(holder: PermitHolderInfo) -> v1::PermitHolder {
         remaining_ms: holder.remaining_ms,
         phase: phase(holder.phase).into(),
         metadata: holder.metadata.into_iter().collect(),
+        release_requested: holder.release_requested.map(asks::release_request),
     }
 }
 

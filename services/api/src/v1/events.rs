@@ -54,5 +54,6 @@ fn kind(kind: EventKind) -> v1::event::Type {
         EventKind::MembersReturned { .. } => v1::event::Type::MembersReturned,
         EventKind::PoolConfigured => v1::event::Type::PoolConfigured,
         EventKind::PoolDeleted => v1::event::Type::PoolDeleted,
+        EventKind::ReleaseRequested { .. } => v1::event::Type::ReleaseRequested,
     }
 }

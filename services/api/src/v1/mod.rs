@@ -1,5 +1,6 @@
 //! Conversions between the types of this crate and the messages of `holdfast.v1`.
 
+pub mod asks;
 pub mod convert;
 pub mod events;
 pub mod latches;

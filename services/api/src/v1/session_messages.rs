@@ -63,6 +63,7 @@ fn lock(lock: client::Lock) -> ApiResult<session_message::Lock> {
         resources: lock.resources.into_iter().map(resource).collect::<ApiResult<_>>()?,
         holder: lock.holder,
         transition_ms: lock.transition_ms,
+        at_least_ms: lock.at_least_ms,
         allow_upgrade: lock.allow_upgrade,
         only_try: lock.r#try,
     })
@@ -155,6 +156,18 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
         }
         ServerMessage::Counted { request_id, counted, total, done } => {
             Says::Counted(server::Counted { request_id, counted, total, done })
+        }
+        ServerMessage::ReleaseRequested { request_id, kind, path, fencing_token, by, reason, within_ms, force } => {
+            Says::ReleaseRequested(server::ReleaseRequested {
+                request_id,
+                kind: kind.name().to_owned(),
+                path,
+                fencing_token,
+                by,
+                reason,
+                within_ms,
+                force,
+            })
         }
         ServerMessage::KeptAlive { remaining_ms } => Says::KeptAlive(server::KeptAlive { remaining_ms }),
         ServerMessage::SessionEnded { reason } => {

@@ -174,6 +174,17 @@ pub fn wait_options(terms: &Terms, limits: &Limits) -> ApiResult<Option<WaitOpti
     Ok(Some(WaitOptions { wait_ms: terms.wait_ms, poll: terms.poll_ms.map(Duration::from_millis) }))
 }
 
+/// Validates how long a lock is kept from others at least, in milliseconds.
+pub fn at_least_ms(at_least_ms: u64, limits: &Limits) -> ApiResult<()> {
+    at_most("at_least_ms", at_least_ms, &limit::MAX_TTL, limits)
+}
+
+/// Returns that time of a request that may have been granted already, in milliseconds: a limit that was lowered since
+/// must not keep a client from asking what became of it.
+pub fn repeated_at_least_ms(at_least_ms: u64, limits: &Limits) -> u64 {
+    at_least_ms.min(limits.max_ttl_ms.max(Limits::default().max_ttl_ms))
+}
+
 /// Rejects incompatible options: a change of mode, and an extension by token, concern one claim.
 pub fn combination(terms: &Terms, claims: usize) -> ApiResult<()> {
     if terms.allow_upgrade && claims > 1 {

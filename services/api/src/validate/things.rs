@@ -2,7 +2,8 @@
 
 use holdfast_types::{
     DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS, FencingToken, Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS,
-    LATCH_RETAIN_MS, Limits, MAX_IDS_PER_COUNT_DOWN, MAX_PERMITS, MAX_PRIORITY, Owner, Path, Wanted,
+    LATCH_RETAIN_MS, Limits, MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS, MAX_IDS_PER_COUNT_DOWN, MAX_PERMITS,
+    MAX_PRIORITY, Owner, Path, Wanted,
 };
 
 use super::{WaitOptions, existing_lock, name, new_lock, range, request_id, wait_options};
@@ -196,6 +197,16 @@ pub fn permits_to_release(request: Option<&str>, fencing_token: Option<FencingTo
     }
 }
 
+/// Validates what a request to release says.
+pub fn ask(member: Option<&str>, reason: &str, within_ms: Option<u64>) -> ApiResult<()> {
+    if reason.len() > MAX_ASK_REASON_BYTES {
+        let detail = format!("reason: must have at most {MAX_ASK_REASON_BYTES} bytes, has {}", reason.len());
+        return Err(ApiError::invalid("reason", detail));
+    }
+    range("within_ms", within_ms.unwrap_or(0), 0, MAX_ASK_WITHIN_MS)?;
+    member.map_or(Ok(()), |member| name("member", member))
+}
+
 /// Validates how long a call waits, in milliseconds.
 pub fn wait_ms(wait_ms: u64, limits: &Limits) -> ApiResult<()> {
     range("wait_ms", wait_ms, 0, limits.max_wait_ms)
@@ -293,6 +304,14 @@ mod tests {
         assert!(permits_to_release(Some("r"), None).is_ok() && permits_to_release(None, Some(7)).is_ok());
         assert_eq!(field(permits_to_release(None, None)), "request_id");
         assert_eq!(field(permits_to_release(Some(""), Some(7))), "request_id");
+    }
+
+    #[test]
+    fn a_request_to_release_has_a_short_reason_and_a_time_of_ten_minutes_at_most() {
+        assert!(ask(None, "", None).is_ok() && ask(Some("m"), &"x".repeat(256), Some(600_000)).is_ok());
+        assert_eq!(field(ask(None, &"x".repeat(257), None)), "reason");
+        assert_eq!(field(ask(None, "", Some(600_001))), "within_ms");
+        assert_eq!(field(ask(Some(""), "", None)), "member");
     }
 
     #[test]

@@ -23,6 +23,7 @@ struct CheckedAcquire<'a> {
     owner: Owner,
     claims: Vec<Claim>,
     ttl_ms: Option<u64>,
+    at_least_ms: u64,
     waiting: Option<WaitOptions>,
     request_id: Option<String>,
     terms: &'a Terms,
@@ -111,8 +112,14 @@ impl Service {
                 message: None,
             };
             match checked.waiting {
-                Some(waiting) => ShardRequest::Wait(Box::new(acquire), waiting.poll, CancellationToken::new()),
-                None => ShardRequest::from(Command::Locks(LocksCommand::Acquire(acquire))),
+                Some(waiting) => {
+                    let acquire = Box::new((acquire, checked.at_least_ms));
+                    ShardRequest::Wait(acquire, waiting.poll, CancellationToken::new())
+                }
+                None => {
+                    let command = LocksCommand::acquire(acquire, Vec::new(), checked.at_least_ms);
+                    ShardRequest::from(Command::Locks(command))
+                }
             }
         };
         let context = longer.as_ref().unwrap_or(context);
@@ -174,9 +181,14 @@ fn check_acquire<'a>(
     let ttl_ms = validate::hold_ms(&owner, terms, limits, wall_now())?;
     let waiting = validate::wait_options(terms, limits)?;
     validate::transition_ms(terms.transition_ms, limits)?;
+    // An extension by token may repeat what was within the limits when the hold was granted.
+    let at_least_ms = match terms.fencing_token {
+        Some(_) => validate::repeated_at_least_ms(terms.at_least_ms, limits),
+        None => validate::at_least_ms(terms.at_least_ms, limits).map(|()| terms.at_least_ms)?,
+    };
     validate::metadata(&terms.metadata, limits)?;
     validate::combination(terms, claims.len())?;
-    Ok(CheckedAcquire { namespace, owner, claims, ttl_ms, waiting, request_id: None, terms })
+    Ok(CheckedAcquire { namespace, owner, claims, ttl_ms, at_least_ms, waiting, request_id: None, terms })
 }
 
 /// Converts an error that occurs after the locks were or may have been granted: the caller must not conclude that

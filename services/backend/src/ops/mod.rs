@@ -4,6 +4,7 @@
 mod accounts;
 mod acquire;
 mod api_keys;
+mod asks;
 mod audit;
 mod cluster;
 mod grants;

@@ -67,6 +67,7 @@ impl SessionClient {
             resources: vec![Resource { path: vec![request_id.to_owned()], mode: Mode::Write }],
             holder: None,
             transition_ms: 0,
+            at_least_ms: 0,
             allow_upgrade: false,
             only_try: false,
         };

@@ -38,9 +38,12 @@ impl SessionConnection<'_> {
             let Some(job) = self.queue.pop_front() else { return Ok(()) };
             let job = self.first_of(job)?;
             let (mut claims, mut bytes) = self.size_of(&job);
+            let needs_later_rules = self.needs_later_rules(&job);
             let mut jobs = vec![job];
             while jobs[0].is_batchable() && jobs.len() < MAX_BATCH_COMMANDS && bytes < MAX_BATCH_BYTES {
-                let Some(next) = self.queue.front().filter(|next| next.is_batchable()) else { break };
+                let fits =
+                    |next: &&ClientCommand| next.is_batchable() && self.needs_later_rules(next) == needs_later_rules;
+                let Some(next) = self.queue.front().filter(fits) else { break };
                 let (more_claims, more_bytes) = self.size_of(next);
                 if claims + more_claims > MAX_BATCH_CLAIMS {
                     break;
@@ -64,6 +67,19 @@ impl SessionConnection<'_> {
         let Some(held) = job.next_permits(MAX_LIGHT_REPORT) else { return Ok(job) };
         self.queue.push_front(job);
         Ok(ClientCommand::ReportPermits(held))
+    }
+
+    /// Returns whether the command is one of rules 2. Others are not sent with it: they would be refused with it where
+    /// these rules do not apply yet.
+    fn needs_later_rules(&self, job: &ClientCommand) -> bool {
+        let is_kept = |lock: &Lock| lock.at_least_ms > 0;
+        match job {
+            ClientCommand::Lock(lock) => is_kept(lock),
+            ClientCommand::Requery(request_id) => self.requests.lock(request_id).is_some_and(is_kept),
+            ClientCommand::Release(release) => self.permits.state(&release.request_id).is_some(),
+            ClientCommand::AcquirePermits(_) | ClientCommand::RequeryPermits(_) | ClientCommand::CountDown(_) => true,
+            _ => false,
+        }
     }
 
     /// Returns how many claims a command makes or ends, or what work is as much, and roughly how many bytes of paths it
@@ -132,7 +148,7 @@ impl SessionConnection<'_> {
         let command = match job {
             ClientCommand::Malformed(error) => return Err(CloseReason::Malformed(error.clone())),
             ClientCommand::Lock(lock) => match self.admit(lock, tries) {
-                Ok(acquire) => self.request(SessionRequest::Acquire(acquire)),
+                Ok(request) => self.request(request),
                 Err(error) => {
                     // Whether the caller still has access could not be checked.
                     let is_unknown = error.code == Code::Unavailable && self.may_be_granted(job, tries);
@@ -142,7 +158,7 @@ impl SessionConnection<'_> {
             },
             ClientCommand::Requery(request_id) => {
                 match self.requests.waiting(request_id).map(|lock| self.repeat_acquire_command(&lock)) {
-                    Some(Ok(acquire)) => self.request(SessionRequest::Acquire(acquire)),
+                    Some(Ok(request)) => self.request(request),
                     // It was resolved meanwhile; or its caller lost access, which is reported elsewhere.
                     _ => return Ok(None),
                 }
@@ -258,7 +274,7 @@ impl SessionConnection<'_> {
     }
 
     /// Counts a request of the client against its account's rate, once.
-    fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<SessionAcquire> {
+    fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<SessionRequest> {
         let tenant = self.tenant()?;
         if self.permits.state(&lock.request_id).is_some() {
             return Err(CommandError::RequestIdTaken(lock.request_id.clone()).into());
@@ -267,9 +283,10 @@ impl SessionConnection<'_> {
         if tries > 0 || self.is_known(&lock.request_id) {
             return self.repeat_acquire_command(lock);
         }
-        let acquire = Self::acquire_command(lock, tenant.limits())?;
+        validate::at_least_ms(lock.at_least_ms, tenant.limits())?;
+        let request = Self::acquire_request(lock, tenant.limits(), lock.at_least_ms)?;
         self.session.service.inner.rates.admit(tenant.account, lock_bytes(lock) as u64)?;
-        Ok(acquire)
+        Ok(request)
     }
 
     /// Returns whether the client has or may have made the request before.
@@ -279,22 +296,28 @@ impl SessionConnection<'_> {
             || self.resumed_requests.contains(request_id)
     }
 
-    fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<SessionAcquire> {
-        Self::acquire_command(lock, &validate::limits_for_existing(self.tenant()?.limits()))
+    fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<SessionRequest> {
+        let limits = self.tenant()?.limits();
+        let at_least_ms = validate::repeated_at_least_ms(lock.at_least_ms, limits);
+        Self::acquire_request(lock, &validate::limits_for_existing(limits), at_least_ms)
     }
 
     pub(super) fn tenant(&self) -> ApiResult<TenantContext<'_>> {
         self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)
     }
 
-    fn acquire_command(lock: &Lock, limits: &Limits) -> ApiResult<SessionAcquire> {
-        Ok(SessionAcquire {
+    fn acquire_request(lock: &Lock, limits: &Limits, at_least_ms: u64) -> ApiResult<SessionRequest> {
+        let acquire = SessionAcquire {
             holder: lock.holder.clone(),
             claims: protocol::validate_claims(lock, limits)?,
             transition_ms: lock.transition_ms,
             wait: if lock.only_try { Wait::No } else { Wait::Unlimited },
             allow_upgrade: lock.allow_upgrade,
             request_id: lock.request_id.clone(),
+        };
+        Ok(match at_least_ms {
+            0 => SessionRequest::Acquire(acquire),
+            at_least_ms => SessionRequest::AcquireAtLeast { acquire, at_least_ms },
         })
     }
 

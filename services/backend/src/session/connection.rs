@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
+use super::asked::DeferredAsks;
 use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error, stopping_error};
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::command_queue::CommandQueue;
@@ -55,6 +56,8 @@ pub(super) struct SessionConnection<'a> {
     pub(super) missed_updates: bool,
     /// Updates about the running request that arrived before its reply.
     pub(super) deferred_updates: Vec<SessionUpdate>,
+    /// Requests to release holds that arrived before the reply to what may have added them.
+    pub(super) deferred_asks: DeferredAsks,
     keep_alive: KeepAliveScheduler,
     pub(super) subscription: Subscription<SessionUpdate>,
     rare_events: RareEvents<'a>,
@@ -101,6 +104,7 @@ impl<'a> SessionConnection<'a> {
             resumed_requests: BTreeSet::new(),
             missed_updates: false,
             deferred_updates: Vec::new(),
+            deferred_asks: DeferredAsks::default(),
             keep_alive: KeepAliveScheduler::new(Arc::clone(&session), keep_alive),
             subscription: session.subscribe(),
             rare_events,

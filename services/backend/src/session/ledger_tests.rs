@@ -6,7 +6,15 @@ use super::*;
 fn lock(request_id: &str, paths: &[&str], mode: Mode) -> Arc<Lock> {
     let resources = paths.iter().map(|path| Resource { path: vec![(*path).to_owned()], mode }).collect();
     let request_id = request_id.to_owned();
-    Arc::new(Lock { request_id, resources, holder: None, transition_ms: 0, allow_upgrade: false, only_try: false })
+    Arc::new(Lock {
+        request_id,
+        resources,
+        holder: None,
+        transition_ms: 0,
+        at_least_ms: 0,
+        allow_upgrade: false,
+        only_try: false,
+    })
 }
 
 fn held_by(session_id: &str, mode: Mode, token: FencingToken) -> HolderView {
@@ -20,6 +28,7 @@ fn held_by(session_id: &str, mode: Mode, token: FencingToken) -> HolderView {
         requested_expires_at_ns: None,
         phase: Phase::Held,
         metadata: Metadata::new(),
+        release_requested: None,
     }
 }
 

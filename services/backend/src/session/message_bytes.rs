@@ -4,7 +4,7 @@
 use holdfast_api::session_message::{
     AcquirePermits, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause, ServerMessage,
 };
-use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo};
+use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo, ReleaseRequestInfo};
 use holdfast_types::Wanted;
 
 /// Bytes that may wait in one direction.
@@ -41,6 +41,9 @@ pub(super) fn server_message_bytes(message: &ServerMessage) -> usize {
             ServerMessage::Counted { request_id, .. } => request_id.len(),
             ServerMessage::Enqueued { request_id, blockers, holders, .. } => {
                 request_id.len() + blockers_bytes(blockers) + permit_holders_bytes(holders)
+            }
+            ServerMessage::ReleaseRequested { request_id, path, by, reason, .. } => {
+                optional(request_id) + path_bytes(path) + by.len() + reason.len()
             }
             ServerMessage::Ready { request_id } => optional(request_id),
             ServerMessage::Refused { request_id, why } => {
@@ -102,7 +105,12 @@ fn lock_info_bytes(info: &LockInfo) -> usize {
 
 fn holder_bytes(holder: &Holder) -> usize {
     let texts = holder.process_id.len() + optional(&holder.session_id) + optional(&holder.holder);
-    size_of_val(holder) + texts + holder.metadata.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
+    let metadata = holder.metadata.iter().map(|(key, value)| key.len() + value.len());
+    size_of_val(holder) + texts + metadata.sum::<usize>() + release_request_bytes(&holder.release_requested)
+}
+
+fn release_request_bytes(request: &Option<ReleaseRequestInfo>) -> usize {
+    request.as_ref().map_or(0, |request| request.by.len() + request.reason.len())
 }
 
 fn blockers_bytes(blockers: &[BlockerInfo]) -> usize {
@@ -114,7 +122,8 @@ fn permit_holders_bytes(holders: &[PermitHolderInfo]) -> usize {
         let texts =
             holder.process_id.len() + optional(&holder.session_id) + optional(&holder.holder) + holder.request_id.len();
         let metadata = holder.metadata.iter().map(|(key, value)| key.len() + value.len());
-        size_of_val(holder) + texts + path_bytes(&holder.members) + metadata.sum::<usize>()
+        let request = release_request_bytes(&holder.release_requested);
+        size_of_val(holder) + texts + path_bytes(&holder.members) + metadata.sum::<usize>() + request
     };
     holders.iter().map(bytes).sum()
 }
@@ -198,6 +207,7 @@ mod tests {
             remaining_ms: None,
             phase: Phase::Held,
             metadata: Metadata::new(),
+            release_requested: None,
         };
         let bytes = |holders: Vec<PermitHolderInfo>| {
             let (request_id, shown) = ("a".to_owned(), holders.clone());

@@ -14,6 +14,7 @@
 //!   that sends too fast, and disconnects a client that does not read.
 //! - A connection that ends without `close` leaves the session to its time to live.
 
+mod asked;
 mod channel;
 mod client_command;
 mod command_queue;

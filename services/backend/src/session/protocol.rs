@@ -145,7 +145,15 @@ mod tests {
     fn lock() -> Lock {
         let resources = vec![Resource { path: vec!["x".to_owned()], mode: Mode::Write }];
         let request_id = "a".to_owned();
-        Lock { request_id, resources, holder: None, transition_ms: 0, allow_upgrade: false, only_try: false }
+        Lock {
+            request_id,
+            resources,
+            holder: None,
+            transition_ms: 0,
+            at_least_ms: 0,
+            allow_upgrade: false,
+            only_try: false,
+        }
     }
 
     #[test]

@@ -46,6 +46,7 @@ impl SessionConnection<'_> {
             for notice in std::mem::take(&mut self.deferred_updates) {
                 self.on_update(notice).await?;
             }
+            self.send_deferred_asks().await?;
         }
         Ok(())
     }
@@ -128,12 +129,13 @@ impl SessionConnection<'_> {
                 self.send(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
             }
             (ClientCommand::ReleaseAll, _) => self.on_all_released().await,
-            (ClientCommand::LockInfo { info, .. }, Response::Reconciled { lost, .. }) => {
+            (ClientCommand::LockInfo { info, .. }, Response::Reconciled { lost, asked, .. }) => {
                 for held in info.held.chunks(MAX_REPORTED_AT_ONCE) {
                     held.iter().for_each(|held| self.requests.add_reported(held.clone()));
                     yield_now().await;
                 }
                 self.on_holds_lost(lost, clock_ms).await?;
+                self.send_asked(asked).await?;
                 if std::mem::take(&mut self.missed_updates) {
                     self.queue_reconciliation();
                 }
@@ -143,8 +145,9 @@ impl SessionConnection<'_> {
                 }
                 Ok(())
             }
-            (ClientCommand::ReconcileHolds(_), Response::Reconciled { lost, .. }) => {
-                self.on_holds_lost(lost, clock_ms).await
+            (ClientCommand::ReconcileHolds(_), Response::Reconciled { lost, asked, .. }) => {
+                self.on_holds_lost(lost, clock_ms).await?;
+                self.send_asked(asked).await
             }
             (ClientCommand::Close, Response::Done) => self.end_with(EndReason::Ended(SessionEnd::Closed)).await,
             (job, answer) => self.on_answer_about_things(job, answer, clock_ms).await,
@@ -174,14 +177,15 @@ impl SessionConnection<'_> {
                 let Some(acquire) = self.permits.waiting(request_id) else { return Ok(()) };
                 self.on_permits_outcome(&acquire, (outcome, members), holders, clock_ms, false).await
             }
-            (ClientCommand::ReconcilePermits(_), Response::PermitsReconciled { lost }) => {
+            (ClientCommand::ReconcilePermits(_), Response::PermitsReconciled { lost, asked }) => {
                 for hold in lost {
                     self.on_permits_lost(hold, RevokedReason::Duplicate).await?;
                 }
-                Ok(())
+                self.send_asked(asked).await
             }
-            (ClientCommand::ReportPermits(held), Response::PermitsReconciled { lost }) => {
-                self.on_permits_reported(held, lost).await
+            (ClientCommand::ReportPermits(held), Response::PermitsReconciled { lost, asked }) => {
+                self.on_permits_reported(held, lost).await?;
+                self.send_asked(asked).await
             }
             (_, answer) => Err(CloseReason::Failed(unexpected(&answer))),
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use holdfast_api::session_message::Lock;
-use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, ReportedHold, WaitId};
+use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phase, ReportedHold, WaitId};
 
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +183,9 @@ impl RequestTable {
                 None => Vec::new(),
             };
             for token in ended {
-                if !holders_in(view).any(|hold| hold.fencing_token == token && self.is_own_session(&hold.owner)) {
+                // One in transition was released, and is only kept from others.
+                let is_held = |hold: &HolderView| hold.fencing_token == token && hold.phase == Phase::Held;
+                if !holders_in(view).any(|hold| is_held(hold) && self.is_own_session(&hold.owner)) {
                     self.take_hold(&view.path.0, token);
                 }
             }

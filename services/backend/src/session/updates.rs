@@ -78,6 +78,7 @@ impl SessionConnection<'_> {
                 self.on_permits_resolved(request_id, wait, (outcome, members), clock_ms).await
             }
             Effect::PermitsRevoked { hold, reason, .. } => self.on_permits_lost(hold, reason).await,
+            Effect::ReleaseRequested { asked, .. } => self.on_ask(asked).await,
             Effect::SessionOpened { epoch, .. } if epoch > self.session.epoch => {
                 self.end_with(EndReason::Superseded).await
             }

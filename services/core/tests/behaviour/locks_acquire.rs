@@ -27,6 +27,7 @@ fn a_writer_gets_an_empty_lock_and_is_shown_with_every_field() {
         requested_expires_at_ns: Some(123_456_789),
         phase: Phase::Held,
         metadata: metadata(&[("host", "a")]),
+        release_requested: None,
     };
     assert_eq!(acquired.lock.state, LockState::WriteLocked);
     assert_eq!(acquired.lock.locked_at_ms, Some(WALL_AHEAD_MS + 1_000));

@@ -77,7 +77,7 @@ fn reported_holds_are_those_of_the_session_under_their_own_request_ids() {
     let token = acquire(&mut shard, "t1", "a");
     let (namespace, session_id) = (orders(), "se_1".to_owned());
     let held = vec![reported("a", token), reported("b", token), reported("a", token + 1)];
-    let lost = Ok(Response::PermitsReconciled { lost: held[1..].to_vec() });
+    let lost = Ok(Response::PermitsReconciled { lost: held[1..].to_vec(), asked: vec![] });
     let of = |session_id: &str| Query::ReconcilePermits {
         namespace: orders(),
         session_id: session_id.into(),
@@ -86,7 +86,7 @@ fn reported_holds_are_those_of_the_session_under_their_own_request_ids() {
     assert_eq!(shard.query(&of("se_1")), lost);
     assert_eq!(shard.query(&of("se_9")), Err(CommandError::SessionNotFound("se_9".into())));
     shard.open_session("se_2");
-    assert_eq!(shard.query(&of("se_2")), Ok(Response::PermitsReconciled { lost: held.clone() }));
+    assert_eq!(shard.query(&of("se_2")), Ok(Response::PermitsReconciled { lost: held.clone(), asked: vec![] }));
     let report = PermitsReport { namespace, session_id, message: None, held: held.clone() };
     assert_eq!(shard.run(LocksCommand::ReportPermits(report)), lost);
     let (namespace, session_id) = (orders(), "se_1".to_owned());

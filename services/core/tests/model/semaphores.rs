@@ -278,7 +278,7 @@ impl Run {
         let (namespace, held) = (namespace(), held.collect());
         let report = PermitsReport { namespace: namespace.clone(), session_id: session_id.clone(), message, held };
         let listed = self.locks(LocksCommand::ReportPermits(report));
-        assert_eq!(listed, Ok(Response::PermitsReconciled { lost: vec![] }));
+        assert_eq!(listed, Ok(Response::PermitsReconciled { lost: vec![], asked: vec![] }));
         let info = LockInfo { namespace, session_id, message, held: vec![], pending };
         self.end_many(LocksCommand::LockInfo(info), expected);
     }

@@ -56,6 +56,7 @@ mod tests {
             remaining_ms: Some(60_000),
             phase: Phase::Held,
             metadata: Default::default(),
+            release_requested: None,
             requested_expires_at_ns: asked,
         }
     }

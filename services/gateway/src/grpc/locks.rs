@@ -1,6 +1,6 @@
 //! `LocksService`.
 
-use holdfast_api::v1::{convert, lock_requests};
+use holdfast_api::v1::{asks, convert, lock_requests};
 use holdfast_api::{ListLocks, ResetAnswer};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
@@ -82,6 +82,13 @@ impl v1::locks_service_server::LocksService for GrpcServices {
         let answer = self.service.release_locks(&caller, &context, request).await.map_err(status)?;
         let locks = answer.locks.into_iter().map(convert::lock).collect();
         Ok(Response::new(v1::ReleaseLocksResponse { released: answer.released, locks }))
+    }
+
+    async fn ask_release(&self, request: Request<v1::AskReleaseRequest>) -> RpcResult<v1::AskReleaseResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let request = asks::ask_lock(message).map_err(status)?;
+        let answer = self.service.ask_lock(&caller, &context, request).await.map_err(status)?;
+        Ok(Response::new(asks::asked_lock(answer)))
     }
 
     async fn reset_namespace(

@@ -1,6 +1,6 @@
 //! `PoolsService`.
 
-use holdfast_api::v1::{pools, things};
+use holdfast_api::v1::{asks, pools, things};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
@@ -57,6 +57,13 @@ impl v1::pools_service_server::PoolsService for GrpcServices {
         let thing = pools::delete(message).map_err(status)?;
         self.service.delete_pool(&caller, &context, &thing).await.map_err(status)?;
         Ok(Response::new(v1::DeletePoolResponse {}))
+    }
+
+    async fn ask_release(&self, request: Request<v1::AskPoolReleaseRequest>) -> RpcResult<v1::AskPoolReleaseResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let request = asks::ask_pool(message).map_err(status)?;
+        let answer = self.service.ask_pool(&caller, &context, request).await.map_err(status)?;
+        Ok(Response::new(asks::asked_pool(answer)))
     }
 
     async fn list_pools(&self, request: Request<v1::ListPoolsRequest>) -> RpcResult<v1::ListPoolsResponse> {

@@ -1,6 +1,6 @@
 //! `SemaphoresService`.
 
-use holdfast_api::v1::{semaphores, things};
+use holdfast_api::v1::{asks, semaphores, things};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
@@ -62,6 +62,16 @@ impl v1::semaphores_service_server::SemaphoresService for GrpcServices {
         let thing = semaphores::delete(message).map_err(status)?;
         self.service.delete_semaphore(&caller, &context, &thing).await.map_err(status)?;
         Ok(Response::new(v1::DeleteSemaphoreResponse {}))
+    }
+
+    async fn ask_release(
+        &self,
+        request: Request<v1::AskSemaphoreReleaseRequest>,
+    ) -> RpcResult<v1::AskSemaphoreReleaseResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let request = asks::ask_semaphore(message).map_err(status)?;
+        let answer = self.service.ask_semaphore(&caller, &context, request).await.map_err(status)?;
+        Ok(Response::new(asks::asked_semaphore(answer)))
     }
 
     async fn list_semaphores(

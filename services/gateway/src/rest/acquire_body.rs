@@ -24,6 +24,7 @@ macro_rules! acquire_body {
             wait_ms: Option<u64>,
             poll_ms: Option<u64>,
             transition_ms: Option<u64>,
+            at_least_ms: Option<u64>,
             #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
             metadata: Option<StringMap>,
             allow_upgrade: Option<bool>,
@@ -43,6 +44,7 @@ macro_rules! acquire_body {
                     wait_ms: self.wait_ms.unwrap_or(0),
                     poll_ms: self.poll_ms,
                     transition_ms: self.transition_ms.unwrap_or(0),
+                    at_least_ms: self.at_least_ms.unwrap_or(0),
                     metadata: self.metadata.unwrap_or_default().0,
                     allow_upgrade: self.allow_upgrade.unwrap_or(false),
                     fencing_token: self.fencing_token,

@@ -3,8 +3,8 @@
 use serde::de::DeserializeOwned;
 
 use super::{
-    accounts, acquire_body, api_keys, body, latches, lock_sets, locks, namespaces, pools, semaphores, session_messages,
-    sessions,
+    accounts, acquire_body, api_keys, asks, body, latches, lock_sets, locks, namespaces, pools, semaphores,
+    session_messages, sessions,
 };
 
 /// Parses a body as every call would; returns how many calls accept it.
@@ -18,6 +18,8 @@ pub fn read_body(bytes: &[u8]) -> usize {
         reads::<acquire_body::AcquireBody>(bytes),
         reads::<acquire_body::AcquireSetBody>(bytes),
         reads::<api_keys::CreateBody>(bytes),
+        reads::<asks::AskBody>(bytes),
+        reads::<asks::AskPoolBody>(bytes),
         reads::<latches::CreateBody>(bytes),
         reads::<latches::CountDownBody>(bytes),
         reads::<latches::SetTotalBody>(bytes),

@@ -6,6 +6,7 @@
 mod accounts;
 mod acquire_body;
 mod api_keys;
+mod asks;
 mod body;
 mod call;
 mod connect;
@@ -94,6 +95,9 @@ fn service_routes() -> OpenApiRouter<Service> {
         .routes(routes!(lock_sets::delete))
         .routes(routes!(lock_sets::check))
         .routes(routes!(lock_sets::reset))
+        .routes(routes!(asks::of_lock))
+        .routes(routes!(asks::of_semaphore))
+        .routes(routes!(asks::of_pool))
         .routes(routes!(pools::list))
         .routes(routes!(pools::configure))
         .routes(routes!(pools::change))

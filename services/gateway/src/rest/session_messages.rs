@@ -119,6 +119,7 @@ struct Lock {
     resources: Vec<ClaimJson>,
     holder: Option<String>,
     transition_ms: Option<u64>,
+    at_least_ms: Option<u64>,
     allow_upgrade: Option<bool>,
     #[serde(rename = "try")]
     only_try: Option<bool>,
@@ -225,6 +226,7 @@ impl Lock {
             resources: self.resources.into_iter().map(resource).collect::<ApiResult<_>>()?,
             holder: self.holder,
             transition_ms: self.transition_ms.unwrap_or(0),
+            at_least_ms: self.at_least_ms.unwrap_or(0),
             allow_upgrade: self.allow_upgrade.unwrap_or(false),
             only_try: self.only_try.unwrap_or(false),
         })
@@ -299,6 +301,17 @@ enum ServerJson {
         counted: u64,
         total: u64,
         done: u64,
+    },
+    ReleaseRequested {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        request_id: Option<String>,
+        kind: &'static str,
+        path: Vec<String>,
+        fencing_token: u64,
+        by: String,
+        reason: String,
+        within_ms: Option<u64>,
+        force: bool,
     },
     KeptAlive {
         remaining_ms: u64,
@@ -378,6 +391,10 @@ impl From<ServerMessage> for ServerJson {
             }
             ServerMessage::Counted { request_id, counted, total, done } => {
                 Self::Counted { request_id, counted, total, done }
+            }
+            ServerMessage::ReleaseRequested { request_id, kind, path, fencing_token, by, reason, within_ms, force } => {
+                let kind = kind.name();
+                Self::ReleaseRequested { request_id, kind, path, fencing_token, by, reason, within_ms, force }
             }
             ServerMessage::KeptAlive { remaining_ms } => Self::KeptAlive { remaining_ms },
             ServerMessage::SessionEnded { reason } => Self::SessionEnded { reason: reason.name() },

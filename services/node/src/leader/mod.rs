@@ -225,7 +225,9 @@ impl LeaderState {
             // A process's wait has no subscriber, and no caller is attached.
             Effect::WaitResolved { .. } | Effect::PermitsResolved { .. } => {}
             Effect::LatchSettled { namespace, path } => self.questions.latch_settled(namespace, path),
-            Effect::Revoked { namespace, session_id, .. } | Effect::PermitsRevoked { namespace, session_id, .. } => {
+            Effect::Revoked { namespace, session_id, .. }
+            | Effect::PermitsRevoked { namespace, session_id, .. }
+            | Effect::ReleaseRequested { namespace, session_id, .. } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }

@@ -2,14 +2,15 @@
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Acquire, AcquireOutcome, AcquirePermits, Cancel, CancelAttempts, CancelPermits, Effect, LocksCommand, NamespaceRef,
-    PermitCommand, PermitQuery, Query, Reattach, Reply, Response, Rules, WaitId,
+    Acquire, AcquireAtLeast, AcquireOutcome, AcquirePermits, Cancel, CancelAttempts, CancelPermits, Effect,
+    LocksCommand, NamespaceRef, PermitCommand, PermitQuery, Query, Reply, Response, Rules, WaitId,
 };
 
 /// A command that may wait.
 #[derive(Clone)]
 pub(crate) enum WaitingCall {
-    Locks(Acquire),
+    /// With how long the locks are kept from others at least, in milliseconds.
+    Locks(Acquire, u64),
     Permits(AcquirePermits),
 }
 
@@ -24,7 +25,12 @@ impl WaitingCall {
     /// Returns the waiting call in a command, if that may wait.
     pub(crate) fn of_command(command: LocksCommand) -> Option<Self> {
         match command {
-            LocksCommand::Acquire(acquire) => Some(Self::Locks(acquire)),
+            LocksCommand::Acquire(acquire) => Some(Self::Locks(acquire, 0)),
+            LocksCommand::AcquireAtLeast(AcquireAtLeast { acquire, abandoned, at_least_ms })
+                if abandoned.is_empty() =>
+            {
+                Some(Self::Locks(acquire, at_least_ms))
+            }
             LocksCommand::Permit(PermitCommand::Acquire(acquire)) => Some(Self::Permits(acquire)),
             _ => None,
         }
@@ -32,14 +38,14 @@ impl WaitingCall {
 
     pub(crate) fn namespace(&self) -> &NamespaceRef {
         match self {
-            Self::Locks(acquire) => &acquire.namespace,
+            Self::Locks(acquire, _) => &acquire.namespace,
             Self::Permits(acquire) => &acquire.namespace,
         }
     }
 
     pub(crate) fn attempt(&self) -> u64 {
         match self {
-            Self::Locks(acquire) => acquire.attempt,
+            Self::Locks(acquire, _) => acquire.attempt,
             Self::Permits(acquire) => acquire.attempt,
         }
     }
@@ -47,7 +53,7 @@ impl WaitingCall {
     /// Returns the call as that attempt.
     pub(super) fn with_attempt(self, attempt: u64) -> Self {
         match self {
-            Self::Locks(acquire) => Self::Locks(Acquire { attempt, ..acquire }),
+            Self::Locks(acquire, at_least_ms) => Self::Locks(Acquire { attempt, ..acquire }, at_least_ms),
             Self::Permits(acquire) => Self::Permits(AcquirePermits { attempt, ..acquire }),
         }
     }
@@ -55,7 +61,7 @@ impl WaitingCall {
     /// Returns its wait in the state, if it waits, and the attempts that rely on it.
     pub(super) fn queued(&self, core: &ShardState) -> Option<(WaitId, Vec<u64>)> {
         match self {
-            Self::Locks(acquire) => core.queued_wait(acquire),
+            Self::Locks(acquire, _) => core.queued_wait(acquire),
             Self::Permits(acquire) => core.queued_permits(acquire),
         }
     }
@@ -63,10 +69,10 @@ impl WaitingCall {
     /// Returns the command to propose, given the attempts that no longer count.
     pub(super) fn to_command(&self, abandoned: Vec<u64>, rules: Rules) -> LocksCommand {
         match self {
-            Self::Locks(acquire) if abandoned.is_empty() || rules < Rules::TWO => {
-                LocksCommand::Acquire(acquire.clone())
+            Self::Locks(acquire, at_least_ms) => {
+                let abandoned = if rules < Rules::TWO { Vec::new() } else { abandoned };
+                LocksCommand::acquire(acquire.clone(), abandoned, *at_least_ms)
             }
-            Self::Locks(acquire) => LocksCommand::Reattach(Reattach { acquire: acquire.clone(), abandoned }),
             Self::Permits(acquire) => {
                 LocksCommand::Permit(PermitCommand::Acquire(AcquirePermits { abandoned, ..acquire.clone() }))
             }
@@ -76,7 +82,7 @@ impl WaitingCall {
     /// Returns the command before it has an attempt.
     pub(crate) fn into_command(self) -> LocksCommand {
         match self {
-            Self::Locks(acquire) => LocksCommand::Acquire(acquire),
+            Self::Locks(acquire, at_least_ms) => LocksCommand::acquire(acquire, Vec::new(), at_least_ms),
             Self::Permits(acquire) => LocksCommand::Permit(PermitCommand::Acquire(acquire)),
         }
     }
@@ -84,7 +90,7 @@ impl WaitingCall {
     /// Returns the query for the current position of its wait.
     pub(crate) fn status_query(&self, wait: WaitId) -> Query {
         match self {
-            Self::Locks(acquire) => Query::WaitStatus { namespace: acquire.namespace.clone(), wait },
+            Self::Locks(acquire, _) => Query::WaitStatus { namespace: acquire.namespace.clone(), wait },
             Self::Permits(acquire) => {
                 Query::Permit(PermitQuery::WaitStatus { namespace: acquire.namespace.clone(), wait })
             }
@@ -93,7 +99,7 @@ impl WaitingCall {
 
     pub(crate) fn rollback(&self) -> Rollback {
         match self {
-            Self::Locks(acquire) => Rollback::Locks(Cancel {
+            Self::Locks(acquire, _) => Rollback::Locks(Cancel {
                 namespace: acquire.namespace.clone(),
                 owner: acquire.owner.clone(),
                 request_id: acquire.request_id.clone(),

@@ -37,6 +37,7 @@ fn hold(name: &str, segments: &[&str], token: u64) -> LockView {
         requested_expires_at_ns: None,
         phase: Phase::Held,
         metadata: BTreeMap::new(),
+        release_requested: None,
     };
     LockView {
         path: path(segments),
