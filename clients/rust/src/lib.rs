@@ -51,4 +51,4 @@ pub use latches::{JobGuard, Latch, LatchOutcome, LatchStatus, LatchView, WaitGro
 pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, Permit, Pool, PoolLease, RwLock, Semaphore};
 pub use session::events::{LockListener, SessionHandler};
 pub use session::{Session, SessionBuilder};
-pub use view::{Blocker, Holder, Mode, Path, PermitHolder, WaitStatus};
+pub use view::{Blocker, Holder, Mode, Path, PermitHolder, ReleaseRequest, WaitStatus};

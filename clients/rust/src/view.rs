@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use holdfast_proto::v1;
+use holdfast_proto::v1::server_message::ReleaseRequested;
 
 /// The name of a lock: at most 16 segments in order, of 1 to 128 bytes each. A string is a path of one segment,
 /// whatever characters it contains.
@@ -94,6 +95,51 @@ impl From<v1::Mode> for Mode {
         match mode {
             v1::Mode::Read => Self::Read,
             v1::Mode::Write => Self::Write,
+        }
+    }
+}
+
+/// Somebody's request to release a hold.
+///
+/// ```
+/// use holdfast_client::{ReleaseRequest, SessionHandler};
+///
+/// struct Shown;
+///
+/// impl SessionHandler for Shown {
+///     fn release_requested(&self, request: &ReleaseRequest) {
+///         eprintln!("{} asks for {}: {}", request.by, request.path, request.reason);
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseRequest {
+    /// `lock`, `semaphore` or `pool`.
+    pub kind: String,
+    /// The path of the hold.
+    pub path: Path,
+    /// The token of the hold.
+    pub fencing_token: u64,
+    /// Who asks: the id of an API key.
+    pub by: String,
+    /// For people.
+    pub reason: String,
+    /// How long the owner was given, if the request named a time.
+    pub within: Option<Duration>,
+    /// Whether the hold ends then.
+    pub force: bool,
+}
+
+impl From<ReleaseRequested> for ReleaseRequest {
+    fn from(asked: ReleaseRequested) -> Self {
+        Self {
+            kind: asked.kind,
+            path: Path(asked.path),
+            fencing_token: asked.fencing_token,
+            by: asked.by,
+            reason: asked.reason,
+            within: asked.within_ms.map(Duration::from_millis),
+            force: asked.force,
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::error::{EndReason, Error, LossReason, Result};
 use crate::session::Session;
 use crate::session::inner::{GrantGuard, SessionInner};
-use crate::view::Path;
+use crate::view::{Path, ReleaseRequest};
 
 /// A hold on one or several locks, until it is dropped or released. Dropping it releases in the background;
 /// [`Guard::release`] waits for the service's confirmation.
@@ -65,6 +65,7 @@ pub struct Hold {
     token: u64,
     tokens: Arc<BTreeMap<Path, u64>>,
     loss: watch::Receiver<Option<LossReason>>,
+    asked: watch::Receiver<Option<ReleaseRequest>>,
 }
 
 impl fmt::Debug for Guard {
@@ -95,6 +96,7 @@ impl Guard {
             token: grant.token(),
             tokens: Arc::clone(grant.tokens()),
             loss: grant.loss().clone(),
+            asked: grant.asked().clone(),
         };
         match hold.inner.lease.end_reason() {
             Some(reason) => Err(Error::SessionEnded(reason)),
@@ -181,6 +183,36 @@ impl Hold {
                 }
                 _ = self.inner.lease.wait_ended() => {}
             }
+        }
+    }
+
+    /// Completes when somebody asks for the hold, at once if somebody has: then it returns the latest request. It never
+    /// completes if nobody asks, also when the hold ends; wait for [`Hold::lost`] beside it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> holdfast_client::Result<()> {
+    /// # use holdfast_client::protocol::AskReleaseRequest;
+    /// # let service = holdfast_testkit::Standalone::fresh();
+    /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+    /// # let session = client.session("demo").open().await?;
+    /// let guard = session.mutex("invoices").lock().await?;
+    /// # let (namespace, name, reason) = ("demo".into(), Some("invoices".into()), "a correction".into());
+    /// # client.locks().ask_release(AskReleaseRequest { namespace, name, reason, ..Default::default() }).await?;
+    /// tokio::select! {
+    ///     request = guard.release_requested() => println!("released for {}: {}", request.by, request.reason),
+    ///     reason = guard.lost() => println!("lost: {reason}"),
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release_requested(&self) -> ReleaseRequest {
+        let mut asked = self.asked.clone();
+        match asked.wait_for(Option::is_some).await.map(|request| request.clone()) {
+            Ok(Some(request)) => request,
+            // The hold has ended.
+            _ => std::future::pending().await,
         }
     }
 

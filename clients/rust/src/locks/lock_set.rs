@@ -47,6 +47,12 @@ impl LockSet {
         self
     }
 
+    /// Like [`Mutex::at_least`](crate::Mutex::at_least).
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.spec.at_least = at_least;
+        self
+    }
+
     /// Waits for all of them, without a timeout.
     ///
     /// # Errors

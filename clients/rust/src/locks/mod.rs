@@ -41,6 +41,7 @@ struct LockSpec {
     /// The owner; if unset, the calling task or thread.
     owner: Option<Arc<str>>,
     transition: Duration,
+    at_least: Duration,
 }
 
 impl fmt::Debug for LockSpec {
@@ -53,14 +54,14 @@ impl fmt::Debug for LockSpec {
 impl LockSpec {
     fn new(session: Session, claims: impl IntoIterator<Item = (Path, Mode)>) -> Self {
         let claims = claims.into_iter().map(|(path, mode)| Claim { path, mode }).collect();
-        Self { session, claims, owner: None, transition: Duration::ZERO }
+        Self { session, claims, owner: None, transition: Duration::ZERO, at_least: Duration::ZERO }
     }
 
     fn request(&self, mode: Option<Mode>) -> Result<LockRequest> {
         let owner = self.owner.clone().unwrap_or_else(default_owner);
         let claims = self.claims.iter().cloned().map(|claim| Claim { mode: mode.unwrap_or(claim.mode), ..claim });
-        let transition_ms = u64::try_from(self.transition.as_millis()).unwrap_or(u64::MAX);
-        LockRequest::new(Some(owner), claims, transition_ms)
+        let request = LockRequest::new(Some(owner), claims, whole_ms(self.transition))?;
+        Ok(LockRequest { at_least_ms: whole_ms(self.at_least), ..request })
     }
 
     async fn lock(&self, mode: Option<Mode>) -> Result<Guard> {
@@ -105,6 +106,10 @@ async fn observe(session: &Session, request: LockRequest, mut observer: impl FnM
             _ = again.tick() => ticket.refresh_status(),
         }
     }
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the default owner name: of the tokio task, or of the thread that blocks on a runtime.

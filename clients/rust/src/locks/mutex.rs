@@ -65,6 +65,29 @@ impl Mutex {
         self
     }
 
+    /// Sets how long after its grant nobody else gets the lock, however the hold ends, 0 to 10 min: for a job that must
+    /// not run twice in that time on machines whose clocks differ. The same owner may lock it again meanwhile. Zero if
+    /// unset.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> holdfast_client::Result<()> {
+    /// # let service = holdfast_testkit::Standalone::fresh();
+    /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+    /// # let (session, other) = (client.session("demo").open().await?, client.session("demo").open().await?);
+    /// use std::time::Duration;
+    ///
+    /// let job = session.mutex("nightly").at_least(Duration::from_secs(600));
+    /// job.lock().await?.release().await?;
+    /// assert!(other.mutex("nightly").try_lock().await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.spec.at_least = at_least;
+        self
+    }
+
     /// Waits for the lock, without a timeout.
     ///
     /// # Errors

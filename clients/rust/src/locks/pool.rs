@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Guard, Hold, default_owner, observe};
+use super::{Guard, Hold, default_owner, observe, whole_ms};
 use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::session::table::{LockRequest, PermitTerms, WantedPermits};
@@ -170,7 +170,7 @@ impl Pool {
 
     fn lock_request(&self, wanted: WantedPermits, only_try: bool) -> LockRequest {
         let owner = self.owner.clone().unwrap_or_else(default_owner);
-        let transition_ms = u64::try_from(self.transition.as_millis()).unwrap_or(u64::MAX);
+        let transition_ms = whole_ms(self.transition);
         let terms = PermitTerms { wanted, priority: self.priority };
         LockRequest { only_try, ..LockRequest::of_permits(owner, self.path.clone(), terms, transition_ms) }
     }

@@ -50,6 +50,12 @@ impl RwLock {
         self
     }
 
+    /// Like [`Mutex::at_least`](crate::Mutex::at_least).
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.spec.at_least = at_least;
+        self
+    }
+
     /// Waits for a shared hold.
     ///
     /// # Errors

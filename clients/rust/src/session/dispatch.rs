@@ -6,7 +6,7 @@ use holdfast_proto::v1::server_message::{self as server, Message as Says};
 
 use super::inner::SessionInner;
 use crate::error::{EndReason, LossReason};
-use crate::view::Path;
+use crate::view::{Path, ReleaseRequest};
 
 /// The remaining action for a message.
 pub(super) enum Dispatched {
@@ -27,6 +27,11 @@ pub(super) fn handle_message(shared: &Arc<SessionInner>, says: Says) -> Dispatch
                 Some(token) => table.on_permits_revoked(&path, token, &reason),
                 None => table.on_revoked(&path, &reason),
             });
+        }
+        Says::ReleaseRequested(asked) => {
+            let request_id = asked.request_id.clone();
+            let request = ReleaseRequest::from(asked);
+            shared.update_table(|table| table.on_release_requested(request_id.as_deref(), request));
         }
         Says::Error(server::Error { request_id: Some(request_id), code, detail }) => {
             tracing::debug!(request_id, code, detail, "a request was not answered, and is repeated");

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::error::{EndReason, LossReason};
 use crate::locks::LockStatus;
-use crate::view::Path;
+use crate::view::{Path, ReleaseRequest};
 
 /// Events buffered for slow handlers.
 const QUEUE_CAPACITY: usize = 10_000;
@@ -49,6 +49,12 @@ pub trait SessionHandler: Send + Sync + 'static {
     /// their session.
     fn revoked(&self, path: &Path, reason: &LossReason) {
         let _ = (path, reason);
+    }
+
+    /// Somebody asks for a hold of this session. [`Hold::release_requested`](crate::Hold::release_requested) reports it
+    /// too. Nothing happens by itself, except that a forced request ends the hold when its time is over.
+    fn release_requested(&self, request: &ReleaseRequest) {
+        let _ = request;
     }
 
     /// No gateway responds. All holds are lost at `until` unless one responds earlier.
@@ -109,6 +115,7 @@ pub(crate) enum Event {
     Revoked { path: Path, reason: LossReason },
     Lost { path: Path, reason: LossReason },
     UnexpectedLock { path: Path, fencing_token: u64 },
+    ReleaseRequested(ReleaseRequest),
     Jeopardy(Instant),
     Safe,
     Ended(EndReason),
@@ -183,6 +190,7 @@ fn notify_handler(handler: &dyn SessionHandler, event: &Event) {
         Event::Revoked { path, reason } => handler.revoked(path, reason),
         Event::Lost { path, reason } => handler.unexpected_unlock(path, reason),
         Event::UnexpectedLock { path, fencing_token } => handler.unexpected_lock(path, *fencing_token),
+        Event::ReleaseRequested(request) => handler.release_requested(request),
         Event::Jeopardy(until) => handler.jeopardy(*until),
         Event::Safe => handler.safe(),
         Event::Ended(reason) => handler.ended(reason),

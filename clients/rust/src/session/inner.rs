@@ -16,7 +16,7 @@ use super::lease::SessionLease;
 use super::table::{Effect, Granted, LockRequest, RequestNo, RequestTable, WaiterId};
 use crate::error::{EndReason, Error, LossReason, Result};
 use crate::locks::LockStatus;
-use crate::view::{Path, WaitStatus};
+use crate::view::{Path, ReleaseRequest, WaitStatus};
 
 pub(crate) struct SessionInner {
     pub(crate) lease: SessionLease,
@@ -302,6 +302,10 @@ impl GrantGuard {
 
     pub(crate) fn loss(&self) -> &watch::Receiver<Option<LossReason>> {
         &self.granted.loss
+    }
+
+    pub(crate) fn asked(&self) -> &watch::Receiver<Option<ReleaseRequest>> {
+        &self.granted.asked
     }
 
     /// Releases the hold, and waits for the service's confirmation or the end of the session.

@@ -223,7 +223,7 @@ impl NamespaceTxn<'_> {
         more == 0 || now.saturating_add(more) <= self.since_rules_two(self.ns.limits.max_state_bytes)
     }
 
-    fn check_capacity(&self, more: impl Fn(bool) -> u64) -> Result<(), CommandError> {
+    pub(super) fn check_capacity(&self, more: impl Fn(bool) -> u64) -> Result<(), CommandError> {
         // The quick estimate may be too high, but usually suffices.
         if self.has_capacity(more(false)) || self.has_capacity(more(true)) {
             return Ok(());

@@ -231,6 +231,7 @@ impl PermitTable {
         ensure(is_new, "a hold comes twice")?;
         let lease = self.restore_lease(&name, item.lease, item.token)?;
         let weight = lease.as_ref().map_or(item.weight, |lease| lease.members.len() as u64);
+        let asks = Asks::restored(item.asks, &mut self.last_ask);
         self.insert_hold(PermitHold {
             key,
             process_id,
@@ -243,7 +244,7 @@ impl PermitTable {
             transition_ms: item.transition_ms,
             metadata: item.metadata,
             attempts: attempts_of(item.attempts)?,
-            asks: Asks::restored(item.asks, &mut self.last_ask),
+            asks,
         });
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::super::events::Event;
 use super::{Effect, Mode, RequestNo, WaiterId, format_request_id, loss_channel};
 use crate::error::{Error, LossReason, Result};
 use crate::locks::LockStatus;
-use crate::view::{Path, WaitStatus};
+use crate::view::{Path, ReleaseRequest, WaitStatus};
 
 /// The owner: a named holder of the session, or the session itself.
 pub(crate) type Owner = Option<Arc<str>>;
@@ -36,6 +36,8 @@ pub(crate) struct LockRequest {
     /// Sorted by path, each once.
     pub(crate) claims: Vec<Claim>,
     pub(crate) transition_ms: u64,
+    /// How long after the grant nobody else gets the locks, however the hold ends. Not of permits or members.
+    pub(crate) at_least_ms: u64,
     pub(crate) only_try: bool,
     /// Whether it may share the holds and requests of the same owner.
     pub(crate) reentrant: bool,
@@ -104,7 +106,8 @@ impl LockRequest {
         }
         let claims = strongest.into_iter().map(|(path, mode)| Claim { path, mode }).collect();
         let (only_try, reentrant, persistent) = (false, false, false);
-        Ok(Self { owner, claims, transition_ms, only_try, reentrant, persistent, permits: None })
+        let at_least_ms = 0;
+        Ok(Self { owner, claims, transition_ms, at_least_ms, only_try, reentrant, persistent, permits: None })
     }
 
     /// Creates a request for permits or members.
@@ -113,6 +116,7 @@ impl LockRequest {
             owner: Some(owner),
             claims: vec![Claim { path, mode: Mode::Write }],
             transition_ms,
+            at_least_ms: 0,
             only_try: false,
             reentrant: false,
             persistent: false,
@@ -183,6 +187,8 @@ pub(super) struct Entry {
     /// The members of a pool that were granted.
     pub(super) members: Arc<[String]>,
     pub(super) loss: watch::Sender<Option<LossReason>>,
+    /// The latest request to release it.
+    pub(super) asked: watch::Sender<Option<ReleaseRequest>>,
     /// The last status reported to listeners, for a request of the lock service view.
     pub(super) shown: LockStatus,
     pub(super) size: usize,
@@ -200,6 +206,8 @@ pub(crate) struct Granted {
     pub(crate) members: Arc<[String]>,
     /// Receives the reason once the hold is lost.
     pub(crate) loss: watch::Receiver<Option<LossReason>>,
+    /// Receives the requests to release it.
+    pub(crate) asked: watch::Receiver<Option<ReleaseRequest>>,
 }
 
 /// A path held by an owner.
@@ -207,6 +215,8 @@ pub(crate) struct Granted {
 pub(super) struct HeldPath {
     pub(super) mode: Mode,
     pub(super) token: u64,
+    /// The latest request to release it.
+    pub(super) asked: Option<ReleaseRequest>,
     /// The granted requests that claim it.
     pub(super) requests: Vec<RequestNo>,
 }
@@ -224,6 +234,7 @@ impl Entry {
             token: 0,
             members: Arc::default(),
             loss: loss_channel(),
+            asked: watch::Sender::new(None),
             shown: LockStatus::None,
             size,
         }
@@ -231,7 +242,8 @@ impl Entry {
 
     pub(super) fn granted(&self, no: RequestNo) -> Granted {
         let (tokens, members) = (Arc::clone(&self.tokens), Arc::clone(&self.members));
-        Granted { no, token: self.token, tokens, members, loss: self.loss.subscribe() }
+        let (loss, asked) = (self.loss.subscribe(), self.asked.subscribe());
+        Granted { no, token: self.token, tokens, members, loss, asked }
     }
 
     /// Returns the hold of permits or members, if it is one that is not lost.
@@ -301,6 +313,7 @@ impl Entry {
             transition_ms: self.request.transition_ms,
             allow_upgrade: false,
             r#try: self.request.only_try,
+            at_least_ms: self.request.at_least_ms,
         }
     }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use holdfast_proto::v1::server_message::{self as server, refused::Why};
 
-use super::entry::{Entry, HeldPath, Phase};
+use super::entry::{Entry, HeldPath, OwnedPath, Phase};
 use super::{Effect, Event, RequestNo, RequestTable, parse_request_id};
 use crate::error::{Error, LossReason, Reason, Refusal};
 use crate::locks::LockStatus;
-use crate::view::{Blocker, Path, PermitHolder, WaitStatus};
+use crate::view::{Blocker, Path, PermitHolder, ReleaseRequest, WaitStatus};
 
 impl RequestTable {
     /// Handles the status of a request.
@@ -63,12 +63,15 @@ impl RequestTable {
         }
         self.awaited.remove(&entry.request);
         let hold = |held: &mut std::collections::HashMap<_, HeldPath>, claim: &super::Claim| {
-            let new = || HeldPath { mode: claim.mode, token, requests: Vec::new() };
+            let new = || HeldPath { mode: claim.mode, token, asked: None, requests: Vec::new() };
             let path: &mut HeldPath = held.entry((owner.clone(), claim.path.clone())).or_insert_with(new);
             if path.mode < claim.mode {
                 (path.mode, path.token) = (claim.mode, token);
             }
             path.requests.push(no);
+            if path.asked.is_some() {
+                entry.asked.send_replace(path.asked.clone());
+            }
             (claim.path.clone(), path.token)
         };
         entry.tokens = if entry.request.permits.is_some() {
@@ -183,6 +186,43 @@ impl RequestTable {
         ];
         effects.extend(self.lose(no, reason));
         effects
+    }
+
+    /// Handles somebody's request to release a hold, which its token names. The same one may arrive again.
+    pub(crate) fn on_release_requested(&mut self, request_id: Option<&str>, request: ReleaseRequest) -> Vec<Effect> {
+        let asked = match request_id {
+            Some(id) => {
+                parse_request_id(id).filter(|no| self.has_permits(*no, request.fencing_token)).into_iter().collect()
+            }
+            None => self.ask_paths(&request),
+        };
+        let mut is_new = false;
+        for no in asked {
+            let Some(entry) = self.entries.get(&no) else { continue };
+            is_new |= entry.asked.send_if_modified(|latest| {
+                let is_new = latest.as_ref() != Some(&request);
+                *latest = Some(request.clone());
+                is_new
+            });
+        }
+        if is_new { vec![Effect::Notify(Event::ReleaseRequested(request))] } else { Vec::new() }
+    }
+
+    fn has_permits(&self, no: RequestNo, token: u64) -> bool {
+        self.entries.get(&no).and_then(|entry| entry.held_permits(no)).is_some_and(|hold| hold.fencing_token == token)
+    }
+
+    /// Notes the request at the locks that it is about. Returns the requests of this session that claim them.
+    fn ask_paths(&mut self, request: &ReleaseRequest) -> Vec<RequestNo> {
+        let is_meant = |((_, path), held): &(&OwnedPath, &mut HeldPath)| {
+            *path == request.path && held.token == request.fencing_token
+        };
+        let mut asked = Vec::new();
+        for (_, held) in self.held.iter_mut().filter(is_meant) {
+            held.asked = Some(request.clone());
+            asked.extend(&held.requests);
+        }
+        asked
     }
 
     /// Handles the loss of part of a request's holds.

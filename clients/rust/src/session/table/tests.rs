@@ -1,5 +1,5 @@
 use super::*;
-use crate::view::Blocker;
+use crate::view::{Blocker, ReleaseRequest};
 use holdfast_proto::v1;
 use holdfast_proto::v1::server_message as server;
 
@@ -365,4 +365,59 @@ fn permits_are_listed_on_a_new_connection_and_lost_by_their_token() {
     let things = listed[0].things.iter().map(|thing| (thing.request_id.as_str(), thing.weight, thing.fencing_token));
     assert_eq!(things.collect::<Vec<_>>(), [("r1", Some(2), 7)]);
     assert_eq!((listed[0].held.len(), listed[0].pending.len()), (0, 1));
+}
+
+fn ask_for(path: &str, token: u64, reason: &str) -> ReleaseRequest {
+    let (kind, by, reason) = ("lock".to_owned(), "key".to_owned(), reason.to_owned());
+    ReleaseRequest { kind, path: path.into(), fencing_token: token, by, reason, within: None, force: false }
+}
+
+fn asked(effects: &[Effect]) -> Vec<&str> {
+    let asked = |effect| match effect {
+        &Effect::Notify(Event::ReleaseRequested(ref request)) => Some(request.reason.as_str()),
+        _ => None,
+    };
+    effects.iter().filter_map(asked).collect()
+}
+
+#[test]
+fn a_request_to_release_reaches_the_hold_with_its_token_and_is_reported_once() {
+    let mut table = RequestTable::default();
+    for (owner, path) in [("a", "x"), ("b", "y")] {
+        table.request(request(owner, path, Mode::Write), 1).unwrap();
+    }
+    let effects = table.on_state(acquired("r1", 7));
+    table.on_state(acquired("r2", 8));
+    let Effect::Granted(_, hold) = &effects[0] else { panic!("{effects:?}") };
+    assert_eq!(asked(&table.on_release_requested(None, ask_for("x", 6, "of an older hold"))), [""; 0]);
+    assert_eq!(asked(&table.on_release_requested(None, ask_for("x", 7, "a correction"))), ["a correction"]);
+    assert_eq!(asked(&table.on_release_requested(None, ask_for("x", 7, "a correction"))), [""; 0]);
+    assert_eq!(hold.asked.borrow().as_ref().map(|request| request.reason.as_str()), Some("a correction"));
+    assert_eq!(asked(&table.on_release_requested(None, ask_for("x", 7, "now please"))), ["now please"]);
+    // Whoever joins the hold learns of it too.
+    let (_, effects) = table.request(again("a", "x", Mode::Write), 3).unwrap();
+    let Effect::Granted(_, joined) = &effects[0] else { panic!("{effects:?}") };
+    assert!(joined.asked.borrow().is_some());
+}
+
+#[test]
+fn a_request_to_release_permits_names_their_request_and_token() {
+    let mut table = RequestTable::default();
+    let wanted = WantedPermits::Permits { weight: 1, permits: Some(2) };
+    let terms = PermitTerms { wanted, priority: 0 };
+    table.request(LockRequest::of_permits("a".into(), "x".into(), terms, 0), 1).unwrap();
+    table.on_state(acquired("r1", 7));
+    assert_eq!(asked(&table.on_release_requested(Some("r2"), ask_for("x", 7, "another request"))), [""; 0]);
+    assert_eq!(asked(&table.on_release_requested(Some("r1"), ask_for("x", 6, "another hold"))), [""; 0]);
+    assert_eq!(asked(&table.on_release_requested(Some("r1"), ask_for("x", 7, "permits"))), ["permits"]);
+}
+
+#[test]
+fn the_least_time_of_a_hold_is_sent_with_each_repeat_of_its_request() {
+    let mut table = RequestTable::default();
+    table.request(LockRequest { at_least_ms: 600, ..request("a", "x", Mode::Write) }, 1).unwrap();
+    let Some(Said::Lock(first)) = table.next_message() else { panic!("it is sent") };
+    assert_eq!(first.at_least_ms, 600);
+    let pending = table.lock_info().remove(0).pending.remove(0).message;
+    assert_eq!(pending, Some(client::pending::Message::Lock(first)));
 }
