@@ -6,6 +6,7 @@
 //!
 //! Deliberately unknown here: how to reach the service, which the client library knows.
 
+mod ask;
 mod calls;
 mod get;
 mod key;
@@ -59,6 +60,8 @@ enum Command {
     Lock(lock::LockArgs),
     /// Release a lock that was acquired without a command, or force one open.
     Unlock(unlock::UnlockArgs),
+    /// Ask whoever holds a lock, permits or members of a pool to release them.
+    Ask(ask::AskArgs),
     /// Show a lock and its holders.
     Get(get::GetArgs),
     /// List the held locks.
@@ -119,6 +122,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         // It needs no service, and was handled before.
         Command::RunSupervised(_) => {}
         Command::Unlock(args) => unlock::run(&settings, args).await?,
+        Command::Ask(args) => ask::run(&settings, args).await?,
         Command::Get(args) => get::run(&settings, args).await?,
         Command::Ls(args) => ls::run(&settings, args).await?,
         Command::Watch(args) => watch::run(&settings, args).await?,

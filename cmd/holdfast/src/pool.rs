@@ -15,7 +15,7 @@ use holdfast_client::protocol::{
 use serde_json::json;
 
 use crate::calls::{CALL_TIMEOUT, call, call_once};
-use crate::lock::{self, GuardedRun, Target, run_guarded};
+use crate::lock::{self, GuardedRun, OnRequest, Target, run_guarded};
 use crate::names::{ThingName, parse_path};
 use crate::pages::{PAGE_SIZE, print_list};
 use crate::render;
@@ -66,6 +66,8 @@ pub(crate) struct RunArgs {
     /// How long to wait for the members; forever when absent. `0s` does not wait.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     wait: Option<Duration>,
+    #[command(flatten)]
+    on_request: OnRequest,
     /// The command to run, after `--`. Its variable HOLDFAST_MEMBERS has the members, one a line, and
     /// HOLDFAST_FENCING_TOKEN the fencing token. It does not run if the name of a member has a line break.
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -119,12 +121,18 @@ pub(crate) async fn run(settings: &Settings, command: PoolCommand) -> Result<Exi
 }
 
 async fn run_command(settings: &Settings, args: RunArgs) -> Result<ExitCode> {
-    let RunArgs { pool, count, member, priority, ttl, wait, command } = args;
+    let RunArgs { pool, count, member, priority, ttl, wait, on_request, command } = args;
     let Some((program, arguments)) = command.split_first() else {
         crate::exit_misused("say which command to run, after `--`");
     };
     let target = Target::Members { path: pool.path(), count, member, priority };
-    run_guarded(settings, &GuardedRun { target, ttl, wait }, program, arguments).await
+    run_guarded(
+        settings,
+        &GuardedRun { target, ttl, wait, release_signal: on_request.release_signal },
+        program,
+        arguments,
+    )
+    .await
 }
 
 async fn set(settings: &Settings, args: SetArgs) -> Result<()> {
@@ -229,7 +237,8 @@ fn text(pool: &Pool) -> String {
 fn member(member: &PoolMemberState) -> String {
     let mut about = Vec::new();
     if let Some(holder) = &member.holder {
-        about.push(format!("held by {} with token {}", holder.process_id, holder.fencing_token));
+        let asked = holder.release_requested.as_ref().map(render::release_request).unwrap_or_default();
+        about.push(format!("held by {} with token {}{asked}", holder.process_id, holder.fencing_token));
     }
     if let Some(rests_ms) = member.rests_ms {
         about.push(format!("rests for {}", humantime::format_duration(Duration::from_millis(rests_ms))));

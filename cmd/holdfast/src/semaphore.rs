@@ -13,7 +13,7 @@ use holdfast_client::protocol::{
 use serde_json::json;
 
 use crate::calls::{CALL_TIMEOUT, call, call_once};
-use crate::lock::{GuardedRun, Target, run_guarded};
+use crate::lock::{GuardedRun, OnRequest, Target, run_guarded};
 use crate::names::{ThingName, parse_path};
 use crate::pages::{PAGE_SIZE, print_list};
 use crate::render;
@@ -60,6 +60,8 @@ pub(crate) struct RunArgs {
     /// How long to wait for the permits; forever when absent. `0s` does not wait.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     wait: Option<Duration>,
+    #[command(flatten)]
+    on_request: OnRequest,
     /// The command to run, after `--`. Its variable HOLDFAST_FENCING_TOKEN contains the fencing token.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -89,12 +91,18 @@ pub(crate) async fn run(settings: &Settings, command: SemaphoreCommand) -> Resul
 }
 
 async fn run_command(settings: &Settings, args: RunArgs) -> Result<ExitCode> {
-    let RunArgs { semaphore, weight, permits, priority, ttl, wait, command } = args;
+    let RunArgs { semaphore, weight, permits, priority, ttl, wait, on_request, command } = args;
     let Some((program, arguments)) = command.split_first() else {
         crate::exit_misused("say which command to run, after `--`");
     };
     let target = Target::Permits { path: semaphore.path(), weight, permits, priority };
-    run_guarded(settings, &GuardedRun { target, ttl, wait }, program, arguments).await
+    run_guarded(
+        settings,
+        &GuardedRun { target, ttl, wait, release_signal: on_request.release_signal },
+        program,
+        arguments,
+    )
+    .await
 }
 
 async fn set(settings: &Settings, args: SetArgs) -> Result<()> {
@@ -180,5 +188,5 @@ fn holder(holder: &PermitHolder) -> String {
     if let Some(since) = holder.locked_at.as_ref().and_then(render::timestamp) {
         line += &format!(" since {since}");
     }
-    line
+    line + &holder.release_requested.as_ref().map(render::release_request).unwrap_or_default()
 }

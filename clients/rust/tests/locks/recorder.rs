@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use holdfast_client::{EndReason, LockListener, LockStatus, LossReason, Path, SessionHandler};
+use holdfast_client::{EndReason, LockListener, LockStatus, LossReason, Path, ReleaseRequest, SessionHandler};
 use parking_lot::Mutex;
 
 use crate::support::eventually;
@@ -43,6 +43,10 @@ impl SessionHandler for Recorder {
 
     fn revoked(&self, path: &Path, reason: &LossReason) {
         self.record(format!("revoked {path}: {reason}"));
+    }
+
+    fn release_requested(&self, request: &ReleaseRequest) {
+        self.record(format!("asked for {}: {}", request.path, request.reason));
     }
 
     fn jeopardy(&self, until: Instant) {

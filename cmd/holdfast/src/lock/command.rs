@@ -7,12 +7,12 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Result;
-use holdfast_client::{EndReason, Hold, LossReason};
+use holdfast_client::{EndReason, Hold, LossReason, ReleaseRequest};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Target, supervisor};
+use super::{GuardedRun, Target, supervisor};
 use crate::output::Format;
 use crate::signals::{Signals, is_sent_by_terminals};
 
@@ -77,8 +77,14 @@ impl SupervisedChild {
 
     /// Waits for the end of the command. Forwards signals to it, asks it to stop before the lock can be lost, and kills
     /// it if it does not stop.
-    pub(super) async fn run(mut self, format: Format, hold: &Hold, ttl: Duration, signals: &mut Signals) -> Result<u8> {
-        let mut stage = StopPhase::Running;
+    pub(super) async fn run(
+        mut self,
+        format: Format,
+        hold: &Hold,
+        run: &GuardedRun,
+        signals: &mut Signals,
+    ) -> Result<u8> {
+        let (mut stage, mut is_asked, ttl) = (StopPhase::Running, false, run.ttl);
         let status = loop {
             let deadline = Instant::from_std(hold.deadline());
             let stop_at = deadline.checked_sub(ttl / STOP_MARGIN_DIVISOR).unwrap_or(deadline);
@@ -89,6 +95,10 @@ impl SupervisedChild {
                     if self.leads_group || !is_sent_by_terminals(signal) {
                         self.signal(signal);
                     }
+                }
+                request = hold.release_requested(), if !is_asked => {
+                    is_asked = true;
+                    self.report_asked(format, &request, run.release_signal);
                 }
                 reason = hold.lost(), if is_lost => match stage {
                     StopPhase::Told => {
@@ -123,6 +133,15 @@ impl SupervisedChild {
             }
         };
         Ok(exit_code(status))
+    }
+
+    /// Reports that somebody asks for the hold, and signals the command if that is wanted.
+    fn report_asked(&self, format: Format, request: &ReleaseRequest, release_signal: Option<Signal>) {
+        let reason = if request.reason.is_empty() { String::new() } else { format!(": {}", request.reason) };
+        format.info(format_args!("{} asks for {}{reason}", request.by, self.what));
+        if let Some(signal) = release_signal {
+            self.signal(signal);
+        }
     }
 
     fn kill(&self) -> StopPhase {

@@ -90,6 +90,7 @@ fn request(settings: &Settings, args: &LockArgs, owner: &str) -> Result<AcquireL
         process_id: Some(owner.to_owned()),
         mode: mode.into(),
         ttl_ms: Some(ttl_ms),
+        at_least_ms: u64::try_from(args.at_least.as_millis())?,
         ..Default::default()
     })
 }

@@ -72,7 +72,7 @@ pub(super) async fn run(settings: &Settings, args: &GuardedRun, program: &OsStr,
         bail!("the name of the member {member:?} has a line break, and HOLDFAST_MEMBERS has one member a line");
     }
     let command = SupervisedChild::start(program, arguments, (guard.hold(), guard.members()), &args.target)?;
-    let code = command.run(settings.format, guard.hold(), args.ttl, &mut signals).await?;
+    let code = command.run(settings.format, guard.hold(), args, &mut signals).await?;
     // Closing releases the lock in the same step, and ends in time if no gateway responds. The signal that ended the
     // command may have reached both processes, and must not interrupt this.
     session.close().await;
@@ -161,8 +161,8 @@ async fn acquire(
     let is_try = args.wait == Some(Duration::ZERO);
     let acquired = async {
         match &args.target {
-            Target::Lock { path, read } => {
-                let lock = session.rw_lock(path).owned_by(program_name(program));
+            Target::Lock { path, read, at_least } => {
+                let lock = session.rw_lock(path).owned_by(program_name(program)).at_least(*at_least);
                 let guard = match (is_try, *read) {
                     (true, true) => lock.try_read().await,
                     (true, false) => lock.try_write().await,

@@ -13,12 +13,14 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use holdfast_client::{Error, Path, Reason};
+use rustix::process::Signal;
 
 pub(crate) use guarded::is_line;
 
 use crate::names::LockName;
 use crate::output::Format;
 use crate::settings::Settings;
+use crate::signals::parse_signal;
 
 /// Exit status when the lock was not acquired: "try again later".
 const NOT_LOCKED: u8 = 75;
@@ -42,10 +44,25 @@ pub(crate) struct LockArgs {
     /// [default: a unique one, which is printed]
     #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME")]
     owner: Option<String>,
+    /// How long after its grant nobody else gets the lock, however it ends: for a job that must not run twice in that
+    /// time on machines whose clocks differ. Up to 10 min.
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration, value_name = "DURATION")]
+    at_least: Duration,
+    #[command(flatten)]
+    on_request: OnRequest,
     /// The command to run while holding the lock, after `--`. Its variable HOLDFAST_FENCING_TOKEN contains the fencing
     /// token.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// What happens when somebody asks for what a command holds.
+#[derive(Debug, Args)]
+pub(crate) struct OnRequest {
+    /// The signal that the command gets when somebody asks for what it holds, such as `TERM` or `USR1`; none when
+    /// absent.
+    #[arg(long, env = "HOLDFAST_RELEASE_SIGNAL", value_parser = parse_signal, value_name = "SIGNAL")]
+    pub(crate) release_signal: Option<Signal>,
 }
 
 /// What a command holds while it runs, and how long that is waited for.
@@ -56,13 +73,15 @@ pub(crate) struct GuardedRun {
     pub(crate) ttl: Duration,
     /// Forever when absent.
     pub(crate) wait: Option<Duration>,
+    /// What the command gets when somebody asks for what it holds.
+    pub(crate) release_signal: Option<Signal>,
 }
 
 /// What is held while a command runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// A lock, for reading or for writing.
-    Lock { path: Path, read: bool },
+    Lock { path: Path, read: bool, at_least: Duration },
     /// Permits of a semaphore.
     Permits { path: Path, weight: u64, permits: Option<u64>, priority: u8 },
     /// Members of a pool: so many, or the one of that name.
@@ -86,8 +105,10 @@ pub(crate) async fn run(settings: &Settings, args: LockArgs) -> Result<ExitCode>
     if args.owner.is_some() && args.owner != std::env::var("HOLDFAST_OWNER").ok() {
         crate::exit_misused("--owner goes without a command only: a command's lock is its own");
     }
-    let target = Target::Lock { path: args.lock.path(), read: args.read };
-    run_guarded(settings, &GuardedRun { target, ttl: args.ttl, wait: args.wait }, program, arguments).await
+    let target = Target::Lock { path: args.lock.path(), read: args.read, at_least: args.at_least };
+    let release_signal = args.on_request.release_signal;
+    let run = GuardedRun { target, ttl: args.ttl, wait: args.wait, release_signal };
+    run_guarded(settings, &run, program, arguments).await
 }
 
 /// Waits, and runs the command. Returns its status, or 75 if what it needs was not acquired.

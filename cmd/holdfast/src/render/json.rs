@@ -35,6 +35,18 @@ fn holder(holder: &v1::Holder) -> Value {
             holder::Phase::Transition => "TRANSITION",
         },
         "metadata": holder.metadata,
+        "release_requested": holder.release_requested.as_ref().map(release_request),
+    })
+}
+
+fn release_request(request: &v1::ReleaseRequest) -> Value {
+    json!({
+        "by": request.by,
+        "reason": request.reason,
+        "within_ms": request.within_ms,
+        "requested_at": request.requested_at.as_ref().and_then(timestamp),
+        "remaining_ms": request.remaining_ms,
+        "force": request.force,
     })
 }
 
@@ -167,6 +179,7 @@ pub(crate) fn permit_holder(holder: &v1::PermitHolder) -> Value {
         "remaining_ms": holder.remaining_ms,
         "phase": holder.phase().as_str_name(),
         "metadata": holder.metadata,
+        "release_requested": holder.release_requested.as_ref().map(release_request),
     })
 }
 

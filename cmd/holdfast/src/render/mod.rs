@@ -5,7 +5,7 @@ pub(crate) mod json;
 use std::time::{Duration, SystemTime};
 
 use holdfast_client::Path;
-use holdfast_client::protocol::{Event, Holder, Latch, Lock, Session, event, holder, latch, lock};
+use holdfast_client::protocol::{Event, Holder, Latch, Lock, ReleaseRequest, Session, event, holder, latch, lock};
 use prost_types::Timestamp;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -91,6 +91,9 @@ pub(crate) fn lock(lock: &Lock) -> String {
         if holder.phase() == holder::Phase::Transition {
             line += ", in transition";
         }
+        if let Some(request) = &holder.release_requested {
+            line += &release_request(request);
+        }
         lines.push(line);
     }
     let shown = holders(lock).count() as u64;
@@ -101,6 +104,18 @@ pub(crate) fn lock(lock: &Lock) -> String {
         lines.push(format!("  {} waiting", lock.waiting));
     }
     lines.join("\n")
+}
+
+/// Formats a request to release, to follow its hold.
+pub(crate) fn release_request(request: &ReleaseRequest) -> String {
+    let mut line = format!(", asked for by {}", request.by);
+    if !request.reason.is_empty() {
+        line += &format!(": {}", request.reason);
+    }
+    if let Some(left) = request.remaining_ms.filter(|_| request.force) {
+        line += &format!(", ends in {}", humantime::format_duration(Duration::from_millis(left)));
+    }
+    line
 }
 
 /// Formats a session as one line.
@@ -132,6 +147,7 @@ pub(crate) fn event_type(event: &Event) -> &'static str {
         event::Type::MembersReturned => "MEMBERS_RETURNED",
         event::Type::PoolConfigured => "POOL_CONFIGURED",
         event::Type::PoolDeleted => "POOL_DELETED",
+        event::Type::ReleaseRequested => "RELEASE_REQUESTED",
         event::Type::Unspecified => "UNKNOWN",
     }
 }
