@@ -34,7 +34,8 @@ impl Report {
         for part in parts {
             let outcome = propose_command(shard, term, encode(LocksCommand::LockInfoPart(part)), deadline).await;
             match response(&outcome) {
-                Some(Response::Reconciled { lost: more, asked: more_asked, .. }) => {
+                Some(Response::Reconciled { lost: more, .. }) => lost.extend(more),
+                Some(Response::ReconciledAsked { lost: more, asked: more_asked, .. }) => {
                     lost.extend(more);
                     add_asked(&mut asked, more_asked);
                 }
@@ -49,11 +50,16 @@ impl Report {
             return outcome;
         }
         changed(outcome, |response| {
-            if let Response::Reconciled { lost: later, asked: later_asked, .. } = response {
-                later.splice(0..0, lost);
-                add_asked(&mut asked, std::mem::take(later_asked));
-                *later_asked = asked;
-            }
+            let (later, ended) = match response {
+                Response::Reconciled { lost, ended_holds, ended_waits } => (lost, (*ended_holds, *ended_waits)),
+                Response::ReconciledAsked { lost, ended_holds, ended_waits, asked: later_asked } => {
+                    add_asked(&mut asked, std::mem::take(later_asked));
+                    (lost, (*ended_holds, *ended_waits))
+                }
+                _ => return,
+            };
+            lost.append(later);
+            *response = Response::reconciled(lost, ended, asked);
         })
     }
 }

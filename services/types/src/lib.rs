@@ -20,6 +20,7 @@ mod error;
 mod event;
 pub mod first_limits;
 mod flat;
+mod holder_wire;
 mod ids;
 mod kind;
 mod latch;

@@ -69,7 +69,7 @@ pub enum Phase {
 }
 
 /// A view of one hold of one path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderView {
     /// The owner.
     pub owner: Owner,

@@ -107,8 +107,6 @@ pub enum Response {
         ended_holds: u64,
         /// Unlisted waiting requests that were ended.
         ended_waits: u64,
-        /// Which of the listed holds somebody asked for, as far as they fit into a response.
-        asked: Vec<AskedHolds>,
     },
     /// The message of a session is old or a duplicate: nothing was done, and the original outcome is not known any
     /// more.
@@ -307,6 +305,28 @@ pub enum Response {
         /// The lock, semaphore or pool.
         view: AskedView,
     },
+    /// As [`Response::Reconciled`], if somebody asked for listed holds.
+    ReconciledAsked {
+        /// Reported holds that the session does not have.
+        lost: Vec<LostHold>,
+        /// Unlisted holds that were ended.
+        ended_holds: u64,
+        /// Unlisted waiting requests that were ended.
+        ended_waits: u64,
+        /// Which of the listed holds somebody asked for, as far as they fit into a response.
+        asked: Vec<AskedHolds>,
+    },
+}
+
+impl Response {
+    /// Returns the result of reconciling the state that a client reported.
+    pub fn reconciled(lost: Vec<LostHold>, ended: (u64, u64), asked: Vec<AskedHolds>) -> Self {
+        let (ended_holds, ended_waits) = ended;
+        if asked.is_empty() {
+            return Self::Reconciled { lost, ended_holds, ended_waits };
+        }
+        Self::ReconciledAsked { lost, ended_holds, ended_waits, asked }
+    }
 }
 
 /// The reply to a caller.
@@ -330,7 +350,10 @@ impl Reply {
             Ok(Response::Reset { removed_holds, removed_waiters }) => {
                 (*removed_holds, *removed_waiters) = (ended_holds, ended_waits);
             }
-            Ok(Response::Reconciled { ended_holds: holds, ended_waits: waits, .. }) => {
+            Ok(
+                Response::Reconciled { ended_holds: holds, ended_waits: waits, .. }
+                | Response::ReconciledAsked { ended_holds: holds, ended_waits: waits, .. },
+            ) => {
                 (*holds, *waits) = (ended_holds, ended_waits);
             }
             _ => {}

@@ -89,6 +89,11 @@ impl SessionConnection<'_> {
                     return Err(CloseReason::Failed(unknown_outcome()));
                 }
                 (None, Ok(Response::Ignored)) if job.needs_reply() => again.push(job.clone()),
+                (None, Ok(Response::ReconciledAsked { lost, ended_holds, ended_waits, asked })) => {
+                    let answer = Response::Reconciled { lost, ended_holds, ended_waits };
+                    self.on_answer(job, answer, clock_ms).await?;
+                    self.send_asked(asked).await?;
+                }
                 (None, Ok(answer)) => self.on_answer(job, answer, clock_ms).await?,
             }
         }
@@ -129,13 +134,12 @@ impl SessionConnection<'_> {
                 self.send(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
             }
             (ClientCommand::ReleaseAll, _) => self.on_all_released().await,
-            (ClientCommand::LockInfo { info, .. }, Response::Reconciled { lost, asked, .. }) => {
+            (ClientCommand::LockInfo { info, .. }, Response::Reconciled { lost, .. }) => {
                 for held in info.held.chunks(MAX_REPORTED_AT_ONCE) {
                     held.iter().for_each(|held| self.requests.add_reported(held.clone()));
                     yield_now().await;
                 }
                 self.on_holds_lost(lost, clock_ms).await?;
-                self.send_asked(asked).await?;
                 if std::mem::take(&mut self.missed_updates) {
                     self.queue_reconciliation();
                 }
@@ -145,9 +149,8 @@ impl SessionConnection<'_> {
                 }
                 Ok(())
             }
-            (ClientCommand::ReconcileHolds(_), Response::Reconciled { lost, asked, .. }) => {
-                self.on_holds_lost(lost, clock_ms).await?;
-                self.send_asked(asked).await
+            (ClientCommand::ReconcileHolds(_), Response::Reconciled { lost, .. }) => {
+                self.on_holds_lost(lost, clock_ms).await
             }
             (ClientCommand::Close, Response::Done) => self.end_with(EndReason::Ended(SessionEnd::Closed)).await,
             (job, answer) => self.on_answer_about_things(job, answer, clock_ms).await,

@@ -25,7 +25,7 @@ impl NamespaceTxn<'_> {
         let (report, lost) = self.extended_report(info);
         self.set_report(&info.session_id, Some(report));
         let (lost, asked) = (self.lost_views(lost), self.asked_of(info));
-        Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0, asked })
+        Ok(Response::reconciled(lost, (0, 0), asked))
     }
 
     /// Adds the last part of a report. Ends holds that it does not list, unless a pending request claims them, and
@@ -50,7 +50,7 @@ impl NamespaceTxn<'_> {
         }
         let (lost, asked) = (self.lost_views(lost), self.asked_of(info));
         let (ended_holds, ended_waits) = ended.unwrap_or_default();
-        Ok(Response::Reconciled { lost, ended_holds, ended_waits, asked })
+        Ok(Response::reconciled(lost, (ended_holds, ended_waits), asked))
     }
 
     /// Ends the comparison with the report of an earlier connection. What it has not ended yet stays.

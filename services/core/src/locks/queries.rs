@@ -131,7 +131,7 @@ impl LocksState {
         let open = self.find(namespace)?;
         let session = open.session(session_id)?;
         let (lost, asked) = (open.lost_holds_of(session, held), open.asked_holds_of(session, held));
-        Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0, asked })
+        Ok(Response::reconciled(lost, (0, 0), asked))
     }
 
     fn reconcile_permits(

@@ -198,7 +198,7 @@ impl Item<String> {
             Self::Latch(latch) => latch.delay(by_ms),
             Self::Permits(item) => item.delay(by_ms),
             Self::HoldMarks(at_least, asks) => {
-                for at_least in at_least {
+                if let Some(at_least) = at_least {
                     at_least.from_ms = at_least.from_ms.saturating_add(by_ms);
                     at_least.until_ms = at_least.until_ms.saturating_add(by_ms);
                 }

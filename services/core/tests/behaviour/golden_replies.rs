@@ -188,7 +188,7 @@ fn replies_about_locks_have_the_bytes_they_always_had() {
         (Response::Cancelled { left_queue: true, grant_released: false }, "010d0100"),
         (Response::Reset { removed_holds: 300, removed_waiters: 2 }, "010eac0202"),
         (
-            Response::Reconciled { lost: vec![lost], ended_holds: 300, ended_waits: 2, asked: vec![] },
+            Response::Reconciled { lost: vec![lost], ended_holds: 300, ended_waits: 2 },
             "01110101016cac0201010473655f3101016802703101ac02ad0201ae0201010101016b0176ac0202",
         ),
         (Response::Ignored, "0112"),

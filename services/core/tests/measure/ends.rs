@@ -78,7 +78,7 @@ fn time_reconcile(holds: u64) -> Duration {
         let (path, fencing_token) = (Path::flat(format!("lock{number}")), shard.core.revision());
         held.push(ReportedHold { path, mode: Mode::Write, fencing_token });
     }
-    let none = Response::Reconciled { lost: vec![], ended_holds: 0, ended_waits: 0, asked: vec![] };
+    let none = Response::Reconciled { lost: vec![], ended_holds: 0, ended_waits: 0 };
     let (namespace, session_id) = (namespace(), "se_1".to_owned());
     let believed =
         Query::ReconcileHolds { namespace: namespace.clone(), session_id: session_id.clone(), held: held.clone() };

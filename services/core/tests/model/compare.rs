@@ -138,7 +138,7 @@ impl Run {
                 Some(session) => {
                     let lost = model.lost_holds(session.number, &held);
                     let asked = model.asked_of(session.number, &held);
-                    Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0, asked })
+                    Ok(Response::reconciled(lost, (0, 0), asked))
                 }
             };
             let query = Query::ReconcileHolds { namespace, session_id, held };

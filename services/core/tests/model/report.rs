@@ -42,7 +42,7 @@ impl Model {
         let (report, lost) = self.extended_report(info);
         self.session_mut(&info.session_id).expect("it is open").report = Some(report);
         let asked = self.asked_of_session(info);
-        Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds: 0, ended_waits: 0, asked })
+        Ok(Response::reconciled(self.lost_views(lost), (0, 0), asked))
     }
 
     fn asked_of_session(&self, info: &LockInfo) -> Vec<AskedHolds> {
@@ -69,7 +69,7 @@ impl Model {
                 return Err(error);
             }
             let asked = self.asked_of_session(info);
-            return Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds: 0, ended_waits: 0, asked });
+            return Ok(Response::reconciled(self.lost_views(lost), (0, 0), asked));
         };
         self.ends_left = left;
         while let Some(index) = self.waits.iter().position(|wait| self.covers_wait(&target, wait)) {
@@ -84,7 +84,7 @@ impl Model {
         self.run_grant_loop();
         let (ended_holds, ended_waits) = (holds as u64, waits as u64);
         let asked = self.asked_of_session(info);
-        Ok(Response::Reconciled { lost: self.lost_views(lost), ended_holds, ended_waits, asked })
+        Ok(Response::reconciled(self.lost_views(lost), (ended_holds, ended_waits), asked))
     }
 
     /// Nothing more ends because of what an earlier connection reported.
