@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::recent_by_account::{Capacity, RecentByAccount};
 use crate::shard_common::REVISION_LIMIT;
 use crate::{
-    AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, Bounds, Command,
-    EntryContext, Kind, LocksCommand, NamespacesCommand, Path, PermitCommand, Response, page,
+    AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, BarrierCommand, Bounds,
+    Command, EntryContext, Kind, LocksCommand, NamespacesCommand, Path, PermitCommand, Response, page,
 };
 
 /// How many records of an account are searched for a repeat of a call.
@@ -34,8 +34,8 @@ impl AuditLog {
     /// Records a command that was not rejected. Repeats of a call, which changed nothing, are recorded once. Forced
     /// actions that affected no owner, and configurations that changed nothing, are not recorded: otherwise a caller
     /// with that scope could evict the record of a forced action by forcing free locks. `rose` tells whether the
-    /// shard's revision rose, as it does with every end of a hold or a session, and every change of a semaphore or of a
-    /// pool.
+    /// shard's revision rose, as it does with every end of a hold or a session, and every change of a semaphore, of a
+    /// pool or of a barrier.
     pub(crate) fn record(
         &mut self,
         bounds: &Bounds,
@@ -45,7 +45,10 @@ impl AuditLog {
         rose: bool,
     ) {
         let Some(act) = event_of(&audited.command, answer) else { return };
-        let is_configured = matches!(act.action, AuditAction::SemaphoreConfigured | AuditAction::PoolConfigured);
+        let is_configured = matches!(
+            act.action,
+            AuditAction::SemaphoreConfigured | AuditAction::PoolConfigured | AuditAction::BarrierConfigured
+        );
         let must_rise = is_forced(act.action) || is_configured;
         if must_rise && !rose && !ends_waits(answer) {
             return;
@@ -123,6 +126,7 @@ fn is_forced(action: AuditAction) -> bool {
         AuditAction::LockDeleted
             | AuditAction::SemaphoreDeleted
             | AuditAction::PoolDeleted
+            | AuditAction::BarrierDeleted
             | AuditAction::NamespaceReset
             | AuditAction::ReleaseForced
     )
@@ -228,6 +232,13 @@ fn locks_event(command: &LocksCommand, answer: &Response) -> Option<AuditEvent> 
             let (kind, within_ms) = (ask.kind.name(), ask.within_ms.unwrap_or(0));
             let detail = format!("{kind}, {asked} holds, within {within_ms} ms");
             (&ask.namespace, AuditAction::ReleaseForced, Some(ask.path.clone()), detail)
+        }
+        (LocksCommand::Barrier(BarrierCommand::Configure(configure)), _) => {
+            let (path, detail) = (configure.path.clone(), format!("{} parties", configure.parties));
+            (&configure.namespace, AuditAction::BarrierConfigured, Some(path), detail)
+        }
+        (LocksCommand::Barrier(BarrierCommand::Delete { namespace, path }), _) => {
+            (namespace, AuditAction::BarrierDeleted, Some(path.clone()), String::new())
         }
         (LocksCommand::Reset(reset), Response::Reset { removed_holds, removed_waiters }) => {
             let detail = format!("{removed_holds} holds and {removed_waiters} waiting requests removed");

@@ -11,8 +11,8 @@ use crate::locks::Budget;
 use crate::permits::PermitItem;
 use crate::shard_common::ShardCommon;
 use crate::{
-    AskedHolds, CommandError, EventKind, FencingToken, Kind, Limits, Owner, Path, Reason, ReportedPermits, Revision,
-    RevokedReason, SessionNumber, WaitId,
+    AskedHolds, BarrierAnswer, CommandError, EventKind, FencingToken, Kind, Limits, Owner, Path, Reason,
+    ReportedPermits, Revision, RevokedReason, SessionNumber, WaitId,
 };
 
 /// The means of a table during one command or one slice.
@@ -49,6 +49,8 @@ pub(crate) struct Sight<'a> {
     pub(crate) visible_ms: u64,
     /// The highest reported queue position; higher ones are reported as this.
     pub(crate) max_queue_position: usize,
+    /// Whether sweeps are unfinished.
+    pub(crate) has_sweeps: bool,
     /// Returns the unfinished sweep that will end a hold or a wait.
     pub(crate) sweep_of: &'a dyn Fn(&PermitItem<'_>) -> Option<SweepMark>,
 }
@@ -101,6 +103,12 @@ pub(crate) enum Notice {
     Finished(Revision),
     /// A request for permits waits.
     Queued,
+    /// Replies about the barrier with this path can be given.
+    BarrierSettled(Path),
+    /// A request of a session that arrived at a barrier has an outcome.
+    MetAtBarrier { number: SessionNumber, session_id: Arc<str>, request_id: Arc<str>, answer: BarrierAnswer },
+    /// An arrival ended that the sweep that began at this revision would have ended.
+    SweptArrival(Revision),
     /// A wait ended that the sweep that began at this revision would have ended.
     SweptWait(Revision),
 }
@@ -192,7 +200,7 @@ impl<'a> Kit<'a> {
         }
         if more.counted > self.free.of_tables {
             return Err(quota_exceeded(
-                "the state of latches, semaphores and pools of a namespace, in bytes,",
+                "the state of latches, semaphores, pools and barriers of a namespace, in bytes,",
                 self.limits.max_primitive_bytes,
                 "delete what is done with, send less metadata or have the limit raised",
             ));

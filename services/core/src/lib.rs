@@ -15,6 +15,7 @@ pub mod accounts;
 mod after_restore;
 mod ask;
 mod audit;
+mod barriers;
 mod chunks;
 mod idempotency_cache;
 mod item_bytes;

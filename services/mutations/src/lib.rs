@@ -129,6 +129,12 @@ pub enum Mutation {
     AskForcePutOff,
     /// A downgrade ends the time for which a hold is kept from others.
     AtLeastCut,
+    /// Whoever leaves a barrier after its trip is told that it was broken, as if its own patience decided.
+    BarrierTwoOutcomes,
+    /// The arrivals of a session that has ended still count.
+    BarrierGhost,
+    /// The generations of a barrier that is made again have numbers that others had before.
+    BarrierGenerationReused,
 }
 
 impl Mutation {
@@ -189,6 +195,9 @@ impl Mutation {
         Self::PoolCooldownLost,
         Self::AskForcePutOff,
         Self::AtLeastCut,
+        Self::BarrierTwoOutcomes,
+        Self::BarrierGhost,
+        Self::BarrierGenerationReused,
     ];
 
     /// What it is called on a command line.
@@ -249,6 +258,9 @@ impl Mutation {
             Self::PoolCooldownLost => "pool-cooldown-lost",
             Self::AskForcePutOff => "ask-force-put-off",
             Self::AtLeastCut => "at-least-cut",
+            Self::BarrierTwoOutcomes => "barrier-two-outcomes",
+            Self::BarrierGhost => "barrier-ghost",
+            Self::BarrierGenerationReused => "barrier-generation-reused",
         }
     }
 
@@ -301,6 +313,9 @@ impl Mutation {
                 Some("pools::pools_do_what_their_model_does")
             }
             Self::AskForcePutOff | Self::AtLeastCut => Some("the_engine_does_what_the_naive_model_does"),
+            Self::BarrierTwoOutcomes | Self::BarrierGhost | Self::BarrierGenerationReused => {
+                Some("barriers::barriers_do_what_their_model_does")
+            }
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_core::Application;
-use holdfast_core::{Command, JobState, LatchQuery, LocksCommand, Query, Reply, codec};
+use holdfast_core::{BarrierQuery, Command, JobState, LatchQuery, LocksCommand, Query, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Application as NamedApplication, Call, NotLeader, StatusAnswer};
@@ -18,7 +18,7 @@ use tracing::{Instrument, Span, info_span};
 use crate::acquire_wait::AcquireWait;
 use crate::admission::{Admission, admit, merge_rejected};
 use crate::batch::propose_batch;
-use crate::held_query::HeldQuery;
+use crate::held_query::{HeldQuery, Question};
 use crate::leader::WaitingCall;
 use crate::lock_info::{Report, propose_permits};
 use crate::node::NodeInner;
@@ -257,7 +257,11 @@ async fn handle_query(
         (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
         (Ok(Query::KeepAlives { sessions }), _) => keep_alives::record(replica, shard.reads, &sessions, deadline).await,
         (Ok(Query::Latch(LatchQuery::Wait { latch, wait_ms })), Some(held)) => {
-            return held.wait_for_latch(latch, wait_ms).await;
+            return held.wait(Question::of_latch(latch), wait_ms).await;
+        }
+        (Ok(Query::Barrier(BarrierQuery::Wait(wait))), Some(held)) => {
+            let wait_ms = wait.wait_ms;
+            return held.wait(Question::of_barrier(wait), wait_ms).await;
         }
         (Ok(query), _) => query::execute(shard, &query, deadline).await,
     })

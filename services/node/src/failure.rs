@@ -93,6 +93,7 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::ReportPermits(report) => Some(&report.namespace),
         LocksCommand::AcquireAtLeast(acquire) => Some(&acquire.acquire.namespace),
         LocksCommand::AskRelease(ask) => Some(&ask.namespace),
+        LocksCommand::Barrier(command) => Some(command.namespace()),
         LocksCommand::Reattach(reattach) => Some(&reattach.acquire.namespace),
         LocksCommand::CancelAttempts(several) => Some(&several.cancel.namespace),
         // The number of a session stands for its namespace.

@@ -1,8 +1,11 @@
-//! Queries whose reply the leader holds back: waits for latches.
+//! Queries whose reply the leader holds back: waits for latches, and at barriers.
 
 use bytes::Bytes;
 use holdfast_core::limit::Limit;
-use holdfast_core::{CommandError, LatchQuery, LatchRef, Query, Reply, Response, codec};
+use holdfast_core::{
+    BarrierQuery, CommandError, Kind, LatchQuery, LatchRef, NamespaceRef, Path, Query, Reply, Response, WaitAtBarrier,
+    codec,
+};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
@@ -22,8 +25,16 @@ pub(crate) struct HeldQuery<'a> {
     pub(crate) deadline: Instant,
 }
 
-/// What a leader knows of a latch now.
-enum LatchRead {
+/// What is waited for. Once it is final, it never changes.
+pub(crate) struct Question {
+    query: Query,
+    namespace: NamespaceRef,
+    kind: Kind,
+    path: Path,
+}
+
+/// What a leader knows of it now.
+enum QuestionRead {
     /// The reply is final.
     Final(Reply),
     /// It may still change.
@@ -32,22 +43,37 @@ enum LatchRead {
     Rejected(Outcome),
 }
 
+impl Question {
+    /// Waits until the status of a latch is final.
+    pub(crate) fn of_latch(latch: LatchRef) -> Self {
+        let (namespace, path) = (latch.namespace.clone(), latch.path.clone());
+        Self { query: Query::Latch(LatchQuery::Wait { latch, wait_ms: 0 }), namespace, kind: Kind::Latch, path }
+    }
+
+    /// Waits until a generation of a barrier has ended, or all have left it.
+    pub(crate) fn of_barrier(wait: WaitAtBarrier) -> Self {
+        let (namespace, path) = (wait.namespace.clone(), wait.path.clone());
+        let query = Query::Barrier(BarrierQuery::Wait(WaitAtBarrier { wait_ms: 0, ..wait }));
+        Self { query, namespace, kind: Kind::Barrier, path }
+    }
+}
+
 impl HeldQuery<'_> {
-    /// Replies once the status of a latch is final, or the time is over. Returns `None` if the caller has disconnected.
-    pub(crate) async fn wait_for_latch(&self, latch: LatchRef, wait_ms: u64) -> Option<Outcome> {
+    /// Replies once the outcome is final, or the time is over. Returns `None` if the caller has disconnected.
+    pub(crate) async fn wait(&self, question: Question, wait_ms: u64) -> Option<Outcome> {
         let until = Instant::now().checked_add(Duration::from_millis(wait_ms)).unwrap_or(self.until).min(self.until);
         let mut is_deferred = false;
         loop {
-            let read = self.read(&latch).await;
-            let is_elsewhere = !matches!(read, Ok(LatchRead::Final(_) | LatchRead::Held(..)));
+            let read = self.read(&question).await;
+            let is_elsewhere = !matches!(read, Ok(QuestionRead::Final(_) | QuestionRead::Held(..)));
             if is_deferred && is_elsewhere && is_enabled(Mutation::LatchCompleteLost) {
                 sleep_until(until).await;
             }
-            let (reply, mut question) = match read {
+            let (reply, mut held) = match read {
                 Err(error) => return Some(not_leader_outcome(error)),
-                Ok(LatchRead::Rejected(outcome)) => return Some(outcome),
-                Ok(LatchRead::Final(reply)) => return Some(encoded(&reply)),
-                Ok(LatchRead::Held(reply, question)) => (reply, question),
+                Ok(QuestionRead::Rejected(outcome)) => return Some(outcome),
+                Ok(QuestionRead::Final(reply)) => return Some(encoded(&reply)),
+                Ok(QuestionRead::Held(reply, held)) => (reply, held),
             };
             if Instant::now() >= until {
                 return Some(encoded(&reply));
@@ -59,7 +85,7 @@ impl HeldQuery<'_> {
             tokio::select! {
                 biased;
                 // It is settled, or this replica leads no more: the next read tells.
-                () = question.settled() => {}
+                () = held.settled() => {}
                 () = self.caller.control.cancelled.cancelled() => {
                     return Some(Outcome::NotProposed("the caller gave up".into()));
                 }
@@ -69,32 +95,38 @@ impl HeldQuery<'_> {
         }
     }
 
-    /// Reads the latch under the lease and, unless its status is final, holds the reply back in the same step.
-    async fn read(&self, latch: &LatchRef) -> Result<LatchRead, NotLeader> {
-        let (shard, query) = (self.shard, Query::Latch(LatchQuery::Wait { latch: latch.clone(), wait_ms: 0 }));
+    /// Reads under the lease and, unless the outcome is final, holds the reply back in the same step.
+    async fn read(&self, question: &Question) -> Result<QuestionRead, NotLeader> {
+        let shard = self.shard;
         if let Err(failed) = shard.machine.check_health() {
-            return Ok(LatchRead::Rejected(Outcome::NotProposed(failed.0)));
+            return Ok(QuestionRead::Rejected(Outcome::NotProposed(failed.0)));
         }
         let answer = |term, clock_ms| {
             shard.machine.with_leader_state(term, |core, table| {
-                let reply = core.query(clock_ms, &query);
-                let is_open = matches!(&reply.outcome, Ok(Response::Latch(latch)) if !latch.status.is_final());
-                if !is_open {
-                    return LatchRead::Final(reply);
+                let reply = core.query(clock_ms, &question.query);
+                let is_final = match &reply.outcome {
+                    Ok(Response::Latch(latch)) => latch.status.is_final(),
+                    Ok(Response::AtBarrier { answer, .. }) => answer.outcome.is_final(),
+                    _ => true,
+                };
+                if is_final {
+                    return QuestionRead::Final(reply);
                 }
-                match table.questions.hold(&latch.namespace, &latch.path) {
-                    Ok(question) => LatchRead::Held(reply, question),
-                    Err(limit) => LatchRead::Final(Reply { outcome: Err(too_many(limit)), ..reply }),
+                match table.questions.hold(&question.namespace, question.kind, &question.path) {
+                    Ok(held) => QuestionRead::Held(reply, held),
+                    Err(limit) => QuestionRead::Final(Reply { outcome: Err(too_many(limit, question.kind)), ..reply }),
                 }
             })
         };
         let seen = shard.group.read(shard.reads, self.deadline, |permit| answer(permit.term, permit.clock_ms)).await?;
-        Ok(seen.unwrap_or_else(|| LatchRead::Rejected(not_leader(shard))))
+        Ok(seen.unwrap_or_else(|| QuestionRead::Rejected(not_leader(shard))))
     }
 }
 
-fn too_many(limit: &Limit) -> CommandError {
-    let what = limit.what.first().copied().unwrap_or(limit.name).to_owned();
+/// The limit of one thing is said of a latch first, and then of a barrier.
+fn too_many(limit: &Limit, kind: Kind) -> CommandError {
+    let what = limit.what.get(usize::from(kind == Kind::Barrier)).or(limit.what.first());
+    let what = what.copied().unwrap_or(limit.name).to_owned();
     let hint = "let fewer callers wait at once".to_owned();
     CommandError::QuotaExceeded { what, max: limit.default_value(), hint }
 }

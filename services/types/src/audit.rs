@@ -66,11 +66,15 @@ pub enum AuditAction {
     PoolDeleted,
     /// Owners were asked with force to release what they hold.
     ReleaseForced,
+    /// A barrier was configured.
+    BarrierConfigured,
+    /// A barrier was deleted.
+    BarrierDeleted,
 }
 
 impl AuditAction {
     /// Every action, for tables and tests.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::AccountCreated,
         Self::AccountUpdated,
         Self::AccountDeleted,
@@ -86,6 +90,8 @@ impl AuditAction {
         Self::PoolConfigured,
         Self::PoolDeleted,
         Self::ReleaseForced,
+        Self::BarrierConfigured,
+        Self::BarrierDeleted,
     ];
 
     /// Returns the public name.
@@ -106,6 +112,8 @@ impl AuditAction {
             Self::PoolConfigured => "POOL_CONFIGURED",
             Self::PoolDeleted => "POOL_DELETED",
             Self::ReleaseForced => "RELEASE_FORCED",
+            Self::BarrierConfigured => "BARRIER_CONFIGURED",
+            Self::BarrierDeleted => "BARRIER_DELETED",
         }
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AcquireOutcome, AskedHolds, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path, PermitsView,
-    ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, AskedHolds, BarrierAnswer, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path,
+    PermitsView, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
 };
 
 /// An effect that the leader of a locks shard publishes after an entry. Not part of the state: followers drop it.
@@ -127,5 +127,24 @@ pub enum Effect {
     NamespaceClosed {
         /// The namespace.
         namespace: NamespaceRef,
+    },
+    /// A generation of a barrier ended, all have left it, an arrival was withdrawn, or the barrier is gone: replies that
+    /// were held back can be given.
+    BarrierSettled {
+        /// The namespace of the barrier.
+        namespace: NamespaceRef,
+        /// The path.
+        path: Path,
+    },
+    /// A request of a session that arrived at a barrier, or that is leaving it, has an outcome.
+    MetAtBarrier {
+        /// The namespace of the session.
+        namespace: NamespaceRef,
+        /// The session.
+        session_id: String,
+        /// The id of the request.
+        request_id: String,
+        /// What the session is told.
+        answer: BarrierAnswer,
     },
 }

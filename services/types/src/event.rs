@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, FencingToken, Kind, Kinds, Owner, Path, PermitsEnd, Revision};
+use super::{ArrivalEnd, Claim, FencingToken, Kind, Kinds, Owner, Path, PermitsEnd, Revision};
 
 /// An event of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +93,31 @@ pub enum EventKind {
         /// The kind of the thing.
         of: Kind,
     },
+    /// All parties of a generation of a barrier came.
+    BarrierTripped {
+        /// The generation.
+        generation: Revision,
+        /// How many they were.
+        parties: u32,
+    },
+    /// A generation of a barrier was broken.
+    BarrierBroken {
+        /// The generation.
+        generation: Revision,
+        /// How many had come.
+        parties: u32,
+        /// Why.
+        cause: ArrivalEnd,
+    },
+    /// All of a generation have left a double barrier.
+    BarrierLeft {
+        /// The generation.
+        generation: Revision,
+        /// How many they were.
+        parties: u32,
+        /// How the last one left.
+        cause: ArrivalEnd,
+    },
 }
 
 impl EventKind {
@@ -119,6 +144,9 @@ impl EventKind {
             Self::PoolConfigured => "POOL_CONFIGURED",
             Self::PoolDeleted => "POOL_DELETED",
             Self::ReleaseRequested { .. } => "RELEASE_REQUESTED",
+            Self::BarrierTripped { .. } => "BARRIER_TRIPPED",
+            Self::BarrierBroken { .. } => "BARRIER_BROKEN",
+            Self::BarrierLeft { .. } => "BARRIER_LEFT",
         }
     }
 
@@ -144,6 +172,7 @@ impl EventKind {
             | Self::SemaphoreDeleted => Kind::Semaphore,
             Self::MembersTaken | Self::MembersReturned { .. } | Self::PoolConfigured | Self::PoolDeleted => Kind::Pool,
             Self::ReleaseRequested { .. } => Kind::Request,
+            Self::BarrierTripped { .. } | Self::BarrierBroken { .. } | Self::BarrierLeft { .. } => Kind::Barrier,
         }
     }
 }

@@ -16,11 +16,13 @@ pub enum Kind {
     Pool,
     /// A request to release a hold. It has no path of its own and no table: events about such requests are of this kind.
     Request,
+    /// A barrier.
+    Barrier,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Lock, Self::Semaphore, Self::Latch, Self::Pool, Self::Request];
+    pub const ALL: [Self; 6] = [Self::Lock, Self::Semaphore, Self::Latch, Self::Pool, Self::Request, Self::Barrier];
 
     /// Returns the public name of one thing.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Latch => "latch",
             Self::Pool => "pool",
             Self::Request => "request",
+            Self::Barrier => "barrier",
         }
     }
 
@@ -41,6 +44,7 @@ impl Kind {
             Self::Latch => "latches",
             Self::Pool => "pools",
             Self::Request => "requests",
+            Self::Barrier => "barriers",
         }
     }
 }
@@ -74,6 +78,7 @@ fn bit(kind: Kind) -> u8 {
         Kind::Latch => 4,
         Kind::Pool => 8,
         Kind::Request => 64,
+        Kind::Barrier => 16,
     }
 }
 

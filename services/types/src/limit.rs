@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 pub use scope::Scope;
 
-use super::{DEFAULT_MAX_NAMESPACES, Limits, MAX_MEMBERS_PER_TAKE};
+use super::{DEFAULT_MAX_NAMESPACES, Limits, MAX_MEMBERS_PER_TAKE, MAX_PARTIES};
 
 /// The upper bound of limits in milliseconds: ten years, far from any overflow of instants.
 const MAX_TIME_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
@@ -37,9 +37,9 @@ pub const MAX_SESSION_CONNECTIONS: u64 = 65_536;
 pub const MAX_GATEWAY_CONNECTIONS: u64 = 10_000;
 /// TLS handshakes of a gateway at a time.
 pub const MAX_TLS_HANDSHAKES: u64 = 64;
-/// Held-back replies about one latch at a leader.
+/// Held-back replies about one latch or one barrier at a leader.
 pub const MAX_QUESTIONS_OF_LATCH: u64 = 10_000;
-/// Held-back replies about the latches of one namespace at a leader.
+/// Held-back replies about the latches and barriers of one namespace at a leader.
 pub const MAX_QUESTIONS_OF_NAMESPACE: u64 = 50_000;
 /// Held-back replies of one shard at a leader.
 pub const MAX_QUESTIONS_OF_SHARD: u64 = 200_000;
@@ -299,15 +299,18 @@ limits! {
     /// Waiting requests for one semaphore or pool.
     WAITING_FOR_SEMAPHORE = "max_waiting_per_semaphore", Semaphore, Rules, "QUOTA_EXCEEDED",
         ["the number of requests that wait for a semaphore or pool"], (max_waiting_per_semaphore in 0, 10_000);
-    /// Holds of semaphores and pools of one session.
+    /// Holds of semaphores and pools, and arrivals at barriers, of one session.
     PERMIT_HOLDS_OF_SESSION = "max_permit_holds_per_session", Session, Rules, "QUOTA_EXCEEDED",
-        ["the number of holds of semaphores and pools of a session"], (max_permit_holds_per_session in 0, 100_000);
-    /// Bytes of latches, semaphores and pools of a namespace.
+        ["the number of holds of semaphores, pools and barriers of a session"],
+        (max_permit_holds_per_session in 0, 100_000);
+    /// Bytes of latches, semaphores, pools and barriers of a namespace.
     PRIMITIVE_BYTES = "max_primitive_bytes", Namespace, Rules, "QUOTA_EXCEEDED",
-        ["the state of latches, semaphores and pools of a namespace, in bytes,"], (max_primitive_bytes in 0, 8 << 30);
-    /// Waits for latches at one gateway.
+        ["the state of latches, semaphores, pools and barriers of a namespace, in bytes,"],
+        (max_primitive_bytes in 0, 8 << 30);
+    /// Waits for latches and at barriers at one gateway.
     HELD_QUESTIONS = "max_held_questions", AccountAndGateway, Gateway, "RATE_LIMITED",
-        ["the number of waits for latches of an account at one gateway"], (max_held_questions in 0, 262_144);
+        ["the number of waits for latches and at barriers of an account at one gateway"],
+        (max_held_questions in 0, 262_144);
     /// Pools in one namespace.
     POOLS = "max_pools_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
         ["the number of pools in a namespace"], (max_pools_per_namespace in 0, 10_000);
@@ -317,15 +320,21 @@ limits! {
     /// Members in one hold.
     MEMBERS_OF_HOLD = "max_members_per_take", Hold, Rules, "QUOTA_EXCEEDED",
         ["the number of members in a hold"], (max_members_per_take in 0, MAX_MEMBERS_PER_TAKE);
-    /// Waits for one latch.
+    /// Barriers in one namespace.
+    BARRIERS = "max_barriers_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the number of barriers in a namespace"], (max_barriers_per_namespace in 0, 100_000);
+    /// Parties of one barrier.
+    PARTIES = "max_parties_per_barrier", Barrier, Rules, "QUOTA_EXCEEDED",
+        ["the number of parties of a barrier"], (max_parties_per_barrier in 0, MAX_PARTIES as u64);
+    /// Waits for one latch, or at one barrier.
     QUESTIONS_OF_LATCH = "held_questions_of_latch", Latch, Leader, "QUOTA_EXCEEDED",
-        ["the number of waits for a latch"], (fixed MAX_QUESTIONS_OF_LATCH);
-    /// Waits for the latches of a namespace.
+        ["the number of waits for a latch", "the number of waits at a barrier"], (fixed MAX_QUESTIONS_OF_LATCH);
+    /// Waits for the latches and at the barriers of a namespace.
     QUESTIONS_OF_NAMESPACE = "held_questions_of_namespace", Namespace, Leader, "QUOTA_EXCEEDED",
-        ["the number of waits for the latches of a namespace"], (fixed MAX_QUESTIONS_OF_NAMESPACE);
-    /// Waits for all latches of a shard.
+        ["the number of waits for the latches and at the barriers of a namespace"], (fixed MAX_QUESTIONS_OF_NAMESPACE);
+    /// Waits for all latches and at all barriers of a shard.
     QUESTIONS_OF_SHARD = "held_questions_of_shard", Shard, Leader, "QUOTA_EXCEEDED",
-        ["the number of waits for the latches of a shard"], (fixed MAX_QUESTIONS_OF_SHARD);
+        ["the number of waits for the latches and at the barriers of a shard"], (fixed MAX_QUESTIONS_OF_SHARD);
     /// Namespaces of an account.
     NAMESPACES = "max_number_of_namespaces", Account, Rules, "QUOTA_EXCEEDED",
         ["the number of namespaces of an account"], (fixed DEFAULT_MAX_NAMESPACES as u64);

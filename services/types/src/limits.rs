@@ -101,11 +101,12 @@ pub struct Limits {
     pub max_holds_per_semaphore: u64,
     /// Waiting requests for one semaphore or pool. Those of a namespace count with the ones for locks.
     pub max_waiting_per_semaphore: u64,
-    /// Holds of semaphores and pools of one session. Its requests that wait for them count as well.
+    /// Holds of semaphores and pools, and arrivals at barriers, of one session. Its requests that wait for permits or
+    /// members count as well.
     pub max_permit_holds_per_session: u64,
-    /// Bytes of the latches, semaphores and pools of a namespace, as charged, with their holds and waiting requests.
+    /// Bytes of the latches, semaphores, pools and barriers of a namespace, as charged, with all that they have.
     pub max_primitive_bytes: u64,
-    /// Waits for latches at one gateway.
+    /// Waits for latches and at barriers at one gateway.
     pub max_held_questions: u64,
     /// Pools of one namespace.
     pub max_pools_per_namespace: u64,
@@ -113,6 +114,10 @@ pub struct Limits {
     pub max_members_per_pool: u64,
     /// Members in one hold.
     pub max_members_per_take: u64,
+    /// Barriers of one namespace, configured or not.
+    pub max_barriers_per_namespace: u64,
+    /// Parties of one barrier.
+    pub max_parties_per_barrier: u64,
 }
 
 /// Upper bounds of all accounts' limits.
@@ -179,6 +184,8 @@ impl Default for Limits {
             max_pools_per_namespace: 1_000,
             max_members_per_pool: 1_000,
             max_members_per_take: 64,
+            max_barriers_per_namespace: 10_000,
+            max_parties_per_barrier: 1_000,
         }
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, AskRelease, Claim, FencingToken, LatchCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner,
-    Path, PermitCommand, PermitsReport, RequestId, Revision, Rules, SessionNumber,
+    AccountId, AskRelease, BarrierCommand, Claim, FencingToken, LatchCommand, Metadata, Mode, NamespaceMessage,
+    NamespaceRef, Owner, Path, PermitCommand, PermitsReport, RequestId, Revision, Rules, SessionNumber,
 };
 
 /// Commands of a locks shard. All but `Deliver` and `ExpireSessions` are rejected with `NamespaceNotFound` for any but
@@ -93,6 +93,8 @@ pub enum LocksCommand {
     /// semaphore or a pool that does not exist, and `QuotaExceeded` unless it is with force. Known from rules 2 on;
     /// before, it is rejected with `Malformed`.
     AskRelease(AskRelease),
+    /// For barriers. Known from rules 2 on; before, it is rejected with `Malformed`.
+    Barrier(BarrierCommand),
 }
 
 impl LocksCommand {
@@ -115,6 +117,7 @@ impl LocksCommand {
                         | Self::ReportPermits(_)
                         | Self::AcquireAtLeast(_)
                         | Self::AskRelease(_)
+                        | Self::Barrier(_)
                 )
                 || matches!(command, Self::Session(command) if command.is_later())
         };
@@ -160,6 +163,8 @@ impl LocksCommand {
             Self::Permit(PermitCommand::Acquire(acquire)) => {
                 Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
             }
+            Self::Barrier(BarrierCommand::Configure(configure)) => Some(configure.namespace.account),
+            Self::Barrier(BarrierCommand::Arrive(arrive)) => Some(arrive.namespace.account),
             _ => None,
         }
     }

@@ -286,7 +286,7 @@ impl PermitsView {
     pub fn absent(kind: Kind, path: &Path, revision: Revision) -> Self {
         match kind {
             Kind::Pool => Self::Pool(PoolView::absent(path, revision)),
-            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Request => {
+            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Barrier | Kind::Request => {
                 Self::Semaphore(SemaphoreView::absent(path, revision))
             }
         }
@@ -378,16 +378,17 @@ pub struct PermitWaitRecord {
     pub cancel: CancelPermits,
 }
 
-/// The state of a hold of a semaphore or of a pool that a client reports after a resume, or of one that its session lost.
+/// The state of a hold of a semaphore or of a pool, or of an arrival at a barrier, that a client reports after a resume,
+/// or of one that its session lost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReportedPermits {
-    /// Whether it is of a semaphore or of a pool.
+    /// Whether it is of a semaphore, of a pool or of a barrier.
     pub kind: Kind,
     /// The path.
     pub path: Path,
-    /// The request id of the hold.
+    /// The request id of the hold or arrival.
     pub request_id: String,
-    /// The token of the hold.
+    /// The token of the hold; of an arrival, the generation.
     pub fencing_token: FencingToken,
 }
 

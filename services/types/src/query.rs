@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, AuditCursor, Claim, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner, Path, PermitQuery,
-    ReportedHold, ReportedPermits, Revision, SessionKeepAlive, WaitId,
+    AccountId, AuditCursor, BarrierQuery, Claim, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner, Path,
+    PermitQuery, ReportedHold, ReportedPermits, Revision, SessionKeepAlive, WaitId,
 };
 
 /// A query, which needs no log entry. The reply comes from the last applied entry.
@@ -202,7 +202,7 @@ pub enum Query {
     Latch(LatchQuery),
     /// About semaphores and pools.
     Permit(PermitQuery),
-    /// As [`Self::ReconcileHolds`], for holds of semaphores and pools. Returns `PermitsReconciled`. Errors: `SessionNotFound`.
+    /// As [`Self::ReconcileHolds`], for holds of semaphores and pools, and arrivals at barriers. Returns `PermitsReconciled`. Errors: `SessionNotFound`.
     ReconcilePermits {
         /// The namespace.
         namespace: NamespaceRef,
@@ -211,4 +211,6 @@ pub enum Query {
         /// The holds that the client reports.
         held: Vec<ReportedPermits>,
     },
+    /// About barriers.
+    Barrier(BarrierQuery),
 }

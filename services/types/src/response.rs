@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, AccountChange, AcquireOutcome, ApiKey, AskedHolds, AskedView, AuditRecord, CommandError, Event,
-    FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage,
-    PermitHolderView, PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision,
-    SemaphoreView, SessionNumber, SessionView, StateBytes, UsageTotals, WaitView,
+    Account, AccountChange, AcquireOutcome, ApiKey, ArrivalView, AskedHolds, AskedView, AuditRecord, BarrierAnswer,
+    BarrierView, CommandError, EndedGeneration, Event, FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView,
+    LostHold, MemberView, Namespace, NamespaceUsage, PermitHolderView, PermitWaitView, PermitsView, PoolView,
+    QueuedRequestView, ReportedPermits, Revision, SemaphoreView, SessionNumber, SessionView, StateBytes, UsageTotals,
+    WaitView,
 };
 
 /// The response to a command or query.
@@ -315,6 +316,32 @@ pub enum Response {
         ended_waits: u64,
         /// Which of the listed holds somebody asked for, as far as they fit into a response.
         asked: Vec<AskedHolds>,
+    },
+    /// One barrier.
+    Barrier(BarrierView),
+    /// What a party is told of a generation.
+    AtBarrier {
+        /// What it is told.
+        answer: BarrierAnswer,
+        /// The barrier.
+        barrier: BarrierView,
+    },
+    /// A barrier with those who have come.
+    BarrierArrivals {
+        /// The barrier.
+        barrier: BarrierView,
+        /// Those who have come in order of arrival, and then those inside, at most
+        /// [`MAX_ARRIVALS_IN_REPLY`](super::MAX_ARRIVALS_IN_REPLY).
+        arrivals: Vec<ArrivalView>,
+        /// The latest generations that ended, the last one first.
+        outcomes: Vec<EndedGeneration>,
+    },
+    /// A page of barriers.
+    Barriers {
+        /// The page.
+        barriers: Vec<BarrierView>,
+        /// Whether more follow.
+        more: bool,
     },
 }
 

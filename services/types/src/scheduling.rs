@@ -2,8 +2,9 @@
 //! Queues share a shard among accounts by it; nothing in the state depends on it.
 
 use super::{
-    AccountId, AccountsCommand, AcquireAtLeast, Claim, Command, Jobs, LatchCommand, LatchQuery, LocksCommand,
-    NamespacesCommand, PermitCommand, PermitQuery, Query, Reattach, ReleaseTarget, SessionRequest, Topic,
+    AccountId, AccountsCommand, AcquireAtLeast, BarrierCommand, BarrierQuery, Claim, Command, Jobs, LatchCommand,
+    LatchQuery, LocksCommand, MAX_ARRIVALS_IN_REPLY, NamespacesCommand, PermitCommand, PermitQuery, Query, Reattach,
+    ReleaseTarget, SessionRequest, Topic,
 };
 
 /// Minimum cost of every command, in units.
@@ -73,6 +74,8 @@ impl Query {
                 | PermitQuery::Waits { limit, .. }
                 | PermitQuery::Members { limit, .. },
             ) => *limit,
+            Self::Barrier(BarrierQuery::List { limit, .. }) => *limit,
+            Self::Barrier(BarrierQuery::Get { .. }) => MAX_ARRIVALS_IN_REPLY,
             _ => 0,
         }
     }
@@ -105,6 +108,7 @@ impl Query {
             | Self::Holds { namespace, .. } => Some(namespace.account),
             Self::Latch(query) => Some(query.namespace().account),
             Self::Permit(query) => Some(query.namespace().account),
+            Self::Barrier(query) => Some(query.namespace().account),
             Self::Accounts { .. } | Self::ApiKey { .. } | Self::AccountChanges { .. } | Self::KeepAlives { .. } => None,
         }
     }
@@ -130,7 +134,8 @@ impl LocksCommand {
             | Self::LockInfo(_)
             | Self::LockInfoPart(_)
             | Self::ReportPermits(_)
-            | Self::Permit(PermitCommand::Release(_)) => true,
+            | Self::Permit(PermitCommand::Release(_))
+            | Self::Barrier(BarrierCommand::Leave(_)) => true,
             Self::Permit(PermitCommand::Acquire(acquire)) => acquire.fencing_token.is_some(),
             Self::Acquire(acquire) | Self::AcquireAtLeast(AcquireAtLeast { acquire, .. }) => {
                 acquire.fencing_token.is_some()
@@ -158,6 +163,7 @@ impl LocksCommand {
             Self::ReportPermits(report) => &report.namespace,
             Self::Latch(command) => command.namespace(),
             Self::Permit(command) => command.namespace(),
+            Self::Barrier(command) => command.namespace(),
             Self::Session(command) => return Some(command.account),
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
             // Those of a batch belong to one connection, or are cancels that a leader has gathered.
@@ -192,7 +198,7 @@ impl LocksCommand {
             Self::Latch(LatchCommand::CountDown(count)) => count.jobs.units(),
             Self::Permit(PermitCommand::Acquire(acquire)) => acquire.wanted.units(),
             Self::Permit(command) => command.units(),
-            Self::Latch(_) => 1,
+            Self::Latch(_) | Self::Barrier(_) => 1,
             Self::ReportPermits(report) => report.held.len() as u64,
             Self::Deliver { .. } | Self::OpenSession(_) | Self::CloseSession { .. } => 0,
         };

@@ -62,6 +62,8 @@ pub struct StateBytes {
     pub latches: u64,
     /// Semaphores and pools, with their members, holds and waiting requests.
     pub semaphores: u64,
+    /// Barriers, with their arrivals and the latest generations.
+    pub barriers: u64,
 }
 
 impl StateBytes {
@@ -69,7 +71,7 @@ impl StateBytes {
     pub fn total(&self) -> u64 {
         let Self { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events, .. } = *self;
         let of_locks = namespace + paths + owners + holds + metadata + waiting + requests + sessions + events;
-        of_locks + self.latches + self.semaphores
+        of_locks + self.latches + self.semaphores + self.barriers
     }
 
     /// Adds the charges of another namespace.
@@ -85,6 +87,7 @@ impl StateBytes {
         self.events += other.events;
         self.latches += other.latches;
         self.semaphores += other.semaphores;
+        self.barriers += other.barriers;
     }
 }
 
@@ -115,6 +118,10 @@ pub struct NamespaceUsage {
     pub pools: u64,
     /// Bytes of latches, semaphores and pools as they count against their limit.
     pub table_bytes: u64,
+    /// Current barriers, configured or not.
+    pub barriers: u64,
+    /// Current arrivals at barriers, those inside double ones included.
+    pub arrivals: u64,
     /// The totals since its creation.
     pub totals: UsageTotals,
 }

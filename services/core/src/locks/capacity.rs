@@ -100,6 +100,9 @@ impl LocksState {
             LocksCommand::Permit(command) => {
                 self.most_added_to_tables(command.namespace(), |namespace| namespace.permits.most_added(command))
             }
+            LocksCommand::Barrier(command) => {
+                self.most_added_to_tables(command.namespace(), |namespace| namespace.barriers.most_added(command))
+            }
             _ => return,
         };
         let Some(first) = first else { return };
@@ -182,6 +185,9 @@ impl LocksState {
             }
             (LocksCommand::Permit(command), None) => {
                 self.find(command.namespace()).is_ok_and(|namespace| namespace.creates_permits(command))
+            }
+            (LocksCommand::Barrier(command), None) => {
+                self.find(command.namespace()).is_ok_and(|namespace| namespace.creates_barriers(command))
             }
             _ => false,
         }

@@ -202,6 +202,7 @@ impl Namespace {
             events: self.history.bytes(),
             latches: self.latches.bytes(),
             semaphores: self.permits.bytes().charged,
+            barriers: self.barriers.bytes(),
         }
     }
 

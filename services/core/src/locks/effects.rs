@@ -10,8 +10,8 @@ use super::reply_size::reason_only;
 use super::{LocksState, NamespaceKey};
 use crate::kit::ResolvedPermits;
 use crate::{
-    AcquireOutcome, AskedHolds, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, PermitsView, Reason,
-    ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, AskedHolds, BarrierAnswer, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path,
+    PermitsView, Reason, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
 };
 
 /// Effects since the buffer was last taken.
@@ -69,6 +69,16 @@ pub(super) enum BufferedEffect {
         session_id: Arc<str>,
         hold: ReportedPermits,
         reason: RevokedReason,
+    },
+    BarrierSettled {
+        namespace: Arc<NamespaceRef>,
+        path: Path,
+    },
+    MetAtBarrier {
+        namespace: Arc<NamespaceRef>,
+        session_id: Arc<str>,
+        request_id: Arc<str>,
+        answer: BarrierAnswer,
     },
     Closed(ClosedNamespace),
 }
@@ -145,6 +155,21 @@ impl EffectBuffer {
 
     pub(super) fn latch_settled(&mut self, namespace: &Arc<NamespaceRef>, path: Path) {
         self.pending.push_back(BufferedEffect::LatchSettled { namespace: Arc::clone(namespace), path });
+    }
+
+    pub(super) fn barrier_settled(&mut self, namespace: &Arc<NamespaceRef>, path: Path) {
+        self.pending.push_back(BufferedEffect::BarrierSettled { namespace: Arc::clone(namespace), path });
+    }
+
+    pub(super) fn met_at_barrier(
+        &mut self,
+        namespace: &Arc<NamespaceRef>,
+        session_id: Arc<str>,
+        request_id: Arc<str>,
+        answer: BarrierAnswer,
+    ) {
+        let namespace = Arc::clone(namespace);
+        self.pending.push_back(BufferedEffect::MetAtBarrier { namespace, session_id, request_id, answer });
     }
 
     pub(super) fn opened(
@@ -268,6 +293,15 @@ impl LocksState {
             BufferedEffect::LatchSettled { namespace, path } => {
                 Effect::LatchSettled { namespace: NamespaceRef::clone(&namespace), path }
             }
+            BufferedEffect::BarrierSettled { namespace, path } => {
+                Effect::BarrierSettled { namespace: NamespaceRef::clone(&namespace), path }
+            }
+            BufferedEffect::MetAtBarrier { namespace, session_id, request_id, answer } => Effect::MetAtBarrier {
+                namespace: NamespaceRef::clone(&namespace),
+                session_id: session_id.to_string(),
+                request_id: request_id.to_string(),
+                answer,
+            },
             BufferedEffect::Closed(closed) => Effect::NamespaceClosed { namespace: closed.id() },
         }
     }

@@ -36,7 +36,7 @@ pub(super) struct WaitEnd {
     pub(super) position: QueuePosition,
 }
 
-/// The first deadline of a namespace. `number` is the fencing token, the wait or the id of a latch; no two namespaces of
+/// The first deadline of a namespace. `number` is the fencing token, the wait, the id of a latch, or what a barrier has; no two namespaces of
 /// a shard share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FirstDue {
@@ -55,6 +55,7 @@ enum DueItem {
     Latch,
     Permits,
     PermitsWait,
+    Barrier,
 }
 
 impl DueIndex {
@@ -76,7 +77,9 @@ impl Namespace {
             let what = if is_wait { DueItem::PermitsWait } else { DueItem::Permits };
             FirstDue { at_ms, what, number, slot }
         });
-        self.due.first(slot).into_iter().chain(latch).chain(permits).min()
+        let barrier = self.barriers.first_due();
+        let barrier = barrier.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::Barrier, number, slot });
+        self.due.first(slot).into_iter().chain(latch).chain(permits).chain(barrier).min()
     }
 }
 
@@ -125,7 +128,7 @@ impl LocksState {
 
     /// Returns a bound above all deadlines that are due, and below the rest.
     fn due_bound(&self) -> FirstDue {
-        FirstDue { at_ms: self.common.clock_ms, what: DueItem::PermitsWait, number: u64::MAX, slot: u32::MAX }
+        FirstDue { at_ms: self.common.clock_ms, what: DueItem::Barrier, number: u64::MAX, slot: u32::MAX }
     }
 
     /// Returns whether a namespace must continue granting before anything else ends in it.
@@ -144,6 +147,7 @@ impl LocksState {
                 work.end_due_latch();
                 return 1;
             }
+            DueItem::Barrier => return work.end_due_barrier().min(at_most),
             DueItem::Permits | DueItem::PermitsWait => {
                 let ended = work.end_due_permits();
                 work.run_grant_loop();

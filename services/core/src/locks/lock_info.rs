@@ -36,7 +36,8 @@ impl NamespaceTxn<'_> {
         let session = &self.ns.sessions[info.session_id.as_str()];
         let number = session.facts.number;
         let permits = self.ns.permits.count_of_session(number);
-        let things = session.holds.saturating_add(session.waiting).saturating_add(permits);
+        let arrivals = self.ns.barriers.count_of_session(number);
+        let things = session.holds.saturating_add(session.waiting).saturating_add(permits).saturating_add(arrivals);
         let is_going_on = self.await_sweep(|there| *there == Target::Unlisted(number));
         if !is_next {
             return Ok(Response::Ignored);
@@ -89,7 +90,9 @@ impl NamespaceTxn<'_> {
         let session = &self.ns.sessions[info.session_id.as_str()];
         for request_id in &info.pending {
             let Some(named) = self.ns.request_named(&session.requests, request_id) else {
-                if self.ns.has_permits(session.facts.number, &info.session_id, request_id) {
+                let number = session.facts.number;
+                let has_permits = self.ns.has_permits(number, &info.session_id, request_id);
+                if has_permits || self.ns.barriers.has_request(number, request_id) {
                     report.add_pending(request_id);
                 }
                 continue;
@@ -136,12 +139,14 @@ impl NamespaceTxn<'_> {
         }
         let number = session.facts.number;
         let permits = self.ns.count_unlisted_permits((number, session_id), report, self.budget);
-        if permits.saturating_add(waits.len() + unlisted.len()) > self.budget.ends {
+        let arrivals = self.ns.count_unlisted_arrivals((number, session_id), report, self.budget);
+        if permits.saturating_add(arrivals).saturating_add(waits.len() + unlisted.len()) > self.budget.ends {
             return None;
         }
-        // Those of permits are counted one by one.
+        // Those of permits and arrivals are counted one by one.
         self.budget.ends -= waits.len() + unlisted.len();
         let permits = self.end_unlisted_permits(number, session_id, report);
+        let arrivals = self.end_unlisted_arrivals(number, session_id, report);
         for position in &waits {
             self.end_wait(*position, Reason::Ended);
         }
@@ -149,7 +154,7 @@ impl NamespaceTxn<'_> {
             self.end_hold(*node, *owner, EndCause::Released);
         }
         self.run_grant_loop();
-        Some((unlisted.len() as u64 + permits.holds, waits.len() as u64 + permits.waits))
+        Some((unlisted.len() as u64 + permits.holds + arrivals.holds, waits.len() as u64 + permits.waits))
     }
 
     /// Returns the waits of a session that belong to no pending request.

@@ -12,6 +12,7 @@ mod ask;
 mod at_least;
 mod attempts;
 mod awaited_holds;
+mod barriers;
 mod bit_set;
 mod blocked_index;
 mod cancel;
@@ -291,6 +292,7 @@ impl LocksState {
             LocksCommand::Permit(command) => self.txn(command.namespace(), context)?.permit_command(command)?,
             LocksCommand::ReportPermits(report) => self.txn(&report.namespace, context)?.report_permits(report)?,
             LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context)?.ask_release(ask)?,
+            LocksCommand::Barrier(command) => self.txn(command.namespace(), context)?.barrier_command(command)?,
         })
     }
 

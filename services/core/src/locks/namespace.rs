@@ -20,6 +20,7 @@ use super::sweep::Sweep;
 use super::tree::{NodeId, Tree};
 use super::units::Units;
 use super::waiting::{BlockedOn, ClaimSet, WaitingRequest, claim_set_of};
+use crate::barriers::Barriers;
 use crate::latches::Latches;
 use crate::permits::PermitTable;
 use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
@@ -72,6 +73,7 @@ pub(super) struct Namespace {
     pub(super) history: History,
     pub(super) latches: Latches,
     pub(super) permits: PermitTable,
+    pub(super) barriers: Barriers,
     /// The charges that are counted incrementally.
     pub(super) charged: ChargedBytes,
     /// The total charge as last reported to the shard.
@@ -116,6 +118,7 @@ impl Namespace {
             history: History::default(),
             latches: Latches::default(),
             permits: PermitTable::default(),
+            barriers: Barriers::default(),
             charged: ChargedBytes::default(),
             accounted_bytes: 0,
             examined: 0,

@@ -16,8 +16,8 @@ use super::target::Target;
 use super::txn::{Budget, NamespaceTxn};
 use crate::permits::{Choice, EndedPermits, PermitCursor, PermitItem, PermitTable, Requester, Scope};
 use crate::{
-    AcquirePermits, CommandError, Owner, PermitCommand, PermitWaitRecord, PermitsEnd, PermitsReport, Response,
-    Revision, SessionEnd, SessionNumber, SessionView, WaitId,
+    AcquirePermits, CommandError, Kind, Owner, PermitCommand, PermitWaitRecord, PermitsEnd, PermitsReport,
+    ReportedPermits, Response, Revision, SessionEnd, SessionNumber, SessionView, WaitId,
 };
 
 impl LocksState {
@@ -51,7 +51,7 @@ impl NamespaceTxn<'_> {
                 {
                     return Ok(Response::Ignored);
                 }
-                let requester = self.known_requester(&release.owner)?;
+                let requester = self.ns.known_requester(&release.owner)?;
                 Ok(self.with_permits(|all, kit| all.release(kit, &requester, release)))
             }
             PermitCommand::Delete { kind, path, .. } => Ok(self.with_permits(|all, kit| all.delete(kit, *kind, path))),
@@ -65,27 +65,32 @@ impl NamespaceTxn<'_> {
     }
 
     fn acquire_permits(&mut self, acquire: &AcquirePermits) -> Result<Response, CommandError> {
-        let mut requester = self.known_requester(&acquire.owner)?;
+        let mut requester = self.ns.known_requester(&acquire.owner)?;
         if let Owner::Session { session_id, .. } = &acquire.owner {
             requester.is_new = self.check_sequence(session_id, acquire.message)?;
         }
-        requester.refusal = self.refusal_of_permits(&requester.scope, acquire);
+        requester.refusal = self.refusal_of_new(&requester.scope, &acquire.owner, Some(&acquire.request_id));
+        if let Scope::Session { number, .. } = &requester.scope {
+            requester.things_elsewhere = self.ns.barriers.count_of_session(*number);
+            let taken = self.ns.barriers.has_request(*number, &acquire.request_id);
+            let taken = taken.then(|| CommandError::RequestIdTaken(acquire.request_id.clone()));
+            requester.refusal = requester.refusal.or(taken);
+        }
         self.with_permits(|all, kit| all.acquire(kit, &requester, acquire))
     }
 
-    fn known_requester(&self, owner: &Owner) -> Result<Requester, CommandError> {
-        // A process is always known.
-        let session_id = if let Owner::Session { session_id, .. } = owner { session_id.as_str() } else { "" };
-        self.ns.requester(owner).ok_or_else(|| CommandError::SessionNotFound(session_id.to_owned()))
-    }
-
-    /// Returns why an owner can't get anything new now.
-    fn refusal_of_permits(&self, scope: &Scope, acquire: &AcquirePermits) -> Option<CommandError> {
+    /// Returns why an owner can't get anything new now under a request id.
+    pub(super) fn refusal_of_new(
+        &self,
+        scope: &Scope,
+        requester: &Owner,
+        request_id: Option<&str>,
+    ) -> Option<CommandError> {
         if self.ns.is_frozen() {
             return Some(CommandError::Busy("the namespace is being reset".into()));
         }
         let is_its = |target: &Target| match (target, scope) {
-            (Target::Owner(owner, _), _) => *owner == acquire.owner,
+            (Target::Owner(owner, _), _) => owner == requester,
             (Target::Session(swept), Scope::Session { number, .. }) => swept == number,
             _ => false,
         };
@@ -97,15 +102,18 @@ impl NamespaceTxn<'_> {
         if has_report || self.ns.sweeps.values().any(|sweep| is_its(&sweep.target)) {
             return Some(CommandError::Busy("what the owner has is being released".into()));
         }
-        let named = session.and_then(|session| self.ns.request_named(&session.requests, &acquire.request_id));
-        named.map(|_| CommandError::RequestIdTaken(acquire.request_id.clone()))
+        let request_id = request_id?;
+        let named = session.and_then(|session| self.ns.request_named(&session.requests, request_id));
+        named.map(|_| CommandError::RequestIdTaken(request_id.to_owned()))
     }
 
-    /// Rejects a request id that belongs to a request for permits of the same session.
+    /// Rejects a request id that belongs to a request for permits, or to an arrival, of the same session.
     pub(super) fn check_id_of_permits(&self, owner: &Owner, request_id: Option<&str>) -> Result<(), CommandError> {
         let (Owner::Session { session_id, .. }, Some(request_id)) = (owner, request_id) else { return Ok(()) };
         let session = self.ns.sessions.get(session_id.as_str());
-        let is_taken = session.is_some_and(|it| self.ns.has_permits(it.facts.number, session_id, request_id));
+        let is_taken = session.map(|session| session.facts.number).is_some_and(|number| {
+            self.ns.has_permits(number, session_id, request_id) || self.ns.barriers.has_request(number, request_id)
+        });
         if is_taken { Err(CommandError::RequestIdTaken(request_id.to_owned())) } else { Ok(()) }
     }
 
@@ -155,8 +163,10 @@ impl NamespaceTxn<'_> {
     pub(super) fn count_permits(&mut self, target: &Target, old: &BitSet) -> usize {
         let Some(scope) = self.scope_of(target).filter(|_| self.ns.permits.things() > 0) else { return 0 };
         let report = self.report_for(target);
-        self.with_tables(|Tables { permits, owners, .. }, kit| {
+        self.with_tables(|Tables { permits, barriers, owners, .. }, kit| {
             let (goes, is_old) = (goes_with(target, Revision::MAX, report), is_old_with(target, old, owners));
+            let is_old =
+                |process: &str, oldest| is_old(process, oldest_of(oldest, barriers.oldest_of_process(process)));
             permits.count(&Choice { scope, goes: &goes, is_old: &is_old }, kit.budget)
         })
     }
@@ -208,7 +218,7 @@ impl NamespaceTxn<'_> {
         ended
     }
 
-    /// Adds a part of a report, with holds of semaphores. Nothing ends yet. Reports the listed holds that the session
+    /// Adds a part of a report, with holds of semaphores and pools, and arrivals. Nothing ends yet. Reports the listed holds that the session
     /// does not have. Does not count as the message with its number, which the last part has too.
     pub(super) fn report_permits(&mut self, listed: &PermitsReport) -> Result<Response, CommandError> {
         let session = self.session_for(&listed.session_id)?;
@@ -220,7 +230,9 @@ impl NamespaceTxn<'_> {
         self.ns.spend(listed.held.len());
         let (mut lost, names) = (Vec::new(), Arc::make_mut(&mut report));
         for hold in &listed.held {
-            match self.ns.permits.has_hold(number, hold) {
+            match self.ns.has_reported(number, hold) {
+                // An arrival has no token. Its id is no other request's.
+                true if hold.kind == Kind::Barrier => names.add_pending(&hold.request_id),
                 true => names.list_permits(hold.fencing_token),
                 false => lost.push(hold.clone()),
             }
@@ -231,7 +243,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Returns the scope of what a target covers, or that it is everything. `None` if it covers no permits.
-    fn scope_of(&self, target: &Target) -> Option<Option<Scope>> {
+    pub(super) fn scope_of(&self, target: &Target) -> Option<Option<Scope>> {
         let session = |number: SessionNumber| {
             let (_, session_id) = self.sessions.get(&number).filter(|(slot, _)| *slot == self.slot)?;
             Some(Some(Scope::Session { number, session_id: Arc::clone(session_id) }))
@@ -247,7 +259,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Returns the report that a target compares with, if it does.
-    fn report_for(&self, target: &Target) -> Option<Arc<Report>> {
+    pub(super) fn report_for(&self, target: &Target) -> Option<Arc<Report>> {
         let Target::Unlisted(number) = target else { return None };
         self.session_numbered(*number)?.report.clone()
     }
@@ -255,7 +267,7 @@ impl NamespaceTxn<'_> {
 
 impl Namespace {
     /// Returns whoever sends a command: a process, or an owner of an open session.
-    fn requester(&self, owner: &Owner) -> Option<Requester> {
+    pub(super) fn requester(&self, owner: &Owner) -> Option<Requester> {
         let (scope, process_id, holder): (Scope, Arc<str>, Option<&String>) = match owner {
             Owner::Process(process_id) => {
                 let process_id: Arc<str> = process_id.as_str().into();
@@ -268,7 +280,21 @@ impl Namespace {
             }
         };
         let holder = holder.map(|holder| holder.as_str().into());
-        Some(Requester { scope, holder, process_id, is_new: true, refusal: None })
+        Some(Requester { scope, holder, process_id, is_new: true, refusal: None, things_elsewhere: 0 })
+    }
+
+    /// Returns whether a session has what its client reports.
+    pub(super) fn has_reported(&self, number: SessionNumber, reported: &ReportedPermits) -> bool {
+        match reported.kind {
+            Kind::Barrier => self.barriers.has_arrival(number, reported),
+            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Pool => self.permits.has_hold(number, reported),
+        }
+    }
+
+    /// Returns the revision of the oldest that a process has besides locks.
+    pub(super) fn oldest_elsewhere(&self, process_id: &str) -> Option<Revision> {
+        let all = [self.permits.oldest_of_process(process_id), self.barriers.oldest_of_process(process_id)];
+        all.into_iter().flatten().min()
     }
 
     /// Returns whether a command for a semaphore or a pool would create state.
@@ -320,7 +346,11 @@ impl Namespace {
 
 /// Returns what tells whether a target covers a hold or a wait that began before a revision, unless it is of a process
 /// that is not old enough.
-fn goes_with(target: &Target, began: Revision, report: Option<Arc<Report>>) -> impl Fn(&PermitItem<'_>) -> bool {
+pub(super) fn goes_with(
+    target: &Target,
+    began: Revision,
+    report: Option<Arc<Report>>,
+) -> impl Fn(&PermitItem<'_>) -> bool {
     let is_listed = move |permits: &PermitItem<'_>| report.as_ref().is_none_or(|report| report.keeps_permits(permits));
     let is_unlisted = matches!(target, Target::Unlisted(_));
     move |permits: &PermitItem<'_>| {
@@ -328,9 +358,14 @@ fn goes_with(target: &Target, began: Revision, report: Option<Arc<Report>>) -> i
     }
 }
 
+/// Returns the older of the oldest hold of a process and of the oldest that it has elsewhere.
+pub(super) fn oldest_of(here: Revision, elsewhere: Option<Revision>) -> Revision {
+    elsewhere.map_or(here, |elsewhere| elsewhere.min(here))
+}
+
 /// Returns what tells whether a process is old enough, given its oldest hold of a semaphore or wait for one. `old` has
 /// those of whom a hold of a lock or a wait for one is.
-fn is_old_with(target: &Target, old: &BitSet, owners: &Owners) -> impl Fn(&str, Revision) -> bool {
+pub(super) fn is_old_with(target: &Target, old: &BitSet, owners: &Owners) -> impl Fn(&str, Revision) -> bool {
     let before = if let Target::Reset { before, .. } = target { *before } else { None };
     let is_old_owner = move |process_id: &str| {
         let owner = owners.find(OwnerKey::Process(process_id));

@@ -5,6 +5,7 @@ use super::namespace::Namespace;
 use super::owner::{NO_OWNER, Owners};
 use super::sight::sweep_mark;
 use super::txn::NamespaceTxn;
+use crate::barriers::Barriers;
 use crate::kit::{FreeBytes, Kit, Means, Notice, Sight, TableEvent};
 use crate::latches::Latches;
 use crate::permits::{PermitItem, PermitTable};
@@ -14,6 +15,7 @@ use crate::{CommandError, EventKind, LatchCommand, Mode, Path, Response};
 pub(super) struct Tables<'a> {
     pub(super) latches: &'a mut Latches,
     pub(super) permits: &'a mut PermitTable,
+    pub(super) barriers: &'a mut Barriers,
     pub(super) owners: &'a Owners,
 }
 
@@ -48,12 +50,13 @@ impl NamespaceTxn<'_> {
         let (limits, sweeps, sessions) = (&self.ns.limits, &self.ns.sweeps, &self.ns.sessions);
         let sweep_of = |permits: &PermitItem<'_>| sweep_mark(sweeps, sessions, permits);
         let (visible_ms, max_queue_position) = (self.ns.now_ms.get(), self.ns.max_queue_position());
-        let sight = Sight { visible_ms, max_queue_position, sweep_of: &sweep_of };
+        let has_sweeps = !sweeps.is_empty();
+        let sight = Sight { visible_ms, max_queue_position, has_sweeps, sweep_of: &sweep_of };
         let (wall_ms, with_views) = (self.wall_ms, self.with_views);
         let means = Means { limits, wall_ms, sight, with_views, is_frozen, waiting_elsewhere };
         let mut kit = Kit::new(self.common, self.budget, means, free);
-        let (latches, permits) = (&mut self.ns.latches, &mut self.ns.permits);
-        let result = work(Tables { latches, permits, owners: &self.ns.owners }, &mut kit);
+        let (latches, permits, barriers) = (&mut self.ns.latches, &mut self.ns.permits, &mut self.ns.barriers);
+        let result = work(Tables { latches, permits, barriers, owners: &self.ns.owners }, &mut kit);
         let notices = kit.into_notices();
         self.ns.spend(visits.saturating_sub(self.budget.visits));
         self.publish(notices);
@@ -83,6 +86,17 @@ impl NamespaceTxn<'_> {
                 Notice::Awaits(began) => *self.awaits = Some(began),
                 Notice::Finished(began) => self.finished.push_deletion(began),
                 Notice::Queued => self.ns.count_wait(),
+                Notice::BarrierSettled(path) => self.effects.barrier_settled(&self.ns.id, path),
+                Notice::MetAtBarrier { number, session_id, request_id, answer } => {
+                    if !self.ns.ending_sessions.contains_key(&number) {
+                        self.effects.met_at_barrier(&self.ns.id, session_id, request_id, answer);
+                    }
+                }
+                Notice::SweptArrival(began) => {
+                    if let Some(sweep) = self.ns.sweeps.get_mut(&began) {
+                        sweep.ended_holds += 1;
+                    }
+                }
                 Notice::SweptWait(began) => {
                     if let Some(sweep) = self.ns.sweeps.get_mut(&began) {
                         sweep.ended_waits += 1;
@@ -119,7 +133,7 @@ impl NamespaceTxn<'_> {
 impl Namespace {
     /// Returns the bytes of its tables that count against their limit.
     pub(super) fn table_bytes(&self) -> u64 {
-        self.latches.bytes() + self.permits.bytes().counted
+        self.latches.bytes() + self.permits.bytes().counted + self.barriers.bytes()
     }
 
     /// Returns how much its tables may grow, given the charge of the account's other namespaces.

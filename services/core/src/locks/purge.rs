@@ -78,7 +78,7 @@ impl LocksState {
             self.due.remove(&first);
         }
         self.jobs.remove(&NamespaceKey::of(purged));
-        self.common.raise_revision(namespace.hold_count + namespace.permits.holds());
+        self.common.raise_revision(namespace.hold_count + namespace.permits.holds() + namespace.barriers.arrivals());
         self.effects.closed(ClosedNamespace(Box::new(namespace)));
     }
 

@@ -84,6 +84,7 @@ impl LocksState {
                 .find(query.namespace())
                 .and_then(|open| open.with_sight(|sight| open.permits.query(query, revision, sight))),
             Query::Latch(query) => self.find(query.namespace()).and_then(|open| open.latches.query(query)),
+            Query::Barrier(query) => self.barrier_query(query),
             _ => return None,
         })
     }
@@ -142,7 +143,7 @@ impl LocksState {
     ) -> Result<Response, CommandError> {
         let open = self.find(namespace)?;
         let number = open.session(session_id)?.facts.number;
-        let lost = held.iter().filter(|hold| !open.permits.has_hold(number, hold));
+        let lost = held.iter().filter(|hold| !open.has_reported(number, hold));
         let asked = open.permits.asked_of(number, held);
         Ok(Response::PermitsReconciled { lost: lost.cloned().collect(), asked })
     }

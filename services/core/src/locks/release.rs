@@ -61,7 +61,10 @@ impl NamespaceTxn<'_> {
             }
         };
         match named {
-            None => (self.release_named_permits(owner, request_id), BTreeSet::new()),
+            None => {
+                let released = self.release_named_permits(owner, request_id);
+                (released || self.release_named_arrival(owner, request_id), BTreeSet::new())
+            }
             Some(NamedRequest::Waiting(position)) => {
                 let claims = &self.ns.waiting(position).claims;
                 let shown = if self.with_views { claims.as_slice() } else { &[] };
@@ -141,11 +144,12 @@ impl NamespaceTxn<'_> {
         let target = self.sweep_target_of(owner);
         let none = BitSet::default();
         let permits = self.count_permits(&target, &none);
-        if things.saturating_add(permits) > self.budget.ends {
+        let arrivals = self.count_arrivals(&target, &none);
+        if things.saturating_add(permits).saturating_add(arrivals) > self.budget.ends {
             self.begin_sweep(target)?;
             return Ok((true, BTreeSet::new()));
         }
-        // Those of permits are counted one by one.
+        // Those of permits and arrivals are counted one by one.
         self.budget.ends -= things;
         let waits = self.end_waits(&owners);
         let mut holds = self.holds_of(&owners);
@@ -154,9 +158,10 @@ impl NamespaceTxn<'_> {
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, EndCause::Released);
         }
+        self.end_all_arrivals(&target, &none);
         self.end_all_permits(&target, &none);
         Ok((
-            waits > 0 || !holds.is_empty() || permits > 0,
+            waits > 0 || !holds.is_empty() || permits > 0 || arrivals > 0,
             shown.into_iter().take(self.ns.bounds.max_locks_in_reply).collect(),
         ))
     }

@@ -16,6 +16,7 @@ impl NamespaceTxn<'_> {
         let target = Target::reset(reset);
         let others = (self.ns.waits.len() + self.ns.sessions.len()) as u64;
         let things = self.ns.hold_count.saturating_add(others).saturating_add(self.ns.permits.things());
+        let things = things.saturating_add(self.ns.barriers.arrivals());
         let is_small = !self.ns.is_frozen() && things <= self.budget.visits as u64;
         match is_small.then(|| self.try_reset(&target, reset.before_revision)).flatten() {
             Some(answer) => Ok(answer),
@@ -43,13 +44,15 @@ impl NamespaceTxn<'_> {
         let records = owners.iter().map(|owner| self.ns.owners.get(*owner));
         let things: usize = records.map(|record| record.holds.len() + record.wait_count()).sum();
         let others = things + sessions.len();
-        if others.saturating_add(self.count_permits(target, &old)) > self.budget.ends {
+        let (permits, arrivals) = (self.count_permits(target, &old), self.count_arrivals(target, &old));
+        if others.saturating_add(permits).saturating_add(arrivals) > self.budget.ends {
             return None;
         }
-        // Those of permits are counted one by one. They come first, because a process may be old by its locks.
-        let permits = self.end_all_permits(target, &old);
-        self.budget.ends -= others;
-        let removed_waiters = self.end_waits(&owners) + permits.waits;
+        // Those of permits and arrivals are counted one by one. They come first, because a process may be old by its
+        // locks.
+        let (arrivals, permits) = (self.end_all_arrivals(target, &old), self.end_all_permits(target, &old));
+        self.budget.ends = self.budget.ends.saturating_sub(others);
+        let removed_waiters = self.end_waits(&owners) + permits.waits + arrivals.waits;
         let holds = self.holds_of(&owners);
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, EndCause::Reset);
@@ -58,7 +61,8 @@ impl NamespaceTxn<'_> {
             self.remove_session(&session_id, SessionEnd::Reset);
         }
         self.run_grant_loop();
-        Some(Response::Reset { removed_holds: holds.len() as u64 + permits.holds, removed_waiters })
+        let removed_holds = holds.len() as u64 + permits.holds + arrivals.holds;
+        Some(Response::Reset { removed_holds, removed_waiters })
     }
 
     /// A process is as old as its oldest hold or wait.
@@ -67,7 +71,7 @@ impl NamespaceTxn<'_> {
         let holds = record.holds.iter().filter_map(|node| Some(self.ns.hold(node, owner)?.token));
         let waits = record.queue_positions().map(|position| position.wait().0);
         let permits = match self.ns.owners.name(owner) {
-            OwnerName::Process(process_id) => self.ns.permits.oldest_of_process(process_id.as_str()),
+            OwnerName::Process(process_id) => self.ns.oldest_elsewhere(process_id.as_str()),
             OwnerName::Session(_) => None,
         };
         holds.chain(waits).chain(permits).min().unwrap_or(self.common.revision)

@@ -138,6 +138,10 @@ impl Restorer {
                 let now = self.core.common.revision;
                 self.namespace()?.permits.restore(item, now)
             }
+            Item::Barrier(item) => {
+                let now = self.core.common.revision;
+                self.namespace()?.barriers.restore(item, now)
+            }
             Item::ReportedPermits(number, tokens) => self.reported_permits(number, &tokens),
             Item::GrantedToEnding(number, granted) => self.granted(*granted, Some(number)),
             Item::EndingSession(ending) => self.ending_session(*ending),
@@ -415,6 +419,7 @@ impl Restorer {
         }
         namespace.latches.finish_restore()?;
         namespace.finish_permits()?;
+        namespace.finish_barriers()?;
         // Before the blockers: a hold that a sweep covers counts as over.
         namespace.sweeps.values_mut().for_each(|sweep| sweep.find_node(&namespace.tree));
         namespace.repair_blocked_on(true);

@@ -83,10 +83,11 @@ impl NamespaceTxn<'_> {
         let number = session.facts.number;
         let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
         let permits = usize::try_from(self.ns.permits.ends_of_session(number)).unwrap_or(usize::MAX);
-        if things.saturating_add(permits) > self.budget.ends {
+        let arrivals = self.ends_of_arrivals(number, session_id);
+        if things.saturating_add(permits).saturating_add(arrivals) > self.budget.ends {
             return self.begin_session_end(session_id, why);
         }
-        // Those of permits are counted one by one.
+        // Those of permits and arrivals are counted one by one.
         self.budget.ends -= things;
         let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         self.end_waits(&owners);
@@ -94,6 +95,7 @@ impl NamespaceTxn<'_> {
             self.end_hold_of_session(node, owner, why, self.common.clock_ms);
         }
         self.end_permits_of_session(number, session_id, why, self.common.clock_ms);
+        self.end_arrivals_of_session(number, session_id, why);
         self.remove_session(session_id, why);
     }
 
@@ -120,6 +122,7 @@ impl NamespaceTxn<'_> {
         let since_ms = self.common.clock_ms;
         let ending = EndingSession { session_id, session, reason, since_ms, after_wait: None, after_path: None };
         self.ns.permits.begin_session_end(number, reason, since_ms);
+        self.ns.barriers.begin_session_end(number, reason);
         self.ns.ending_sessions.insert(number, ending);
     }
 
@@ -161,7 +164,12 @@ impl NamespaceTxn<'_> {
         if session_id.is_some_and(|session_id| !self.end_permits_of_session(number, &session_id, why, since_ms)) {
             return;
         }
+        let session_id = self.ns.ending_sessions.get(&number).map(|ending| Arc::clone(&ending.session_id));
+        if session_id.is_some_and(|session_id| !self.end_arrivals_of_session(number, &session_id, why)) {
+            return;
+        }
         self.ns.permits.finish_session_end(number);
+        self.ns.barriers.finish_session_end(number);
         let ending = match is_enabled(Mutation::MarkOutlivesJob) {
             true => self.ns.ending_sessions.get(&number).cloned().inspect(|_| self.budget.visits = 0),
             false => self.ns.ending_sessions.remove(&number),

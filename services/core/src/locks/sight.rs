@@ -16,7 +16,8 @@ impl Namespace {
     pub(super) fn with_sight<T>(&self, look: impl FnOnce(Sight<'_>) -> T) -> T {
         let sweep_of = |permits: &PermitItem<'_>| sweep_mark(&self.sweeps, &self.sessions, permits);
         let (visible_ms, max_queue_position) = (self.now_ms.get(), self.max_queue_position());
-        look(Sight { visible_ms, max_queue_position, sweep_of: &sweep_of })
+        let has_sweeps = !self.sweeps.is_empty();
+        look(Sight { visible_ms, max_queue_position, has_sweeps, sweep_of: &sweep_of })
     }
 
     pub(super) fn max_queue_position(&self) -> usize {

@@ -26,6 +26,7 @@ use super::snapshot_items::{
 use super::sweep::Sweep;
 use super::tree::{Node, NodeId};
 use super::waiting::{BlockedOn, WaitingRequest};
+use crate::barriers::FrozenBarriers;
 use crate::latches::FrozenLatches;
 use crate::permits::FrozenPermits;
 use crate::shard_common::ShardCommon;
@@ -59,6 +60,7 @@ struct FrozenNamespace {
     history: History,
     latches: FrozenLatches,
     permits: FrozenPermits,
+    barriers: FrozenBarriers,
     usage: UsageTotals,
     /// Whether blockers matter, because visits are limited.
     has_slices: bool,
@@ -112,6 +114,7 @@ impl Namespace {
             history: self.history.clone(),
             latches: self.latches.freeze(),
             permits: self.permits.freeze(),
+            barriers: self.barriers.freeze(),
             usage: self.usage,
             has_slices: self.bounds.limits_visits(),
             pending_grants: self

@@ -10,6 +10,7 @@ use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
 use super::sweep::Sweep;
 use crate::ask::AsksItem;
+use crate::barriers::BarrierItem;
 use crate::chunks::ChunkWriter;
 use crate::codec::{self, DecodeError};
 use crate::first_limits;
@@ -98,6 +99,8 @@ pub(super) enum Item<S> {
     HoldMarks(Option<AtLeast>, AsksItem),
     /// How long the holds of the preceding wait are kept from others, in milliseconds. From rules 2 on.
     WaitAtLeast(u32),
+    /// A barrier of the preceding namespace, or what the preceding one has. From rules 2 on.
+    Barrier(BarrierItem),
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ
@@ -204,6 +207,7 @@ impl Item<String> {
                 }
                 asks.delay(by_ms);
             }
+            Self::Barrier(item) => item.delay(by_ms),
             Self::Quarantined(_, since_ms) => *since_ms = since_ms.saturating_add(by_ms),
             // The wall clock counts in all others.
             _ => {}

@@ -1,9 +1,9 @@
 //! Sweeps: commands that end much state at once. A sweep ends everything of an owner or a session, all holds of a path,
 //! everything of owners that are not alive, or everything that a client does not report.
 //!
-//! If the work exceeds a slice, a command begins it, and each following entry continues it: first holds of
-//! semaphores and waits for them, then waits for locks in queue order, then holds of locks in path order, then
-//! sessions. A sweep ends only state that existed when it began. Until it is finished:
+//! If the work exceeds a slice, a command begins it, and each following entry continues it: first arrivals at barriers,
+//! then holds of semaphores and waits for them, then waits for locks in queue order, then holds of locks in path order,
+//! then sessions. A sweep ends only state that existed when it began. Until it is finished:
 //! - holds of a released owner and of a deleted path count as over, and queued requests of the owner are not granted; a
 //!   waiter for the path is granted it when its last hold is gone;
 //! - a namespace under reset grants nothing at all; its holds stay valid until the sweep ends them;
@@ -25,6 +25,7 @@ use super::sessions::Session;
 use super::target::Target;
 use super::tree::{NodeId, Tree};
 use super::txn::NamespaceTxn;
+use crate::barriers::ArrivalCursor;
 use crate::permits::{EndedPermits, PermitCursor};
 use crate::{CommandError, JobState, Path, Reason, Revision, SessionEnd, SessionNumber, WaitId};
 
@@ -43,7 +44,7 @@ pub(super) struct Sweep {
     after_wait: Option<(u64, bool)>,
     after_path: Option<Path>,
     after_session: Option<String>,
-    ended_holds: u64,
+    pub(super) ended_holds: u64,
     pub(super) ended_waits: u64,
     /// Processes that are old enough. They are determined before anything ends, because ending their state makes them
     /// appear younger. No new process enters the namespace until the sweep is finished. A snapshot stores them in
@@ -55,6 +56,9 @@ pub(super) struct Sweep {
     /// How far the search through the holds and waits of semaphores has come, and whether it is done.
     after_permits: Option<PermitCursor>,
     permits_done: bool,
+    /// The same of arrivals at barriers.
+    after_arrival: Option<ArrivalCursor>,
+    arrivals_done: bool,
     /// The node of the path in the tree. Later holds there are newer than this sweep.
     #[serde(skip)]
     pub(super) node: Option<NodeId>,
@@ -74,6 +78,8 @@ impl Sweep {
             old_processes_known: false,
             after_permits: None,
             permits_done: false,
+            after_arrival: None,
+            arrivals_done: false,
             node: None,
         }
     }
@@ -182,6 +188,7 @@ impl NamespaceTxn<'_> {
         let Some(mut sweep) = self.ns.sweeps.remove(&began) else { return };
         if self.find_old_processes(began, &mut sweep) {
             // First, because a process may be old by its locks, whose end removes it.
+            self.sweep_arrivals(began, &mut sweep);
             self.sweep_permits(began, &mut sweep);
             self.sweep_waits(began, &mut sweep);
             self.sweep_holds(began, &mut sweep);
@@ -209,7 +216,7 @@ impl NamespaceTxn<'_> {
         let mut look = |ns: &Namespace, owner: OwnerId, since: Revision| {
             let name = ns.owners.name(owner);
             let since = match name {
-                OwnerName::Process(id) => since.min(ns.permits.oldest_of_process(id.as_str()).unwrap_or(since)),
+                OwnerName::Process(id) => since.min(ns.oldest_elsewhere(id.as_str()).unwrap_or(since)),
                 OwnerName::Session(_) => since,
             };
             if since < before && matches!(name, OwnerName::Process(_)) && target.covers(name) {
@@ -266,6 +273,19 @@ impl NamespaceTxn<'_> {
         let (target, after) = ((&sweep.target, began), sweep.after_permits.take());
         sweep.after_permits = self.end_permits(target, &sweep.old_processes, after, &mut ended);
         sweep.permits_done = sweep.after_permits.is_none();
+        sweep.ended_holds += ended.holds;
+        sweep.ended_waits += ended.waits;
+    }
+
+    /// Ends arrivals at barriers.
+    fn sweep_arrivals(&mut self, began: Revision, sweep: &mut Sweep) {
+        if sweep.arrivals_done || self.budget.ends == 0 || self.budget.visits == 0 {
+            return;
+        }
+        let mut ended = EndedPermits::default();
+        let (target, after) = ((&sweep.target, began), sweep.after_arrival.take());
+        sweep.after_arrival = self.end_arrivals(target, &sweep.old_processes, after, &mut ended);
+        sweep.arrivals_done = sweep.after_arrival.is_none();
         sweep.ended_holds += ended.holds;
         sweep.ended_waits += ended.waits;
     }

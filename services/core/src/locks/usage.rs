@@ -35,6 +35,7 @@ impl LocksState {
                 | PermitCommand::Release(_)
                 | PermitCommand::Delete { .. }),
             ) => command.namespace(),
+            LocksCommand::Barrier(command) => command.namespace(),
             // These commands come from nodes and not from callers, or were counted one by one.
             LocksCommand::Deliver { .. }
             | LocksCommand::Cancel(_)
@@ -84,6 +85,8 @@ impl LocksState {
             permit_waits: namespace.permits.waiting(),
             pools: namespace.permits.count_of(Kind::Pool) as u64,
             table_bytes: namespace.table_bytes(),
+            barriers: namespace.barriers.len() as u64,
+            arrivals: namespace.barriers.arrivals(),
             totals: namespace.usage,
         };
         let namespaces = self.namespaces_of(account).map(usage_of).collect();

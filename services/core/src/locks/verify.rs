@@ -20,7 +20,7 @@ pub struct Footprint {
     pub paths: usize,
     /// Owners.
     pub owners: usize,
-    /// Holds of locks, semaphores and pools.
+    /// Holds of locks, semaphores and pools, and arrivals at barriers.
     pub holds: usize,
     /// Waiting requests for all of them.
     pub waits: usize,
@@ -40,7 +40,7 @@ impl LocksState {
             let namespace = self.namespaces.get(*slot);
             all.paths += namespace.tree.len() - 1;
             all.owners += namespace.owners.len();
-            all.holds += (namespace.hold_count + namespace.permits.holds()) as usize;
+            all.holds += (namespace.hold_count + namespace.permits.holds() + namespace.barriers.arrivals()) as usize;
             all.waits += namespace.waits.len() + namespace.permits.waiting() as usize;
             all.sessions += namespace.sessions.len() + namespace.ending_sessions.len();
             all.requests += namespace.granted_requests.len();
@@ -144,6 +144,7 @@ impl Namespace {
         self.tree.verify_extras();
         self.latches.verify();
         self.permits.verify();
+        self.barriers.verify();
         for (owner, record) in self.owners.iter() {
             let mut nodes: Vec<NodeId> = record.holds.iter().collect();
             nodes.sort_unstable();

@@ -30,6 +30,8 @@ pub(crate) struct Requester {
     pub(crate) is_new: bool,
     /// Why it can't get anything new now.
     pub(crate) refusal: Option<CommandError>,
+    /// What its session has in other tables of this kind.
+    pub(crate) things_elsewhere: u64,
 }
 
 impl Requester {
@@ -365,7 +367,8 @@ impl PermitTable {
         within(things, limits.max_holds_per_semaphore, "the number of holds of a semaphore or pool")?;
         if let Some(number) = key.session() {
             let (count, max) = (self.count_of_session(number), limits.max_permit_holds_per_session);
-            within(count, max, "the number of holds of semaphores and pools of a session")?;
+            let what = "the number of holds of semaphores, pools and barriers of a session";
+            within(count.saturating_add(requester.things_elsewhere), max, what)?;
         }
         if waits {
             let all = self.waiting().saturating_add(kit.waiting_elsewhere);

@@ -2,9 +2,9 @@
 
 use holdfast_core::limit::{self, Limit};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, AcquirePermits, Command, CommandError, ConfigurePool, CreateLatch, Incarnation,
-    Kinds, LatchCommand, LatchIds, Limits, LocksCommand, MemberSpec, Metadata, Mode, NamespaceRef, OpenSession, Owner,
-    Path, PermitCommand, Query, Response, Rules, Wait, Wanted,
+    AccountId, Acquire, AcquireOutcome, AcquirePermits, ArriveAtBarrier, BarrierCommand, Command, CommandError,
+    ConfigurePool, CreateLatch, Incarnation, Kinds, LatchCommand, LatchIds, Limits, LocksCommand, MemberSpec, Metadata,
+    Mode, NamespaceRef, OpenSession, Owner, Path, PermitCommand, Query, Response, Rules, Wait, Wanted,
 };
 
 use crate::support::{Shard, lock_request, open, orders};
@@ -193,6 +193,30 @@ fn takes(number: u64) -> LocksCommand {
     }
 }
 
+/// The first arrival at a barrier of so many parties.
+fn barrier(path: String, parties: u64) -> LocksCommand {
+    LocksCommand::Barrier(BarrierCommand::Arrive(ArriveAtBarrier {
+        namespace: orders(),
+        path: Path::flat(path),
+        owner: Owner::Process("p".into()),
+        generation: None,
+        parties: u32::try_from(parties).ok(),
+        double: None,
+        ttl_ms: Some(1_000_000),
+        metadata: Metadata::new(),
+        request_id: None,
+        message: None,
+    }))
+}
+
+fn barriers(number: u64) -> LocksCommand {
+    barrier(format!("b{number}"), 2)
+}
+
+fn parties(number: u64) -> LocksCommand {
+    barrier(format!("b{number}"), number + 1)
+}
+
 fn cases_of_tables() -> Vec<Case> {
     let of_namespace =
         |limit: &'static Limit, limits: Limits, step: Step| Case { limit, limits, step, is_of_namespace: true };
@@ -216,6 +240,8 @@ fn cases_of_tables() -> Vec<Case> {
         of_namespace(&limit::POOLS, Limits { max_pools_per_namespace: 3, ..usual() }, pools),
         of_namespace(&limit::MEMBERS_OF_POOL, Limits { max_members_per_pool: 3, ..usual() }, members),
         of_namespace(&limit::MEMBERS_OF_HOLD, Limits { max_members_per_take: 3, ..usual() }, takes),
+        of_namespace(&limit::BARRIERS, Limits { max_barriers_per_namespace: 3, ..usual() }, barriers),
+        of_namespace(&limit::PARTIES, Limits { max_parties_per_barrier: 3, ..usual() }, parties),
         of_namespace(&limit::PRIMITIVE_BYTES, Limits { max_primitive_bytes: 5_000, ..usual() }, latches),
     ]
 }
@@ -267,6 +293,9 @@ fn apply(shard: &mut Shard, namespace: &NamespaceRef, step: LocksCommand) -> Opt
         }
         LocksCommand::Permit(PermitCommand::ConfigurePool(configure)) => {
             LocksCommand::Permit(PermitCommand::ConfigurePool(ConfigurePool { namespace, ..configure }))
+        }
+        LocksCommand::Barrier(BarrierCommand::Arrive(arrive)) => {
+            LocksCommand::Barrier(BarrierCommand::Arrive(ArriveAtBarrier { namespace, ..arrive }))
         }
         other => panic!("no step: {other:?}"),
     };

@@ -2,6 +2,8 @@
 
 mod accounts;
 mod audit;
+mod barriers;
+mod barriers_many;
 mod by_account;
 mod cost_of_latches;
 mod cost_of_permits;

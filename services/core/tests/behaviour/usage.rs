@@ -51,6 +51,8 @@ fn operations_grants_waits_and_peaks_are_counted() {
         permit_waits: 0,
         pools: 0,
         table_bytes: 0,
+        barriers: 0,
+        arrivals: 0,
         totals,
     };
     assert_eq!(namespaces, [now]);

@@ -107,6 +107,7 @@ impl Model {
             events: self.event_bytes(),
             latches: 0,
             semaphores: 0,
+            barriers: 0,
         }
     }
 

@@ -6,6 +6,8 @@
 mod acquire;
 mod asks;
 mod attempts;
+mod barriers;
+mod barriers_model;
 mod charge;
 mod commands;
 mod compare;
@@ -172,9 +174,10 @@ impl Run {
             LocksCommand::LockInfoPart(info) => model.lock_info_part(info),
             LocksCommand::Session(command) => model.session_command(command),
             LocksCommand::Deliver { .. } => unreachable!("the namespace stays open"),
-            LocksCommand::Latch(_) | LocksCommand::Permit(_) | LocksCommand::ReportPermits(_) => {
-                unreachable!("other kinds have models of their own")
-            }
+            LocksCommand::Latch(_)
+            | LocksCommand::Permit(_)
+            | LocksCommand::ReportPermits(_)
+            | LocksCommand::Barrier(_) => unreachable!("other kinds have models of their own"),
             LocksCommand::Batch(_) => unreachable!("a list does what its commands do one by one"),
         }
     }

@@ -1,5 +1,5 @@
-//! Replies about latches that are held back until the latch is settled. They are no state: whoever waits sends the query
-//! to the next leader, and nothing is missed, because a final status never changes.
+//! Replies about latches and barriers that are held back until the latch or barrier is settled. They are no state: whoever
+//! waits sends the query to the next leader, and nothing is missed, because a final outcome never changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use holdfast_core::limit::{
     Limit, MAX_QUESTIONS_OF_LATCH, MAX_QUESTIONS_OF_NAMESPACE, MAX_QUESTIONS_OF_SHARD, QUESTIONS_OF_LATCH,
     QUESTIONS_OF_NAMESPACE, QUESTIONS_OF_SHARD,
 };
-use holdfast_core::{NamespaceRef, Path};
+use holdfast_core::{Kind, NamespaceRef, Path};
 use holdfast_mutations::{Mutation, is_enabled};
 use tokio::sync::watch;
 
@@ -24,8 +24,8 @@ pub(crate) struct HeldQuestions {
 
 #[derive(Default)]
 struct OfNamespace {
-    /// Dropped when the latch is settled.
-    latches: HashMap<Path, watch::Sender<()>>,
+    /// Dropped when the latch or barrier is settled.
+    things: HashMap<(Kind, Path), watch::Sender<()>>,
     count: Arc<()>,
 }
 
@@ -36,21 +36,27 @@ pub(crate) struct HeldQuestion {
 }
 
 impl HeldQuestion {
-    /// Waits until the latch is settled, or this replica leads no more.
+    /// Waits until the latch or barrier is settled, or this replica leads no more.
     pub(crate) async fn settled(&mut self) {
         while self.settled.changed().await.is_ok() {}
     }
 }
 
 impl HeldQuestions {
-    /// Holds a reply about a latch back.
+    /// Holds a reply about a latch or a barrier back.
     ///
     /// # Errors
     /// The limit, if as many are held.
-    pub(crate) fn hold(&mut self, namespace: &NamespaceRef, path: &Path) -> Result<HeldQuestion, &'static Limit> {
+    pub(crate) fn hold(
+        &mut self,
+        namespace: &NamespaceRef,
+        kind: Kind,
+        path: &Path,
+    ) -> Result<HeldQuestion, &'static Limit> {
+        let thing = (kind, path.clone());
         let of_namespace = self.namespaces.entry(NamespaceKey::of(namespace)).or_default();
-        let of_latch = of_namespace.latches.get(path).map_or(0, watch::Sender::receiver_count) as u64;
-        if of_latch >= MAX_QUESTIONS_OF_LATCH {
+        let of_thing = of_namespace.things.get(&thing).map_or(0, watch::Sender::receiver_count) as u64;
+        if of_thing >= MAX_QUESTIONS_OF_LATCH {
             return Err(&QUESTIONS_OF_LATCH);
         }
         if clones(&of_namespace.count) >= MAX_QUESTIONS_OF_NAMESPACE {
@@ -60,18 +66,18 @@ impl HeldQuestions {
             return Err(&QUESTIONS_OF_SHARD);
         }
         let counts = [Arc::clone(&self.count), Arc::clone(&of_namespace.count)];
-        let sender = of_namespace.latches.entry(path.clone()).or_insert_with(|| watch::channel(()).0);
+        let sender = of_namespace.things.entry(thing).or_insert_with(|| watch::channel(()).0);
         let settled =
-            if of_latch > 0 && is_enabled(Mutation::LatchWakesOne) { forgotten() } else { sender.subscribe() };
+            if of_thing > 0 && is_enabled(Mutation::LatchWakesOne) { forgotten() } else { sender.subscribe() };
         Ok(HeldQuestion { settled, _counts: counts })
     }
 
-    /// Lets all replies about a latch go.
-    pub(super) fn latch_settled(&mut self, namespace: &NamespaceRef, path: &Path) {
+    /// Lets all replies about a latch or a barrier go.
+    pub(super) fn settled(&mut self, namespace: &NamespaceRef, kind: Kind, path: &Path) {
         let key = NamespaceKey::of(namespace);
         if let Some(of_namespace) = self.namespaces.get_mut(&key) {
-            of_namespace.latches.remove(path);
-            if of_namespace.latches.is_empty() {
+            of_namespace.things.remove(&(kind, path.clone()));
+            if of_namespace.things.is_empty() {
                 self.namespaces.remove(&key);
             }
         }
@@ -120,15 +126,19 @@ mod tests {
     }
 
     #[test]
-    fn all_replies_about_a_latch_go_when_it_is_settled_and_no_others() {
+    fn all_replies_about_a_thing_go_when_it_is_settled_and_no_others() {
         let mut all = HeldQuestions::default();
-        let hold = |all: &mut HeldQuestions, account, path| all.hold(&namespace(account), &Path::flat(path)).unwrap();
-        let mut its: Vec<_> = (0..3).map(|_| hold(&mut all, 1, "a")).collect();
-        let mut others = [hold(&mut all, 1, "b"), hold(&mut all, 2, "a")];
-        all.latch_settled(&namespace(1), &Path::flat("a"));
+        let hold = |all: &mut HeldQuestions, account, kind, path| {
+            all.hold(&namespace(account), kind, &Path::flat(path)).unwrap()
+        };
+        let (latch, barrier) = (Kind::Latch, Kind::Barrier);
+        let mut its: Vec<_> = (0..3).map(|_| hold(&mut all, 1, latch, "a")).collect();
+        let mut others =
+            [hold(&mut all, 1, latch, "b"), hold(&mut all, 1, barrier, "a"), hold(&mut all, 2, latch, "a")];
+        all.settled(&namespace(1), latch, &Path::flat("a"));
         assert!(its.iter_mut().all(is_settled) && !others.iter_mut().any(is_settled));
         all.namespace_closed(&namespace(2));
-        assert_eq!(others.each_mut().map(is_settled), [false, true]);
+        assert_eq!(others.each_mut().map(is_settled), [false, false, true]);
         all.redirect();
         assert!(others.iter_mut().all(is_settled));
         drop((its, others));
@@ -144,12 +154,12 @@ mod tests {
         let place = |latch: u64| (namespace(latch / of_namespace), Path::flat(format!("{latch}")));
         for latch in 0..latches {
             let (namespace, path) = place(latch);
-            held.extend((0..MAX_QUESTIONS_OF_LATCH).map(|_| all.hold(&namespace, &path).unwrap()));
-            assert_eq!(all.hold(&namespace, &path).err(), Some(&QUESTIONS_OF_LATCH));
+            held.extend((0..MAX_QUESTIONS_OF_LATCH).map(|_| all.hold(&namespace, Kind::Latch, &path).unwrap()));
+            assert_eq!(all.hold(&namespace, Kind::Latch, &path).err(), Some(&QUESTIONS_OF_LATCH));
         }
-        assert_eq!(all.hold(&namespace(0), &Path::flat("x")).err(), Some(&QUESTIONS_OF_NAMESPACE));
-        assert_eq!(all.hold(&namespace(99), &Path::flat("x")).err(), Some(&QUESTIONS_OF_SHARD));
+        assert_eq!(all.hold(&namespace(0), Kind::Barrier, &Path::flat("x")).err(), Some(&QUESTIONS_OF_NAMESPACE));
+        assert_eq!(all.hold(&namespace(99), Kind::Barrier, &Path::flat("x")).err(), Some(&QUESTIONS_OF_SHARD));
         held.truncate(held.len() - 1);
-        assert!(all.hold(&namespace(99), &Path::flat("x")).is_ok());
+        assert!(all.hold(&namespace(99), Kind::Barrier, &Path::flat("x")).is_ok());
     }
 }

@@ -15,8 +15,8 @@ mod waiting_call;
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, Command, Effect, LocksCommand, NamespaceRef, Owner, RateTable, Reply, Response, Rules,
-    WaitId, codec,
+    AccountId, AcquireOutcome, Command, Effect, Kind, LocksCommand, NamespaceRef, Owner, RateTable, Reply, Response,
+    Rules, WaitId, codec,
 };
 use tokio::time::Instant;
 use waiting_call::queued_call;
@@ -224,10 +224,12 @@ impl LeaderState {
             }
             // A process's wait has no subscriber, and no caller is attached.
             Effect::WaitResolved { .. } | Effect::PermitsResolved { .. } => {}
-            Effect::LatchSettled { namespace, path } => self.questions.latch_settled(namespace, path),
+            Effect::LatchSettled { namespace, path } => self.questions.settled(namespace, Kind::Latch, path),
+            Effect::BarrierSettled { namespace, path } => self.questions.settled(namespace, Kind::Barrier, path),
             Effect::Revoked { namespace, session_id, .. }
             | Effect::PermitsRevoked { namespace, session_id, .. }
-            | Effect::ReleaseRequested { namespace, session_id, .. } => {
+            | Effect::ReleaseRequested { namespace, session_id, .. }
+            | Effect::MetAtBarrier { namespace, session_id, .. } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }

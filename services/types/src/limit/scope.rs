@@ -33,6 +33,8 @@ pub enum Scope {
     Semaphore,
     /// Each pool.
     Pool,
+    /// Each barrier.
+    Barrier,
     /// Each hold.
     Hold,
     /// Each owner.
@@ -66,6 +68,7 @@ impl Scope {
             Self::Latch => "latch",
             Self::Semaphore => "semaphore",
             Self::Pool => "pool",
+            Self::Barrier => "barrier",
             Self::Hold => "hold",
             Self::Owner => "owner",
             Self::Session => "session",
@@ -93,6 +96,7 @@ impl Scope {
             | Self::Latch
             | Self::Semaphore
             | Self::Pool
+            | Self::Barrier
             | Self::Hold
             | Self::Owner
             | Self::Session

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{FrozenLocks, FrozenNamespace, session_item};
 use crate::ask::Asks;
+use crate::barriers::BarrierCursor;
 use crate::chunks::{ChunkWriter, first_after};
 use crate::latches::LatchCursor;
 use crate::locks::attempts::Attempts;
@@ -62,6 +63,8 @@ enum NamespaceSection {
     Latch(LatchCursor),
     /// The item of a semaphore or a pool at this place.
     Permits(SourceCursor),
+    /// The item of a barrier at this place.
+    Barriers(BarrierCursor),
     /// What is bounded for each namespace.
     Rest,
 }
@@ -207,6 +210,7 @@ impl FrozenNamespace {
             },
             Latch(cursor) => self.write_latch(writer, cursor),
             Permits(cursor) => self.write_permits(writer, cursor),
+            Barriers(cursor) => self.write_barriers(writer, cursor),
             Rest => {
                 self.write_rest(writer);
                 return None;
@@ -292,6 +296,16 @@ impl FrozenNamespace {
             Some(item) => {
                 writer.push(&Item::Permits(item));
                 NamespaceSection::Permits(cursor)
+            }
+            None => NamespaceSection::Barriers(BarrierCursor::default()),
+        }
+    }
+
+    fn write_barriers(&self, writer: &mut ItemWriter, mut cursor: BarrierCursor) -> NamespaceSection {
+        match self.barriers.next_item(&mut cursor) {
+            Some(item) => {
+                writer.push(&Item::Barrier(item));
+                NamespaceSection::Barriers(cursor)
             }
             None => NamespaceSection::Rest,
         }
