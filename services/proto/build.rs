@@ -23,6 +23,7 @@ const PACKAGES: [(&str, &[&str]); 3] = [
             "holdfast/v1/latches.proto",
             "holdfast/v1/semaphores.proto",
             "holdfast/v1/pools.proto",
+            "holdfast/v1/barriers.proto",
             "holdfast/v1/sessions.proto",
         ],
     ),

@@ -1,7 +1,8 @@
 //! The messages on the connection of a session, over any transport.
 
 use holdfast_types::{
-    FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision, RevokedReason, SessionEnd, Wanted,
+    BarrierAnswer, FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision, RevokedReason,
+    SessionEnd, Wanted,
 };
 
 use crate::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource};
@@ -30,6 +31,10 @@ pub enum ClientPayload {
     AcquirePermits(AcquirePermits),
     /// Reports to a latch what is done.
     CountDown(CountDown),
+    /// Arrives at a barrier.
+    Arrive(Arrive),
+    /// Ends an arrival, or leaves a double barrier.
+    Leave(Release),
     /// Ends all requests.
     ReleaseAll,
     /// Keeps the session alive.
@@ -58,7 +63,7 @@ pub struct Open {
 pub struct LockInfo {
     /// The holds that it believes it has.
     pub held: Vec<ReportedHold>,
-    /// The holds of permits that it believes it has.
+    /// The holds of permits, and the arrivals, that it believes it has.
     pub permits: Vec<HeldPermits>,
     /// Its messages without a reply.
     pub pending: Vec<Pending>,
@@ -102,9 +107,11 @@ pub enum Pending {
     AcquirePermits(AcquirePermits),
     /// The end of a request.
     Release(Release),
+    /// An arrival at a barrier.
+    Arrive(Arrive),
 }
 
-/// A hold of permits that a client believes it has.
+/// A hold of permits, or an arrival, that a client believes it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldPermits {
     /// The hold as its session's shard knows it.
@@ -114,20 +121,26 @@ pub struct HeldPermits {
 }
 
 impl HeldPermits {
-    /// Returns the hold of a list; `kind` is `semaphore` or `pool`.
+    /// Returns the hold or the arrival of a list; `kind` is `semaphore`, `pool` or `barrier`. An arrival has a generation in
+    /// place of a token.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for another kind, of which a session holds nothing.
+    /// `INVALID_ARGUMENT` for another kind, of which a session holds nothing, and for an arrival without a generation.
     pub fn new(
         kind: &str,
         path: Vec<String>,
         request_id: String,
         holder: Option<String>,
-        fencing_token: FencingToken,
+        (fencing_token, generation): (FencingToken, Option<Revision>),
     ) -> ApiResult<Self> {
-        let known = [Kind::Semaphore, Kind::Pool];
+        let known = [Kind::Semaphore, Kind::Pool, Kind::Barrier];
         let Some(kind) = known.into_iter().find(|known| known.name() == kind) else {
             return Err(ApiError::invalid("kind", format!("kind: must be {}", known.map(Kind::name).join(" or "))));
+        };
+        let fencing_token = match (kind, generation) {
+            (Kind::Barrier, Some(generation)) => generation,
+            (Kind::Barrier, None) => return Err(ApiError::invalid("generation", "generation: is needed of a barrier")),
+            _ => fencing_token,
         };
         Ok(Self { reported: ReportedPermits { kind, path: Path(path), request_id, fencing_token }, holder })
     }
@@ -193,6 +206,23 @@ pub struct CountDown {
     pub ranges: Option<Vec<(u64, u64)>>,
 }
 
+/// An arrival at a barrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrive {
+    /// Names the arrival until it is told how its generation ended; at a double barrier, until all have left.
+    pub request_id: String,
+    /// The path of the barrier.
+    pub path: Vec<String>,
+    /// The generation, if the client knows it.
+    pub generation: Option<Revision>,
+    /// How many meet at a barrier that nobody configured.
+    pub parties: Option<u32>,
+    /// Whether such a barrier is a double one.
+    pub double: Option<bool>,
+    /// Distinguishes threads that share the session.
+    pub holder: Option<String>,
+}
+
 /// A message of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the contract explains the fields")]
@@ -227,6 +257,8 @@ pub enum ServerMessage {
         within_ms: Option<u64>,
         force: bool,
     },
+    /// What became of the generation of an arrival.
+    Tripped { request_id: String, answer: BarrierAnswer },
     /// The session lives for this many milliseconds without a further keep-alive.
     KeptAlive { remaining_ms: u64 },
     /// The session ended, or belongs to another connection. This is the last message.

@@ -32,6 +32,7 @@ named! {
         Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded, LatchCreated, LatchCompleted,
         LatchExpired, LatchDeleted, PermitsAcquired, PermitsReleased, SemaphoreConfigured, SemaphoreDeleted,
         MembersTaken, MembersReturned, PoolConfigured, PoolDeleted, ReleaseRequested,
+        BarrierTripped, BarrierBroken, BarrierLeft,
     }
     /// Why permits were released.
     PermitsEndName as PermitsEnd { Released, Expired, Deleted, Reset, Shrunk }
@@ -41,11 +42,17 @@ named! {
     LatchIdsName as LatchIds { Named, Indexed }
     /// How a wait for a latch ended.
     LatchOutcomeName as LatchOutcome { Completed, Expired, TimedOut }
+    /// What becomes of a generation of a barrier when an arrival ends before all have come.
+    OnLossName as OnLoss { Break, Withdraw }
+    /// What a party is told of a generation of a barrier.
+    BarrierOutcomeName as BarrierOutcome { Tripped, Broken, Waiting, Left, Withdrawn, Full, Past }
+    /// How a generation of a barrier ended.
+    GenerationEndName as GenerationEnd { Tripped, Broken }
     /// The kind of action.
     ActionName as AuditAction {
         AccountCreated, AccountUpdated, AccountDeleted, ApiKeyCreated, ApiKeyDeleted, NamespaceCreated,
         NamespaceUpdated, NamespaceDeleted, LockDeleted, NamespaceReset, SemaphoreConfigured, SemaphoreDeleted,
-        PoolConfigured, PoolDeleted, ReleaseForced,
+        PoolConfigured, PoolDeleted, ReleaseForced, BarrierConfigured, BarrierDeleted,
     }
     /// Whether an account may make calls.
     StatusName as AccountStatus { Active, Suspended }
@@ -54,7 +61,8 @@ named! {
 #[cfg(test)]
 mod tests {
     use holdfast_types::{
-        AccountStatus, AuditAction, EventKind, Kind, LatchIds, LatchStatus, LockState, Mode, PermitsEnd, Phase, Reason,
+        AccountStatus, AuditAction, BarrierOutcome, EventKind, GenerationEnd, Kind, LatchIds, LatchStatus, LockState,
+        Mode, OnLoss, PermitsEnd, Phase, Reason,
     };
     use serde_json::json;
     use utoipa::PartialSchema;
@@ -106,6 +114,9 @@ mod tests {
             EventKind::PoolConfigured,
             EventKind::PoolDeleted,
             EventKind::ReleaseRequested { of: Kind::Lock },
+            EventKind::BarrierTripped { generation: 1, parties: 1 },
+            EventKind::BarrierBroken { generation: 1, parties: 1, cause: PermitsEnd::Released },
+            EventKind::BarrierLeft { generation: 1, parties: 1, cause: PermitsEnd::Released },
         ];
         assert_eq!(described::<EventName>(), json!(kinds.map(|kind| kind.name())));
         assert_eq!(described::<ActionName>(), json!(AuditAction::ALL.map(AuditAction::name)));
@@ -115,6 +126,12 @@ mod tests {
         let statuses = [LatchStatus::Active, LatchStatus::Completed, LatchStatus::Expired];
         assert_eq!(described::<LatchStatusName>(), json!(statuses.map(|status| status.name())));
         assert_eq!(described::<LatchIdsName>(), json!([LatchIds::Named, LatchIds::Indexed].map(|ids| ids.name())));
+        assert_eq!(described::<OnLossName>(), json!([OnLoss::Break, OnLoss::Withdraw].map(|it| it.name())));
+        let ends = [GenerationEnd::Tripped, GenerationEnd::Broken];
+        assert_eq!(described::<GenerationEndName>(), json!(ends.map(|end| end.name())));
+        use BarrierOutcome::{Broken, Full, Left, Past, Tripped, Waiting, Withdrawn};
+        let outcomes = [Tripped, Broken, Waiting, Left, Withdrawn, Full, Past];
+        assert_eq!(described::<BarrierOutcomeName>(), json!(outcomes.map(|outcome| outcome.name())));
         let outcomes = [LatchOutcome::Completed, LatchOutcome::Expired, LatchOutcome::TimedOut];
         assert_eq!(described::<LatchOutcomeName>(), json!(outcomes.map(|outcome| outcome.name())));
     }

@@ -51,8 +51,8 @@ pub struct EventInfo {
     pub fencing_token: Option<u64>,
     /// All claims of the grant, or the one hold that ended; empty for sessions and for other kinds than locks.
     pub claims: Vec<ClaimInfo>,
-    /// Of another kind than locks and sessions: `semaphore`, `pool` or `latch`; of a request to release, `lock` too. JSON
-    /// omits it otherwise, and what follows.
+    /// Of another kind than locks and sessions: `semaphore`, `pool`, `latch` or `barrier`; of a request to release, `lock`
+    /// too. JSON omits it otherwise, and what follows.
     #[serde(rename = "kind", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub thing: Option<&'static str>,
@@ -65,10 +65,16 @@ pub struct EventInfo {
     /// The members of a pool that were taken or returned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
-    /// Why permits were released, or members returned.
+    /// Why permits were released, members returned or a barrier broken, and how the last one left a double barrier.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "cause_as_name")]
     #[schema(value_type = Option<PermitsEndName>)]
     pub cause: Option<PermitsEnd>,
+    /// The generation of a barrier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// How many were in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parties: Option<u32>,
 }
 
 /// One path in one mode.
@@ -92,7 +98,15 @@ impl From<Event> for EventInfo {
         let (weight, cause) = match event.kind {
             EventKind::PermitsAcquired { weight } => (Some(weight), None),
             EventKind::PermitsReleased { weight, cause } => (Some(weight), Some(cause)),
-            EventKind::MembersReturned { cause } => (None, Some(cause)),
+            EventKind::MembersReturned { cause }
+            | EventKind::BarrierBroken { cause, .. }
+            | EventKind::BarrierLeft { cause, .. } => (None, Some(cause)),
+            _ => (None, None),
+        };
+        let (generation, parties) = match event.kind {
+            EventKind::BarrierTripped { generation, parties }
+            | EventKind::BarrierBroken { generation, parties, .. }
+            | EventKind::BarrierLeft { generation, parties, .. } => (Some(generation), Some(parties)),
             _ => (None, None),
         };
         let mut claims = event.claims.into_iter().map(|claim| ClaimInfo { path: claim.path.0, mode: claim.mode });
@@ -116,6 +130,8 @@ impl From<Event> for EventInfo {
             weight,
             members,
             cause,
+            generation,
+            parties,
         }
     }
 }
@@ -184,6 +200,10 @@ mod tests {
             claims: vec![Claim { path: Path::flat("a"), mode: Mode::Write }],
         };
         let latch = Event { kind: EventKind::LatchCompleted, fencing_token: None, ..event.clone() };
+        let broken = EventKind::BarrierBroken { generation: 3, parties: 2, cause: PermitsEnd::Expired };
+        let barrier = serde_json::to_value(EventInfo::from(Event { kind: broken, ..latch.clone() })).unwrap();
+        let of_barrier = ["kind", "generation", "parties", "cause"].map(|member| barrier[member].clone());
+        assert_eq!(of_barrier, [json!("barrier"), json!(3), json!(2), json!("EXPIRED")]);
         let shown = serde_json::to_value(EventInfo::from(event)).unwrap();
         let expected = json!({
             "revision": 7, "type": "PERMITS_RELEASED", "at": "2023-11-14T22:13:20.123Z", "process_id": "p",
@@ -193,6 +213,7 @@ mod tests {
         assert_eq!(shown, expected);
         let shown = serde_json::to_value(EventInfo::from(latch)).unwrap();
         assert_eq!((&shown["kind"], &shown["path"]), (&json!("latch"), &json!(["a"])));
+        assert!(shown.get("generation").is_none() && shown.get("parties").is_none(), "{shown}");
         assert!(shown.get("weight").is_none() && shown.get("cause").is_none(), "{shown}");
     }
 

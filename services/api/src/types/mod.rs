@@ -3,6 +3,7 @@
 
 mod ask;
 mod audit;
+mod barrier;
 mod cluster;
 mod enum_names;
 mod event;
@@ -21,6 +22,7 @@ mod wait;
 
 pub use ask::*;
 pub use audit::{AuditEntry, ListAudit};
+pub use barrier::*;
 pub use cluster::{ClusterInfo, GroupInfo, GroupReplicaInfo, NodeInfo, PoisonInfo, ReplicaInfo, ShardInfo};
 pub use enum_names::*;
 pub use event::{ClaimInfo, EventInfo, EventPage, WatchEvents};

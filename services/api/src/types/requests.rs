@@ -116,6 +116,8 @@ limits_patch! {
     max_pools_per_namespace: u64,
     max_members_per_pool: u64,
     max_members_per_take: u64,
+    max_barriers_per_namespace: u64,
+    max_parties_per_barrier: u64,
 }
 
 /// A new API key.

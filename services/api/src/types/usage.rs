@@ -106,15 +106,17 @@ pub struct StateBytesInfo {
     pub latches: u64,
     /// Semaphores and pools, with their members, holds and waiting requests.
     pub semaphores: u64,
+    /// Barriers, with their arrivals and the latest generations.
+    pub barriers: u64,
 }
 
 impl From<StateBytes> for StateBytesInfo {
     fn from(bytes: StateBytes) -> Self {
         let total = bytes.total();
         let StateBytes { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events, .. } = bytes;
-        let StateBytes { latches, semaphores, .. } = bytes;
+        let StateBytes { latches, semaphores, barriers, .. } = bytes;
         let of_locks = Self { total, namespace, paths, owners, holds, metadata, waiting, requests, ..Self::default() };
-        Self { sessions, events, latches, semaphores, ..of_locks }
+        Self { sessions, events, latches, semaphores, barriers, ..of_locks }
     }
 }
 
@@ -138,6 +140,10 @@ pub struct NamespaceFigures {
     pub permit_waits: u64,
     /// Pools now.
     pub pools: u64,
+    /// Barriers now, configured or not.
+    pub barriers: u64,
+    /// Arrivals at barriers now, those inside double ones included.
+    pub arrivals: u64,
     /// Since its creation.
     #[serde(flatten)]
     pub totals: UsageTotalsInfo,
@@ -193,6 +199,8 @@ impl From<NamespaceUsage> for NamespaceUsageInfo {
             permit_holds: usage.permit_holds,
             permit_waits: usage.permit_waits,
             pools: usage.pools,
+            barriers: usage.barriers,
+            arrivals: usage.arrivals,
             totals: usage.totals.into(),
         };
         let id = usage.incarnation.to_string();

@@ -23,6 +23,8 @@ pub fn event(event: EventInfo) -> v1::Event {
         weight: event.weight,
         members: event.members,
         cause: event.cause.map(|cause| cause.name().to_owned()),
+        generation: event.generation,
+        parties: event.parties,
     }
 }
 
@@ -55,5 +57,8 @@ fn kind(kind: EventKind) -> v1::event::Type {
         EventKind::PoolConfigured => v1::event::Type::PoolConfigured,
         EventKind::PoolDeleted => v1::event::Type::PoolDeleted,
         EventKind::ReleaseRequested { .. } => v1::event::Type::ReleaseRequested,
+        EventKind::BarrierTripped { .. } => v1::event::Type::BarrierTripped,
+        EventKind::BarrierBroken { .. } => v1::event::Type::BarrierBroken,
+        EventKind::BarrierLeft { .. } => v1::event::Type::BarrierLeft,
     }
 }

@@ -1,6 +1,7 @@
 //! Conversions between the types of this crate and the messages of `holdfast.v1`.
 
 pub mod asks;
+pub mod barriers;
 pub mod convert;
 pub mod events;
 pub mod latches;

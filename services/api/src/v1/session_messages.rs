@@ -5,7 +5,7 @@ use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
 use holdfast_types::{Mode, Path, ReportedHold, RevokedReason, SessionEnd, Wanted};
 
-use super::{convert, latches};
+use super::{barriers, convert, latches};
 use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
 use crate::{ApiError, ApiResult, Resource, validate};
 
@@ -33,6 +33,10 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::AcquirePermits(message)) => ClientPayload::AcquirePermits(acquire_permits(message)),
         Some(Said::Take(message)) => ClientPayload::AcquirePermits(take(message)?),
         Some(Said::CountDown(message)) => ClientPayload::CountDown(count_down(message)),
+        Some(Said::Arrive(message)) => ClientPayload::Arrive(arrive(message)),
+        Some(Said::Leave(client::Leave { request_id })) => {
+            ClientPayload::Leave(session_message::Release { request_id })
+        }
         Some(Said::ReleaseAll(_)) => ClientPayload::ReleaseAll,
         Some(Said::Keepalive(_)) => ClientPayload::KeepAlive,
         Some(Said::Close(_)) => ClientPayload::Close,
@@ -53,6 +57,7 @@ fn pending(pending: client::Pending) -> ApiResult<session_message::Pending> {
             Ok(session_message::Pending::AcquirePermits(acquire_permits(message)))
         }
         Some(client::pending::Message::Take(message)) => take(message).map(session_message::Pending::AcquirePermits),
+        Some(client::pending::Message::Arrive(message)) => Ok(session_message::Pending::Arrive(arrive(message))),
     }
 }
 
@@ -74,7 +79,8 @@ fn release(release: client::Release) -> session_message::Release {
 }
 
 fn held_permits(thing: client::Thing) -> ApiResult<session_message::HeldPermits> {
-    session_message::HeldPermits::new(&thing.kind, thing.path, thing.request_id, thing.holder, thing.fencing_token)
+    let numbers = (thing.fencing_token, thing.generation);
+    session_message::HeldPermits::new(&thing.kind, thing.path, thing.request_id, thing.holder, numbers)
 }
 
 fn acquire_permits(acquire: client::AcquirePermits) -> session_message::AcquirePermits {
@@ -104,6 +110,11 @@ fn take(take: client::Take) -> ApiResult<session_message::AcquirePermits> {
 fn count_down(count: client::CountDown) -> session_message::CountDown {
     let (ids, ranges) = latches::given_jobs(count.ids, count.ranges);
     session_message::CountDown { request_id: count.request_id, path: count.path, id: count.id, ids, ranges }
+}
+
+fn arrive(arrive: client::Arrive) -> session_message::Arrive {
+    let client::Arrive { request_id, path, generation, parties, double, holder } = arrive;
+    session_message::Arrive { request_id, path, generation, parties, double, holder }
 }
 
 fn mode(mode: i32) -> ApiResult<Mode> {
@@ -169,6 +180,15 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
                 force,
             })
         }
+        ServerMessage::Tripped { request_id, answer } => Says::Tripped(server::Tripped {
+            request_id,
+            outcome: barriers::outcome(answer.outcome).into(),
+            generation: answer.generation,
+            next_generation: answer.next_generation,
+            index: answer.index,
+            lost: answer.lost,
+            ended: answer.ended.map(|end| barriers::outcome(end.into()).into()),
+        }),
         ServerMessage::KeptAlive { remaining_ms } => Says::KeptAlive(server::KeptAlive { remaining_ms }),
         ServerMessage::SessionEnded { reason } => {
             Says::SessionEnded(server::SessionEnded { reason: ended_reason(reason).into() })

@@ -32,9 +32,9 @@ fn namespace(usage: NamespaceUsageInfo) -> v1::NamespaceUsage {
 
 fn figures(figures: NamespaceFigures) -> v1::UsageFigures {
     let NamespaceFigures { holds, waiting, sessions, totals: all, .. } = figures;
-    let NamespaceFigures { latches, semaphores, permit_holds, permit_waits, pools, .. } = figures;
-    let totals = Some(totals(all));
-    v1::UsageFigures { holds, waiting, sessions, totals, latches, semaphores, permit_holds, permit_waits, pools }
+    let NamespaceFigures { latches, semaphores, permit_holds, permit_waits, pools, barriers, arrivals, .. } = figures;
+    let of_locks = v1::UsageFigures { holds, waiting, sessions, totals: Some(totals(all)), ..Default::default() };
+    v1::UsageFigures { latches, semaphores, permit_holds, permit_waits, pools, barriers, arrivals, ..of_locks }
 }
 
 fn totals(totals: UsageTotalsInfo) -> v1::UsageTotals {
@@ -57,6 +57,7 @@ fn state_bytes(bytes: StateBytesInfo) -> v1::StateBytes {
         events: bytes.events,
         latches: bytes.latches,
         semaphores: bytes.semaphores,
+        barriers: bytes.barriers,
     }
 }
 

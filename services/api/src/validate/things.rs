@@ -1,9 +1,9 @@
 //! Validates requests about things of other kinds than locks.
 
 use holdfast_types::{
-    DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS, FencingToken, Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS,
-    LATCH_RETAIN_MS, Limits, MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS, MAX_IDS_PER_COUNT_DOWN, MAX_PERMITS,
-    MAX_PRIORITY, Owner, Path, Wanted,
+    BARRIER_RETAIN_MS, DEFAULT_BARRIER_RETAIN_MS, DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS, FencingToken,
+    Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, Limits, MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS,
+    MAX_IDS_PER_COUNT_DOWN, MAX_PARTIES, MAX_PERMITS, MAX_PRIORITY, Owner, Path, Wanted,
 };
 
 use super::{WaitOptions, existing_lock, name, new_lock, range, request_id, wait_options};
@@ -207,6 +207,20 @@ pub fn ask(member: Option<&str>, reason: &str, within_ms: Option<u64>) -> ApiRes
     member.map_or(Ok(()), |member| name("member", member))
 }
 
+/// Validates how many meet at a barrier. The limits of the account may allow fewer.
+pub fn parties(parties: u32) -> ApiResult<()> {
+    range("parties", parties.into(), 1, MAX_PARTIES.into())
+}
+
+/// Returns how long a barrier is kept with nobody in it, in milliseconds; 0 is for ever.
+pub fn barrier_retain_ms(retain_ms: Option<u64>) -> ApiResult<u64> {
+    let retain_ms = retain_ms.unwrap_or(DEFAULT_BARRIER_RETAIN_MS);
+    if retain_ms > 0 {
+        range("retain_ms", retain_ms, *BARRIER_RETAIN_MS.start(), *BARRIER_RETAIN_MS.end())?;
+    }
+    Ok(retain_ms)
+}
+
 /// Validates how long a call waits, in milliseconds.
 pub fn wait_ms(wait_ms: u64, limits: &Limits) -> ApiResult<()> {
     range("wait_ms", wait_ms, 0, limits.max_wait_ms)
@@ -244,6 +258,18 @@ mod tests {
         }
         for wrong in [0, 59_999, days(30) + 1, u64::MAX] {
             assert_eq!(field(latch_times(None, Some(wrong))), "retain_ms");
+        }
+    }
+
+    #[test]
+    fn a_barrier_has_some_parties_and_is_kept_an_hour_unless_told_otherwise() {
+        assert!(parties(1).is_ok() && parties(1_000).is_ok());
+        assert_eq!(field(parties(0)), "parties");
+        assert_eq!(field(parties(1_001)), "parties");
+        assert_eq!(barrier_retain_ms(None).unwrap(), 3_600_000);
+        assert_eq!(barrier_retain_ms(Some(0)).unwrap(), 0);
+        for wrong in [1, 59_999, 30 * 86_400_000 + 1] {
+            assert_eq!(field(barrier_retain_ms(Some(wrong))), "retain_ms");
         }
     }
 
