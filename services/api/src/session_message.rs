@@ -240,6 +240,8 @@ pub enum ServerMessage {
         blockers: Vec<BlockerInfo>,
         holders: Vec<PermitHolderInfo>,
     },
+    /// The arrival is in this generation, which gathers.
+    Arrived { request_id: String, generation: Revision },
     /// The request is released. Names no request when a client that had named none released everything.
     Ready { request_id: Option<String> },
     /// The request has no holds and does not wait.

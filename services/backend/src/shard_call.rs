@@ -9,9 +9,9 @@ use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
-    Account, Acquire, AcquireAtLeast, AcquirePermits, Claim, Command, CommandError, CountDown, DEFAULT_PAGE_SIZE, Jobs,
-    LatchCommand, LocksCommand, MemberSpec, Metadata, NamespaceRef, Path, PermitCommand, Query, ReleaseTarget, Reply,
-    RequestId, Response,
+    Account, Acquire, AcquireAtLeast, AcquirePermits, BarrierCommand, Claim, Command, CommandError, CountDown,
+    DEFAULT_PAGE_SIZE, Jobs, LatchCommand, LocksCommand, MemberSpec, Metadata, NamespaceRef, Path, PermitCommand,
+    Query, ReleaseTarget, Reply, RequestId, Response, SessionCommand, SessionRequest,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -129,6 +129,9 @@ pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
         LocksCommand::Permit(PermitCommand::ChangePool(change)) => {
             let names = [&change.remove, &change.disable, &change.enable];
             member_bytes(&change.add) + names.into_iter().map(|names| name_bytes(names)).sum::<usize>()
+        }
+        LocksCommand::Barrier(BarrierCommand::Arrive(arrive)) => {
+            path_bytes(&arrive.path) + metadata_bytes(&arrive.metadata)
         }
         LocksCommand::Batch(commands) => commands.iter().map(command_bytes).sum(),
         _ => 0,

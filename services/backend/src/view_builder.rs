@@ -1,12 +1,13 @@
 //! Converts replies of locks shards to public views: deadlines of the shard clock become time remaining.
 
 use holdfast_api::{
-    AcquireLocksAnswer, AcquirePermitsAnswer, BlockerInfo, CycleStepInfo, Holder, LatchInfo, Lock, MemberInfo,
-    PermitHolderInfo, PoolInfo, ReasonInfo, ReleaseRequestInfo, SemaphoreInfo, TakeMembersAnswer, Timestamp,
+    AcquireLocksAnswer, AcquirePermitsAnswer, ArrivalInfo, BarrierAnswerInfo, BarrierInfo, BlockerInfo, CycleStepInfo,
+    Holder, LatchInfo, Lock, MemberInfo, PermitHolderInfo, PoolInfo, ReasonInfo, ReleaseRequestInfo, SemaphoreInfo,
+    TakeMembersAnswer, Timestamp,
 };
 use holdfast_types::{
-    AcquireOutcome, Blocker, CycleStep, FencingToken, HolderView, LatchView, LockView, MemberView, Owner, Path,
-    PermitHolderView, PoolView, Reason, Refused, ReleaseRequest, SemaphoreView,
+    AcquireOutcome, ArrivalView, BarrierAnswer, BarrierView, Blocker, CycleStep, FencingToken, HolderView, LatchView,
+    LockView, MemberView, Owner, Path, PermitHolderView, PoolView, Reason, Refused, ReleaseRequest, SemaphoreView,
 };
 
 /// Converts one reply.
@@ -239,6 +240,48 @@ impl<'a> ViewBuilder<'a> {
             description: latch.description,
             metadata: latch.metadata,
             revision: latch.revision,
+        }
+    }
+
+    pub(crate) fn barrier(&self, barrier: BarrierView) -> BarrierInfo {
+        let (name, path) = named(barrier.path);
+        BarrierInfo {
+            namespace: self.namespace.to_owned(),
+            name,
+            path,
+            configured: barrier.configured,
+            parties: barrier.parties,
+            double: barrier.double,
+            on_loss: barrier.on_loss,
+            retain_ms: barrier.retain_ms,
+            generation: barrier.generation,
+            arrived: barrier.arrived,
+            inside: barrier.inside,
+            inside_generation: barrier.inside_generation,
+            remaining_ms: self.time_left(barrier.gone_at_ms).0,
+            description: barrier.description,
+            metadata: barrier.metadata,
+            revision: barrier.revision,
+        }
+    }
+
+    pub(crate) fn at_barrier(&self, answer: BarrierAnswer, barrier: BarrierView) -> BarrierAnswerInfo {
+        let BarrierAnswer { outcome, generation, next_generation, index, lost, ended } = answer;
+        let barrier = self.barrier(barrier);
+        BarrierAnswerInfo { outcome, generation, next_generation, index, lost, ended, barrier }
+    }
+
+    pub(crate) fn arrival(&self, arrival: ArrivalView) -> ArrivalInfo {
+        let (session_id, holder) = session_of(arrival.owner);
+        ArrivalInfo {
+            process_id: arrival.process_id,
+            session_id,
+            holder,
+            request_id: arrival.request_id,
+            inside: arrival.inside,
+            arrived_at: Timestamp(arrival.arrived_at_ms),
+            remaining_ms: self.time_left(arrival.deadline_ms).0,
+            metadata: arrival.metadata,
         }
     }
 

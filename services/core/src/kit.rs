@@ -106,7 +106,13 @@ pub(crate) enum Notice {
     /// Replies about the barrier with this path can be given.
     BarrierSettled(Path),
     /// A request of a session that arrived at a barrier has an outcome.
-    MetAtBarrier { number: SessionNumber, session_id: Arc<str>, request_id: Arc<str>, answer: BarrierAnswer },
+    MetAtBarrier {
+        number: SessionNumber,
+        session_id: Arc<str>,
+        request_id: Arc<str>,
+        answer: BarrierAnswer,
+        inside: bool,
+    },
     /// An arrival ended that the sweep that began at this revision would have ended.
     SweptArrival(Revision),
     /// A wait ended that the sweep that began at this revision would have ended.

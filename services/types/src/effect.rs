@@ -146,5 +146,7 @@ pub enum Effect {
         request_id: String,
         /// What the session is told.
         answer: BarrierAnswer,
+        /// Whether its owner is inside a double barrier now, so that the request goes on.
+        inside: bool,
     },
 }

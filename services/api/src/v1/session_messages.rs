@@ -152,6 +152,12 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             holders: holders.into_iter().map(convert::permit_holder).collect(),
             ..Default::default()
         }),
+        ServerMessage::Arrived { request_id, generation } => Says::State(server::State {
+            request_id: Some(request_id),
+            state: server::state::Value::Enqueued.into(),
+            generation: Some(generation),
+            ..Default::default()
+        }),
         ServerMessage::Ready { request_id } => {
             let state = server::state::Value::Ready.into();
             Says::State(server::State { request_id, state, ..Default::default() })

@@ -6,6 +6,7 @@ mod acquire;
 mod api_keys;
 mod asks;
 mod audit;
+mod barriers;
 mod cluster;
 mod grants;
 mod latches;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use holdfast_api::{
-    ApiError, ApiResult, LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, UsageInfo, validate,
+    ApiError, ApiResult, LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, StateBytesInfo,
+    UsageInfo, validate,
 };
 use holdfast_cluster::Application;
 use holdfast_types::limit::{self, Limit};
@@ -157,7 +158,7 @@ impl UsageSum {
     /// Returns the use of the limits of namespaces, each of the namespace that uses most.
     fn of_namespaces(&self, limits: &Limits) -> Vec<LimitUsageInfo> {
         let most = |of: fn(&NamespaceUsageInfo) -> u64| self.namespaces.iter().map(of).max().unwrap_or(0);
-        let used: [(&Limit, u64); 9] = [
+        let used: [(&Limit, u64); 10] = [
             (&limit::HOLDS, most(|namespace| namespace.figures.holds)),
             (&limit::WAITING, most(|namespace| namespace.figures.waiting)),
             (&limit::SESSIONS, most(|namespace| namespace.figures.sessions)),
@@ -165,6 +166,7 @@ impl UsageSum {
             (&limit::SEMAPHORES, most(|namespace| namespace.figures.semaphores)),
             (&limit::POOLS, most(|namespace| namespace.figures.pools)),
             (&limit::PRIMITIVE_BYTES, self.table_bytes),
+            (&limit::BARRIERS, most(|namespace| namespace.figures.barriers)),
             (&limit::TANGLE, self.tangled_owners),
             (&limit::EVENT_BYTES, most(|namespace| namespace.state_bytes.events)),
         ];
@@ -200,6 +202,8 @@ impl UsageSum {
             total.permit_holds += figures.permit_holds;
             total.permit_waits += figures.permit_waits;
             total.pools += figures.pools;
+            total.barriers += figures.barriers;
+            total.arrivals += figures.arrivals;
         }
         UsageInfo {
             account_id: account.id.to_string(),
@@ -213,6 +217,11 @@ impl UsageSum {
             deleted_namespaces: sees_all.then(|| deleted.into()),
         }
     }
+}
+
+/// Returns the charge of all kinds but locks.
+fn of_tables(bytes: &StateBytesInfo) -> u64 {
+    bytes.latches + bytes.semaphores + bytes.barriers
 }
 
 #[cfg(test)]
@@ -264,6 +273,6 @@ mod tests {
         let caller = world.caller(&account, narrow).await;
         let usage = world.service.usage(&caller, &context(), None).await.unwrap();
         assert!(usage.limit_usage.iter().all(|row| row.each == "namespace"), "{usage:?}");
-        assert_eq!(usage.limit_usage.len(), 9);
+        assert_eq!(usage.limit_usage.len(), 10);
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, MaybeDone, maybe_done, pending};
-use holdfast_api::session_message::{AcquirePermits, CountDown, HeldPermits, Lock, LockInfo, Release};
+use holdfast_api::session_message::{AcquirePermits, Arrive, CountDown, HeldPermits, Lock, LockInfo, Release};
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::{Reply, ReportedHold, ReportedPermits};
 
@@ -20,6 +20,11 @@ pub(super) enum ClientCommand {
     /// Queries the state of a waiting request for permits at a new leader.
     RequeryPermits(String),
     CountDown(Arc<CountDown>),
+    Arrive(Arc<Arrive>),
+    /// Ends an arrival, or leaves a double barrier.
+    Leave(Release),
+    /// Queries what became of an arrival.
+    RequeryArrival(String),
     ReleaseAll,
     /// Holds of permits in a `lock_info`; precede the rest of it.
     ReportPermits(Vec<HeldPermits>),
@@ -70,6 +75,12 @@ impl InFlightBatch {
         self.commands.iter().any(|job| job.acquire_request_id() == Some(request_id))
     }
 
+    /// Returns whether it leaves the barrier at which the request arrived.
+    pub(super) fn leaves(&self, request_id: &str) -> bool {
+        let is_its = |job: &ClientCommand| matches!(job, ClientCommand::Leave(leave) if leave.request_id == request_id);
+        self.commands.iter().any(is_its)
+    }
+
     /// Returns whether it may add holds that are not known yet: it acquires some, or lists those from before a resume.
     pub(super) fn may_add_holds(&self) -> bool {
         self.lists_holds() || self.commands.iter().any(|job| job.acquire_request_id().is_some())
@@ -92,6 +103,7 @@ impl ClientCommand {
         match self {
             Self::Lock(lock) => Some(&lock.request_id),
             Self::AcquirePermits(acquire) => Some(&acquire.request_id),
+            Self::Arrive(arrive) => Some(&arrive.request_id),
             Self::Requery(request_id) | Self::RequeryPermits(request_id) => Some(request_id),
             _ => None,
         }
@@ -130,13 +142,14 @@ impl ClientCommand {
 
     /// Returns whether it queries what the client has at a new leader.
     pub(super) fn is_reconciliation(&self) -> bool {
-        matches!(self, Self::Requery(_) | Self::RequeryPermits(_) | Self::ReconcileHolds(_) | Self::ReconcilePermits(_))
+        let of_permits = matches!(self, Self::RequeryPermits(_) | Self::ReconcilePermits(_) | Self::RequeryArrival(_));
+        of_permits || matches!(self, Self::Requery(_) | Self::ReconcileHolds(_))
     }
 
     /// Returns whether the shard command may contain others like it.
     pub(super) fn is_batchable(&self) -> bool {
         let asks = matches!(self, Self::Lock(_) | Self::Requery(_) | Self::AcquirePermits(_) | Self::RequeryPermits(_));
-        asks || matches!(self, Self::Release(_) | Self::CountDown(_) | Self::ReleaseAll)
+        asks || matches!(self, Self::Release(_) | Self::CountDown(_) | Self::Arrive(_) | Self::ReleaseAll)
     }
 }
 

@@ -100,6 +100,7 @@ impl SessionConnection<'_> {
                 let units = usize::try_from(acquire.wanted.units()).unwrap_or(MAX_BATCH_CLAIMS);
                 return (units.min(MAX_BATCH_CLAIMS), acquire.path.iter().map(String::len).sum());
             }
+            ClientCommand::Arrive(arrive) => return (1, arrive.path.iter().map(String::len).sum()),
             ClientCommand::CountDown(count) => {
                 let bytes = count.ids.iter().flatten().chain(&count.path).map(String::len).sum();
                 let units =
@@ -197,6 +198,8 @@ impl SessionConnection<'_> {
         let command = match job {
             ClientCommand::CountDown(count) => self.count_down_command(count, tries),
             ClientCommand::AcquirePermits(acquire) => self.admit_permits(acquire, tries),
+            ClientCommand::Arrive(arrive) => self.admit_arrival(arrive, tries),
+            ClientCommand::Leave(leave) => self.leave_command(&leave.request_id),
             // If its caller lost access, that is reported elsewhere.
             ClientCommand::RequeryPermits(request_id) => match self.permits.waiting(request_id) {
                 Some(acquire) => return Ok(self.admit_permits(&acquire, 1).ok()),
@@ -219,6 +222,7 @@ impl SessionConnection<'_> {
         match job {
             ClientCommand::ReconcileHolds(held) => Some(self.query_reconcile_holds(held)),
             ClientCommand::ReconcilePermits(held) => Some(self.query_reconcile_permits(held)),
+            ClientCommand::RequeryArrival(request_id) => self.query_arrival(request_id),
             _ => None,
         }
     }
@@ -244,6 +248,7 @@ impl SessionConnection<'_> {
             self.queue.push_front(ClientCommand::ReconcileHolds(held.to_vec()));
         }
         self.queue_permit_reconciliation();
+        self.queue_arrival_reconciliation();
     }
 
     /// Queues the messages for which a resumed client has no reply, before all its new ones. Its requests count against
@@ -261,6 +266,7 @@ impl SessionConnection<'_> {
         let locks = pending.iter().filter_map(|message| match message {
             Pending::Lock(lock) => Some(lock.request_id.clone()),
             Pending::AcquirePermits(acquire) => Some(acquire.request_id.clone()),
+            Pending::Arrive(arrive) => Some(arrive.request_id.clone()),
             Pending::Release(_) => None,
         });
         self.resumed_requests = locks.collect();
@@ -268,6 +274,7 @@ impl SessionConnection<'_> {
             self.queue.push_front(match message {
                 Pending::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
                 Pending::AcquirePermits(acquire) => ClientCommand::AcquirePermits(Arc::new(acquire)),
+                Pending::Arrive(arrive) => ClientCommand::Arrive(Arc::new(arrive)),
                 Pending::Release(release) => ClientCommand::Release(release),
             });
         }
@@ -276,7 +283,7 @@ impl SessionConnection<'_> {
     /// Counts a request of the client against its account's rate, once.
     fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<SessionRequest> {
         let tenant = self.tenant()?;
-        if self.permits.state(&lock.request_id).is_some() {
+        if self.permits.state(&lock.request_id).is_some() || self.arrivals.get(&lock.request_id).is_some() {
             return Err(CommandError::RequestIdTaken(lock.request_id.clone()).into());
         }
         // A repeat requests nothing new: after a rejection its client would forget what it has.
@@ -293,6 +300,7 @@ impl SessionConnection<'_> {
     pub(super) fn is_known(&self, request_id: &str) -> bool {
         self.requests.state(request_id).is_some()
             || self.permits.state(request_id).is_some()
+            || self.arrivals.get(request_id).is_some()
             || self.resumed_requests.contains(request_id)
     }
 
@@ -355,6 +363,7 @@ impl SessionConnection<'_> {
         let request_id = |message: &Pending| match message {
             Pending::Lock(lock) => lock.request_id.clone(),
             Pending::AcquirePermits(acquire) => acquire.request_id.clone(),
+            Pending::Arrive(arrive) => arrive.request_id.clone(),
             Pending::Release(release) => release.request_id.clone(),
         };
         let command = holdfast_types::LockInfo {

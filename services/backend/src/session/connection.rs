@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
+use super::arrival_table::ArrivalTable;
 use super::asked::DeferredAsks;
 use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error, stopping_error};
 use super::client_command::{ClientCommand, InFlightBatch};
@@ -48,6 +49,7 @@ pub(super) struct SessionConnection<'a> {
     pub(super) seq: u64,
     pub(super) requests: RequestTable,
     pub(super) permits: PermitTable,
+    pub(super) arrivals: ArrivalTable,
     /// The messages of the client, in the parts of `lock_info` so far, that have no response.
     pub(super) pending: Vec<Pending>,
     /// The requests for which a resumed client has no response.
@@ -100,6 +102,7 @@ impl<'a> SessionConnection<'a> {
             seq: 0,
             requests: RequestTable::new(&session.session_id),
             permits: PermitTable::default(),
+            arrivals: ArrivalTable::default(),
             pending: Vec::new(),
             resumed_requests: BTreeSet::new(),
             missed_updates: false,
@@ -210,6 +213,8 @@ impl<'a> SessionConnection<'a> {
             ClientPayload::Release(release) => ClientCommand::Release(release),
             ClientPayload::AcquirePermits(acquire) => ClientCommand::AcquirePermits(Arc::new(acquire)),
             ClientPayload::CountDown(count) => ClientCommand::CountDown(Arc::new(count)),
+            ClientPayload::Arrive(arrive) => ClientCommand::Arrive(Arc::new(arrive)),
+            ClientPayload::Leave(leave) => ClientCommand::Leave(leave),
             ClientPayload::ReleaseAll => ClientCommand::ReleaseAll,
             ClientPayload::LockInfo(info) => ClientCommand::LockInfo { info, reported: 0 },
             ClientPayload::Close | ClientPayload::Open(_) => ClientCommand::Close,

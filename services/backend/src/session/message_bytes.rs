@@ -2,7 +2,8 @@
 //! within that of the account.
 
 use holdfast_api::session_message::{
-    AcquirePermits, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause, ServerMessage,
+    AcquirePermits, Arrive, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause,
+    ServerMessage,
 };
 use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo, ReleaseRequestInfo};
 use holdfast_types::Wanted;
@@ -24,7 +25,8 @@ pub(super) fn client_message_bytes(message: &ClientMessage) -> usize {
             ClientPayload::Lock(lock) => lock_bytes(lock),
             ClientPayload::AcquirePermits(acquire) => acquire_bytes(acquire),
             ClientPayload::CountDown(count) => count_down_bytes(count),
-            ClientPayload::Release(release) => release.request_id.len(),
+            ClientPayload::Arrive(arrive) => arrive_bytes(arrive),
+            ClientPayload::Release(release) | ClientPayload::Leave(release) => release.request_id.len(),
             ClientPayload::ReleaseAll | ClientPayload::KeepAlive | ClientPayload::Close => 0,
         }
 }
@@ -38,7 +40,9 @@ pub(super) fn server_message_bytes(message: &ServerMessage) -> usize {
                 path_bytes(path) + current_owner.as_ref().map_or(0, holder_bytes)
             }
             ServerMessage::Acquired { request_id, members, .. } => request_id.len() + path_bytes(members),
-            ServerMessage::Counted { request_id, .. } => request_id.len(),
+            ServerMessage::Counted { request_id, .. }
+            | ServerMessage::Arrived { request_id, .. }
+            | ServerMessage::Tripped { request_id, .. } => request_id.len(),
             ServerMessage::Enqueued { request_id, blockers, holders, .. } => {
                 request_id.len() + blockers_bytes(blockers) + permit_holders_bytes(holders)
             }
@@ -82,6 +86,11 @@ pub(super) fn acquire_bytes(acquire: &AcquirePermits) -> usize {
     acquire.request_id.len() + path_bytes(&acquire.path) + optional(&acquire.holder) + wanted
 }
 
+/// Returns what an arrival counts as, without the message around it.
+pub(super) fn arrive_bytes(arrive: &Arrive) -> usize {
+    arrive.request_id.len() + path_bytes(&arrive.path) + optional(&arrive.holder)
+}
+
 /// Returns what a count-down counts as, without the message around it.
 pub(super) fn count_down_bytes(count: &CountDown) -> usize {
     let ids = count.ids.iter().flatten().map(|id| size_of_val(id) + id.len());
@@ -93,6 +102,7 @@ fn lock_info_bytes(info: &LockInfo) -> usize {
     let pending = info.pending.iter().map(|message| match message {
         Pending::Lock(lock) => OVERHEAD + lock_bytes(lock),
         Pending::AcquirePermits(acquire) => OVERHEAD + acquire_bytes(acquire),
+        Pending::Arrive(arrive) => OVERHEAD + arrive_bytes(arrive),
         Pending::Release(release) => OVERHEAD + release.request_id.len(),
     });
     let held = info.held.iter().map(|hold| size_of_val(hold) + path_bytes(&hold.path.0));
@@ -190,6 +200,22 @@ mod tests {
             of_client(ClientPayload::LockInfo(LockInfo { permits, pending, ..LockInfo::default() }))
         };
         assert_eq!(info(&long, &long, &long) - info("", "", ""), 30_000);
+    }
+
+    #[test]
+    fn every_text_of_an_arrival_counts() {
+        let arrive = |text: &str| {
+            let (request_id, path, holder) = (text.to_owned(), vec![text.to_owned()], Some(text.to_owned()));
+            Arrive { request_id, path, generation: None, parties: None, double: None, holder }
+        };
+        let long = "x".repeat(10_000);
+        let sent = |text: &str| of_client(ClientPayload::Arrive(arrive(text)));
+        assert_eq!(sent(&long) - sent(""), 30_000);
+        let listed = |text: &str| {
+            let pending = vec![Pending::Arrive(arrive(text))];
+            of_client(ClientPayload::LockInfo(LockInfo { pending, ..LockInfo::default() }))
+        };
+        assert_eq!(listed(&long) - listed(""), 30_000);
     }
 
     #[test]

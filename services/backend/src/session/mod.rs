@@ -14,6 +14,8 @@
 //!   that sends too fast, and disconnects a client that does not read.
 //! - A connection that ends without `close` leaves the session to its time to live.
 
+mod arrival_table;
+mod arrivals;
 mod asked;
 mod channel;
 mod client_command;

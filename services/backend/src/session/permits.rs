@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use holdfast_api::session_message::{AcquirePermits, HeldPermits, RefusalCause, ServerMessage};
 use holdfast_api::{ApiResult, LockName, Timestamp, validate};
 use holdfast_types::{
-    AcquireOutcome, AcquirePermits as AcquireCommand, CommandError, LocksCommand, Metadata, Owner, PermitCommand,
+    AcquireOutcome, AcquirePermits as AcquireCommand, CommandError, Kind, LocksCommand, Metadata, Owner, PermitCommand,
     PermitHolderView, PermitsReport, Query, Reason, Refused, ReleasePermits as ReleaseCommand, Reply, ReportedPermits,
     RevokedReason, Wait, WaitId,
 };
@@ -25,7 +25,8 @@ impl SessionConnection<'_> {
     /// Returns the command of a request for permits, which counts against its account's rate once.
     pub(super) fn admit_permits(&self, acquire: &AcquirePermits, tries: u8) -> ApiResult<LocksCommand> {
         let tenant = self.tenant()?;
-        if self.requests.state(&acquire.request_id).is_some() {
+        let request_id = acquire.request_id.as_str();
+        if self.requests.state(request_id).is_some() || self.arrivals.get(request_id).is_some() {
             return Err(CommandError::RequestIdTaken(acquire.request_id.clone()).into());
         }
         // A repeat requests nothing new: after a rejection its client would forget what it has.
@@ -215,9 +216,11 @@ impl SessionConnection<'_> {
         lost: Vec<ReportedPermits>,
     ) -> Result<(), CloseReason> {
         let missing: HashSet<&ReportedPermits> = lost.iter().collect();
-        let kept = held.iter().filter(|held| !missing.contains(&held.reported));
+        let kept = held.iter().filter(|held| held.reported.kind != Kind::Barrier && !missing.contains(&held.reported));
         kept.for_each(|held| self.permits.add_reported(held));
-        for hold in lost {
+        self.add_reported_arrivals(held);
+        // What became of an arrival is asked.
+        for hold in lost.into_iter().filter(|hold| hold.kind != Kind::Barrier) {
             self.send_permits_revoked(hold, RevokedReason::Duplicate).await?;
         }
         Ok(())

@@ -57,6 +57,8 @@ impl MessageSequence {
             | ClientPayload::Release(_)
             | ClientPayload::AcquirePermits(_)
             | ClientPayload::CountDown(_)
+            | ClientPayload::Arrive(_)
+            | ClientPayload::Leave(_)
             | ClientPayload::ReleaseAll
                 if is_first && self.resumed =>
             {
@@ -111,6 +113,7 @@ fn pending_bytes(pending: &Pending) -> usize {
     let (request_id, paths) = match pending {
         Pending::Release(release) => (&release.request_id, 0),
         Pending::AcquirePermits(acquire) => (&acquire.request_id, bytes(&acquire.path)),
+        Pending::Arrive(arrive) => (&arrive.request_id, bytes(&arrive.path)),
         Pending::Lock(lock) => (&lock.request_id, lock.resources.iter().map(|resource| bytes(&resource.path)).sum()),
     };
     PENDING_BYTES + request_id.len() + paths

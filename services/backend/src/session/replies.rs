@@ -10,6 +10,7 @@ use holdfast_types::{
 };
 use tokio::task::yield_now;
 
+use super::arrivals::is_inside;
 use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
@@ -57,6 +58,7 @@ impl SessionConnection<'_> {
         let request_id = match job {
             ClientCommand::Lock(lock) => &lock.request_id,
             ClientCommand::AcquirePermits(acquire) => &acquire.request_id,
+            ClientCommand::Arrive(arrive) => &arrive.request_id,
             _ => return false,
         };
         attempts > 0 || self.is_known(request_id)
@@ -77,7 +79,8 @@ impl SessionConnection<'_> {
             match (end, outcome) {
                 (Some(ClientCommand::ReleaseAll), _) => {
                     // For a known request, the reply to the release of everything sends this message.
-                    let is_unknown = |id: &&str| self.requests.state(id).is_none() && self.permits.state(id).is_none();
+                    let has_table = |id: &str| self.permits.state(id).is_some() || self.arrivals.get(id).is_some();
+                    let is_unknown = |id: &&str| self.requests.state(id).is_none() && !has_table(id);
                     if let Some(request_id) = job.acquire_request_id().filter(is_unknown) {
                         self.send(ServerMessage::Ready { request_id: Some(request_id.to_owned()) }).await?;
                     }
@@ -126,6 +129,7 @@ impl SessionConnection<'_> {
             }
             (ClientCommand::Release(release), answer) => {
                 self.permits.remove(&release.request_id);
+                self.arrivals.remove(&release.request_id);
                 match answer {
                     Response::Released { locks, released: true } => self.requests.released(&release.request_id, &locks),
                     Response::Done => self.requests.released_completely(&release.request_id),
@@ -189,6 +193,15 @@ impl SessionConnection<'_> {
             (ClientCommand::ReportPermits(held), Response::PermitsReconciled { lost, asked }) => {
                 self.on_permits_reported(held, lost).await?;
                 self.send_asked(asked).await
+            }
+            (ClientCommand::Arrive(arrive), Response::AtBarrier { answer, barrier }) => {
+                self.on_arrived(arrive, answer, &barrier).await
+            }
+            (ClientCommand::Leave(leave), Response::AtBarrier { answer, .. }) => {
+                self.on_leave(&leave.request_id, answer).await
+            }
+            (ClientCommand::RequeryArrival(request_id), Response::AtBarrier { answer, barrier }) => {
+                self.on_met(request_id.clone(), answer, is_inside(&answer, &barrier)).await
             }
             (_, answer) => Err(CloseReason::Failed(unexpected(&answer))),
         }
@@ -256,6 +269,7 @@ impl SessionConnection<'_> {
     async fn on_all_released(&mut self) -> Result<(), CloseReason> {
         let mut released = self.requests.clear();
         released.extend(self.permits.clear());
+        released.extend(self.arrivals.clear());
         released.sort_unstable();
         if released.is_empty() {
             return self.send(ServerMessage::Ready { request_id: None }).await;
@@ -322,13 +336,19 @@ impl SessionConnection<'_> {
                 let why = RefusalCause::Fault(error);
                 return self.send(ServerMessage::Refused { request_id: count.request_id.clone(), why }).await;
             }
+            ClientCommand::Arrive(arrive) if error.code.has_no_side_effects() => {
+                let why = RefusalCause::Fault(error);
+                return self.send(ServerMessage::Refused { request_id: arrive.request_id.clone(), why }).await;
+            }
+            ClientCommand::Arrive(arrive) => Some(arrive.request_id.clone()),
             ClientCommand::AcquirePermits(acquire) => Some(acquire.request_id.clone()),
             ClientCommand::Lock(lock) => Some(lock.request_id.clone()),
-            ClientCommand::Release(release) => Some(release.request_id.clone()),
+            ClientCommand::Release(release) | ClientCommand::Leave(release) => Some(release.request_id.clone()),
             ClientCommand::CountDown(count) => Some(count.request_id.clone()),
             // The next subscription to a leader queries all of it again.
             ClientCommand::Requery(_)
             | ClientCommand::RequeryPermits(_)
+            | ClientCommand::RequeryArrival(_)
             | ClientCommand::ReconcileHolds(_)
             | ClientCommand::ReconcilePermits(_) => {
                 self.subscription.restart(None);
@@ -357,7 +377,7 @@ impl SessionConnection<'_> {
             // An earlier copy of it may be granted: this one was not applied, or found that what the request got is
             // being released.
             (
-                ClientCommand::Lock(_) | ClientCommand::AcquirePermits(_),
+                ClientCommand::Lock(_) | ClientCommand::AcquirePermits(_) | ClientCommand::Arrive(_),
                 CommandError::NotProposed(_) | CommandError::Busy(_),
             ) if self.may_be_granted(job, tries) => self.on_command_failed(job, unknown_outcome()).await,
             (
@@ -380,6 +400,10 @@ impl SessionConnection<'_> {
                 let (request_id, why) = (request_id.clone(), RefusalCause::Fault(ApiError::from(refusal)));
                 self.send(ServerMessage::Refused { request_id, why }).await
             }
+            (
+                ClientCommand::RequeryArrival(request_id),
+                refusal @ (CommandError::PrimitiveNotFound { .. } | CommandError::InvalidArgument(_)),
+            ) => self.on_arrival_gone(request_id, refusal).await,
             (job, refusal) => self.on_command_failed(job, ApiError::from(refusal)).await,
         }
     }

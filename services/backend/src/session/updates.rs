@@ -50,6 +50,7 @@ impl SessionConnection<'_> {
         match effect {
             Effect::WaitResolved { request_id: Some(request_id), .. } => running.acquires(request_id),
             Effect::PermitsResolved { request_id, .. } => running.acquires(request_id),
+            Effect::MetAtBarrier { request_id, .. } => running.acquires(request_id) || running.leaves(request_id),
             Effect::PermitsRevoked { hold, .. } => {
                 running.may_add_holds() && self.permits.hold(&hold.request_id).as_ref() != Some(hold)
             }
@@ -79,6 +80,7 @@ impl SessionConnection<'_> {
             }
             Effect::PermitsRevoked { hold, reason, .. } => self.on_permits_lost(hold, reason).await,
             Effect::ReleaseRequested { asked, .. } => self.on_ask(asked).await,
+            Effect::MetAtBarrier { request_id, answer, inside, .. } => self.on_met(request_id, answer, inside).await,
             Effect::SessionOpened { epoch, .. } if epoch > self.session.epoch => {
                 self.end_with(EndReason::Superseded).await
             }
@@ -87,7 +89,8 @@ impl SessionConnection<'_> {
             Effect::WaitResolved { .. }
             | Effect::SessionOpened { .. }
             | Effect::Events { .. }
-            | Effect::LatchSettled { .. } => Ok(()),
+            | Effect::LatchSettled { .. }
+            | Effect::BarrierSettled { .. } => Ok(()),
         }
     }
 

@@ -135,7 +135,7 @@ impl Barriers {
             let (outcome, next_generation) = (end.into(), next);
             let answer = BarrierAnswer { outcome, generation, next_generation, index, lost: None, ended: None };
             if caller != Some(arrival.number) {
-                notify(kit, &arrival.key.party, arrival.request_id.as_ref(), answer);
+                notify(kit, &arrival.key.party, arrival.request_id.as_ref(), (answer, stays));
             }
         }
         kit.notify(Notice::BarrierSettled(Path::clone(path)));
@@ -161,7 +161,7 @@ impl Barriers {
                 let index = inside.roster.members.get(party).map(|member| member.index);
                 let (outcome, lost) = (BarrierOutcome::Left, Some(inside.lost));
                 let answer = BarrierAnswer { outcome, generation, next_generation, index, lost, ended: None };
-                notify(kit, party, Some(request_id), answer);
+                notify(kit, party, Some(request_id), (answer, false));
             }
         }
         kit.notify(Notice::BarrierSettled(Path::clone(path)));
@@ -285,10 +285,10 @@ pub(super) fn end_of_session(why: SessionEnd) -> ArrivalEnd {
     }
 }
 
-/// Tells a session what became of one of its requests.
-fn notify(kit: &mut Kit<'_>, party: &Party, request_id: Option<&Arc<str>>, answer: BarrierAnswer) {
+/// Tells a session what became of one of its requests, and whether it is inside now.
+fn notify(kit: &mut Kit<'_>, party: &Party, request_id: Option<&Arc<str>>, (answer, inside): (BarrierAnswer, bool)) {
     if let (Some((number, session_id)), Some(request_id)) = (party.session(), request_id) {
         let (session_id, request_id) = (Arc::clone(session_id), Arc::clone(request_id));
-        kit.notify(Notice::MetAtBarrier { number, session_id, request_id, answer });
+        kit.notify(Notice::MetAtBarrier { number, session_id, request_id, answer, inside });
     }
 }

@@ -79,6 +79,7 @@ pub(super) enum BufferedEffect {
         session_id: Arc<str>,
         request_id: Arc<str>,
         answer: BarrierAnswer,
+        inside: bool,
     },
     Closed(ClosedNamespace),
 }
@@ -166,10 +167,10 @@ impl EffectBuffer {
         namespace: &Arc<NamespaceRef>,
         session_id: Arc<str>,
         request_id: Arc<str>,
-        answer: BarrierAnswer,
+        (answer, inside): (BarrierAnswer, bool),
     ) {
         let namespace = Arc::clone(namespace);
-        self.pending.push_back(BufferedEffect::MetAtBarrier { namespace, session_id, request_id, answer });
+        self.pending.push_back(BufferedEffect::MetAtBarrier { namespace, session_id, request_id, answer, inside });
     }
 
     pub(super) fn opened(
@@ -296,12 +297,15 @@ impl LocksState {
             BufferedEffect::BarrierSettled { namespace, path } => {
                 Effect::BarrierSettled { namespace: NamespaceRef::clone(&namespace), path }
             }
-            BufferedEffect::MetAtBarrier { namespace, session_id, request_id, answer } => Effect::MetAtBarrier {
-                namespace: NamespaceRef::clone(&namespace),
-                session_id: session_id.to_string(),
-                request_id: request_id.to_string(),
-                answer,
-            },
+            BufferedEffect::MetAtBarrier { namespace, session_id, request_id, answer, inside } => {
+                Effect::MetAtBarrier {
+                    namespace: NamespaceRef::clone(&namespace),
+                    session_id: session_id.to_string(),
+                    request_id: request_id.to_string(),
+                    answer,
+                    inside,
+                }
+            }
             BufferedEffect::Closed(closed) => Effect::NamespaceClosed { namespace: closed.id() },
         }
     }

@@ -87,9 +87,9 @@ impl NamespaceTxn<'_> {
                 Notice::Finished(began) => self.finished.push_deletion(began),
                 Notice::Queued => self.ns.count_wait(),
                 Notice::BarrierSettled(path) => self.effects.barrier_settled(&self.ns.id, path),
-                Notice::MetAtBarrier { number, session_id, request_id, answer } => {
+                Notice::MetAtBarrier { number, session_id, request_id, answer, inside } => {
                     if !self.ns.ending_sessions.contains_key(&number) {
-                        self.effects.met_at_barrier(&self.ns.id, session_id, request_id, answer);
+                        self.effects.met_at_barrier(&self.ns.id, session_id, request_id, (answer, inside));
                     }
                 }
                 Notice::SweptArrival(began) => {
