@@ -138,7 +138,8 @@ impl Barriers {
 
     /// Adds an arrival to the generation that gathers.
     fn insert_arrival(&mut self, arrival: Arrival) {
-        let (arrival, path) = (Arc::new(arrival), Arc::clone(&arrival.key.path));
+        let path = Arc::clone(&arrival.key.path);
+        let arrival = Arc::new(arrival);
         self.add_to_indexes(&arrival);
         self.change(&path, |barrier| barrier.gather(arrival));
     }

@@ -54,6 +54,7 @@ mod tests {
             "/holdfast.v1.LatchesService/WaitForLatch",
             "/holdfast.v1.PoolsService/TakeMembers",
             "/holdfast.v1.SemaphoresService/AcquirePermits",
+            "/holdfast.v1.BarriersService/ArriveAtBarrier",
             "/com.evrblk.monstera_example.gatewaypb.LocksServiceApi/AcquireLock",
             "/grpc.health.v1.Health/Check",
         ] {

@@ -1,6 +1,7 @@
 //! The gRPC frontend: the same operations over the same service, with server reflection and the health service.
 
 mod accounts;
+mod barriers;
 mod call;
 mod instrument;
 mod latches;
@@ -17,6 +18,7 @@ use axum::Router;
 use holdfast_api::validate::{MAX_BODY_BYTES, MAX_LOCK_INFO_BYTES};
 use holdfast_backend::Service;
 use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
+use holdfast_proto::v1::barriers_service_server::BarriersServiceServer;
 use holdfast_proto::v1::latches_service_server::LatchesServiceServer;
 use holdfast_proto::v1::locks_service_server::LocksServiceServer;
 use holdfast_proto::v1::namespaces_service_server::NamespacesServiceServer;
@@ -68,6 +70,7 @@ pub(crate) fn routes(
         .add_service(LatchesServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(PoolsServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(SemaphoresServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(BarriersServiceServer::new(services.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(SessionsServiceServer::new(services).max_decoding_message_size(MAX_LOCK_INFO_BYTES))
         .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(reflection().build_v1().map_err(DescriptorsError::new)?)

@@ -288,7 +288,9 @@ impl SessionClient {
             }
             ServerMessage::Acquired { .. }
             | ServerMessage::Enqueued { .. }
+            | ServerMessage::Arrived { .. }
             | ServerMessage::Counted { .. }
+            | ServerMessage::Tripped { .. }
             | ServerMessage::KeptAlive { .. }
             | ServerMessage::Opened { .. } => Ok(None),
             ServerMessage::Refused { why: RefusalCause::Fault(error), .. } | ServerMessage::Error { error, .. } => {

@@ -49,7 +49,7 @@ impl FromQuery for WatchQuery {
     security(("key" = ["locks:read"])), params(
         ("prefix" = Option<Vec<String>>, Query, description = "A path: its segments in order, one in each parameter."),
         ("from_revision" = Option<u64>, Query, description = "The first revision, inclusive; if absent, the stream starts now."),
-        ("kinds" = Option<String>, Query, description = "What the events are about, separated by commas: `locks` (with sessions), `semaphores`, `pools`, `latches`. Locks when absent."),
+        ("kinds" = Option<String>, Query, description = "What the events are about, separated by commas: `locks` (with sessions), `semaphores`, `pools`, `latches`, `barriers`. Locks when absent."),
         ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this one.")),
     responses((status = 200, description = "Events without end: `id` is the revision, `event` the type, `data` an Event.",
         body = EventInfo, content_type = "text/event-stream"), Problems<(CommonErrors, RateErrors, NamespaceErrors, HistoryErrors)>))]

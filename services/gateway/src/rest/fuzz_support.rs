@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::{
-    accounts, acquire_body, api_keys, asks, body, latches, lock_sets, locks, namespaces, pools, semaphores,
+    accounts, acquire_body, api_keys, asks, barriers, body, latches, lock_sets, locks, namespaces, pools, semaphores,
     session_messages, sessions,
 };
 
@@ -20,6 +20,12 @@ pub fn read_body(bytes: &[u8]) -> usize {
         reads::<api_keys::CreateBody>(bytes),
         reads::<asks::AskBody>(bytes),
         reads::<asks::AskPoolBody>(bytes),
+        reads::<barriers::ConfigureBody>(bytes),
+        reads::<barriers::ArriveBody>(bytes),
+        reads::<barriers::WaitBody>(bytes),
+        reads::<barriers::LeaveBody>(bytes),
+        reads::<barriers::GetBody>(bytes),
+        reads::<barriers::DeleteBody>(bytes),
         reads::<latches::CreateBody>(bytes),
         reads::<latches::CountDownBody>(bytes),
         reads::<latches::SetTotalBody>(bytes),

@@ -7,6 +7,7 @@ mod accounts;
 mod acquire_body;
 mod api_keys;
 mod asks;
+mod barriers;
 mod body;
 mod call;
 mod connect;
@@ -120,6 +121,13 @@ fn service_routes() -> OpenApiRouter<Service> {
         .routes(routes!(latches::wait))
         .routes(routes!(latches::get))
         .routes(routes!(latches::delete))
+        .routes(routes!(barriers::list))
+        .routes(routes!(barriers::configure))
+        .routes(routes!(barriers::arrive))
+        .routes(routes!(barriers::wait))
+        .routes(routes!(barriers::leave))
+        .routes(routes!(barriers::get))
+        .routes(routes!(barriers::delete))
         .routes(routes!(sessions::create, sessions::list))
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(sessions::keep_alive))

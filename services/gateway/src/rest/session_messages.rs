@@ -4,7 +4,7 @@ use holdfast_api::session_message::{self, ClientMessage, ClientPayload, RefusalC
 use holdfast_api::{
     ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode, validate,
 };
-use holdfast_types::{Mode, Path, ReportedHold, Wanted};
+use holdfast_types::{BarrierAnswer, GenerationEnd, Mode, Path, ReportedHold, Wanted};
 use serde::{Deserialize, Serialize};
 
 use super::body::{StringMap, parse};
@@ -19,6 +19,8 @@ enum ClientJson {
     AcquirePermits(AcquirePermits),
     Take(Take),
     CountDown(CountDown),
+    Arrive(Arrive),
+    Leave(Release),
     ReleaseAll(Empty),
     Keepalive(Empty),
     Close(Empty),
@@ -60,9 +62,10 @@ enum Pending {
     AcquirePermits(AcquirePermits),
     Take(Take),
     Release(Release),
+    Arrive(Arrive),
 }
 
-/// A hold of another kind than locks. What its request says besides is known to the service.
+/// A hold of another kind than locks, or an arrival. What its request says besides is known to the service.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Thing {
@@ -74,7 +77,9 @@ struct Thing {
     _weight: Option<u64>,
     #[serde(rename = "members")]
     _members: Option<Vec<String>>,
-    fencing_token: u64,
+    /// Of an arrival, in place of a token.
+    generation: Option<u64>,
+    fencing_token: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -152,6 +157,19 @@ struct CountDown {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Arrive {
+    /// In a pending message, the number from its original connection: it does not count here.
+    seq: Option<u64>,
+    request_id: String,
+    path: Vec<String>,
+    generation: Option<u64>,
+    parties: Option<u32>,
+    double: Option<bool>,
+    holder: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Empty {
     seq: u64,
 }
@@ -185,6 +203,8 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         ClientJson::CountDown(CountDown { seq, request_id, path, id, ids, ranges }) => {
             (seq, ClientPayload::CountDown(session_message::CountDown { request_id, path, id, ids, ranges }))
         }
+        ClientJson::Arrive(arrive) => (require_seq(arrive.seq)?, ClientPayload::Arrive(arrive.read())),
+        ClientJson::Leave(leave) => (require_seq(leave.seq)?, ClientPayload::Leave(leave.read())),
         ClientJson::ReleaseAll(Empty { seq }) => (seq, ClientPayload::ReleaseAll),
         ClientJson::Keepalive(Empty { seq }) => (seq, ClientPayload::KeepAlive),
         ClientJson::Close(Empty { seq }) => (seq, ClientPayload::Close),
@@ -214,6 +234,7 @@ impl Pending {
             Self::AcquirePermits(acquire) => Ok(session_message::Pending::AcquirePermits(acquire.read())),
             Self::Take(take) => take.read().map(session_message::Pending::AcquirePermits),
             Self::Release(release) => Ok(session_message::Pending::Release(release.read())),
+            Self::Arrive(arrive) => Ok(session_message::Pending::Arrive(arrive.read())),
         }
     }
 }
@@ -235,7 +256,12 @@ impl Lock {
 
 impl Thing {
     fn read(self) -> ApiResult<session_message::HeldPermits> {
-        session_message::HeldPermits::new(&self.kind, self.path, self.request_id, self.holder, self.fencing_token)
+        let token = match (self.fencing_token, self.generation) {
+            (Some(token), generation) => (token, generation),
+            (None, Some(generation)) => (0, Some(generation)),
+            (None, None) => return Err(ApiError::invalid("fencing_token", "fencing_token: is needed")),
+        };
+        session_message::HeldPermits::new(&self.kind, self.path, self.request_id, self.holder, token)
     }
 }
 
@@ -270,6 +296,13 @@ impl Take {
 impl Release {
     fn read(self) -> session_message::Release {
         session_message::Release { request_id: self.request_id }
+    }
+}
+
+impl Arrive {
+    fn read(self) -> session_message::Arrive {
+        let Self { seq: _, request_id, path, generation, parties, double, holder } = self;
+        session_message::Arrive { request_id, path, generation, parties, double, holder }
     }
 }
 
@@ -313,6 +346,7 @@ enum ServerJson {
         within_ms: Option<u64>,
         force: bool,
     },
+    Tripped(Tripped),
     KeptAlive {
         remaining_ms: u64,
     },
@@ -342,6 +376,23 @@ struct State {
     holders: Vec<PermitHolderInfo>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     members: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u64>,
+}
+
+/// What became of the generation of an arrival; omits what does not go with the outcome.
+#[derive(Serialize)]
+struct Tripped {
+    request_id: String,
+    outcome: &'static str,
+    generation: u64,
+    next_generation: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -353,9 +404,17 @@ enum RefusedReason {
 
 impl State {
     fn new(request_id: Option<String>, state: &'static str) -> Self {
-        let (fencing_token, queue_position, blockers) = (None, None, None);
+        let (fencing_token, queue_position, blockers, generation) = (None, None, None, None);
         let (holders, members) = (Vec::new(), Vec::new());
-        Self { request_id, state, fencing_token, queue_position, blockers, holders, members }
+        Self { request_id, state, fencing_token, queue_position, blockers, holders, members, generation }
+    }
+}
+
+impl Tripped {
+    fn new(request_id: String, answer: BarrierAnswer) -> Self {
+        let BarrierAnswer { outcome, generation, next_generation, index, lost, ended } = answer;
+        let (outcome, ended) = (outcome.name(), ended.map(GenerationEnd::name));
+        Self { request_id, outcome, generation, next_generation, index, lost, ended }
     }
 }
 
@@ -379,6 +438,9 @@ impl From<ServerMessage> for ServerJson {
                 holders,
                 ..State::new(Some(request_id), "ENQUEUED")
             }),
+            ServerMessage::Arrived { request_id, generation } => {
+                Self::State(State { generation: Some(generation), ..State::new(Some(request_id), "ENQUEUED") })
+            }
             ServerMessage::Ready { request_id } => Self::State(State::new(request_id, "READY")),
             ServerMessage::Refused { request_id, why } => {
                 let reason = match why {
@@ -396,6 +458,7 @@ impl From<ServerMessage> for ServerJson {
                 let kind = kind.name();
                 Self::ReleaseRequested { request_id, kind, path, fencing_token, by, reason, within_ms, force }
             }
+            ServerMessage::Tripped { request_id, answer } => Self::Tripped(Tripped::new(request_id, answer)),
             ServerMessage::KeptAlive { remaining_ms } => Self::KeptAlive { remaining_ms },
             ServerMessage::SessionEnded { reason } => Self::SessionEnded { reason: reason.name() },
             ServerMessage::Error { error, request_id } => {

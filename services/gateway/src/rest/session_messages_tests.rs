@@ -1,6 +1,6 @@
 use holdfast_api::Code;
 use holdfast_api::session_message::EndReason;
-use holdfast_types::{Kind, RevokedReason, SessionEnd};
+use holdfast_types::{BarrierOutcome, Kind, RevokedReason, SessionEnd};
 use serde_json::{Value, json};
 
 use super::*;
@@ -90,6 +90,37 @@ fn members_are_taken_and_listed() {
     let expected =
         json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57, "members": ["m1"]});
     assert_eq!(encoded(acquired), expected);
+}
+
+#[test]
+fn a_client_arrives_and_is_told_what_became_of_the_generation() {
+    let arrive = json!({"type": "arrive", "seq": 3, "request_id": "a", "path": ["b"], "generation": 7, "parties": 4,
+        "double": true, "holder": "h"});
+    let ClientPayload::Arrive(arrive) = decoded(arrive).payload else { panic!("not an arrival") };
+    assert_eq!((arrive.generation, arrive.parties, arrive.double), (Some(7), Some(4), Some(true)));
+    let leave = session_message::Release { request_id: "a".into() };
+    assert_eq!(decoded(json!({"type": "leave", "seq": 4, "request_id": "a"})).payload, ClientPayload::Leave(leave));
+    let plain = json!({"type": "arrive", "request_id": "b", "path": ["b"]});
+    let thing = json!({"kind": "barrier", "path": ["b"], "request_id": "a", "generation": 7});
+    let mut info = json!({"type": "lock_info", "seq": 2, "held": [], "things": [thing], "pending": [plain]});
+    let ClientPayload::LockInfo(listed) = decoded(info.clone()).payload else { panic!("not a lock info") };
+    assert_eq!((listed.permits[0].reported.kind, listed.permits[0].reported.fencing_token), (Kind::Barrier, 7));
+    assert!(matches!(&listed.pending[0], session_message::Pending::Arrive(arrive) if arrive.generation.is_none()));
+    info["things"][0].as_object_mut().unwrap().remove("generation");
+    assert_eq!(decode(&info.to_string(), "ns").unwrap_err().code, Code::InvalidArgument);
+
+    let expected = json!({"type": "state", "request_id": "a", "state": "ENQUEUED", "generation": 7});
+    assert_eq!(encoded(ServerMessage::Arrived { request_id: "a".into(), generation: 7 }), expected);
+    let tripped = |outcome, index, lost, ended| {
+        let answer = BarrierAnswer { outcome, generation: 7, next_generation: 9, index, lost, ended };
+        encoded(ServerMessage::Tripped { request_id: "a".into(), answer })
+    };
+    let mut expected = json!({"type": "tripped", "request_id": "a", "outcome": "TRIPPED", "generation": 7,
+        "next_generation": 9, "index": 0});
+    assert_eq!(tripped(BarrierOutcome::Tripped, Some(0), None, None), expected);
+    expected.as_object_mut().unwrap().remove("index");
+    (expected["outcome"], expected["ended"]) = (json!("PAST"), json!("BROKEN"));
+    assert_eq!(tripped(BarrierOutcome::Past, None, None, Some(GenerationEnd::Broken)), expected);
 }
 
 #[test]

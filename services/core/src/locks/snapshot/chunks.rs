@@ -149,7 +149,7 @@ impl FrozenNamespace {
     /// Writes a little of what is next. Returns what follows it; `None` at the end of the namespace.
     fn write(&self, writer: &mut ItemWriter, section: NamespaceSection) -> Option<NamespaceSection> {
         use NamespaceSection::{
-            Ending, Granted, Head, Latch, Lock, Permits, ReportAfter, Rest, Session, SweepAfter, Wait,
+            Barriers, Ending, Granted, Head, Latch, Lock, Permits, ReportAfter, Rest, Session, SweepAfter, Wait,
         };
         Some(match section {
             Head => {

@@ -17,12 +17,13 @@ const DESCRIPTION: &str = "Locks for programs that must not do the same thing at
                      (`host:port`) of the gateway that answers calls about that namespace fastest.";
 
 /// Groups of calls, in display order.
-const TAGS: [(&str, &str); 14] = [
+const TAGS: [(&str, &str); 15] = [
     ("Locks", "Take, release and look at locks."),
     ("Sets", "Several locks at once, locks of any path, and the namespace as a whole."),
     ("Semaphores", "At most so many permits in use at a time."),
     ("Pools", "Leases of named things: some of them, or one by its name."),
     ("Latches", "Some report that jobs are done, others wait until all are."),
+    ("Barriers", "So many meet and go on together, again and again."),
     ("Sessions", "What keeps holds alive while their owner lives."),
     ("Events", "What happens in a namespace, as it happens."),
     ("Namespaces", "Where locks live."),
