@@ -3,13 +3,14 @@
 use holdfast_console_tests::{Page, Screen, create_tenant};
 use serde_json::json;
 
-const VIEWS: [&str; 11] = [
+const VIEWS: [&str; 12] = [
     "#/ns/demo/locks",
     "#/ns/demo/waits",
     "#/ns/demo/sessions",
     "#/ns/demo/semaphores",
     "#/ns/demo/pools",
     "#/ns/demo/latches",
+    "#/ns/demo/barriers",
     "#/ns/demo/events",
     "#/namespaces",
     "#/keys",
@@ -36,6 +37,9 @@ async fn everything_fits_on_the_smallest_phone() {
     tenant.take_members(&long[..128], &long[..128], json!(1)).await;
     let _members = tenant.enqueue_members(&long[1..129], &long[..128], json!(&long[..128])).await;
     tenant.post("/namespaces/demo/latches/create", json!({"path": [&long[..128], &long[..128]], "total": 9})).await;
+    let arrival =
+        json!({"path": [&long[..128], &long[..128]], "process_id": &long[..128], "parties": 2, "ttl_ms": 60_000});
+    tenant.post("/namespaces/demo/barriers/arrive", arrival).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
     page.set_screen(Screen { width: 320, height: 640, ..Screen::PHONE }).await;
     for view in VIEWS {

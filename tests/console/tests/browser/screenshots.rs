@@ -15,6 +15,7 @@ const TENANT_VIEWS: [(&str, &str, &str); 11] = [
     ("semaphores", "#/ns/demo/semaphores", "tbody .chip.wait"),
     ("pools", "#/ns/demo/pools", "tbody .chip.wait"),
     ("latches", "#/ns/demo/latches", "tbody .chip.wait"),
+    ("barriers", "#/ns/demo/barriers", "tbody tr"),
     ("events", "#/ns/demo/events", "tbody tr"),
     ("namespaces", "#/namespaces", "tbody tr"),
     ("keys", "#/keys", "tbody tr"),
@@ -71,6 +72,10 @@ async fn create_demo_data(tenant: &Tenant) {
     tenant.post("/namespaces/demo/latches/count_down", json!({"name": "release-42", "ids": ["web", "api"]})).await;
     let (tenant, wait) = (tenant.clone(), json!({"name": "release-42", "wait_ms": 300_000}));
     tokio::spawn(async move { tenant.post("/namespaces/demo/latches/wait", wait).await });
+    for process_id in ["solver-1", "solver-2", "solver-3"] {
+        let arrival = json!({"name": "rounds", "process_id": process_id, "parties": 4, "ttl_ms": 600_000});
+        tenant.post("/namespaces/demo/barriers/arrive", arrival).await;
+    }
 }
 
 async fn take_screenshot(page: &Page, name: &str) {

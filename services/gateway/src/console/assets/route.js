@@ -1,6 +1,6 @@
 // Addresses within the page: `#/ns/<namespace>/<view>/<segment>…`, or `#/<view>`. Names only, never a credential.
 
-const OF_NAMESPACE = ["locks", "waits", "sessions", "semaphores", "pools", "latches", "events"];
+const OF_NAMESPACE = ["locks", "waits", "sessions", "semaphores", "pools", "latches", "barriers", "events"];
 
 /// Where an address leads. What leads nowhere leads to the first page of whoever is signed in.
 export function read(hash, auth) {

@@ -2,6 +2,7 @@
 
 import * as accounts from "/console/accounts.js";
 import * as audit from "/console/audit.js";
+import * as barriers from "/console/barriers.js";
 import * as cluster from "/console/cluster.js";
 import * as events from "/console/events.js";
 import * as keys from "/console/keys.js";
@@ -40,6 +41,7 @@ export const VIEWS = {
   },
   pools: { label: "Pools", group: "namespace", isFor: readers, open: pools.open, wants: { waits: true } },
   latches: { label: "Latches", group: "namespace", isFor: readers, open: latches.open, wants: { waits: true } },
+  barriers: { label: "Barriers", group: "namespace", isFor: readers, open: barriers.open, wants: { waits: true } },
   events: { label: "Events", group: "namespace", isFor: readers, open: events.open, wants: { waits: true } },
   namespaces: { label: "Namespaces", group: "account", isFor: anybody, open: namespaces.open },
   keys: { label: "Keys", group: "account", isFor: with_("account:admin"), open: keys.open },
