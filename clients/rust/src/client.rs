@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use holdfast_clock::Clocks;
 use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
+use holdfast_proto::v1::barriers_service_client::BarriersServiceClient;
 use holdfast_proto::v1::latches_service_client::LatchesServiceClient;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
@@ -117,6 +118,12 @@ impl Client {
     /// Returns the protocol's client of single latch calls. They go where those of [`Client::locks`] go.
     pub fn latches(&self) -> LatchesServiceClient<AuthChannel> {
         LatchesServiceClient::with_interceptor(self.channel(self.leaders()), self.inner.bearer.clone())
+    }
+
+    /// Returns the protocol's client of single barrier calls. They go where those of [`Client::locks`] go. On a
+    /// [`Session`](crate::Session), barriers need no generations.
+    pub fn barriers(&self) -> BarriersServiceClient<AuthChannel> {
+        BarriersServiceClient::with_interceptor(self.channel(self.leaders()), self.inner.bearer.clone())
     }
 
     /// Returns the protocol's client of single pool calls. They go where those of [`Client::locks`] go. A

@@ -51,6 +51,18 @@ pub enum Error {
     /// The hold is lost.
     #[error("the hold was lost: {0}")]
     Lost(LossReason),
+    /// The generation at the barrier is broken for all who were in it.
+    #[error("generation {generation} at the barrier is broken: somebody left it before all had come")]
+    Broken {
+        /// The generation.
+        generation: u64,
+    },
+    /// The generation at the barrier ended, or goes on, without this party.
+    #[error("generation {generation} at the barrier goes without this party")]
+    Missed {
+        /// The generation.
+        generation: u64,
+    },
     /// The session has ended; open another one.
     #[error("the session has ended: {0}")]
     SessionEnded(EndReason),

@@ -1,7 +1,7 @@
-//! Rust client for the locks, semaphores, pools and latches of a Holdfast service.
+//! Rust client for the locks, semaphores, pools, latches and barriers of a Holdfast service.
 //!
 //! Purpose: the API for applications: a connection to any gateway, a session that outlives connections, and locks and
-//! permits on it that are released when their guards are dropped; latches, which need no session.
+//! permits on it that are released when their guards are dropped, and barriers; latches, which need no session.
 //!
 //! Invariant: a client holds a granted lock until the reported deadline, counted from before the service starts its own
 //! count, by a clock that continues while the machine is suspended. After the deadline this library does not report the
@@ -28,6 +28,7 @@
 //! }
 //! ```
 
+mod barriers;
 mod calls;
 mod channel;
 mod client;
@@ -40,6 +41,7 @@ mod locks;
 mod session;
 mod view;
 
+pub use barriers::{Barrier, DoubleBarrier, Inside, Left, Met};
 pub use channel::GatewayChannel;
 pub use client::{AuthChannel, Bearer, Client, ClientBuilder};
 pub use error::{CycleStep, EndReason, Error, LossReason, Reason, Refusal, Result};

@@ -113,7 +113,7 @@ fn whole_ms(duration: Duration) -> u64 {
 }
 
 /// Returns the default owner name: of the tokio task, or of the thread that blocks on a runtime.
-fn default_owner() -> Arc<str> {
+pub(crate) fn default_owner() -> Arc<str> {
     static THREADS: AtomicU64 = AtomicU64::new(1);
     thread_local!(static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed));
     match tokio::task::try_id() {

@@ -36,7 +36,7 @@ pub(super) fn handle_message(shared: &Arc<SessionInner>, says: Says) -> Dispatch
         Says::Error(server::Error { request_id: Some(request_id), code, detail }) => {
             tracing::debug!(request_id, code, detail, "a request was not answered, and is repeated");
             shared.update_table(|table| {
-                table.on_error(&request_id);
+                table.on_error(&request_id, &code, &detail);
                 Vec::new()
             });
         }
@@ -45,6 +45,10 @@ pub(super) fn handle_message(shared: &Arc<SessionInner>, says: Says) -> Dispatch
             return Dispatched::KeepAliveFailed;
         }
         Says::SessionEnded(ended) => return Dispatched::Ended(end_reason(&ended)),
+        Says::Tripped(tripped) => shared.update_table(|table| {
+            table.on_tripped(tripped);
+            Vec::new()
+        }),
         // This client counts down by single calls.
         Says::Opened(_) | Says::KeptAlive(_) | Says::Counted(_) => {}
     }

@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::arrival::ArrivalGuard;
 use super::events::EventDispatcher;
 use super::lease::SessionLease;
-use super::table::{Effect, Granted, LockRequest, RequestNo, RequestTable, WaiterId};
+use super::table::{ArrivalRequest, Effect, Granted, LockRequest, RequestNo, RequestTable, WaiterId};
 use crate::error::{EndReason, Error, LossReason, Result};
 use crate::locks::LockStatus;
 use crate::view::{Path, ReleaseRequest, WaitStatus};
@@ -91,6 +92,21 @@ impl SessionInner {
                 Err(error) => (Err(error), Vec::new()),
             }
         })
+    }
+
+    /// Arrives at a barrier. Dropping the result leaves it.
+    pub(crate) fn arrive(self: &Arc<Self>, request: ArrivalRequest) -> Result<ArrivalGuard> {
+        if let Some(reason) = self.lease.end_reason() {
+            return Err(Error::SessionEnded(reason));
+        }
+        let is_double = request.is_double;
+        let (no, meeting) = self.update(|state| (state.table.arrive(request), Vec::new()))?;
+        Ok(ArrivalGuard::new(Arc::clone(self), no, is_double, meeting))
+    }
+
+    /// Ends an arrival.
+    pub(super) fn leave(self: &Arc<Self>, no: RequestNo) {
+        self.update(|state| (state.table.leave(no), Vec::new()));
     }
 
     /// Releases a caller's hold.

@@ -1,5 +1,6 @@
 //! Sessions: they hold locks as long as they are kept alive, independently of connections.
 
+pub(crate) mod arrival;
 mod connection;
 mod dispatch;
 pub(crate) mod events;
@@ -20,6 +21,7 @@ use holdfast_proto::v1::client_message as client;
 use holdfast_proto::v1::server_message::Opened;
 use tokio::time::{Instant, sleep};
 
+use crate::barriers::{Barrier, DoubleBarrier};
 use crate::client::Client;
 use crate::error::{EndReason, Error, Result};
 use crate::leader_hint::MovePlan;
@@ -62,6 +64,7 @@ pub struct Session {
 
 struct SessionGuard {
     inner: Arc<SessionInner>,
+    client: Client,
     session_id: String,
     namespace: String,
     process_id: String,
@@ -144,6 +147,16 @@ impl Session {
         Semaphore::new(self.clone(), path.into())
     }
 
+    /// Creates a barrier: so many meet and go on together, again and again.
+    pub fn barrier(&self, path: impl Into<Path>) -> Barrier {
+        Barrier::new(self.clone(), path.into())
+    }
+
+    /// Creates a double barrier: those who met also leave together.
+    pub fn double_barrier(&self, path: impl Into<Path>) -> DoubleBarrier {
+        DoubleBarrier::new(self.clone(), path.into())
+    }
+
     /// Returns locks by name, held by the session as a whole, with listeners instead of guards.
     pub fn lock_service(&self) -> LockService {
         LockService::new(self.clone())
@@ -168,6 +181,10 @@ impl Session {
     pub async fn close(&self) -> EndReason {
         self.inner().close.cancel();
         self.inner().closed().await
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.guard.client
     }
 
     pub(crate) fn inner(&self) -> &Arc<SessionInner> {
@@ -263,6 +280,7 @@ impl SessionBuilder {
         let inner = SessionInner::new(lease, EventDispatcher::start(self.handlers));
         let handle = SessionGuard {
             inner: Arc::clone(&inner),
+            client: self.client.clone(),
             session_id: opened.session_id.clone(),
             namespace: self.open.namespace.clone(),
             process_id: self.open.process_id.clone(),

@@ -118,7 +118,8 @@ impl Run {
         let past: Vec<u64> = self.model.numbers.get(path).into_iter().flatten().copied().rev().take(4).collect();
         let past = if past.is_empty() { 1 } else { dice.pick(&past) };
         let later = self.core.revision() + 1_000;
-        dice.pick(&[present, present, present, inside.unwrap_or(past), past, past, dice.pick(&[past, later])])
+        let rare = dice.pick(&[past, later]);
+        dice.pick(&[present, present, present, inside.unwrap_or(past), past, past, rare])
     }
 
     fn arrive(&mut self, dice: &mut SeededRng, path: Path, party: &str) {

@@ -19,7 +19,7 @@ pub(crate) type Owner = Option<Arc<str>>;
 pub(super) type OwnedPath = (Owner, Path);
 
 /// Maximum message overhead besides names.
-const FRAME_BYTES: usize = 64;
+pub(super) const FRAME_BYTES: usize = 64;
 const MAX_CLAIMS: usize = 64;
 
 /// A path and its mode.
@@ -263,6 +263,7 @@ impl Entry {
             fencing_token: self.token,
             // The service knows them, and the list stays small.
             members: Vec::new(),
+            generation: None,
         })
     }
 

@@ -17,6 +17,10 @@ impl RequestTable {
         let Some(no) = state.request_id.as_deref().and_then(parse_request_id) else { return Vec::new() };
         match state.state() {
             Value::Ready => self.on_ready(no),
+            Value::Enqueued if self.arrivals.contains_key(&no) => {
+                self.on_gathering(no, state.generation);
+                Vec::new()
+            }
             Value::Enqueued => self.on_enqueued(no, state),
             Value::Acquired => self.on_acquired(no, state.fencing_token.unwrap_or_default(), state.members),
         }
@@ -94,6 +98,9 @@ impl RequestTable {
     /// Handles the end of a request without a grant.
     pub(crate) fn on_refused(&mut self, refused: server::Refused) -> Vec<Effect> {
         let Some(no) = parse_request_id(&refused.request_id) else { return Vec::new() };
+        if self.on_arrival_refused(no, refused.why.as_ref()) {
+            return Vec::new();
+        }
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
         let of_permits = entry.request.permits.is_some();
         let error = match refused.why {
@@ -149,8 +156,9 @@ impl RequestTable {
     }
 
     /// Handles the failure, or possible failure, of a message about one request.
-    pub(crate) fn on_error(&mut self, request_id: &str) {
-        if let Some(no) = parse_request_id(request_id).filter(|no| self.entries.contains_key(no)) {
+    pub(crate) fn on_error(&mut self, request_id: &str, code: &str, detail: &str) {
+        let Some(no) = parse_request_id(request_id) else { return };
+        if !self.on_arrival_error(no, Error::service(code, detail)) && self.entries.contains_key(&no) {
             self.to_repeat.push(no);
         }
     }

@@ -7,6 +7,7 @@
 //!   current connection.
 //! - The results of a message are returned as effects in the order in which they happened.
 
+mod arrivals;
 mod entry;
 mod incoming;
 mod resume;
@@ -22,6 +23,8 @@ use super::events::Event;
 use crate::error::{EndReason, Error, LossReason, Reason, Refusal, Result};
 use crate::locks::LockStatus;
 use crate::view::{Mode, Path, WaitStatus};
+use arrivals::ArrivalEntry;
+pub(crate) use arrivals::{ArrivalRequest, Meeting};
 pub(crate) use entry::{Claim, Granted, LockRequest, Owner, PermitTerms, WantedPermits};
 use entry::{Entry, HeldPath, OwnedPath, PermitMessage, Phase};
 
@@ -54,6 +57,8 @@ pub(crate) enum Effect {
 pub(crate) struct RequestTable {
     last: RequestNo,
     entries: BTreeMap<RequestNo, Entry>,
+    /// Arrivals at barriers, whose numbers are of the same sequence.
+    arrivals: BTreeMap<RequestNo, ArrivalEntry>,
     /// The request that later re-entrant requests of the same owner for the same paths share: it waits or holds.
     shared: HashMap<(Owner, Vec<Path>), RequestNo>,
     held: HashMap<OwnedPath, HeldPath>,
@@ -82,10 +87,7 @@ impl RequestTable {
         }
         let size = request.size();
         if self.bytes + size > MAX_BYTES {
-            let held = self.entries.len();
-            return Err(Error::Invalid(format!(
-                "the session has {held} requests, and cannot list more when it resumes; open another session"
-            )));
+            return Err(self.too_large());
         }
         self.bytes += size;
         self.last += 1;
@@ -98,6 +100,13 @@ impl RequestTable {
         self.entries.insert(no, Entry::new(request, waiter, size));
         self.to_say.push_back(no);
         Ok((no, Vec::new()))
+    }
+
+    fn too_large(&self) -> Error {
+        let held = self.len();
+        Error::Invalid(format!(
+            "the session has {held} requests, and cannot list more when it resumes; open another session"
+        ))
     }
 
     /// Returns the first of the request's paths that its owner holds or waits for.
@@ -208,7 +217,12 @@ impl RequestTable {
     /// Returns the next message to send.
     pub(crate) fn next_message(&mut self) -> Option<Said> {
         while let Some(no) = self.to_say.pop_front() {
-            let Some(entry) = self.entries.get_mut(&no) else { continue };
+            let Some(entry) = self.entries.get_mut(&no) else {
+                match self.arrival_message(no) {
+                    Some(said) => return Some(said),
+                    None => continue,
+                }
+            };
             match entry.phase {
                 Phase::Requested | Phase::Waiting(_) => {
                     entry.was_said = true;
@@ -260,7 +274,7 @@ impl RequestTable {
 
     /// Returns the number of requests that are not over, for tests and diagnostics.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() + self.arrivals.len()
     }
 }
 

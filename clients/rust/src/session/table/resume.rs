@@ -24,7 +24,7 @@ impl RequestTable {
             fencing_token: held.token,
         });
         let held: Vec<client::Held> = held.collect();
-        let (mut pending, mut things) = (Vec::new(), Vec::new());
+        let (mut things, mut pending) = self.list_arrivals();
         for (no, entry) in &mut self.entries {
             things.extend(entry.held_permits(*no));
             let message = match (&entry.phase, &entry.request.permits) {
@@ -48,6 +48,7 @@ impl RequestTable {
             return Vec::new();
         }
         self.ended = Some(reason.clone());
+        self.end_arrivals(&Error::SessionEnded(reason.clone()));
         let mut effects = Vec::new();
         let lost = LossReason::SessionEnded(reason.clone());
         let mut paths: Vec<_> = self.held.drain().map(|((_, path), _)| path).collect();

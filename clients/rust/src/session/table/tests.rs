@@ -240,7 +240,7 @@ fn what_was_not_done_is_said_again_after_a_pause() {
     assert!(table.has_retries() && !table.has_outgoing());
     table.retry_all();
     assert_eq!(sent(&mut table), ["lock r1"]);
-    table.on_error("r1");
+    table.on_error("r1", "UNAVAILABLE", "");
     table.retry_all();
     assert_eq!(sent(&mut table), ["lock r1"]);
 }
