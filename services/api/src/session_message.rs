@@ -230,7 +230,7 @@ pub enum ServerMessage {
     /// The session is open on this connection. `leader` is the address of the gateway in the node that leads its shard.
     Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool, leader: Option<String> },
     /// The session lost a hold without releasing it. `fencing_token` says which hold of permits.
-    Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Holder>, fencing_token: Option<u64> },
+    Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Box<Holder>>, fencing_token: Option<u64> },
     /// The request holds all its claims, or its permits. `members` are those of a pool.
     Acquired { request_id: String, fencing_token: u64, members: Vec<String> },
     /// The request waits.

@@ -150,7 +150,7 @@ impl System {
         let mut channels = ChannelPool::new(CLIENTS_PER_CONNECTION);
         for (number, address) in addresses.iter().cycle().take(count).enumerate() {
             let connection = GrpcConnection::new(channels.connect(*address).await?, &tenant.key)?;
-            clients.push(Client::Grpc(GrpcClient::new(connection, owner_name(number))));
+            clients.push(Client::Grpc(Box::new(GrpcClient::new(connection, owner_name(number)))));
         }
         Ok(clients)
     }

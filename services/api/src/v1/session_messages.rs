@@ -135,7 +135,7 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             path,
             fencing_token,
             reason: revoked_reason(reason).into(),
-            current_owner: current_owner.map(convert::holder),
+            current_owner: current_owner.map(|it| convert::holder(*it)),
         }),
         ServerMessage::Acquired { request_id, fencing_token, members } => Says::State(server::State {
             request_id: Some(request_id),

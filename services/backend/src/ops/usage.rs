@@ -219,11 +219,6 @@ impl UsageSum {
     }
 }
 
-/// Returns the charge of all kinds but locks.
-fn of_tables(bytes: &StateBytesInfo) -> u64 {
-    bytes.latches + bytes.semaphores + bytes.barriers
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

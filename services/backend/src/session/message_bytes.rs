@@ -37,7 +37,7 @@ pub(super) fn server_message_bytes(message: &ServerMessage) -> usize {
         + match message {
             ServerMessage::Opened { session_id, leader, .. } => session_id.len() + optional(leader),
             ServerMessage::Revoked { path, current_owner, .. } => {
-                path_bytes(path) + current_owner.as_ref().map_or(0, holder_bytes)
+                path_bytes(path) + current_owner.as_ref().map_or(0, |it| holder_bytes(it))
             }
             ServerMessage::Acquired { request_id, members, .. } => request_id.len() + path_bytes(members),
             ServerMessage::Counted { request_id, .. }

@@ -288,7 +288,7 @@ impl SessionConnection<'_> {
             }
             let namespace = self.session.namespace.name.clone();
             let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now());
-            let current_owner = hold.current_owner.map(|holder| shown.holder(holder));
+            let current_owner = hold.current_owner.map(|holder| Box::new(shown.holder(holder)));
             let reason = RevokedReason::Duplicate;
             let path = hold.path.0;
             self.send(ServerMessage::Revoked { path, reason, current_owner, fencing_token: None }).await?;

@@ -71,7 +71,7 @@ impl SessionConnection<'_> {
                 self.requests.remove_hold(&path, fencing_token);
                 let namespace = self.session.namespace.name.clone();
                 let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now());
-                let current_owner = current_owner.map(|holder| shown.holder(holder));
+                let current_owner = current_owner.map(|holder| Box::new(shown.holder(holder)));
                 let path = path.0;
                 self.send(ServerMessage::Revoked { path, reason, current_owner, fencing_token: None }).await
             }

@@ -320,7 +320,7 @@ enum ServerJson {
     Revoked {
         path: Vec<String>,
         reason: &'static str,
-        current_owner: Option<Holder>,
+        current_owner: Option<Box<Holder>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         fencing_token: Option<u64>,
     },

@@ -136,7 +136,7 @@ pub enum Client {
     /// Of the REST door.
     Rest(RestClient),
     /// Of the gRPC door.
-    Grpc(GrpcClient),
+    Grpc(Box<GrpcClient>),
     /// Of a session's connection.
     Stream(SessionClient),
     /// Of etcd.
