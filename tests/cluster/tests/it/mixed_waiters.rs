@@ -12,7 +12,7 @@ use holdfast_proto::v1::latches_service_client::LatchesServiceClient;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use holdfast_proto::v1::pools_service_client::PoolsServiceClient;
 use holdfast_proto::v1::semaphores_service_client::SemaphoresServiceClient;
-use holdfast_testkit::{Cluster, EventStream, RestClient, Setup, Tenant, eventually, wait_before_retry};
+use holdfast_testkit::{CallOutcome, Cluster, EventStream, RestClient, Setup, Tenant, eventually, wait_before_retry};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -190,11 +190,12 @@ async fn release(api: &RestClient, thing: Thing, owner: &str) {
         body["name"] = thing.name().into();
         body["request_id"] = owner.into();
     }
-    eventually(&format!("{owner} releases {}", thing.name()), async || {
-        let answer = api.fetch::<Value>(&thing.line("release"), Some(body.clone())).await;
-        answer.map(drop).map_err(|error| error.to_string())
-    })
-    .await;
+    let line = thing.line("release");
+    while let Err(error) = api.fetch::<Value>(&line, Some(body.clone())).await {
+        let may_come = error.outcome == CallOutcome::Unknown || error.status == 503 || error.status == 0;
+        assert!(may_come, "{owner} releases {}: {error}", thing.name());
+        wait_before_retry().await;
+    }
 }
 
 /// Makes all things, so that whoever comes has to wait.
