@@ -105,7 +105,7 @@ fn queries_of_locks_have_the_bytes_they_always_had() {
     ]);
 }
 
-fn holder() -> HolderView {
+pub(crate) fn holder() -> HolderView {
     HolderView {
         owner: Owner::Session { session_id: session(), holder: Some("h".into()) },
         process_id: "p1".into(),
@@ -134,7 +134,7 @@ fn lock() -> LockView {
 }
 
 /// With as few bytes as a lock may have, where a test is about something else.
-fn free_lock() -> LockView {
+pub(crate) fn free_lock() -> LockView {
     LockView {
         state: LockState::Unlocked,
         locked_at_ms: None,

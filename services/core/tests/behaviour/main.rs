@@ -1,6 +1,8 @@
 //! The state machines seen from outside: through `advance`, `apply`, `query`, `snapshot` and `restore` alone.
 
 mod accounts;
+mod asks;
+mod at_least;
 mod audit;
 mod barriers;
 mod barriers_many;
@@ -10,6 +12,7 @@ mod cost_of_permits;
 mod cost_table;
 mod cross_shard;
 mod golden;
+mod golden_asks;
 mod golden_replies;
 mod invariants;
 mod later_limits;
