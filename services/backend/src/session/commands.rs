@@ -305,7 +305,8 @@ impl SessionConnection<'_> {
     }
 
     fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<SessionRequest> {
-        let limits = self.tenant()?.limits();
+        let tenant = self.tenant()?;
+        let limits = tenant.limits();
         let at_least_ms = validate::repeated_at_least_ms(lock.at_least_ms, limits);
         Self::acquire_request(lock, &validate::limits_for_existing(limits), at_least_ms)
     }

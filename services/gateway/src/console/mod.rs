@@ -34,7 +34,7 @@ macro_rules! files {
 
 files! {
     "index.html" "icon.svg" "tokens.css" "layout.css" "parts.css" "views.css"
-    "main.js" "route.js" "auth.js" "api.js" "stream.js" "live.js" "dom.js" "format.js" "time.js" "dialog.js"
+    "main.js" "route.js" "auth.js" "api.js" "asking.js" "stream.js" "live.js" "dom.js" "format.js" "time.js" "dialog.js"
     "sign-in.js" "views.js" "locks.js" "lock-row.js" "tree.js" "lock-detail.js" "waits.js" "graph.js" "sessions.js"
     "semaphores.js" "pools.js" "queue.js" "latches.js" "barriers.js" "events.js" "namespaces.js" "keys.js"
     "key-dialogs.js" "usage.js" "audit.js" "cluster.js" "accounts.js" "page.js"

@@ -1,5 +1,6 @@
 //! What the console does in a browser, beside a running service.
 
+mod asking;
 mod barriers;
 mod cluster;
 mod force_release;

@@ -1,7 +1,8 @@
-// One lock: who holds it, who waits for it, and forcing it open.
+// One lock: who holds it, who waits for it, asking for it, and forcing it open.
 
 import { auth } from "/console/auth.js";
 import { call } from "/console/api.js";
+import { askForLock, askedText } from "/console/asking.js";
 import { ask } from "/console/dialog.js";
 import { el, set, setText, sync } from "/console/dom.js";
 import { dateTime, number, ownerKey, ownerText, pathKey, pathText, plural, timeOfDay } from "/console/format.js";
@@ -39,6 +40,7 @@ export function detail(side, { live, path, close }) {
         element.querySelector(".phase"),
         holder.phase === "TRANSITION" ? "In transition: its owner has to have stopped." : "",
       );
+      setText(element.querySelector(".asked"), askedText(holder.release_requested));
     },
   );
   const total = Math.max(lock?.waiting ?? 0, waits.length);
@@ -59,8 +61,10 @@ export function detail(side, { live, path, close }) {
       if (wait.ends === null) setText(left, "no limit");
     },
   );
-  const force = side.querySelector("[data-part=force]");
-  if (force) set(force, "disabled", holders.length === 0);
+  for (const part of ["ask", "force"]) {
+    const button = side.querySelector(`[data-part=${part}]`);
+    if (button) set(button, "disabled", holders.length === 0);
+  }
 }
 
 function build(side, { live, path, close }) {
@@ -71,6 +75,13 @@ function build(side, { live, path, close }) {
       "button",
       { type: "button", class: "danger", data: { part: "force" }, on: { click: () => forceOpen(live, path) } },
       "Force open …",
+    );
+  const asking =
+    auth.may("locks:write") &&
+    el(
+      "button",
+      { type: "button", data: { part: "ask" }, on: { click: () => askForLock(live, path) } },
+      "Ask for it …",
     );
   const branch =
     path.length > live.prefix.length &&
@@ -86,7 +97,7 @@ function build(side, { live, path, close }) {
     el("ul", { class: "holders", data: { part: "holders" } }),
     el("h3", { data: { part: "waiting" } }),
     el("ol", { class: "queue", data: { part: "queue" } }),
-    el("div", { class: "detail-foot" }, branch, force),
+    el("div", { class: "detail-foot" }, branch, asking, force),
   );
 }
 
@@ -106,6 +117,7 @@ function makeHolder(holder) {
       el("span", { class: `chip ${holder.mode === "WRITE" ? "write" : "read"}`, text: holder.mode }),
     ),
     el("p", { class: "phase small" }),
+    el("p", { class: "asked small" }),
     el(
       "dl",
       {},

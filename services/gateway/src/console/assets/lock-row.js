@@ -40,13 +40,15 @@ export function showRow(element, { key, depth, lock, waits, below, isOpen, hasCh
   setContent(state, shown?.text ?? "", () => shown && el("span", { class: `chip ${shown.kind}`, text: shown.text }));
   const owners = lock?.holders ?? [];
   const others = (lock?.holders_total ?? 0) - 1;
+  const isAsked = owners.some((holder) => holder.release_requested);
   setContent(
     owner,
-    JSON.stringify([owners.map(ownerText), others]),
+    JSON.stringify([owners.map(ownerText), others, isAsked]),
     () =>
       owners[0] && [
         el("span", { class: "name", text: ownerText(owners[0]) }),
         others > 0 && el("span", { class: "faint", text: ` and ${plural(others, "other")}` }),
+        isAsked && el("span", { class: "chip wait", text: "asked" }),
       ],
   );
   const soonest = owners.filter((holder) => holder.ends !== null).sort((one, other) => one.ends - other.ends)[0];

@@ -134,7 +134,7 @@ export function open({ route, live }) {
 /// Who has a member, or why nobody can take it.
 const memberText = (member) =>
   [
-    member.holder && `held by ${ownerText(member.holder)}`,
+    member.holder && `held by ${ownerText(member.holder)}${member.holder.release_requested ? ", asked" : ""}`,
     member.leaving && "leaves",
     member.disabled && "disabled",
     member.rests_ms !== null && "rests for",

@@ -43,10 +43,10 @@ export function open({ route, live }) {
       { label: "Free", right: true, state: (one) => one.available, cell: (one) => number(one.available) },
       {
         label: "Holds",
-        state: (one) => [one.holders_total, one.heaviest.map((holder) => [ownerText(holder), holder.weight])],
+        state: (one) => [one.holders_total, one.heaviest.map((holder) => [ownerText(holder), holdText(holder)])],
         cell: (one) => [
           number(one.holders_total),
-          one.heaviest.map((holder) => named(ownerText(holder), plural(holder.weight, "permit"))),
+          one.heaviest.map((holder) => named(ownerText(holder), holdText(holder))),
           one.heaviest.length > 0 &&
             one.holders_total > MAX_HOLDERS &&
             el("div", { class: "faint small", text: `of the ${number(MAX_HOLDERS)} earliest` }),
@@ -94,6 +94,8 @@ export function open({ route, live }) {
   );
   return { node: el("div", {}, heading, shown.problem, card), stop: shown.stop };
 }
+
+const holdText = (holder) => plural(holder.weight, "permit") + (holder.release_requested ? ", asked" : "");
 
 /// Those with most permits of the first semaphores that are in use, by path.
 async function loadHolders(path, items, signal) {
