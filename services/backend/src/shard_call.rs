@@ -11,7 +11,7 @@ use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
     Account, Acquire, AcquireAtLeast, AcquirePermits, BarrierCommand, Claim, Command, CommandError, CountDown,
     DEFAULT_PAGE_SIZE, Jobs, LatchCommand, LocksCommand, MemberSpec, Metadata, NamespaceRef, Path, PermitCommand,
-    Query, ReleaseTarget, Reply, RequestId, Response, SessionCommand, SessionRequest,
+    Query, ReleaseTarget, Reply, RequestId, Response,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};

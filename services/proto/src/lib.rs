@@ -54,12 +54,17 @@ mod tests {
 
     #[test]
     fn what_a_connection_says_has_the_numbers_that_are_promised() {
-        let promised: [(&str, &str, &[(&str, i32)]); 7] = [
-            ("ClientMessage", "", &[("acquire_permits", 11), ("take", 12), ("count_down", 13)]),
+        type Promised<'a> = (&'a str, &'a str, &'a [(&'a str, i32)]);
+        let promised: [Promised<'_>; 7] = [
+            (
+                "ClientMessage",
+                "",
+                &[("acquire_permits", 11), ("take", 12), ("count_down", 13), ("arrive", 14), ("leave", 15)],
+            ),
             ("ClientMessage", "LockInfo", &[("things", 3), ("part", 5), ("parts", 6)]),
             ("ClientMessage", "Thing", &[("weight", 5), ("fencing_token", 6), ("members", 7)]),
-            ("ClientMessage", "Pending", &[("acquire_permits", 4), ("take", 5)]),
-            ("ServerMessage", "", &[("counted", 9)]),
+            ("ClientMessage", "Pending", &[("acquire_permits", 4), ("take", 5), ("arrive", 6)]),
+            ("ServerMessage", "", &[("counted", 9), ("tripped", 10), ("release_requested", 11)]),
             ("ServerMessage", "Opened", &[("leader", 7)]),
             ("ServerMessage", "State", &[("members", 7)]),
         ];

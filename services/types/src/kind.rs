@@ -91,6 +91,6 @@ mod tests {
         assert!(Kind::ALL.iter().all(|kind| Kinds::ALL.contains(*kind)));
         assert_eq!(Kinds::from_iter([Kind::Lock]), Kinds::LOCKS);
         let some = Kinds::from_iter([Kind::Latch, Kind::Latch]);
-        assert_eq!(Kind::ALL.map(|kind| some.contains(kind)), [false, false, true, false, false]);
+        assert_eq!(Kind::ALL.map(|kind| some.contains(kind)), [false, false, true, false, false, false]);
     }
 }

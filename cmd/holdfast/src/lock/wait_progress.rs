@@ -73,7 +73,6 @@ mod tests {
             remaining: None,
             in_transition: false,
             metadata: [].into(),
-            release_requested: None,
         };
         let blocker = Blocker { path: "deploy".into(), waiting: false, holder };
         let standing = WaitStatus { queue_position: Some(2), blockers: vec![blocker], holders: Vec::new() };

@@ -148,6 +148,9 @@ pub(crate) fn event_type(event: &Event) -> &'static str {
         event::Type::PoolConfigured => "POOL_CONFIGURED",
         event::Type::PoolDeleted => "POOL_DELETED",
         event::Type::ReleaseRequested => "RELEASE_REQUESTED",
+        event::Type::BarrierTripped => "BARRIER_TRIPPED",
+        event::Type::BarrierBroken => "BARRIER_BROKEN",
+        event::Type::BarrierLeft => "BARRIER_LEFT",
         event::Type::Unspecified => "UNKNOWN",
     }
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_api::{
-    ApiError, ApiResult, LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, StateBytesInfo,
-    UsageInfo, validate,
+    ApiError, ApiResult, LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, UsageInfo, validate,
 };
 use holdfast_cluster::Application;
 use holdfast_types::limit::{self, Limit};

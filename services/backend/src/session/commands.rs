@@ -15,7 +15,7 @@ use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
-use super::message_bytes::{acquire_bytes, count_down_bytes, lock_bytes};
+use super::message_bytes::{acquire_bytes, arrive_bytes, count_down_bytes, lock_bytes};
 use super::protocol;
 use super::replies::unknown_outcome;
 use crate::auth::TenantContext;
@@ -259,6 +259,7 @@ impl SessionConnection<'_> {
             let bytes = pending.iter().filter_map(|message| match message {
                 Pending::Lock(lock) => Some(lock_bytes(lock)),
                 Pending::AcquirePermits(acquire) => Some(acquire_bytes(acquire)),
+                Pending::Arrive(arrive) => Some(arrive_bytes(arrive)),
                 Pending::Release(_) => None,
             });
             bytes.for_each(|bytes| self.session.service.inner.rates.count(tenant.account, bytes as u64));

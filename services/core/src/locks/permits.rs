@@ -287,7 +287,9 @@ impl Namespace {
     pub(super) fn has_reported(&self, number: SessionNumber, reported: &ReportedPermits) -> bool {
         match reported.kind {
             Kind::Barrier => self.barriers.has_arrival(number, reported),
-            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Pool => self.permits.has_hold(number, reported),
+            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Pool | Kind::Request => {
+                self.permits.has_hold(number, reported)
+            }
         }
     }
 

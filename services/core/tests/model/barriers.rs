@@ -277,7 +277,7 @@ impl Run {
         let (namespace, session_id, message) = (namespace(), session_id.to_owned(), None);
         let report = PermitsReport { namespace: namespace.clone(), session_id: session_id.clone(), message, held };
         let listed = self.apply(LocksCommand::ReportPermits(report)).outcome;
-        assert_eq!(listed, Ok(Response::PermitsReconciled { lost: vec![] }));
+        assert_eq!(listed, Ok(Response::PermitsReconciled { lost: vec![], asked: vec![] }));
         self.end_many(
             LocksCommand::LockInfo(LockInfo { namespace, session_id, message, held: vec![], pending }),
             expected,

@@ -20,6 +20,9 @@ const STEPS_IN_A_RUN: u64 = 150;
 const LIMIT: u32 = 1_000;
 const SESSIONS: usize = 3;
 
+/// The kinds whose commands are mixed. Requests to release have no table; barriers have a model of their own.
+const KINDS: [Kind; 4] = [Kind::Lock, Kind::Semaphore, Kind::Latch, Kind::Pool];
+
 /// What there is of one kind.
 #[derive(Debug, Default, PartialEq)]
 struct Scene {
@@ -89,6 +92,7 @@ impl Shard {
             Kind::Semaphore => self.semaphores(),
             Kind::Pool => self.pools(),
             Kind::Latch => self.latches(),
+            Kind::Request | Kind::Barrier => panic!("no command is for a {}", kind.name()),
         };
         let waits = PermitQuery::Waits { namespace: namespace(), after: None, limit: LIMIT };
         let Response::PermitWaits { waits, .. } = self.permits(waits) else { panic!("a page of waits") };
@@ -235,7 +239,7 @@ struct Run {
 impl Run {
     fn new() -> Self {
         let now_ms = 1_000;
-        let alone = Kind::ALL.into_iter().map(|kind| (kind, Shard::new(now_ms))).collect();
+        let alone = KINDS.into_iter().map(|kind| (kind, Shard::new(now_ms))).collect();
         Self { all: Shard::new(now_ms), alone, now_ms }
     }
 
@@ -254,7 +258,7 @@ impl Run {
         let Step::Of(kind, command) = step else {
             return self.shards().for_each(|shard| shard.for_all(now_ms, &step));
         };
-        let others: Vec<Kind> = Kind::ALL.into_iter().filter(|other| *other != kind).collect();
+        let others: Vec<Kind> = KINDS.into_iter().filter(|other| *other != kind).collect();
         let before: Vec<Scene> = others.iter().map(|other| self.all.scene(*other)).collect();
         let outcome = self.all.apply(now_ms, command.clone());
         for (other, before) in others.into_iter().zip(before) {
@@ -296,7 +300,7 @@ fn run(seed: u64) {
 fn what_is_done_to_one_kind_changes_no_other() {
     enable_mutation_from_env();
     // Each step is one of the shard with everything, and of up to one for each kind.
-    run_seeds(STEPS_IN_A_RUN * (1 + Kind::ALL.len() as u64), run);
+    run_seeds(STEPS_IN_A_RUN * (1 + KINDS.len() as u64), run);
 }
 
 #[test]

@@ -250,8 +250,9 @@ impl SessionClient {
                 *lock_id = new_lock_id();
                 self.in_flight = Some(PendingRequest::Lock(*lock_id));
                 let request_id = lock_id.to_string();
-                let (holder, transition_ms, allow_upgrade, only_try) = (None, 0, false, false);
-                let lock = Lock { request_id, resources, holder, transition_ms, allow_upgrade, only_try };
+                let (holder, transition_ms, at_least_ms) = (None, 0, 0);
+                let (allow_upgrade, only_try) = (false, false);
+                let lock = Lock { request_id, resources, holder, transition_ms, at_least_ms, allow_upgrade, only_try };
                 self.send(ClientPayload::Lock(lock)).await;
                 Ok(())
             }
@@ -291,6 +292,7 @@ impl SessionClient {
             | ServerMessage::Arrived { .. }
             | ServerMessage::Counted { .. }
             | ServerMessage::Tripped { .. }
+            | ServerMessage::ReleaseRequested { .. }
             | ServerMessage::KeptAlive { .. }
             | ServerMessage::Opened { .. } => Ok(None),
             ServerMessage::Refused { why: RefusalCause::Fault(error), .. } | ServerMessage::Error { error, .. } => {

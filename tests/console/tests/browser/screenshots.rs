@@ -8,7 +8,7 @@ use serde_json::json;
 /// Names the folder for the pictures; `console-shots` beside the built programs when it is absent.
 const OUT_DIR_VAR: &str = "HOLDFAST_CONSOLE_SHOTS";
 /// A view, where it is, and what can be seen once it is there.
-const TENANT_VIEWS: [(&str, &str, &str); 11] = [
+const TENANT_VIEWS: [(&str, &str, &str); 12] = [
     ("locks", "#/ns/demo/locks", ".tree .cell-queue .chip"),
     ("waits", "#/ns/demo/waits", ".drawing g"),
     ("sessions", "#/ns/demo/sessions", "tbody tr"),
@@ -70,8 +70,8 @@ async fn create_demo_data(tenant: &Tenant) {
     drop(tenant.enqueue_members("nightly", "databases", json!("db-1")).await);
     tenant.post("/namespaces/demo/latches/create", json!({"name": "release-42", "total": 3})).await;
     tenant.post("/namespaces/demo/latches/count_down", json!({"name": "release-42", "ids": ["web", "api"]})).await;
-    let (tenant, wait) = (tenant.clone(), json!({"name": "release-42", "wait_ms": 300_000}));
-    tokio::spawn(async move { tenant.post("/namespaces/demo/latches/wait", wait).await });
+    let (waiter, wait) = (tenant.clone(), json!({"name": "release-42", "wait_ms": 300_000}));
+    tokio::spawn(async move { waiter.post("/namespaces/demo/latches/wait", wait).await });
     for process_id in ["solver-1", "solver-2", "solver-3"] {
         let arrival = json!({"name": "rounds", "process_id": process_id, "parties": 4, "ttl_ms": 600_000});
         tenant.post("/namespaces/demo/barriers/arrive", arrival).await;

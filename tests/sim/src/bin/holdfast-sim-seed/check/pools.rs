@@ -260,6 +260,7 @@ mod tests {
             deadline_ms: Some(CLOCK_MS + 1),
             phase: Phase::Held,
             metadata: Metadata::new(),
+            release_requested: None,
         };
         MemberView { holder: Some(holder), ..member(name, free_since) }
     }

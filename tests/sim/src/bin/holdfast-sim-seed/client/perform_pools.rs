@@ -46,6 +46,7 @@ impl Client {
             }
             PoolOp::Return { path, owner, request_id, members } => {
                 let (thing, owner, request_id) = (thing(namespace, path), owner_fields(owner), Some(request_id));
+                let members = (!members.is_empty()).then_some(members);
                 let request = ReturnMembers { thing, owner, request_id, members, fencing_token: None };
                 let answer = service.return_members(caller, context, request).await?;
                 ThingAnswer::Returned { released: answer.released, pool: answer.pool.into() }
