@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_core::{Claim, Mode, Owner, Path};
 use tokio::time::sleep;
 
-use super::{Client, RESPONSE_GRACE, STABLE_NAMESPACES, TIMEOUTS, wait_of};
+use super::{Client, RESPONSE_GRACE, STABLE_NAMESPACES, wait_of};
 use crate::history::{AcquireOp, Answer, Op};
 use crate::lost_messages::Loss;
 use crate::things::{PermitsOp, PoolOp, ThingAnswer, ThingOp, WantedOp};
@@ -17,6 +17,8 @@ const NAMESPACE: &str = STABLE_NAMESPACES[0];
 /// More than the calls have.
 const MAX_MESSAGES: usize = 1_000;
 const MAX_REPEATS: usize = 20;
+/// How long a call may take beside its wait. One whose connection ended waits for another leader, in vain.
+const CALL_TIMEOUT: Duration = Duration::from_millis(300);
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// Longer than all calls take.
 const TTL_MS: u64 = 600_000;
@@ -118,7 +120,7 @@ impl Client {
 
     /// Makes a call, and the same again while its answer is lost.
     async fn until_answered(&self, tenant: &Tenant, op: &Op) -> Answer {
-        let limit = wait_of(op) + TIMEOUTS[TIMEOUTS.len() - 1];
+        let limit = wait_of(op) + CALL_TIMEOUT;
         for _ in 0..MAX_REPEATS {
             let answer = tokio::select! {
                 biased;

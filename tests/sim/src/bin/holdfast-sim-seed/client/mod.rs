@@ -190,7 +190,8 @@ impl Client {
     fn check_latency(&self, id: usize, op: &Op, asked: Option<Duration>) {
         let (Some(asked), Some(now), Phase::Chaos) = (asked, now(), self.world.phase()) else { return };
         let took = now.saturating_sub(asked);
-        if !self.world.plan.faults && took > wait_of(op) + MAX_LATENCY {
+        let plan = &self.world.plan;
+        if !plan.faults && !plan.lost_answers && took > wait_of(op) + MAX_LATENCY {
             self.world.record_violation(format!("[prompt] call {id} {op:?} took {took:?}, and nothing was wrong"));
         }
     }
