@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::draw::{TRANSITIONS_MS, TTLS_MS, WAITS_MS};
 use super::things::PRIORITIES;
-use super::{Client, MAX_PAUSE_MS};
+use super::{Client, MAX_PAUSE_MS, STABLE_NAMESPACES};
 use crate::history::Op;
 use crate::things::{MemberChange, PermitsOp, PoolOp, ThingOp, WantedOp};
 use crate::world::Phase;
@@ -31,6 +31,12 @@ impl Client {
     /// Uses pools for as long as the run is in its working stage.
     pub(crate) async fn use_pools(mut self) {
         let tenants = self.world.tenants();
+        // Most calls are about these, and without members they find nothing.
+        for name in POOLS {
+            let (path, members) = (Path::flat(name), MEMBERS.map(str::to_owned).to_vec());
+            let configure = Op::Thing(ThingOp::Pool(PoolOp::Configure { path, members, cooldown_ms: 0 }));
+            self.call_until_answered(&tenants[0], STABLE_NAMESPACES[0], &configure).await;
+        }
         while self.world.phase() == Phase::Chaos {
             sleep(Duration::from_millis(self.rng.random_range(0..MAX_PAUSE_MS))).await;
             self.update_session(&tenants).await;
