@@ -30,6 +30,17 @@ pub(crate) async fn call<M: Clone, A>(
     Ok(once.retry(pauses.with_max_times(MAX_RETRIES).with_jitter()).when(is_transient).await?)
 }
 
+/// As [`call`], for a call that the service may take that long to answer.
+pub(crate) async fn call_waiting<M: Clone, A>(
+    message: M,
+    wait: Duration,
+    make: impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
+) -> Result<A> {
+    let once = async || call_with_timeout(Request::new(message.clone()), wait + CALL_TIMEOUT, &make).await;
+    let pauses = ExponentialBuilder::default().with_min_delay(BACKOFF.0).with_max_delay(BACKOFF.1);
+    Ok(once.retry(pauses.with_max_times(MAX_RETRIES).with_jitter()).when(is_transient).await?)
+}
+
 /// Makes a call once, with a timeout.
 pub(crate) async fn call_once<M, A>(
     message: M,

@@ -1,5 +1,5 @@
-//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, semaphores, pools, latches,
-//! sessions, namespaces and keys.
+//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, semaphores, pools,
+//! latches, barriers, sessions, namespaces and keys.
 //!
 //! Invariant: a command that runs under a lock is asked to stop before another owner can get the lock, and killed if it
 //! does not stop.
@@ -7,6 +7,7 @@
 //! Deliberately unknown here: how to reach the service, which the client library knows.
 
 mod ask;
+mod barrier;
 mod calls;
 mod get;
 mod key;
@@ -75,6 +76,9 @@ enum Command {
     /// Count jobs that are done, and wait until all are: latches.
     #[command(subcommand)]
     Latch(latch::LatchCommand),
+    /// Let so many meet and go on together: barriers.
+    #[command(subcommand)]
+    Barrier(barrier::BarrierCommand),
     /// Print the events of the namespace as they happen.
     Watch(watch::WatchArgs),
     /// List the sessions of the namespace, show one, or end one.
@@ -118,6 +122,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Pool(command) => return pool::run(&settings, command).await,
         Command::Semaphore(command) => return semaphore::run(&settings, command).await,
         Command::Latch(command) => return latch::run(&settings, command).await,
+        Command::Barrier(command) => return barrier::run(&settings, command).await,
         Command::Status => return status::run(&settings).await,
         // It needs no service, and was handled before.
         Command::RunSupervised(_) => {}

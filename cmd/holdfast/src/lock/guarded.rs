@@ -226,7 +226,7 @@ async fn close_session(session: &Session, signals: &mut Signals) {
 }
 
 /// Returns the next signal that ends a wait.
-pub(super) async fn next_terminating_signal(signals: &mut Signals) -> Signal {
+pub(crate) async fn next_terminating_signal(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;
         if signal != Signal::USR1 && signal != Signal::USR2 {
@@ -235,7 +235,8 @@ pub(super) async fn next_terminating_signal(signals: &mut Signals) -> Signal {
     }
 }
 
-pub(super) fn signal_exit_code(signal: Signal) -> u8 {
+/// Returns the exit status of a program that a signal ended.
+pub(crate) fn signal_exit_code(signal: Signal) -> u8 {
     SIGNAL_EXIT_BASE.saturating_add(u8::try_from(signal.as_raw()).unwrap_or_default())
 }
 

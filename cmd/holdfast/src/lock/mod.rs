@@ -21,6 +21,7 @@ use crate::names::LockName;
 use crate::output::Format;
 use crate::settings::Settings;
 use crate::signals::parse_signal;
+pub(crate) use guarded::{next_terminating_signal, signal_exit_code};
 
 /// Exit status when the lock was not acquired: "try again later".
 const NOT_LOCKED: u8 = 75;

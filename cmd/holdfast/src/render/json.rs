@@ -3,7 +3,7 @@
 use holdfast_client::protocol::{self as v1, Mode, holder};
 use serde_json::{Value, json};
 
-use super::{event_type, latch_status, state, timestamp};
+use super::{barrier_outcome, event_type, latch_status, state, timestamp};
 
 pub(crate) fn lock(lock: &v1::Lock) -> Value {
     json!({
@@ -112,6 +112,10 @@ pub(crate) fn event(event: &v1::Event) -> Value {
     if !event.members.is_empty() {
         shown["members"] = json!(event.members);
     }
+    if let Some(generation) = event.generation {
+        shown["generation"] = json!(generation);
+        shown["parties"] = json!(event.parties);
+    }
     if let Some(cause) = &event.cause {
         shown["cause"] = json!(cause);
     }
@@ -200,6 +204,57 @@ pub(crate) fn latch(latch: &v1::Latch) -> Value {
         "description": latch.description,
         "metadata": latch.metadata,
         "revision": latch.revision,
+    })
+}
+
+pub(crate) fn barrier(barrier: &v1::Barrier) -> Value {
+    json!({
+        "namespace": barrier.namespace,
+        "name": barrier.name,
+        "path": barrier.path,
+        "configured": barrier.configured,
+        "parties": barrier.parties,
+        "double": barrier.double,
+        "on_loss": barrier.on_loss().as_str_name(),
+        "retain_ms": barrier.retain_ms,
+        "generation": barrier.generation,
+        "arrived": barrier.arrived,
+        "inside": barrier.inside,
+        "inside_generation": barrier.inside_generation,
+        "remaining_ms": barrier.remaining_ms,
+        "description": barrier.description,
+        "metadata": barrier.metadata,
+        "revision": barrier.revision,
+    })
+}
+
+/// Renders a barrier with those who have come, and with how its latest generations ended.
+pub(crate) fn barrier_details(found: &v1::GetBarrierResponse) -> Value {
+    let arrival = |arrival: &v1::BarrierArrival| {
+        json!({
+            "process_id": arrival.process_id,
+            "session_id": arrival.session_id,
+            "holder": arrival.holder,
+            "request_id": arrival.request_id,
+            "inside": arrival.inside,
+            "arrived_at": arrival.arrived_at.as_ref().and_then(timestamp),
+            "remaining_ms": arrival.remaining_ms,
+            "metadata": arrival.metadata,
+        })
+    };
+    let generation = |ended: &v1::BarrierGeneration| {
+        json!({
+            "generation": ended.generation,
+            "outcome": barrier_outcome(ended.outcome()),
+            "parties": ended.parties,
+            "ended_at": ended.ended_at.as_ref().and_then(timestamp),
+            "lost": ended.lost,
+        })
+    };
+    json!({
+        "barrier": found.barrier.as_ref().map(barrier),
+        "arrivals": found.arrivals.iter().map(arrival).collect::<Vec<_>>(),
+        "generations": found.generations.iter().map(generation).collect::<Vec<_>>(),
     })
 }
 

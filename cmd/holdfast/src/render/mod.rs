@@ -5,6 +5,7 @@ pub(crate) mod json;
 use std::time::{Duration, SystemTime};
 
 use holdfast_client::Path;
+use holdfast_client::protocol::barrier_answer::Outcome;
 use holdfast_client::protocol::{Event, Holder, Latch, Lock, ReleaseRequest, Session, event, holder, latch, lock};
 use prost_types::Timestamp;
 use time::OffsetDateTime;
@@ -165,6 +166,20 @@ pub(crate) fn latch_status(latch: &Latch) -> &'static str {
     }
 }
 
+/// Returns the name of what a party at a barrier is told.
+pub(crate) fn barrier_outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Tripped => "TRIPPED",
+        Outcome::Broken => "BROKEN",
+        Outcome::Waiting => "WAITING",
+        Outcome::Left => "LEFT",
+        Outcome::Withdrawn => "WITHDRAWN",
+        Outcome::Full => "FULL",
+        Outcome::Past => "PAST",
+        Outcome::Unspecified => "UNKNOWN",
+    }
+}
+
 /// Formats an event as one line.
 pub(crate) fn event(event: &Event) -> String {
     let at = event.at.as_ref().and_then(timestamp).unwrap_or_default();
@@ -174,6 +189,9 @@ pub(crate) fn event(event: &Event) -> String {
     }
     if event.kind.is_some() {
         line += &format!(" {}", path(&event.path));
+    }
+    if let Some(generation) = event.generation {
+        line += &format!(" generation {generation}");
     }
     if !event.process_id.is_empty() {
         line += &format!(" by {}", event.process_id);

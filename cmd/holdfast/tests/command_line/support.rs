@@ -151,9 +151,14 @@ pub(crate) fn hold_lock(name: &str) -> RunningCall {
 
 /// Waits until so many wait for the lock.
 pub(crate) fn wait_for_waiting(name: &str, count: u64) {
+    eventually(&format!("{count} wait"), || value(&["get", name])["waiting"] == count);
+}
+
+/// Waits until something is so.
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
-    while value(&["get", name])["waiting"] != count {
-        assert!(began.elapsed() < MAX_WAIT, "not {count} wait");
+    while !is_so() {
+        assert!(began.elapsed() < MAX_WAIT, "{what}: not within {MAX_WAIT:?}");
         std::thread::sleep(POLL_INTERVAL);
     }
 }
