@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_core::{Claim, Mode, Owner, Path};
 use tokio::time::sleep;
 
-use super::{Client, RESPONSE_GRACE, STABLE_NAMESPACES, wait_of};
+use super::{Client, STABLE_NAMESPACES, wait_of};
 use crate::history::{AcquireOp, Answer, Op};
 use crate::lost_messages::Loss;
 use crate::things::{PermitsOp, PoolOp, ThingAnswer, ThingOp, WantedOp};
@@ -122,11 +122,7 @@ impl Client {
     async fn until_answered(&self, tenant: &Tenant, op: &Op) -> Answer {
         let limit = wait_of(op) + CALL_TIMEOUT;
         for _ in 0..MAX_REPEATS {
-            let answer = tokio::select! {
-                biased;
-                () = self.world.lost.goes_away() => continue,
-                answer = self.execute(tenant, NAMESPACE, op, limit, limit + RESPONSE_GRACE) => answer,
-            };
+            let answer = self.execute_until(tenant, NAMESPACE, op, limit, self.world.lost.goes_away()).await;
             if !matches!(answer, Answer::Unknown | Answer::Unavailable) {
                 return answer;
             }

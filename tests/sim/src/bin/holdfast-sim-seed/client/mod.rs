@@ -18,7 +18,7 @@ use holdfast_api::Code;
 use holdfast_backend::Service;
 use rand::Rng;
 use rand::rngs::StdRng;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::history::{AcquireOp, Answer, Op};
 use crate::plan::rng_of;
@@ -156,14 +156,31 @@ impl Client {
     }
 
     async fn execute(&self, tenant: &Tenant, namespace: &str, op: &Op, limit: Duration, max_wait: Duration) -> Answer {
+        self.execute_until(tenant, namespace, op, limit, sleep(max_wait)).await
+    }
+
+    /// Makes a call, unless the client has gone away first, and writes it down.
+    async fn execute_until(
+        &self,
+        tenant: &Tenant,
+        namespace: &str,
+        op: &Op,
+        limit: Duration,
+        goes_away: impl Future<Output = ()>,
+    ) -> Answer {
         let world = Arc::clone(&self.world);
         let asked = now();
         let id = world.history.invoke(&self.name, tenant.account, namespace, op.clone());
-        let answer = match timeout(max_wait, self.perform(tenant, namespace, op, id, limit)).await {
+        let performed = tokio::select! {
+            biased;
+            performed = self.perform(tenant, namespace, op, id, limit) => Some(performed),
+            () = goes_away => None,
+        };
+        let answer = match performed {
             // The client disconnected, or the frontend answers by itself.
-            Err(_) => Answer::Unknown,
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => match error.code {
+            None => Answer::Unknown,
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => match error.code {
                 Code::Unavailable => Answer::Unavailable,
                 Code::DeadlineExceeded => Answer::Unknown,
                 Code::Internal => {
