@@ -65,7 +65,7 @@ impl Mutex {
         self
     }
 
-    /// Sets how long after its grant nobody else gets the lock, however the hold ends, 0 to 10 min: for a job that must
+    /// Sets how long after its grant nobody else gets the lock, however the hold ends, 0 to 24 h: for a job that must
     /// not run twice in that time on machines whose clocks differ. The same owner may lock it again meanwhile. Zero if
     /// unset.
     ///

@@ -46,7 +46,7 @@ pub(crate) struct LockArgs {
     #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME")]
     owner: Option<String>,
     /// How long after its grant nobody else gets the lock, however it ends: for a job that must not run twice in that
-    /// time on machines whose clocks differ. Up to 10 min.
+    /// time on machines whose clocks differ. Up to 24 h.
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration, value_name = "DURATION")]
     at_least: Duration,
     #[command(flatten)]

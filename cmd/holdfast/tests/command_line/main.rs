@@ -1,5 +1,6 @@
 //! The command line as its users call it, against a running service.
 
+mod asking;
 mod barriers;
 mod detached;
 mod latches;

@@ -128,3 +128,12 @@ fn the_owners_that_a_reset_spares_are_names() {
     assert_invalid(live_owners(&segments(&["p", ""])), "live_owners[1]");
     assert_invalid(request_id(""), "request_id");
 }
+
+#[test]
+fn a_least_time_is_within_the_longest_time_to_live_unless_it_may_have_been_granted() {
+    let limits = Limits { max_ttl_ms: 1_000, ..Limits::default() };
+    assert!(at_least_ms(1_000, &limits).is_ok());
+    assert_invalid(at_least_ms(1_001, &limits), "at_least_ms");
+    assert_eq!(repeated_at_least_ms(1_001, &limits), 1_001);
+    assert_eq!(repeated_at_least_ms(u64::MAX, &limits), Limits::default().max_ttl_ms);
+}
