@@ -78,6 +78,9 @@ enum Command {
     /// Latches: jobs count once each, and whoever waits goes on when all are done.
     #[command(name = "scenario-latch")]
     Latch(ScenarioArgs),
+    /// Barriers: so many meet again and again, and nobody waits for the dead.
+    #[command(name = "scenario-barrier")]
+    Barrier(ScenarioArgs),
     /// Measure the service in real processes, and compare it with its peers with --compare etcd,redis.
     Bench(bench::BenchArgs),
     /// Create certificates for TLS experiments, signed by their own authority.
@@ -122,6 +125,7 @@ async fn run() -> Result<()> {
         Command::Semaphore(args) => scenarios::run(&cli.service, args, Scenario::Semaphore).await,
         Command::Pool(args) => scenarios::run(&cli.service, args, Scenario::Pool).await,
         Command::Latch(args) => scenarios::run(&cli.service, args, Scenario::Latch).await,
+        Command::Barrier(args) => scenarios::run(&cli.service, args, Scenario::Barrier).await,
         Command::Bench(args) => bench::run(args),
         Command::Certs(args) => certs::run(cli.service.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),

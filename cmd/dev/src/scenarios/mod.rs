@@ -4,6 +4,7 @@
 //! status 1.
 
 mod atomic_sets;
+mod barrier;
 mod deadlock;
 mod events;
 mod fencing;
@@ -55,6 +56,7 @@ pub(crate) enum Scenario {
     Semaphore,
     Pool,
     Latch,
+    Barrier,
 }
 
 impl Scenario {
@@ -70,6 +72,7 @@ impl Scenario {
             Self::Semaphore => "semaphore",
             Self::Pool => "pool",
             Self::Latch => "latch",
+            Self::Barrier => "barrier",
         }
     }
 
@@ -85,6 +88,7 @@ impl Scenario {
             Self::Semaphore => semaphore::run(stage).await,
             Self::Pool => pool::run(stage).await,
             Self::Latch => latch::run(stage).await,
+            Self::Barrier => barrier::run(stage).await,
         }
     }
 }

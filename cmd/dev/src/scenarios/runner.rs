@@ -164,11 +164,20 @@ impl ScenarioRunner {
         self.wait_for_waiting("POST pools/get", "pool", path, count).await
     }
 
+    /// Waits until `count` have arrived at a barrier.
+    pub(super) async fn wait_for_arrivals(&self, path: &str, count: u64) -> Result<()> {
+        self.wait_for_count("POST barriers/get", ("barrier", "arrived"), path, count).await
+    }
+
     async fn wait_for_waiting(&self, call: &str, shown: &str, path: &str, count: u64) -> Result<()> {
+        self.wait_for_count(call, (shown, "waiting"), path, count).await
+    }
+
+    async fn wait_for_count(&self, call: &str, (shown, field): (&str, &str), path: &str, count: u64) -> Result<()> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let answer = self.send(call, &json!({"path": segments(path)})).await?;
-            let waiting = answer[shown]["waiting"].as_u64();
+            let waiting = answer[shown][field].as_u64();
             if waiting == Some(count) {
                 return self.check(true, format_args!("{count} wait(s) for {path} now"));
             }

@@ -181,8 +181,8 @@ fn one_too_many_waits_for_a_later_round() {
     assert_eq!(leave(shard, process("p1"), first.generation).outcome, BarrierOutcome::Waiting);
     assert_eq!(outcome(shard, None, third.generation, false).outcome, BarrierOutcome::Waiting);
     let left = leave(shard, process("p2"), first.generation);
-    assert_eq!((left.outcome, left.lost, left.index), (BarrierOutcome::Left, Some(0), Some(1)));
-    // That was the last one, so the next two are inside, in the same step.
+    // That was the last one, so the next two are inside, in the same step: who was in its own is forgotten.
+    assert_eq!((left.outcome, left.lost, left.index), (BarrierOutcome::Left, Some(0), None));
     assert_eq!(outcome(shard, Some(process("p3")), third.generation, false).outcome, BarrierOutcome::Tripped);
     let again = arrive(shard, ArriveAtBarrier { generation: Some(left.next_generation), ..arrival(process("p5")) });
     assert_eq!(again.outcome, BarrierOutcome::Waiting);

@@ -168,7 +168,7 @@ pub(super) async fn arrive(
 /// Wait for the end of a generation, without arriving
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/barriers/wait", tag = "Barriers", operation_id = "wait_at_barrier",
     security(("key" = ["locks:read"])),
-    request_body(content = WaitBody, example = json!({"name": "rounds", "generation": 7, "wait_ms": 0})),
+    request_body(content = WaitBody, example = json!({"name": "rounds", "generation": 1, "wait_ms": 0})),
     responses((status = 200, description = "What became of the generation, and the barrier as it now is.", body = BarrierAnswerInfo),
         Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors, PrimitiveErrors, QuotaErrors)>))]
 pub(super) async fn wait(
@@ -186,7 +186,7 @@ pub(super) async fn wait(
 /// End an arrival before all have come; at a double barrier: leave, and wait until all have left
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/barriers/leave", tag = "Barriers", operation_id = "leave_barrier",
     security(("key" = ["locks:write"])),
-    request_body(content = LeaveBody, example = json!({"name": "rounds", "process_id": "alice", "generation": 7})),
+    request_body(content = LeaveBody, example = json!({"name": "rounds", "process_id": "alice", "generation": 1})),
     responses((status = 200, description = "What became of the generation, and the barrier as it now is.", body = BarrierAnswerInfo),
         Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors, ThingErrors, QuotaErrors)>))]
 pub(super) async fn leave(

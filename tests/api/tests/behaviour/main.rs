@@ -12,6 +12,7 @@ mod bad_bodies;
 mod bad_headers;
 mod bad_messages;
 mod bad_values;
+mod barriers;
 mod client_disconnects;
 mod deadlocks;
 mod dlocks_clients;

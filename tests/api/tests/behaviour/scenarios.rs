@@ -84,6 +84,11 @@ async fn pool() {
 }
 
 #[tokio::test]
+async fn barrier() {
+    assert_scenario_passes("scenario-barrier").await;
+}
+
+#[tokio::test]
 async fn latch() {
     assert_scenario_passes("scenario-latch").await;
 }

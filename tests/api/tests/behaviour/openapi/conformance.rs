@@ -16,7 +16,7 @@ use holdfast_testkit::Response;
 struct Fixtures(BTreeMap<&'static str, String>);
 
 impl Fixtures {
-    /// An account with a namespace, a session, a latch, a semaphore, a pool and a second key.
+    /// An account with a namespace, a session, a latch, a semaphore, a pool, a barrier and a second key.
     async fn create(rest: &RestClient, account: &str) -> Self {
         rest.json("POST /v1/namespaces", json!({"name": "ns"})).await.ok();
         let session = json!({"process_id": "p", "ttl_ms": 60_000});
@@ -27,6 +27,8 @@ impl Fixtures {
         rest.json("POST /v1/namespaces/ns/semaphores/configure", permits).await.ok();
         let members = json!({"name": "databases", "members": [{"name": "db-1"}, {"name": "db-2"}]});
         rest.json("POST /v1/namespaces/ns/pools/configure", members).await.ok();
+        let parties = json!({"name": "rounds", "parties": 4});
+        rest.json("POST /v1/namespaces/ns/barriers/configure", parties).await.ok();
         let key = rest.json("POST /v1/api-keys", json!({})).await.ok();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         Self(BTreeMap::from([
