@@ -4,6 +4,7 @@
 mod support;
 
 mod asking;
+mod barriers;
 mod cancelling;
 mod connections;
 mod kinds;
