@@ -121,8 +121,8 @@ pub struct HeldPermits {
 }
 
 impl HeldPermits {
-    /// Returns the hold or the arrival of a list; `kind` is `semaphore`, `pool` or `barrier`. An arrival has a generation in
-    /// place of a token.
+    /// Returns the hold or the arrival of a list; `kind` is `semaphore`, `pool` or `barrier`. An arrival has a
+    /// generation in place of a token.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for another kind, of which a session holds nothing, and for an arrival without a generation.

@@ -128,8 +128,8 @@ pub enum Effect {
         /// The namespace.
         namespace: NamespaceRef,
     },
-    /// A generation of a barrier ended, all have left it, an arrival was withdrawn, or the barrier is gone: replies that
-    /// were held back can be given.
+    /// A generation of a barrier ended, all have left it, an arrival was withdrawn, or the barrier is gone: replies
+    /// that were held back can be given.
     BarrierSettled {
         /// The namespace of the barrier.
         namespace: NamespaceRef,

@@ -378,8 +378,8 @@ pub struct PermitWaitRecord {
     pub cancel: CancelPermits,
 }
 
-/// The state of a hold of a semaphore or of a pool, or of an arrival at a barrier, that a client reports after a resume,
-/// or of one that its session lost.
+/// The state of a hold of a semaphore or of a pool, or of an arrival at a barrier, that a client reports after a
+/// resume, or of one that its session lost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReportedPermits {
     /// Whether it is of a semaphore, of a pool or of a barrier.

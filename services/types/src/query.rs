@@ -202,7 +202,8 @@ pub enum Query {
     Latch(LatchQuery),
     /// About semaphores and pools.
     Permit(PermitQuery),
-    /// As [`Self::ReconcileHolds`], for holds of semaphores and pools, and arrivals at barriers. Returns `PermitsReconciled`. Errors: `SessionNotFound`.
+    /// As [`Self::ReconcileHolds`], for holds of semaphores and pools, and arrivals at barriers. Returns
+    /// `PermitsReconciled`. Errors: `SessionNotFound`.
     ReconcilePermits {
         /// The namespace.
         namespace: NamespaceRef,

@@ -64,8 +64,8 @@ impl DoubleBarrier {
         self
     }
 
-    /// Arrives, and waits until all have come and nobody of an earlier generation is inside, without a timeout. Dropping
-    /// the future leaves.
+    /// Arrives, and waits until all have come and nobody of an earlier generation is inside, without a timeout.
+    /// Dropping the future leaves.
     ///
     /// # Errors
     /// Those of [`Barrier::wait`](crate::Barrier::wait).
@@ -73,8 +73,8 @@ impl DoubleBarrier {
         self.enter_within(None).await
     }
 
-    /// Like [`DoubleBarrier::enter`], with a timeout. If all came before the service learned that this party had enough,
-    /// it was inside for that moment, and has left.
+    /// Like [`DoubleBarrier::enter`], with a timeout. If all came before the service learned that this party had
+    /// enough, it was inside for that moment, and has left.
     ///
     /// # Errors
     /// Like [`DoubleBarrier::enter`], and [`Error::TimedOut`].

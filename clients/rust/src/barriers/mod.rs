@@ -80,8 +80,8 @@ impl Barrier {
         self
     }
 
-    /// Sets the owner that the service shows, 1 to 128 bytes. Two waits of one owner on a session at the same time would
-    /// be one party, so the second is refused.
+    /// Sets the owner that the service shows, 1 to 128 bytes. Two waits of one owner on a session at the same time
+    /// would be one party, so the second is refused.
     pub fn owned_by(mut self, owner: impl AsRef<str>) -> Self {
         self.party.owner = Some(owner.as_ref().into());
         self

@@ -23,8 +23,8 @@ use crate::settings::Settings;
 /// Let so many meet and go on together.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BarrierCommand {
-    /// Arrive, and wait for the others. Exits with 0 when all have come, with 75 when the time is over first, and with 4
-    /// when somebody left before all had come. When it does not exit with 0, it has left.
+    /// Arrive, and wait for the others. Exits with 0 when all have come, with 75 when the time is over first, and with
+    /// 4 when somebody left before all had come. When it does not exit with 0, it has left.
     Wait(wait::WaitArgs),
     /// Make a barrier, or change it. Removes metadata that it was given by other means. Needs a key with the scope
     /// locks:force.

@@ -88,7 +88,8 @@ impl Barriers {
         Some(barrier.answer(party, number, generation, false))
     }
 
-    /// Applies the terms of the newest call to an arrival. Without capacity for the new metadata, the old metadata stays.
+    /// Applies the terms of the newest call to an arrival. Without capacity for the new metadata, the old metadata
+    /// stays.
     fn extend(
         &mut self,
         kit: &Kit<'_>,

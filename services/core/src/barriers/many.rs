@@ -47,8 +47,8 @@ impl ArrivalCursor {
     }
 }
 
-/// Whether the process that a search has come to is old enough. That is decided at its first arrival, because it appears
-/// younger with each one that ends.
+/// Whether the process that a search has come to is old enough. That is decided at its first arrival, because it
+/// appears younger with each one that ends.
 #[derive(Default)]
 struct AgeCheck {
     process: Option<Arc<str>>,
@@ -89,7 +89,8 @@ impl Barriers {
         self.ending.remove(&number);
     }
 
-    /// Ends the arrivals of a session that has ended, at most as many as the slice allows. Returns whether all are done.
+    /// Ends the arrivals of a session that has ended, at most as many as the slice allows. Returns whether all are
+    /// done.
     pub(crate) fn end_session(&mut self, kit: &mut Kit<'_>, scope: &Scope, why: SessionEnd) -> bool {
         if is_enabled(Mutation::BarrierGhost) {
             return true;
@@ -111,9 +112,9 @@ impl Barriers {
         true
     }
 
-    /// Ends what is to end, from a cursor on, in the order of owners. Before the arrivals of a process, `end_first` ends
-    /// what it has elsewhere, and returns whether that is all. The slice must have something left. Returns the cursor if
-    /// the slice did not suffice.
+    /// Ends what is to end, from a cursor on, in the order of owners. Before the arrivals of a process, `end_first`
+    /// ends what it has elsewhere, and returns whether that is all. The slice must have something left. Returns the
+    /// cursor if the slice did not suffice.
     pub(crate) fn end_all(
         &mut self,
         kit: &mut Kit<'_>,

@@ -99,7 +99,8 @@ impl NamespaceTxn<'_> {
         number.is_some_and(|number| self.with_barriers(|all, kit| all.release_named(kit, number, request_id)))
     }
 
-    /// Returns how many ends of a slice the arrivals cost that a target covers; `usize::MAX` if a slice may not suffice.
+    /// Returns how many ends of a slice the arrivals cost that a target covers; `usize::MAX` if a slice may not
+    /// suffice.
     pub(super) fn count_arrivals(&mut self, target: &Target, old: &BitSet) -> usize {
         let Some(scope) = self.scope_of(target).filter(|_| self.ns.barriers.arrivals() > 0) else { return 0 };
         let report = self.report_for(target);
@@ -121,9 +122,9 @@ impl NamespaceTxn<'_> {
         ended
     }
 
-    /// Ends the arrivals that a target covers and that began before a revision, from a cursor on. The permits of a process
-    /// that is old enough end before its arrivals, because it may be so by these. The slice must have something left.
-    /// Returns the cursor if the slice did not suffice.
+    /// Ends the arrivals that a target covers and that began before a revision, from a cursor on. The permits of a
+    /// process that is old enough end before its arrivals, because it may be so by these. The slice must have something
+    /// left. Returns the cursor if the slice did not suffice.
     pub(super) fn end_arrivals(
         &mut self,
         (target, began): (&Target, Revision),

@@ -36,8 +36,8 @@ pub(super) struct WaitEnd {
     pub(super) position: QueuePosition,
 }
 
-/// The first deadline of a namespace. `number` is the fencing token, the wait, the id of a latch, or what a barrier has; no two namespaces of
-/// a shard share one.
+/// The first deadline of a namespace. `number` is the fencing token, the wait, the id of a latch, or what a barrier
+/// has; no two namespaces of a shard share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FirstDue {
     pub(super) at_ms: u64,

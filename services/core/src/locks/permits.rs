@@ -218,8 +218,9 @@ impl NamespaceTxn<'_> {
         ended
     }
 
-    /// Adds a part of a report, with holds of semaphores and pools, and arrivals. Nothing ends yet. Reports the listed holds that the session
-    /// does not have. Does not count as the message with its number, which the last part has too.
+    /// Adds a part of a report, with holds of semaphores and pools, and arrivals. Nothing ends yet. Reports the listed
+    /// holds that the session does not have. Does not count as the message with its number, which the last part has
+    /// too.
     pub(super) fn report_permits(&mut self, listed: &PermitsReport) -> Result<Response, CommandError> {
         let session = self.session_for(&listed.session_id)?;
         if !session.is_next(listed.message)? {

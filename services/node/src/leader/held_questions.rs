@@ -1,5 +1,5 @@
-//! Replies about latches and barriers that are held back until the latch or barrier is settled. They are no state: whoever
-//! waits sends the query to the next leader, and nothing is missed, because a final outcome never changes.
+//! Replies about latches and barriers that are held back until the latch or barrier is settled. They are no state:
+//! whoever waits sends the query to the next leader, and nothing is missed, because a final outcome never changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
