@@ -126,7 +126,7 @@ fn a_repeat_of_a_request_tells_nobody_twice_and_writes_no_event() {
     assert_eq!(told(&mut shard).len(), 1);
     let kinds = [Kind::Request].into_iter().collect::<Kinds>();
     let (namespace, prefix) = (orders(), Path::default());
-    let events = Query::Events { namespace, from_revision: None, prefix, kinds, limit: 100 };
+    let events = Query::Events { namespace, from_revision: Some(1), prefix, kinds, limit: 100 };
     let Ok(Response::Events { events, .. }) = shard.query(&events) else { panic!("it is open") };
     let asks = events.iter().filter(|event| matches!(event.kind, EventKind::ReleaseRequested { of: Kind::Lock }));
     assert_eq!(asks.count(), 1);

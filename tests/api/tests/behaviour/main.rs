@@ -6,6 +6,7 @@ mod access_tokens;
 mod accounts;
 mod acquiring;
 mod api_keys;
+mod asking;
 mod audit;
 mod authorization;
 mod bad_bodies;
