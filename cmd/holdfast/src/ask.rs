@@ -54,7 +54,7 @@ pub(crate) async fn run(settings: &Settings, args: AskArgs) -> Result<()> {
         crate::exit_misused("--member goes with --kind pool only");
     }
     let name = args.thing.path();
-    let Answer { asked, truncated, thing: (key, thing) } = ask(settings, &args).await?;
+    let Answer { asked, truncated, thing: (key, thing) } = request_release(settings, &args).await?;
     let text = || match (asked, truncated) {
         (0, _) => format!("nobody holds {name}"),
         (1, false) => format!("1 holder of {name} is asked"),
@@ -68,7 +68,7 @@ pub(crate) async fn run(settings: &Settings, args: AskArgs) -> Result<()> {
     })
 }
 
-async fn ask(settings: &Settings, args: &AskArgs) -> Result<Answer> {
+async fn request_release(settings: &Settings, args: &AskArgs) -> Result<Answer> {
     let (namespace, (path, whole_namespace)) = (settings.namespace()?, parts(&args.thing.path()));
     let within_ms = args.within.map(|within| u64::try_from(within.as_millis())).transpose()?;
     let (reason, force) = (args.reason.clone(), args.force);

@@ -99,7 +99,7 @@ impl Asks {
 
     /// Keeps a request. One without force does not put off what an earlier one forces, and one with force only brings it
     /// forward.
-    pub(crate) fn keep(&mut self, record: &Arc<AskRecord>) {
+    pub(crate) fn add(&mut self, record: &Arc<AskRecord>) {
         self.bring_forward(record);
         self.latest = Some(Arc::clone(record));
     }

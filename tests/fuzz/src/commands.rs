@@ -7,10 +7,10 @@
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, Acquire, Bounds, Cancel, Claim, Command, EntryContext, Incarnation, Limits, LockInfo, LocksCommand,
-    MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, ReleaseTarget,
-    Reply, ReportedHold, RequestId, Reset, Response, Rules, SessionAcquire, SessionCommand, SessionNumber,
-    SessionRequest, Wait,
+    AccountId, Acquire, AskRelease, Bounds, Cancel, Claim, Command, EntryContext, Incarnation, Kind, Limits, LockInfo,
+    LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release,
+    ReleaseTarget, Reply, ReportedHold, RequestId, Reset, Response, Rules, SessionAcquire, SessionCommand,
+    SessionNumber, SessionRequest, Wait,
 };
 
 const SHARD: &str = "locks_00";
@@ -18,6 +18,8 @@ const SHARD: &str = "locks_00";
 const MAX_COMMANDS: usize = 200;
 /// The least byte that stands for a request of a connected session.
 const FIRST_SESSION_COMMAND: u8 = 192;
+/// The least byte that stands for a hold that is kept from others at least so long, or a request to release one.
+const FIRST_KEPT_OR_ASKED: u8 = 180;
 
 /// Reads the bytes as a sequence of commands and runs them. Whether anything was done. Panics when replicas differ.
 pub(crate) fn run(bytes: &[u8]) -> bool {
@@ -269,10 +271,33 @@ impl Input<'_> {
         SessionCommand { account, session: number, message: MessageSeq { epoch, seq }, request }
     }
 
+    fn acquire_at_least(&mut self, namespace: NamespaceRef) -> LocksCommand {
+        let at_least_ms = u64::from(self.byte());
+        LocksCommand::acquire(self.acquire(namespace), Vec::new(), at_least_ms)
+    }
+
+    fn ask_release(&mut self, namespace: NamespaceRef) -> LocksCommand {
+        let within_ms = self.one_in_n(2).then(|| u64::from(self.byte()));
+        LocksCommand::AskRelease(AskRelease {
+            namespace,
+            kind: Kind::Lock,
+            path: self.path(),
+            member: None,
+            request_id: RequestId([self.byte() % 4; 16]),
+            by: "key".to_owned(),
+            reason: String::new(),
+            within_ms,
+            force: self.one_in_n(2),
+        })
+    }
+
     fn command(&mut self, sessions: &mut OpenedSessions) -> LocksCommand {
         let (namespace, kind) = (self.namespace(), self.byte());
         if kind >= FIRST_SESSION_COMMAND {
             return LocksCommand::Session(self.session_command(sessions));
+        }
+        if kind >= FIRST_KEPT_OR_ASKED {
+            return if self.one_in_n(2) { self.ask_release(namespace) } else { self.acquire_at_least(namespace) };
         }
         match kind % 24 {
             0..13 => LocksCommand::Acquire(self.acquire(namespace)),

@@ -96,7 +96,7 @@ impl Guard {
             token: grant.token(),
             tokens: Arc::clone(grant.tokens()),
             loss: grant.loss().clone(),
-            asked: grant.asked().clone(),
+            asked: grant.release_requests().clone(),
         };
         match hold.inner.lease.end_reason() {
             Some(reason) => Err(Error::SessionEnded(reason)),

@@ -320,7 +320,7 @@ impl GrantGuard {
         &self.granted.loss
     }
 
-    pub(crate) fn asked(&self) -> &watch::Receiver<Option<ReleaseRequest>> {
+    pub(crate) fn release_requests(&self) -> &watch::Receiver<Option<ReleaseRequest>> {
         &self.granted.asked
     }
 

@@ -9,7 +9,7 @@ use crate::recorder::Recorder;
 use crate::support::{NAMESPACE, TTL, client, eventually, get_lock, in_time, session, unique_name, wait_followed};
 
 /// Asks for a lock. Returns how many holds are asked for.
-async fn ask(name: &str, reason: &str, forced_within_ms: Option<u64>) -> u64 {
+async fn request_release(name: &str, reason: &str, forced_within_ms: Option<u64>) -> u64 {
     let (namespace, name, reason) = (NAMESPACE.to_owned(), Some(name.to_owned()), reason.to_owned());
     let (within_ms, force) = (forced_within_ms, forced_within_ms.is_some());
     let ask = AskReleaseRequest { namespace, name, reason, within_ms, force, ..Default::default() };
@@ -23,7 +23,7 @@ async fn a_request_to_release_is_told_to_the_hold_and_to_handlers_and_ends_nothi
     wait_followed(&session).await;
     let name = unique_name("asked");
     let guard = session.mutex(name.as_str()).lock().await.unwrap();
-    assert_eq!(ask(&name, "a correction", None).await, 1);
+    assert_eq!(request_release(&name, "a correction", None).await, 1);
     let told = in_time("the request", guard.release_requested()).await;
     assert_eq!((told.path, told.fencing_token), (Path::from(name.as_str()), guard.fencing_token()));
     assert_eq!((told.kind.as_str(), told.reason.as_str(), told.force), ("lock", "a correction", false));
@@ -32,7 +32,7 @@ async fn a_request_to_release_is_told_to_the_hold_and_to_handlers_and_ends_nothi
     let shown = get_lock(&client(), &name).await.write_lock_holder.unwrap().release_requested.unwrap();
     assert_eq!((shown.by, shown.reason), (told.by, "a correction".to_owned()));
     guard.release().await.unwrap();
-    assert_eq!(ask(&name, "nobody has it", None).await, 0);
+    assert_eq!(request_release(&name, "nobody has it", None).await, 0);
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn a_request_with_force_ends_the_hold_when_its_time_is_over() {
     wait_followed(&session).await;
     let name = unique_name("forced");
     let guard = session.mutex(name.as_str()).lock().await.unwrap();
-    assert_eq!(ask(&name, "now", Some(200)).await, 1);
+    assert_eq!(request_release(&name, "now", Some(200)).await, 1);
     let told = in_time("the request", guard.release_requested()).await;
     assert_eq!((told.within, told.force), (Some(Duration::from_millis(200)), true));
     assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Deleted);

@@ -198,7 +198,7 @@ pub fn permits_to_release(request: Option<&str>, fencing_token: Option<FencingTo
 }
 
 /// Validates what a request to release says.
-pub fn ask(member: Option<&str>, reason: &str, within_ms: Option<u64>) -> ApiResult<()> {
+pub fn ask_release(member: Option<&str>, reason: &str, within_ms: Option<u64>) -> ApiResult<()> {
     if reason.len() > MAX_ASK_REASON_BYTES {
         let detail = format!("reason: must have at most {MAX_ASK_REASON_BYTES} bytes, has {}", reason.len());
         return Err(ApiError::invalid("reason", detail));
@@ -334,10 +334,10 @@ mod tests {
 
     #[test]
     fn a_request_to_release_has_a_short_reason_and_a_time_of_ten_minutes_at_most() {
-        assert!(ask(None, "", None).is_ok() && ask(Some("m"), &"x".repeat(256), Some(600_000)).is_ok());
-        assert_eq!(field(ask(None, &"x".repeat(257), None)), "reason");
-        assert_eq!(field(ask(None, "", Some(600_001))), "within_ms");
-        assert_eq!(field(ask(Some(""), "", None)), "member");
+        assert!(ask_release(None, "", None).is_ok() && ask_release(Some("m"), &"x".repeat(256), Some(600_000)).is_ok());
+        assert_eq!(field(ask_release(None, &"x".repeat(257), None)), "reason");
+        assert_eq!(field(ask_release(None, "", Some(600_001))), "within_ms");
+        assert_eq!(field(ask_release(Some(""), "", None)), "member");
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Service {
         context: &CallContext,
         request: AskRelease,
     ) -> ApiResult<AskLockAnswer> {
-        let (reply, shown) = self.ask(caller, context, Kind::Lock, &request).await?;
+        let (reply, shown) = self.propose_ask(caller, context, Kind::Lock, &request).await?;
         expect_answer!(reply.outcome?, Response::ReleaseAsked { asked, truncated, view: AskedView::Lock(lock) }
             => AskLockAnswer { asked, truncated, lock: shown.lock(lock) })
     }
@@ -37,7 +37,7 @@ impl Service {
         context: &CallContext,
         request: AskRelease,
     ) -> ApiResult<AskSemaphoreAnswer> {
-        let (reply, shown) = self.ask(caller, context, Kind::Semaphore, &request).await?;
+        let (reply, shown) = self.propose_ask(caller, context, Kind::Semaphore, &request).await?;
         expect_answer!(reply.outcome?,
             Response::ReleaseAsked { asked, truncated, view: AskedView::Permits(PermitsView::Semaphore(semaphore)) }
                 => AskSemaphoreAnswer { asked, truncated, semaphore: shown.semaphore(semaphore) })
@@ -53,13 +53,13 @@ impl Service {
         context: &CallContext,
         request: AskRelease,
     ) -> ApiResult<AskPoolAnswer> {
-        let (reply, shown) = self.ask(caller, context, Kind::Pool, &request).await?;
+        let (reply, shown) = self.propose_ask(caller, context, Kind::Pool, &request).await?;
         expect_answer!(reply.outcome?,
             Response::ReleaseAsked { asked, truncated, view: AskedView::Permits(PermitsView::Pool(pool)) }
                 => AskPoolAnswer { asked, truncated, pool: shown.pool(pool) })
     }
 
-    async fn ask<'a>(
+    async fn propose_ask<'a>(
         &self,
         caller: &AuthContext,
         context: &CallContext,
@@ -69,7 +69,7 @@ impl Service {
         let tenant = caller.require(if request.force { Scopes::LOCKS_FORCE } else { Scopes::LOCKS_WRITE })?;
         let path = path_of(kind, &request.name, tenant.limits())?;
         let reason = request.reason.clone().unwrap_or_default();
-        validate::ask(request.member.as_deref(), &reason, request.within_ms)?;
+        validate::ask_release(request.member.as_deref(), &reason, request.within_ms)?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         // The same for all copies of this call: owners are told of it once.
         let request_id = RequestId(random_bytes()?);

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(holds: u64, path: &str) -> AskedHolds {
+    fn asked_holds(holds: u64, path: &str) -> AskedHolds {
         let request = ReleaseRequest {
             by: "k".into(),
             reason: "deploy".into(),
@@ -117,12 +117,12 @@ mod tests {
     fn what_waits_is_bounded_in_bytes_and_never_forgotten_in_part() {
         let mut deferred = DeferredAsks::default();
         let many = 2 * MAX_DEFERRED_BYTES / HOLD_OVERHEAD / 10;
-        (0..4).for_each(|_| deferred.push(asked(many as u64, "l")));
+        (0..4).for_each(|_| deferred.push(asked_holds(many as u64, "l")));
         assert!(deferred.has_missed && deferred.asks.is_empty() && deferred.bytes == 0);
-        deferred.push(asked(1, "l"));
+        deferred.push(asked_holds(1, "l"));
         assert!(deferred.asks.is_empty(), "the query tells of it too");
         let mut long = DeferredAsks::default();
-        long.push(asked(1, &"x".repeat(MAX_DEFERRED_BYTES)));
+        long.push(asked_holds(1, &"x".repeat(MAX_DEFERRED_BYTES)));
         assert!(long.has_missed);
     }
 }

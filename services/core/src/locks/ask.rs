@@ -46,7 +46,7 @@ impl NamespaceTxn<'_> {
         // The units of the hold and of its deadline.
         self.ns.spend(2 * new.len());
         for (node, owner) in &new {
-            self.change_hold(*node, *owner, |hold| hold.change_asks(|asks| asks.keep(&record)));
+            self.change_hold(*node, *owner, |hold| hold.change_asks(|asks| asks.add(&record)));
         }
         let is_any_forced = ask.force && self.force_kept(&ask.path, &record);
         if is_any_forced || !new.is_empty() {
@@ -65,7 +65,7 @@ impl NamespaceTxn<'_> {
     fn record_of(&self, ask: &AskRelease, holds: &[(NodeId, OwnerId)]) -> Result<Arc<AskRecord>, CommandError> {
         let record = AskRecord::of(ask, self.common.clock_ms, self.wall_ms);
         let before = holds.iter().filter_map(|(node, owner)| self.ns.hold(*node, *owner));
-        let before: u64 = before.map(|hold| charge::asked(hold.asks())).sum();
+        let before: u64 = before.map(|hold| charge::of_asks(hold.asks())).sum();
         let after = (charge::ASKED + record.text_bytes() as u64) * holds.len() as u64;
         Ok(Arc::new(match self.check_capacity(|_| after.saturating_sub(before)) {
             Ok(()) => record,

@@ -264,7 +264,7 @@ impl NamespaceTxn<'_> {
             };
             // How long it is kept from others stays, and so do requests to release it, unless it is taken anew.
             after += if hold.at_least().is_some() { charge::AT_LEAST } else { at_least };
-            after += charge::asked(hold.asks().filter(|_| kind != ClaimKind::Retakes));
+            after += charge::of_asks(hold.asks().filter(|_| kind != ClaimKind::Retakes));
             let (hold, metadata) = hold.charge();
             before += hold + metadata;
         }

@@ -45,7 +45,7 @@ pub(super) fn at_least(ms: u32) -> u64 {
 }
 
 /// What a hold is charged more for requests to release it.
-pub(crate) fn asked(asks: Option<&Asks>) -> u64 {
+pub(crate) fn of_asks(asks: Option<&Asks>) -> u64 {
     asks.map_or(0, |asks| ASKED + asks.latest.as_ref().map_or(0, |latest| latest.text_bytes() as u64))
 }
 
@@ -144,7 +144,7 @@ impl Hold {
     /// Returns the charges of the hold and of its metadata.
     pub(super) fn charge(&self) -> (u64, u64) {
         let at_least = if self.at_least().is_some() { AT_LEAST } else { 0 };
-        (hold(self.deadline_ms.is_some()) + at_least + asked(self.asks()), metadata(self.metadata_bytes()))
+        (hold(self.deadline_ms.is_some()) + at_least + of_asks(self.asks()), metadata(self.metadata_bytes()))
     }
 }
 

@@ -107,7 +107,7 @@ use units::Units;
 pub(crate) use acquire::refused;
 pub(crate) use attempts::Attempts;
 pub use capacity::Charge;
-pub(crate) use charge::{ASKED, asked as asked_charge, metadata as metadata_charge};
+pub(crate) use charge::{ASKED, metadata as metadata_charge, of_asks as asked_charge};
 pub(crate) use metadata::EncodedMetadata;
 pub use purge::Purged;
 pub(crate) use queries::ExaminedEvents;

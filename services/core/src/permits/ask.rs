@@ -34,7 +34,7 @@ impl PermitTable {
         // Of a hold: its place in the table and its deadline.
         kit.budget.visits = kit.budget.visits.saturating_sub(2 * new.len());
         for token in &new {
-            self.change_hold(&name, *token, |hold| hold.asks.keep(&record));
+            self.change_hold(&name, *token, |hold| hold.asks.add(&record));
         }
         if !new.is_empty() {
             kit.record(EventKind::ReleaseRequested { of: ask.kind }, &ask.path);

@@ -17,7 +17,7 @@ fn shard() -> Shard {
 }
 
 /// A polite request for a lock; `number` tells it apart.
-pub(crate) fn ask(path: &str, number: u64) -> AskRelease {
+pub(crate) fn polite(path: &str, number: u64) -> AskRelease {
     AskRelease {
         namespace: orders(),
         kind: Kind::Lock,
@@ -32,11 +32,11 @@ pub(crate) fn ask(path: &str, number: u64) -> AskRelease {
 }
 
 fn force(path: &str, number: u64, within_ms: u64) -> AskRelease {
-    AskRelease { within_ms: Some(within_ms), force: true, ..ask(path, number) }
+    AskRelease { within_ms: Some(within_ms), force: true, ..polite(path, number) }
 }
 
 /// How many holds a request concerns, and whether there are more.
-fn asked(shard: &mut Shard, ask: AskRelease) -> (u64, bool) {
+fn run_ask(shard: &mut Shard, ask: AskRelease) -> (u64, bool) {
     match shard.run(LocksCommand::AskRelease(ask)) {
         Ok(Response::ReleaseAsked { asked, truncated, .. }) => (asked, truncated),
         other => panic!("not an answer to a request: {other:?}"),
@@ -44,7 +44,7 @@ fn asked(shard: &mut Shard, ask: AskRelease) -> (u64, bool) {
 }
 
 /// What sessions were told since the last time.
-fn told(shard: &mut Shard) -> Vec<(String, AskedHolds)> {
+fn sessions_told(shard: &mut Shard) -> Vec<(String, AskedHolds)> {
     let told = |effect| match effect {
         Effect::ReleaseRequested { session_id, asked, .. } => Some((session_id, asked)),
         _ => None,
@@ -74,7 +74,7 @@ fn a_polite_request_asks_whoever_is_in_the_way_and_ends_nothing() {
     }
     let token = shard.granted(session_wait_request("se_1", "r", &[read("a/b")]));
     shard.core.take_effects();
-    assert_eq!(asked(&mut shard, AskRelease { within_ms: Some(5_000), ..ask("a/b", 1) }), (3, false));
+    assert_eq!(run_ask(&mut shard, AskRelease { within_ms: Some(5_000), ..polite("a/b", 1) }), (3, false));
     let request = ReleaseRequest {
         by: "key".into(),
         reason: "why".into(),
@@ -85,7 +85,7 @@ fn a_polite_request_asks_whoever_is_in_the_way_and_ends_nothing() {
     };
     let holds = vec![AskedHold { path: at("a/b"), fencing_token: token, request_id: None }];
     let expected = AskedHolds { kind: Kind::Lock, request: request.clone(), holds };
-    assert_eq!(told(&mut shard), [("se_1".to_owned(), expected)]);
+    assert_eq!(sessions_told(&mut shard), [("se_1".to_owned(), expected)]);
     let shown = |shard: &Shard, path: &[&str]| {
         let lock = shard.list(path, None, 1).0.remove(0);
         lock.read_lock_holders[0].release_requested.as_deref().cloned()
@@ -101,8 +101,8 @@ fn a_polite_request_asks_whoever_is_in_the_way_and_ends_nothing() {
 fn a_hold_keeps_the_latest_request_through_extensions_and_its_end_forgets_it() {
     let mut shard = shard();
     let token = shard.granted(try_request("p1", &[write("l")]));
-    asked(&mut shard, ask("l", 1));
-    asked(&mut shard, AskRelease { reason: "later".into(), ..ask("l", 2) });
+    run_ask(&mut shard, polite("l", 1));
+    run_ask(&mut shard, AskRelease { reason: "later".into(), ..polite("l", 2) });
     let extend = Acquire { fencing_token: Some(token), ..try_request("p1", &[write("l")]) };
     let extended = shard.acquire(extend).lock.write_lock_holder.unwrap();
     assert_eq!(extended.release_requested.unwrap().reason, "later");
@@ -119,11 +119,11 @@ fn a_repeat_of_a_request_tells_nobody_twice_and_writes_no_event() {
     shard.open_session("se_1");
     shard.granted(session_wait_request("se_1", "r", &[write("l")]));
     shard.core.take_effects();
-    assert_eq!(asked(&mut shard, ask("l", 1)), (1, false));
+    assert_eq!(run_ask(&mut shard, polite("l", 1)), (1, false));
     let revision = shard.core.revision();
-    assert_eq!(asked(&mut shard, ask("l", 1)), (1, false));
+    assert_eq!(run_ask(&mut shard, polite("l", 1)), (1, false));
     assert_eq!(shard.core.revision(), revision);
-    assert_eq!(told(&mut shard).len(), 1);
+    assert_eq!(sessions_told(&mut shard).len(), 1);
     let kinds = [Kind::Request].into_iter().collect::<Kinds>();
     let (namespace, prefix) = (orders(), Path::default());
     let events = Query::Events { namespace, from_revision: Some(1), prefix, kinds, limit: 100 };
@@ -139,8 +139,8 @@ fn force_ends_the_hold_at_its_deadline_and_the_next_moves_up() {
     shard.granted(session_wait_request("se_1", "r", &[write("l")]));
     shard.granted(try_request("p2", &[write("m")]));
     shard.queued(wait_request("p1", &[write("l")]), Reason::Held);
-    assert_eq!(asked(&mut shard, force("l", 1, 3_000)), (1, false));
-    assert_eq!(asked(&mut shard, force("n", 2, 3_000)), (0, false), "only holds of that very path");
+    assert_eq!(run_ask(&mut shard, force("l", 1, 3_000)), (1, false));
+    assert_eq!(run_ask(&mut shard, force("n", 2, 3_000)), (0, false), "only holds of that very path");
     shard.core.take_effects();
     shard.advance_by(2_999);
     assert_eq!(shard.holders("l"), ["se_1"]);
@@ -156,13 +156,13 @@ fn force_ends_the_hold_at_its_deadline_and_the_next_moves_up() {
 fn nothing_puts_off_what_force_ends() {
     let mut shard = shard();
     let token = shard.granted(try_request("p1", &[write("l")]));
-    asked(&mut shard, force("l", 1, 3_000));
-    asked(&mut shard, AskRelease { within_ms: Some(600_000), ..ask("l", 2) });
-    asked(&mut shard, force("l", 3, 9_000));
+    run_ask(&mut shard, force("l", 1, 3_000));
+    run_ask(&mut shard, AskRelease { within_ms: Some(600_000), ..polite("l", 2) });
+    run_ask(&mut shard, force("l", 3, 9_000));
     shard.granted(Acquire { fencing_token: Some(token), ..try_request("p1", &[write("l")]) });
     let shown = request_of(&shard, "l").unwrap();
     assert_eq!((shown.until_ms, shown.force), (Some(4_000), true));
-    asked(&mut shard, force("l", 4, 2_000));
+    run_ask(&mut shard, force("l", 4, 2_000));
     let mut restored = shard.restored();
     for shard in [&mut shard, &mut restored] {
         shard.advance_by(1_999);
@@ -176,7 +176,7 @@ fn nothing_puts_off_what_force_ends() {
 fn force_without_a_time_ends_the_hold_with_the_next_entry() {
     let mut shard = shard();
     shard.granted(try_request("p1", &[write("l")]));
-    assert_eq!(asked(&mut shard, AskRelease { within_ms: None, ..force("l", 1, 0) }), (1, false));
+    assert_eq!(run_ask(&mut shard, AskRelease { within_ms: None, ..force("l", 1, 0) }), (1, false));
     shard.advance_by(0);
     assert_nothing_is_left(&shard.core);
 }
@@ -186,7 +186,7 @@ fn a_resumed_session_learns_which_of_its_holds_are_asked_for() {
     let mut shard = shard();
     shard.open_session("se_1");
     let tokens = ["a", "b"].map(|path| shard.granted(session_wait_request("se_1", path, &[write(path)])));
-    asked(&mut shard, ask("b", 1));
+    run_ask(&mut shard, polite("b", 1));
     shard.open_session_as("se_1", true, 2).unwrap();
     let held = ["a", "b"].iter().zip(tokens);
     let held: Vec<ReportedHold> =
@@ -210,12 +210,12 @@ fn a_session_is_told_once_of_all_its_holds_and_a_request_concerns_so_many() {
         shard.granted(session_wait_request("se_1", &path, &[read(&path)]));
     }
     shard.core.take_effects();
-    let (count, is_truncated) = asked(&mut shard, ask("a", 1));
+    let (count, is_truncated) = run_ask(&mut shard, polite("a", 1));
     assert!(is_truncated && count <= MAX_ASKED as u64 && count > 0, "{count}");
-    let told = told(&mut shard);
+    let told = sessions_told(&mut shard);
     assert_eq!((told.len(), told[0].1.holds.len() as u64), (1, count));
-    assert_eq!(asked(&mut shard, force("a", 2, 0)), (0, false));
-    assert_eq!(asked(&mut shard, ask("a/7", 3)), (1, false));
+    assert_eq!(run_ask(&mut shard, force("a", 2, 0)), (0, false));
+    assert_eq!(run_ask(&mut shard, polite("a/7", 3)), (1, false));
 }
 
 #[test]
@@ -228,9 +228,9 @@ fn force_needs_no_memory_and_a_polite_request_does() {
     };
     let limits = Limits { max_state_bytes: used, ..Limits::default() };
     shard.apply(&crate::support::open(2, orders(), limits));
-    let refused = shard.run(LocksCommand::AskRelease(ask("l", 1)));
+    let refused = shard.run(LocksCommand::AskRelease(polite("l", 1)));
     assert!(matches!(refused, Err(CommandError::QuotaExceeded { .. })), "{refused:?}");
-    assert_eq!(asked(&mut shard, force("l", 2, 1_000)), (1, false));
+    assert_eq!(run_ask(&mut shard, force("l", 2, 1_000)), (1, false));
     let shown = request_of(&shard, "l").unwrap();
     assert_eq!((shown.by.as_str(), shown.reason.as_str(), shown.force), ("", "", true));
     shard.advance_by(1_000);
@@ -244,14 +244,14 @@ fn holders_of_a_semaphore_are_asked_and_forced() {
     let outcome = acquire(&mut shard, permits(session_owner("se_1"), "r", 1)).unwrap();
     let AcquireOutcome::Granted { fencing_token } = outcome else { panic!("{outcome:?}") };
     let asks_for = |ask: AskRelease, path: &str| AskRelease { kind: Kind::Semaphore, path: Path::flat(path), ..ask };
-    let unknown = shard.run(LocksCommand::AskRelease(asks_for(ask("", 1), "t")));
+    let unknown = shard.run(LocksCommand::AskRelease(asks_for(polite("", 1), "t")));
     assert!(matches!(unknown, Err(CommandError::PrimitiveNotFound { .. })), "{unknown:?}");
     shard.core.take_effects();
-    assert_eq!(asked(&mut shard, asks_for(ask("", 1), "s")), (1, false));
-    let told = told(&mut shard);
+    assert_eq!(run_ask(&mut shard, asks_for(polite("", 1), "s")), (1, false));
+    let told = sessions_told(&mut shard);
     let hold = AskedHold { path: Path::flat("s"), fencing_token, request_id: Some("r".into()) };
     assert_eq!((told.len(), &told[0].1.holds), (1, &vec![hold]));
-    assert_eq!(asked(&mut shard, asks_for(force("", 2, 500), "s")), (1, false));
+    assert_eq!(run_ask(&mut shard, asks_for(force("", 2, 500), "s")), (1, false));
     let mut restored = shard.restored();
     for shard in [&mut shard, &mut restored] {
         shard.core.take_effects();
@@ -263,7 +263,7 @@ fn holders_of_a_semaphore_are_asked_and_forced() {
 
 #[test]
 fn a_request_is_a_command_of_rules_2_also_within_a_batch() {
-    let command = || LocksCommand::AskRelease(ask("l", 1));
+    let command = || LocksCommand::AskRelease(polite("l", 1));
     assert_eq!(command().min_rules(), Rules::TWO);
     assert_eq!(LocksCommand::Batch(vec![command()]).min_rules(), Rules::TWO);
     let at_least = LocksCommand::acquire(try_request("p1", &[write("l")]), vec![], 1);
@@ -279,8 +279,8 @@ fn a_released_hold_that_is_kept_is_not_asked_for_but_forced() {
     assert!(shard.run(acquire).is_ok());
     let release = ReleaseTarget::Paths { paths: vec![at("l")], fencing_token: None::<FencingToken> };
     assert!(shard.try_release(process("p1"), release));
-    assert_eq!(asked(&mut shard, ask("l", 1)), (0, false));
-    assert_eq!(asked(&mut shard, force("l", 2, 1_000)), (0, false));
+    assert_eq!(run_ask(&mut shard, polite("l", 1)), (0, false));
+    assert_eq!(run_ask(&mut shard, force("l", 2, 1_000)), (0, false));
     shard.advance_by(1_000);
     assert_nothing_is_left(&shard.core);
 }

@@ -8,7 +8,7 @@ use holdfast_core::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::asks::ask;
+use crate::asks::polite;
 use crate::golden_replies::{free_lock, holder};
 use crate::support::{ACCOUNT, Shard, lock_request, orders};
 
@@ -32,7 +32,7 @@ fn request() -> ReleaseRequest {
     }
 }
 
-fn asked() -> AskedHolds {
+fn asked_holds() -> AskedHolds {
     let hold = AskedHold { path: Path::flat("l"), fencing_token: 300, request_id: Some("r".into()) };
     AskedHolds { kind: Kind::Pool, request: request(), holds: vec![hold] }
 }
@@ -45,7 +45,7 @@ fn commands_have_the_bytes_they_always_had() {
         &Command::Locks(at_least),
         "01021207066f726465727301000270310101016c0101e8070000000000000007000203ac02d804",
     );
-    let ask = AskRelease { within_ms: Some(300), force: true, member: Some("m".into()), ..ask("l", 5) };
+    let ask = AskRelease { within_ms: Some(300), force: true, member: Some("m".into()), ..polite("l", 5) };
     assert_bytes(
         &Command::Locks(LocksCommand::AskRelease(ask)),
         "01021307066f7264657273010001016c01016d00000000000000000000000000000005036b65790377687901ac0201",
@@ -75,12 +75,12 @@ fn replies_and_effects_have_the_bytes_they_always_had() {
     let reconciled = |asked| Response::reconciled(lost.clone(), (300, 2), asked);
     assert_bytes(&reconciled(vec![]), "01110101016cac0200ac0202");
     assert_bytes(
-        &reconciled(vec![asked()]),
+        &reconciled(vec![asked_holds()]),
         "01330101016cac0200ac02020103026b310377687901ac02ad0201ae02010101016cac02010172",
     );
     let (namespace, session_id) = (orders(), "se_1".to_owned());
     assert_bytes(
-        &Effect::ReleaseRequested { namespace, session_id, asked: asked() },
+        &Effect::ReleaseRequested { namespace, session_id, asked: asked_holds() },
         "010407066f7264657273010473655f3103026b310377687901ac02ad0201ae02010101016cac02010172",
     );
     assert_bytes(&EventKind::ReleaseRequested { of: Kind::Pool }, "011303");
@@ -109,7 +109,7 @@ fn a_snapshot_has_the_bytes_it_always_had() {
     let at_least = |acquire| LocksCommand::acquire(acquire, vec![], 600);
     assert!(shard.run(at_least(lock_request("p1", Mode::Write))).is_ok());
     assert!(
-        shard.run(LocksCommand::AskRelease(AskRelease { force: true, within_ms: Some(50), ..ask("l", 5) })).is_ok()
+        shard.run(LocksCommand::AskRelease(AskRelease { force: true, within_ms: Some(50), ..polite("l", 5) })).is_ok()
     );
     let waits = Acquire { wait: Wait::For(10), ..lock_request("p2", Mode::Write) };
     assert!(shard.run(at_least(waits)).is_ok());

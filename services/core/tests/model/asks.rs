@@ -54,7 +54,7 @@ impl Hold {
         self.forced_at_ms = self.forced_at_ms.into_iter().chain(at_ms).min();
     }
 
-    fn asked(&self) -> AskedHold {
+    fn to_asked(&self) -> AskedHold {
         AskedHold { path: self.path.clone(), fencing_token: self.token, request_id: None }
     }
 }
@@ -136,8 +136,8 @@ impl Model {
             let Some(hold) = self.holds.iter().find(is_it) else { continue };
             let Some(request) = hold.release_requested() else { continue };
             match asked.last_mut().filter(|last| last.request == request) {
-                Some(last) => last.holds.push(hold.asked()),
-                None => asked.push(AskedHolds { kind: Kind::Lock, request, holds: vec![hold.asked()] }),
+                Some(last) => last.holds.push(hold.to_asked()),
+                None => asked.push(AskedHolds { kind: Kind::Lock, request, holds: vec![hold.to_asked()] }),
             }
         }
         asked

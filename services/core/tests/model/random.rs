@@ -313,7 +313,7 @@ impl Workload {
         dice.below(60)
     }
 
-    fn ask(&self, dice: &mut SeededRng, model: &Model) -> AskRelease {
+    fn ask_release(&self, dice: &mut SeededRng, model: &Model) -> AskRelease {
         let held: Vec<Path> = model.holds.iter().map(|hold| hold.path.clone()).collect();
         let is_held = !held.is_empty() && !dice.one_in(3);
         AskRelease {
@@ -332,7 +332,7 @@ impl Workload {
     pub(crate) fn command(&self, dice: &mut SeededRng, model: &Model) -> Command {
         let roll = dice.below(108);
         Command::Locks(match roll {
-            100..104 => LocksCommand::AskRelease(self.ask(dice, model)),
+            100..104 => LocksCommand::AskRelease(self.ask_release(dice, model)),
             104..108 => LocksCommand::AcquireAtLeast(self.acquire_at_least(dice, model)),
             0..40 => LocksCommand::Acquire(self.acquire(dice, model)),
             40..50 => LocksCommand::Session(self.session_command(dice, model)),

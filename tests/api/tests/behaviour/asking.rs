@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::frontends::grpc::{channel, with_key};
 use crate::support::{RestClient, SessionSocket, connect_new_tenant, create_tenant, server, wait_until};
 
-async fn ask(rest: &RestClient, more: Value) -> Value {
+async fn ask_release(rest: &RestClient, more: Value) -> Value {
     let mut body = json!({"path": ["l"], "reason": "why"});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     rest.json("POST /v1/namespaces/ns/lock-sets/ask-release", body).await.ok()
@@ -24,7 +24,7 @@ async fn holder(rest: &RestClient) -> Value {
 }
 
 /// What a session is told, apart from who asks.
-fn told(token: u64, more: Value) -> Value {
+fn release_requested(token: u64, more: Value) -> Value {
     let mut told = json!({"type": "release_requested", "kind": "lock", "path": ["l"], "fencing_token": token});
     told.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     told
@@ -43,14 +43,14 @@ async fn who_holds_it_without_a_connection_learns_of_it_with_the_next_extension(
     tenant.create_namespace("ns").await;
     let rest = &tenant.rest;
     let token = acquire(rest, "p", json!({})).await["fencing_token"].clone();
-    let asked = ask(rest, json!({"within_ms": 60_000})).await;
+    let asked = ask_release(rest, json!({"within_ms": 60_000})).await;
     assert_eq!((&asked["asked"], &asked["truncated"]), (&json!(1), &json!(false)), "{asked}");
     let extended = acquire(rest, "p", json!({"fencing_token": token})).await;
     let request = &extended["lock"]["write_lock_holder"]["release_requested"];
     assert_eq!((&request["reason"], &request["force"]), (&json!("why"), &json!(false)), "{extended}");
     assert!(request["remaining_ms"].as_u64().unwrap() <= 60_000 && request["requested_at"].is_string(), "{request}");
     rest.json("POST /v1/namespaces/ns/locks/l/release", json!({"process_id": "p"})).await.ok();
-    assert_eq!(ask(rest, json!({})).await["asked"], 0);
+    assert_eq!(ask_release(rest, json!({})).await["asked"], 0);
     assert_eq!(acquire(rest, "p", json!({})).await["lock"]["write_lock_holder"]["release_requested"], Value::Null);
 }
 
@@ -59,8 +59,8 @@ async fn a_session_is_told_at_once_and_again_after_a_resume() {
     let (rest, mut first) = connect_new_tenant().await;
     let session_id = first.open_session(60_000).await;
     let token = first.acquire("a", "l").await;
-    ask(&rest, json!({})).await;
-    let expected = told(token, json!({"reason": "why", "force": false}));
+    ask_release(&rest, json!({})).await;
+    let expected = release_requested(token, json!({"reason": "why", "force": false}));
     let mut message = without_key(first.receive().await, &rest);
     message.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     assert_eq!(message, expected);
@@ -84,15 +84,15 @@ async fn force_ends_the_hold_is_written_down_and_needs_its_scope() {
     let forced = json!({"path": ["l"], "within_ms": 100, "force": true});
     let refused = writer.json("POST /v1/namespaces/ns/lock-sets/ask-release", forced).await;
     assert_eq!(refused.status, 403);
-    assert_eq!(ask(&writer, json!({})).await["asked"], 1);
+    assert_eq!(ask_release(&writer, json!({})).await["asked"], 1);
     assert_eq!(session.receive().await["type"], "release_requested");
-    assert_eq!(ask(&rest, json!({"within_ms": 100, "force": true})).await["asked"], 1);
+    assert_eq!(ask_release(&rest, json!({"within_ms": 100, "force": true})).await["asked"], 1);
     let message = session.receive().await;
     assert_eq!((&message["type"], &message["force"]), (&json!("release_requested"), &json!(true)), "{message}");
     let revoked = session.receive().await;
     assert_eq!((&revoked["type"], &revoked["reason"]), (&json!("revoked"), &json!("DELETED")), "{revoked}");
     assert_eq!(holder(&rest).await, Value::Null);
-    wait_until("it is in the audit log", async || {
+    wait_until("it is in the audit log", || async {
         let page = rest.call("GET /v1/audit").await.ok();
         page["entries"].as_array().unwrap().iter().any(|entry| entry["action"] == "RELEASE_FORCED")
     })

@@ -372,7 +372,7 @@ fn ask_for(path: &str, token: u64, reason: &str) -> ReleaseRequest {
     ReleaseRequest { kind, path: path.into(), fencing_token: token, by, reason, within: None, force: false }
 }
 
-fn asked(effects: &[Effect]) -> Vec<&str> {
+fn reported_reasons(effects: &[Effect]) -> Vec<&str> {
     let asked = |effect| match effect {
         &Effect::Notify(Event::ReleaseRequested(ref request)) => Some(request.reason.as_str()),
         _ => None,
@@ -389,11 +389,11 @@ fn a_request_to_release_reaches_the_hold_with_its_token_and_is_reported_once() {
     let effects = table.on_state(acquired("r1", 7));
     table.on_state(acquired("r2", 8));
     let Effect::Granted(_, hold) = &effects[0] else { panic!("{effects:?}") };
-    assert_eq!(asked(&table.on_release_requested(None, ask_for("x", 6, "of an older hold"))), [""; 0]);
-    assert_eq!(asked(&table.on_release_requested(None, ask_for("x", 7, "a correction"))), ["a correction"]);
-    assert_eq!(asked(&table.on_release_requested(None, ask_for("x", 7, "a correction"))), [""; 0]);
+    assert_eq!(reported_reasons(&table.on_release_requested(None, ask_for("x", 6, "of an older hold"))), [""; 0]);
+    assert_eq!(reported_reasons(&table.on_release_requested(None, ask_for("x", 7, "a correction"))), ["a correction"]);
+    assert_eq!(reported_reasons(&table.on_release_requested(None, ask_for("x", 7, "a correction"))), [""; 0]);
     assert_eq!(hold.asked.borrow().as_ref().map(|request| request.reason.as_str()), Some("a correction"));
-    assert_eq!(asked(&table.on_release_requested(None, ask_for("x", 7, "now please"))), ["now please"]);
+    assert_eq!(reported_reasons(&table.on_release_requested(None, ask_for("x", 7, "now please"))), ["now please"]);
     // Whoever joins the hold learns of it too.
     let (_, effects) = table.request(again("a", "x", Mode::Write), 3).unwrap();
     let Effect::Granted(_, joined) = &effects[0] else { panic!("{effects:?}") };
@@ -407,9 +407,9 @@ fn a_request_to_release_permits_names_their_request_and_token() {
     let terms = PermitTerms { wanted, priority: 0 };
     table.request(LockRequest::of_permits("a".into(), "x".into(), terms, 0), 1).unwrap();
     table.on_state(acquired("r1", 7));
-    assert_eq!(asked(&table.on_release_requested(Some("r2"), ask_for("x", 7, "another request"))), [""; 0]);
-    assert_eq!(asked(&table.on_release_requested(Some("r1"), ask_for("x", 6, "another hold"))), [""; 0]);
-    assert_eq!(asked(&table.on_release_requested(Some("r1"), ask_for("x", 7, "permits"))), ["permits"]);
+    assert_eq!(reported_reasons(&table.on_release_requested(Some("r2"), ask_for("x", 7, "another request"))), [""; 0]);
+    assert_eq!(reported_reasons(&table.on_release_requested(Some("r1"), ask_for("x", 6, "another hold"))), [""; 0]);
+    assert_eq!(reported_reasons(&table.on_release_requested(Some("r1"), ask_for("x", 7, "permits"))), ["permits"]);
 }
 
 #[test]
