@@ -97,8 +97,8 @@ impl Asks {
         self.latest.as_ref().is_some_and(|latest| latest.request_id == request_id)
     }
 
-    /// Keeps a request. One without force does not put off what an earlier one forces, and one with force only brings it
-    /// forward.
+    /// Keeps a request. One without force does not put off what an earlier one forces, and one with force only brings
+    /// it forward.
     pub(crate) fn add(&mut self, record: &Arc<AskRecord>) {
         self.bring_forward(record);
         self.latest = Some(Arc::clone(record));
@@ -127,7 +127,8 @@ impl Asks {
         AsksItem { latest: self.latest.as_deref().cloned(), forced_at_ms: self.forced_at_ms }
     }
 
-    /// Returns what an item of a snapshot says. Shares the record of `last`, that of the item before, if it is the same.
+    /// Returns what an item of a snapshot says. Shares the record of `last`, that of the item before, if it is the
+    /// same.
     pub(crate) fn restored(item: AsksItem, last: &mut Option<Arc<AskRecord>>) -> Self {
         if item.latest.is_some() && item.latest.as_ref() != last.as_deref() {
             *last = item.latest.clone().map(Arc::new);

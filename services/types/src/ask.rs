@@ -11,8 +11,8 @@ pub const MAX_ASK_REASON_BYTES: usize = 256;
 /// The longest time that a request gives, in milliseconds.
 pub const MAX_ASK_WITHIN_MS: u64 = 600_000;
 
-/// Asks the owners of some holds to release them. With `force`, a hold that is still there when the time is over ends as
-/// by a deletion.
+/// Asks the owners of some holds to release them. With `force`, a hold that is still there when the time is over ends
+/// as by a deletion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskRelease {
     /// The namespace.

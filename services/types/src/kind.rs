@@ -14,7 +14,8 @@ pub enum Kind {
     Latch,
     /// A pool of named members.
     Pool,
-    /// A request to release a hold. It has no path of its own and no table: events about such requests are of this kind.
+    /// A request to release a hold. It has no path of its own and no table: events about such requests are of this
+    /// kind.
     Request,
     /// A barrier.
     Barrier,

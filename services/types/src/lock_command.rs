@@ -226,8 +226,8 @@ pub enum SessionRequest {
         /// Whether the connection knows the claims of the request.
         is_known: bool,
     },
-    /// As [`LocksCommand::AcquireAtLeast`]. Returns as `Acquire`. Known from rules 2 on; before, its command is rejected
-    /// with `Malformed`.
+    /// As [`LocksCommand::AcquireAtLeast`]. Returns as `Acquire`. Known from rules 2 on; before, its command is
+    /// rejected with `Malformed`.
     AcquireAtLeast {
         /// The acquire.
         acquire: SessionAcquire,
@@ -384,16 +384,16 @@ pub struct Reattach {
     pub abandoned: Vec<u64>,
 }
 
-/// An acquire whose holds, once they end, are kept from other owners until so long after their grant. Neither a deletion
-/// nor a reset is held up by that.
+/// An acquire whose holds, once they end, are kept from other owners until so long after their grant. Neither a
+/// deletion nor a reset is held up by that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcquireAtLeast {
     /// The acquire.
     pub acquire: Acquire,
     /// The attempts that left, as in [`Reattach`]; may be empty.
     pub abandoned: Vec<u64>,
-    /// How long, in milliseconds; at most 49 days, higher values count as 49 days. A repeat neither restarts nor shortens
-    /// it; a hold without such a time gets it from a call that extends it.
+    /// How long, in milliseconds; at most 49 days, higher values count as 49 days. A repeat neither restarts nor
+    /// shortens it; a hold without such a time gets it from a call that extends it.
     pub at_least_ms: u64,
 }
 

@@ -51,8 +51,8 @@ pub struct EventInfo {
     pub fencing_token: Option<u64>,
     /// All claims of the grant, or the one hold that ended; empty for sessions and for other kinds than locks.
     pub claims: Vec<ClaimInfo>,
-    /// Of another kind than locks and sessions: `semaphore`, `pool`, `latch` or `barrier`; of a request to release, `lock`
-    /// too. JSON omits it otherwise, and what follows.
+    /// Of another kind than locks and sessions: `semaphore`, `pool`, `latch` or `barrier`; of a request to release,
+    /// `lock` too. JSON omits it otherwise, and what follows.
     #[serde(rename = "kind", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub thing: Option<&'static str>,

@@ -62,7 +62,8 @@ pub struct Terms {
     pub poll_ms: Option<u64>,
     /// How long the hold then stays in transition, in milliseconds; 0 when the caller sets nothing.
     pub transition_ms: u64,
-    /// How long the lock is kept from others at least, from the grant on, in milliseconds; 0 when the caller sets nothing.
+    /// How long the lock is kept from others at least, from the grant on, in milliseconds; 0 when the caller sets
+    /// nothing.
     pub at_least_ms: u64,
     /// Kept with the hold.
     pub metadata: Metadata,

@@ -8,7 +8,7 @@ use holdfast_api::{
     AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, ApiError, ApiResult, Code, Lock, Terms, Timestamp,
     validate, wall_now,
 };
-use holdfast_types::{Acquire, Claim, Command, LocksCommand, Owner, Query, Response, Scopes};
+use holdfast_types::{Acquire, Claim, Command, LocksCommand, NamespaceRef, Owner, Query, Response, Scopes};
 use tokio_util::sync::CancellationToken;
 
 use crate::access_watch::AccessWatch;
@@ -94,34 +94,7 @@ impl Service {
             }
         }
         let longer = checked.waiting.map(|waiting| context.with_wait(Duration::from_millis(waiting.wait_ms)));
-        let make = |namespace| {
-            let acquire = Acquire {
-                namespace,
-                owner: checked.owner.clone(),
-                claims: checked.claims.clone(),
-                ttl_ms: checked.ttl_ms,
-                transition_ms: checked.terms.transition_ms,
-                metadata: checked.terms.metadata.clone(),
-                fencing_token: checked.terms.fencing_token,
-                requested_expires_at_ns: checked.terms.dlocks_expires_at_ns,
-                wait: validate::to_wait(checked.waiting),
-                allow_upgrade: checked.terms.allow_upgrade,
-                request_id: checked.request_id.clone(),
-                // Only the leader's node knows which attempt of the queued request this call is.
-                attempt: 0,
-                message: None,
-            };
-            match checked.waiting {
-                Some(waiting) => {
-                    let acquire = Box::new((acquire, checked.at_least_ms));
-                    ShardRequest::Wait(acquire, waiting.poll, CancellationToken::new())
-                }
-                None => {
-                    let command = LocksCommand::acquire(acquire, Vec::new(), checked.at_least_ms);
-                    ShardRequest::from(Command::Locks(command))
-                }
-            }
-        };
+        let make = |namespace| to_shard_request(checked, namespace);
         let context = longer.as_ref().unwrap_or(context);
         let asked = Timestamp::now();
         // Pinned once, and what follows in few calls is boxed: a call that waits has this future for minutes.
@@ -149,6 +122,35 @@ impl Service {
             answer.signed_grants = Some(grants.map_err(|error| as_outcome_unknown(error, what))?);
         }
         Ok(answer)
+    }
+}
+
+fn to_shard_request(checked: &CheckedAcquire<'_>, namespace: NamespaceRef) -> ShardRequest {
+    let acquire = Acquire {
+        namespace,
+        owner: checked.owner.clone(),
+        claims: checked.claims.clone(),
+        ttl_ms: checked.ttl_ms,
+        transition_ms: checked.terms.transition_ms,
+        metadata: checked.terms.metadata.clone(),
+        fencing_token: checked.terms.fencing_token,
+        requested_expires_at_ns: checked.terms.dlocks_expires_at_ns,
+        wait: validate::to_wait(checked.waiting),
+        allow_upgrade: checked.terms.allow_upgrade,
+        request_id: checked.request_id.clone(),
+        // Only the leader's node knows which attempt of the queued request this call is.
+        attempt: 0,
+        message: None,
+    };
+    match checked.waiting {
+        Some(waiting) => {
+            let acquire = Box::new((acquire, checked.at_least_ms));
+            ShardRequest::Wait(acquire, waiting.poll, CancellationToken::new())
+        }
+        None => {
+            let command = LocksCommand::acquire(acquire, Vec::new(), checked.at_least_ms);
+            ShardRequest::from(Command::Locks(command))
+        }
     }
 }
 

@@ -17,8 +17,8 @@ use crate::{
     Response, SessionNumber,
 };
 
-/// Paths below the path of a request that are searched for holds. With the holds that are searched, and what it costs to
-/// keep a request with [`MAX_ASKED`] of them, that is less than a slice.
+/// Paths below the path of a request that are searched for holds. With the holds that are searched, and what it costs
+/// to keep a request with [`MAX_ASKED`] of them, that is less than a slice.
 const PATHS_SEARCHED: usize = 500;
 /// Holds that are searched for those whose owners still have them.
 const HOLDS_SEARCHED: usize = 1_500;

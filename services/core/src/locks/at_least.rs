@@ -1,8 +1,8 @@
 //! Keeps what an owner has given up from other owners until so long after its grant as its request asked for.
 //!
-//! The hold stays, in its transition, and its owner has it no more: no request claims it, it can't be extended, it closes
-//! no cycle, and nobody is asked to release it. Its owner may take it again; that is a new hold with a new token, which is
-//! kept from others no shorter than the old one.
+//! The hold stays, in its transition, and its owner has it no more: no request claims it, it can't be extended, it
+//! closes no cycle, and nobody is asked to release it. Its owner may take it again; that is a new hold with a new
+//! token, which is kept from others no shorter than the old one.
 
 use std::num::NonZeroU64;
 

@@ -74,9 +74,9 @@ impl Namespace {
         }
     }
 
-    /// Returns whether a claim must not overtake others: it is for a new hold, and what its owner has at the path or above
-    /// does not cover it. An owner that waits for nothing may take what is kept from others again before those who wait
-    /// for that: they wait for it anyway, and for nobody who waits.
+    /// Returns whether a claim must not overtake others: it is for a new hold, and what its owner has at the path or
+    /// above does not cover it. An owner that waits for nothing may take what is kept from others again before those
+    /// who wait for that: they wait for it anyway, and for nobody who waits.
     fn must_queue(&self, asked: &Evaluation<'_>, index: usize) -> bool {
         let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         let retakes = match self.claim_kind(asked, index) {

@@ -97,18 +97,7 @@ pub(super) enum AttemptsTarget {
 
 impl Restorer {
     fn restore_item(&mut self, item: Item<String>) -> RestoreResult {
-        if !matches!(
-            item,
-            Item::Attempts { .. }
-                | Item::BlockedOn(_)
-                | Item::Reported { .. }
-                | Item::HoldMarks(..)
-                | Item::WaitAtLeast(_)
-        ) {
-            self.attempts_target = None;
-        }
-        let follows_wait = matches!(item, Item::Attempts { .. } | Item::BlockedOn(_) | Item::WaitAtLeast(_));
-        self.blocked_wait = self.blocked_wait.filter(|_| follows_wait);
+        self.forget_targets(&item);
         match item {
             Item::Common(item) => {
                 self.core.common.restore(Application::Locks, item)?;
@@ -175,6 +164,15 @@ impl Restorer {
                 ensure(is_new && self.core.slots.is_empty(), "a namespace is set aside twice, or too late")
             }
         }
+    }
+
+    /// Forgets the hold or the wait before an item that does not belong to it.
+    fn forget_targets(&mut self, item: &Item<String>) {
+        let follows_wait = matches!(item, Item::Attempts { .. } | Item::BlockedOn(_) | Item::WaitAtLeast(_));
+        if !follows_wait && !matches!(item, Item::Reported { .. } | Item::HoldMarks(..)) {
+            self.attempts_target = None;
+        }
+        self.blocked_wait = self.blocked_wait.filter(|_| follows_wait);
     }
 
     fn lock(&mut self, path: &Path, revision: Revision) -> RestoreResult {

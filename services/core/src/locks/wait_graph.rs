@@ -2,11 +2,11 @@
 //!
 //! An owner waits for another if one of its waiting requests conflicts with a hold of the other. It also waits if its
 //! request conflicts with a claim of an earlier waiting request of the other that it must not overtake. A hold that its
-//! owner has released, and that is only kept from others for a while, ends by itself: nobody waits for its owner. It may overtake
-//! requests of owners that wait, directly or through others, for it. This definition is circular, and the queue order
-//! resolves it: whether a request overtakes an earlier one depends on all holds and on the waits of the requests before
-//! it. So no owner ever waits for an owner that waits for it, and earlier waits take precedence. An owner is one thread
-//! of control, so it waits for everything that any of its requests waits for.
+//! owner has released, and that is only kept from others for a while, ends by itself: nobody waits for its owner. It
+//! may overtake requests of owners that wait, directly or through others, for it. This definition is circular, and the
+//! queue order resolves it: whether a request overtakes an earlier one depends on all holds and on the waits of the
+//! requests before it. So no owner ever waits for an owner that waits for it, and earlier waits take precedence. An
+//! owner is one thread of control, so it waits for everything that any of its requests waits for.
 //!
 //! The result for all owners is cached (`closure`) until something changes that it depends on.
 

@@ -33,8 +33,8 @@ pub(crate) struct Evaluation<'a> {
 }
 
 impl Model {
-    /// Everybody waits for the holds in their way, but for those that are only kept from them; and for the earlier requests in their way, unless these wait for
-    /// them, which is decided in order of the queue.
+    /// Everybody waits for the holds in their way, but for those that are only kept from them; and for the earlier
+    /// requests in their way, unless these wait for them, which is decided in order of the queue.
     pub(crate) fn graph(&self) -> Graph {
         let mut graph = self.hold_edges();
         for (index, wait) in self.waits.iter().enumerate() {

@@ -17,6 +17,28 @@ pub(crate) struct GrantContext<'a> {
 }
 
 impl Hold {
+    /// One that was just granted, and has no end.
+    fn of(who: &OwnerKey, claim: &Claim, token: u64, terms: &Terms, attempts: Attempts) -> Self {
+        Self {
+            path: claim.path.clone(),
+            who: who.clone(),
+            mode: claim.mode,
+            phase: Phase::Held,
+            token,
+            locked_at_ms: 0,
+            deadline_ms: None,
+            terms: terms.clone(),
+            direct: false,
+            attempts,
+            reader_attempts: None,
+            kept_from_ms: 0,
+            kept_until_ms: 0,
+            is_kept: false,
+            latest_ask: None,
+            forced_at_ms: None,
+        }
+    }
+
     /// Keeps it from others until an instant, and not shorter than before.
     fn keep_at_least(&mut self, from_ms: u64, until_ms: u64) {
         self.kept_until_ms = self.kept_until_ms.max(until_ms);
@@ -123,24 +145,10 @@ impl Model {
                 }
                 continue;
             }
-            self.holds.push(Hold {
-                path: claim.path.clone(),
-                who: who.clone(),
-                mode: claim.mode,
-                phase: Phase::Held,
-                token,
-                locked_at_ms: wall_ms,
-                deadline_ms,
-                terms: terms.clone(),
-                direct: named.is_none(),
-                attempts: callers.clone(),
-                reader_attempts: None,
-                kept_from_ms: if kept_until_ms.max(own_ms) > 0 { clock_ms } else { 0 },
-                kept_until_ms: kept_until_ms.max(own_ms),
-                is_kept: false,
-                latest_ask: None,
-                forced_at_ms: None,
-            });
+            let mut hold = Hold::of(who, claim, token, terms, callers.clone());
+            (hold.locked_at_ms, hold.deadline_ms, hold.direct) = (wall_ms, deadline_ms, named.is_none());
+            hold.keep_at_least(clock_ms, kept_until_ms.max(own_ms));
+            self.holds.push(hold);
             self.record_change(&claim.path);
         }
         if !new.is_empty() {
