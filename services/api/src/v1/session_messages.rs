@@ -3,7 +3,7 @@
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
-use holdfast_types::{Mode, Path, ReportedHold, RevokedReason, SessionEnd, Wanted};
+use holdfast_types::{BarrierAnswer, Mode, Path, ReportedHold, RevokedReason, SessionEnd, Wanted};
 
 use super::{barriers, convert, latches};
 use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
@@ -163,13 +163,7 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             Says::State(server::State { request_id, state, ..Default::default() })
         }
         ServerMessage::Refused { request_id, why } => {
-            let why = match why {
-                RefusalCause::Reason(reason) => server::refused::Why::Reason(convert::refusal(reason)),
-                RefusalCause::Fault(error) => {
-                    server::refused::Why::Fault(server::Fault { code: error.code.name().into(), detail: error.detail })
-                }
-            };
-            Says::Refused(server::Refused { request_id, why: Some(why) })
+            Says::Refused(server::Refused { request_id, why: Some(refusal_cause(why)) })
         }
         ServerMessage::Counted { request_id, counted, total, done } => {
             Says::Counted(server::Counted { request_id, counted, total, done })
@@ -186,15 +180,7 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
                 force,
             })
         }
-        ServerMessage::Tripped { request_id, answer } => Says::Tripped(server::Tripped {
-            request_id,
-            outcome: barriers::outcome(answer.outcome).into(),
-            generation: answer.generation,
-            next_generation: answer.next_generation,
-            index: answer.index,
-            lost: answer.lost,
-            ended: answer.ended.map(|end| barriers::outcome(end.into()).into()),
-        }),
+        ServerMessage::Tripped { request_id, answer } => Says::Tripped(tripped(request_id, answer)),
         ServerMessage::KeptAlive { remaining_ms } => Says::KeptAlive(server::KeptAlive { remaining_ms }),
         ServerMessage::SessionEnded { reason } => {
             Says::SessionEnded(server::SessionEnded { reason: ended_reason(reason).into() })
@@ -204,6 +190,27 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
         }
     };
     v1::ServerMessage { message: Some(message) }
+}
+
+fn refusal_cause(why: RefusalCause) -> server::refused::Why {
+    match why {
+        RefusalCause::Reason(reason) => server::refused::Why::Reason(convert::refusal(reason)),
+        RefusalCause::Fault(error) => {
+            server::refused::Why::Fault(server::Fault { code: error.code.name().into(), detail: error.detail })
+        }
+    }
+}
+
+fn tripped(request_id: String, answer: BarrierAnswer) -> server::Tripped {
+    server::Tripped {
+        request_id,
+        outcome: barriers::outcome(answer.outcome).into(),
+        generation: answer.generation,
+        next_generation: answer.next_generation,
+        index: answer.index,
+        lost: answer.lost,
+        ended: answer.ended.map(|end| barriers::outcome(end.into()).into()),
+    }
 }
 
 fn revoked_reason(reason: RevokedReason) -> server::revoked::Reason {
