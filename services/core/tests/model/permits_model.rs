@@ -22,6 +22,8 @@ pub(crate) struct Hold {
     pub(crate) deadline_ms: Option<u64>,
     transition_ms: u64,
     calls: AttemptSet,
+    /// The latest request to release it, and when the earliest one with force ends it.
+    asks: (Option<u8>, Option<u64>),
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +91,16 @@ fn figure_of(request: &AcquirePermits) -> Option<u64> {
     if let Wanted::Permits { permits, .. } = request.wanted { permits } else { None }
 }
 
+impl Hold {
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asks.0.is_some()
+    }
+
+    pub(crate) fn ends_at_ms(&self) -> Option<u64> {
+        self.deadline_ms.into_iter().chain(self.asks.1).min()
+    }
+}
+
 impl Semaphore {
     pub(crate) fn in_use(&self) -> u64 {
         self.holds.values().map(|hold| hold.weight).sum()
@@ -143,8 +155,9 @@ impl Model {
         (ttl_ms, transition_ms): (Option<u64>, u64),
     ) {
         let deadline_ms = ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms);
-        let hold = Hold { weight, token, phase: Phase::Held, deadline_ms, transition_ms, calls };
-        self.semaphores.get_mut(path).expect("it is there").holds.insert(key, hold);
+        let holds = &mut self.semaphores.get_mut(path).expect("it is there").holds;
+        let asks = holds.get(&key).map(|hold| hold.asks).unwrap_or_default();
+        holds.insert(key, Hold { weight, token, phase: Phase::Held, deadline_ms, transition_ms, calls, asks });
     }
 
     /// Takes a grant from the slice. Returns whether it had one left.
@@ -162,7 +175,7 @@ impl Model {
             let ends_left = |left: Slice| Some(Slice { ends: left.ends.checked_sub(1)?, ..left });
             self.slice = self.slice.and_then(ends_left);
             let holds = self.semaphores.iter().flat_map(|(path, it)| {
-                it.holds.iter().filter_map(move |(key, hold)| Some((hold.deadline_ms?, false, hold.token, path, key)))
+                it.holds.iter().filter_map(move |(key, hold)| Some((hold.ends_at_ms()?, false, hold.token, path, key)))
             });
             let waits = self.semaphores.iter().flat_map(|(path, it)| {
                 it.queue.iter().filter_map(move |it| Some((it.ends_at_ms?, true, it.arrival, path, &it.key)))
@@ -181,7 +194,8 @@ impl Model {
 
     pub(crate) fn end_phase(&mut self, path: &Path, key: &Key, at_ms: u64) {
         let hold = self.semaphores.get_mut(path).and_then(|it| it.holds.get_mut(key)).expect("it is held");
-        if hold.phase == Phase::Held && hold.transition_ms > 0 {
+        let is_forced = hold.asks.1.is_some_and(|forced_at_ms| forced_at_ms <= at_ms);
+        if !is_forced && hold.phase == Phase::Held && hold.transition_ms > 0 {
             (hold.phase, hold.deadline_ms) = (Phase::Transition, Some(at_ms + hold.transition_ms));
         } else {
             self.end_hold(path, key);
@@ -201,6 +215,16 @@ impl Model {
         let ended = semaphore.queue.len() < before;
         self.resolved.extend(ended.then(|| (key.clone(), false)));
         ended
+    }
+
+    /// Asks all holders, by a request of that id. Returns how many there are, if there is a semaphore.
+    pub(crate) fn ask_release(&mut self, path: &Path, id: u8, forced_within_ms: Option<u64>) -> Option<u64> {
+        let holds = &mut self.semaphores.get_mut(path)?.holds;
+        for hold in holds.values_mut().filter(|hold| hold.asks.0 != Some(id)) {
+            let forced_at_ms = forced_within_ms.map(|within_ms| self.clock_ms + within_ms);
+            hold.asks = (Some(id), hold.asks.1.into_iter().chain(forced_at_ms).min());
+        }
+        Some(holds.len() as u64)
     }
 
     /// Removes a call from those that rely on a hold or a wait; the last one takes it along. Returns whether a wait

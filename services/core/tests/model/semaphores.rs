@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AcquireOutcome, AcquirePermits, Application, Bounds, CancelPermits, Command, CommandError, ConfigureSemaphore,
-    Effect, JobState, Kind, Limits, LockInfo, LocksCommand, Metadata, NamespaceMessage, OpenSession, Owner, Path,
-    PermitCommand, PermitQuery, PermitsReport, PermitsView, Phase, Query, Release, ReleasePermits, ReleaseTarget,
-    Reply, ReportedPermits, RequestId, Reset, Response, Revision, Rules, SessionNumber, Wait, Wanted,
+    AcquireOutcome, AcquirePermits, Application, AskRelease, Bounds, CancelPermits, Command, CommandError,
+    ConfigureSemaphore, Effect, JobState, Kind, Limits, LockInfo, LocksCommand, Metadata, NamespaceMessage,
+    OpenSession, Owner, Path, PermitCommand, PermitQuery, PermitsReport, PermitsView, Phase, Query, Release,
+    ReleasePermits, ReleaseTarget, Reply, ReportedPermits, RequestId, Reset, Response, Revision, Rules, SessionNumber,
+    Wait, Wanted,
 };
 
 use crate::mutations::enable_mutation_from_env;
@@ -83,7 +84,7 @@ impl Run {
         // An id is unique in a session. In the order of ids, those of the two paths are mixed.
         let key = (name.clone(), dice.pick(&["x", "y", "z"]).to_owned() + &path.0[0] + &name);
         self.model.revision = self.core.revision();
-        match dice.below(24) {
+        match dice.below(26) {
             0..=9 => self.acquire(dice, path, key),
             10..=12 => self.release(path, key),
             13 | 14 => self.configure(dice, path),
@@ -94,6 +95,7 @@ impl Run {
             19 if dice.one_in(3) => self.reset(dice, &name),
             20 if name.starts_with("se_") => self.report(dice, &name),
             21..=23 => self.cancel(dice, path, key),
+            24 => self.ask_release(dice, path),
             _ => {}
         }
     }
@@ -170,6 +172,27 @@ impl Run {
         let cancel = CancelPermits { namespace, kind, path, owner, request_id: key.1, attempts };
         let outcome = self.locks(LocksCommand::Permit(PermitCommand::Cancel(cancel)));
         assert_eq!(outcome, Ok(Response::Cancelled { left_queue, grant_released }));
+    }
+
+    fn ask_release(&mut self, dice: &mut SeededRng, path: Path) {
+        let (id, force, within_ms) = (dice.pick(&[1, 2, 3]), dice.one_in(2), 1 + dice.below(40));
+        let ask = AskRelease {
+            namespace: namespace(),
+            kind: Kind::Semaphore,
+            path: path.clone(),
+            member: None,
+            request_id: RequestId([id; 16]),
+            by: "key".into(),
+            reason: String::new(),
+            within_ms: Some(within_ms),
+            force,
+        };
+        let expected = self.model.ask_release(&path, id, force.then_some(within_ms));
+        match (expected, self.locks(LocksCommand::AskRelease(ask))) {
+            (Some(expected), Ok(Response::ReleaseAsked { asked, truncated: false, .. })) => assert_eq!(asked, expected),
+            (None, Err(CommandError::PrimitiveNotFound { .. })) => {}
+            other => panic!("{other:?}"),
+        }
     }
 
     fn configure(&mut self, dice: &mut SeededRng, path: Path) {
@@ -256,19 +279,21 @@ impl Run {
         let (mut held, mut pending) = (Vec::new(), Vec::new());
         for (path, semaphore) in &self.model.semaphores {
             let its = semaphore.holds.iter().filter(|(key, _)| key.0 == session_id);
-            held.extend(its.map(|(key, hold)| (path.clone(), key.1.clone(), hold.token)));
+            held.extend(its.map(|(key, hold)| (path.clone(), key.1.clone(), hold.token, hold.is_asked())));
             pending.extend(semaphore.holds.keys().chain(semaphore.queue.iter().map(|it| &it.key)).cloned());
         }
         held.retain(|_| dice.one_in(2));
         pending.retain(|key| key.0 == session_id && dice.one_in(3));
         let stays = |key: &Key, token: Option<u64>| {
-            pending.contains(key) || token.is_some_and(|token| held.iter().any(|(_, _, listed)| *listed == token))
+            pending.contains(key) || token.is_some_and(|token| held.iter().any(|(_, _, listed, _)| *listed == token))
         };
         let goes = |key: &Key, token: Option<u64>| key.0 == session_id && !stays(key, token);
         let expected = self.model.end_all(goes, |model, path, key| _ = model.end_hold(path, key));
         let pending = pending.into_iter().map(|(_, request_id)| request_id).collect();
+        let asked_before: Vec<u64> =
+            held.iter().filter(|(.., is_asked)| *is_asked).map(|(_, _, token, _)| *token).collect();
         let held = held.into_iter();
-        let held = held.map(|(path, request_id, fencing_token)| ReportedPermits {
+        let held = held.map(|(path, request_id, fencing_token, _)| ReportedPermits {
             kind: Kind::Semaphore,
             path,
             request_id,
@@ -278,7 +303,9 @@ impl Run {
         let (namespace, held) = (namespace(), held.collect());
         let report = PermitsReport { namespace: namespace.clone(), session_id: session_id.clone(), message, held };
         let listed = self.locks(LocksCommand::ReportPermits(report));
-        assert_eq!(listed, Ok(Response::PermitsReconciled { lost: vec![], asked: vec![] }));
+        let Ok(Response::PermitsReconciled { lost, asked }) = listed else { panic!("{listed:?}") };
+        let asked: Vec<u64> = asked.iter().flat_map(|it| &it.holds).map(|hold| hold.fencing_token).collect();
+        assert_eq!((lost, asked), (vec![], asked_before));
         let info = LockInfo { namespace, session_id, message, held: vec![], pending };
         self.end_many(LocksCommand::LockInfo(info), expected);
     }
@@ -344,7 +371,7 @@ impl Run {
         assert_eq!(holders.len(), known.holds.len(), "{holders:?} {:?}", known.holds);
         for view in holders {
             let hold = known.holds.get_mut(&(name_of(&view.owner), view.request_id)).expect("it is held");
-            assert_eq!((hold.weight, hold.phase, hold.deadline_ms), (view.weight, view.phase, view.deadline_ms));
+            assert_eq!((hold.weight, hold.phase, hold.ends_at_ms()), (view.weight, view.phase, view.deadline_ms));
             // How many ends come before a grant depends on the slices.
             assert!(view.fencing_token >= hold.token.min(self.compared + 1), "tokens rise");
             hold.token = view.fencing_token;
