@@ -10,7 +10,7 @@ use holdfast_core::{
     ReportedPermits, RequestId, Reset, Response, Revision, Rules, SessionNumber, WaitAtBarrier,
 };
 
-use crate::barriers_model::{Answer, How, Model};
+use crate::barriers_model::{How, Model, Told};
 use crate::mutations::enable_mutation_from_env;
 use crate::random::{SeededRng, namespace};
 use crate::{context, run_seeds};
@@ -56,8 +56,8 @@ fn scope_of(party: &str) -> &str {
     party.split_once('/').map_or(party, |(session_id, _)| session_id)
 }
 
-fn answer_of(answer: &BarrierAnswer) -> Answer {
-    Answer { outcome: answer.outcome, index: answer.index, lost: answer.lost, ended: answer.ended }
+fn answer_of(answer: &BarrierAnswer) -> Told {
+    Told { outcome: answer.outcome, index: answer.index, lost: answer.lost, ended: answer.ended }
 }
 
 impl Run {

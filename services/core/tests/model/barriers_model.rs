@@ -53,14 +53,14 @@ pub(crate) struct Barrier {
 
 /// What a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Told {
     pub(crate) outcome: BarrierOutcome,
     pub(crate) index: Option<u32>,
     pub(crate) lost: Option<u32>,
     pub(crate) ended: Option<GenerationEnd>,
 }
 
-impl Answer {
+impl Told {
     pub(crate) fn of(outcome: BarrierOutcome) -> Self {
         Self { outcome, index: None, lost: None, ended: None }
     }
@@ -110,13 +110,13 @@ impl Barrier {
     }
 
     /// What is known of a generation.
-    pub(crate) fn answer(&self, party: Option<&str>, generation: u64, leaves: bool) -> Answer {
+    pub(crate) fn answer(&self, party: Option<&str>, generation: u64, leaves: bool) -> Told {
         if generation == self.generation {
             let is_in = party.is_none_or(|party| self.gathered.iter().any(|it| it.party == party));
-            return Answer::of(if is_in { BarrierOutcome::Waiting } else { BarrierOutcome::Withdrawn });
+            return Told::of(if is_in { BarrierOutcome::Waiting } else { BarrierOutcome::Withdrawn });
         }
         let Some((_, ended)) = self.ended.iter().find(|(number, _)| *number == generation) else {
-            return Answer::of(BarrierOutcome::Past);
+            return Told::of(BarrierOutcome::Past);
         };
         let is_inside = self.inside.as_ref().is_some_and(|inside| inside.generation == generation);
         let is_last = self.last().is_some_and(|(last, _)| *last == generation);
@@ -125,10 +125,10 @@ impl Barrier {
         let index = position.filter(|_| ended.end == GenerationEnd::Tripped).map(|index| index as u32);
         let is_concerned = position.is_some() || party.is_none();
         match ended.left {
-            Some(lost) if leaves => Answer { index, lost: Some(lost), ..Answer::of(BarrierOutcome::Left) },
-            _ if leaves && is_inside && is_concerned => Answer { index, ..Answer::of(BarrierOutcome::Waiting) },
-            _ if is_concerned => Answer { index, ..Answer::of(ended.end.into()) },
-            _ => Answer { ended: Some(ended.end), ..Answer::of(BarrierOutcome::Past) },
+            Some(lost) if leaves => Told { index, lost: Some(lost), ..Told::of(BarrierOutcome::Left) },
+            _ if leaves && is_inside && is_concerned => Told { index, ..Told::of(BarrierOutcome::Waiting) },
+            _ if is_concerned => Told { index, ..Told::of(ended.end.into()) },
+            _ => Told { ended: Some(ended.end), ..Told::of(BarrierOutcome::Past) },
         }
     }
 }
@@ -214,7 +214,7 @@ impl Model {
         arrive: &ArriveAtBarrier,
         party: &str,
         (since, shown): (u64, u64),
-    ) -> Option<(u64, Answer)> {
+    ) -> Option<(u64, Told)> {
         let path = &arrive.path;
         let now_ms = self.clock_ms;
         let barrier = self.barriers.get(path);
@@ -263,12 +263,12 @@ impl Model {
             return Some((*last, barrier.answer(Some(party), *last, false)));
         }
         if barrier.inside.is_some() && barrier.gathered.len() >= barrier.parties as usize {
-            return Some((barrier.generation, Answer::of(BarrierOutcome::Full)));
+            return Some((barrier.generation, Told::of(BarrierOutcome::Full)));
         }
         Some(self.gather(arrive, party, since))
     }
 
-    fn gather(&mut self, arrive: &ArriveAtBarrier, party: &str, since: u64) -> (u64, Answer) {
+    fn gather(&mut self, arrive: &ArriveAtBarrier, party: &str, since: u64) -> (u64, Told) {
         let deadline_ms = arrive.ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms);
         let (party, request_id) = (party.to_owned(), arrive.request_id.clone());
         let barrier = self.barriers.get_mut(&arrive.path).expect("it is there");
@@ -278,8 +278,8 @@ impl Model {
         let is_last = barrier.is_complete();
         let index = barrier.gathered.len() as u32 - 1;
         self.settle(&arrive.path, Some(&party));
-        let tripped = Answer { index: Some(index), ..Answer::of(BarrierOutcome::Tripped) };
-        (generation, if is_last { tripped } else { Answer::of(BarrierOutcome::Waiting) })
+        let tripped = Told { index: Some(index), ..Told::of(BarrierOutcome::Tripped) };
+        (generation, if is_last { tripped } else { Told::of(BarrierOutcome::Waiting) })
     }
 
     /// Trips what is complete. The party whose command did it is not told apart.
@@ -390,7 +390,7 @@ impl Model {
     }
 
     /// `None` if there is no barrier, or no such generation.
-    pub(crate) fn leave(&mut self, path: &Path, party: &str, generation: u64) -> Option<Answer> {
+    pub(crate) fn leave(&mut self, path: &Path, party: &str, generation: u64) -> Option<Told> {
         let barrier = self.known(path, generation)?;
         let is_gathered = generation == barrier.generation && barrier.gathered.iter().any(|it| it.party == party);
         let inside = barrier.inside.as_ref().filter(|inside| inside.generation == generation);

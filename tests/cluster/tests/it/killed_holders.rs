@@ -156,24 +156,24 @@ fn now_ms() -> u64 {
 
 /// When the time of a holder is over, as far as looks at it tell.
 #[derive(Debug)]
-struct End {
+struct HolderEnd {
     earliest_ms: u64,
     latest_ms: u64,
 }
 
 /// Looks until it has ended.
-async fn observe_end(api: &RestClient, holder: &Holder) -> End {
-    let mut end = End { earliest_ms: 0, latest_ms: u64::MAX };
+async fn observe_end(api: &RestClient, holder: &Holder) -> HolderEnd {
+    let mut end = HolderEnd { earliest_ms: 0, latest_ms: u64::MAX };
     loop {
         let asked_ms = now_ms();
         let Some(remaining_ms) = holder.remaining_ms(api).await else { return end };
-        let seen = End { earliest_ms: asked_ms + remaining_ms, latest_ms: now_ms() + remaining_ms };
+        let seen = HolderEnd { earliest_ms: asked_ms + remaining_ms, latest_ms: now_ms() + remaining_ms };
         end = if seen.earliest_ms > end.latest_ms {
             // The last sign of life arrived in between.
             seen
         } else {
             let earliest_ms = seen.earliest_ms.max(end.earliest_ms);
-            End { earliest_ms, latest_ms: seen.latest_ms.min(end.latest_ms).max(earliest_ms) }
+            HolderEnd { earliest_ms, latest_ms: seen.latest_ms.min(end.latest_ms).max(earliest_ms) }
         };
         wait_before_retry().await;
     }

@@ -35,7 +35,7 @@ const ALL_TOLD_TIMEOUT: Duration = Duration::from_secs(180);
 const TOLD_BEFORE_SECOND_KILL: usize = 400;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ThingKind {
     Lock,
     Semaphore,
     Pool,
@@ -44,17 +44,17 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Thing {
-    kind: Kind,
+    kind: ThingKind,
     number: usize,
 }
 
 impl Thing {
     fn name(self) -> String {
         let kind = match self.kind {
-            Kind::Lock => "lock",
-            Kind::Semaphore => "semaphore",
-            Kind::Pool => "pool",
-            Kind::Latch => "latch",
+            ThingKind::Lock => "lock",
+            ThingKind::Semaphore => "semaphore",
+            ThingKind::Pool => "pool",
+            ThingKind::Latch => "latch",
         };
         format!("{kind}-{}", self.number)
     }
@@ -62,27 +62,27 @@ impl Thing {
     /// A call about it.
     fn line(self, verb: &str) -> String {
         let of = match self.kind {
-            Kind::Lock => format!("locks/{}", self.name()),
-            Kind::Semaphore => "semaphores".to_owned(),
-            Kind::Pool => "pools".to_owned(),
-            Kind::Latch => "latches".to_owned(),
+            ThingKind::Lock => format!("locks/{}", self.name()),
+            ThingKind::Semaphore => "semaphores".to_owned(),
+            ThingKind::Pool => "pools".to_owned(),
+            ThingKind::Latch => "latches".to_owned(),
         };
         format!("POST /v1/namespaces/{NAMESPACE}/{of}/{verb}")
     }
 
     /// Whether those who wait for it have places.
     fn has_queue(self) -> bool {
-        self.kind != Kind::Latch
+        self.kind != ThingKind::Latch
     }
 
     /// Whether nobody completes it.
     fn expires(self) -> bool {
-        self.kind == Kind::Latch && self.number == THINGS_OF_KIND - 1
+        self.kind == ThingKind::Latch && self.number == THINGS_OF_KIND - 1
     }
 }
 
 fn things() -> impl Iterator<Item = Thing> {
-    let kinds = [Kind::Lock, Kind::Semaphore, Kind::Pool, Kind::Latch];
+    let kinds = [ThingKind::Lock, ThingKind::Semaphore, ThingKind::Pool, ThingKind::Latch];
     kinds.into_iter().flat_map(|kind| (0..THINGS_OF_KIND).map(move |number| Thing { kind, number }))
 }
 
@@ -122,13 +122,13 @@ impl Connection {
         let (process_id, ttl_ms, wait_ms) = (Some(owner.to_owned()), Some(TTL_MS), WAIT_MS);
         let request_id = owner.to_owned();
         match thing.kind {
-            Kind::Lock => {
+            ThingKind::Lock => {
                 let request =
                     v1::AcquireLockRequest { namespace, name, process_id, ttl_ms, wait_ms, ..Default::default() };
                 let answer = LocksServiceClient::new(channel).acquire_lock(self.signed(request)).await?.into_inner();
                 Ok(Told::granted(answer.fencing_token, &answer.reason))
             }
-            Kind::Semaphore => {
+            ThingKind::Semaphore => {
                 let rest = v1::AcquirePermitsRequest::default();
                 let request =
                     v1::AcquirePermitsRequest { namespace, name, process_id, request_id, ttl_ms, wait_ms, ..rest };
@@ -136,14 +136,14 @@ impl Connection {
                 let answer = client.acquire_permits(self.signed(request)).await?.into_inner();
                 Ok(Told::granted(answer.fencing_token, &answer.reason))
             }
-            Kind::Pool => {
+            ThingKind::Pool => {
                 let rest = v1::TakeMembersRequest::default();
                 let request =
                     v1::TakeMembersRequest { namespace, name, process_id, request_id, ttl_ms, wait_ms, ..rest };
                 let answer = PoolsServiceClient::new(channel).take_members(self.signed(request)).await?.into_inner();
                 Ok(Told::granted(answer.fencing_token, &answer.reason))
             }
-            Kind::Latch => {
+            ThingKind::Latch => {
                 let request = v1::WaitForLatchRequest { namespace, name, wait_ms, ..Default::default() };
                 let mut client = LatchesServiceClient::new(channel);
                 let answer = client.wait_for_latch(self.signed(request)).await?.into_inner();
@@ -186,7 +186,7 @@ async fn wait_until_told(connection: Connection, api: RestClient, thing: Thing, 
 /// Releases, again until that is answered.
 async fn release(api: &RestClient, thing: Thing, owner: &str) {
     let mut body = json!({"process_id": owner});
-    if thing.kind != Kind::Lock {
+    if thing.kind != ThingKind::Lock {
         body["name"] = thing.name().into();
         body["request_id"] = owner.into();
     }
@@ -203,18 +203,18 @@ async fn make_things(api: &RestClient) {
     let hold = |thing: Thing| json!({"name": thing.name(), "process_id": "holder", "request_id": "holder", "ttl_ms": TTL_MS, "permits": 1});
     for thing in things() {
         match thing.kind {
-            Kind::Lock => drop(api.acquire(NAMESPACE, &thing.name(), "holder").await.expect("it is free")),
-            Kind::Semaphore => {
+            ThingKind::Lock => drop(api.acquire(NAMESPACE, &thing.name(), "holder").await.expect("it is free")),
+            ThingKind::Semaphore => {
                 assert_eq!(api.json(&thing.line("acquire"), hold(thing)).await.ok()["success"], true);
             }
-            Kind::Pool => {
+            ThingKind::Pool => {
                 let members = json!({"name": thing.name(), "members": [{"name": "only"}]});
                 api.json(&thing.line("configure"), members).await.ok();
                 let mut take = hold(thing);
                 take.as_object_mut().expect("it is an object").remove("permits");
                 assert_eq!(api.json(&thing.line("take"), take).await.ok()["success"], true);
             }
-            Kind::Latch => {
+            ThingKind::Latch => {
                 let expires_in_ms = if thing.expires() { EXPIRES_IN_MS } else { TTL_MS };
                 let latch = json!({"name": thing.name(), "total": 2, "expires_in_ms": expires_in_ms});
                 api.json(&thing.line("create"), latch).await.ok();
@@ -225,7 +225,7 @@ async fn make_things(api: &RestClient) {
 
 /// Counts both jobs of a latch, again until that is answered.
 async fn complete(api: &RestClient, latch: usize) {
-    let thing = Thing { kind: Kind::Latch, number: latch };
+    let thing = Thing { kind: ThingKind::Latch, number: latch };
     eventually(&format!("{} is complete", thing.name()), async || {
         let body = json!({"name": thing.name(), "ids": ["first", "last"]});
         let answer = api.fetch::<Value>(&thing.line("count_down"), Some(body)).await;

@@ -37,14 +37,14 @@ async fn write_everywhere(api: &RestClient, name: &str) -> Vec<Result<(), (u16, 
 }
 
 /// Clients of a tenant, and the history of their calls.
-struct Calls {
+struct BackgroundCalls {
     api: RestClient,
     locks: Vec<LockId>,
     history: History,
     load: Load,
 }
 
-impl Calls {
+impl BackgroundCalls {
     async fn start(cluster: &Cluster, tenant: &str) -> Self {
         let tenant = cluster.create_tenant(tenant, &NAMESPACES).await;
         let locks = lock_ids(cluster, &tenant, &NAMESPACES, 5);
@@ -149,7 +149,7 @@ async fn a_node_whose_disk_is_full_gives_its_leaderships_away_and_catches_up_whe
         return;
     }
     let mut cluster = Cluster::start(small_disk_setup()).await;
-    let calls = Calls::start(&cluster, "one-full").await;
+    let calls = BackgroundCalls::start(&cluster, "one-full").await;
     let full = calls.leader(&cluster).await;
 
     for leave in [RESERVE_MIB / 2 * MIB, 0] {
@@ -197,7 +197,7 @@ async fn a_node_whose_disk_fails_ends_and_the_others_go_on() {
     }
     let disk = Some(DiskKind::Failing(DISK_MIB));
     let mut cluster = Cluster::start(Setup { disk, ..small_disk_setup() }).await;
-    let calls = Calls::start(&cluster, "failing").await;
+    let calls = BackgroundCalls::start(&cluster, "failing").await;
     let failing = calls.leader(&cluster).await;
     cluster.disk(failing).fail();
     let failed_at = Instant::now();

@@ -313,10 +313,10 @@ mod tests {
     }
 
     /// A pool, and who waits for it.
-    type Scene = (PoolState, Vec<PermitWaitView>);
+    type PoolAndWaits = (PoolState, Vec<PermitWaitView>);
 
     /// The checks that find something in a step of a command, or of the clock.
-    fn findings(before: &Scene, after: &Scene, command: Option<&LocksCommand>) -> Vec<String> {
+    fn findings(before: &PoolAndWaits, after: &PoolAndWaits, command: Option<&LocksCommand>) -> Vec<String> {
         let context = StepContext { clock_ms: CLOCK_MS, is_settled: true, command, has_session: &|_| true };
         let changed = Changed {
             held_before: &before.0.holders,

@@ -30,7 +30,7 @@ const SECOND: &str = "second";
 
 /// What owners hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum HeldBefore {
     Lock,
     Permits,
     Members,
@@ -60,7 +60,7 @@ impl Client {
     }
 
     async fn make_all_calls(&self, tenant: &Tenant, path: &Path) {
-        for held in [Held::Lock, Held::Permits, Held::Members] {
+        for held in [HeldBefore::Lock, HeldBefore::Permits, HeldBefore::Members] {
             self.hand_over(tenant, path, held).await;
         }
         let (path, expires_in_ms) = (path.clone(), TTL_MS);
@@ -76,7 +76,7 @@ impl Client {
     }
 
     /// One takes all there is, another waits for it, and gets it when the first gives it back.
-    async fn hand_over(&self, tenant: &Tenant, path: &Path, held: Held) {
+    async fn hand_over(&self, tenant: &Tenant, path: &Path, held: HeldBefore) {
         if let Some(configure) = held.configure(path) {
             self.until_answered(tenant, &configure).await;
         }
@@ -105,7 +105,7 @@ impl Client {
         }
     }
 
-    async fn expect_use(&self, tenant: &Tenant, path: &Path, held: Held, expected: Use) {
+    async fn expect_use(&self, tenant: &Tenant, path: &Path, held: HeldBefore, expected: Use) {
         let answer = self.until_answered(tenant, &held.get(path)).await;
         let found = match &answer {
             Answer::Lock(lock) => (lock.holders.len() as u64, lock.holders.len() as u64, 0),
@@ -137,7 +137,7 @@ impl Client {
     }
 }
 
-impl Held {
+impl HeldBefore {
     /// The units in use by a hold of so many; of a lock there is one.
     fn units(self, units: u64) -> u64 {
         if self == Self::Lock { 1 } else { units }
