@@ -21,10 +21,7 @@ use crate::Application;
 use crate::ask::AskRecord;
 use crate::codec::DecodeError;
 use crate::shard_common::{ShardCommon, restore_items};
-use crate::{
-    AccountId, Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, UsageTotals,
-    WaitId,
-};
+use crate::{Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
 pub(super) type RestoreResult = Result<(), DecodeError>;
 
@@ -146,14 +143,26 @@ impl Restorer {
             Item::Reported { is_listed, is_claimed } => self.reported(is_listed, is_claimed),
             Item::PendingGrants(woken) => self.pending_grants(&woken),
             Item::Wait(wait) => self.wait(wait),
-            Item::Event { revision, bytes } => self.event(revision, &bytes),
+            Item::Event { revision, bytes } => {
+                let now = self.core.common.revision;
+                let max = self.core.common.bounds.retained_events;
+                let fits = self.namespace()?.history.restore(revision, &bytes, max);
+                ensure(fits && revision <= now, "an event is out of order")
+            }
             Item::Usage(usage) => {
                 self.namespace()?.usage = usage;
                 Ok(())
             }
             Item::Attempts { lower, as_reader } => self.attempts(lower, &as_reader),
-            Item::EndedUsage(account, usage) => self.ended_usage(account, usage),
-            Item::Quarantined(namespace, since_ms) => self.quarantined(namespace, since_ms),
+            Item::EndedUsage(account, usage) => {
+                let is_new = self.core.ended_usage.insert(account, usage).is_none();
+                ensure(is_new, "what an account used comes twice")
+            }
+            Item::Quarantined(namespace, since_ms) => {
+                ensure(since_ms <= self.core.common.clock_ms, "a namespace stands still from the future on")?;
+                let is_new = self.core.quarantined.insert(namespace, since_ms).is_none();
+                ensure(is_new && self.core.slots.is_empty(), "a namespace is set aside twice, or too late")
+            }
         }
     }
 

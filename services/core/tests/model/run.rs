@@ -164,35 +164,6 @@ impl Model {
         token
     }
 
-    fn push_hold(
-        &mut self,
-        who: &OwnerKey,
-        claim: &Claim,
-        terms: &Terms,
-        callers: &Attempts,
-        direct: bool,
-        (token, kept_until_ms): (u64, u64),
-    ) {
-        self.holds.push(Hold {
-            path: claim.path.clone(),
-            who: who.clone(),
-            mode: claim.mode,
-            phase: Phase::Held,
-            token,
-            locked_at_ms: self.wall_ms,
-            deadline_ms: terms.ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms),
-            terms: terms.clone(),
-            direct,
-            attempts: callers.clone(),
-            reader_attempts: None,
-            kept_from_ms: if kept_until_ms > 0 { self.clock_ms } else { 0 },
-            kept_until_ms,
-            is_kept: false,
-            latest_ask: None,
-            forced_at_ms: None,
-        });
-    }
-
     pub(crate) fn downgrade(&mut self, who: &OwnerKey, claim: &Claim) {
         self.next_revision();
         let rules = self.rules;
