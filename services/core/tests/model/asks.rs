@@ -114,7 +114,7 @@ impl Model {
         let open = self.sessions.iter().filter(|session| session.is_open);
         let effects = open.filter_map(|session| {
             let its = asked.iter().map(|index| &self.holds[*index]).filter(|hold| hold.who.number == session.number);
-            let holds: Vec<AskedHold> = its.map(Hold::asked).collect();
+            let holds: Vec<AskedHold> = its.map(Hold::to_asked).collect();
             (!holds.is_empty()).then(|| Effect::ReleaseRequested {
                 namespace: self.namespace.clone(),
                 session_id: session.id.clone(),
