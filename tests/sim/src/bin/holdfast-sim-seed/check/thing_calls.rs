@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_api::Code;
-use holdfast_core::{LatchStatus, Path};
+use holdfast_core::{LatchStatus, Path, Reason};
 
 use super::calls::find_write;
 use super::early_expiry::{CLOCK_TOLERANCE, STEP_TOLERANCE};
@@ -24,8 +24,10 @@ impl CheckContext<'_> {
         let (shard, replayed) = self.locks_shard(call);
         let window = self.window(&shard, call, returned);
         let place = match (op, &returned.answer) {
-            (ThingOp::Acquire(_), Answer::Thing(answer @ ThingAnswer::Acquired { outcome, .. })) => {
-                if outcome.is_err() {
+            (ThingOp::Acquire(op), Answer::Thing(answer @ ThingAnswer::Acquired { outcome, .. })) => {
+                // A repeat that wants more than the waiting request is refused as queued. The request waits on.
+                let waits_on = *outcome == Err(Reason::Queued) && op.wait_ms > 0;
+                if outcome.is_err() && !waits_on {
                     // No request is granted after its wait has ended.
                     self.check_not_applied(call, *window.end())?;
                 }
