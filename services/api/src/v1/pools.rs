@@ -63,7 +63,8 @@ pub fn release(message: v1::ReturnMembersRequest) -> ApiResult<ReturnMembers> {
         thing: things::name(message.namespace, message.name, message.path)?,
         owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },
         request_id: message.request_id,
-        members: message.members.map(|members| members.names),
+        // A repeated field can't be absent: an empty one stands for the whole hold.
+        members: Some(message.members).filter(|members| !members.is_empty()),
         fencing_token: message.fencing_token,
     })
 }

@@ -179,22 +179,20 @@ async fn grpc_answers_as_rest_does() {
         (reason.code().as_str_name(), reason.holders[0].members.as_slice()),
         ("EXHAUSTED", &["a".to_owned()][..])
     );
-    let release = |members: Option<&[&str]>| v1::ReturnMembersRequest {
+    let release = |members: &[&str]| v1::ReturnMembersRequest {
         namespace: namespace.clone(),
         name: name.clone(),
         process_id: Some("p".to_owned()),
         request_id: Some("r".to_owned()),
-        members: members.map(|names| v1::MemberNames { names: names.iter().map(|name| (*name).to_owned()).collect() }),
+        members: members.iter().map(|name| (*name).to_owned()).collect(),
         ..Default::default()
     };
-    let none = pools.return_members(with_key(release(Some(&[])), &rest.key)).await.unwrap_err();
-    assert_eq!(none.code(), tonic::Code::InvalidArgument, "an empty list is not all");
-    let other = pools.return_members(with_key(release(Some(&["b"])), &rest.key)).await.unwrap().into_inner();
+    let other = pools.return_members(with_key(release(&["b"]), &rest.key)).await.unwrap().into_inner();
     assert!(!other.released, "it has none of them");
     let get = v1::GetPoolRequest { namespace: namespace.clone(), name: name.clone(), ..Default::default() };
     let shown = pools.get_pool(with_key(get, &rest.key)).await.unwrap().into_inner();
     assert_eq!(shown.members[0].holder.as_ref().map(|holder| holder.process_id.as_str()), Some("p"));
     assert_eq!(shown.pool.unwrap().free, 1);
-    let all = pools.return_members(with_key(release(None), &rest.key)).await.unwrap().into_inner();
+    let all = pools.return_members(with_key(release(&[]), &rest.key)).await.unwrap().into_inner();
     assert!(all.released && all.pool.unwrap().free == 2);
 }
