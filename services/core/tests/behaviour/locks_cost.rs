@@ -293,7 +293,7 @@ fn an_owner_with_as_many_holds_as_allowed_by_default_may_wait() {
         let claims: Vec<_> = (0..64).map(|number| write(&format!("own/{part}/{number}"))).collect();
         shard.granted(try_request("p", &claims));
     }
-    let waiting = wait_request("p", &[write("l/a"), write("l/b")]);
+    let waiting = Acquire { attempt: 1, ..wait_request("p", &[write("l/a"), write("l/b")]) };
     enqueue(&mut shard, waiting.clone());
     let limit = "the number of holds of an owner that waits is limited to 1024";
     assert_limited_by(shard.try_acquire(try_request("p", &[write("one more")])), limit);
