@@ -62,8 +62,12 @@ async fn requests_of_all_kinds_share_their_ids() {
     let (_, mut first, _) = two_sessions().await;
     first.acquire("a", "x").await;
     first.send(acquire("a", 1)).await;
-    let refused = first.receive().await;
-    assert_eq!((&refused["request_id"], &refused["reason"]["code"]), (&json!("a"), &json!("INVALID_ARGUMENT")));
+    let rejected = first.receive().await;
+    assert_eq!(
+        (&rejected["request_id"], &rejected["code"]),
+        (&json!("a"), &json!("INVALID_ARGUMENT")),
+        "it has its lock"
+    );
     first.send(acquire("b", 1)).await;
     first.expect_acquired("b").await;
     first.request_lock("b", "y").await;

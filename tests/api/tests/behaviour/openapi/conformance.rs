@@ -16,15 +16,17 @@ use holdfast_testkit::Response;
 struct Fixtures(BTreeMap<&'static str, String>);
 
 impl Fixtures {
-    /// An account with a namespace, a session, a latch, a semaphore, a pool, a barrier and a second key.
+    /// An account with a namespace, a session, a latch, semaphores, a pool, a barrier and a second key.
     async fn create(rest: &RestClient, account: &str) -> Self {
         rest.json("POST /v1/namespaces", json!({"name": "ns"})).await.ok();
         let session = json!({"process_id": "p", "ttl_ms": 60_000});
         let session = rest.json("POST /v1/namespaces/ns/sessions", session).await.ok();
         // As the examples call it.
         rest.json("POST /v1/namespaces/ns/latches/create", json!({"name": "nightly", "total": 3})).await.ok();
-        let permits = json!({"name": "licences", "permits": 10});
-        rest.json("POST /v1/namespaces/ns/semaphores/configure", permits).await.ok();
+        for name in ["licences", "downloads"] {
+            let permits = json!({"name": name, "permits": 10});
+            rest.json("POST /v1/namespaces/ns/semaphores/configure", permits).await.ok();
+        }
         let members = json!({"name": "databases", "members": [{"name": "db-1"}, {"name": "db-2"}]});
         rest.json("POST /v1/namespaces/ns/pools/configure", members).await.ok();
         let parties = json!({"name": "rounds", "parties": 4});
