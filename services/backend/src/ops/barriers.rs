@@ -16,6 +16,7 @@ use holdfast_types::{
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::acquire::as_outcome_unknown;
 use crate::access_watch::AccessWatch;
 use crate::admission::{HeldCall, Share};
 use crate::auth::TenantContext;
@@ -25,6 +26,9 @@ use crate::{AuthContext, CallContext, Service};
 
 /// Between two questions about a generation that had not ended: a replica that was asked who leads answers at once.
 const ASK_AGAIN_DELAY: Duration = Duration::from_millis(100);
+
+/// What a party is told whose wait ends without an answer.
+const WAIT_GIVEN_UP: &str = "the party has arrived or left, but the end of the generation can't be told now";
 
 /// What is asked about a generation.
 struct Question<'a> {
@@ -283,7 +287,9 @@ impl Service {
         if answer.outcome != BarrierOutcome::Waiting || Instant::now() >= until {
             return Ok(answer);
         }
-        self.wait_at(caller, context, question, until).await
+        // It has arrived, or left, whatever becomes of the wait.
+        let waited = self.wait_at(caller, context, question, until).await;
+        waited.map_err(|error| as_outcome_unknown(error, WAIT_GIVEN_UP))
     }
 
     /// Asks until the outcome is final, or until that instant. Whoever has no access any more stops waiting.
