@@ -190,11 +190,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_limit_of_zero_is_no_limit_but_bytes_have_theirs() {
         let (rates, any) = (AccountRates::default(), with_requests(0));
-        assert!((0..100_000).all(|_| rates.admit(&any, 256).is_ok()));
-        // 131,072 are 32 MiB; the rest is what rounding to nanoseconds leaves of each.
-        let passed = 100_000 + (0..100_000).filter(|_| rates.admit(&any, 256).is_ok()).count();
-        assert!((131_072..131_100).contains(&passed), "{passed}");
-        assert_eq!(rates.admit(&any, 256).unwrap_err().limit(), Some(&limit::REQUEST_BYTES));
+        assert!((0..100_000).all(|_| rates.admit(&any, 0).is_ok()));
+        // Of this size, so that the time that pays one off is a whole number of nanoseconds.
+        assert_eq!((0..1_000).filter(|_| rates.admit(&any, 64 << 10).is_ok()).count(), 512, "32 MiB in all");
+        assert_eq!(rates.admit(&any, 64 << 10).unwrap_err().limit(), Some(&limit::REQUEST_BYTES));
         assert!(rates.admit(&any, 0).is_ok());
     }
 

@@ -108,7 +108,11 @@ async fn holders_of_permits_and_members_are_asked() {
     session.send(json!({"type": "acquire_permits", "request_id": "a", "path": ["s"], "permits": 2})).await;
     session.expect_acquired("a").await;
     session.send(json!({"type": "take", "request_id": "b", "path": ["p"], "member": "m"})).await;
-    assert_eq!(session.receive().await["members"], json!(["m"]));
+    let taken = session.receive().await;
+    let token = taken["fencing_token"].as_u64().expect("a token");
+    let expected = json!({"type": "state", "request_id": "b", "state": "ACQUIRED", "fencing_token": token,
+        "members": ["m"]});
+    assert_eq!(taken, expected);
     for (kind, call, body, request_id) in [
         ("semaphore", "semaphores", json!({"name": "s"}), "a"),
         ("pool", "pools", json!({"name": "p", "member": "m"}), "b"),

@@ -64,9 +64,9 @@ async fn requests_of_all_kinds_share_their_ids() {
     first.send(acquire("a", 1)).await;
     let rejected = first.receive().await;
     assert_eq!(
-        (&rejected["request_id"], &rejected["code"]),
-        (&json!("a"), &json!("INVALID_ARGUMENT")),
-        "it has its lock"
+        (&rejected["type"], &rejected["request_id"], &rejected["code"]),
+        (&json!("error"), &json!("a"), &json!("INVALID_ARGUMENT")),
+        "it has its lock: {rejected}"
     );
     first.send(acquire("b", 1)).await;
     first.expect_acquired("b").await;
