@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use holdfast_api::{ApiError, ApiResult, Code, validate};
+use holdfast_api::{ApiError, ApiResult, Code, Timestamp, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{Admission, AdmissionRequest, Priority, Share};
 use crate::auth::TenantContext;
 use crate::route_error::route_error;
+use crate::view_builder::ViewBuilder;
 use crate::{CallContext, Service};
 
 /// How much later the deadline of a waiting call is at the shard than at the caller.
@@ -232,6 +233,21 @@ impl Service {
             async move { Ok(self.call_with_permit(share, Application::Locks, key, ask, context).await?.reply) }
         };
         self.with_incarnation(tenant.account, name, context.deadline, call).await
+    }
+
+    /// Calls the locks shard of a namespace that the caller may use. Returns the reply, and what shows it.
+    pub(crate) async fn call_and_show<'a>(
+        &self,
+        tenant: TenantContext<'_>,
+        context: &CallContext,
+        namespace: &'a str,
+        make: impl Fn(NamespaceRef) -> ShardRequest,
+    ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
+        tenant.check_namespace("namespace", namespace)?;
+        let asked = Timestamp::now();
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+        Ok((reply, shown))
     }
 
     /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache. If

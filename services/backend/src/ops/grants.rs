@@ -9,7 +9,6 @@ use holdfast_types::{Owner, Path, Phase, Query, Response};
 use super::tokens::signing_error;
 use crate::auth::TenantContext;
 use crate::shard_call::{ShardRequest, expect_answer};
-use crate::view_builder::ViewBuilder;
 use crate::{CallContext, Service};
 
 /// Maximum life of the signed grant of a session's hold, because the session may be closed at any time.
@@ -75,9 +74,7 @@ impl Service {
         owner: &Owner,
     ) -> ApiResult<Option<Holder>> {
         let make = |namespace| ShardRequest::from(Query::Lock { namespace, path: path.clone() });
-        let asked = Timestamp::now();
-        let reply = self.call_locks(tenant, namespace, context, make).await?;
-        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+        let (reply, shown) = self.call_and_show(tenant, context, namespace, make).await?;
         let whole = expect_answer!(reply.outcome?, Response::Lock(lock) => shown.lock(lock))?;
         Ok(hold_of(owner, &whole).cloned())
     }

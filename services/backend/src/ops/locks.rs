@@ -1,6 +1,6 @@
 //! Reads and deletes locks.
 
-use holdfast_api::{ApiResult, CheckAnswer, ListLocks, Lock, LockName, Page, Timestamp, page_token, validate};
+use holdfast_api::{ApiResult, CheckAnswer, ListLocks, Lock, LockName, Page, page_token, validate};
 use holdfast_routing::RetryPolicy;
 use holdfast_types::{Command, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Scopes};
 
@@ -24,9 +24,7 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         let path = validate::existing_lock(lock, tenant.limits())?;
         let make = |namespace| ShardRequest::from(Query::Lock { namespace, path: path.clone() });
-        let asked = Timestamp::now();
-        let reply = self.read_locks(tenant, context, namespace, make).await?;
-        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+        let (reply, shown) = self.read_locks(tenant, context, namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Lock(lock) => shown.lock(lock))
     }
 
@@ -70,9 +68,7 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         let path = validate::existing_lock(lock, tenant.limits())?;
         let make = |namespace| ShardRequest::from(Query::Check { namespace, path: path.clone(), fencing_token });
-        let asked = Timestamp::now();
-        let reply = self.read_locks(tenant, context, namespace, make).await?;
-        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+        let (reply, shown) = self.read_locks(tenant, context, namespace, make).await?;
         let (current, lock) = expect_answer!(reply.outcome?, Response::Checked { current, lock } => (current, lock))?;
         Ok(CheckAnswer { current, lock: shown.lock(lock) })
     }
@@ -95,24 +91,21 @@ impl Service {
         let make = |namespace| {
             ShardRequest::from(Query::Locks { namespace, prefix: prefix.clone(), after: after.clone(), limit })
         };
-        let asked = Timestamp::now();
-        let reply = self.read_locks(tenant, context, &request.namespace, make).await?;
-        let shown = ViewBuilder::new(&request.namespace, reply.clock_ms, asked);
+        let (reply, shown) = self.read_locks(tenant, context, &request.namespace, make).await?;
         let (locks, more) = expect_answer!(reply.outcome?, Response::Locks { locks, more } => (locks, more))?;
         let last = locks.last().map(|lock| &lock.path);
         let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
         Ok(Page { items: shown.locks(locks), next_page_token })
     }
 
-    async fn read_locks(
+    async fn read_locks<'a>(
         &self,
         tenant: TenantContext<'_>,
         context: &CallContext,
-        namespace: &str,
+        namespace: &'a str,
         make: impl Fn(NamespaceRef) -> ShardRequest,
-    ) -> ApiResult<Reply> {
-        tenant.check_namespace("namespace", namespace)?;
+    ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        self.call_locks(tenant, namespace, context, make).await
+        self.call_and_show(tenant, context, namespace, make).await
     }
 }

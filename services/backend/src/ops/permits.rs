@@ -189,19 +189,4 @@ impl Service {
         let make = |namespace| ShardRequest::from(Query::Permit(make(namespace)));
         self.call_and_show(tenant, context, namespace, make).await
     }
-
-    /// Calls a locks shard. Returns the reply, and what shows it.
-    pub(super) async fn call_and_show<'a>(
-        &self,
-        tenant: TenantContext<'_>,
-        context: &CallContext,
-        namespace: &'a str,
-        make: impl Fn(NamespaceRef) -> ShardRequest,
-    ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
-        tenant.check_namespace("namespace", namespace)?;
-        let asked = Timestamp::now();
-        let reply = self.call_locks(tenant, namespace, context, make).await?;
-        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
-        Ok((reply, shown))
-    }
 }

@@ -1,14 +1,11 @@
 //! Releases one lock, a set, or everything of an owner. The rate limit never applies.
 
-use holdfast_api::{
-    ApiError, ApiResult, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Timestamp, validate,
-};
+use holdfast_api::{ApiError, ApiResult, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, validate};
 use holdfast_types::{Command, LocksCommand, Owner, Release, ReleaseTarget, Response, Scopes};
 
 use super::acquire::single_lock;
 use crate::auth::TenantContext;
 use crate::shard_call::{ShardRequest, expect_answer};
-use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
 
 impl Service {
@@ -65,14 +62,11 @@ impl Service {
         owner: Owner,
         what: ReleaseTarget,
     ) -> ApiResult<ReleaseLocksAnswer> {
-        tenant.check_namespace("namespace", namespace)?;
         let make = |namespace| {
             let release = Release { namespace, owner: owner.clone(), what: what.clone(), message: None };
             ShardRequest::from(Command::Locks(LocksCommand::Release(release)))
         };
-        let asked = Timestamp::now();
-        let reply = self.call_locks(tenant, namespace, context, make).await?;
-        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+        let (reply, shown) = self.call_and_show(tenant, context, namespace, make).await?;
         let (released, locks) =
             expect_answer!(reply.outcome?, Response::Released { released, locks } => (released, locks))?;
         Ok(ReleaseLocksAnswer { released, locks: shown.locks(locks) })

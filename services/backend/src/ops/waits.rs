@@ -63,9 +63,7 @@ impl Service {
         limit: u32,
     ) -> ApiResult<WaitPage> {
         let make = |namespace: NamespaceRef| ShardRequest::from(Query::Queue { namespace, after, limit });
-        let asked = Timestamp::now();
-        let reply = self.call_locks(tenant, name, context, make).await?;
-        let shown = ViewBuilder::new(name, reply.clock_ms, asked);
+        let (reply, shown) = self.call_and_show(tenant, context, name, make).await?;
         let (waits, more) = expect_answer!(reply.outcome?, Response::Queue { waits, more } => (waits, more))?;
         let waits: Vec<(WaitId, WaitInfo)> =
             waits.into_iter().map(|queued| (queued.wait.wait, lock_wait(&shown, queued))).collect();
@@ -84,9 +82,7 @@ impl Service {
     ) -> ApiResult<WaitPage> {
         let make =
             |namespace: NamespaceRef| ShardRequest::from(Query::Permit(PermitQuery::Waits { namespace, after, limit }));
-        let asked = Timestamp::now();
-        let reply = self.call_locks(tenant, name, context, make).await?;
-        let shown = ViewBuilder::new(name, reply.clock_ms, asked);
+        let (reply, shown) = self.call_and_show(tenant, context, name, make).await?;
         let (waits, more) = expect_answer!(reply.outcome?, Response::PermitWaits { waits, more } => (waits, more))?;
         let last = waits.last().map(|queued| queued.wait);
         let shows = |queued: &PermitWaitView| kinds.contains(queued.kind);
