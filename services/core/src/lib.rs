@@ -16,6 +16,7 @@ mod after_restore;
 mod ask;
 mod audit;
 mod barriers;
+mod chunked_set;
 mod chunks;
 mod idempotency_cache;
 mod item_bytes;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::LocksState;
-use super::chunked_set::ChunkedSet;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::tree::NodeId;
+use crate::chunked_set::ChunkedSet;
 use crate::{AccountId, EntryContext, FencingToken, Mode, Reason};
 
 /// Deadlines of a namespace.

@@ -18,7 +18,6 @@ mod blocked_index;
 mod cancel;
 mod capacity;
 mod charge;
-mod chunked_set;
 mod closure;
 mod closure_builder;
 mod conflict;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
-use super::chunked_set::ChunkedSet;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::sessions::NamedRequest;
 use super::tree::NodeId;
 use crate::Mode;
+use crate::chunked_set::ChunkedSet;
 
 /// The requests of a session. The order of hashes is never visible.
 #[derive(Clone, Debug, Default)]

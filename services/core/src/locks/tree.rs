@@ -3,7 +3,6 @@
 //! Every path knows the holds and waiting claims at it and below it, so walking down one path finds all conflicts.
 
 use super::charge;
-use super::chunked_set::ChunkedSet;
 use super::evaluate::Evaluation;
 use super::hold::Hold;
 use super::holds::Holds;
@@ -14,6 +13,7 @@ use super::owner_multiset::OwnerMultiset;
 use super::path_table::{NodePath, PathTable};
 use super::queue::{ClaimQueue, Queue, QueuePosition};
 use super::slab::Slab;
+use crate::chunked_set::ChunkedSet;
 use crate::{Mode, Path, Revision};
 
 /// Identifies a path of the tree.

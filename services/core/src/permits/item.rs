@@ -43,6 +43,12 @@ impl QueueRank {
     }
 }
 
+impl Default for QueueRank {
+    fn default() -> Self {
+        Self::FIRST
+    }
+}
+
 /// What a request sets for its hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PermitTerms {

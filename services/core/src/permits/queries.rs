@@ -18,7 +18,9 @@ use crate::{
 };
 
 /// Visits for one page of waiting requests. Beyond them it ends, but has at least one row.
-const VISITS_PER_PAGE: usize = 16_384;
+const VISITS_PER_PAGE: usize = 4_096;
+/// A row costs a visit for so many requests before it, which are counted in chunks.
+const COUNTED_PER_VISIT: usize = 8;
 
 impl PermitTable {
     /// Replies to a query. `now` is the shard's revision.
@@ -119,7 +121,7 @@ impl PermitTable {
                 return Response::PermitWaits { waits, more: true };
             }
             let queue_position = self.queue_position(&waiting.key.name, rank, sight);
-            visits = usize::try_from(queue_position).unwrap_or(usize::MAX).saturating_add(visits + 1);
+            visits += 1 + usize::try_from(queue_position).unwrap_or(usize::MAX) / COUNTED_PER_VISIT;
             let row = waiting.view(wait, rank, queue_position);
             if !budget.try_take(codec::size(&row)) {
                 return Response::PermitWaits { waits, more: true };
@@ -146,7 +148,7 @@ impl PermitTable {
     /// Returns how many requests are before one, up to a limit.
     pub(super) fn queue_position(&self, name: &Name, rank: QueueRank, sight: Sight<'_>) -> u64 {
         let source = self.by_name.get(name);
-        source.map_or(0, |source| source.queue.range(..rank).take(sight.max_queue_position).count() as u64)
+        source.map_or(0, |source| source.ranks.count_before(rank, sight.max_queue_position) as u64)
     }
 
     /// Returns who has what a request wants: the holder of the member that it names, then those with most permits, and

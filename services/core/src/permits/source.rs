@@ -8,6 +8,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 
 use super::item::{PermitHold, PermitWait, QueueRank};
 use super::members::Members;
+use crate::chunked_set::ChunkedSet;
 use crate::locks::EncodedMetadata;
 use crate::{CommandError, FencingToken, Reason, Revision, Wanted};
 
@@ -27,6 +28,8 @@ pub(super) struct Source {
     /// The holds by weight, and then the earlier first, from the end.
     pub(super) heaviest: BTreeSet<(u64, Reverse<FencingToken>)>,
     pub(super) queue: BTreeMap<QueueRank, Arc<PermitWait>>,
+    /// The ranks of the queue, in which those before one are counted.
+    pub(super) ranks: ChunkedSet<QueueRank, QueueRank>,
     /// The waiting requests by weight, but for those for a member by its name.
     pub(super) weights: BTreeSet<(u64, QueueRank)>,
 }
@@ -56,6 +59,7 @@ impl Source {
             holds: BTreeMap::new(),
             heaviest: BTreeSet::new(),
             queue: BTreeMap::new(),
+            ranks: ChunkedSet::default(),
             weights: BTreeSet::new(),
         }
     }
@@ -82,6 +86,11 @@ impl Source {
 
     /// Adds a waiting request to what is known of the queue, or removes one.
     pub(super) fn note_wait(&mut self, wanted: &Wanted, rank: QueueRank, waits: bool) {
+        if waits {
+            self.ranks.add(rank);
+        } else {
+            self.ranks.take(rank);
+        }
         match (wanted, waits) {
             (Wanted::Member(_), _) => {}
             (_, true) => _ = self.weights.insert((wanted.weight(), rank)),

@@ -73,6 +73,7 @@ impl Source {
         let counting = self.queue.iter().filter(|(_, wait)| !matches!(wait.wanted, Wanted::Member(_)));
         let weights: BTreeSet<_> = counting.map(|(rank, wait)| (wait.wanted.weight(), *rank)).collect();
         assert_eq!(weights, self.weights);
+        assert!(self.ranks.iter().eq(self.queue.keys().copied()), "the ranks are those of the queue");
         let Some(members) = self.members() else { return };
         let rebuilt = members.rebuilt(self.queue.iter().map(|(rank, wait)| (*rank, &wait.wanted)));
         assert_eq!(rebuilt, *members, "who is free and who waits for what is known");

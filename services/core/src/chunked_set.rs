@@ -13,7 +13,7 @@ const MIN_CHUNK: usize = 8;
 /// Items in order. An item may be as small as a number that stands for what is ordered: callers compare. An ordered map
 /// of the standard library would be half empty after insertions at its end; the chunks of this one are then full.
 #[derive(Clone, Debug)]
-pub(super) struct ChunkedSet<K, T>(Chunks<K, T>);
+pub(crate) struct ChunkedSet<K, T>(Chunks<K, T>);
 
 #[derive(Clone, Debug)]
 enum Chunks<K, T> {
@@ -30,23 +30,23 @@ impl<K, T> Default for ChunkedSet<K, T> {
 }
 
 impl<K: Ord + Default + Clone, T: Copy> ChunkedSet<K, T> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match &self.0 {
             Chunks::One(chunk) => chunk.is_empty(),
             Chunks::Many(chunks) => chunks.is_empty(),
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.chunks().map(<[T]>::len).sum()
     }
 
-    pub(super) fn first(&self) -> Option<T> {
+    pub(crate) fn first(&self) -> Option<T> {
         self.chunks().next()?.first().copied()
     }
 
     /// Iterates over all items in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = T> {
         self.chunks().flatten().copied()
     }
 
@@ -59,7 +59,7 @@ impl<K: Ord + Default + Clone, T: Copy> ChunkedSet<K, T> {
     }
 
     /// Finds the item of a key. `order` returns how an item compares to the key.
-    pub(super) fn find<Q: Ord + ?Sized>(&self, key: &Q, order: impl FnMut(&T) -> Ordering) -> Option<T>
+    pub(crate) fn find<Q: Ord + ?Sized>(&self, key: &Q, order: impl FnMut(&T) -> Ordering) -> Option<T>
     where
         K: Borrow<Q>,
     {
@@ -71,7 +71,7 @@ impl<K: Ord + Default + Clone, T: Copy> ChunkedSet<K, T> {
     }
 
     /// Iterates in order over the items at or after a key. `order` returns how an item compares to the key.
-    pub(super) fn iter_from<'a, Q: Ord + ?Sized, F: FnMut(&T) -> Ordering>(
+    pub(crate) fn iter_from<'a, Q: Ord + ?Sized, F: FnMut(&T) -> Ordering>(
         &'a self,
         key: &Q,
         mut order: F,
@@ -94,7 +94,7 @@ impl<K: Ord + Default + Clone, T: Copy> ChunkedSet<K, T> {
 
     /// Adds an item. `order` returns how another item compares to it, `key_of` the key of an item. Returns false if
     /// there is an equal item.
-    pub(super) fn insert(&mut self, item: T, mut order: impl FnMut(&T) -> Ordering, key_of: impl Fn(&T) -> K) -> bool {
+    pub(crate) fn insert(&mut self, item: T, mut order: impl FnMut(&T) -> Ordering, key_of: impl Fn(&T) -> K) -> bool {
         if let Chunks::One(chunk) = &mut self.0 {
             if chunk.len() < MAX_CHUNK {
                 return insert_into(chunk, item, order);
@@ -128,7 +128,7 @@ impl<K: Ord + Default + Clone, T: Copy> ChunkedSet<K, T> {
     }
 
     /// Removes the item of a key. `order` returns how an item compares to the key. Returns whether it was there.
-    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q, order: impl FnMut(&T) -> Ordering) -> bool
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q, order: impl FnMut(&T) -> Ordering) -> bool
     where
         K: Borrow<Q>,
     {
@@ -197,22 +197,36 @@ fn remove_from<T>(chunk: &mut Vec<T>, order: impl FnMut(&T) -> Ordering) -> bool
 
 /// A set of items that are their own keys.
 impl<T: Ord + Default + Copy> ChunkedSet<T, T> {
-    pub(super) fn add(&mut self, item: T) -> bool {
+    pub(crate) fn add(&mut self, item: T) -> bool {
         self.insert(item, |other| other.cmp(&item), |item| *item)
     }
 
-    pub(super) fn take(&mut self, item: T) -> bool {
+    pub(crate) fn take(&mut self, item: T) -> bool {
         self.remove(&item, |other| other.cmp(&item))
     }
 
+    /// Returns how many items are before one, up to a limit. Whole chunks are counted without a look at their items.
+    pub(crate) fn count_before(&self, item: T, max: usize) -> usize {
+        let mut count = 0;
+        for chunk in self.chunks() {
+            let is_before = chunk.last().is_some_and(|last| *last < item);
+            count += if is_before { chunk.len() } else { chunk.partition_point(|other| *other < item) };
+            if !is_before || count >= max {
+                break;
+            }
+        }
+        count.min(max)
+    }
+
     /// Iterates over the items at or after one.
-    pub(super) fn at_or_after(&self, first: T) -> impl Iterator<Item = T> {
+    pub(crate) fn at_or_after(&self, first: T) -> impl Iterator<Item = T> {
         self.iter_from(&first, move |item| item.cmp(&first))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::BTreeSet;
 
     use super::*;
@@ -247,6 +261,8 @@ mod tests {
             if step % 500 == 0 {
                 check(&set, &expected);
                 assert!(set.at_or_after(item).eq(expected.range(item..).copied()));
+                let before = expected.range(..item).count();
+                assert_eq!((set.count_before(item, usize::MAX), set.count_before(item, 70)), (before, before.min(70)));
             }
         }
         for item in 0..5_000 {
@@ -265,6 +281,44 @@ mod tests {
         (0..64_000).filter(|item| item % 32 != 0).for_each(|item| assert!(set.take(item)));
         assert_eq!(set.len(), 2_000);
         assert!(number(&set) <= 200, "{} chunks for 2,000 items", number(&set));
+    }
+
+    thread_local! {
+        static COMPARED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// A number that counts how often it is compared.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    struct Counted(u32);
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> Ordering {
+            COMPARED.with(|compared| compared.set(compared.get() + 1));
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    #[test]
+    fn items_before_one_are_counted_by_chunks() {
+        let mut set = ChunkedSet::default();
+        (0..10_000).for_each(|item| assert!(set.add(Counted(item))));
+        let counted = |item: u32, max: usize| {
+            COMPARED.set(0);
+            (set.count_before(Counted(item), max), COMPARED.get())
+        };
+        for item in [0, 1, 63, 64, 5_000, 9_999, 20_000] {
+            let (count, compared) = counted(item, usize::MAX);
+            assert_eq!(count, item.min(10_000) as usize);
+            assert!(compared <= item.min(10_000) / MAX_CHUNK as u32 + 10, "{compared} comparisons for {item}");
+        }
+        let (count, compared) = counted(9_999, 100);
+        assert!(count == 100 && compared <= 2, "{compared} comparisons up to a limit");
     }
 
     #[test]
