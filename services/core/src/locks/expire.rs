@@ -71,15 +71,25 @@ impl DueIndex {
 impl Namespace {
     /// Returns the first deadline of anything in the namespace.
     pub(super) fn earliest_due(&self, slot: u32) -> Option<FirstDue> {
+        let permits = self.permits.first_due().map(|due| FirstDue::of_permits(due, slot));
+        self.earliest_due_elsewhere(slot).into_iter().chain(permits).min()
+    }
+
+    /// Returns the first deadline of anything but semaphores and pools.
+    pub(super) fn earliest_due_elsewhere(&self, slot: u32) -> Option<FirstDue> {
         let latch = self.latches.first_due();
         let latch = latch.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::Latch, number, slot });
-        let permits = self.permits.first_due().map(|(at_ms, is_wait, number)| {
-            let what = if is_wait { DueItem::PermitsWait } else { DueItem::Permits };
-            FirstDue { at_ms, what, number, slot }
-        });
         let barrier = self.barriers.first_due();
         let barrier = barrier.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::Barrier, number, slot });
-        self.due.first(slot).into_iter().chain(latch).chain(permits).chain(barrier).min()
+        self.due.first(slot).into_iter().chain(latch).chain(barrier).min()
+    }
+}
+
+impl FirstDue {
+    /// Returns that of a table of semaphores and pools: its instant, whether it is a wait, and its number.
+    pub(super) fn of_permits((at_ms, is_wait, number): (u64, bool, u64), slot: u32) -> Self {
+        let what = if is_wait { DueItem::PermitsWait } else { DueItem::Permits };
+        Self { at_ms, what, number, slot }
     }
 }
 
@@ -106,7 +116,8 @@ impl LocksState {
                 let share = shares.get_mut(&self.account_of(next.slot)).filter(|(ends, looks)| *ends > 0 && *looks > 0);
                 let Some((ends, looks)) = share else { continue };
                 self.budget.visits = *looks;
-                let ended = self.end_first_due(next, *ends, context);
+                let until = first.first().copied().unwrap_or(self.due_bound());
+                let ended = self.end_first_due(next, until, *ends, context);
                 *looks = self.budget.visits;
                 *ends -= ended;
                 self.budget.ends -= ended;
@@ -136,10 +147,10 @@ impl LocksState {
         self.namespaces.get(slot).has_grants_left()
     }
 
-    /// Ends one wait, what is due of one latch or one hold of a semaphore, or the phases that share a grant and a
-    /// deadline, in path order. Returns how many ended. The end of an awaited hold may change the wait-for graph, so
-    /// this charges for rebuilding it.
-    fn end_first_due(&mut self, first: FirstDue, at_most: usize, context: &EntryContext) -> usize {
+    /// Ends one wait, what is due of one latch, all of semaphores that is due before anything else and an instant, or
+    /// the phases that share a grant and a deadline, in path order. Returns how many ended. The end of an awaited hold
+    /// may change the wait-for graph, so this charges for rebuilding it.
+    fn end_first_due(&mut self, first: FirstDue, until: FirstDue, at_most: usize, context: &EntryContext) -> usize {
         let mut work = self.txn_in(first.slot, context);
         match first.what {
             DueItem::Hold | DueItem::Wait => {}
@@ -149,7 +160,7 @@ impl LocksState {
             }
             DueItem::Barrier => return work.end_due_barrier().min(at_most),
             DueItem::Permits | DueItem::PermitsWait => {
-                let ended = work.end_due_permits();
+                let ended = work.end_due_permits(until, at_most);
                 work.run_grant_loop();
                 return ended.min(at_most);
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::LocksState;
 use super::bit_set::BitSet;
+use super::expire::FirstDue;
 use super::namespace::Namespace;
 use super::owner::{OwnerKey, Owners};
 use super::primitives::Tables;
@@ -117,9 +118,22 @@ impl NamespaceTxn<'_> {
         if is_taken { Err(CommandError::RequestIdTaken(request_id.to_owned())) } else { Ok(()) }
     }
 
-    /// Does what is due first of semaphores and pools. Returns how many ends of a slice it cost.
-    pub(super) fn end_due_permits(&mut self) -> usize {
-        self.with_permits(PermitTable::end_first_due)
+    /// Does what is due of semaphores and pools and of nothing else before: until an instant, and at most as much as the
+    /// slice and a number of ends allow. After each end, the queues are settled. Returns how many ends it cost.
+    pub(super) fn end_due_permits(&mut self, until: FirstDue, at_most: usize) -> usize {
+        let slot = self.slot;
+        let until = self.ns.earliest_due_elsewhere(slot).map_or(until, |due| due.min(until));
+        self.with_permits(|all, kit| {
+            let mut ended = 0;
+            loop {
+                ended += all.end_first_due(kit);
+                all.settle(kit);
+                let is_next = all.first_due().is_some_and(|due| FirstDue::of_permits(due, slot) < until);
+                if !is_next || ended >= at_most || kit.budget.visits == 0 || !all.is_settled() {
+                    return ended;
+                }
+            }
+        })
     }
 
     /// Settles the queues that changed.

@@ -1,9 +1,11 @@
 //! Rows of the table of costs for semaphores and pools.
 
+use std::time::{Duration, Instant};
+
 use holdfast_core::{
-    AcquireOutcome, AcquirePermits, CancelPermits, ChangePool, ConfigurePool, ConfigureSemaphore, Kind, LocksCommand,
-    MemberSpec, Metadata, Path, PermitCommand, PermitQuery, PermitsReport, Query, Release, ReleasePermits,
-    ReleaseTarget, ReportedPermits, Response, Wait, Wanted,
+    AcquireOutcome, AcquirePermits, Bounds, CancelPermits, ChangePool, ConfigurePool, ConfigureSemaphore, Kind,
+    LocksCommand, MemberSpec, Metadata, Path, PermitCommand, PermitQuery, PermitsReport, Query, Release,
+    ReleasePermits, ReleaseTarget, ReportedPermits, Response, Rules, Wait, Wanted,
 };
 
 use crate::cost_table::{Action, SESSION, Setup, command_action, purge_action, query_action};
@@ -14,6 +16,10 @@ use crate::wait_requests::session_owner;
 /// Members of a pool with default limits, and members that one request takes.
 const MAX_MEMBERS: usize = 1_000;
 const MAX_TAKEN: usize = 64;
+/// The leader splits a report of more holds.
+const REPORTED_AT_ONCE: usize = 512;
+/// How often something is timed. The least time counts.
+const TIMES: usize = 10;
 
 pub(crate) const ROWS: &[(&str, Setup)] = &[
     ("acquire of a permit; others hold some", |shard, things| {
@@ -357,4 +363,54 @@ fn release_action(kind: Kind, owner: &str) -> Action {
 fn delete_action(kind: Kind) -> Action {
     let path = Path::flat(if kind == Kind::Pool { "p" } else { "s" });
     permit_action(PermitCommand::Delete { namespace: orders(), kind, path })
+}
+
+/// The least time of several.
+fn least_time(mut act: impl FnMut() -> Duration) -> Duration {
+    (0..TIMES).map(|_| act()).min().unwrap_or_default()
+}
+
+fn timed(shard: &mut Shard, act: &Action) -> Duration {
+    let began = Instant::now();
+    act(shard);
+    began.elapsed()
+}
+
+fn shard_by_rules_two() -> Shard {
+    let mut shard = Shard::with_bounds(Bounds::of(Rules::TWO));
+    shard.rules = Rules::TWO;
+    shard
+}
+
+/// The place in the queue is part of the answer.
+#[test]
+fn who_joins_a_long_queue_is_answered_about_as_fast_as_who_joins_a_short_one() {
+    let least = |things: usize| {
+        let mut shard = shard_by_rules_two();
+        permit_queue(&mut shard, things);
+        let join = acquire_action(waiting(want("q", "r", 1)));
+        least_time(|| timed(&mut shard, &join))
+    };
+    let (short, long) = (least(100), least(9_000));
+    assert!(long < 4 * short, "{short:?} in a short queue and {long:?} in a long one");
+}
+
+/// A slice is as long whatever makes the holds end.
+#[test]
+fn a_slice_of_expired_permits_takes_about_as_long_as_one_of_a_session_that_ends() {
+    const A_SLICE: usize = 512;
+    let expiry = least_time(|| {
+        let mut shard = shard_by_rules_two();
+        permit_holds(&mut shard, A_SLICE);
+        let began = Instant::now();
+        shard.advance_by(60_000);
+        began.elapsed()
+    });
+    let end = least_time(|| {
+        let mut shard = shard_by_rules_two();
+        permits_of_session(&mut shard, A_SLICE);
+        let (namespace, session_id) = (orders(), SESSION.to_owned());
+        timed(&mut shard, &command_action(LocksCommand::CloseSession { namespace, session_id, message: None }))
+    });
+    assert!(expiry < 3 * end, "{expiry:?} for expired permits and {end:?} for those of a session");
 }
