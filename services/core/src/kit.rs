@@ -15,6 +15,9 @@ use crate::{
     ReportedPermits, Revision, RevokedReason, SessionNumber, WaitId,
 };
 
+/// The units of an end that no event tells of: the thing, and where it is found. An event counts as much.
+pub(crate) const END_UNITS: usize = 2;
+
 /// The means of a table during one command or one slice.
 pub(crate) struct Kit<'a> {
     common: &'a mut ShardCommon,
@@ -23,6 +26,8 @@ pub(crate) struct Kit<'a> {
     means: Means<'a>,
     free: FreeBytes,
     notices: Vec<Notice>,
+    /// The units of work besides those of visits and of events.
+    units: usize,
 }
 
 /// What does not change meanwhile.
@@ -156,12 +161,17 @@ pub(crate) struct ResolvedPermits {
 
 impl<'a> Kit<'a> {
     pub(crate) fn new(common: &'a mut ShardCommon, budget: &'a mut Budget, means: Means<'a>, free: FreeBytes) -> Self {
-        Self { common, budget, means, free, notices: Vec::new() }
+        Self { common, budget, means, free, notices: Vec::new(), units: 0 }
     }
 
-    /// Returns what has to be published.
-    pub(crate) fn into_notices(self) -> Vec<Notice> {
-        self.notices
+    /// Returns what has to be published, and the units of work.
+    pub(crate) fn finish(self) -> (Vec<Notice>, usize) {
+        (self.notices, self.units)
+    }
+
+    /// Counts units of work of which no event tells.
+    pub(crate) fn spend(&mut self, units: usize) {
+        self.units += units;
     }
 
     /// Returns the shard clock in milliseconds.

@@ -8,7 +8,7 @@ use super::arrive::{check_generation, not_found};
 use super::barrier::Arrival;
 use super::party::{ArrivalKey, Party};
 use super::{Barriers, DueThing};
-use crate::kit::{Kit, Notice};
+use crate::kit::{END_UNITS, Kit, Notice};
 use crate::permits::Requester;
 use crate::{
     ArrivalEnd, BarrierAnswer, BarrierOutcome, CommandError, EndedGeneration, EventKind, GenerationEnd, LeaveBarrier,
@@ -74,6 +74,7 @@ impl Barriers {
             return true;
         }
         let revision = kit.next_revision();
+        kit.spend(END_UNITS);
         self.remove_from_indexes(&arrival);
         let is_last = self.change(path, |barrier| {
             barrier.remove(number);
@@ -172,6 +173,7 @@ impl Barriers {
         let Some((at, thing)) = self.due.first_key_value().map(|(at, thing)| (*at, thing.clone())) else { return 1 };
         match thing {
             DueThing::Barrier(path) => {
+                kit.spend(END_UNITS);
                 self.remove_barrier(&path);
                 kit.notify(Notice::BarrierSettled(Path::clone(&path)));
                 1

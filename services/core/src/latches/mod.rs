@@ -18,7 +18,7 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 use serde::{Deserialize, Serialize};
 
-use crate::kit::{Kit, Notice, check_path, quota_exceeded};
+use crate::kit::{END_UNITS, Kit, Notice, check_path, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{
     CommandError, CountDown, CreateLatch, EventKind, Jobs, Kind, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, LatchCommand,
@@ -123,6 +123,7 @@ impl Latches {
         });
         if expired != Some(true) {
             self.remove(path);
+            kit.spend(END_UNITS);
             kit.notify(Notice::LatchSettled(Path::clone(path)));
         }
     }

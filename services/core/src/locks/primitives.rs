@@ -57,8 +57,8 @@ impl NamespaceTxn<'_> {
         let mut kit = Kit::new(self.common, self.budget, means, free);
         let (latches, permits, barriers) = (&mut self.ns.latches, &mut self.ns.permits, &mut self.ns.barriers);
         let result = work(Tables { latches, permits, barriers, owners: &self.ns.owners }, &mut kit);
-        let notices = kit.into_notices();
-        self.ns.spend(visits.saturating_sub(self.budget.visits));
+        let (notices, units) = kit.finish();
+        self.ns.spend(units.saturating_add(visits.saturating_sub(self.budget.visits)));
         self.publish(notices);
         self.update_first_due();
         self.update_jobs();

@@ -8,7 +8,7 @@ use super::acquire::Requester;
 use super::item::{PermitHold, QueueRank};
 use super::key::{Key, Name, Scope};
 use super::{HoldOrWait, PermitTable};
-use crate::kit::{Kit, Notice, ResolvedPermits, TableEvent, TableOwner};
+use crate::kit::{END_UNITS, Kit, Notice, ResolvedPermits, TableEvent, TableOwner};
 use crate::{
     CancelPermits, EventKind, FencingToken, PermitsEnd, Phase, Reason, ReleasePermits, ReportedPermits, Response,
     RevokedReason, Rules,
@@ -95,7 +95,7 @@ impl PermitTable {
     pub(crate) fn end_first_due(&mut self, kit: &mut Kit<'_>) -> usize {
         let first_due_ms = self.due.first_key_value().map_or(u64::MAX, |(due, _)| due.at_ms);
         if self.rests.first().is_some_and(|(at_ms, ..)| *at_ms <= first_due_ms) {
-            self.end_first_rest();
+            self.end_first_rest(kit);
             return 1;
         }
         let Some((due, key)) = self.due.first_key_value().map(|(due, key)| (*due, Arc::clone(key))) else { return 1 };
@@ -147,6 +147,7 @@ impl PermitTable {
         if let Some(notice) = hold.revoked(RevokedReason::Expired) {
             kit.notify(notice);
         }
+        kit.spend(END_UNITS);
         self.change_hold(name, token, |hold| {
             hold.phase = Phase::Transition;
             hold.deadline_ms = Some(at_ms.saturating_add(hold.transition_ms.into()));
@@ -200,6 +201,7 @@ impl PermitTable {
     /// Ends a wait. If it is granted, its hold follows.
     pub(super) fn end_wait(&mut self, kit: &mut Kit<'_>, name: &Arc<Name>, rank: QueueRank, end: WaitEnd) {
         let Some(wait) = self.remove_wait(name, rank) else { return };
+        kit.spend(END_UNITS);
         let (key, attempt) = (Arc::clone(&wait.key), wait.attempts.highest());
         let outcome = match end {
             WaitEnd::Refused(reason) => Err(reason),

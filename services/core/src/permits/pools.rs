@@ -10,7 +10,7 @@ use super::end::record;
 use super::key::Name;
 use super::members::{Member, Members};
 use super::source::{Source, Stock};
-use crate::kit::{Kit, quota_exceeded};
+use crate::kit::{END_UNITS, Kit, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{
     ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, MAX_NAME_BYTES, MemberSpec, PermitCommand,
@@ -233,10 +233,11 @@ impl PermitTable {
     }
 
     /// Ends the rest of the member that has rested first.
-    pub(super) fn end_first_rest(&mut self) {
+    pub(super) fn end_first_rest(&mut self, kit: &mut Kit<'_>) {
         let Some((_, _, name, member)) = self.rests.first().cloned() else { return };
         self.change_member(&name, &member, |member| member.resting_until_ms = None);
         self.unsettle(&name);
+        kit.spend(END_UNITS);
     }
 }
 

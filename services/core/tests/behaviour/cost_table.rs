@@ -383,3 +383,14 @@ fn no_entry_costs_more_than_its_bound_however_much_there_is() {
         std::fs::write(file, table(&rows)).expect("the table can be written");
     }
 }
+
+/// What ends without an event is work too.
+#[test]
+fn every_end_at_an_instant_counts_as_work() {
+    for (name, make) in [ROWS, cost_of_permits::ROWS, cost_of_latches::ROWS].concat() {
+        if name.ends_with("at one instant") {
+            let cost = cost_once(make, 100);
+            assert!((200..=600).contains(&cost.units), "{name}: {cost:?}");
+        }
+    }
+}
