@@ -8,7 +8,7 @@ use super::{Metadata, NamespaceRef, Path, PermitHolderView, Revision};
 pub const MAX_MEMBERS_PER_TAKE: u64 = 64;
 
 /// The cost of a member that a configuration or a change names, in units: it is looked up, compared and put in order.
-const UNITS_PER_MEMBER: u64 = 4;
+const UNITS_PER_MEMBER: u64 = 3;
 
 /// Creates or changes a pool. All values are absolute, so a repeat changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -171,6 +171,9 @@ impl Members {
     }
 
     fn first_for(&self, name: &Arc<str>) -> Option<QueueRank> {
+        if self.named.is_empty() {
+            return None;
+        }
         let (first, rank) = self.named.range((Arc::clone(name), QueueRank::FIRST)..).next()?;
         (first == name).then_some(*rank)
     }
@@ -178,7 +181,7 @@ impl Members {
     fn note_gone(&mut self, name: &Arc<str>) {
         if self.first_for(name).is_some() && !self.has(name) {
             self.gone.insert(Arc::clone(name));
-        } else {
+        } else if !self.gone.is_empty() {
             self.gone.remove(name);
         }
     }

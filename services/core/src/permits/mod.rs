@@ -35,7 +35,7 @@ use crate::item_bytes::ItemBytes;
 use crate::{FencingToken, Kind, Revision, SessionNumber, WaitId};
 use item::{PermitHold, PermitWait, QueueRank};
 use key::{Key, Name};
-use members::Member;
+use members::{Member, Members};
 use source::Source;
 
 pub(crate) use acquire::Requester;
@@ -200,16 +200,28 @@ impl PermitTable {
         Some(result)
     }
 
+    /// Changes the members of an existing pool, and its charge.
+    fn change_members<T>(&mut self, name: &Name, change: impl FnOnce(&mut Members) -> T) -> Option<T> {
+        let changed = self.change(name, |source| {
+            let members = source.members_mut()?;
+            let before = members.bytes();
+            let result = change(members);
+            Some((before, result, members.bytes()))
+        });
+        let (before, result, after) = changed.flatten()?;
+        self.bytes = self.bytes - before + after;
+        Some(result)
+    }
+
     /// Changes a member of a pool, and what is known of its rest.
     fn change_member(&mut self, name: &Arc<Name>, member: &Arc<str>, change: impl FnOnce(&mut Member)) {
-        let rests = self.recharge(name, |source| {
-            let members = source.members_mut()?;
-            let rest = |members: &members::Members| members.get(member).and_then(Member::rest);
+        let rests = self.change_members(name, |members| {
+            let rest = |members: &Members| members.get(member).and_then(Member::rest);
             let before = rest(members);
             members.change(member, change);
-            Some((before, rest(members)))
+            (before, rest(members))
         });
-        let Some((before, after)) = rests.flatten() else { return };
+        let Some((before, after)) = rests else { return };
         if let Some((at_ms, since)) = before {
             self.rests.remove(&(at_ms, since, Arc::clone(name), Arc::clone(member)));
         }
@@ -218,7 +230,7 @@ impl PermitTable {
 
     /// Removes a member that nobody holds.
     fn remove_member(&mut self, name: &Arc<Name>, member: &Arc<str>) {
-        let removed = self.recharge(name, |source| source.members_mut()?.remove(member));
+        let removed = self.change_members(name, |members| members.remove(member));
         if let Some((at_ms, since)) = removed.flatten().and_then(|removed| removed.rest()) {
             self.rests.remove(&(at_ms, since, Arc::clone(name), Arc::clone(member)));
         }
@@ -244,7 +256,7 @@ impl PermitTable {
         self.bytes -= source.bytes(&name.path);
         self.pools -= usize::from(name.kind == Kind::Pool);
         self.unsettled.remove(name);
-        for (member, facts) in source.members().into_iter().flat_map(members::Members::iter) {
+        for (member, facts) in source.members().into_iter().flat_map(Members::iter) {
             if let Some((at_ms, since)) = facts.rest() {
                 self.rests.remove(&(at_ms, since, Arc::clone(name), Arc::clone(member)));
             }

@@ -53,10 +53,7 @@ impl PermitTable {
             }
         });
         for spec in &configure.members {
-            self.add_member(&name, spec, revision);
-            self.change_member(&name, &spec.name.as_str().into(), |member| {
-                member.set_disabled(spec.disabled, revision)
-            });
+            self.add_member(&name, spec, revision, |member| member.set_disabled(spec.disabled, revision));
         }
         leaving.iter().for_each(|member| self.let_go(&name, member));
         self.unsettle(&name);
@@ -92,7 +89,7 @@ impl PermitTable {
         };
         let before = facts(self);
         let revision = kit.revision() + 1;
-        change.add.iter().for_each(|spec| self.add_member(&name, spec, revision));
+        change.add.iter().for_each(|spec| self.add_member(&name, spec, revision, |_| {}));
         let arcs = |names: &[String]| names.iter().map(|name| name.as_str().into()).collect::<Vec<Arc<str>>>();
         arcs(&change.remove).iter().for_each(|member| self.let_go(&name, member));
         for member in arcs(&change.disable) {
@@ -147,19 +144,24 @@ impl PermitTable {
         Ok(())
     }
 
-    /// Adds a member. One that is there stays, with other metadata.
-    fn add_member(&mut self, name: &Arc<Name>, spec: &MemberSpec, revision: Revision) {
-        let member: Arc<str> = spec.name.as_str().into();
+    /// Adds a member. One that is there stays, with other metadata, and is changed.
+    fn add_member(
+        &mut self,
+        name: &Arc<Name>,
+        spec: &MemberSpec,
+        revision: Revision,
+        change: impl FnOnce(&mut Member),
+    ) {
         let metadata = EncodedMetadata::of(&spec.metadata);
-        let is_present = self.by_name.get(name).and_then(|it| it.members()?.get(&member)).is_some();
-        if is_present {
-            self.change_member(name, &member, |member| (member.is_leaving, member.metadata) = (false, metadata));
-            return;
+        let present = self.by_name.get(name).and_then(|it| it.members()?.name_of(&spec.name));
+        if let Some(member) = present {
+            return self.change_member(name, &member, |member| {
+                (member.is_leaving, member.metadata) = (false, metadata);
+                change(member);
+            });
         }
-        self.recharge(name, |source| {
-            if let Some(members) = source.members_mut() {
-                members.insert(&member, Member::new(spec.disabled, metadata, revision));
-            }
+        self.change_members(name, |members| {
+            members.insert(&spec.name.as_str().into(), Member::new(spec.disabled, metadata, revision))
         });
     }
 
@@ -235,9 +237,9 @@ impl PermitTable {
     /// Ends the rest of the member that has rested first.
     pub(super) fn end_first_rest(&mut self, kit: &mut Kit<'_>) {
         let Some((_, _, name, member)) = self.rests.first().cloned() else { return };
+        kit.spend(END_UNITS);
         self.change_member(&name, &member, |member| member.resting_until_ms = None);
         self.unsettle(&name);
-        kit.spend(END_UNITS);
     }
 }
 

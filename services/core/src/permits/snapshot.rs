@@ -186,11 +186,9 @@ impl PermitTable {
         let members = self.by_name.get(&name).and_then(|source| source.members());
         let is_next = members.is_some_and(|members| members.iter().next_back().is_none_or(|(last, _)| *last < member));
         ensure(is_next && item.free_since <= now, "members are out of order, or from the future")?;
-        self.recharge(&name, |source| {
-            let mut restored = Member::new(item.is_disabled, item.metadata, item.free_since);
-            restored.is_leaving = item.is_leaving;
-            source.members_mut().into_iter().for_each(|members| members.insert(&member, restored.clone()));
-        });
+        let mut restored = Member::new(item.is_disabled, item.metadata, item.free_since);
+        restored.is_leaving = item.is_leaving;
+        self.change_members(&name, |members| members.insert(&member, restored));
         self.change_member(&name, &member, |member| member.resting_until_ms = item.resting_until_ms);
         Ok(())
     }
