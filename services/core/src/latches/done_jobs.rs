@@ -40,16 +40,16 @@ impl DoneJobs {
         }
     }
 
-    /// Returns the charge of the ids; numbers are charged with the total.
-    pub(super) fn charge(&self) -> u64 {
+    /// Returns the bytes of the ids; those of numbers count with the total.
+    pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Named(names) => names.len() * charge::of_id("") + names.text_bytes(),
             Self::Indexed(_) => 0,
         }
     }
 
-    /// Returns what the new ones among some jobs are charged at most.
-    pub(super) fn charge_of_new(&self, jobs: &Jobs) -> u64 {
+    /// Returns what the new ones among some jobs take at most.
+    pub(super) fn bytes_of_new(&self, jobs: &Jobs) -> u64 {
         match (self, jobs) {
             (Self::Named(names), Jobs::Named(ids)) => {
                 ids.iter().filter(|id| !names.contains(id)).map(|id| charge::of_id(id)).sum()

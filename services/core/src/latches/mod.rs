@@ -18,6 +18,7 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 use serde::{Deserialize, Serialize};
 
+use crate::item_bytes::ItemBytes;
 use crate::kit::{END_UNITS, Kit, Notice, check_path, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{
@@ -34,8 +35,8 @@ pub(crate) struct Latches {
     by_path: BTreeMap<Arc<Path>, Arc<Latch>>,
     /// By the shard clock at which a latch expires or is gone, and by its id.
     due: BTreeMap<(u64, Revision), Arc<Path>>,
-    /// The charge of all of them.
-    bytes: u64,
+    /// The bytes of all of them.
+    bytes: ItemBytes,
 }
 
 /// One latch. Shared with snapshots in progress.
@@ -72,8 +73,8 @@ impl Latches {
         self.by_path.len()
     }
 
-    /// Returns the charge of all latches in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Returns the bytes of all latches.
+    pub(crate) fn bytes(&self) -> ItemBytes {
         self.bytes
     }
 
@@ -122,8 +123,8 @@ impl Latches {
             is_active
         });
         if expired != Some(true) {
-            self.remove(path);
             kit.spend(END_UNITS);
+            self.remove(path);
             kit.notify(Notice::LatchSettled(Path::clone(path)));
         }
     }
@@ -132,9 +133,9 @@ impl Latches {
     fn change<T>(&mut self, path: &Path, change: impl FnOnce(&mut Latch) -> T) -> Option<T> {
         let path = Arc::clone(self.by_path.get_key_value(path)?.0);
         let latch = Arc::make_mut(self.by_path.get_mut(&path)?);
-        let (due, bytes) = (latch.due(), latch.charge(&path));
+        let (due, bytes) = (latch.due(), latch.bytes(&path));
         let result = change(latch);
-        self.bytes = self.bytes - bytes + latch.charge(&path);
+        self.bytes = self.bytes - bytes + latch.bytes(&path);
         if due != latch.due() {
             self.due.remove(&due);
             self.due.insert(latch.due(), path);
@@ -143,14 +144,14 @@ impl Latches {
     }
 
     fn insert(&mut self, path: Arc<Path>, latch: Latch) {
-        self.bytes += latch.charge(&path);
+        self.bytes += latch.bytes(&path);
         self.due.insert(latch.due(), Arc::clone(&path));
         self.by_path.insert(path, Arc::new(latch));
     }
 
     fn remove(&mut self, path: &Path) {
         if let Some(latch) = self.by_path.remove(path) {
-            self.bytes -= latch.charge(path);
+            self.bytes -= latch.bytes(path);
             self.due.remove(&latch.due());
         }
     }
@@ -192,7 +193,7 @@ impl Latches {
         if latch.facts.status.is_final() {
             return Ok(Response::CountedDown { counted: 0, latch: latch.view(path) });
         }
-        kit.check_bytes(latch.done.charge_of_new(&count.jobs))?;
+        kit.check_bytes(latch.done.bytes_of_new(&count.jobs))?;
         let counted = self.change(path, |latch| {
             let counted = latch.done.add(&count.jobs, latch.facts.total);
             if counted > 0 {
@@ -218,7 +219,7 @@ impl Latches {
             return Ok(Response::LatchTotalSet { success: total == latch.facts.total, latch: latch.view(path) });
         }
         latch.check_total(kit.limits, total)?;
-        kit.check_bytes(latch.charge_of_total(total))?;
+        kit.check_bytes(latch.bytes_of_total(total))?;
         self.change(path, |latch| {
             latch.facts.total = total;
             latch.facts.revision = kit.next_revision();

@@ -43,10 +43,10 @@ impl Latches {
         match command {
             LatchCommand::Create(create) => !self.by_path.contains_key(&create.path),
             LatchCommand::CountDown(count) => {
-                self.get(&count.latch).is_ok_and(|latch| latch.done.charge_of_new(&count.jobs) > 0)
+                self.get(&count.latch).is_ok_and(|latch| latch.done.bytes_of_new(&count.jobs) > 0)
             }
             LatchCommand::SetTotal { latch, total, .. } => {
-                self.get(latch).is_ok_and(|latch| latch.charge_of_total(*total) > 0)
+                self.get(latch).is_ok_and(|latch| latch.bytes_of_total(*total) > 0)
             }
             LatchCommand::Delete(_) => false,
         }

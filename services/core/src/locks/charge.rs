@@ -200,7 +200,7 @@ impl Namespace {
             requests,
             sessions,
             events: self.history.bytes(),
-            latches: self.latches.bytes(),
+            latches: self.latches.bytes().charged,
             semaphores: self.permits.bytes().charged,
             barriers: self.barriers.bytes(),
         }

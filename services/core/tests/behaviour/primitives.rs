@@ -92,12 +92,21 @@ fn latches_have_limits_in_number_in_total_and_in_bytes() {
     let more = LatchCommand::SetTotal { latch: wanted(), total: 4, if_total: None };
     assert_eq!(limit_of(latch(shard, more)), Some("max_latch_ids"));
 
-    let shard = &mut limited(Limits { max_primitive_bytes: 700, ..Limits::default() });
-    assert!(make(shard, "a", 10, LatchIds::Named).is_ok());
+    // As documented: a latch and two jobs, with their names.
+    let bytes = (256 + 1) + 2 * (64 + 100);
     let count =
         |id: &str| LatchCommand::CountDown(CountDown { latch: wanted(), jobs: Jobs::Named(vec![id.repeat(100)]) });
-    assert!(latch(shard, count("x")).is_err() || latch(shard, count("y")).is_err());
-    assert_eq!(limit_of(latch(shard, count("z"))), Some("max_primitive_bytes"));
+    for (max, fits) in [(bytes, true), (bytes - 1, false)] {
+        let shard = &mut limited(Limits { max_primitive_bytes: max, ..Limits::default() });
+        assert!(make(shard, "a", 10, LatchIds::Named).is_ok());
+        assert!(latch(shard, count("x")).is_ok());
+        assert_eq!(latch(shard, count("y")).is_ok(), fits, "within {max}");
+        assert_eq!(limit_of(latch(shard, count("z"))), Some("max_primitive_bytes"));
+    }
+    let shard = &mut limited(Limits { max_primitive_bytes: (256 + 2) + 80 / 8, ..Limits::default() });
+    assert_eq!(limit_of(make(shard, "ab", 88, LatchIds::Indexed)), Some("max_primitive_bytes"));
+    assert!(make(shard, "ab", 80, LatchIds::Indexed).is_ok(), "a bit for each number");
+    shard.core.verify();
 }
 
 #[test]
