@@ -206,3 +206,13 @@ fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
     assert_eq!(ledger.clear(), ["a"]);
     assert!(client_view(&ledger).is_empty());
 }
+
+#[test]
+fn a_request_has_something_until_it_has_lost_all_of_it() {
+    let mut ledger = RequestTable::new("se_1");
+    ledger.enqueued(&lock("w", &["z"], Mode::Write), WaitId(3));
+    ledger.granted_anew(&lock("a", &["x", "y"], Mode::Write), 5);
+    assert!(ledger.has_or_awaits("w") && ledger.has_or_awaits("a") && !ledger.has_or_awaits("b"));
+    assert!(ledger.remove_hold(&Path::flat("x"), 5) && ledger.has_or_awaits("a"));
+    assert!(ledger.remove_hold(&Path::flat("y"), 5) && !ledger.has_or_awaits("a"));
+}

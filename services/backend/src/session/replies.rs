@@ -321,11 +321,11 @@ impl SessionConnection<'_> {
     /// Handles a missing reply, or one that does not say what was done.
     pub(super) async fn on_command_failed(&mut self, job: &ClientCommand, error: ApiError) -> Result<(), CloseReason> {
         let request_id = match job {
-            ClientCommand::Lock(lock) if error.code.has_no_side_effects() => {
+            // A rejected repeat leaves what the request has, and `refused` would say that it has nothing.
+            ClientCommand::Lock(lock) if error.code.has_no_side_effects() && !self.has_or_awaits(&lock.request_id) => {
                 let why = RefusalCause::Fault(error);
                 return self.send(ServerMessage::Refused { request_id: lock.request_id.clone(), why }).await;
             }
-            // A rejected repeat leaves what the request has, and `refused` would say that it has nothing.
             ClientCommand::AcquirePermits(acquire)
                 if error.code.has_no_side_effects() && !self.has_or_awaits(&acquire.request_id) =>
             {
@@ -364,7 +364,7 @@ impl SessionConnection<'_> {
     /// Returns whether a request of any kind holds something or waits, as far as the client was told.
     fn has_or_awaits(&self, request_id: &str) -> bool {
         let of_permits = self.permits.state(request_id).is_some_and(|state| state != PermitState::Lost);
-        of_permits || self.requests.state(request_id).is_some()
+        of_permits || self.requests.has_or_awaits(request_id)
     }
 
     async fn on_command_rejected(

@@ -62,6 +62,14 @@ impl RequestTable {
         self.requests.get(request_id).map(|request| request.state)
     }
 
+    /// Returns whether a request waits, or holds one of its claims.
+    pub(super) fn has_or_awaits(&self, request_id: &str) -> bool {
+        self.requests.get(request_id).is_some_and(|Request { lock, state, lost }| {
+            let is_held = |path: &[String]| !lost.iter().any(|lost| lost.0 == path);
+            matches!(state, RequestState::Waiting(_)) || lock.resources.iter().any(|claim| is_held(&claim.path))
+        })
+    }
+
     /// Returns a waiting request, to query its state again.
     pub(super) fn waiting(&self, request_id: &str) -> Option<Arc<Lock>> {
         let request = self.requests.get(request_id)?;

@@ -71,7 +71,12 @@ async fn requests_of_all_kinds_share_their_ids() {
     first.send(acquire("b", 1)).await;
     first.expect_acquired("b").await;
     first.request_lock("b", "y").await;
-    assert_eq!(first.receive().await["reason"]["code"], "INVALID_ARGUMENT");
+    let rejected = first.receive().await;
+    assert_eq!(
+        (&rejected["type"], &rejected["request_id"], &rejected["code"]),
+        (&json!("error"), &json!("b"), &json!("INVALID_ARGUMENT")),
+        "it has its permit: {rejected}"
+    );
 }
 
 #[tokio::test]

@@ -161,15 +161,19 @@ async fn a_deadlock_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_request_id_with_other_claims_is_refused_and_a_repeat_finds_its_grant() {
+async fn a_request_id_with_other_claims_is_rejected_and_a_repeat_finds_its_grant() {
     let (_, mut socket) = connect_new_tenant().await;
     socket.open_session(30_000).await;
     let token = socket.acquire("a", "x").await;
     assert_eq!(socket.acquire("a", "x").await, token);
     socket.request_lock("a", "y").await;
-    let refused = socket.receive().await;
-    assert_eq!((&refused["type"], &refused["request_id"]), (&json!("refused"), &json!("a")));
-    assert_eq!(refused["reason"]["code"], "INVALID_ARGUMENT", "{refused}");
+    let rejected = socket.receive().await;
+    assert_eq!(
+        (&rejected["type"], &rejected["code"], &rejected["request_id"]),
+        (&json!("error"), &json!("INVALID_ARGUMENT"), &json!("a")),
+        "it keeps what it has: {rejected}"
+    );
+    assert_eq!(socket.acquire("a", "x").await, token);
     socket.send(json!({"type": "release", "request_id": "a"})).await;
     socket.expect_ready("a").await;
 }
