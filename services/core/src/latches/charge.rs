@@ -14,7 +14,7 @@ const NAMED_JOB: u64 = 64;
 
 impl Latch {
     pub(super) fn bytes(&self, path: &Path) -> ItemBytes {
-        self.facts.bytes(path) + self.done.bytes().into()
+        self.facts.bytes(path) + ItemBytes::from(self.done.bytes())
     }
 
     /// Returns what another total takes more than the present one.
@@ -25,14 +25,14 @@ impl Latch {
 
 impl LatchFacts {
     fn bytes(&self, path: &Path) -> ItemBytes {
-        of_latch(path, self.description.len(), self.metadata.len()) + of_total(self.ids, self.total).into()
+        of_latch(path, self.description.len(), self.metadata.len()) + ItemBytes::from(of_total(self.ids, self.total))
     }
 }
 
 /// Returns the bytes of a new latch.
 pub(super) fn of_creation(create: &CreateLatch) -> ItemBytes {
     let metadata = EncodedMetadata::encoded_len(&create.metadata);
-    of_latch(&create.path, create.description.len(), metadata) + of_total(create.ids, create.total).into()
+    of_latch(&create.path, create.description.len(), metadata) + ItemBytes::from(of_total(create.ids, create.total))
 }
 
 fn of_latch(path: &Path, description: usize, metadata: usize) -> ItemBytes {
