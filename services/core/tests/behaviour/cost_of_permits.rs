@@ -393,6 +393,7 @@ fn who_joins_a_long_queue_is_answered_about_as_fast_as_who_joins_a_short_one() {
         least_time(|| timed(&mut shard, &join))
     };
     let (short, long) = (least(100), least(9_000));
+    println!("{short:?} to join a short queue, {long:?} to join a long one");
     assert!(long < 4 * short, "{short:?} in a short queue and {long:?} in a long one");
 }
 
@@ -413,5 +414,6 @@ fn a_slice_of_expired_permits_takes_about_as_long_as_one_of_a_session_that_ends(
         let (namespace, session_id) = (orders(), SESSION.to_owned());
         timed(&mut shard, &command_action(LocksCommand::CloseSession { namespace, session_id, message: None }))
     });
+    println!("{expiry:?} for a slice of expired permits, {end:?} for those of a session");
     assert!(expiry < 3 * end, "{expiry:?} for expired permits and {end:?} for those of a session");
 }
