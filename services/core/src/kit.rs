@@ -216,7 +216,7 @@ impl<'a> Kit<'a> {
         }
         if more.counted > self.free.of_tables {
             return Err(quota_exceeded(
-                "the state of latches, semaphores, pools and barriers of a namespace, in bytes,",
+                "the state of latches, semaphores, pools, barriers and conditions of a namespace, in bytes,",
                 self.limits.max_primitive_bytes,
                 "delete what is done with, send less metadata or have the limit raised",
             ));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AcquireOutcome, AskedHolds, BarrierAnswer, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path,
-    PermitsView, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
+    PermitsView, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId, Woken,
 };
 
 /// An effect that the leader of a locks shard publishes after an entry. Not part of the state: followers drop it.
@@ -148,5 +148,42 @@ pub enum Effect {
         answer: BarrierAnswer,
         /// Whether its owner is inside a double barrier now, so that the request goes on.
         inside: bool,
+    },
+    /// An owner that awaited a condition waits for its lock from now on, by another wait. Its callers go along. What
+    /// becomes of that wait follows, if it is known already.
+    AwaitWoken {
+        /// The namespace.
+        namespace: NamespaceRef,
+        /// The wait that it had.
+        from: WaitId,
+        /// The wait that it has.
+        wait: WaitId,
+        /// The owner.
+        owner: Owner,
+        /// The request id, if there is one.
+        request_id: Option<String>,
+        /// Why.
+        woken: Woken,
+    },
+    /// A wait for a condition, or then for its lock, ended.
+    AwaitResolved {
+        /// The namespace.
+        namespace: NamespaceRef,
+        /// The wait.
+        wait: WaitId,
+        /// The attempt that owned it.
+        attempt: u64,
+        /// The owner that waited.
+        owner: Owner,
+        /// The request id, if there is one.
+        request_id: Option<String>,
+        /// The token of the hold that it gave up.
+        fencing_token: FencingToken,
+        /// `Granted`, or `Refused` with `TIMED_OUT`, `ENDED`, `UPGRADE` or `DEADLOCK`.
+        outcome: AcquireOutcome,
+        /// Why it waited for the lock; absent if it did not yet.
+        woken: Option<Woken>,
+        /// The lock at the time the effect is taken.
+        lock: Box<LockView>,
     },
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ArrivalEnd, Claim, FencingToken, Kind, Kinds, Owner, Path, PermitsEnd, Revision};
+use super::{ArrivalEnd, Claim, FencingToken, Kind, Kinds, Owner, Path, PermitsEnd, Revision, Woken};
 
 /// An event of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,8 @@ pub struct Event {
     /// The token of the hold that was granted or ended.
     pub fencing_token: Option<FencingToken>,
     /// All claims of the grant, or the one hold that ended; empty for sessions. An event of another kind than locks has
-    /// a claim, to write, with the path of the thing. Members follow it, each as a claim whose path is their name.
+    /// a claim, to write, with the path of the thing. Members follow it, each as a claim whose path is their name; and
+    /// the name of a condition, likewise.
     pub claims: Vec<Claim>,
 }
 
@@ -118,6 +119,13 @@ pub enum EventKind {
         /// How the last one left.
         cause: ArrivalEnd,
     },
+    /// An owner gave a lock up and awaits a condition of it.
+    Awaiting,
+    /// An owner that awaited a condition waits for its lock again.
+    Signalled {
+        /// Why.
+        woken: Woken,
+    },
 }
 
 impl EventKind {
@@ -147,6 +155,8 @@ impl EventKind {
             Self::BarrierTripped { .. } => "BARRIER_TRIPPED",
             Self::BarrierBroken { .. } => "BARRIER_BROKEN",
             Self::BarrierLeft { .. } => "BARRIER_LEFT",
+            Self::Awaiting => "AWAITING",
+            Self::Signalled { .. } => "SIGNALLED",
         }
     }
 
@@ -173,6 +183,7 @@ impl EventKind {
             Self::MembersTaken | Self::MembersReturned { .. } | Self::PoolConfigured | Self::PoolDeleted => Kind::Pool,
             Self::ReleaseRequested { .. } => Kind::Request,
             Self::BarrierTripped { .. } | Self::BarrierBroken { .. } | Self::BarrierLeft { .. } => Kind::Barrier,
+            Self::Awaiting | Self::Signalled { .. } => Kind::Condition,
         }
     }
 }

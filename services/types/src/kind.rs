@@ -19,11 +19,14 @@ pub enum Kind {
     Request,
     /// A barrier.
     Barrier,
+    /// A condition of a lock, which has the lock's path.
+    Condition,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [Self::Lock, Self::Semaphore, Self::Latch, Self::Pool, Self::Request, Self::Barrier];
+    pub const ALL: [Self; 7] =
+        [Self::Lock, Self::Semaphore, Self::Latch, Self::Pool, Self::Request, Self::Barrier, Self::Condition];
 
     /// Returns the public name of one thing.
     pub fn name(self) -> &'static str {
@@ -34,6 +37,7 @@ impl Kind {
             Self::Pool => "pool",
             Self::Request => "request",
             Self::Barrier => "barrier",
+            Self::Condition => "condition",
         }
     }
 
@@ -46,6 +50,7 @@ impl Kind {
             Self::Pool => "pools",
             Self::Request => "requests",
             Self::Barrier => "barriers",
+            Self::Condition => "conditions",
         }
     }
 }
@@ -80,6 +85,7 @@ fn bit(kind: Kind) -> u8 {
         Kind::Pool => 8,
         Kind::Request => 64,
         Kind::Barrier => 16,
+        Kind::Condition => 32,
     }
 }
 
@@ -92,6 +98,6 @@ mod tests {
         assert!(Kind::ALL.iter().all(|kind| Kinds::ALL.contains(*kind)));
         assert_eq!(Kinds::from_iter([Kind::Lock]), Kinds::LOCKS);
         let some = Kinds::from_iter([Kind::Latch, Kind::Latch]);
-        assert_eq!(Kind::ALL.map(|kind| some.contains(kind)), [false, false, true, false, false, false]);
+        assert_eq!(Kind::ALL.map(|kind| some.contains(kind)), [false, false, true, false, false, false, false]);
     }
 }

@@ -303,9 +303,9 @@ limits! {
     PERMIT_HOLDS_OF_SESSION = "max_permit_holds_per_session", Session, Rules, "QUOTA_EXCEEDED",
         ["the number of holds of semaphores, pools and barriers of a session"],
         (max_permit_holds_per_session in 0, 100_000);
-    /// Bytes of latches, semaphores, pools and barriers of a namespace.
+    /// Bytes of latches, semaphores, pools, barriers and conditions of a namespace.
     PRIMITIVE_BYTES = "max_primitive_bytes", Namespace, Rules, "QUOTA_EXCEEDED",
-        ["the state of latches, semaphores, pools and barriers of a namespace, in bytes,"],
+        ["the state of latches, semaphores, pools, barriers and conditions of a namespace, in bytes,"],
         (max_primitive_bytes in 0, 8 << 30);
     /// Waits for latches and at barriers at one gateway.
     HELD_QUESTIONS = "max_held_questions", AccountAndGateway, Gateway, "RATE_LIMITED",
@@ -326,6 +326,12 @@ limits! {
     /// Parties of one barrier.
     PARTIES = "max_parties_per_barrier", Barrier, Rules, "QUOTA_EXCEEDED",
         ["the number of parties of a barrier"], (max_parties_per_barrier in 0, MAX_PARTIES as u64);
+    /// Owners that await the conditions of one lock.
+    AWAITING_LOCK = "max_awaiting_per_lock", Lock, Rules, "QUOTA_EXCEEDED",
+        ["the number of owners that await conditions of a lock"], (max_awaiting_per_lock in 0, 1_000);
+    /// Conditions of one lock that are awaited.
+    CONDITIONS_OF_LOCK = "max_conditions_per_lock", Lock, Rules, "QUOTA_EXCEEDED",
+        ["the number of conditions of a lock"], (max_conditions_per_lock in 0, 1_000);
     /// Waits for one latch, or at one barrier.
     QUESTIONS_OF_LATCH = "held_questions_of_latch", Latch, Leader, "QUOTA_EXCEEDED",
         ["the number of waits for a latch", "the number of waits at a barrier"], (fixed MAX_QUESTIONS_OF_LATCH);

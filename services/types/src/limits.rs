@@ -104,7 +104,8 @@ pub struct Limits {
     /// Holds of semaphores and pools, and arrivals at barriers, of one session. Its requests that wait for permits or
     /// members count as well.
     pub max_permit_holds_per_session: u64,
-    /// Bytes of the latches, semaphores, pools and barriers of a namespace, as charged, with all that they have.
+    /// Bytes of the latches, semaphores, pools, barriers and conditions of a namespace, as charged, with all that
+    /// they have.
     pub max_primitive_bytes: u64,
     /// Waits for latches and at barriers at one gateway.
     pub max_held_questions: u64,
@@ -118,6 +119,10 @@ pub struct Limits {
     pub max_barriers_per_namespace: u64,
     /// Parties of one barrier.
     pub max_parties_per_barrier: u64,
+    /// Owners that await the conditions of one lock.
+    pub max_awaiting_per_lock: u64,
+    /// Conditions of one lock that are awaited.
+    pub max_conditions_per_lock: u64,
 }
 
 /// Upper bounds of all accounts' limits.
@@ -186,6 +191,8 @@ impl Default for Limits {
             max_members_per_take: 64,
             max_barriers_per_namespace: 10_000,
             max_parties_per_barrier: 1_000,
+            max_awaiting_per_lock: 1_000,
+            max_conditions_per_lock: 16,
         }
     }
 }

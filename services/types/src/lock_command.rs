@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, AskRelease, BarrierCommand, Claim, FencingToken, LatchCommand, Metadata, Mode, NamespaceMessage,
-    NamespaceRef, Owner, Path, PermitCommand, PermitsReport, RequestId, Revision, Rules, SessionNumber,
+    AccountId, AskRelease, BarrierCommand, Claim, ConditionCommand, FencingToken, LatchCommand, Metadata, Mode,
+    NamespaceMessage, NamespaceRef, Owner, Path, PermitCommand, PermitsReport, RequestId, Revision, Rules,
+    SessionAwait, SessionNumber, SessionSignal,
 };
 
 /// Commands of a locks shard. All but `Deliver` and `ExpireSessions` are rejected with `NamespaceNotFound` for any but
@@ -95,6 +96,8 @@ pub enum LocksCommand {
     AskRelease(AskRelease),
     /// For barriers. Known from rules 2 on; before, it is rejected with `Malformed`.
     Barrier(BarrierCommand),
+    /// For conditions. Known from rules 2 on; before, it is rejected with `Malformed`.
+    Condition(ConditionCommand),
 }
 
 impl LocksCommand {
@@ -118,6 +121,7 @@ impl LocksCommand {
                         | Self::AcquireAtLeast(_)
                         | Self::AskRelease(_)
                         | Self::Barrier(_)
+                        | Self::Condition(_)
                 )
                 || matches!(command, Self::Session(command) if command.is_later())
         };
@@ -149,9 +153,8 @@ impl LocksCommand {
                 Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
             }
             Self::OpenSession(open) => Some(open.namespace.account).filter(|_| !open.resume),
-            Self::Session(command) => {
-                Some(command.account).filter(|_| !matches!(command.request, SessionRequest::Release { .. }))
-            }
+            Self::Session(command) => Some(command.account)
+                .filter(|_| !matches!(command.request, SessionRequest::Release { .. } | SessionRequest::Signal(_))),
             // One with force is never rejected for want of memory.
             Self::AskRelease(ask) => Some(ask.namespace.account).filter(|_| !ask.force),
             Self::Latch(LatchCommand::Create(create)) => Some(create.namespace.account),
@@ -165,6 +168,7 @@ impl LocksCommand {
             }
             Self::Barrier(BarrierCommand::Configure(configure)) => Some(configure.namespace.account),
             Self::Barrier(BarrierCommand::Arrive(arrive)) => Some(arrive.namespace.account),
+            Self::Condition(ConditionCommand::Await(awaits)) => Some(awaits.namespace.account),
             _ => None,
         }
     }
@@ -234,6 +238,10 @@ pub enum SessionRequest {
         /// As in [`AcquireAtLeast`].
         at_least_ms: u64,
     },
+    /// As [`ConditionCommand::Await`]. Known from rules 2 on.
+    Await(SessionAwait),
+    /// As [`ConditionCommand::Signal`]. Known from rules 2 on.
+    Signal(SessionSignal),
 }
 
 impl SessionCommand {
@@ -242,12 +250,15 @@ impl SessionCommand {
         match &self.request {
             SessionRequest::Acquire(acquire) => Some((acquire, 0)),
             SessionRequest::AcquireAtLeast { acquire, at_least_ms } => Some((acquire, *at_least_ms)),
-            SessionRequest::Release { .. } => None,
+            SessionRequest::Release { .. } | SessionRequest::Await(_) | SessionRequest::Signal(_) => None,
         }
     }
 
     fn is_later(&self) -> bool {
-        matches!(self.request, SessionRequest::AcquireAtLeast { .. })
+        matches!(
+            self.request,
+            SessionRequest::AcquireAtLeast { .. } | SessionRequest::Await(_) | SessionRequest::Signal(_)
+        )
     }
 }
 

@@ -286,7 +286,7 @@ impl PermitsView {
     pub fn absent(kind: Kind, path: &Path, revision: Revision) -> Self {
         match kind {
             Kind::Pool => Self::Pool(PoolView::absent(path, revision)),
-            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Barrier | Kind::Request => {
+            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Barrier | Kind::Condition | Kind::Request => {
                 Self::Semaphore(SemaphoreView::absent(path, revision))
             }
         }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountId, AuditCursor, BarrierQuery, Claim, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner, Path,
-    PermitQuery, ReportedHold, ReportedPermits, Revision, SessionKeepAlive, WaitId,
+    AccountId, AuditCursor, BarrierQuery, Claim, ConditionQuery, FencingToken, Kinds, LatchQuery, NamespaceRef, Owner,
+    Path, PermitQuery, ReportedHold, ReportedPermits, Revision, SessionKeepAlive, WaitId,
 };
 
 /// A query, which needs no log entry. The reply comes from the last applied entry.
@@ -214,4 +214,6 @@ pub enum Query {
     },
     /// About barriers.
     Barrier(BarrierQuery),
+    /// About conditions.
+    Condition(ConditionQuery),
 }

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, AccountChange, AcquireOutcome, ApiKey, ArrivalView, AskedHolds, AskedView, AuditRecord, BarrierAnswer,
-    BarrierView, CommandError, EndedGeneration, Event, FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView,
-    LostHold, MemberView, Namespace, NamespaceUsage, PermitHolderView, PermitWaitView, PermitsView, PoolView,
-    QueuedRequestView, ReportedPermits, Revision, SemaphoreView, SessionNumber, SessionView, StateBytes, UsageTotals,
-    WaitView,
+    Account, AccountChange, AcquireOutcome, ApiKey, ArrivalView, AskedHolds, AskedView, AuditRecord, AwaitRecord,
+    AwaitView, BarrierAnswer, BarrierView, CommandError, ConditionView, EndedGeneration, Event, FencingToken, Jobs,
+    KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage, PermitHolderView,
+    PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision, SemaphoreView, SessionNumber,
+    SessionView, StateBytes, UsageTotals, WaitView, Woken,
 };
 
 /// The response to a command or query.
@@ -343,6 +343,44 @@ pub enum Response {
         /// Whether more follow.
         more: bool,
     },
+    /// The outcome of an await.
+    Awaited {
+        /// `Enqueued` while it awaits the condition, and while it then waits for the lock; `Granted` once it has the lock
+        /// again.
+        outcome: AcquireOutcome,
+        /// Why it waits for the lock, or has it again; absent while it awaits the condition, and for a hold that it does
+        /// not have.
+        woken: Option<Woken>,
+        /// The lock, if a caller receives the response.
+        locks: Vec<LockView>,
+    },
+    /// The outcome of a signal.
+    Signalled {
+        /// Whether the owner holds the lock.
+        success: bool,
+        /// How many were woken.
+        signalled: u64,
+        /// How many still await the condition.
+        awaiting: u64,
+        /// The lock, if a caller receives the response.
+        locks: Vec<LockView>,
+    },
+    /// A page of conditions.
+    Conditions {
+        /// The page.
+        conditions: Vec<ConditionView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// A page of owners that await conditions.
+    Awaits {
+        /// The page.
+        waits: Vec<AwaitView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// How to cancel a wait.
+    AwaitCaller(AwaitRecord),
 }
 
 impl Response {

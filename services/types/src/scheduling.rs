@@ -2,9 +2,9 @@
 //! Queues share a shard among accounts by it; nothing in the state depends on it.
 
 use super::{
-    AccountId, AccountsCommand, AcquireAtLeast, BarrierCommand, BarrierQuery, Claim, Command, Jobs, LatchCommand,
-    LatchQuery, LocksCommand, MAX_ARRIVALS_IN_REPLY, NamespacesCommand, PermitCommand, PermitQuery, Query, Reattach,
-    ReleaseTarget, SessionRequest, Topic,
+    AccountId, AccountsCommand, AcquireAtLeast, BarrierCommand, BarrierQuery, Claim, Command, ConditionQuery, Jobs,
+    LatchCommand, LatchQuery, LocksCommand, MAX_ARRIVALS_IN_REPLY, NamespacesCommand, PermitCommand, PermitQuery,
+    Query, Reattach, ReleaseTarget, SessionRequest, Topic,
 };
 
 /// Minimum cost of every command, in units.
@@ -73,8 +73,9 @@ impl Query {
                 | PermitQuery::List { limit, .. }
                 | PermitQuery::Waits { limit, .. }
                 | PermitQuery::Members { limit, .. },
-            ) => *limit,
-            Self::Barrier(BarrierQuery::List { limit, .. }) => *limit,
+            )
+            | Self::Barrier(BarrierQuery::List { limit, .. })
+            | Self::Condition(ConditionQuery::List { limit, .. } | ConditionQuery::Waits { limit, .. }) => *limit,
             Self::Barrier(BarrierQuery::Get { .. }) => MAX_ARRIVALS_IN_REPLY,
             _ => 0,
         }
@@ -109,6 +110,7 @@ impl Query {
             Self::Latch(query) => Some(query.namespace().account),
             Self::Permit(query) => Some(query.namespace().account),
             Self::Barrier(query) => Some(query.namespace().account),
+            Self::Condition(query) => Some(query.namespace().account),
             Self::Accounts { .. } | Self::ApiKey { .. } | Self::AccountChanges { .. } | Self::KeepAlives { .. } => None,
         }
     }
@@ -164,6 +166,7 @@ impl LocksCommand {
             Self::Latch(command) => command.namespace(),
             Self::Permit(command) => command.namespace(),
             Self::Barrier(command) => command.namespace(),
+            Self::Condition(command) => command.namespace(),
             Self::Session(command) => return Some(command.account),
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
             // Those of a batch belong to one connection, or are cancels that a leader has gathered.
@@ -187,7 +190,13 @@ impl LocksCommand {
                 ReleaseTarget::Paths { paths, .. } => paths.iter().map(|path| path.0.len() as u64 + 1).sum(),
                 ReleaseTarget::Request { .. } | ReleaseTarget::All => 1,
             },
-            Self::Session(command) => command.as_acquire().map_or(1, |(acquire, _)| claims(&acquire.claims)),
+            Self::Session(command) => match &command.request {
+                SessionRequest::Acquire(acquire) | SessionRequest::AcquireAtLeast { acquire, .. } => {
+                    claims(&acquire.claims)
+                }
+                SessionRequest::Release { .. } | SessionRequest::Signal(_) => 1,
+                SessionRequest::Await(_) => 2,
+            },
             Self::Cancel(cancel) => claims(&cancel.claims),
             Self::CancelAttempts(cancel) => claims(&cancel.cancel.claims),
             Self::Delete { path, .. } => path.0.len() as u64 + 1,
@@ -198,6 +207,7 @@ impl LocksCommand {
             Self::Latch(LatchCommand::CountDown(count)) => count.jobs.units(),
             Self::Permit(PermitCommand::Acquire(acquire)) => acquire.wanted.units(),
             Self::Permit(command) => command.units(),
+            Self::Condition(command) => command.path().0.len() as u64 + 1,
             Self::Latch(_) | Self::Barrier(_) => 1,
             Self::ReportPermits(report) => report.held.len() as u64,
             Self::Deliver { .. } | Self::OpenSession(_) | Self::CloseSession { .. } => 0,

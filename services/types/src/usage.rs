@@ -64,6 +64,8 @@ pub struct StateBytes {
     pub semaphores: u64,
     /// Barriers, with their arrivals and the latest generations.
     pub barriers: u64,
+    /// Owners that await conditions, with what their waits for the locks take.
+    pub conditions: u64,
 }
 
 impl StateBytes {
@@ -71,7 +73,7 @@ impl StateBytes {
     pub fn total(&self) -> u64 {
         let Self { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events, .. } = *self;
         let of_locks = namespace + paths + owners + holds + metadata + waiting + requests + sessions + events;
-        of_locks + self.latches + self.semaphores + self.barriers
+        of_locks + self.latches + self.semaphores + self.barriers + self.conditions
     }
 
     /// Adds the charges of another namespace.
@@ -88,6 +90,7 @@ impl StateBytes {
         self.latches += other.latches;
         self.semaphores += other.semaphores;
         self.barriers += other.barriers;
+        self.conditions += other.conditions;
     }
 }
 
@@ -122,6 +125,8 @@ pub struct NamespaceUsage {
     pub barriers: u64,
     /// Current arrivals at barriers, those inside double ones included.
     pub arrivals: u64,
+    /// Current owners that await conditions.
+    pub awaiting: u64,
     /// The totals since its creation.
     pub totals: UsageTotals,
 }
