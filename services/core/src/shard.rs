@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+mod waits;
+
 use crate::accounts::AccountsState;
 use crate::codec::DecodeError;
 use crate::locks::{Charge, ExaminedEvents, Footprint, FrozenLocks, LocksState, Purged};
@@ -12,9 +14,9 @@ use crate::namespaces::NamespacesState;
 use crate::outbox::Outbox;
 use crate::shard_common::ShardCommon;
 use crate::{
-    AccountId, AccountsCommand, Acquire, AcquirePermits, Application, Audited, Bounds, Command, CommandError, Effect,
-    EntryContext, JobState, Limits, LocksCommand, NamespaceRef, NamespacesCommand, PermitWaitRecord, Query, Reply,
-    Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord, WaitId, WaitRecord,
+    AccountId, AccountsCommand, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext, JobState,
+    Limits, LocksCommand, NamespaceRef, NamespacesCommand, Query, Reply, Response, Revision, SessionKeepAlive,
+    SessionNumber, SessionRecord,
 };
 
 /// The replicated state of one shard.
@@ -271,29 +273,6 @@ impl ShardState {
             Some(core) => core.check_keep_alive(keep_alive),
             None => Err(wrong_application(self.application(), "query")),
         }
-    }
-
-    /// Returns all waiting requests of a locks shard, for a new leader that expects gateways to reattach to them.
-    pub fn waits(&self) -> impl Iterator<Item = WaitRecord> {
-        self.locks().into_iter().flat_map(LocksState::waits)
-    }
-
-    /// Returns the wait of an acquire's request, if it waits, and the attempts that rely on it and may leave, in
-    /// ascending order.
-    pub fn queued_wait(&self, acquire: &Acquire) -> Option<(WaitId, Vec<u64>)> {
-        self.locks().and_then(|core| core.queued_wait(acquire))
-    }
-
-    /// Returns all requests of a locks shard that wait for permits, for a new leader that expects gateways to reattach to
-    /// them.
-    pub fn permit_waits(&self) -> impl Iterator<Item = PermitWaitRecord> {
-        self.locks().into_iter().flat_map(LocksState::permit_waits)
-    }
-
-    /// Returns the wait of an acquire of permits, if it waits, and the attempts that rely on it and may leave, in
-    /// ascending order.
-    pub fn queued_permits(&self, acquire: &AcquirePermits) -> Option<(WaitId, Vec<u64>)> {
-        self.locks().and_then(|core| core.queued_permits(acquire))
     }
 
     /// Returns the size of a locks shard, for tests and status pages.

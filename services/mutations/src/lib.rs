@@ -135,6 +135,16 @@ pub enum Mutation {
     BarrierGhost,
     /// The generations of a barrier that is made again have numbers that others had before.
     BarrierGenerationReused,
+    /// A call that awaits a condition only gives the lock up; its repeat awaits.
+    CondTwoSteps,
+    /// Whoever does not hold a lock signals its conditions.
+    CondSignalUnowned,
+    /// A signal is not handed on when whoever it woke ends without the lock.
+    CondSignalSwallowed,
+    /// Whoever is woken waits for the lock before those who came meanwhile.
+    CondFront,
+    /// A repeat of an await gives the lock up again that it got back.
+    CondAwaitRepeat,
 }
 
 impl Mutation {
@@ -198,6 +208,11 @@ impl Mutation {
         Self::BarrierTwoOutcomes,
         Self::BarrierGhost,
         Self::BarrierGenerationReused,
+        Self::CondTwoSteps,
+        Self::CondSignalUnowned,
+        Self::CondSignalSwallowed,
+        Self::CondFront,
+        Self::CondAwaitRepeat,
     ];
 
     /// What it is called on a command line.
@@ -261,6 +276,11 @@ impl Mutation {
             Self::BarrierTwoOutcomes => "barrier-two-outcomes",
             Self::BarrierGhost => "barrier-ghost",
             Self::BarrierGenerationReused => "barrier-generation-reused",
+            Self::CondTwoSteps => "cond-two-steps",
+            Self::CondSignalUnowned => "cond-signal-unowned",
+            Self::CondSignalSwallowed => "cond-signal-swallowed",
+            Self::CondFront => "cond-front",
+            Self::CondAwaitRepeat => "cond-await-repeat",
         }
     }
 
@@ -316,6 +336,11 @@ impl Mutation {
             Self::BarrierTwoOutcomes | Self::BarrierGhost | Self::BarrierGenerationReused => {
                 Some("barriers::barriers_do_what_their_model_does")
             }
+            Self::CondTwoSteps
+            | Self::CondSignalUnowned
+            | Self::CondSignalSwallowed
+            | Self::CondFront
+            | Self::CondAwaitRepeat => Some("conditions::conditions_do_what_their_model_does"),
             _ => None,
         }
     }

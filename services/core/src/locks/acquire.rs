@@ -138,7 +138,8 @@ impl NamespaceTxn<'_> {
             owner => owner,
         };
         let attempts = Attempts::of(request.attempt);
-        let call = GrantContext { attempts: &attempts, abandoned, request_id: request.request_id, metadata_fits };
+        let request_id = request.request_id;
+        let call = GrantContext { attempts: &attempts, abandoned, request_id, metadata_fits, came_from: None };
         let nodes = self.ns.tree.ensure_paths(asked);
         let fencing_token = self.grant(owner, (asked.claims, &nodes), &HoldTerms::of(request), call);
         self.run_grant_loop();
@@ -170,6 +171,7 @@ impl NamespaceTxn<'_> {
             ends_at_ms,
             since_ms: self.wall_ms,
             blocked_on: BlockedOn::Unknown,
+            came_from: None,
         };
         let known = self.ns.checkpoint();
         self.ns.add_waiting(place, waiting);

@@ -26,10 +26,12 @@ impl NamespaceTxn<'_> {
             Ok(Some(NamedRequest::Granted(granted))) => {
                 let attempts = &mut self.ns.granted_requests.get_mut(granted).attempts;
                 if !attempts.is_permanent() && attempts.detach(cancel.attempt, left, rules) {
+                    self.owe_unheard_of(granted);
                     self.release_granted(granted);
                     grant_released = true;
                 }
             }
+            Ok(Some(NamedRequest::Awaiting(_))) => {}
             Ok(None) => {
                 let mut nodes: Vec<_> = claims.iter().filter_map(|claim| self.ns.tree.find(&claim.path)).collect();
                 self.sort_by_path(&mut nodes);
@@ -42,6 +44,16 @@ impl NamespaceTxn<'_> {
         }
         self.run_grant_loop();
         Response::Cancelled { left_queue, grant_released }
+    }
+
+    /// Hands on the signals of the holds that end with a request, before it is released.
+    fn owe_unheard_of(&mut self, granted: u32) {
+        let request = self.ns.granted_requests.get(granted);
+        let owner = request.owner;
+        let ends =
+            |node: &NodeId| self.ns.hold(*node, owner).is_some_and(|hold| !hold.direct && hold.requests() == [granted]);
+        let nodes: Vec<NodeId> = request.live.nodes().filter(ends).collect();
+        nodes.into_iter().for_each(|node| self.owe_unheard(node, owner));
     }
 
     /// Ends a hold that no attempt relies on any more. If the remaining attempts rely on a READ hold, downgrades it
@@ -61,6 +73,7 @@ impl NamespaceTxn<'_> {
                 true
             }
             DetachResult::Unused => {
+                self.owe_unheard(node, owner);
                 self.end_hold(node, owner, EndCause::Released);
                 true
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::acquire::distinct_claims;
 use super::charge;
+use super::conditions::max_of_await;
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::NO_OWNER;
@@ -14,8 +15,8 @@ use super::{LocksState, NamespaceKey};
 use crate::item_bytes::ItemBytes;
 use crate::kit::quota_exceeded;
 use crate::{
-    AccountId, Claim, CommandError, LocksCommand, NamespaceRef, OpenSession, Owner, PermitCommand, Rules,
-    SessionCommand,
+    AccountId, Claim, CommandError, ConditionCommand, LocksCommand, NamespaceRef, OpenSession, Owner, PermitCommand,
+    Rules, SessionCommand, SessionRequest,
 };
 
 /// The state that an account is charged for in a shard.
@@ -88,12 +89,21 @@ impl LocksState {
                 let request = Request::of(acquire, command.at_least_ms());
                 (self.slot(&acquire.namespace).ok(), charge::max_of_acquire(&request))
             }
+            LocksCommand::Session(command @ SessionCommand { request: SessionRequest::Await(awaits), .. }) => {
+                let Ok((slot, session_id)) = self.session_of(command) else { return };
+                let most = self.namespaces.get(slot).most_added_by_await(session_id, awaits);
+                (Some(slot), most)
+            }
             LocksCommand::Session(command) => {
                 let Some((acquire, at_least_ms)) = command.as_acquire() else { return };
                 let Ok((slot, session_id)) = self.session_of(command) else { return };
                 (Some(slot), charge::max_of_session_acquire(acquire, at_least_ms, session_id))
             }
             LocksCommand::OpenSession(open) => (self.slot(&open.namespace).ok(), charge::max_of_opening(open)),
+            LocksCommand::Condition(ConditionCommand::Await(awaits)) => self
+                .most_added_to_tables(&awaits.namespace, |namespace| {
+                    max_of_await(awaits, namespace.limits.max_metadata_bytes.into())
+                }),
             LocksCommand::Latch(command) => self.most_added_to_tables(command.namespace(), |namespace| {
                 namespace.latches.most_added(command, &namespace.limits)
             }),
@@ -183,6 +193,9 @@ impl LocksState {
             (LocksCommand::Latch(command), None) => {
                 self.find(command.namespace()).is_ok_and(|namespace| namespace.latches.creates_state(command))
             }
+            (LocksCommand::Condition(ConditionCommand::Await(awaits)), None) => {
+                self.find(&awaits.namespace).is_ok_and(|namespace| namespace.is_new_await(awaits))
+            }
             (LocksCommand::Permit(command), None) => {
                 self.find(command.namespace()).is_ok_and(|namespace| namespace.creates_permits(command))
             }
@@ -194,8 +207,11 @@ impl LocksState {
     }
 
     fn is_new_session_request(&self, command: &SessionCommand) -> bool {
-        let Some((acquire, at_least_ms)) = command.as_acquire() else { return false };
         let Ok((slot, session_id)) = self.session_of(command) else { return false };
+        if let SessionRequest::Await(awaits) = &command.request {
+            return self.namespaces.get(slot).is_new_session_await(session_id, awaits);
+        }
+        let Some((acquire, at_least_ms)) = command.as_acquire() else { return false };
         let owner = Owner::Session { session_id: session_id.to_string(), holder: acquire.holder.clone() };
         let request = Request::of_session((acquire, at_least_ms), &owner, command.message);
         self.namespaces.get(slot).is_new_request(&request)

@@ -1,6 +1,7 @@
 //! Charges in bytes: an upper bound of the memory that items take. Charges are the same on every replica and follow
 //! from the state alone. Text counts in bytes of UTF-8.
 
+use super::conditions::CameFrom;
 use super::hold::Hold;
 use super::metadata::EncodedMetadata;
 use super::namespace::Namespace;
@@ -144,13 +145,15 @@ impl Hold {
     /// Returns the charges of the hold and of its metadata.
     pub(super) fn charge(&self) -> (u64, u64) {
         let at_least = if self.at_least().is_some() { AT_LEAST } else { 0 };
-        (hold(self.deadline_ms.is_some()) + at_least + of_asks(self.asks()), metadata(self.metadata_bytes()))
+        let rare = at_least + of_asks(self.asks()) + self.charge_of_past();
+        (hold(self.deadline_ms.is_some()) + rare, metadata(self.metadata_bytes()))
     }
 }
 
 impl WaitingRequest {
     pub(super) fn charge(&self) -> u64 {
-        waiting(self.request_id.as_deref(), &self.claims, self.terms.metadata.len(), self.terms.at_least_ms)
+        let past = self.came_from.as_deref().map_or(0, CameFrom::charge);
+        waiting(self.request_id.as_deref(), &self.claims, self.terms.metadata.len(), self.terms.at_least_ms) + past
     }
 }
 
@@ -203,6 +206,7 @@ impl Namespace {
             latches: self.latches.bytes().charged,
             semaphores: self.permits.bytes().charged,
             barriers: self.barriers.bytes(),
+            conditions: self.conditions.bytes(),
         }
     }
 

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::acquire::refused;
+use super::conditions::CameFrom;
 use super::namespace::Namespace;
 use super::purge::ClosedNamespace;
 use super::reply_size::reason_only;
+use super::waiting::WaitingRequest;
 use super::{LocksState, NamespaceKey};
 use crate::kit::ResolvedPermits;
 use crate::{
-    AcquireOutcome, AskedHolds, BarrierAnswer, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path,
-    PermitsView, Reason, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, AskedHolds, BarrierAnswer, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, PermitsView, Reason, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId, Woken,
 };
 
 /// Effects since the buffer was last taken.
@@ -21,6 +22,8 @@ pub(super) struct EffectBuffer {
     /// The wait of the command being applied. Its reply contains the outcome.
     captured_wait: Option<WaitId>,
     captured_outcome: Option<Result<FencingToken, Reason>>,
+    /// Why the await of the command being applied waits for its lock already.
+    captured_woken: Option<Woken>,
     /// The first event of each namespace.
     events: BTreeMap<NamespaceKey, (Arc<NamespaceRef>, Revision)>,
 }
@@ -81,6 +84,14 @@ pub(super) enum BufferedEffect {
         answer: BarrierAnswer,
         inside: bool,
     },
+    AwaitMoved {
+        namespace: Arc<NamespaceRef>,
+        moved: Box<MovedAwait>,
+    },
+    AwaitResolved {
+        namespace: Arc<NamespaceRef>,
+        resolved: Box<ResolvedAwait>,
+    },
     Closed(ClosedNamespace),
 }
 
@@ -94,6 +105,57 @@ pub(super) struct ResolvedWait {
     pub(super) claims: Vec<Claim>,
     /// The fencing token, or why the request was not granted.
     pub(super) outcome: Result<FencingToken, Reason>,
+    /// The hold that was given up to await a condition, if there was one.
+    came_from: Option<Box<CameFrom>>,
+}
+
+/// An await that waits for its lock from now on.
+#[derive(Clone, Debug)]
+pub(super) struct MovedAwait {
+    pub(super) from: WaitId,
+    pub(super) wait: WaitId,
+    pub(super) owner: Owner,
+    pub(super) request_id: Option<Box<str>>,
+    pub(super) woken: Woken,
+}
+
+/// An await that ended, or the wait for its lock.
+#[derive(Clone, Debug)]
+pub(super) struct ResolvedAwait {
+    pub(super) wait: WaitId,
+    pub(super) attempt: u64,
+    pub(super) owner: Owner,
+    pub(super) request_id: Option<Box<str>>,
+    pub(super) path: Path,
+    /// The token of the hold that was given up.
+    pub(super) from_token: FencingToken,
+    /// Absent if it did not wait for its lock yet.
+    pub(super) woken: Option<Woken>,
+    /// The fencing token, or why it does not have its lock.
+    pub(super) outcome: Result<FencingToken, Reason>,
+}
+
+impl ResolvedWait {
+    pub(super) fn new(
+        wait: WaitId,
+        owner: Owner,
+        waiting: WaitingRequest,
+        outcome: Result<FencingToken, Reason>,
+    ) -> Self {
+        let attempt = waiting.attempts.highest();
+        let WaitingRequest { request_id, claims, came_from, .. } = waiting;
+        Self { wait, attempt, owner, request_id, claims, outcome, came_from }
+    }
+
+    /// Returns it as a wait for a lock that was given up, or unchanged.
+    pub(super) fn into_await(mut self) -> Result<ResolvedAwait, Self> {
+        let Some(came_from) = self.came_from.take() else { return Err(self) };
+        // It has one claim.
+        let Some(claim) = self.claims.pop() else { return Err(self) };
+        let Self { wait, attempt, owner, request_id, outcome, .. } = self;
+        let (path, from_token, woken) = (claim.path, came_from.token, Some(came_from.woken));
+        Ok(ResolvedAwait { wait, attempt, owner, request_id, path, from_token, woken, outcome })
+    }
 }
 
 impl EffectBuffer {
@@ -120,6 +182,29 @@ impl EffectBuffer {
     pub(super) fn take_captured(&mut self) -> Option<Result<FencingToken, Reason>> {
         self.captured_wait = None;
         self.captured_outcome.take()
+    }
+
+    /// Returns the wait that the captured one has become, why, and the outcome if it ended.
+    pub(super) fn take_captured_await(&mut self) -> (WaitId, Option<Woken>, Option<Result<FencingToken, Reason>>) {
+        let wait = self.captured_wait.take().unwrap_or(WaitId(0));
+        (wait, self.captured_woken.take(), self.captured_outcome.take())
+    }
+
+    pub(super) fn await_moved(&mut self, namespace: &Arc<NamespaceRef>, moved: MovedAwait) {
+        if self.captured_wait == Some(moved.from) {
+            (self.captured_wait, self.captured_woken) = (Some(moved.wait), Some(moved.woken));
+            return;
+        }
+        self.pending.push_back(BufferedEffect::AwaitMoved { namespace: Arc::clone(namespace), moved: Box::new(moved) });
+    }
+
+    pub(super) fn await_resolved(&mut self, namespace: &Arc<NamespaceRef>, resolved: ResolvedAwait) {
+        if self.captured_wait == Some(resolved.wait) {
+            self.captured_outcome = Some(resolved.outcome);
+            return;
+        }
+        let (namespace, resolved) = (Arc::clone(namespace), Box::new(resolved));
+        self.pending.push_back(BufferedEffect::AwaitResolved { namespace, resolved });
     }
 
     pub(super) fn revoked(
@@ -306,7 +391,38 @@ impl LocksState {
                     inside,
                 }
             }
+            BufferedEffect::AwaitMoved { namespace, moved } => Effect::AwaitWoken {
+                namespace: NamespaceRef::clone(&namespace),
+                from: moved.from,
+                wait: moved.wait,
+                owner: moved.owner,
+                request_id: moved.request_id.map(String::from),
+                woken: moved.woken,
+            },
+            BufferedEffect::AwaitResolved { namespace, resolved } => self.await_resolved_effect(&namespace, *resolved),
             BufferedEffect::Closed(closed) => Effect::NamespaceClosed { namespace: closed.id() },
+        }
+    }
+
+    fn await_resolved_effect(&self, namespace: &NamespaceRef, resolved: ResolvedAwait) -> Effect {
+        let lock = match self.find(namespace) {
+            Ok(open) => open.bounded_view(&resolved.path, self.common.revision),
+            Err(_) => LockView::unlocked(&resolved.path, self.common.revision),
+        };
+        let outcome = match resolved.outcome {
+            Ok(fencing_token) => AcquireOutcome::Granted { fencing_token },
+            Err(reason) => refused(reason_only(reason)),
+        };
+        Effect::AwaitResolved {
+            namespace: namespace.clone(),
+            wait: resolved.wait,
+            attempt: resolved.attempt,
+            owner: resolved.owner,
+            request_id: resolved.request_id.map(String::from),
+            fencing_token: resolved.from_token,
+            outcome,
+            woken: resolved.woken,
+            lock: Box::new(lock),
         }
     }
 

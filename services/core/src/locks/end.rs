@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::attempts::Attempts;
+use super::conditions::CameFrom;
 use super::hold::Hold;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
@@ -21,6 +22,8 @@ pub(super) struct GrantContext<'a> {
     pub(super) request_id: Option<&'a str>,
     /// Whether there is capacity for the metadata of the request.
     pub(super) metadata_fits: bool,
+    /// The hold that was given up to await a condition, if the grant is its lock again.
+    pub(super) came_from: Option<&'a CameFrom>,
 }
 
 /// Why a hold ends.

@@ -52,6 +52,8 @@ pub(super) struct FirstDue {
 enum DueItem {
     Hold,
     Wait,
+    /// After waits: whoever stops to wait for the lock hands its signal on.
+    Await,
     Latch,
     Permits,
     PermitsWait,
@@ -81,7 +83,9 @@ impl Namespace {
         let latch = latch.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::Latch, number, slot });
         let barrier = self.barriers.first_due();
         let barrier = barrier.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::Barrier, number, slot });
-        self.due.first(slot).into_iter().chain(latch).chain(barrier).min()
+        let awaits = self.conditions.first_due();
+        let awaits = awaits.map(|(at_ms, wait)| FirstDue { at_ms, what: DueItem::Await, number: wait.0, slot });
+        self.due.first(slot).into_iter().chain(latch).chain(barrier).chain(awaits).min()
     }
 }
 
@@ -154,6 +158,11 @@ impl LocksState {
         let mut work = self.txn_in(first.slot, context);
         match first.what {
             DueItem::Hold | DueItem::Wait => {}
+            DueItem::Await => {
+                work.call_elapsed();
+                work.run_grant_loop();
+                return 1;
+            }
             DueItem::Latch => {
                 work.end_due_latch();
                 return 1;

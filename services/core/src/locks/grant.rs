@@ -77,6 +77,9 @@ impl NamespaceTxn<'_> {
                 }
             }
             self.claim_hold(*node, owner, claim.mode, request);
+            if let Some(came_from) = call.came_from {
+                self.change_hold(*node, owner, |hold| hold.remember(came_from.clone()));
+            }
         }
         if let Some(token) = token {
             self.record_event(EventKind::Acquired, token, owner, token, &new);

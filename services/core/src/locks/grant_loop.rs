@@ -6,7 +6,7 @@ use super::queue::QueuePosition;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::waiting::{BlockedOn, WaitingRequest};
-use crate::Reason;
+use crate::{FencingToken, Reason};
 
 /// Cost of one evaluation of a request, for each of its claims.
 const EVALUATION_COST: usize = 8;
@@ -22,7 +22,20 @@ impl NamespaceTxn<'_> {
     /// Each grant may change the wait-for graph. Rebuilding the closure counts towards the slice, so many tangled
     /// owners mean fewer grants per slice. It is charged when another grant follows, and always as a full rebuild,
     /// because whether one is needed depends on what this replica has cached.
+    ///
+    /// Awaits that were called join the queue first; and those that a signal is handed on to because a request ended.
     pub(super) fn run_grant_loop(&mut self) {
+        self.move_called();
+        self.grant_queue();
+        while self.ns.conditions.has_owed() {
+            self.move_called();
+            self.grant_queue();
+        }
+        self.settle_permits();
+        self.update_jobs();
+    }
+
+    fn grant_queue(&mut self) {
         let mut grants = if self.ns.has_pending_grants || self.ns.is_frozen() { 0 } else { self.budget.grants };
         let may_grant = grants;
         let (mut is_charged, mut is_fresh, mut has_looked) = (true, false, false);
@@ -58,8 +71,6 @@ impl NamespaceTxn<'_> {
         }
         self.budget.grants -= may_grant - grants;
         self.ns.has_pending_grants = self.ns.blocked_index.first_to_reevaluate().is_some();
-        self.settle_permits();
-        self.update_jobs();
     }
 
     /// Charges the cost of the closure. Rebuilds it first, unless it is fresh.
@@ -94,6 +105,7 @@ impl NamespaceTxn<'_> {
             abandoned: &[],
             request_id: waiting.request_id.as_deref(),
             metadata_fits: true,
+            came_from: waiting.came_from.as_deref(),
         };
         self.revoke_listed(position, &waiting);
         // The nodes may have been removed together with the wait.
@@ -103,31 +115,35 @@ impl NamespaceTxn<'_> {
         if let Some(request_id) = &waiting.request_id {
             self.ns.claim_reported(waiting.owner, request_id);
         }
-        let owner = self.ns.owners.name(waiting.owner).to_owner();
-        let settled = ResolvedWait {
-            wait: position.wait(),
-            attempt: waiting.attempts.highest(),
-            owner,
-            request_id: waiting.request_id,
-            claims: waiting.claims,
-            outcome: Ok(token),
-        };
-        self.effects.wait_resolved(&self.ns.id, settled);
+        self.tell_of_wait(position, waiting, Ok(token));
     }
 
-    /// Ends a wait without a grant. Removes its owner with the owner's last wait or hold.
+    /// Records what has become of a request that left the queue.
+    fn tell_of_wait(
+        &mut self,
+        position: QueuePosition,
+        waiting: WaitingRequest,
+        outcome: Result<FencingToken, Reason>,
+    ) {
+        let owner = self.ns.owners.name(waiting.owner).to_owner();
+        let settled = ResolvedWait::new(position.wait(), owner, waiting, outcome);
+        match settled.into_await() {
+            Ok(resolved) => self.effects.await_resolved(&self.ns.id, resolved),
+            Err(settled) => self.effects.wait_resolved(&self.ns.id, settled),
+        }
+    }
+
+    /// Ends a wait without a grant. Removes its owner with the owner's last wait or hold. A signal that it had is handed
+    /// on by the next grant run.
     pub(super) fn end_wait(&mut self, position: QueuePosition, reason: Reason) {
         let waiting = self.leave_queue(position);
-        let settled = ResolvedWait {
-            wait: position.wait(),
-            attempt: waiting.attempts.highest(),
-            owner: self.ns.owners.name(waiting.owner).to_owner(),
-            request_id: waiting.request_id,
-            claims: waiting.claims,
-            outcome: Err(reason),
-        };
-        self.effects.wait_resolved(&self.ns.id, settled);
-        self.ns.remove_if_idle(waiting.owner);
+        let owner = waiting.owner;
+        let passes_on = waiting.came_from.as_deref().and_then(|came_from| came_from.passes_on.as_ref());
+        if let (Some(condition), Some(claim)) = (passes_on, waiting.claims.first()) {
+            self.ns.conditions.owe(&claim.path, condition);
+        }
+        self.tell_of_wait(position, waiting, Err(reason));
+        self.ns.remove_if_idle(owner);
     }
 
     fn leave_queue(&mut self, position: QueuePosition) -> WaitingRequest {

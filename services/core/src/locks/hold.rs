@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
+use super::conditions::{CameFrom, SignalAnswer};
 use super::metadata::EncodedMetadata;
 use super::owner::OwnerId;
 use crate::ask::Asks;
@@ -50,6 +51,10 @@ pub(super) struct HoldExtras {
     pub(super) at_least: Option<AtLeast>,
     /// Requests to release it.
     pub(super) asks: Asks,
+    /// The holds that were given up to await a condition, and that it came from; the latest last.
+    pub(super) came_from: Vec<CameFrom>,
+    /// The answers to signals under it that have an id; the latest last.
+    pub(super) signals: Vec<SignalAnswer>,
 }
 
 /// How long a hold is kept from other owners, whenever it ends.

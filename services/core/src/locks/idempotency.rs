@@ -37,7 +37,8 @@ impl NamespaceTxn<'_> {
         match named {
             Some(NamedRequest::Waiting(position)) => Ok(Some(self.repeat_wait(request, position, left, is_new))),
             Some(NamedRequest::Granted(granted)) => Ok(Some(self.repeat_grant(request, granted, left, is_new))),
-            None => Ok(None),
+            // An id of a request that awaits a condition is taken.
+            Some(NamedRequest::Awaiting(_)) | None => Ok(None),
         }
     }
 
@@ -150,6 +151,7 @@ impl Namespace {
         };
         let is_same = match found {
             None => true,
+            Some(NamedRequest::Awaiting(_)) => false,
             Some(NamedRequest::Waiting(position)) => {
                 let waiting = self.waiting(position);
                 waiting.owner == id && same_claims(&waiting.claims, claims)

@@ -116,7 +116,7 @@ pub(super) struct HoldBatch {
 impl LocksState {
     /// Runs one slice of unfinished work.
     pub(super) fn run_jobs(&mut self, context: &EntryContext) {
-        while self.budget.grants > 0 && self.budget.ends > 0 && self.budget.visits > 0 {
+        while self.budget.grants > 0 && self.budget.ends > 0 && self.budget.visits > 0 && self.budget.moves > 0 {
             let Some(key) = self.jobs.next() else { return };
             self.txn_in(self.slots[&key], context).run_jobs();
         }
@@ -253,12 +253,13 @@ impl NamespaceTxn<'_> {
 impl Namespace {
     /// Returns whether requests may be granted that precede whatever is due later.
     pub(super) fn has_grants_left(&self) -> bool {
-        self.has_pending_grants || !self.permits.is_settled()
+        let has_called = self.conditions.has_called() && !self.is_frozen();
+        self.has_pending_grants || !self.permits.is_settled() || has_called
     }
 
     /// Returns whether the namespace has unfinished work.
     pub(super) fn has_jobs(&self) -> bool {
         let of_locks = self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty();
-        of_locks || self.permits.has_jobs()
+        of_locks || self.permits.has_jobs() || self.conditions.has_called()
     }
 }

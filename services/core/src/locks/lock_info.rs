@@ -13,7 +13,7 @@ use super::target::Target;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use crate::ask::{AskedList, Asks};
-use crate::{AskedHolds, CommandError, Kind, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber};
+use crate::{AskedHolds, CommandError, Kind, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber, WaitId};
 
 impl NamespaceTxn<'_> {
     /// Adds a part of a report that has more parts. Nothing ends yet. Reports the listed holds that the session does
@@ -131,6 +131,7 @@ impl NamespaceTxn<'_> {
         let session = &self.ns.sessions[session_id];
         let owners = session.owners.iter().copied().collect::<Vec<OwnerId>>();
         let waits = self.unlisted_waits(&owners, report);
+        let awaits = self.unlisted_awaits(&owners, report);
         let mut unlisted = Vec::new();
         for (_, node, owner) in self.holds_of(&owners) {
             if self.ns.hold(node, owner).is_some_and(|hold| !hold.is_kept() && !report.keeps(node, hold.token)) {
@@ -140,21 +141,31 @@ impl NamespaceTxn<'_> {
         let number = session.facts.number;
         let permits = self.ns.count_unlisted_permits((number, session_id), report, self.budget);
         let arrivals = self.ns.count_unlisted_arrivals((number, session_id), report, self.budget);
-        if permits.saturating_add(arrivals).saturating_add(waits.len() + unlisted.len()) > self.budget.ends {
+        if permits.saturating_add(arrivals).saturating_add(waits.len() + awaits.len() + unlisted.len()) > self.budget.ends {
             return None;
         }
         // Those of permits and arrivals are counted one by one.
-        self.budget.ends -= waits.len() + unlisted.len();
+        self.budget.ends -= waits.len() + awaits.len() + unlisted.len();
         let permits = self.end_unlisted_permits(number, session_id, report);
         let arrivals = self.end_unlisted_arrivals(number, session_id, report);
         for position in &waits {
             self.end_wait(*position, Reason::Ended);
         }
+        awaits.iter().for_each(|wait| self.end_await(*wait, Reason::Ended));
         for (node, owner) in &unlisted {
             self.end_hold(*node, *owner, EndCause::Released);
         }
         self.run_grant_loop();
-        Some((unlisted.len() as u64 + permits.holds + arrivals.holds, waits.len() as u64 + permits.waits))
+        let waits = (waits.len() + awaits.len()) as u64 + permits.waits;
+        Some((unlisted.len() as u64 + permits.holds + arrivals.holds, waits))
+    }
+
+    /// Returns the awaits of a session that belong to no pending request.
+    fn unlisted_awaits(&self, owners: &[OwnerId], report: &Report) -> Vec<WaitId> {
+        let mut awaits = self.awaits_of(owners);
+        let request_id = |wait| self.ns.conditions.get(wait).and_then(|awaits| awaits.request_id.as_deref());
+        awaits.retain(|wait| !report.is_pending(request_id(*wait)));
+        awaits
     }
 
     /// Returns the waits of a session that belong to no pending request.

@@ -20,6 +20,7 @@ mod capacity;
 mod charge;
 mod closure;
 mod closure_builder;
+mod conditions;
 mod conflict;
 mod deadlock;
 mod delete;
@@ -292,6 +293,7 @@ impl LocksState {
             LocksCommand::ReportPermits(report) => self.txn(&report.namespace, context)?.report_permits(report)?,
             LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context)?.ask_release(ask)?,
             LocksCommand::Barrier(command) => self.txn(command.namespace(), context)?.barrier_command(command)?,
+            LocksCommand::Condition(command) => self.txn(command.namespace(), context)?.condition(command)?,
         })
     }
 

@@ -8,8 +8,8 @@ use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::sessions::NamedRequest;
 use super::tree::NodeId;
-use crate::Mode;
 use crate::chunked_set::ChunkedSet;
+use crate::{Mode, WaitId};
 
 /// The requests of a session. The order of hashes is never visible.
 #[derive(Clone, Debug, Default)]
@@ -27,12 +27,15 @@ struct Entry {
 
 /// Set in the number of a granted request; no position of a waiting one has it.
 const GRANTED_BIT: u64 = 1 << 62;
+/// Set in the number of one that awaits a condition; no other has it.
+const AWAITING_BIT: u64 = 1 << 61;
 
 impl Entry {
     fn of(request_id: &str, named: NamedRequest) -> Self {
         let number = match named {
             NamedRequest::Waiting(position) => position.number(),
             NamedRequest::Granted(granted) => GRANTED_BIT | u64::from(granted),
+            NamedRequest::Awaiting(wait) => AWAITING_BIT | wait.0,
         };
         Self { hash: hash_of(request_id), request: halves(number) }
     }
@@ -40,8 +43,9 @@ impl Entry {
     fn named(self) -> NamedRequest {
         let [high, low] = self.request;
         let number = u64::from(high) << 32 | u64::from(low);
-        match number & GRANTED_BIT {
+        match number & (GRANTED_BIT | AWAITING_BIT) {
             0 => NamedRequest::Waiting(QueuePosition::numbered(number)),
+            AWAITING_BIT => NamedRequest::Awaiting(WaitId(number & !AWAITING_BIT)),
             _ => NamedRequest::Granted(low),
         }
     }
@@ -89,6 +93,9 @@ impl Namespace {
             NamedRequest::Waiting(position) => self.waiting(*position).request_id.as_deref() == Some(request_id),
             NamedRequest::Granted(granted) => {
                 self.granted_requests.get(*granted).request_id.as_bytes() == request_id.as_bytes()
+            }
+            NamedRequest::Awaiting(wait) => {
+                self.conditions.get(*wait).is_some_and(|awaits| awaits.request_id.as_deref() == Some(request_id))
             }
         })
     }
@@ -177,9 +184,11 @@ mod tests {
     fn a_request_is_found_as_it_was_added() {
         let mut index = RequestIndex::default();
         let waiting = |upgrade| NamedRequest::Waiting(QueuePosition::of(WaitId((1 << 53) - 1), upgrade));
-        let all = [("r1", NamedRequest::Granted(u32::MAX)), ("r2", waiting(true)), ("", waiting(false))];
+        let awaiting = NamedRequest::Awaiting(WaitId((1 << 53) - 1));
+        let granted = NamedRequest::Granted(u32::MAX);
+        let all = [("r1", granted), ("r2", waiting(true)), ("", waiting(false)), ("r3", awaiting)];
         all.iter().for_each(|(request_id, named)| index.insert(request_id, *named));
-        assert_eq!((index.len(), index.iter().count()), (3, 3));
+        assert_eq!((index.len(), index.iter().count()), (4, 4));
         for (request_id, named) in all {
             assert!(index.alike(request_id).eq([named]));
             index.remove("another", named);

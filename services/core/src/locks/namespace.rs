@@ -7,6 +7,7 @@ use super::awaited_holds::AwaitedCache;
 use super::blocked_index::BlockedIndex;
 use super::charge::ChargedBytes;
 use super::closure::Closure;
+use super::conditions::Conditions;
 use super::expire::{DueIndex, FirstDue};
 use super::history::History;
 use super::hold::Hold;
@@ -74,6 +75,7 @@ pub(super) struct Namespace {
     pub(super) latches: Latches,
     pub(super) permits: PermitTable,
     pub(super) barriers: Barriers,
+    pub(super) conditions: Conditions,
     /// The charges that are counted incrementally.
     pub(super) charged: ChargedBytes,
     /// The total charge as last reported to the shard.
@@ -119,6 +121,7 @@ impl Namespace {
             latches: Latches::default(),
             permits: PermitTable::default(),
             barriers: Barriers::default(),
+            conditions: Conditions::default(),
             charged: ChargedBytes::default(),
             accounted_bytes: 0,
             examined: 0,
@@ -284,8 +287,11 @@ impl Namespace {
         let awaits = record.waits.get_or_insert_default();
         awaits.positions.insert(position);
         awaits.claims.extend(waiting.nodes.iter().map(|node| (*node, position)));
-        if !is_named_there {
-            awaits.by_key.insert(waiting.key(), position);
+        match (&waiting.came_from, waiting.claims.first()) {
+            // A repeat finds it by the token that was given up.
+            (Some(came_from), Some(claim)) => self.conditions.insert_place(&claim.path, came_from.token, position),
+            _ if is_named_there => {}
+            _ => _ = awaits.by_key.insert(waiting.key(), position),
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
             self.invalidate_awaited(*node, claim.mode, position);
@@ -318,8 +324,14 @@ impl Namespace {
     /// Counts a request that remains in the queue, for locks or for permits.
     pub(super) fn count_wait(&mut self) {
         self.usage.waits = self.usage.waits.saturating_add(1);
-        let waiting = (self.waits.len() as u64).saturating_add(self.permits.waiting());
+        let waiting = self.waiting_count();
         self.usage.peak_waiting = self.usage.peak_waiting.max(waiting);
+    }
+
+    /// Returns the number of requests that wait: for locks, for permits, and for conditions.
+    pub(super) fn waiting_count(&self) -> u64 {
+        let of_locks = self.waits.len().saturating_add(self.conditions.len()) as u64;
+        of_locks.saturating_add(self.permits.waiting())
     }
 
     /// Removes a request from the queue. Its owner stays until it is pruned.
@@ -345,11 +357,15 @@ impl Namespace {
         for node in &waiting.nodes {
             awaits.claims.remove(&(*node, position));
         }
-        if !is_named_there {
-            awaits.by_key.remove(&waiting.key());
+        match (&waiting.came_from, waiting.claims.first()) {
+            (Some(came_from), Some(claim)) => self.conditions.remove_place(&claim.path, came_from.token),
+            _ if is_named_there => {}
+            _ => _ = awaits.by_key.remove(&waiting.key()),
         }
         if awaits.positions.is_empty() {
-            record.waits = None;
+            if awaits.awaits.is_empty() {
+                record.waits = None;
+            }
             self.tangled.remove(&waiting.owner);
             if self.waiting_holders.remove(&waiting.owner) {
                 self.holds_of_waiting -= record.holds.len() as u64;

@@ -10,7 +10,7 @@ use super::queue::QueuePosition;
 use super::slab::Slab;
 use super::tree::NodeId;
 use super::waiting::ClaimSet;
-use crate::{Owner, SessionNumber};
+use crate::{Owner, SessionNumber, WaitId};
 
 /// Identifies an owner that holds or waits in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,7 @@ pub(super) struct OwnerRecord {
     pub(super) waits: Option<Box<OwnerWaits>>,
 }
 
-/// The waiting requests of an owner.
+/// The waiting requests of an owner, and its awaits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnerWaits {
     pub(super) positions: BTreeSet<QueuePosition>,
@@ -58,6 +58,8 @@ pub(super) struct OwnerWaits {
     pub(super) claims: BTreeSet<(NodeId, QueuePosition)>,
     /// Its waiting requests by the key that a repeat carries.
     pub(super) by_key: BTreeMap<WaitKey, QueuePosition>,
+    /// Its awaits of conditions. They wait for nobody.
+    pub(super) awaits: BTreeSet<WaitId>,
 }
 
 /// The key by which a repeat finds the waiting request.
@@ -129,6 +131,26 @@ impl OwnerRecord {
 
     pub(super) fn wait_count(&self) -> usize {
         self.waits.as_ref().map_or(0, |awaits| awaits.positions.len())
+    }
+
+    /// Returns its awaits, in order of arrival.
+    pub(super) fn await_ids(&self) -> impl Iterator<Item = WaitId> {
+        self.waits.iter().flat_map(|waits| waits.awaits.iter().copied())
+    }
+
+    /// Returns the number of its waiting requests and awaits.
+    pub(super) fn request_count(&self) -> usize {
+        self.waits.as_ref().map_or(0, |waits| waits.positions.len() + waits.awaits.len())
+    }
+
+    /// Removes an await.
+    pub(super) fn remove_await(&mut self, wait: WaitId) {
+        if let Some(waits) = self.waits.as_mut() {
+            waits.awaits.remove(&wait);
+            if waits.positions.is_empty() && waits.awaits.is_empty() {
+                self.waits = None;
+            }
+        }
     }
 
     /// Returns the number of claims of its waiting requests.

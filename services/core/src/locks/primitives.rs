@@ -46,7 +46,7 @@ impl NamespaceTxn<'_> {
     /// Lets the tables work, and publishes what they did.
     pub(super) fn with_tables<T>(&mut self, work: impl FnOnce(Tables<'_>, &mut Kit<'_>) -> T) -> T {
         let (free, visits) = (self.ns.free_bytes(self.other_namespaces_bytes), self.budget.visits);
-        let (is_frozen, waiting_elsewhere) = (self.ns.is_frozen(), self.ns.waits.len() as u64);
+        let (is_frozen, waiting_elsewhere) = (self.ns.is_frozen(), self.ns.waiting_count() - self.ns.permits.waiting());
         let (limits, sweeps, sessions) = (&self.ns.limits, &self.ns.sweeps, &self.ns.sessions);
         let sweep_of = |permits: &PermitItem<'_>| sweep_mark(sweeps, sessions, permits);
         let (visible_ms, max_queue_position) = (self.ns.now_ms.get(), self.ns.max_queue_position());
@@ -133,7 +133,10 @@ impl NamespaceTxn<'_> {
 impl Namespace {
     /// Returns the bytes of its tables that count against their limit.
     pub(super) fn table_bytes(&self) -> u64 {
-        self.latches.bytes().counted + self.permits.bytes().counted + self.barriers.bytes()
+        self.latches.bytes().counted
+            + self.permits.bytes().counted
+            + self.barriers.bytes()
+            + self.conditions.bytes()
     }
 
     /// Returns how much its tables may grow, given the charge of the account's other namespaces.

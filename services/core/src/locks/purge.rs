@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use super::effects::{BufferedEffect, ResolvedWait};
+use super::effects::{BufferedEffect, ResolvedAwait, ResolvedWait};
 use super::namespace::Namespace;
 use super::{LocksState, NamespaceKey};
-use crate::{NamespaceRef, Reason, SessionEnd, SessionNumber};
+use crate::{NamespaceRef, Path, Reason, SessionEnd, SessionNumber};
 
 /// Memory of purged namespaces. Freeing it takes long if much was held, so a caller with a spare thread frees it there.
 /// Not part of the state.
@@ -32,15 +32,25 @@ impl ClosedNamespace {
         let id = Arc::clone(&self.0.id);
         if let Some((position, waiting)) = self.0.waits.pop_first() {
             let waiting = Arc::unwrap_or_clone(waiting);
-            let settled = ResolvedWait {
-                wait: position.wait(),
-                attempt: waiting.attempts.highest(),
-                owner: self.0.owners.name(waiting.owner).to_owner(),
-                request_id: waiting.request_id,
-                claims: waiting.claims,
+            let owner = self.0.owners.name(waiting.owner).to_owner();
+            let settled = ResolvedWait::new(position.wait(), owner, waiting, Err(Reason::Ended));
+            return Some(match settled.into_await() {
+                Ok(resolved) => BufferedEffect::AwaitResolved { namespace: id, resolved: Box::new(resolved) },
+                Err(settled) => BufferedEffect::WaitResolved { namespace: id, wait: Box::new(settled) },
+            });
+        }
+        if let Some((wait, awaits)) = self.0.conditions.pop() {
+            let resolved = ResolvedAwait {
+                wait,
+                attempt: awaits.attempts.highest(),
+                owner: self.0.owners.name(awaits.owner).to_owner(),
+                request_id: awaits.request_id.clone(),
+                path: Path::clone(&awaits.path),
+                from_token: awaits.from_token,
+                woken: None,
                 outcome: Err(Reason::Ended),
             };
-            return Some(BufferedEffect::WaitResolved { namespace: id, wait: Box::new(settled) });
+            return Some(BufferedEffect::AwaitResolved { namespace: id, resolved: Box::new(resolved) });
         }
         if let Some(settled) = self.0.permits.pop_wait() {
             return Some(BufferedEffect::PermitsResolved { namespace: id, wait: Box::new(settled) });

@@ -83,6 +83,9 @@ impl LocksState {
             Query::Permit(query) => self
                 .find(query.namespace())
                 .and_then(|open| open.with_sight(|sight| open.permits.query(query, revision, sight))),
+            Query::Condition(query) => {
+                self.find(query.namespace()).and_then(|open| open.query_conditions(query, revision))
+            }
             Query::Latch(query) => self.find(query.namespace()).and_then(|open| open.latches.query(query)),
             Query::Barrier(query) => self.barrier_query(query),
             _ => return None,
@@ -177,7 +180,9 @@ impl LocksState {
         let namespaces = self.slots.values().map(|slot| self.namespaces.get(*slot));
         let namespaces = namespaces.filter(|namespace| !self.is_quarantined(&namespace.id));
         namespaces.flat_map(|namespace| {
-            namespace.waits.keys().map(|position| WaitRecord {
+            // Those that wait for a lock that they gave up are with the awaits.
+            let waits = namespace.waits.iter().filter(|(_, waiting)| waiting.came_from.is_none());
+            waits.map(|(position, _)| WaitRecord {
                 namespace: NamespaceRef::clone(&namespace.id),
                 wait: namespace.wait_view(*position),
                 attempts: namespace.waiting(*position).attempts.cancellable().collect(),

@@ -19,7 +19,7 @@ impl NamespaceTxn<'_> {
         }
         self.check_claims(asked.claims)?;
         self.check_hold_count(count)?;
-        if asked.owner != NO_OWNER && self.ns.owners.get(asked.owner).wait_count() > 0 {
+        if asked.owner != NO_OWNER && self.ns.owners.get(asked.owner).request_count() > 0 {
             self.check_holds_of_waiting(asked.owner, count)?;
         }
         new.try_for_each(|index| self.check_readers(asked, index))
@@ -29,15 +29,7 @@ impl NamespaceTxn<'_> {
     /// long.
     pub(super) fn check_may_wait(&self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let bounds = &self.ns.bounds;
-        let max = effective_limit(bounds.waiting_of_owner, self.ns.limits.max_waiting_per_owner);
-        let waits = if asked.owner == NO_OWNER { 0 } else { self.ns.owners.get(asked.owner).wait_count() };
-        if waits as u64 >= max {
-            return Err(quota_exceeded(
-                "the number of waiting requests of an owner",
-                max,
-                "wait for fewer locks at once, or give each thread a holder",
-            ));
-        }
+        self.check_waits_of_owner(asked.owner)?;
         self.check_holds_of_waiting(asked.owner, 0)?;
         let is_above = |(claim, spot): (&Claim, &PathLookup)| {
             spot.node().is_some_and(|node| self.ns.subtree_conflict(node, asked.owner, claim.mode).is_some())
@@ -52,9 +44,23 @@ impl NamespaceTxn<'_> {
         Ok(())
     }
 
+    /// Limits the waiting requests of an owner. Awaits count, because each will wait for its lock.
+    pub(super) fn check_waits_of_owner(&self, owner: OwnerId) -> Result<(), CommandError> {
+        let max = effective_limit(self.ns.bounds.waiting_of_owner, self.ns.limits.max_waiting_per_owner);
+        let waits = if owner == NO_OWNER { 0 } else { self.ns.owners.get(owner).request_count() };
+        if (waits as u64) < max {
+            return Ok(());
+        }
+        Err(quota_exceeded(
+            "the number of waiting requests of an owner",
+            max,
+            "wait for fewer locks at once, or give each thread a holder",
+        ))
+    }
+
     /// Limits the present and the new holds of a waiting owner. Those that its queued requests will add are limited by
     /// their number and, since an owner with two of them may be tangled, by the limits of the tangle.
-    fn check_holds_of_waiting(&self, owner: OwnerId, more: usize) -> Result<(), CommandError> {
+    pub(super) fn check_holds_of_waiting(&self, owner: OwnerId, more: usize) -> Result<(), CommandError> {
         let max = self.ns.max_holds_of_waiting_owner();
         let own = if owner == NO_OWNER { 0 } else { self.ns.owners.get(owner).holds.len() };
         if own.saturating_add(more) as u64 <= max {
@@ -73,13 +79,7 @@ impl NamespaceTxn<'_> {
         let limits = &self.ns.limits;
         self.check_claims(asked.claims)?;
         self.check_hold_count(asked.claims.len())?;
-        if self.ns.waits.len() as u64 + self.ns.permits.waiting() >= limits.max_waiting_per_namespace {
-            return Err(quota_exceeded(
-                "the number of waiting requests in a namespace",
-                limits.max_waiting_per_namespace,
-                "wait for fewer locks at once or have the limit raised",
-            ));
-        }
+        self.check_waiting_count()?;
         for (index, spot) in asked.lookups.iter().enumerate() {
             let queue = spot.node().and_then(|node| self.ns.tree.queue(node));
             if queue.map_or(0, |queue| queue.own.len() as u64) >= limits.max_waiting_per_lock {
@@ -94,6 +94,19 @@ impl NamespaceTxn<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Limits the requests that wait for anything.
+    pub(super) fn check_waiting_count(&self) -> Result<(), CommandError> {
+        let max = self.ns.limits.max_waiting_per_namespace;
+        if self.ns.waiting_count() < max {
+            return Ok(());
+        }
+        Err(quota_exceeded(
+            "the number of waiting requests in a namespace",
+            max,
+            "wait for fewer locks at once or have the limit raised",
+        ))
     }
 
     /// Checks the limits on the named state of a session: its owners, and its requests with an id. Requests are kept
@@ -169,7 +182,14 @@ impl NamespaceTxn<'_> {
 
     fn check_hold_count(&self, new: usize) -> Result<(), CommandError> {
         let max = self.ns.limits.max_holds_per_namespace.min(self.since_rules_two(Limits::HOLDS_PER_NAMESPACE));
-        if self.ns.hold_count.saturating_add(self.ns.claims_waiting).saturating_add(new as u64) <= max {
+        if self
+            .ns
+            .hold_count
+            .saturating_add(self.ns.claims_waiting)
+            .saturating_add(self.ns.conditions.len() as u64)
+            .saturating_add(new as u64)
+            <= max
+        {
             return Ok(());
         }
         Err(quota_exceeded(

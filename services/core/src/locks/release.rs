@@ -10,7 +10,7 @@ use super::sessions::NamedRequest;
 use super::target::Target;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::{CommandError, FencingToken, Owner, Path, Reason, Release, ReleaseTarget, Response};
+use crate::{CommandError, FencingToken, Owner, Path, Reason, Release, ReleaseTarget, Response, WaitId};
 
 impl NamespaceTxn<'_> {
     /// Releases holds. Releasing a path that the owner does not hold is no error: the hold may just have ended.
@@ -70,6 +70,12 @@ impl NamespaceTxn<'_> {
                 let shown = if self.with_views { claims.as_slice() } else { &[] };
                 let paths = shown.iter().map(|claim| claim.path.clone()).collect();
                 self.end_wait(position, Reason::Ended);
+                (true, paths)
+            }
+            Some(NamedRequest::Awaiting(wait)) => {
+                let shown = self.ns.conditions.get(wait).filter(|_| self.with_views);
+                let paths = shown.map(|awaits| Path::clone(&awaits.path)).into_iter().collect();
+                self.end_await(wait, Reason::Ended);
                 (true, paths)
             }
             Some(NamedRequest::Granted(granted)) => (true, self.release_granted(granted)),
@@ -137,7 +143,7 @@ impl NamespaceTxn<'_> {
             }
             _ => {
                 let record = of_one.map(|owner| self.ns.owners.get(owner));
-                let things = record.map_or(0, |record| record.holds.len() + record.wait_count());
+                let things = record.map_or(0, |record| record.holds.len() + record.request_count());
                 (of_one.into_iter().collect(), things)
             }
         };
@@ -178,7 +184,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Ends all waits of some owners in queue order. Returns their number.
+    /// Ends all waits of some owners in queue order, and then all awaits. Returns their number.
     pub(super) fn end_waits(&mut self, owners: &[OwnerId]) -> u64 {
         let mut positions: Vec<QueuePosition> =
             owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions()).collect();
@@ -189,7 +195,17 @@ impl NamespaceTxn<'_> {
                 self.end_wait(*position, Reason::Ended);
             }
         }
-        positions.len() as u64
+        let awaits = self.awaits_of(owners);
+        awaits.iter().for_each(|wait| self.end_await(*wait, Reason::Ended));
+        (positions.len() + awaits.len()) as u64
+    }
+
+    /// Returns the awaits of some owners, in order of arrival.
+    pub(super) fn awaits_of(&self, owners: &[OwnerId]) -> Vec<WaitId> {
+        let awaits = owners.iter().filter(|owner| self.ns.owners.contains(**owner));
+        let mut awaits: Vec<WaitId> = awaits.flat_map(|owner| self.ns.owners.get(*owner).await_ids()).collect();
+        awaits.sort_unstable();
+        awaits
     }
 
     /// Returns all holds of some owners, in order of path, then of grant.

@@ -14,7 +14,7 @@ impl NamespaceTxn<'_> {
     /// no affected waiter is granted. If this exceeds a slice, the response has the counts once the sweep is finished.
     pub(super) fn reset(&mut self, reset: &Reset) -> Result<Response, CommandError> {
         let target = Target::reset(reset);
-        let others = (self.ns.waits.len() + self.ns.sessions.len()) as u64;
+        let others = (self.ns.waits.len() + self.ns.conditions.len() + self.ns.sessions.len()) as u64;
         let things = self.ns.hold_count.saturating_add(others).saturating_add(self.ns.permits.things());
         let things = things.saturating_add(self.ns.barriers.arrivals());
         let is_small = !self.ns.is_frozen() && things <= self.budget.visits as u64;
@@ -42,7 +42,7 @@ impl NamespaceTxn<'_> {
         let mut old = BitSet::default();
         owners.iter().for_each(|owner| _ = old.insert(owner.0 as usize));
         let records = owners.iter().map(|owner| self.ns.owners.get(*owner));
-        let things: usize = records.map(|record| record.holds.len() + record.wait_count()).sum();
+        let things: usize = records.map(|record| record.holds.len() + record.request_count()).sum();
         let others = things + sessions.len();
         let (permits, arrivals) = (self.count_permits(target, &old), self.count_arrivals(target, &old));
         if others.saturating_add(permits).saturating_add(arrivals) > self.budget.ends {
@@ -70,10 +70,11 @@ impl NamespaceTxn<'_> {
         let record = self.ns.owners.get(owner);
         let holds = record.holds.iter().filter_map(|node| Some(self.ns.hold(node, owner)?.token));
         let waits = record.queue_positions().map(|position| position.wait().0);
+        let awaits = record.await_ids().map(|wait| wait.0);
         let permits = match self.ns.owners.name(owner) {
             OwnerName::Process(process_id) => self.ns.oldest_elsewhere(process_id.as_str()),
             OwnerName::Session(_) => None,
         };
-        holds.chain(waits).chain(permits).min().unwrap_or(self.common.revision)
+        holds.chain(waits).chain(awaits).chain(permits).min().unwrap_or(self.common.revision)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::acquire::distinct_claims;
 use super::attempts::Attempts;
+use super::conditions::{AwaitItem, CameFrom, SignalAnswer};
 use super::hold::{Hold, HoldExtras, NO_REQUEST};
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
@@ -21,7 +22,7 @@ use crate::Application;
 use crate::ask::AskRecord;
 use crate::codec::DecodeError;
 use crate::shard_common::{ShardCommon, restore_items};
-use crate::{Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
+use crate::{Claim, EntryContext, Limits, Mode, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
 pub(super) type RestoreResult = Result<(), DecodeError>;
 
@@ -56,6 +57,7 @@ impl LocksState {
             job_cursors: None,
             last_metadata: EncodedMetadata::default(),
             last_ask: None,
+            past: None,
         };
         if let Some(seed) = seed {
             restoring.core.namespaces.shuffle(seed);
@@ -85,6 +87,8 @@ pub(super) struct Restorer {
     last_metadata: EncodedMetadata,
     /// The request to release the previous hold that has one.
     pub(super) last_ask: Option<Arc<AskRecord>>,
+    /// What the next hold or wait came from.
+    past: Option<(Vec<CameFrom>, Vec<SignalAnswer>)>,
 }
 
 /// An item with attempts.
@@ -93,11 +97,14 @@ pub(super) enum AttemptsTarget {
     Hold(NodeId, OwnerId),
     Granted(u32),
     Wait(QueuePosition),
+    Await(WaitId),
 }
 
 impl Restorer {
     fn restore_item(&mut self, item: Item<String>) -> RestoreResult {
         self.forget_targets(&item);
+        let takes_past = matches!(item, Item::Hold(_) | Item::Wait(_));
+        ensure(self.past.is_none() || takes_past, "nothing came from what was given up")?;
         match item {
             Item::Common(item) => {
                 self.core.common.restore(Application::Locks, item)?;
@@ -143,6 +150,11 @@ impl Restorer {
             Item::Reported { is_listed, is_claimed } => self.reported(is_listed, is_claimed),
             Item::PendingGrants(woken) => self.pending_grants(&woken),
             Item::Wait(wait) => self.wait(wait),
+            Item::Await(item) => self.awaits(item),
+            Item::Past(item) => {
+                self.past = Some(item.into_past());
+                Ok(())
+            }
             Item::Event { revision, bytes } => {
                 let now = self.core.common.revision;
                 let max = self.core.common.bounds.retained_events;
@@ -253,7 +265,8 @@ impl Restorer {
         let metadata = item.metadata.shared_with(&self.last_metadata);
         self.last_metadata = metadata.clone();
         let requested_expires_at_ns = item.requested_expires_at_ns;
-        let rare = HoldExtras { metadata, requested_expires_at_ns, ..HoldExtras::default() };
+        let (came_from, signals) = self.past.take().unwrap_or_default();
+        let rare = HoldExtras { metadata, requested_expires_at_ns, came_from, signals, ..HoldExtras::default() };
         let hold = Hold {
             owner,
             mode: item.mode,
@@ -312,6 +325,9 @@ impl Restorer {
 
     fn wait(&mut self, item: WaitItem<String>) -> RestoreResult {
         let now = self.core.common.revision;
+        let (mut came_from, signals) = self.past.take().unwrap_or_default();
+        ensure(came_from.len() <= 1 && signals.is_empty(), "a request came from several holds")?;
+        let came_from = came_from.pop();
         let namespace = self.namespace()?;
         let claims: Vec<Claim> = item.claims.into_iter().map(|(path, mode)| Claim { path: Path(path), mode }).collect();
         ensure(
@@ -331,6 +347,11 @@ impl Restorer {
         }
         let is_taken = item.request_id.as_deref().is_some_and(|request_id| namespace.has_request(owner, request_id));
         ensure(!is_taken, "a request comes twice")?;
+        if let Some(came_from) = &came_from {
+            let is_one = claims.len() == 1 && claims.iter().all(|claim| claim.mode == Mode::Write) && !item.upgrade;
+            let place = claims.first().and_then(|claim| namespace.conditions.place(&claim.path, came_from.token));
+            ensure(is_one && place.is_none(), "a lock that was given up is waited for twice")?;
+        }
         namespace.add_waiting(
             position,
             WaitingRequest {
@@ -344,6 +365,7 @@ impl Restorer {
                 ends_at_ms: item.ends_at_ms,
                 since_ms: item.since_ms,
                 blocked_on: BlockedOn::Unknown,
+                came_from: came_from.map(Box::new),
             },
         );
         namespace.count_wait();
@@ -354,6 +376,26 @@ impl Restorer {
         Ok(())
     }
 
+    fn awaits(&mut self, item: AwaitItem<String>) -> RestoreResult {
+        let now = self.core.common.revision;
+        let namespace = self.namespace()?;
+        let (owner, wait, mut awaits) = item.into_await(now)?;
+        let is_next = namespace.conditions.iter().last().is_none_or(|(last, _)| last < wait);
+        ensure(is_next, "awaits are out of order")?;
+        awaits.owner = owner_of(namespace, owner, false)?;
+        let is_process = namespace.owners.name(awaits.owner).session().is_none();
+        let has_limits = awaits.terms.ttl_ms.is_some() && awaits.ends_at_ms.is_some() && awaits.relock_ms.is_some();
+        ensure(!is_process || has_limits, "a process awaits what would never end")?;
+        ensure(namespace.conditions.place(&awaits.path, awaits.from_token).is_none(), "a lock was given up twice")?;
+        let taken = awaits.request_id.as_deref().filter(|request_id| namespace.has_request(awaits.owner, request_id));
+        ensure(taken.is_none(), "a request comes twice")?;
+        ensure(!awaits.call.is_some_and(|call| namespace.conditions.is_called_at(call.at)), "two calls were one")?;
+        namespace.add_await(wait, awaits);
+        namespace.count_wait();
+        self.attempts_target = Some(AttemptsTarget::Await(wait));
+        Ok(())
+    }
+
     fn attempts(&mut self, lower: Vec<u64>, as_reader: &[u64]) -> RestoreResult {
         let of = self.attempts_target.take().ok_or(DecodeError::Snapshot("attempts are of nothing"))?;
         let namespace = self.namespace()?;
@@ -361,6 +403,7 @@ impl Restorer {
             AttemptsTarget::Hold(node, owner) => namespace.hold(node, owner).map_or(0, |hold| hold.attempt),
             AttemptsTarget::Granted(request) => namespace.granted_requests.get(request).attempts.highest(),
             AttemptsTarget::Wait(position) => namespace.waiting(position).attempts.highest(),
+            AttemptsTarget::Await(wait) => namespace.conditions.get(wait).map_or(0, |it| it.attempts.highest()),
         };
         let damaged = || DecodeError::Snapshot("attempts are out of order");
         let attempts = Attempts::restored(highest, lower).ok_or_else(damaged)?;
@@ -377,6 +420,10 @@ impl Restorer {
             }
             AttemptsTarget::Wait(position) => {
                 namespace.waiting_mut(position).attempts = attempts;
+                Ok(())
+            }
+            AttemptsTarget::Await(wait) => {
+                namespace.conditions.change_attempts(wait, |all| *all = attempts);
                 Ok(())
             }
         }

@@ -31,6 +31,8 @@ impl LocksState {
                 }
                 Ok(work.release_by_id(&session_id, request_id, *is_known))
             }
+            SessionRequest::Await(awaits) => work.session_await(&session_id, command.message, awaits),
+            SessionRequest::Signal(signal) => work.session_signal(&session_id, command.message, signal),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 
 use super::LocksState;
+use super::conditions::AwaitsOf;
 use super::end::EndCause as HoldEnding;
 use super::hold::Hold;
 use super::namespace::Namespace;
@@ -14,7 +15,9 @@ use super::queue::QueuePosition;
 use super::sessions::Session;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::{CommandError, EntryContext, EventKind, MessageSeq, Path, Response, Revision, SessionEnd, SessionNumber};
+use crate::{
+    CommandError, EntryContext, EventKind, MessageSeq, Path, Reason, Response, Revision, SessionEnd, SessionNumber,
+};
 
 /// An ended session with more state than a slice ends. From then on its holds count as over and it is granted nothing.
 /// Its waits and holds end in slices.
@@ -142,6 +145,8 @@ impl NamespaceTxn<'_> {
                 ending.after_wait = waits.scanned_to.or(ending.after_wait);
             }
             waits.found.into_iter().for_each(|position| _ = self.end_wait_if_present(position));
+            let (awaits, _) = self.next_awaits(AwaitsOf::Session(number), None, |_, _| true);
+            awaits.into_iter().for_each(|wait| self.end_await(wait, Reason::Ended));
         }
         let Some(ending) = self.ns.ending_sessions.get(&number) else { return };
         let (why, since_ms, after_path) = (ending.reason, ending.since_ms, ending.after_path.clone());

@@ -11,7 +11,7 @@ use super::named_requests::{LiveClaims, RequestIndex};
 use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::report::Report;
-use crate::{Bounds, CommandError, FencingToken, MessageSeq, RequestId, SessionNumber, SessionView};
+use crate::{Bounds, CommandError, FencingToken, MessageSeq, RequestId, SessionNumber, SessionView, WaitId};
 
 /// A session of a namespace.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Session {
     pub(super) owners: BTreeSet<OwnerId>,
     /// The one of them without a holder, or [`NO_OWNER`]. Most commands are its.
     pub(super) own: OwnerId,
-    /// The number of holds and waits of these owners. Counted incrementally, because every response to a keep-alive
+    /// The number of holds, and of waits and awaits, of these owners. Counted incrementally, because every response to a keep-alive
     /// contains them.
     pub(super) holds: u64,
     pub(super) waiting: u64,
@@ -113,6 +113,7 @@ impl Session {
 pub(super) enum NamedRequest {
     Waiting(QueuePosition),
     Granted(u32),
+    Awaiting(WaitId),
 }
 
 /// A granted request of a session that still has claims.

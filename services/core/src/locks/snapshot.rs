@@ -9,6 +9,7 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 
 use super::LocksState;
+use super::conditions::{Await, AwaitItem, CameFrom, PastItem, SignalAnswer};
 use super::history::History;
 use super::hold::{Hold, HoldExtras};
 use super::jobs::JobCursors;
@@ -30,7 +31,9 @@ use crate::barriers::FrozenBarriers;
 use crate::latches::FrozenLatches;
 use crate::permits::FrozenPermits;
 use crate::shard_common::ShardCommon;
-use crate::{AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals};
+use crate::{
+    AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals, WaitId,
+};
 
 /// The state at one entry, unaffected by later changes: large parts are shared in pages that the shard copies when it
 /// changes them. Freezing costs one reference count for each page of 64 paths, owners or events, each session and each
@@ -61,6 +64,7 @@ struct FrozenNamespace {
     latches: FrozenLatches,
     permits: FrozenPermits,
     barriers: FrozenBarriers,
+    awaits: Vec<(WaitId, Arc<Await>)>,
     usage: UsageTotals,
     /// Whether blockers matter, because visits are limited.
     has_slices: bool,
@@ -115,6 +119,7 @@ impl Namespace {
             latches: self.latches.freeze(),
             permits: self.permits.freeze(),
             barriers: self.barriers.freeze(),
+            awaits: self.conditions.iter().map(|(wait, awaits)| (wait, Arc::clone(awaits))).collect(),
             usage: self.usage,
             has_slices: self.bounds.limits_visits(),
             pending_grants: self
@@ -235,6 +240,32 @@ impl FrozenNamespace {
             ends_at_ms: waiting.ends_at_ms,
             since_ms: waiting.since_ms,
         }
+    }
+}
+
+impl FrozenNamespace {
+    fn await_item<'a>(&'a self, wait: WaitId, awaits: &'a Await) -> AwaitItem<&'a str> {
+        AwaitItem {
+            wait,
+            owner: self.owner_item(awaits.owner),
+            path: segments(&awaits.path),
+            condition: &awaits.condition,
+            from_token: awaits.from_token,
+            terms: awaits.terms.clone(),
+            request_id: awaits.request_id.as_deref(),
+            attempt: awaits.attempts.highest(),
+            ends_at_ms: awaits.ends_at_ms,
+            relock_ms: awaits.relock_ms,
+            since_ms: awaits.since_ms,
+            call: awaits.call.map(|call| (call.at, call.woken, call.passes_on)),
+        }
+    }
+
+    /// Returns what a hold or a wait came from, if it came from anything.
+    fn past_item<'a>(&'a self, came_from: &'a [CameFrom], signals: &'a [SignalAnswer]) -> Option<PastItem<&'a str>> {
+        let came_from: Vec<_> = came_from.iter().map(|it| (it.token, it.woken, it.passes_on.as_deref())).collect();
+        let signals: Vec<_> = signals.iter().map(|it| (&*it.id, it.signalled, it.awaiting)).collect();
+        (!came_from.is_empty() || !signals.is_empty()).then_some(PastItem { came_from, signals })
     }
 }
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
+use super::conditions::{AwaitItem, PastItem};
 use super::hold::{AtLeast, HoldTerms};
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
@@ -101,6 +102,10 @@ pub(super) enum Item<S> {
     WaitAtLeast(u32),
     /// A barrier of the preceding namespace, or what the preceding one has. From rules 2 on.
     Barrier(BarrierItem),
+    /// An await of the preceding namespace; in order of arrival. From rules 2 on.
+    Await(AwaitItem<S>),
+    /// What the hold or the wait that follows came from. From rules 2 on.
+    Past(PastItem<S>),
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ
@@ -208,6 +213,7 @@ impl Item<String> {
                 asks.delay(by_ms);
             }
             Self::Barrier(item) => item.delay(by_ms),
+            Self::Await(item) => item.delay(by_ms),
             Self::Quarantined(_, since_ms) => *since_ms = since_ms.saturating_add(by_ms),
             // The wall clock counts in all others.
             _ => {}

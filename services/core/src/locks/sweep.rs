@@ -17,6 +17,7 @@ use std::ops::Bound;
 use serde::{Deserialize, Serialize};
 
 use super::bit_set::BitSet;
+use super::conditions::AwaitsOf;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
@@ -59,6 +60,8 @@ pub(super) struct Sweep {
     /// The same of arrivals at barriers.
     after_arrival: Option<ArrivalCursor>,
     arrivals_done: bool,
+    /// All awaits up to this one are done.
+    after_await: Option<WaitId>,
     /// The node of the path in the tree. Later holds there are newer than this sweep.
     #[serde(skip)]
     pub(super) node: Option<NodeId>,
@@ -80,6 +83,7 @@ impl Sweep {
             permits_done: false,
             after_arrival: None,
             arrivals_done: false,
+            after_await: None,
             node: None,
         }
     }
@@ -191,6 +195,7 @@ impl NamespaceTxn<'_> {
             self.sweep_arrivals(began, &mut sweep);
             self.sweep_permits(began, &mut sweep);
             self.sweep_waits(began, &mut sweep);
+            self.sweep_awaits(began, &mut sweep);
             self.sweep_holds(began, &mut sweep);
             self.sweep_sessions(began, &mut sweep);
         }
@@ -227,13 +232,18 @@ impl NamespaceTxn<'_> {
         let waits = self.next_waits(sweep.resume_position(), Some(began), |ns, position| {
             look(ns, ns.waiting(position).owner, position.wait().0)
         });
+        let (_, reached) = self.next_awaits(AwaitsOf::All, sweep.after_await, |ns, wait| {
+            let is_there = ns.conditions.get(wait).filter(|_| wait.0 < began);
+            is_there.is_some_and(|awaits| look(ns, awaits.owner, wait.0))
+        });
+        sweep.after_await = reached.or(sweep.after_await);
         let holds = self.next_holds(sweep.after_path.as_ref(), |ns, _, hold| look(ns, hold.owner, hold.token));
         sweep.old_processes = old;
         sweep.set_progress(waits.scanned_to);
         sweep.after_path = holds.scanned_to.or(sweep.after_path.take());
         sweep.old_processes_known = self.budget.visits > 0;
         if sweep.old_processes_known {
-            (sweep.after_wait, sweep.after_path) = (None, None);
+            (sweep.after_wait, sweep.after_path, sweep.after_await) = (None, None, None);
         }
         sweep.old_processes_known
     }
@@ -248,6 +258,23 @@ impl NamespaceTxn<'_> {
         for position in waits.found {
             sweep.ended_waits += u64::from(self.end_wait_if_present(position));
         }
+    }
+
+    fn sweep_awaits(&mut self, began: Revision, sweep: &mut Sweep) {
+        let of = match &sweep.target {
+            Target::Path(_) => return,
+            Target::Owner(owner, number) => match self.ns.owner_of(owner, *number) {
+                Some(owner) => AwaitsOf::Owner(owner),
+                None => return,
+            },
+            Target::Session(number) | Target::Unlisted(number) => AwaitsOf::Session(*number),
+            Target::Reset { .. } => AwaitsOf::All,
+        };
+        let goes = |ns: &Namespace, wait| ns.sweep_covers_await(began, sweep, wait);
+        let (found, reached) = self.next_awaits(of, sweep.after_await, goes);
+        sweep.after_await = reached.or(sweep.after_await);
+        sweep.ended_waits += found.len() as u64;
+        found.into_iter().for_each(|wait| self.end_await(wait, Reason::Ended));
     }
 
     fn sweep_holds(&mut self, began: Revision, sweep: &mut Sweep) {

@@ -84,7 +84,7 @@ impl Target {
 impl Sweep {
     /// Returns whether the sweep covers an owner. With an age limit, it covers only processes that were found old
     /// enough.
-    fn covers(&self, ns: &Namespace, owner: OwnerId) -> bool {
+    pub(super) fn covers(&self, ns: &Namespace, owner: OwnerId) -> bool {
         let name = ns.owners.name(owner);
         let is_old = || self.is_old(owner) || name.session().is_some();
         self.target.covers(name) && (!self.has_age_limit() || is_old())
@@ -126,6 +126,7 @@ impl Namespace {
         match named {
             _ if self.sweeps.is_empty() => false,
             NamedRequest::Waiting(position) => self.sweep_of_wait(position).is_some(),
+            NamedRequest::Awaiting(wait) => self.sweep_of_await(wait).is_some(),
             NamedRequest::Granted(granted) => {
                 let granted = self.granted_requests.get(granted);
                 let mut holds = granted.live.nodes().filter_map(|node| Some((node, self.hold(node, granted.owner)?)));

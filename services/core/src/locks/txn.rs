@@ -48,12 +48,15 @@ pub(crate) struct Budget {
     pub(crate) ends: usize,
     pub(crate) grants: usize,
     pub(crate) visits: usize,
+    /// Awaits that may be moved to the queues of their locks.
+    pub(crate) moves: usize,
 }
 
 impl Budget {
     /// Returns the budget of one slice.
     pub(super) fn of(bounds: &Bounds) -> Self {
-        Self { ends: bounds.ends_per_slice, grants: bounds.grants_per_slice, visits: bounds.visits_per_slice }
+        let grants = bounds.grants_per_slice;
+        Self { ends: bounds.ends_per_slice, grants, visits: bounds.visits_per_slice, moves: grants }
     }
 }
 
@@ -153,6 +156,32 @@ impl NamespaceTxn<'_> {
         };
         let claims = claims.iter().map(|(node, mode)| (self.ns.tree.path(*node), *mode));
         self.ns.history.push(&event, claims, self.ns.bounds.retained_events, max_bytes);
+        self.effects.event(&self.ns.id, revision);
+    }
+
+    /// Records an event of a condition, and the effect that notifies readers of events. The claims are the path of the
+    /// lock and, unless it is empty, the name of the condition.
+    pub(super) fn record_condition_event(
+        &mut self,
+        (kind, revision): (EventKind, Revision),
+        owner: OwnerId,
+        token: FencingToken,
+        (path, condition): (&Path, &str),
+    ) {
+        let name = self.ns.owners.name(owner);
+        let event = EventRecord {
+            revision,
+            at_ms: self.wall_ms,
+            kind,
+            owner_id: owner,
+            owner: name.view(),
+            process_id: name.process_id(),
+            fencing_token: Some(token),
+        };
+        let named = Path::flat(condition);
+        let paths: Vec<&Path> = std::iter::once(path).chain((!condition.is_empty()).then_some(&named)).collect();
+        let claims = paths.into_iter().map(|path| (path, Mode::Write));
+        self.ns.history.push(&event, claims, self.ns.bounds.retained_events, self.ns.limits.max_event_bytes);
         self.effects.event(&self.ns.id, revision);
     }
 

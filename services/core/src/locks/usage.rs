@@ -3,7 +3,7 @@
 use super::LocksState;
 use super::namespace::Namespace;
 use crate::{
-    AccountId, AcquireAtLeast, Incarnation, Kind, LocksCommand, NamespaceUsage, PermitCommand, Reattach, Response,
+    AccountId, AcquireAtLeast, ConditionCommand, Incarnation, Kind, LocksCommand, NamespaceUsage, PermitCommand, Reattach, Response,
     UsageTotals,
 };
 
@@ -27,6 +27,9 @@ impl LocksState {
             LocksCommand::OpenSession(open) => &open.namespace,
             LocksCommand::LockInfo(info) => &info.namespace,
             LocksCommand::Latch(command) => command.namespace(),
+            LocksCommand::Condition(command @ (ConditionCommand::Await(_) | ConditionCommand::Signal(_))) => {
+                command.namespace()
+            }
             LocksCommand::Permit(
                 command @ (PermitCommand::Configure(_)
                 | PermitCommand::ConfigurePool(_)
@@ -43,6 +46,7 @@ impl LocksState {
             | LocksCommand::ExpireSessions { .. }
             | LocksCommand::LockInfoPart(_)
             | LocksCommand::Permit(PermitCommand::Cancel(_))
+            | LocksCommand::Condition(ConditionCommand::Cancel(_))
             | LocksCommand::ReportPermits(_)
             | LocksCommand::Session(_)
             | LocksCommand::Batch(_) => return,
@@ -87,6 +91,7 @@ impl LocksState {
             table_bytes: namespace.table_bytes(),
             barriers: namespace.barriers.len() as u64,
             arrivals: namespace.barriers.arrivals(),
+            awaiting: namespace.conditions.len() as u64,
             totals: namespace.usage,
         };
         let namespaces = self.namespaces_of(account).map(usage_of).collect();

@@ -41,7 +41,7 @@ impl LocksState {
             all.paths += namespace.tree.len() - 1;
             all.owners += namespace.owners.len();
             all.holds += (namespace.hold_count + namespace.permits.holds() + namespace.barriers.arrivals()) as usize;
-            all.waits += namespace.waits.len() + namespace.permits.waiting() as usize;
+            all.waits += namespace.waiting_count() as usize;
             all.sessions += namespace.sessions.len() + namespace.ending_sessions.len();
             all.requests += namespace.granted_requests.len();
             all.indexed += namespace.blocked_index.len() + namespace.due.holds.len() + namespace.due.waits.len();
@@ -145,13 +145,14 @@ impl Namespace {
         self.latches.verify();
         self.permits.verify();
         self.barriers.verify();
+        self.verify_conditions();
         for (owner, record) in self.owners.iter() {
             let mut nodes: Vec<NodeId> = record.holds.iter().collect();
             nodes.sort_unstable();
             let mut expected = held.remove(&owner).unwrap_or_default();
             expected.sort_unstable();
             assert_eq!(nodes, expected);
-            assert!(!nodes.is_empty() || record.wait_count() > 0, "no owner is kept for nothing");
+            assert!(!nodes.is_empty() || record.request_count() > 0, "no owner is kept for nothing");
         }
         self.verify_sessions();
         self.verify_granted();
@@ -168,7 +169,7 @@ impl Namespace {
             let is_own = |owner: &&OwnerId| self.owners.name(**owner).session().is_some_and(|it| it.holder.is_none());
             assert_eq!(session.own, session.owners.iter().find(is_own).copied().unwrap_or(NO_OWNER));
             let holds: usize = owners().map(|owner| owner.holds.len()).sum();
-            let waiting: usize = owners().map(|owner| owner.wait_count()).sum();
+            let waiting: usize = owners().map(|owner| owner.request_count()).sum();
             assert_eq!(
                 (session.holds, session.waiting),
                 (holds as u64, waiting as u64),

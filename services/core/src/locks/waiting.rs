@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::attempts::Attempts;
+use super::conditions::CameFrom;
 use super::hold::HoldTerms;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
@@ -31,6 +32,8 @@ pub(super) struct WaitingRequest {
     /// The leader's wall clock when it began to wait.
     pub(super) since_ms: u64,
     pub(super) blocked_on: BlockedOn,
+    /// The hold that was given up to await a condition, if it waits for its lock again.
+    pub(super) came_from: Option<Box<CameFrom>>,
 }
 
 impl Namespace {

@@ -69,7 +69,7 @@ impl PermitTable {
                 let hint = "delete pools or have the limit raised";
                 (kit.limits.max_pools_per_namespace, "the number of pools in a namespace", hint)
             }
-            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Barrier | Kind::Request => {
+            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Barrier | Kind::Condition | Kind::Request => {
                 let hint = "delete semaphores or have the limit raised";
                 (kit.limits.max_semaphores_per_namespace, "the number of semaphores in a namespace", hint)
             }

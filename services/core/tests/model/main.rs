@@ -11,6 +11,8 @@ mod barriers_model;
 mod charge;
 mod commands;
 mod compare;
+mod conditions;
+mod conditions_model;
 mod graph;
 mod latches;
 mod ledger;
@@ -177,7 +179,8 @@ impl Run {
             LocksCommand::Latch(_)
             | LocksCommand::Permit(_)
             | LocksCommand::ReportPermits(_)
-            | LocksCommand::Barrier(_) => unreachable!("other kinds have models of their own"),
+            | LocksCommand::Barrier(_)
+            | LocksCommand::Condition(_) => unreachable!("other kinds have models of their own"),
             LocksCommand::Batch(_) => unreachable!("a list does what its commands do one by one"),
         }
     }

@@ -59,6 +59,8 @@ enum NamespaceSection {
     Granted(usize, Vec<u32>),
     /// The waiting request at this position.
     Wait(usize),
+    /// The await at this position.
+    Await(usize),
     /// The item of a latch at this place.
     Latch(LatchCursor),
     /// The item of a semaphore or a pool at this place.
@@ -149,7 +151,7 @@ impl FrozenNamespace {
     /// Writes a little of what is next. Returns what follows it; `None` at the end of the namespace.
     fn write(&self, writer: &mut ItemWriter, section: NamespaceSection) -> Option<NamespaceSection> {
         use NamespaceSection::{
-            Barriers, Ending, Granted, Head, Latch, Lock, Permits, ReportAfter, Rest, Session, SweepAfter, Wait,
+            Await, Barriers, Ending, Granted, Head, Latch, Lock, Permits, ReportAfter, Rest, Session, SweepAfter, Wait,
         };
         Some(match section {
             Head => {
@@ -203,6 +205,14 @@ impl FrozenNamespace {
                     self.write_wait(writer, *position, waiting);
                     Wait(index + 1)
                 }
+                None => Await(0),
+            },
+            Await(index) => match self.awaits.get(index) {
+                Some((wait, awaits)) => {
+                    writer.push(&Item::Await(self.await_item(*wait, awaits)));
+                    write_attempts(writer, &awaits.attempts, &[]);
+                    Await(index + 1)
+                }
                 None => {
                     self.write_events(writer);
                     Latch(LatchCursor::default())
@@ -235,6 +245,9 @@ impl FrozenNamespace {
         let lock = self.paths.get(node);
         writer.push(&Item::Lock { path: self.paths.segments(node), revision: lock.revision });
         for hold in lock.holds.as_slice() {
+            if let Some(past) = self.past_item(hold.came_from(), hold.signals()) {
+                writer.push(&Item::Past(past));
+            }
             writer.push(&Item::Hold(self.hold_item(hold)));
             write_marks(writer, hold);
             let (is_listed, is_claimed) = self.reported(node, hold);
@@ -265,6 +278,9 @@ impl FrozenNamespace {
     }
 
     fn write_wait(&self, writer: &mut ItemWriter, position: QueuePosition, waiting: &WaitingRequest) {
+        if let Some(past) = self.past_item(waiting.came_from.as_deref().map_or(&[], std::slice::from_ref), &[]) {
+            writer.push(&Item::Past(past));
+        }
         writer.push(&Item::Wait(self.wait_item(position, waiting)));
         if waiting.terms.at_least_ms > 0 {
             writer.push(&Item::WaitAtLeast(waiting.terms.at_least_ms));

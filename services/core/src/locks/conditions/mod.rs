@@ -1,0 +1,323 @@
+//! Conditions of locks: who gave a lock up to await which condition of it.
+//!
+//! An await belongs to nothing in the tree: it holds nothing and waits for nobody. Once it is called, by a signal or
+//! because its time is over, it leaves the queue of its condition. Then it is moved to the queue of the lock, in order of
+//! the calls and within the slices. From there it is an ordinary waiting request, which knows what it came from.
+//!
+//! Invariants: an await is called at most once. A signal to one is not lost: if whoever it woke ends without the lock, the
+//! one that then awaits the condition first is called in its place, after all that end in that step have ended. Between
+//! commands no such signal is left.
+
+mod await_lock;
+mod came_from;
+mod charge;
+mod end;
+mod queries;
+mod session_requests;
+mod signal;
+mod snapshot;
+mod verify;
+mod wake;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use holdfast_mutations::{Mutation, is_enabled};
+
+use super::attempts::Attempts;
+use super::hold::HoldTerms;
+use super::owner::OwnerId;
+use super::queue::QueuePosition;
+use crate::{FencingToken, Path, Revision, SessionNumber, WaitId, Woken};
+
+pub(super) use came_from::{CameFrom, SignalAnswer};
+pub(super) use charge::max_of_await;
+pub(super) use end::AwaitsOf;
+pub(super) use snapshot::{AwaitItem, PastItem};
+
+/// An owner that awaits a condition of a lock.
+#[derive(Clone, Debug)]
+pub(super) struct Await {
+    pub(super) owner: OwnerId,
+    pub(super) path: Arc<Path>,
+    pub(super) condition: Arc<str>,
+    /// The token of the hold that it gave up.
+    pub(super) from_token: FencingToken,
+    /// The terms of the hold that it will have.
+    pub(super) terms: HoldTerms,
+    pub(super) request_id: Option<Box<str>>,
+    /// The calls that rely on it.
+    pub(super) attempts: Attempts,
+    /// The shard clock at which its time is over.
+    pub(super) ends_at_ms: Option<u64>,
+    /// How long it will wait for the lock.
+    pub(super) relock_ms: Option<u64>,
+    /// The leader's wall clock when it began.
+    pub(super) since_ms: u64,
+    /// Set once it has left the queue of its condition.
+    pub(super) call: Option<Call>,
+}
+
+/// Why an await left the queue of its condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    /// The revision of the call. They are moved to the queues of their locks in this order.
+    pub(super) at: Revision,
+    pub(super) woken: Woken,
+    /// Whether the signal is handed on if the owner ends without the lock.
+    pub(super) passes_on: bool,
+}
+
+/// Where the owner is that gave up the hold with some token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It awaits a condition.
+    Awaiting(WaitId),
+    /// It waits for the lock.
+    Waiting(QueuePosition),
+}
+
+/// Who gave one lock up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct LockConditions {
+    /// The awaits of each condition that were not called, in order of arrival.
+    queues: BTreeMap<Arc<str>, BTreeSet<WaitId>>,
+    /// By the token of the hold that was given up.
+    places: BTreeMap<FencingToken, Place>,
+    /// The number of awaits, called or not.
+    awaits: u64,
+}
+
+/// The conditions of the locks of one namespace.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conditions {
+    awaits: BTreeMap<WaitId, Arc<Await>>,
+    by_lock: BTreeMap<Arc<Path>, LockConditions>,
+    /// The awaits that were called and not moved yet.
+    called: BTreeMap<Revision, WaitId>,
+    due: BTreeSet<(u64, WaitId)>,
+    of_sessions: BTreeMap<SessionNumber, BTreeSet<WaitId>>,
+    /// How many signals to a condition are to be handed on. Empty between commands.
+    owed: BTreeMap<(Arc<Path>, Arc<str>), u64>,
+    /// The charge of all awaits.
+    bytes: u64,
+}
+
+impl Conditions {
+    /// Returns the number of awaits.
+    pub(super) fn len(&self) -> usize {
+        self.awaits.len()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn get(&self, wait: WaitId) -> Option<&Await> {
+        self.awaits.get(&wait).map(AsRef::as_ref)
+    }
+
+    /// Returns the awaits in order of arrival.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (WaitId, &Arc<Await>)> {
+        self.awaits.iter().map(|(wait, awaits)| (*wait, awaits))
+    }
+
+    /// Returns the awaits after one, in order of arrival; those of one session if a number is given.
+    pub(super) fn after(&self, session: Option<SessionNumber>, after: Option<WaitId>, at_most: usize) -> Vec<WaitId> {
+        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        match session {
+            None => self.awaits.range(range).map(|(wait, _)| *wait).take(at_most).collect(),
+            Some(number) => {
+                let of_session = self.of_sessions.get(&number);
+                of_session.into_iter().flat_map(|waits| waits.range(range).copied()).take(at_most).collect()
+            }
+        }
+    }
+
+    /// Returns where the owner is that gave up the hold of a path with that token.
+    pub(super) fn place(&self, path: &Path, token: FencingToken) -> Option<Place> {
+        self.by_lock.get(path)?.places.get(&token).copied()
+    }
+
+    /// Returns how many await a condition and were not called.
+    pub(super) fn awaiting(&self, path: &Path, condition: &str) -> u64 {
+        let queue = self.by_lock.get(path).and_then(|lock| lock.queues.get(condition));
+        queue.map_or(0, |queue| queue.len() as u64)
+    }
+
+    /// Returns how many await conditions of a lock, and how many conditions it has besides one of that name.
+    pub(super) fn load_of(&self, path: &Path, condition: &str) -> (u64, u64) {
+        let Some(lock) = self.by_lock.get(path) else { return (0, 0) };
+        let names = lock.queues.len() - usize::from(lock.queues.contains_key(condition));
+        (lock.awaits, names as u64)
+    }
+
+    /// Returns what is due first: the instant of the shard clock, and the wait.
+    pub(super) fn first_due(&self) -> Option<(u64, WaitId)> {
+        self.due.first().copied()
+    }
+
+    /// Returns the await that is to be moved to the queue of its lock first.
+    pub(super) fn first_called(&self) -> Option<WaitId> {
+        self.called.first_key_value().map(|(_, wait)| *wait)
+    }
+
+    /// Returns whether the await that was called at that revision is not moved yet.
+    pub(super) fn is_called_at(&self, revision: Revision) -> bool {
+        self.called.contains_key(&revision)
+    }
+
+    pub(super) fn has_called(&self) -> bool {
+        !self.called.is_empty()
+    }
+
+    fn insert(&mut self, wait: WaitId, session: Option<SessionNumber>, awaits: Await) {
+        self.bytes += awaits.charge();
+        let lock = self.by_lock.entry(Arc::clone(&awaits.path)).or_default();
+        lock.places.insert(awaits.from_token, Place::Awaiting(wait));
+        lock.awaits += 1;
+        match awaits.call {
+            None => {
+                self.due.extend(awaits.ends_at_ms.map(|at_ms| (at_ms, wait)));
+                if !is_enabled(Mutation::CondTwoSteps) {
+                    lock.queues.entry(Arc::clone(&awaits.condition)).or_default().insert(wait);
+                }
+            }
+            Some(call) => _ = self.called.insert(call.at, wait),
+        }
+        if let Some(number) = session {
+            self.of_sessions.entry(number).or_default().insert(wait);
+        }
+        self.awaits.insert(wait, Arc::new(awaits));
+    }
+
+    fn remove(&mut self, wait: WaitId, session: Option<SessionNumber>) -> Option<Await> {
+        let awaits = self.awaits.remove(&wait).map(Arc::unwrap_or_clone)?;
+        self.bytes -= awaits.charge();
+        self.leave_queue(wait, &awaits);
+        if let Some(call) = awaits.call {
+            self.called.remove(&call.at);
+        }
+        if let Some(lock) = self.by_lock.get_mut(&awaits.path) {
+            lock.awaits -= 1;
+        }
+        self.remove_place(&awaits.path, awaits.from_token);
+        if let Some(number) = session
+            && let Some(waits) = self.of_sessions.get_mut(&number)
+        {
+            waits.remove(&wait);
+            if waits.is_empty() {
+                self.of_sessions.remove(&number);
+            }
+        }
+        Some(awaits)
+    }
+
+    /// Takes an await out of the queue of its condition and out of what is due.
+    fn leave_queue(&mut self, wait: WaitId, awaits: &Await) {
+        if let Some(at_ms) = awaits.ends_at_ms {
+            self.due.remove(&(at_ms, wait));
+        }
+        let Some(lock) = self.by_lock.get_mut(&awaits.path) else { return };
+        let Some(queue) = lock.queues.get_mut(&awaits.condition) else { return };
+        queue.remove(&wait);
+        if queue.is_empty() {
+            lock.queues.remove(&awaits.condition);
+        }
+    }
+
+    /// Remembers where the owner waits for the lock that gave up the hold with that token.
+    pub(super) fn insert_place(&mut self, path: &Path, token: FencingToken, position: QueuePosition) {
+        match self.by_lock.get_mut(path) {
+            Some(lock) => _ = lock.places.insert(token, Place::Waiting(position)),
+            None => {
+                let places = BTreeMap::from([(token, Place::Waiting(position))]);
+                let lock = LockConditions { places, ..LockConditions::default() };
+                self.by_lock.insert(Arc::new(path.clone()), lock);
+            }
+        }
+    }
+
+    pub(super) fn remove_place(&mut self, path: &Path, token: FencingToken) {
+        let Some(lock) = self.by_lock.get_mut(path) else { return };
+        lock.places.remove(&token);
+        if *lock == LockConditions::default() {
+            self.by_lock.remove(path);
+        }
+    }
+
+    /// Changes an await that was not called, and what is known of it elsewhere.
+    fn change(&mut self, wait: WaitId, change: impl FnOnce(&mut Await)) {
+        let Some(awaits) = self.awaits.get_mut(&wait).map(Arc::make_mut) else { return };
+        let before = awaits.ends_at_ms.filter(|_| awaits.call.is_none());
+        self.bytes -= awaits.charge();
+        change(awaits);
+        self.bytes += awaits.charge();
+        let after = awaits.ends_at_ms.filter(|_| awaits.call.is_none());
+        before.into_iter().for_each(|at_ms| _ = self.due.remove(&(at_ms, wait)));
+        self.due.extend(after.map(|at_ms| (at_ms, wait)));
+        // By that fault, a call gives the lock up and its repeat awaits the condition.
+        if is_enabled(Mutation::CondTwoSteps)
+            && awaits.call.is_none()
+            && let Some(lock) = self.by_lock.get_mut(&awaits.path)
+        {
+            lock.queues.entry(Arc::clone(&awaits.condition)).or_default().insert(wait);
+        }
+    }
+
+    /// Changes which calls rely on an await.
+    pub(super) fn change_attempts(&mut self, wait: WaitId, change: impl FnOnce(&mut Attempts)) {
+        if let Some(awaits) = self.awaits.get_mut(&wait) {
+            change(&mut Arc::make_mut(awaits).attempts);
+        }
+    }
+
+    /// Calls an await: it leaves the queue of its condition.
+    fn call(&mut self, wait: WaitId, call: Call) {
+        let Some(awaits) = self.awaits.get_mut(&wait) else { return };
+        Arc::make_mut(awaits).call = Some(call);
+        let awaits = Arc::clone(awaits);
+        self.leave_queue(wait, &awaits);
+        self.called.insert(call.at, wait);
+    }
+
+    /// Returns the await of a condition that began first and was not called.
+    fn first_of(&self, path: &Path, condition: &str) -> Option<WaitId> {
+        self.by_lock.get(path)?.queues.get(condition)?.first().copied()
+    }
+
+    /// Returns the awaits of a condition that were not called, in order.
+    fn all_of(&self, path: &Path, condition: &str) -> Vec<WaitId> {
+        let queue = self.by_lock.get(path).and_then(|lock| lock.queues.get(condition));
+        queue.into_iter().flatten().copied().collect()
+    }
+
+    /// Records that whoever a signal woke ended without the lock.
+    pub(super) fn owe(&mut self, path: &Path, condition: &Arc<str>) {
+        if !is_enabled(Mutation::CondSignalSwallowed) {
+            *self.owed.entry((Arc::new(path.clone()), Arc::clone(condition))).or_default() += 1;
+        }
+    }
+
+    /// Returns whether signals are to be handed on.
+    pub(super) fn has_owed(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    /// Takes a condition for which a signal is to be handed on.
+    fn take_owed(&mut self) -> Option<(Arc<Path>, Arc<str>)> {
+        let mut first = self.owed.first_entry()?;
+        let key = first.key().clone();
+        *first.get_mut() -= 1;
+        if *first.get() == 0 {
+            first.remove();
+        }
+        Some(key)
+    }
+
+    /// Removes the await that began first, when its namespace is gone.
+    pub(super) fn pop(&mut self) -> Option<(WaitId, Arc<Await>)> {
+        self.awaits.pop_first()
+    }
+}
