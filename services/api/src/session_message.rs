@@ -2,7 +2,7 @@
 
 use holdfast_types::{
     BarrierAnswer, FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision, RevokedReason,
-    SessionEnd, Wanted,
+    SessionEnd, Wanted, Woken,
 };
 
 use crate::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource};
@@ -35,6 +35,10 @@ pub enum ClientPayload {
     Arrive(Arrive),
     /// Ends an arrival, or leaves a double barrier.
     Leave(Release),
+    /// Gives a lock up to await a condition of it.
+    Await(Await),
+    /// Wakes those who await a condition.
+    Signal(Signal),
     /// Ends all requests.
     ReleaseAll,
     /// Keeps the session alive.
@@ -109,6 +113,8 @@ pub enum Pending {
     Release(Release),
     /// An arrival at a barrier.
     Arrive(Arrive),
+    /// An await of a condition.
+    Await(Await),
 }
 
 /// A hold of permits, or an arrival, that a client believes it has.
@@ -191,6 +197,30 @@ pub struct Release {
     pub request_id: String,
 }
 
+/// An await of a condition of the lock that a request holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Await {
+    /// The name of the request.
+    pub request_id: String,
+    /// The name of the condition; empty for the lock's only condition.
+    pub condition: String,
+    /// How long it awaits the condition, in milliseconds; absent without a limit.
+    pub wait_ms: Option<u64>,
+    /// The token that it gives up.
+    pub fencing_token: Option<FencingToken>,
+}
+
+/// A signal to those who await a condition of the lock that a request holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// The name of the request.
+    pub request_id: String,
+    /// The name of the condition; empty for the lock's only condition.
+    pub condition: String,
+    /// Whether all are woken.
+    pub all: bool,
+}
+
 /// A report of what is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountDown {
@@ -231,17 +261,23 @@ pub enum ServerMessage {
     Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool, leader: Option<String> },
     /// The session lost a hold without releasing it. `fencing_token` says which hold of permits.
     Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Box<Holder>>, fencing_token: Option<u64> },
-    /// The request holds all its claims, or its permits. `members` are those of a pool.
-    Acquired { request_id: String, fencing_token: u64, members: Vec<String> },
+    /// The request holds all its claims, or its permits. `members` are those of a pool. `woken` says why it waited for a lock
+    /// that it had given up.
+    Acquired { request_id: String, fencing_token: u64, members: Vec<String>, woken: Option<Woken> },
+    /// The request gave its lock up and awaits a condition.
+    Awaiting { request_id: String },
     /// The request waits.
     Enqueued {
         request_id: String,
         queue_position: Option<u64>,
         blockers: Vec<BlockerInfo>,
         holders: Vec<PermitHolderInfo>,
+        woken: Option<Woken>,
     },
     /// The arrival is in this generation, which gathers.
     Arrived { request_id: String, generation: Revision },
+    /// So many were woken.
+    Signalled { request_id: String, count: u64 },
     /// The request is released. Names no request when a client that had named none released everything.
     Ready { request_id: Option<String> },
     /// The request has no holds and does not wait.

@@ -9,9 +9,9 @@ use holdfast_api::{ApiError, ApiResult, Code, Timestamp, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::{RetryPolicy, RoutedReply};
 use holdfast_types::{
-    Account, Acquire, AcquireAtLeast, AcquirePermits, BarrierCommand, Claim, Command, CommandError, CountDown,
-    DEFAULT_PAGE_SIZE, Jobs, LatchCommand, LocksCommand, MemberSpec, Metadata, NamespaceRef, Path, PermitCommand,
-    Query, ReleaseTarget, Reply, RequestId, Response,
+    Account, Acquire, AcquireAtLeast, AcquirePermits, AwaitCondition, BarrierCommand, Claim, Command, CommandError,
+    ConditionCommand, CountDown, DEFAULT_PAGE_SIZE, Jobs, LatchCommand, LocksCommand, MemberSpec, Metadata,
+    NamespaceRef, Path, PermitCommand, Query, ReleaseTarget, Reply, RequestId, Response,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -43,6 +43,8 @@ pub(crate) enum ShardRequest {
     Wait(Box<(Acquire, u64)>, Option<Duration>, CancellationToken),
     /// The same for permits.
     WaitForPermits(Box<AcquirePermits>, Option<Duration>, CancellationToken),
+    /// The same for a lock that its owner gives up to await a condition.
+    Await(Box<AwaitCondition>, Option<Duration>, CancellationToken),
     /// A query, served from the applied state.
     Query(Box<Query>),
     /// A query whose reply the leader holds back until it is final, or until that instant.
@@ -54,7 +56,9 @@ impl ShardRequest {
         let is_urgent = match self {
             Self::Command(command, _) => command.is_urgent(),
             Self::Query(query) => query.is_urgent(),
-            Self::Wait(..) | Self::WaitForPermits(..) | Self::HeldQuery(..) => return Priority::Patient,
+            Self::Wait(..) | Self::WaitForPermits(..) | Self::Await(..) | Self::HeldQuery(..) => {
+                return Priority::Patient;
+            }
         };
         if is_urgent { Priority::High } else { Priority::Normal }
     }
@@ -67,6 +71,7 @@ impl ShardRequest {
             },
             Self::Wait(acquire, ..) => acquire_bytes(&acquire.0),
             Self::WaitForPermits(acquire, ..) => permit_bytes(acquire),
+            Self::Await(awaits, ..) => await_bytes(awaits),
             Self::Query(_) | Self::HeldQuery(..) => 0,
         }
     }
@@ -74,9 +79,10 @@ impl ShardRequest {
     /// The token that is cancelled once the request waits at the shard.
     fn deferred(&self) -> Option<CancellationToken> {
         match self {
-            Self::Wait(.., deferred) | Self::WaitForPermits(.., deferred) | Self::HeldQuery(.., deferred) => {
-                Some(deferred.clone())
-            }
+            Self::Wait(.., deferred)
+            | Self::WaitForPermits(.., deferred)
+            | Self::Await(.., deferred)
+            | Self::HeldQuery(.., deferred) => Some(deferred.clone()),
             Self::Command(..) | Self::Query(_) => None,
         }
     }
@@ -93,7 +99,12 @@ impl ShardRequest {
 
     /// Whether it is a request that may wait in a queue.
     fn is_queued(&self) -> bool {
-        matches!(self, Self::Wait(..) | Self::WaitForPermits(..))
+        matches!(self, Self::Wait(..) | Self::WaitForPermits(..) | Self::Await(..))
+    }
+
+    /// Returns a command that is not sent again once it may have been done.
+    pub(crate) fn once(command: Command) -> Self {
+        Self::Command(Box::new(command), RetryPolicy::Never)
     }
 }
 
@@ -126,6 +137,8 @@ pub(crate) fn command_bytes(command: &LocksCommand) -> usize {
         }
         LocksCommand::Permit(PermitCommand::Acquire(acquire)) => permit_bytes(acquire),
         LocksCommand::Permit(PermitCommand::Release(release)) => name_bytes(&release.members),
+        LocksCommand::Condition(ConditionCommand::Await(awaits)) => await_bytes(awaits),
+        LocksCommand::Condition(command) => path_bytes(command.path()),
         LocksCommand::Permit(PermitCommand::ConfigurePool(configure)) => member_bytes(&configure.members),
         LocksCommand::Permit(PermitCommand::ChangePool(change)) => {
             let names = [&change.remove, &change.disable, &change.enable];
@@ -145,6 +158,10 @@ fn acquire_bytes(acquire: &Acquire) -> usize {
 
 fn permit_bytes(acquire: &AcquirePermits) -> usize {
     path_bytes(&acquire.path) + metadata_bytes(&acquire.metadata)
+}
+
+fn await_bytes(awaits: &AwaitCondition) -> usize {
+    path_bytes(&awaits.path) + awaits.condition.len() + awaits.metadata.as_ref().map_or(0, metadata_bytes)
 }
 
 fn member_bytes(members: &[MemberSpec]) -> usize {
@@ -367,6 +384,11 @@ impl Service {
             ShardRequest::WaitForPermits(acquire, poll, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
                 let reply = router.acquire_permits(key, *acquire, poll, deadline, deferred).await;
+                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false }
+            }
+            ShardRequest::Await(awaits, poll, deferred) => {
+                let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
+                let reply = router.await_condition(key, *awaits, poll, deadline, deferred).await;
                 RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false }
             }
             ShardRequest::HeldQuery(query, until, deferred) => {

@@ -292,6 +292,11 @@ impl<'a> ViewBuilder<'a> {
     }
 }
 
+/// Returns a reason without anything else.
+pub(crate) fn reason_only(code: Reason) -> ReasonInfo {
+    ReasonInfo { code, blockers: Vec::new(), queue_position: None, cycle: Vec::new(), holders: Vec::new() }
+}
+
 /// Returns the flat name, if the path is one, and the segments.
 fn named(path: Path) -> (Option<String>, Vec<String>) {
     let name = if let [name] = path.0.as_slice() { Some(name.clone()) } else { None };

@@ -127,8 +127,10 @@ impl AcquireWait<'_> {
     /// Returns the current position of the request. If the request was resolved meanwhile, the caller repeats the
     /// acquire.
     fn current_position(&self, acquire: &WaitingCall, enqueued: &Enqueued) -> Outcome {
-        let query = acquire.status_query(enqueued.wait);
-        let reply = self.shard.machine.with_leader_state(self.term, |core, _| core.query(core.clock_ms(), &query));
+        let reply = self.shard.machine.with_leader_state(self.term, |core, table| {
+            let query = acquire.status_query(table.waits.current(enqueued.wait));
+            core.query(core.clock_ms(), &query)
+        });
         match reply {
             Some(Reply { outcome: Ok(answer), clock_ms, .. }) => {
                 let reply = Reply { outcome: Ok(answer), clock_ms, awaits: None };

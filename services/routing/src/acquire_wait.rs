@@ -6,8 +6,8 @@ use bytes::Bytes;
 use holdfast_cluster::Application;
 use holdfast_supervise::spawn_temporary;
 use holdfast_types::{
-    AccountId, Acquire, AcquireAtLeast, AcquireOutcome, AcquirePermits, Cancel, CancelPermits, Command, LocksCommand,
-    PermitCommand, Reply, Response, Rules, codec,
+    AccountId, Acquire, AcquireAtLeast, AcquireOutcome, AcquirePermits, AwaitCondition, Cancel, CancelAwait,
+    CancelPermits, Command, ConditionCommand, LocksCommand, PermitCommand, Reply, Response, Rules, codec,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -118,9 +118,11 @@ impl Wait {
 
 fn is_granted_or_enqueued(reply: &Reply) -> bool {
     match &reply.outcome {
-        Ok(Response::Acquired { outcome, .. } | Response::PermitsAcquired { outcome, .. }) => {
-            !matches!(outcome, AcquireOutcome::Refused(_))
-        }
+        Ok(
+            Response::Acquired { outcome, .. }
+            | Response::PermitsAcquired { outcome, .. }
+            | Response::Awaited { outcome, .. },
+        ) => !matches!(outcome, AcquireOutcome::Refused(_)),
         _ => false,
     }
 }
@@ -139,6 +141,11 @@ fn cancel_of(command: &[u8], attempt: u64) -> Option<LocksCommand> {
             let (kind, attempts) = (wanted.kind(), vec![attempt]);
             let cancel = CancelPermits { namespace, kind, path, owner, request_id, attempts };
             Some(LocksCommand::Permit(PermitCommand::Cancel(cancel)))
+        }
+        Ok(Command::Locks(LocksCommand::Condition(ConditionCommand::Await(awaits)))) => {
+            let AwaitCondition { namespace, path, owner, fencing_token, .. } = awaits;
+            let cancel = CancelAwait { namespace, path, owner, fencing_token, attempts: vec![attempt] };
+            Some(LocksCommand::Condition(ConditionCommand::Cancel(cancel)))
         }
         _ => None,
     }

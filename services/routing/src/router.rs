@@ -10,8 +10,8 @@ use holdfast_proto::internal::Update;
 use holdfast_rpc::Identity;
 use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
 use holdfast_types::{
-    AccountId, Acquire, AcquirePermits, Command, CommandError, LocksCommand, PermitCommand, Query, Reply, Revision,
-    Rules, Topic, codec,
+    AccountId, Acquire, AcquirePermits, AwaitCondition, Command, CommandError, ConditionCommand, LocksCommand,
+    PermitCommand, Query, Reply, Revision, Rules, Topic, codec,
 };
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
@@ -270,6 +270,23 @@ impl Router {
     ) -> Result<Reply, RouteError> {
         let account = acquire.namespace.account;
         let command = LocksCommand::Permit(PermitCommand::Acquire(acquire));
+        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
+    }
+
+    /// As [`Router::acquire`], for an owner that gives a lock up to await a condition of it.
+    ///
+    /// # Errors
+    /// As [`Router::acquire`].
+    pub async fn await_condition(
+        &self,
+        key: u32,
+        awaits: AwaitCondition,
+        poll: Option<Duration>,
+        deadline: Instant,
+        deferred: CancellationToken,
+    ) -> Result<Reply, RouteError> {
+        let account = awaits.namespace.account;
+        let command = LocksCommand::Condition(ConditionCommand::Await(awaits));
         acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
     }
 

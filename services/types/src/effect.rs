@@ -158,6 +158,8 @@ pub enum Effect {
         from: WaitId,
         /// The wait that it has.
         wait: WaitId,
+        /// The attempt that owns it.
+        attempt: u64,
         /// The owner.
         owner: Owner,
         /// The request id, if there is one.

@@ -32,8 +32,10 @@ named! {
         Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded, LatchCreated, LatchCompleted,
         LatchExpired, LatchDeleted, PermitsAcquired, PermitsReleased, SemaphoreConfigured, SemaphoreDeleted,
         MembersTaken, MembersReturned, PoolConfigured, PoolDeleted, ReleaseRequested,
-        BarrierTripped, BarrierBroken, BarrierLeft,
+        BarrierTripped, BarrierBroken, BarrierLeft, Awaiting, Signalled,
     }
+    /// Why an owner that awaited a condition waited for its lock again.
+    WokenName as Woken { Signalled, Elapsed }
     /// Why permits were released.
     PermitsEndName as PermitsEnd { Released, Expired, Deleted, Reset, Shrunk }
     /// The status of a latch.
@@ -62,7 +64,7 @@ named! {
 mod tests {
     use holdfast_types::{
         AccountStatus, AuditAction, BarrierOutcome, EventKind, GenerationEnd, Kind, LatchIds, LatchStatus, LockState,
-        Mode, OnLoss, PermitsEnd, Phase, Reason,
+        Mode, OnLoss, PermitsEnd, Phase, Reason, Woken,
     };
     use serde_json::json;
     use utoipa::PartialSchema;
@@ -117,12 +119,16 @@ mod tests {
             EventKind::BarrierTripped { generation: 1, parties: 1 },
             EventKind::BarrierBroken { generation: 1, parties: 1, cause: PermitsEnd::Released },
             EventKind::BarrierLeft { generation: 1, parties: 1, cause: PermitsEnd::Released },
+            EventKind::Awaiting,
+            EventKind::Signalled { woken: Woken::Elapsed },
         ];
         assert_eq!(described::<EventName>(), json!(kinds.map(|kind| kind.name())));
         assert_eq!(described::<ActionName>(), json!(AuditAction::ALL.map(AuditAction::name)));
         use PermitsEnd::{Deleted, Expired, Released, Reset, Shrunk};
         let ends = [Released, Expired, Deleted, Reset, Shrunk];
         assert_eq!(described::<PermitsEndName>(), json!(ends.map(|end| end.name())));
+        let woken = [Woken::Signalled, Woken::Elapsed];
+        assert_eq!(described::<WokenName>(), json!(woken.map(|woken| woken.name())));
         let statuses = [LatchStatus::Active, LatchStatus::Completed, LatchStatus::Expired];
         assert_eq!(described::<LatchStatusName>(), json!(statuses.map(|status| status.name())));
         assert_eq!(described::<LatchIdsName>(), json!([LatchIds::Named, LatchIds::Indexed].map(|ids| ids.name())));

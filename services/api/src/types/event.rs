@@ -1,10 +1,10 @@
 //! Event subscriptions, and events as callers see them.
 
-use holdfast_types::{Event, EventKind, Kind, Kinds, Mode, Owner, PermitsEnd, Revision};
+use holdfast_types::{Event, EventKind, Kind, Kinds, Mode, Owner, PermitsEnd, Revision, Woken};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{EventName, ModeName, PermitsEndName, mode_name};
+use super::{EventName, ModeName, PermitsEndName, WokenName, mode_name, woken_as_name};
 use crate::{ApiResult, Timestamp, validate};
 
 /// Selects events.
@@ -51,8 +51,8 @@ pub struct EventInfo {
     pub fencing_token: Option<u64>,
     /// All claims of the grant, or the one hold that ended; empty for sessions and for other kinds than locks.
     pub claims: Vec<ClaimInfo>,
-    /// Of another kind than locks and sessions: `semaphore`, `pool`, `latch` or `barrier`; of a request to release,
-    /// `lock` too. JSON omits it otherwise, and what follows.
+    /// Of another kind than locks and sessions: `semaphore`, `pool`, `latch`, `barrier` or `condition`; of a request to
+    /// release, `lock` too. JSON omits it otherwise, and what follows.
     #[serde(rename = "kind", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub thing: Option<&'static str>,
@@ -75,6 +75,13 @@ pub struct EventInfo {
     /// How many were in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parties: Option<u32>,
+    /// The name of a condition, unless it is empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
+    /// Why an owner that awaited a condition was woken.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "woken_as_name")]
+    #[schema(value_type = Option<WokenName>)]
+    pub woken: Option<Woken>,
 }
 
 /// One path in one mode.
@@ -109,13 +116,15 @@ impl From<Event> for EventInfo {
             | EventKind::BarrierLeft { generation, parties, .. } => (Some(generation), Some(parties)),
             _ => (None, None),
         };
+        let woken = if let EventKind::Signalled { woken } = event.kind { Some(woken) } else { None };
         let mut claims = event.claims.into_iter().map(|claim| ClaimInfo { path: claim.path.0, mode: claim.mode });
         let is_of_other = event.kind.of() != Kind::Lock;
         let thing = is_of_other.then(|| event.kind.thing().name());
         // Its first claim says which, and the others are members.
         let path = thing.and_then(|_| claims.next()).map(|claim| claim.path);
         let (claims, members): (Vec<ClaimInfo>, Vec<ClaimInfo>) = claims.partition(|_| thing.is_none());
-        let members = members.into_iter().map(|member| member.path.concat()).collect();
+        let mut members: Vec<String> = members.into_iter().map(|member| member.path.concat()).collect();
+        let condition = if event.kind.of() == Kind::Condition { members.pop() } else { None };
         Self {
             revision: event.revision,
             kind: event.kind,
@@ -132,6 +141,8 @@ impl From<Event> for EventInfo {
             cause,
             generation,
             parties,
+            condition,
+            woken,
         }
     }
 }

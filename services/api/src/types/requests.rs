@@ -118,6 +118,8 @@ limits_patch! {
     max_members_per_take: u64,
     max_barriers_per_namespace: u64,
     max_parties_per_barrier: u64,
+    max_awaiting_per_lock: u64,
+    max_conditions_per_lock: u64,
 }
 
 /// A new API key.

@@ -108,15 +108,17 @@ pub struct StateBytesInfo {
     pub semaphores: u64,
     /// Barriers, with their arrivals and the latest generations.
     pub barriers: u64,
+    /// Owners that await conditions, with what their waits for the locks take.
+    pub conditions: u64,
 }
 
 impl From<StateBytes> for StateBytesInfo {
     fn from(bytes: StateBytes) -> Self {
         let total = bytes.total();
         let StateBytes { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events, .. } = bytes;
-        let StateBytes { latches, semaphores, barriers, .. } = bytes;
+        let StateBytes { latches, semaphores, barriers, conditions, .. } = bytes;
         let of_locks = Self { total, namespace, paths, owners, holds, metadata, waiting, requests, ..Self::default() };
-        Self { sessions, events, latches, semaphores, barriers, ..of_locks }
+        Self { sessions, events, latches, semaphores, barriers, conditions, ..of_locks }
     }
 }
 
@@ -144,6 +146,8 @@ pub struct NamespaceFigures {
     pub barriers: u64,
     /// Arrivals at barriers now, those inside double ones included.
     pub arrivals: u64,
+    /// Owners that await conditions now.
+    pub awaiting: u64,
     /// Since its creation.
     #[serde(flatten)]
     pub totals: UsageTotalsInfo,
@@ -201,6 +205,7 @@ impl From<NamespaceUsage> for NamespaceUsageInfo {
             pools: usage.pools,
             barriers: usage.barriers,
             arrivals: usage.arrivals,
+            awaiting: usage.awaiting,
             totals: usage.totals.into(),
         };
         let id = usage.incarnation.to_string();

@@ -30,7 +30,7 @@ pub struct WaitInfo {
     pub remaining_ms: Option<u64>,
     /// Why it waits, its blockers, and its position in the queue.
     pub reason: ReasonInfo,
-    /// Of another kind than locks: `semaphore` or `pool`. JSON omits it otherwise, and what follows.
+    /// Of another kind than locks: `semaphore`, `pool` or `condition`. JSON omits it otherwise, and what follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub kind: Option<&'static str>,
@@ -49,6 +49,9 @@ pub struct WaitInfo {
     /// From 0 to 9; 9 goes first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
+    /// The name of the condition that it awaits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
 }
 
 /// A list of waiting requests.

@@ -90,6 +90,7 @@ limits! {
     max_holds_per_semaphore, max_waiting_per_semaphore, max_permit_holds_per_session, max_primitive_bytes,
     max_held_questions, max_pools_per_namespace, max_members_per_pool, max_members_per_take,
     max_barriers_per_namespace, max_parties_per_barrier,
+    max_awaiting_per_lock, max_conditions_per_lock,
 }
 
 /// Converts an API key, with the whole key if it is new.

@@ -25,6 +25,8 @@ pub fn event(event: EventInfo) -> v1::Event {
         cause: event.cause.map(|cause| cause.name().to_owned()),
         generation: event.generation,
         parties: event.parties,
+        condition: event.condition,
+        woken: event.woken.map(|woken| woken.name().to_owned()),
     }
 }
 
@@ -60,5 +62,7 @@ fn kind(kind: EventKind) -> v1::event::Type {
         EventKind::BarrierTripped { .. } => v1::event::Type::BarrierTripped,
         EventKind::BarrierBroken { .. } => v1::event::Type::BarrierBroken,
         EventKind::BarrierLeft { .. } => v1::event::Type::BarrierLeft,
+        EventKind::Awaiting => v1::event::Type::Awaiting,
+        EventKind::Signalled { .. } => v1::event::Type::Signalled,
     }
 }

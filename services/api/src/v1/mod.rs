@@ -2,6 +2,7 @@
 
 pub mod asks;
 pub mod barriers;
+pub mod conditions;
 pub mod convert;
 pub mod events;
 pub mod latches;

@@ -3,9 +3,9 @@
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
-use holdfast_types::{BarrierAnswer, Mode, Path, ReportedHold, RevokedReason, SessionEnd, Wanted};
+use holdfast_types::{BarrierAnswer, Mode, Path, ReportedHold, RevokedReason, SessionEnd, Wanted, Woken};
 
-use super::{barriers, convert, latches};
+use super::{barriers, conditions, convert, latches};
 use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
 use crate::{ApiError, ApiResult, Resource, validate};
 
@@ -37,6 +37,8 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::Leave(client::Leave { request_id })) => {
             ClientPayload::Leave(session_message::Release { request_id })
         }
+        Some(Said::Await(message)) => ClientPayload::Await(awaits(message)),
+        Some(Said::Signal(message)) => ClientPayload::Signal(signal(message)),
         Some(Said::ReleaseAll(_)) => ClientPayload::ReleaseAll,
         Some(Said::Keepalive(_)) => ClientPayload::KeepAlive,
         Some(Said::Close(_)) => ClientPayload::Close,
@@ -58,6 +60,7 @@ fn pending(pending: client::Pending) -> ApiResult<session_message::Pending> {
         }
         Some(client::pending::Message::Take(message)) => take(message).map(session_message::Pending::AcquirePermits),
         Some(client::pending::Message::Arrive(message)) => Ok(session_message::Pending::Arrive(arrive(message))),
+        Some(client::pending::Message::Await(message)) => Ok(session_message::Pending::Await(awaits(message))),
     }
 }
 
@@ -76,6 +79,16 @@ fn lock(lock: client::Lock) -> ApiResult<session_message::Lock> {
 
 fn release(release: client::Release) -> session_message::Release {
     session_message::Release { request_id: release.request_id }
+}
+
+fn awaits(awaits: client::Await) -> session_message::Await {
+    let client::Await { request_id, condition, wait_ms, fencing_token } = awaits;
+    session_message::Await { request_id, condition, wait_ms, fencing_token }
+}
+
+fn signal(signal: client::Signal) -> session_message::Signal {
+    let client::Signal { request_id, condition, all } = signal;
+    session_message::Signal { request_id, condition, all }
 }
 
 fn held_permits(thing: client::Thing) -> ApiResult<session_message::HeldPermits> {
@@ -137,19 +150,12 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             reason: revoked_reason(reason).into(),
             current_owner: current_owner.map(|it| convert::holder(*it)),
         }),
-        ServerMessage::Acquired { request_id, fencing_token, members } => Says::State(server::State {
+        ServerMessage::Acquired { request_id, fencing_token, members, woken } => Says::State(server::State {
             request_id: Some(request_id),
             state: server::state::Value::Acquired.into(),
             fencing_token: Some(fencing_token),
             members,
-            ..Default::default()
-        }),
-        ServerMessage::Enqueued { request_id, queue_position, blockers, holders } => Says::State(server::State {
-            request_id: Some(request_id),
-            state: server::state::Value::Enqueued.into(),
-            queue_position,
-            blockers: blockers.into_iter().map(convert::blocker).collect(),
-            holders: holders.into_iter().map(convert::permit_holder).collect(),
+            woken: woken_number(woken),
             ..Default::default()
         }),
         ServerMessage::Arrived { request_id, generation } => Says::State(server::State {
@@ -158,6 +164,22 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             generation: Some(generation),
             ..Default::default()
         }),
+        ServerMessage::Awaiting { request_id } => {
+            let (request_id, state) = (Some(request_id), server::state::Value::Awaiting.into());
+            Says::State(server::State { request_id, state, ..Default::default() })
+        }
+        ServerMessage::Signalled { request_id, count } => Says::Signalled(server::Signalled { request_id, count }),
+        ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken } => {
+            Says::State(server::State {
+                request_id: Some(request_id),
+                state: server::state::Value::Enqueued.into(),
+                queue_position,
+                blockers: blockers.into_iter().map(convert::blocker).collect(),
+                holders: holders.into_iter().map(convert::permit_holder).collect(),
+                woken: woken_number(woken),
+                ..Default::default()
+            })
+        }
         ServerMessage::Ready { request_id } => {
             let state = server::state::Value::Ready.into();
             Says::State(server::State { request_id, state, ..Default::default() })
@@ -211,6 +233,10 @@ fn tripped(request_id: String, answer: BarrierAnswer) -> server::Tripped {
         lost: answer.lost,
         ended: answer.ended.map(|end| barriers::outcome(end.into()).into()),
     }
+}
+
+fn woken_number(woken: Option<Woken>) -> i32 {
+    woken.map_or(v1::Woken::Unspecified, conditions::woken).into()
 }
 
 fn revoked_reason(reason: RevokedReason) -> server::revoked::Reason {

@@ -32,9 +32,11 @@ fn namespace(usage: NamespaceUsageInfo) -> v1::NamespaceUsage {
 
 fn figures(figures: NamespaceFigures) -> v1::UsageFigures {
     let NamespaceFigures { holds, waiting, sessions, totals: all, .. } = figures;
-    let NamespaceFigures { latches, semaphores, permit_holds, permit_waits, pools, barriers, arrivals, .. } = figures;
+    let NamespaceFigures { latches, semaphores, permit_holds, permit_waits, pools, .. } = figures;
+    let NamespaceFigures { barriers, arrivals, awaiting, .. } = figures;
     let of_locks = v1::UsageFigures { holds, waiting, sessions, totals: Some(totals(all)), ..Default::default() };
-    v1::UsageFigures { latches, semaphores, permit_holds, permit_waits, pools, barriers, arrivals, ..of_locks }
+    let of_tables = v1::UsageFigures { latches, semaphores, permit_holds, permit_waits, pools, ..of_locks };
+    v1::UsageFigures { barriers, arrivals, awaiting, ..of_tables }
 }
 
 fn totals(totals: UsageTotalsInfo) -> v1::UsageTotals {
@@ -58,6 +60,7 @@ fn state_bytes(bytes: StateBytesInfo) -> v1::StateBytes {
         latches: bytes.latches,
         semaphores: bytes.semaphores,
         barriers: bytes.barriers,
+        conditions: bytes.conditions,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Validates requests about things of other kinds than locks.
 
 use holdfast_types::{
-    BARRIER_RETAIN_MS, DEFAULT_BARRIER_RETAIN_MS, DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS, FencingToken,
-    Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, Limits, MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS,
-    MAX_IDS_PER_COUNT_DOWN, MAX_PARTIES, MAX_PERMITS, MAX_PRIORITY, Owner, Path, Wanted,
+    AWAIT_MS, BARRIER_RETAIN_MS, DEFAULT_BARRIER_RETAIN_MS, DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS,
+    DEFAULT_RELOCK_MS, FencingToken, Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, Limits,
+    MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS, MAX_IDS_PER_COUNT_DOWN, MAX_PARTIES, MAX_PERMITS, MAX_PRIORITY, Owner,
+    Path, RELOCK_MS, Wanted,
 };
 
 use super::{WaitOptions, existing_lock, name, new_lock, range, request_id, wait_options};
@@ -221,6 +222,32 @@ pub fn barrier_retain_ms(retain_ms: Option<u64>) -> ApiResult<u64> {
     Ok(retain_ms)
 }
 
+/// Validates the name of a condition, which may be empty.
+pub fn condition(condition: &str) -> ApiResult<()> {
+    if condition.is_empty() { Ok(()) } else { name("condition", condition) }
+}
+
+/// Validates how long an await of a connected session lasts, in milliseconds.
+pub fn stream_await_ms(wait_ms: Option<u64>) -> ApiResult<()> {
+    wait_ms.map_or(Ok(()), |wait_ms| range("wait_ms", wait_ms, *AWAIT_MS.start(), *AWAIT_MS.end()))
+}
+
+/// Returns how long a call awaits a condition, and how long it then waits for the lock, in milliseconds; and the wait
+/// options of both together.
+pub fn await_times(
+    (wait_ms, relock_ms): (u64, Option<u64>),
+    poll_ms: Option<u64>,
+    limits: &Limits,
+) -> ApiResult<(u64, WaitOptions)> {
+    let relock_ms = relock_ms.unwrap_or(DEFAULT_RELOCK_MS);
+    range("wait_ms", wait_ms, *AWAIT_MS.start(), *AWAIT_MS.end())?;
+    range("relock_ms", relock_ms, *RELOCK_MS.start(), *RELOCK_MS.end())?;
+    let terms = Terms { wait_ms, poll_ms, ..Terms::default() };
+    let options =
+        wait_options(&terms, limits)?.ok_or_else(|| ApiError::invalid("wait_ms", "wait_ms: must be at least 1"))?;
+    Ok((relock_ms, options))
+}
+
 /// Validates how long a call waits, in milliseconds.
 pub fn wait_ms(wait_ms: u64, limits: &Limits) -> ApiResult<()> {
     range("wait_ms", wait_ms, 0, limits.max_wait_ms)
@@ -338,6 +365,23 @@ mod tests {
         assert_eq!(field(ask_release(None, &"x".repeat(257), None)), "reason");
         assert_eq!(field(ask_release(None, "", Some(600_001))), "within_ms");
         assert_eq!(field(ask_release(Some(""), "", None)), "member");
+    }
+
+    #[test]
+    fn an_await_lasts_up_to_ten_minutes_and_waits_for_the_lock_a_minute_unless_told_otherwise() {
+        let limits = Limits::default();
+        let times = |wait_ms, relock_ms, poll_ms| {
+            await_times((wait_ms, relock_ms), poll_ms, &limits).map(|(relock_ms, options)| (relock_ms, options.wait_ms))
+        };
+        assert_eq!(times(1, None, None).unwrap(), (60_000, 1));
+        assert_eq!(times(600_000, Some(600_000), Some(5)).unwrap(), (600_000, 600_000));
+        for wrong in [0, 600_001] {
+            assert_eq!(field(times(wrong, None, None)), "wait_ms");
+            assert_eq!(field(times(1, Some(wrong), None)), "relock_ms");
+            assert_eq!(field(stream_await_ms(Some(wrong))), "wait_ms");
+        }
+        assert!(stream_await_ms(None).is_ok() && condition("").is_ok() && condition("full").is_ok());
+        assert_eq!(field(condition(&"x".repeat(129))), "condition");
     }
 
     #[test]

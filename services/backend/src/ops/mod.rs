@@ -8,6 +8,7 @@ mod asks;
 mod audit;
 mod barriers;
 mod cluster;
+mod conditions;
 mod grants;
 mod latches;
 mod locks;

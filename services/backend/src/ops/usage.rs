@@ -203,6 +203,7 @@ impl UsageSum {
             total.pools += figures.pools;
             total.barriers += figures.barriers;
             total.arrivals += figures.arrivals;
+            total.awaiting += figures.awaiting;
         }
         UsageInfo {
             account_id: account.id.to_string(),

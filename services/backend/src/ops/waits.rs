@@ -4,13 +4,13 @@ use holdfast_api::{
     ApiResult, ListWaits, Page, ReasonInfo, ResourceInfo, Timestamp, WaitInfo, mode_name, page_token, validate,
 };
 use holdfast_types::{
-    Kind, Kinds, Mode, NamespaceRef, PermitQuery, PermitWaitView, Query, QueuedRequestView, Reason, Response, Scopes,
-    WaitId,
+    AwaitView, ConditionQuery, Kind, Kinds, Mode, NamespaceRef, PermitQuery, PermitWaitView, Query, QueuedRequestView,
+    Reason, Response, Scopes, WaitId,
 };
 
 use crate::auth::TenantContext;
 use crate::shard_call::{ShardRequest, expect_answer};
-use crate::view_builder::{ViewBuilder, session_of};
+use crate::view_builder::{ViewBuilder, reason_only, session_of};
 use crate::{AuthContext, CallContext, Service};
 
 /// Pages are short because the shard that also grants locks evaluates each request again for the response.
@@ -49,6 +49,9 @@ impl Service {
         if kinds.contains(Kind::Semaphore) || kinds.contains(Kind::Pool) {
             pages.push(self.permit_waits(tenant, context, &namespace, kinds, (after, limit)).await?);
         }
+        if kinds.contains(Kind::Condition) {
+            pages.push(self.awaits(tenant, context, &namespace, after, limit).await?);
+        }
         let WaitPage { waits, end } = merge(pages, limit as usize);
         let next_page_token = end.map(|end| page_token::encode(&list, &end));
         Ok(Page { items: waits.into_iter().map(|(_, wait)| wait).collect(), next_page_token })
@@ -68,6 +71,27 @@ impl Service {
         let waits: Vec<(WaitId, WaitInfo)> =
             waits.into_iter().map(|queued| (queued.wait.wait, lock_wait(&shown, queued))).collect();
         let last = waits.last().map(|(wait, _)| *wait);
+        Ok(WaitPage { waits, end: last.filter(|_| more) })
+    }
+
+    /// Returns who awaits conditions.
+    async fn awaits(
+        &self,
+        tenant: TenantContext<'_>,
+        context: &CallContext,
+        name: &str,
+        after: Option<WaitId>,
+        limit: u32,
+    ) -> ApiResult<WaitPage> {
+        let make = |namespace: NamespaceRef| {
+            ShardRequest::from(Query::Condition(ConditionQuery::Waits { namespace, path: None, after, limit }))
+        };
+        let asked = Timestamp::now();
+        let reply = self.call_locks(tenant, name, context, make).await?;
+        let shown = ViewBuilder::new(name, reply.clock_ms, asked);
+        let (waits, more) = expect_answer!(reply.outcome?, Response::Awaits { waits, more } => (waits, more))?;
+        let last = waits.last().map(|awaits| awaits.wait);
+        let waits = waits.into_iter().map(|awaits| (awaits.wait, await_info(&shown, awaits))).collect();
         Ok(WaitPage { waits, end: last.filter(|_| more) })
     }
 
@@ -127,6 +151,31 @@ fn lock_wait(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
         count: None,
         member: None,
         priority: None,
+        condition: None,
+    }
+}
+
+/// An await has no blockers: anybody may signal.
+fn await_info(shown: &ViewBuilder<'_>, awaits: AwaitView) -> WaitInfo {
+    let (session_id, holder) = session_of(awaits.owner);
+    let (remaining_ms, expires_at) = shown.time_left(awaits.ends_at_ms);
+    WaitInfo {
+        process_id: awaits.process_id,
+        session_id,
+        holder,
+        request_id: awaits.request_id,
+        resources: Vec::new(),
+        upgrade: false,
+        waiting_since: Timestamp(awaits.since_ms),
+        expires_at,
+        remaining_ms,
+        reason: ReasonInfo { queue_position: Some(awaits.queue_position), ..reason_only(Reason::Queued) },
+        kind: Some(Kind::Condition.name()),
+        path: Some(awaits.path.0),
+        weight: None,
+        member: None,
+        priority: None,
+        condition: Some(awaits.condition),
     }
 }
 
@@ -145,13 +194,14 @@ fn permit_wait(shown: &ViewBuilder<'_>, queued: PermitWaitView) -> WaitInfo {
         waiting_since: Timestamp(queued.since_ms),
         expires_at,
         remaining_ms,
-        reason: ReasonInfo { code, blockers: Vec::new(), queue_position, cycle: Vec::new(), holders: Vec::new() },
+        reason: ReasonInfo { queue_position, ..reason_only(code) },
         kind: Some(queued.kind.name()),
         path: Some(queued.path.0),
         weight: Some(queued.weight).filter(|_| queued.kind == Kind::Semaphore),
         count: Some(queued.weight).filter(|_| queued.kind == Kind::Pool && queued.member.is_none()),
         member: queued.member,
         priority: Some(queued.priority),
+        condition: None,
     }
 }
 

@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn large(bytes: usize) -> ServerMessage {
-        ServerMessage::Acquired { request_id: "x".repeat(bytes), fencing_token: 1, members: Vec::new() }
+        ServerMessage::Acquired { request_id: "x".repeat(bytes), fencing_token: 1, members: Vec::new(), woken: None }
     }
 
     async fn send_now(outgoing: &OutboundQueue, bytes: usize) -> bool {

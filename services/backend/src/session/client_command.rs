@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, MaybeDone, maybe_done, pending};
-use holdfast_api::session_message::{AcquirePermits, Arrive, CountDown, HeldPermits, Lock, LockInfo, Release};
+use holdfast_api::session_message::{
+    AcquirePermits, Arrive, Await, CountDown, HeldPermits, Lock, LockInfo, Release, Signal,
+};
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::{Reply, ReportedHold, ReportedPermits};
 
@@ -25,6 +27,10 @@ pub(super) enum ClientCommand {
     Leave(Release),
     /// Queries what became of an arrival.
     RequeryArrival(String),
+    Await(Arc<Await>),
+    /// Queries the state of an await at a new leader.
+    RequeryAwait(String),
+    Signal(Arc<Signal>),
     ReleaseAll,
     /// Holds of permits in a `lock_info`; precede the rest of it.
     ReportPermits(Vec<HeldPermits>),
@@ -104,7 +110,10 @@ impl ClientCommand {
             Self::Lock(lock) => Some(&lock.request_id),
             Self::AcquirePermits(acquire) => Some(&acquire.request_id),
             Self::Arrive(arrive) => Some(&arrive.request_id),
-            Self::Requery(request_id) | Self::RequeryPermits(request_id) => Some(request_id),
+            Self::Await(awaits) => Some(&awaits.request_id),
+            Self::Requery(request_id) | Self::RequeryPermits(request_id) | Self::RequeryAwait(request_id) => {
+                Some(request_id)
+            }
             _ => None,
         }
     }
@@ -143,13 +152,15 @@ impl ClientCommand {
     /// Returns whether it queries what the client has at a new leader.
     pub(super) fn is_reconciliation(&self) -> bool {
         let of_permits = matches!(self, Self::RequeryPermits(_) | Self::ReconcilePermits(_) | Self::RequeryArrival(_));
-        of_permits || matches!(self, Self::Requery(_) | Self::ReconcileHolds(_))
+        of_permits || matches!(self, Self::Requery(_) | Self::RequeryAwait(_) | Self::ReconcileHolds(_))
     }
 
     /// Returns whether the shard command may contain others like it.
     pub(super) fn is_batchable(&self) -> bool {
         let asks = matches!(self, Self::Lock(_) | Self::Requery(_) | Self::AcquirePermits(_) | Self::RequeryPermits(_));
-        asks || matches!(self, Self::Release(_) | Self::CountDown(_) | Self::Arrive(_) | Self::ReleaseAll)
+        let of_conditions = matches!(self, Self::Await(_) | Self::RequeryAwait(_) | Self::Signal(_));
+        asks || of_conditions
+            || matches!(self, Self::Release(_) | Self::CountDown(_) | Self::Arrive(_) | Self::ReleaseAll)
     }
 }
 

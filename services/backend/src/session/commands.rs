@@ -15,7 +15,7 @@ use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
-use super::message_bytes::{acquire_bytes, arrive_bytes, count_down_bytes, lock_bytes};
+use super::message_bytes::{acquire_bytes, arrive_bytes, await_bytes, count_down_bytes, lock_bytes};
 use super::protocol;
 use super::replies::unknown_outcome;
 use crate::auth::TenantContext;
@@ -107,6 +107,8 @@ impl SessionConnection<'_> {
                     validate::jobs(count.ids.as_deref(), count.ranges.as_deref()).map_or(1, |jobs| jobs.units());
                 return (usize::try_from(units).unwrap_or(MAX_BATCH_CLAIMS).min(MAX_BATCH_CLAIMS), bytes);
             }
+            ClientCommand::Await(awaits) => return (1, awaits.condition.len()),
+            ClientCommand::Signal(signal) => return (1, signal.condition.len()),
             // Ends all holds of the session.
             ClientCommand::ReleaseAll => return (MAX_BATCH_CLAIMS, 0),
             _ => None,
@@ -200,6 +202,9 @@ impl SessionConnection<'_> {
             ClientCommand::AcquirePermits(acquire) => self.admit_permits(acquire, tries),
             ClientCommand::Arrive(arrive) => self.admit_arrival(arrive, tries),
             ClientCommand::Leave(leave) => self.leave_command(&leave.request_id),
+            ClientCommand::Await(awaits) => self.admit_await(awaits, tries),
+            ClientCommand::Signal(signal) => self.admit_signal(signal, tries),
+            ClientCommand::RequeryAwait(request_id) => return Ok(self.await_command(request_id)),
             // If its caller lost access, that is reported elsewhere.
             ClientCommand::RequeryPermits(request_id) => match self.permits.waiting(request_id) {
                 Some(acquire) => return Ok(self.admit_permits(&acquire, 1).ok()),
@@ -249,6 +254,7 @@ impl SessionConnection<'_> {
         }
         self.queue_permit_reconciliation();
         self.queue_arrival_reconciliation();
+        self.queue_await_reconciliation();
     }
 
     /// Queues the messages for which a resumed client has no reply, before all its new ones. Its requests count against
@@ -260,6 +266,7 @@ impl SessionConnection<'_> {
                 Pending::Lock(lock) => Some(lock_bytes(lock)),
                 Pending::AcquirePermits(acquire) => Some(acquire_bytes(acquire)),
                 Pending::Arrive(arrive) => Some(arrive_bytes(arrive)),
+                Pending::Await(awaits) => Some(await_bytes(awaits)),
                 Pending::Release(_) => None,
             });
             bytes.for_each(|bytes| self.session.service.inner.rates.count(tenant.account, bytes as u64));
@@ -268,6 +275,7 @@ impl SessionConnection<'_> {
             Pending::Lock(lock) => Some(lock.request_id.clone()),
             Pending::AcquirePermits(acquire) => Some(acquire.request_id.clone()),
             Pending::Arrive(arrive) => Some(arrive.request_id.clone()),
+            Pending::Await(awaits) => Some(awaits.request_id.clone()),
             Pending::Release(_) => None,
         });
         self.resumed_requests = locks.collect();
@@ -276,6 +284,7 @@ impl SessionConnection<'_> {
                 Pending::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
                 Pending::AcquirePermits(acquire) => ClientCommand::AcquirePermits(Arc::new(acquire)),
                 Pending::Arrive(arrive) => ClientCommand::Arrive(Arc::new(arrive)),
+                Pending::Await(awaits) => ClientCommand::Await(Arc::new(awaits)),
                 Pending::Release(release) => ClientCommand::Release(release),
             });
         }
@@ -366,6 +375,7 @@ impl SessionConnection<'_> {
             Pending::Lock(lock) => lock.request_id.clone(),
             Pending::AcquirePermits(acquire) => acquire.request_id.clone(),
             Pending::Arrive(arrive) => arrive.request_id.clone(),
+            Pending::Await(awaits) => awaits.request_id.clone(),
             Pending::Release(release) => release.request_id.clone(),
         };
         let command = holdfast_types::LockInfo {

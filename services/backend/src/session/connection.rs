@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::arrival_table::ArrivalTable;
 use super::asked::DeferredAsks;
+use super::await_table::AwaitTable;
 use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error, stopping_error};
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::command_queue::CommandQueue;
@@ -50,6 +51,7 @@ pub(super) struct SessionConnection<'a> {
     pub(super) requests: RequestTable,
     pub(super) permits: PermitTable,
     pub(super) arrivals: ArrivalTable,
+    pub(super) awaits: AwaitTable,
     /// The messages of the client, in the parts of `lock_info` so far, that have no response.
     pub(super) pending: Vec<Pending>,
     /// The requests for which a resumed client has no response.
@@ -103,6 +105,7 @@ impl<'a> SessionConnection<'a> {
             requests: RequestTable::new(&session.session_id),
             permits: PermitTable::default(),
             arrivals: ArrivalTable::default(),
+            awaits: AwaitTable::default(),
             pending: Vec::new(),
             resumed_requests: BTreeSet::new(),
             missed_updates: false,
@@ -215,6 +218,8 @@ impl<'a> SessionConnection<'a> {
             ClientPayload::CountDown(count) => ClientCommand::CountDown(Arc::new(count)),
             ClientPayload::Arrive(arrive) => ClientCommand::Arrive(Arc::new(arrive)),
             ClientPayload::Leave(leave) => ClientCommand::Leave(leave),
+            ClientPayload::Await(awaits) => ClientCommand::Await(Arc::new(awaits)),
+            ClientPayload::Signal(signal) => ClientCommand::Signal(Arc::new(signal)),
             ClientPayload::ReleaseAll => ClientCommand::ReleaseAll,
             ClientPayload::LockInfo(info) => ClientCommand::LockInfo { info, reported: 0 },
             ClientPayload::Close | ClientPayload::Open(_) => ClientCommand::Close,

@@ -2,7 +2,7 @@
 //! within that of the account.
 
 use holdfast_api::session_message::{
-    AcquirePermits, Arrive, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause,
+    AcquirePermits, Arrive, Await, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause,
     ServerMessage,
 };
 use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo, ReleaseRequestInfo};
@@ -27,6 +27,8 @@ pub(super) fn client_message_bytes(message: &ClientMessage) -> usize {
             ClientPayload::CountDown(count) => count_down_bytes(count),
             ClientPayload::Arrive(arrive) => arrive_bytes(arrive),
             ClientPayload::Release(release) | ClientPayload::Leave(release) => release.request_id.len(),
+            ClientPayload::Await(awaits) => await_bytes(awaits),
+            ClientPayload::Signal(signal) => signal.request_id.len() + signal.condition.len(),
             ClientPayload::ReleaseAll | ClientPayload::KeepAlive | ClientPayload::Close => 0,
         }
 }
@@ -42,7 +44,9 @@ pub(super) fn server_message_bytes(message: &ServerMessage) -> usize {
             ServerMessage::Acquired { request_id, members, .. } => request_id.len() + path_bytes(members),
             ServerMessage::Counted { request_id, .. }
             | ServerMessage::Arrived { request_id, .. }
-            | ServerMessage::Tripped { request_id, .. } => request_id.len(),
+            | ServerMessage::Tripped { request_id, .. }
+            | ServerMessage::Awaiting { request_id }
+            | ServerMessage::Signalled { request_id, .. } => request_id.len(),
             ServerMessage::Enqueued { request_id, blockers, holders, .. } => {
                 request_id.len() + blockers_bytes(blockers) + permit_holders_bytes(holders)
             }
@@ -98,11 +102,16 @@ pub(super) fn count_down_bytes(count: &CountDown) -> usize {
     count.request_id.len() + path_bytes(&count.path) + ids.sum::<usize>() + ranges
 }
 
+pub(super) fn await_bytes(awaits: &Await) -> usize {
+    awaits.request_id.len() + awaits.condition.len()
+}
+
 fn lock_info_bytes(info: &LockInfo) -> usize {
     let pending = info.pending.iter().map(|message| match message {
         Pending::Lock(lock) => OVERHEAD + lock_bytes(lock),
         Pending::AcquirePermits(acquire) => OVERHEAD + acquire_bytes(acquire),
         Pending::Arrive(arrive) => OVERHEAD + arrive_bytes(arrive),
+        Pending::Await(awaits) => OVERHEAD + await_bytes(awaits),
         Pending::Release(release) => OVERHEAD + release.request_id.len(),
     });
     let held = info.held.iter().map(|hold| size_of_val(hold) + path_bytes(&hold.path.0));
@@ -238,7 +247,7 @@ mod tests {
         let bytes = |holders: Vec<PermitHolderInfo>| {
             let (request_id, shown) = ("a".to_owned(), holders.clone());
             let (blockers, queue_position) = (Vec::new(), Some(0));
-            let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders };
+            let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken: None };
             let (code, blockers, cycle) = (Reason::Queued, Vec::new(), Vec::new());
             let why = RefusalCause::Reason(ReasonInfo { code, blockers, queue_position, cycle, holders: shown });
             let refused = ServerMessage::Refused { request_id: "a".to_owned(), why };

@@ -17,6 +17,8 @@
 mod arrival_table;
 mod arrivals;
 mod asked;
+mod await_table;
+mod awaits;
 mod channel;
 mod client_command;
 mod command_queue;

@@ -59,6 +59,8 @@ impl MessageSequence {
             | ClientPayload::CountDown(_)
             | ClientPayload::Arrive(_)
             | ClientPayload::Leave(_)
+            | ClientPayload::Await(_)
+            | ClientPayload::Signal(_)
             | ClientPayload::ReleaseAll
                 if is_first && self.resumed =>
             {
@@ -114,6 +116,7 @@ fn pending_bytes(pending: &Pending) -> usize {
         Pending::Release(release) => (&release.request_id, 0),
         Pending::AcquirePermits(acquire) => (&acquire.request_id, bytes(&acquire.path)),
         Pending::Arrive(arrive) => (&arrive.request_id, bytes(&arrive.path)),
+        Pending::Await(awaits) => (&awaits.request_id, awaits.condition.len()),
         Pending::Lock(lock) => (&lock.request_id, lock.resources.iter().map(|resource| bytes(&resource.path)).sum()),
     };
     PENDING_BYTES + request_id.len() + paths

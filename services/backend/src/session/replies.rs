@@ -11,6 +11,7 @@ use holdfast_types::{
 use tokio::task::yield_now;
 
 use super::arrivals::is_inside;
+use super::awaits::AwaitOutcome;
 use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
@@ -59,6 +60,7 @@ impl SessionConnection<'_> {
             ClientCommand::Lock(lock) => &lock.request_id,
             ClientCommand::AcquirePermits(acquire) => &acquire.request_id,
             ClientCommand::Arrive(arrive) => &arrive.request_id,
+            ClientCommand::Await(_) => return attempts > 0,
             _ => return false,
         };
         attempts > 0 || self.is_known(request_id)
@@ -130,6 +132,7 @@ impl SessionConnection<'_> {
             (ClientCommand::Release(release), answer) => {
                 self.permits.remove(&release.request_id);
                 self.arrivals.remove(&release.request_id);
+                self.awaits.remove(&release.request_id);
                 match answer {
                     Response::Released { locks, released: true } => self.requests.released(&release.request_id, &locks),
                     Response::Done => self.requests.released_completely(&release.request_id),
@@ -184,6 +187,14 @@ impl SessionConnection<'_> {
                 let Some(acquire) = self.permits.waiting(request_id) else { return Ok(()) };
                 self.on_permits_outcome(&acquire, (outcome, members), holders, clock_ms, false).await
             }
+            (ClientCommand::Await(_) | ClientCommand::RequeryAwait(_), Response::Awaited { outcome, woken, locks }) => {
+                let asked = matches!(job, ClientCommand::Await(_));
+                let request_id = job.acquire_request_id().unwrap_or_default();
+                self.on_await_outcome(request_id, AwaitOutcome { outcome, woken, locks }, clock_ms, asked).await
+            }
+            (ClientCommand::Signal(signal), Response::Signalled { success, signalled, .. }) => {
+                self.on_signalled(signal, (success, signalled)).await
+            }
             (ClientCommand::ReconcilePermits(_), Response::PermitsReconciled { lost, asked }) => {
                 for hold in lost {
                     self.on_permits_lost(hold, RevokedReason::Duplicate).await?;
@@ -211,7 +222,7 @@ impl SessionConnection<'_> {
     async fn on_granted(&mut self, lock: &Arc<Lock>, fencing_token: FencingToken) -> Result<(), CloseReason> {
         self.requests.granted_anew(lock, fencing_token);
         let (request_id, members) = (lock.request_id.clone(), Vec::new());
-        self.send(ServerMessage::Acquired { request_id, fencing_token, members }).await
+        self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None }).await
     }
 
     /// Handles the outcome of a request. Only a client that asked is notified that it still waits.
@@ -227,7 +238,8 @@ impl SessionConnection<'_> {
         match outcome {
             AcquireOutcome::Granted { fencing_token } => {
                 self.requests.granted(lock, fencing_token, locks);
-                self.send(ServerMessage::Acquired { request_id, fencing_token, members: Vec::new() }).await
+                let (members, woken) = (Vec::new(), None);
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken }).await
             }
             AcquireOutcome::Enqueued(enqueued) => {
                 self.requests.enqueued(lock, enqueued.wait);
@@ -237,8 +249,8 @@ impl SessionConnection<'_> {
                 let namespace = self.session.namespace.name.clone();
                 let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now()).reason(enqueued.not_granted);
                 let (queue_position, blockers) = (shown.queue_position, shown.blockers);
-                let holders = Vec::new();
-                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders }).await
+                let (holders, woken) = (Vec::new(), None);
+                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken }).await
             }
             AcquireOutcome::Refused(refusal) => {
                 // A refused try of a waiting request leaves it waiting; a request that lost a hold must be released.
@@ -270,6 +282,7 @@ impl SessionConnection<'_> {
         let mut released = self.requests.clear();
         released.extend(self.permits.clear());
         released.extend(self.arrivals.clear());
+        released.extend(self.awaits.clear());
         released.sort_unstable();
         if released.is_empty() {
             return self.send(ServerMessage::Ready { request_id: None }).await;
@@ -345,10 +358,14 @@ impl SessionConnection<'_> {
             ClientCommand::Lock(lock) => Some(lock.request_id.clone()),
             ClientCommand::Release(release) | ClientCommand::Leave(release) => Some(release.request_id.clone()),
             ClientCommand::CountDown(count) => Some(count.request_id.clone()),
+            // The request keeps its lock, or what has become of it is not known.
+            ClientCommand::Await(awaits) => Some(awaits.request_id.clone()),
+            ClientCommand::Signal(signal) => Some(signal.request_id.clone()),
             // The next subscription to a leader queries all of it again.
             ClientCommand::Requery(_)
             | ClientCommand::RequeryPermits(_)
             | ClientCommand::RequeryArrival(_)
+            | ClientCommand::RequeryAwait(_)
             | ClientCommand::ReconcileHolds(_)
             | ClientCommand::ReconcilePermits(_) => {
                 self.subscription.restart(None);
@@ -377,11 +394,14 @@ impl SessionConnection<'_> {
             // An earlier copy of it may be granted: this one was not applied, or found that what the request got is
             // being released.
             (
-                ClientCommand::Lock(_) | ClientCommand::AcquirePermits(_) | ClientCommand::Arrive(_),
+                ClientCommand::Lock(_)
+                | ClientCommand::AcquirePermits(_)
+                | ClientCommand::Arrive(_)
+                | ClientCommand::Await(_),
                 CommandError::NotProposed(_) | CommandError::Busy(_),
             ) if self.may_be_granted(job, tries) => self.on_command_failed(job, unknown_outcome()).await,
             (
-                ClientCommand::Requery(_) | ClientCommand::RequeryPermits(_),
+                ClientCommand::Requery(_) | ClientCommand::RequeryPermits(_) | ClientCommand::RequeryAwait(_),
                 refusal @ (CommandError::NotProposed(_) | CommandError::Busy(_)),
             ) => self.on_command_failed(job, ApiError::from(refusal)).await,
             // An earlier copy of this message may have ended it.
@@ -404,6 +424,9 @@ impl SessionConnection<'_> {
                 ClientCommand::RequeryArrival(request_id),
                 refusal @ (CommandError::PrimitiveNotFound { .. } | CommandError::InvalidArgument(_)),
             ) => self.on_arrival_gone(request_id, refusal).await,
+            (ClientCommand::RequeryAwait(request_id), refusal) => {
+                self.on_await_rejected(request_id, ApiError::from(refusal)).await
+            }
             (job, refusal) => self.on_command_failed(job, ApiError::from(refusal)).await,
         }
     }

@@ -58,6 +58,20 @@ impl RequestTable {
         self.requests.get(request_id).map(|request| &*request.lock)
     }
 
+    /// Returns the lock of a request, to be kept.
+    pub(super) fn shared_lock(&self, request_id: &str) -> Option<Arc<Lock>> {
+        self.requests.get(request_id).map(|request| Arc::clone(&request.lock))
+    }
+
+    /// Returns the token of the hold of a granted request that claims one path, if the table knows it.
+    pub(super) fn write_token(&self, request_id: &str) -> Option<FencingToken> {
+        let request = self.requests.get(request_id).filter(|request| request.state == RequestState::Granted)?;
+        let [claim] = request.lock.resources.as_slice() else { return None };
+        let is_its = |hold: &Hold| hold.holder.as_ref().is_none_or(|holder| *holder == request.lock.holder);
+        let mut tokens = self.holds_at(&claim.path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token);
+        tokens.next_back()
+    }
+
     pub(super) fn state(&self, request_id: &str) -> Option<RequestState> {
         self.requests.get(request_id).map(|request| request.state)
     }
@@ -252,7 +266,7 @@ impl RequestTable {
         matches!(owner, Owner::Session { holder, .. } if holder == thread) && self.is_own_session(owner)
     }
 
-    fn holds_at(&self, path: &[String]) -> impl Iterator<Item = (FencingToken, &Hold)> {
+    fn holds_at(&self, path: &[String]) -> impl DoubleEndedIterator<Item = (FencingToken, &Hold)> {
         self.holds.get(path).into_iter().flatten().map(|(token, hold)| (*token, hold))
     }
 

@@ -6,6 +6,7 @@ use holdfast_api::{ApiError, Code};
 use holdfast_routing::{SubscriptionError, Update};
 use holdfast_types::{AcquireOutcome, CommandError, Effect, LockView, SessionEnd, SessionUpdate, WaitId};
 
+use super::awaits::AwaitOutcome;
 use super::channel::CloseReason;
 use super::client_command::InFlightBatch;
 use super::connection::SessionConnection;
@@ -51,6 +52,8 @@ impl SessionConnection<'_> {
             Effect::WaitResolved { request_id: Some(request_id), .. } => running.acquires(request_id),
             Effect::PermitsResolved { request_id, .. } => running.acquires(request_id),
             Effect::MetAtBarrier { request_id, .. } => running.acquires(request_id) || running.leaves(request_id),
+            Effect::AwaitWoken { request_id: Some(request_id), .. }
+            | Effect::AwaitResolved { request_id: Some(request_id), .. } => running.acquires(request_id),
             Effect::PermitsRevoked { hold, .. } => {
                 running.may_add_holds() && self.permits.hold(&hold.request_id).as_ref() != Some(hold)
             }
@@ -78,6 +81,13 @@ impl SessionConnection<'_> {
             Effect::PermitsResolved { request_id, wait, outcome, members, .. } => {
                 self.on_permits_resolved(request_id, wait, (outcome, members), clock_ms).await
             }
+            Effect::AwaitWoken { request_id: Some(request_id), from, wait, woken, .. } => {
+                self.on_await_woken(request_id, (from, wait), woken).await
+            }
+            Effect::AwaitResolved { request_id: Some(request_id), wait, owner, outcome, woken, lock, .. } => {
+                let reply = AwaitOutcome { outcome, woken, locks: vec![*lock] };
+                self.on_await_resolved(request_id, (wait, owner), reply, clock_ms).await
+            }
             Effect::PermitsRevoked { hold, reason, .. } => self.on_permits_lost(hold, reason).await,
             Effect::ReleaseRequested { asked, .. } => self.on_ask(asked).await,
             Effect::MetAtBarrier { request_id, answer, inside, .. } => self.on_met(request_id, answer, inside).await,
@@ -87,6 +97,8 @@ impl SessionConnection<'_> {
             Effect::SessionEnded { reason, .. } => self.end_with(EndReason::Ended(reason)).await,
             Effect::NamespaceClosed { .. } => self.end_with(EndReason::Ended(SessionEnd::NamespaceDeleted)).await,
             Effect::WaitResolved { .. }
+            | Effect::AwaitWoken { .. }
+            | Effect::AwaitResolved { .. }
             | Effect::SessionOpened { .. }
             | Effect::Events { .. }
             | Effect::LatchSettled { .. }
@@ -112,7 +124,8 @@ impl SessionConnection<'_> {
                 if let Some(lock) = self.requests.waiting(&request_id) {
                     self.requests.granted(&lock, fencing_token, locks);
                 }
-                self.send(ServerMessage::Acquired { request_id, fencing_token, members: Vec::new() }).await
+                let (members, woken) = (Vec::new(), None);
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken }).await
             }
             // The client ends it, and is notified of that instead.
             AcquireOutcome::Refused(_) if self.in_flight.as_ref().is_some_and(|it| it.ends(&request_id)) => Ok(()),

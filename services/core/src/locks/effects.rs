@@ -12,7 +12,8 @@ use super::waiting::WaitingRequest;
 use super::{LocksState, NamespaceKey};
 use crate::kit::ResolvedPermits;
 use crate::{
-    AcquireOutcome, AskedHolds, BarrierAnswer, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, PermitsView, Reason, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId, Woken,
+    AcquireOutcome, AskedHolds, BarrierAnswer, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path,
+    PermitsView, Reason, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId, Woken,
 };
 
 /// Effects since the buffer was last taken.
@@ -114,6 +115,7 @@ pub(super) struct ResolvedWait {
 pub(super) struct MovedAwait {
     pub(super) from: WaitId,
     pub(super) wait: WaitId,
+    pub(super) attempt: u64,
     pub(super) owner: Owner,
     pub(super) request_id: Option<Box<str>>,
     pub(super) woken: Woken,
@@ -395,6 +397,7 @@ impl LocksState {
                 namespace: NamespaceRef::clone(&namespace),
                 from: moved.from,
                 wait: moved.wait,
+                attempt: moved.attempt,
                 owner: moved.owner,
                 request_id: moved.request_id.map(String::from),
                 woken: moved.woken,

@@ -13,7 +13,9 @@ use super::target::Target;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use crate::ask::{AskedList, Asks};
-use crate::{AskedHolds, CommandError, Kind, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber, WaitId};
+use crate::{
+    AskedHolds, CommandError, Kind, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber, WaitId,
+};
 
 impl NamespaceTxn<'_> {
     /// Adds a part of a report that has more parts. Nothing ends yet. Reports the listed holds that the session does
@@ -141,7 +143,9 @@ impl NamespaceTxn<'_> {
         let number = session.facts.number;
         let permits = self.ns.count_unlisted_permits((number, session_id), report, self.budget);
         let arrivals = self.ns.count_unlisted_arrivals((number, session_id), report, self.budget);
-        if permits.saturating_add(arrivals).saturating_add(waits.len() + awaits.len() + unlisted.len()) > self.budget.ends {
+        if permits.saturating_add(arrivals).saturating_add(waits.len() + awaits.len() + unlisted.len())
+            > self.budget.ends
+        {
             return None;
         }
         // Those of permits and arrivals are counted one by one.

@@ -3,8 +3,8 @@
 use super::LocksState;
 use super::namespace::Namespace;
 use crate::{
-    AccountId, AcquireAtLeast, ConditionCommand, Incarnation, Kind, LocksCommand, NamespaceUsage, PermitCommand, Reattach, Response,
-    UsageTotals,
+    AccountId, AcquireAtLeast, ConditionCommand, Incarnation, Kind, LocksCommand, NamespaceUsage, PermitCommand,
+    Reattach, Response, UsageTotals,
 };
 
 impl LocksState {

@@ -108,6 +108,7 @@ impl Model {
             latches: 0,
             semaphores: 0,
             barriers: 0,
+            conditions: 0,
         }
     }
 

@@ -49,6 +49,9 @@ impl Model {
             SessionRequest::Release { request_id, is_known } => {
                 self.session_release(session_id, request_id, *is_known, command.message)
             }
+            SessionRequest::Await(_) | SessionRequest::Signal(_) => {
+                unreachable!("conditions have a model of their own")
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! `LocksService`.
 
-use holdfast_api::v1::{asks, convert, lock_requests};
+use holdfast_api::v1::{asks, conditions, convert, lock_requests, things};
 use holdfast_api::{ListLocks, ResetAnswer};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
@@ -89,6 +89,34 @@ impl v1::locks_service_server::LocksService for GrpcServices {
         let request = asks::ask_lock(message).map_err(status)?;
         let answer = self.service.ask_lock(&caller, &context, request).await.map_err(status)?;
         Ok(Response::new(asks::asked_lock(answer)))
+    }
+
+    async fn r#await(&self, request: Request<v1::AwaitRequest>) -> RpcResult<v1::AwaitResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let request = conditions::awaits(message).map_err(status)?;
+        let answer = self.service.await_condition(&caller, &context, request).await.map_err(status)?;
+        Ok(Response::new(conditions::awaited(answer)))
+    }
+
+    async fn signal(&self, request: Request<v1::SignalRequest>) -> RpcResult<v1::SignalResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let request = conditions::signal(message).map_err(status)?;
+        let answer = self.service.signal_condition(&caller, &context, request).await.map_err(status)?;
+        Ok(Response::new(conditions::signalled(answer)))
+    }
+
+    async fn list_conditions(
+        &self,
+        request: Request<v1::ListConditionsRequest>,
+    ) -> RpcResult<v1::ListConditionsResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let v1::ListConditionsRequest { namespace, prefix, page_size, page_token } = message;
+        let request = things::list(namespace, prefix, page_size, page_token);
+        let page = self.service.list_conditions(&caller, &context, request).await.map_err(status)?;
+        Ok(Response::new(v1::ListConditionsResponse {
+            conditions: page.items.into_iter().map(conditions::info).collect(),
+            next_page_token: page.next_page_token.unwrap_or_default(),
+        }))
     }
 
     async fn reset_namespace(

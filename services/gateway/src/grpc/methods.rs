@@ -51,6 +51,7 @@ mod tests {
             "/holdfast.v1.AccountsService/CreateApiKey",
             "/holdfast.v1.NamespacesService/ListNamespaces",
             "/holdfast.v1.LocksService/AcquireLock",
+            "/holdfast.v1.LocksService/Await",
             "/holdfast.v1.LatchesService/WaitForLatch",
             "/holdfast.v1.PoolsService/TakeMembers",
             "/holdfast.v1.SemaphoresService/AcquirePermits",

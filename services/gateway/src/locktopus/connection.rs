@@ -293,6 +293,8 @@ impl SessionClient {
             | ServerMessage::Counted { .. }
             | ServerMessage::Tripped { .. }
             | ServerMessage::ReleaseRequested { .. }
+            | ServerMessage::Awaiting { .. }
+            | ServerMessage::Signalled { .. }
             | ServerMessage::KeptAlive { .. }
             | ServerMessage::Opened { .. } => Ok(None),
             ServerMessage::Refused { why: RefusalCause::Fault(error), .. } | ServerMessage::Error { error, .. } => {

@@ -3,8 +3,8 @@
 use serde::de::DeserializeOwned;
 
 use super::{
-    accounts, acquire_body, api_keys, asks, barriers, body, latches, lock_sets, locks, namespaces, pools, semaphores,
-    session_messages, sessions,
+    accounts, acquire_body, api_keys, asks, barriers, body, conditions, latches, lock_sets, locks, namespaces, pools,
+    semaphores, session_messages, sessions,
 };
 
 /// Parses a body as every call would; returns how many calls accept it.
@@ -26,6 +26,8 @@ pub fn read_body(bytes: &[u8]) -> usize {
         reads::<barriers::LeaveBody>(bytes),
         reads::<barriers::GetBody>(bytes),
         reads::<barriers::DeleteBody>(bytes),
+        reads::<conditions::AwaitBody>(bytes),
+        reads::<conditions::SignalBody>(bytes),
         reads::<latches::CreateBody>(bytes),
         reads::<latches::CountDownBody>(bytes),
         reads::<latches::SetTotalBody>(bytes),

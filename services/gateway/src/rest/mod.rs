@@ -10,6 +10,7 @@ mod asks;
 mod barriers;
 mod body;
 mod call;
+mod conditions;
 mod connect;
 mod events;
 pub(crate) mod fuzz_support;
@@ -99,6 +100,9 @@ fn service_routes() -> OpenApiRouter<Service> {
         .routes(routes!(asks::of_lock))
         .routes(routes!(asks::of_semaphore))
         .routes(routes!(asks::of_pool))
+        .routes(routes!(conditions::list))
+        .routes(routes!(conditions::await_condition))
+        .routes(routes!(conditions::signal))
         .routes(routes!(pools::list))
         .routes(routes!(pools::configure))
         .routes(routes!(pools::change))

@@ -4,7 +4,7 @@ use holdfast_api::session_message::{self, ClientMessage, ClientPayload, RefusalC
 use holdfast_api::{
     ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode, validate,
 };
-use holdfast_types::{BarrierAnswer, GenerationEnd, Mode, Path, ReportedHold, Wanted};
+use holdfast_types::{BarrierAnswer, GenerationEnd, Mode, Path, ReportedHold, Wanted, Woken};
 use serde::{Deserialize, Serialize};
 
 use super::body::{StringMap, parse};
@@ -21,6 +21,8 @@ enum ClientJson {
     CountDown(CountDown),
     Arrive(Arrive),
     Leave(Release),
+    Await(Await),
+    Signal(Signal),
     ReleaseAll(Empty),
     Keepalive(Empty),
     Close(Empty),
@@ -63,6 +65,7 @@ enum Pending {
     Take(Take),
     Release(Release),
     Arrive(Arrive),
+    Await(Await),
 }
 
 /// A hold of another kind than locks, or an arrival. What its request says besides is known to the service.
@@ -146,6 +149,26 @@ struct Release {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Await {
+    /// In a pending message, the number from its original connection: it does not count here.
+    seq: Option<u64>,
+    request_id: String,
+    condition: Option<String>,
+    wait_ms: Option<u64>,
+    fencing_token: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signal {
+    seq: u64,
+    request_id: String,
+    condition: Option<String>,
+    all: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct CountDown {
     seq: u64,
     request_id: String,
@@ -205,6 +228,11 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         }
         ClientJson::Arrive(arrive) => (require_seq(arrive.seq)?, ClientPayload::Arrive(arrive.read())),
         ClientJson::Leave(leave) => (require_seq(leave.seq)?, ClientPayload::Leave(leave.read())),
+        ClientJson::Await(awaits) => (require_seq(awaits.seq)?, ClientPayload::Await(awaits.read())),
+        ClientJson::Signal(Signal { seq, request_id, condition, all }) => {
+            let (condition, all) = (condition.unwrap_or_default(), all.unwrap_or(false));
+            (seq, ClientPayload::Signal(session_message::Signal { request_id, condition, all }))
+        }
         ClientJson::ReleaseAll(Empty { seq }) => (seq, ClientPayload::ReleaseAll),
         ClientJson::Keepalive(Empty { seq }) => (seq, ClientPayload::KeepAlive),
         ClientJson::Close(Empty { seq }) => (seq, ClientPayload::Close),
@@ -235,6 +263,7 @@ impl Pending {
             Self::Take(take) => take.read().map(session_message::Pending::AcquirePermits),
             Self::Release(release) => Ok(session_message::Pending::Release(release.read())),
             Self::Arrive(arrive) => Ok(session_message::Pending::Arrive(arrive.read())),
+            Self::Await(awaits) => Ok(session_message::Pending::Await(awaits.read())),
         }
     }
 }
@@ -293,6 +322,17 @@ impl Take {
     }
 }
 
+impl Await {
+    fn read(self) -> session_message::Await {
+        session_message::Await {
+            request_id: self.request_id,
+            condition: self.condition.unwrap_or_default(),
+            wait_ms: self.wait_ms,
+            fencing_token: self.fencing_token,
+        }
+    }
+}
+
 impl Release {
     fn read(self) -> session_message::Release {
         session_message::Release { request_id: self.request_id }
@@ -328,6 +368,10 @@ enum ServerJson {
     Refused {
         request_id: String,
         reason: RefusedReason,
+    },
+    Signalled {
+        request_id: String,
+        count: u64,
     },
     Counted {
         request_id: String,
@@ -378,6 +422,8 @@ struct State {
     members: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    woken: Option<&'static str>,
 }
 
 /// What became of the generation of an arrival; omits what does not go with the outcome.
@@ -405,8 +451,8 @@ enum RefusedReason {
 impl State {
     fn new(request_id: Option<String>, state: &'static str) -> Self {
         let (fencing_token, queue_position, blockers, generation) = (None, None, None, None);
-        let (holders, members) = (Vec::new(), Vec::new());
-        Self { request_id, state, fencing_token, queue_position, blockers, holders, members, generation }
+        let (holders, members, woken) = (Vec::new(), Vec::new(), None);
+        Self { request_id, state, fencing_token, queue_position, blockers, holders, members, generation, woken }
     }
 }
 
@@ -427,12 +473,16 @@ impl From<ServerMessage> for ServerJson {
             ServerMessage::Revoked { path, reason, current_owner, fencing_token } => {
                 Self::Revoked { path, reason: reason.name(), current_owner, fencing_token }
             }
-            ServerMessage::Acquired { request_id, fencing_token, members } => Self::State(State {
+            ServerMessage::Acquired { request_id, fencing_token, members, woken } => Self::State(State {
                 fencing_token: Some(fencing_token),
                 members,
+                woken: woken.map(Woken::name),
                 ..State::new(Some(request_id), "ACQUIRED")
             }),
-            ServerMessage::Enqueued { request_id, queue_position, blockers, holders } => Self::State(State {
+            ServerMessage::Awaiting { request_id } => Self::State(State::new(Some(request_id), "AWAITING")),
+            ServerMessage::Signalled { request_id, count } => Self::Signalled { request_id, count },
+            ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken } => Self::State(State {
+                woken: woken.map(Woken::name),
                 queue_position,
                 blockers: Some(blockers),
                 holders,

@@ -86,7 +86,8 @@ fn members_are_taken_and_listed() {
     assert_eq!(listed.permits[0].reported.kind, Kind::Pool);
     let session_message::Pending::AcquirePermits(pending) = &listed.pending[0] else { panic!("not for members") };
     assert_eq!(pending.wanted, Wanted::Member("m1".into()));
-    let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: vec!["m1".into()] };
+    let acquired =
+        ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: vec!["m1".into()], woken: None };
     let expected =
         json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57, "members": ["m1"]});
     assert_eq!(encoded(acquired), expected);
@@ -160,13 +161,15 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
     assert_eq!(opened(None), expected);
     expected["leader"] = json!("node-1:8080");
     assert_eq!(opened(Some("node-1:8080")), expected);
-    let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: Vec::new() };
+    let acquired =
+        ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: Vec::new(), woken: None };
     assert_eq!(
         encoded(acquired),
         json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57})
     );
     let (blockers, holders) = (Vec::new(), Vec::new());
-    let enqueued = ServerMessage::Enqueued { request_id: "a".into(), queue_position: Some(0), blockers, holders };
+    let (request_id, queue_position, woken) = ("a".into(), Some(0), None);
+    let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken };
     assert_eq!(
         encoded(enqueued),
         json!({"type": "state", "request_id": "a", "state": "ENQUEUED", "queue_position": 0, "blockers": []})
@@ -197,4 +200,31 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
     }
     let error = ServerMessage::Error { error: ApiError::invalid("seq", "seq: missing"), request_id: None };
     assert_eq!(encoded(error), json!({"type": "error", "code": "INVALID_ARGUMENT", "detail": "seq: missing"}));
+}
+
+#[test]
+fn awaits_and_signals_are_written_as_the_contract_says() {
+    let awaits = json!({
+        "type": "await", "seq": 4, "request_id": "a", "condition": "full", "wait_ms": 5, "fencing_token": 7,
+    });
+    let ClientPayload::Await(awaits) = decoded(awaits).payload else { panic!("not an await") };
+    let (condition, wait_ms, fencing_token) = ("full".to_owned(), Some(5), Some(7));
+    let known = session_message::Await { request_id: "a".to_owned(), condition, wait_ms, fencing_token };
+    assert_eq!(awaits, known);
+    let signal = json!({"type": "signal", "seq": 4, "request_id": "a"});
+    let ClientPayload::Signal(signal) = decoded(signal).payload else { panic!("not a signal") };
+    assert_eq!((signal.condition.as_str(), signal.all), ("", false));
+    let pending = json!([{"type": "await", "request_id": "a"}]);
+    let info = json!({"type": "lock_info", "seq": 2, "held": [], "pending": pending});
+    let ClientPayload::LockInfo(info) = decoded(info).payload else { panic!("not a list") };
+    assert!(matches!(&info.pending[..], [session_message::Pending::Await(awaits)] if awaits.wait_ms.is_none()));
+    let awaiting = encoded(ServerMessage::Awaiting { request_id: "a".into() });
+    assert_eq!(awaiting, json!({"type": "state", "request_id": "a", "state": "AWAITING"}));
+    let (members, woken) = (Vec::new(), Some(Woken::Elapsed));
+    let acquired = encoded(ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members, woken });
+    let expected =
+        json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57, "woken": "ELAPSED"});
+    assert_eq!(acquired, expected);
+    let signalled = encoded(ServerMessage::Signalled { request_id: "a".into(), count: 2 });
+    assert_eq!(signalled, json!({"type": "signalled", "request_id": "a", "count": 2}));
 }

@@ -34,7 +34,7 @@ impl FromQuery for WaitsQuery {
 /// List waiting requests and their blockers, in the order in which they began to wait; at most 100 in a page
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/waits", tag = "Locks", operation_id = "list_waits",
     security(("key" = ["locks:read"])), params(
-        ("kinds" = Option<String>, Query, description = "What they wait for, separated by commas: `locks`, `semaphores`, `pools`. Locks when absent."),
+        ("kinds" = Option<String>, Query, description = "What they wait for, separated by commas: `locks`, `semaphores`, `pools`, `conditions`. Locks when absent."),
         PageRequest),
     responses((status = 200, description = "A page.", body = Waits), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn list(

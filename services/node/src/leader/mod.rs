@@ -70,6 +70,9 @@ impl LeaderState {
         for record in core.permit_waits().filter(|record| record.attempt > 0) {
             waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
         }
+        for record in core.await_records().filter(|record| record.attempt > 0) {
+            waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
+        }
         Self {
             term,
             attempts: 0,
@@ -106,6 +109,11 @@ impl LeaderState {
             }
         }
         for record in core.permit_waits().filter(|record| record.attempt > 0) {
+            if !self.waits.contains(record.wait) {
+                self.waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
+            }
+        }
+        for record in core.await_records().filter(|record| record.attempt > 0) {
             if !self.waits.contains(record.wait) {
                 self.waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
             }
@@ -211,19 +219,24 @@ impl LeaderState {
             self.metrics.wait_resolved(outcome);
         }
         match &effect {
-            Effect::WaitResolved { wait, attempt, .. } | Effect::PermitsResolved { wait, attempt, .. }
+            Effect::WaitResolved { wait, attempt, .. }
+            | Effect::PermitsResolved { wait, attempt, .. }
+            | Effect::AwaitResolved { wait, attempt, .. }
                 if *attempt > 0 =>
             {
                 let wait = *wait;
                 self.waits.resolve(wait, effect, clock_ms, self.rules);
             }
             Effect::WaitResolved { namespace, owner: Owner::Session { session_id, .. }, .. }
-            | Effect::PermitsResolved { namespace, owner: Owner::Session { session_id, .. }, .. } => {
+            | Effect::PermitsResolved { namespace, owner: Owner::Session { session_id, .. }, .. }
+            | Effect::AwaitResolved { namespace, owner: Owner::Session { session_id, .. }, .. }
+            | Effect::AwaitWoken { namespace, owner: Owner::Session { session_id, .. }, attempt: 0, .. } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }
             // A process's wait has no subscriber, and no caller is attached.
-            Effect::WaitResolved { .. } | Effect::PermitsResolved { .. } => {}
+            Effect::WaitResolved { .. } | Effect::PermitsResolved { .. } | Effect::AwaitResolved { .. } => {}
+            Effect::AwaitWoken { from, wait, .. } => self.waits.moved(*from, *wait),
             Effect::LatchSettled { namespace, path } => self.questions.settled(namespace, Kind::Latch, path),
             Effect::BarrierSettled { namespace, path } => self.questions.settled(namespace, Kind::Barrier, path),
             Effect::Revoked { namespace, session_id, .. }

@@ -1,7 +1,7 @@
 //! One waiting request and the calls attached to it.
 
 use bytes::Bytes;
-use holdfast_core::{NamespaceRef, Rules};
+use holdfast_core::{NamespaceRef, Rules, WaitId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -14,6 +14,8 @@ const MAX_ABANDONED: usize = 16;
 /// A waiting request whose callers may disconnect. Without an expiry, a caller is attached.
 pub(super) struct PendingWait {
     pub(super) namespace: NamespaceRef,
+    /// The wait that it had before it was moved.
+    pub(super) moved_from: Option<WaitId>,
     /// The highest attempt that the core knows; its caller may not have attached yet.
     pub(super) highest: u64,
     /// When this leader first learned of the request.
@@ -41,6 +43,7 @@ impl PendingWait {
     pub(super) fn new(namespace: NamespaceRef, now: Instant) -> Self {
         Self {
             namespace,
+            moved_from: None,
             highest: 0,
             since: now,
             expected: Vec::new(),

@@ -21,6 +21,8 @@ pub(crate) struct PendingWaits {
     pending: HashMap<WaitId, PendingWait>,
     /// Expiry times of the requests without an attached caller.
     expiries: BTreeSet<(Instant, WaitId)>,
+    /// Where requests are that calls may know by an earlier wait: those that awaited a condition.
+    moved: HashMap<WaitId, WaitId>,
     /// The wait reaper's next wakeup; `None` while there is nothing to expire.
     scheduled: Option<Instant>,
 }
@@ -48,11 +50,29 @@ impl PendingWaits {
     /// Adds a waiting request, or a call attached to one: the caller of that attempt is expected. `highest` is the
     /// request's highest attempt.
     pub(crate) fn enqueued(&mut self, namespace: &NamespaceRef, wait: WaitId, attempt: u64, highest: u64) {
+        let wait = self.current(wait);
         let now = Instant::now();
         let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(namespace.clone(), now));
         slot.highest = slot.highest.max(highest);
         slot.expect_caller(attempt);
         self.schedule_expiry(wait);
+    }
+
+    /// Returns the present wait of a request.
+    pub(crate) fn current(&self, wait: WaitId) -> WaitId {
+        self.moved.get(&wait).copied().unwrap_or(wait)
+    }
+
+    /// Records that a request has another wait from now on. Its callers go along.
+    pub(crate) fn moved(&mut self, from: WaitId, to: WaitId) {
+        let Some(mut slot) = self.pending.remove(&from) else { return };
+        if let Some(ends) = slot.expires_at {
+            self.expiries.remove(&(ends, from));
+            self.expiries.insert((ends, to));
+        }
+        slot.moved_from = Some(from);
+        self.pending.insert(to, slot);
+        self.moved.insert(from, to);
     }
 
     /// Adds a waiting request of which this leader knows only the attempts.
@@ -67,12 +87,14 @@ impl PendingWaits {
     /// Handles a new call for a queued request; `there` are the attempts that count as far as the core knows. Returns
     /// the attempts that it replaces.
     pub(crate) fn replaced(&mut self, wait: WaitId, there: &[u64]) -> Vec<u64> {
+        let wait = self.current(wait);
         self.pending.get_mut(&wait).map_or_else(Vec::new, |slot| slot.replaced(there))
     }
 
     /// Attaches the caller of an attempt. Returns `None` for an unknown wait, such as one unknown to a leader elected
     /// meanwhile.
     pub(crate) fn attach(&mut self, wait: WaitId, attempt: u64) -> Option<Attachment> {
+        let wait = self.current(wait);
         let slot = self.pending.get_mut(&wait)?;
         slot.expected.retain(|one| *one != attempt);
         if let Some(settled) = &slot.resolution {
@@ -93,6 +115,7 @@ impl PendingWaits {
     /// Records that the caller of an attempt left for good. Returns the attempts to cancel, its own first, unless by
     /// the rules other callers keep the request. Call it after the caller's receiver is dropped.
     pub(crate) fn abandon(&mut self, wait: WaitId, attempt: u64, rules: Rules) -> Option<Vec<u64>> {
+        let wait = self.current(wait);
         // The wait was resolved meanwhile; its grant must be released.
         let Some(slot) = self.pending.get_mut(&wait) else { return Some(vec![attempt]) };
         let attempts = slot.cancel_attempt(attempt, rules);
@@ -102,6 +125,7 @@ impl PendingWaits {
 
     /// Records that the core has applied the cancel of these attempts.
     pub(crate) fn on_cancelled(&mut self, wait: WaitId, attempts: &[u64]) {
+        let wait = self.current(wait);
         let Some(slot) = self.pending.get_mut(&wait) else { return };
         slot.on_cancelled(attempts);
         if slot.resolution.is_some() && slot.all_notified() {
@@ -112,6 +136,7 @@ impl PendingWaits {
     /// Records that a caller disconnected; its request is kept for `kept_for`. Call it after the caller's receiver is
     /// dropped.
     pub(crate) fn detach(&mut self, wait: WaitId, attempt: u64, kept_for: Duration) {
+        let wait = self.current(wait);
         let Some(slot) = self.pending.get_mut(&wait) else { return };
         slot.detach(attempt, Instant::now() + kept_for);
         self.schedule_expiry(wait);
@@ -148,7 +173,7 @@ impl PendingWaits {
     /// Records that a grant could not be delivered to the caller of an attempt: it is released unless a call collects
     /// it soon.
     pub(crate) fn grant_undelivered(&mut self, wait: WaitId, attempt: u64, reply: Bytes, give_back: Rollback) {
-        let now = Instant::now();
+        let (wait, now) = (self.current(wait), Instant::now());
         let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(give_back.namespace().clone(), now));
         slot.detach(attempt, now + RECONNECT_GRACE);
         slot.resolution.get_or_insert(Resolution { reply, rollback: Some(give_back) });
@@ -173,6 +198,7 @@ impl PendingWaits {
             self.expiries.remove(&(ends, wait));
             let Some(mut pending) = self.pending.remove(&wait) else { continue };
             pending.expires_at = None;
+            pending.moved_from.take().into_iter().for_each(|from| _ = self.moved.remove(&from));
             let attempts = pending.orphaned_attempts(rules);
             let rollback = match &pending.resolution {
                 Some(Resolution { rollback: None, .. }) => continue,
@@ -236,11 +262,9 @@ impl PendingWaits {
     }
 
     fn remove(&mut self, wait: WaitId) {
-        if let Some(slot) = self.pending.remove(&wait)
-            && let Some(ends) = slot.expires_at
-        {
-            self.expiries.remove(&(ends, wait));
-        }
+        let Some(slot) = self.pending.remove(&wait) else { return };
+        slot.expires_at.into_iter().for_each(|ends| _ = self.expiries.remove(&(ends, wait)));
+        slot.moved_from.into_iter().for_each(|from| _ = self.moved.remove(&from));
     }
 }
 
@@ -369,6 +393,22 @@ mod tests {
         let Attachment::Pending(told) = first else { panic!("it waits") };
         assert!(told.await.is_ok());
         assert!(all.take_orphaned(Instant::now() + Duration::from_secs(60), Rules::ONE).is_empty());
+    }
+
+    #[tokio::test]
+    async fn whoever_awaited_a_condition_is_told_what_becomes_of_its_wait_for_the_lock() {
+        const MOVED: WaitId = WaitId(8);
+        let mut all = PendingWaits::default();
+        let (first, second) = (waits(&mut all, 1), waits(&mut all, 2));
+        drop(second);
+        all.detach(WAIT, 2, Duration::from_secs(10));
+        all.moved(WAIT, MOVED);
+        assert_eq!((all.current(WAIT), all.replaced(WAIT, &[1, 2])), (MOVED, vec![2]));
+        all.resolve(MOVED, granted(1), 5, Rules::TWO);
+        let Attachment::Pending(told) = first else { panic!("it waits") };
+        assert!(told.await.is_ok());
+        all.on_cancelled(WAIT, &[2]);
+        assert!(all.pending.is_empty() && all.moved.is_empty() && all.expiries.is_empty());
     }
 
     #[tokio::test]

@@ -2,8 +2,9 @@
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Acquire, AcquireAtLeast, AcquireOutcome, AcquirePermits, Cancel, CancelAttempts, CancelPermits, Effect,
-    LocksCommand, NamespaceRef, PermitCommand, PermitQuery, Query, Reply, Response, Rules, WaitId,
+    Acquire, AcquireAtLeast, AcquireOutcome, AcquirePermits, AwaitCondition, Cancel, CancelAttempts, CancelAwait,
+    CancelPermits, ConditionCommand, ConditionQuery, Effect, LocksCommand, NamespaceRef, PermitCommand, PermitQuery,
+    Query, Reply, Response, Rules, WaitId,
 };
 
 /// A command that may wait.
@@ -12,6 +13,7 @@ pub(crate) enum WaitingCall {
     /// With how long the locks are kept from others at least, in milliseconds.
     Locks(Acquire, u64),
     Permits(AcquirePermits),
+    Await(AwaitCondition),
 }
 
 /// The command that cancels an attempt or, if it was granted, releases the grant.
@@ -19,6 +21,7 @@ pub(crate) enum WaitingCall {
 pub(crate) enum Rollback {
     Locks(Cancel),
     Permits(CancelPermits),
+    Await(CancelAwait),
 }
 
 impl WaitingCall {
@@ -32,6 +35,7 @@ impl WaitingCall {
                 Some(Self::Locks(acquire, at_least_ms))
             }
             LocksCommand::Permit(PermitCommand::Acquire(acquire)) => Some(Self::Permits(acquire)),
+            LocksCommand::Condition(ConditionCommand::Await(awaits)) => Some(Self::Await(awaits)),
             _ => None,
         }
     }
@@ -40,6 +44,7 @@ impl WaitingCall {
         match self {
             Self::Locks(acquire, _) => &acquire.namespace,
             Self::Permits(acquire) => &acquire.namespace,
+            Self::Await(awaits) => &awaits.namespace,
         }
     }
 
@@ -47,6 +52,7 @@ impl WaitingCall {
         match self {
             Self::Locks(acquire, _) => acquire.attempt,
             Self::Permits(acquire) => acquire.attempt,
+            Self::Await(awaits) => awaits.attempt,
         }
     }
 
@@ -55,6 +61,7 @@ impl WaitingCall {
         match self {
             Self::Locks(acquire, at_least_ms) => Self::Locks(Acquire { attempt, ..acquire }, at_least_ms),
             Self::Permits(acquire) => Self::Permits(AcquirePermits { attempt, ..acquire }),
+            Self::Await(awaits) => Self::Await(AwaitCondition { attempt, ..awaits }),
         }
     }
 
@@ -63,6 +70,7 @@ impl WaitingCall {
         match self {
             Self::Locks(acquire, _) => core.queued_wait(acquire),
             Self::Permits(acquire) => core.queued_permits(acquire),
+            Self::Await(awaits) => core.queued_await(awaits),
         }
     }
 
@@ -76,6 +84,9 @@ impl WaitingCall {
             Self::Permits(acquire) => {
                 LocksCommand::Permit(PermitCommand::Acquire(AcquirePermits { abandoned, ..acquire.clone() }))
             }
+            Self::Await(awaits) => {
+                LocksCommand::Condition(ConditionCommand::Await(AwaitCondition { abandoned, ..awaits.clone() }))
+            }
         }
     }
 
@@ -84,6 +95,7 @@ impl WaitingCall {
         match self {
             Self::Locks(acquire, at_least_ms) => LocksCommand::acquire(acquire, Vec::new(), at_least_ms),
             Self::Permits(acquire) => LocksCommand::Permit(PermitCommand::Acquire(acquire)),
+            Self::Await(awaits) => LocksCommand::Condition(ConditionCommand::Await(awaits)),
         }
     }
 
@@ -93,6 +105,9 @@ impl WaitingCall {
             Self::Locks(acquire, _) => Query::WaitStatus { namespace: acquire.namespace.clone(), wait },
             Self::Permits(acquire) => {
                 Query::Permit(PermitQuery::WaitStatus { namespace: acquire.namespace.clone(), wait })
+            }
+            Self::Await(awaits) => {
+                Query::Condition(ConditionQuery::WaitStatus { namespace: awaits.namespace.clone(), wait })
             }
         }
     }
@@ -114,6 +129,13 @@ impl WaitingCall {
                 request_id: acquire.request_id.clone(),
                 attempts: vec![acquire.attempt],
             }),
+            Self::Await(awaits) => Rollback::Await(CancelAwait {
+                namespace: awaits.namespace.clone(),
+                path: awaits.path.clone(),
+                owner: awaits.owner.clone(),
+                fencing_token: awaits.fencing_token,
+                attempts: vec![awaits.attempt],
+            }),
         }
     }
 }
@@ -123,6 +145,7 @@ impl Rollback {
         match self {
             Self::Locks(cancel) => &cancel.namespace,
             Self::Permits(cancel) => &cancel.namespace,
+            Self::Await(cancel) => &cancel.namespace,
         }
     }
 
@@ -130,7 +153,9 @@ impl Rollback {
     pub(super) fn attempt(&self) -> u64 {
         match self {
             Self::Locks(cancel) => cancel.attempt,
-            Self::Permits(cancel) => cancel.attempts.iter().copied().max().unwrap_or_default(),
+            Self::Permits(CancelPermits { attempts, .. }) | Self::Await(CancelAwait { attempts, .. }) => {
+                attempts.iter().copied().max().unwrap_or_default()
+            }
         }
     }
 
@@ -144,6 +169,10 @@ impl Rollback {
                 let (kind, path, attempts) = (view.kind(), view.path().clone(), vec![attempt]);
                 Some(Self::Permits(CancelPermits { namespace, kind, path, owner, request_id, attempts }))
             }
+            Effect::AwaitResolved { namespace, owner, fencing_token, lock, attempt, .. } => {
+                let (path, attempts) = (lock.path, vec![attempt]);
+                Some(Self::Await(CancelAwait { namespace, path, owner, fencing_token, attempts }))
+            }
             _ => None,
         }
     }
@@ -155,6 +184,10 @@ impl Rollback {
             Self::Permits(cancel) => {
                 let attempts = if attempts.is_empty() { cancel.attempts } else { attempts.to_vec() };
                 LocksCommand::Permit(PermitCommand::Cancel(CancelPermits { attempts, ..cancel }))
+            }
+            Self::Await(cancel) => {
+                let attempts = if attempts.is_empty() { cancel.attempts } else { attempts.to_vec() };
+                LocksCommand::Condition(ConditionCommand::Cancel(CancelAwait { attempts, ..cancel }))
             }
         }
     }
@@ -187,6 +220,10 @@ pub(super) fn queued_call(command: &LocksCommand) -> Option<QueuedCall<'_>> {
             let AcquirePermits { namespace, attempt, abandoned, .. } = acquire;
             Some(QueuedCall { namespace, attempt: *attempt, left: abandoned })
         }
+        LocksCommand::Condition(ConditionCommand::Await(awaits)) => {
+            let AwaitCondition { namespace, attempt, abandoned, .. } = awaits;
+            Some(QueuedCall { namespace, attempt: *attempt, left: abandoned })
+        }
         command => {
             let (acquire, left) = command.as_acquire()?;
             Some(QueuedCall { namespace: &acquire.namespace, attempt: acquire.attempt, left })
@@ -197,7 +234,11 @@ pub(super) fn queued_call(command: &LocksCommand) -> Option<QueuedCall<'_>> {
 /// Returns the outcome in the reply to a command that may wait.
 pub(crate) fn outcome_of(reply: &Reply) -> Option<&AcquireOutcome> {
     match &reply.outcome {
-        Ok(Response::Acquired { outcome, .. } | Response::PermitsAcquired { outcome, .. }) => Some(outcome),
+        Ok(
+            Response::Acquired { outcome, .. }
+            | Response::PermitsAcquired { outcome, .. }
+            | Response::Awaited { outcome, .. },
+        ) => Some(outcome),
         _ => None,
     }
 }
@@ -211,6 +252,10 @@ pub(super) fn resolution_of(effect: &Effect) -> Option<(&AcquireOutcome, Respons
         Effect::PermitsResolved { outcome, members, view, .. } => {
             let (members, view, holders) = (members.clone(), view.clone(), Vec::new());
             Some((outcome, Response::PermitsAcquired { outcome: outcome.clone(), members, view, holders }))
+        }
+        Effect::AwaitResolved { outcome, woken, lock, .. } => {
+            let locks = vec![lock.as_ref().clone()];
+            Some((outcome, Response::Awaited { outcome: outcome.clone(), woken: *woken, locks }))
         }
         _ => None,
     }

@@ -2,7 +2,8 @@
 
 use futures::{StreamExt, stream};
 use holdfast_core::{
-    Cancel, CancelPermits, NamespaceRef, PermitQuery, PermitWaitView, Query, Response, Rules, WaitId, WaitView,
+    Cancel, CancelPermits, ConditionQuery, NamespaceRef, PermitQuery, PermitWaitView, Query, Response, Rules, WaitId,
+    WaitView,
 };
 use holdfast_replication::Leadership;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -73,6 +74,11 @@ fn find_wait(
         reply.and_then(|reply| reply.outcome.ok())
     };
     let namespace = namespace.clone();
+    // First: whoever waits for a lock that it gave up is found by what it gave up.
+    let query = Query::Condition(ConditionQuery::Caller { namespace: namespace.clone(), wait });
+    if let Some(Response::AwaitCaller(record)) = outcome_of(query) {
+        return Some((Rollback::Await(record.cancel), record.attempt));
+    }
     if let Some(Response::Waits { waits, .. }) = outcome_of(Query::Waits { namespace: namespace.clone(), after, limit })
         && let Some(view) = waits.into_iter().find(|view| view.wait == wait)
     {

@@ -50,6 +50,7 @@ impl NamespaceTxn<'_> {
         let moved = MovedAwait {
             from,
             wait,
+            attempt: awaits.attempts.highest(),
             owner: self.ns.owners.name(awaits.owner).to_owner(),
             request_id: awaits.request_id.clone(),
             woken: call.woken,

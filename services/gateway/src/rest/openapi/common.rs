@@ -20,6 +20,7 @@ const DESCRIPTION: &str = "Locks for programs that must not do the same thing at
 const TAGS: [(&str, &str); 15] = [
     ("Locks", "Take, release and look at locks."),
     ("Sets", "Several locks at once, locks of any path, and the namespace as a whole."),
+    ("Conditions", "Give a lock up until another owner of it says that something has changed."),
     ("Semaphores", "At most so many permits in use at a time."),
     ("Pools", "Leases of named things: some of them, or one by its name."),
     ("Latches", "Some report that jobs are done, others wait until all are."),
