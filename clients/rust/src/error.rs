@@ -45,6 +45,9 @@ pub enum Error {
     /// one owner: a lock that let both in would exclude neither. Nested calls use `lock_again`.
     #[error("the same owner already holds {0}, or waits for it")]
     AlreadyHeld(Path),
+    /// The same owner has locked it several times with `lock_again`, so that none of the guards may give it up.
+    #[error("the same owner holds {0} with other guards, too")]
+    Nested(Path),
     /// The caller's own limit ended the wait. The request has left the queue.
     #[error("the request was not granted within {0:?}")]
     TimedOut(Duration),

@@ -50,7 +50,9 @@ pub use holdfast_clock::Clocks;
 /// Messages and clients of the service's single calls, generated from its protocol.
 pub use holdfast_proto::v1 as protocol;
 pub use latches::{JobGuard, Latch, LatchOutcome, LatchStatus, LatchView, WaitGroup};
-pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, Permit, Pool, PoolLease, RwLock, Semaphore};
+pub use locks::{
+    Condition, Guard, Hold, LockService, LockSet, LockStatus, Mutex, Permit, Pool, PoolLease, RwLock, Semaphore, Woken,
+};
 pub use session::events::{LockListener, SessionHandler};
 pub use session::{Session, SessionBuilder};
 pub use view::{Blocker, Holder, Mode, Path, PermitHolder, ReleaseRequest, WaitStatus};

@@ -109,6 +109,15 @@ impl Guard {
         self.grant.members()
     }
 
+    /// Returns the session and the hold, which its caller releases.
+    pub(super) fn into_parts(self) -> (Session, GrantGuard) {
+        (self.session, self.grant)
+    }
+
+    pub(super) fn grant(&self) -> &GrantGuard {
+        &self.grant
+    }
+
     /// Returns the state of the hold, for other tasks.
     pub fn hold(&self) -> Hold {
         self.hold.clone()

@@ -1,5 +1,6 @@
 //! Locks, permits and leases on a session.
 
+mod condition;
 mod guard;
 mod lock_set;
 mod mutex;
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::session::table::{Claim, LockRequest};
 use crate::view::{Mode, Path, WaitStatus};
+pub use condition::{Condition, Woken};
 pub use guard::{Guard, Hold};
 pub use lock_set::LockSet;
 pub use mutex::Mutex;

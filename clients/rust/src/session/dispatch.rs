@@ -33,12 +33,10 @@ pub(super) fn handle_message(shared: &Arc<SessionInner>, says: Says) -> Dispatch
             let request = ReleaseRequest::from(asked);
             shared.update_table(|table| table.on_release_requested(request_id.as_deref(), request));
         }
+        Says::Signalled(signalled) => shared.update_table(|table| table.on_signalled(&signalled)),
         Says::Error(server::Error { request_id: Some(request_id), code, detail }) => {
             tracing::debug!(request_id, code, detail, "a request was not answered, and is repeated");
-            shared.update_table(|table| {
-                table.on_error(&request_id, &code, &detail);
-                Vec::new()
-            });
+            shared.update_table(|table| table.on_error(&request_id, &code, &detail));
         }
         Says::Error(server::Error { request_id: None, code, detail }) => {
             tracing::debug!(code, detail, "something was not done");

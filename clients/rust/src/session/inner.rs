@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::arrival::ArrivalGuard;
 use super::events::EventDispatcher;
 use super::lease::SessionLease;
-use super::table::{ArrivalRequest, Effect, Granted, LockRequest, RequestNo, RequestTable, WaiterId};
+use super::table::{ArrivalRequest, AwaitTerms, Effect, Granted, LockRequest, RequestNo, RequestTable, WaiterId};
 use crate::error::{EndReason, Error, LossReason, Result};
-use crate::locks::LockStatus;
+use crate::locks::{LockStatus, Woken};
 use crate::view::{Path, ReleaseRequest, WaitStatus};
 
 pub(crate) struct SessionInner {
@@ -48,6 +48,7 @@ enum PendingReply {
     Grant { to: oneshot::Sender<Result<GrantGuard>>, progress: Option<mpsc::Sender<WaitStatus>> },
     Status(oneshot::Sender<Result<LockStatus>>),
     Release(oneshot::Sender<()>),
+    Signal(oneshot::Sender<Result<u64>>),
 }
 
 impl SessionInner {
@@ -107,6 +108,44 @@ impl SessionInner {
     /// Ends an arrival.
     pub(super) fn leave(self: &Arc<Self>, no: RequestNo) {
         self.update(|state| (state.table.leave(no), Vec::new()));
+    }
+
+    /// Gives up the lock of a request, whose caller holds it. Dropping the result ends the request.
+    fn await_condition(self: &Arc<Self>, no: RequestNo, terms: AwaitTerms) -> Result<PendingRequest> {
+        let (to, reply) = oneshot::channel();
+        let waiter = self.update(|state| {
+            let waiter = state.next_waiter_id();
+            match state.table.await_condition(no, terms, waiter) {
+                Ok(effects) => {
+                    let reply = PendingReply::Grant { to, progress: None };
+                    state.waiters.insert(waiter, RequestRecord { no, reply });
+                    (Ok(waiter), effects)
+                }
+                Err(error) => (Err(error), Vec::new()),
+            }
+        })?;
+        Ok(PendingRequest { inner: Arc::clone(self), waiter, reply })
+    }
+
+    /// Sends a signal under the lock of a request; the receiver is told how many it woke.
+    fn signal(
+        self: &Arc<Self>,
+        no: RequestNo,
+        condition: Arc<str>,
+        all: bool,
+    ) -> Result<oneshot::Receiver<Result<u64>>> {
+        let (to, counted) = oneshot::channel();
+        self.update(|state| {
+            let waiter = state.next_waiter_id();
+            match state.table.signal(no, condition, all, waiter) {
+                Ok(()) => {
+                    state.waiters.insert(waiter, RequestRecord { no, reply: PendingReply::Signal(to) });
+                    (Ok(()), Vec::new())
+                }
+                Err(error) => (Err(error), Vec::new()),
+            }
+        })?;
+        Ok(counted)
     }
 
     /// Releases a caller's hold.
@@ -231,8 +270,15 @@ impl SessionInner {
             Effect::Failed(waiter, error) => match state.waiters.remove(&waiter).map(|record| record.reply) {
                 Some(PendingReply::Grant { to, .. }) => drop(to.send(Err(error))),
                 Some(PendingReply::Status(to)) => drop(to.send(Err(error))),
+                Some(PendingReply::Signal(to)) => drop(to.send(Err(error))),
                 _ => {}
             },
+            Effect::Signalled(waiter, count) => {
+                if let Some(RequestRecord { reply: PendingReply::Signal(to), .. }) = state.waiters.remove(&waiter) {
+                    // The caller need not wait for it.
+                    let _ = to.send(Ok(count));
+                }
+            }
             Effect::Released(waiter) => {
                 if let Some(RequestRecord { reply: PendingReply::Release(to), .. }) = state.waiters.remove(&waiter) {
                     // The caller need not wait for it.
@@ -322,6 +368,23 @@ impl GrantGuard {
 
     pub(crate) fn release_requests(&self) -> &watch::Receiver<Option<ReleaseRequest>> {
         &self.granted.asked
+    }
+
+    pub(crate) fn woken(&self) -> Option<Woken> {
+        self.granted.woken
+    }
+
+    /// Gives the lock up to await a condition. If that is not possible, the hold is released.
+    pub(crate) fn await_condition(mut self, condition: &Arc<str>, wait_ms: Option<u64>) -> Result<PendingRequest> {
+        let terms = AwaitTerms { condition: Arc::clone(condition), wait_ms };
+        let request = self.inner.await_condition(self.granted.no, terms)?;
+        self.is_released = true;
+        Ok(request)
+    }
+
+    /// Signals a condition of the lock.
+    pub(crate) fn signal(&self, condition: &Arc<str>, all: bool) -> Result<oneshot::Receiver<Result<u64>>> {
+        self.inner.signal(self.granted.no, Arc::clone(condition), all)
     }
 
     /// Releases the hold, and waits for the service's confirmation or the end of the session.

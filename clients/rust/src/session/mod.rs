@@ -25,7 +25,7 @@ use crate::barriers::{Barrier, DoubleBarrier};
 use crate::client::Client;
 use crate::error::{EndReason, Error, Result};
 use crate::leader_hint::MovePlan;
-use crate::locks::{LockService, LockSet, Mutex, Pool, RwLock, Semaphore};
+use crate::locks::{Condition, LockService, LockSet, Mutex, Pool, RwLock, Semaphore};
 use crate::view::{Mode, Path};
 use connection::Connection;
 use events::{EventDispatcher, LockListener, SessionHandler};
@@ -135,6 +135,12 @@ impl Session {
     /// Creates a set of 1 to 64 locks that are acquired together or not at all.
     pub fn lock_set<P: Into<Path>>(&self, claims: impl IntoIterator<Item = (P, Mode)>) -> LockSet {
         LockSet::new(self.clone(), claims.into_iter().map(|(path, mode)| (path.into(), mode)))
+    }
+
+    /// Creates a condition of a lock, to be awaited and signalled by the lock's guards. The empty name is that of a lock's
+    /// only condition.
+    pub fn condition(&self, name: impl AsRef<str>) -> Condition {
+        Condition::new(name.as_ref())
     }
 
     /// Creates a pool: each of its named members has at most one holder at a time.

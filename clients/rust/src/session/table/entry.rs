@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::super::events::Event;
 use super::{Effect, Mode, RequestNo, WaiterId, format_request_id, loss_channel};
 use crate::error::{Error, LossReason, Result};
-use crate::locks::LockStatus;
+use crate::locks::{LockStatus, Woken};
 use crate::view::{Path, ReleaseRequest, WaitStatus};
 
 /// The owner: a named holder of the session, or the session itself.
@@ -158,6 +158,8 @@ pub(super) enum Phase {
     Waiting(WaitStatus),
     /// Granted.
     Held,
+    /// It gave its lock up to await a condition, or waits for the lock again.
+    Awaiting(AwaitTerms),
     /// No longer wanted.
     Releasing,
 }
@@ -165,8 +167,16 @@ pub(super) enum Phase {
 impl Phase {
     /// Returns true until the request is granted or no longer wanted.
     pub(super) fn is_awaited(&self) -> bool {
-        matches!(self, Self::Requested | Self::Waiting(_))
+        matches!(self, Self::Requested | Self::Waiting(_) | Self::Awaiting(_))
     }
+}
+
+/// What an await asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AwaitTerms {
+    pub(crate) condition: Arc<str>,
+    /// Without a limit if absent.
+    pub(crate) wait_ms: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -186,6 +196,8 @@ pub(super) struct Entry {
     pub(super) token: u64,
     /// The members of a pool that were granted.
     pub(super) members: Arc<[String]>,
+    /// Why it waited for its lock again, of a request that gave it up.
+    pub(super) woken: Option<Woken>,
     pub(super) loss: watch::Sender<Option<LossReason>>,
     /// The latest request to release it.
     pub(super) asked: watch::Sender<Option<ReleaseRequest>>,
@@ -204,6 +216,8 @@ pub(crate) struct Granted {
     pub(crate) tokens: Arc<BTreeMap<Path, u64>>,
     /// The members of a pool.
     pub(crate) members: Arc<[String]>,
+    /// Why it waited for a lock that it had given up.
+    pub(crate) woken: Option<Woken>,
     /// Receives the reason once the hold is lost.
     pub(crate) loss: watch::Receiver<Option<LossReason>>,
     /// Receives the requests to release it.
@@ -233,6 +247,7 @@ impl Entry {
             tokens: Arc::default(),
             token: 0,
             members: Arc::default(),
+            woken: None,
             loss: loss_channel(),
             asked: watch::Sender::new(None),
             shown: LockStatus::None,
@@ -243,7 +258,7 @@ impl Entry {
     pub(super) fn granted(&self, no: RequestNo) -> Granted {
         let (tokens, members) = (Arc::clone(&self.tokens), Arc::clone(&self.members));
         let (loss, asked) = (self.loss.subscribe(), self.asked.subscribe());
-        Granted { no, token: self.token, tokens, members, loss, asked }
+        Granted { no, token: self.token, tokens, members, woken: self.woken, loss, asked }
     }
 
     /// Returns the hold of permits or members, if it is one that is not lost.
@@ -301,6 +316,16 @@ impl Entry {
             transition_ms,
             r#try,
         })
+    }
+
+    /// Encodes an await for the service. It names the token that was given up, so that a repeat finds its place.
+    pub(super) fn to_await_message(&self, no: RequestNo, terms: &AwaitTerms) -> client::Await {
+        client::Await {
+            request_id: format_request_id(no),
+            condition: terms.condition.to_string(),
+            wait_ms: terms.wait_ms,
+            fencing_token: Some(self.token),
+        }
     }
 
     /// Encodes a request for locks for the service.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use holdfast_proto::v1;
 use holdfast_proto::v1::server_message::{self as server, refused::Why};
 
 use super::entry::{Entry, HeldPath, OwnedPath, Phase};
 use super::{Effect, Event, RequestNo, RequestTable, parse_request_id};
 use crate::error::{Error, LossReason, Reason, Refusal};
-use crate::locks::LockStatus;
+use crate::locks::{LockStatus, Woken};
 use crate::view::{Blocker, Path, PermitHolder, ReleaseRequest, WaitStatus};
 
 impl RequestTable {
@@ -22,7 +23,16 @@ impl RequestTable {
                 Vec::new()
             }
             Value::Enqueued => self.on_enqueued(no, state),
-            Value::Acquired => self.on_acquired(no, state.fencing_token.unwrap_or_default(), state.members),
+            Value::Acquired => {
+                let woken = match state.woken() {
+                    v1::Woken::Signalled => Some(Woken::Signalled),
+                    v1::Woken::Elapsed => Some(Woken::Elapsed),
+                    v1::Woken::Unspecified => None,
+                };
+                self.on_acquired(no, state.fencing_token.unwrap_or_default(), state.members, woken)
+            }
+            // It was said already.
+            Value::Awaiting => Vec::new(),
         }
     }
 
@@ -49,11 +59,13 @@ impl RequestTable {
         if entry.request.persistent {
             entry.waiters.clear();
         }
-        entry.phase = Phase::Waiting(standing);
+        if !matches!(entry.phase, Phase::Awaiting(_)) {
+            entry.phase = Phase::Waiting(standing);
+        }
         effects
     }
 
-    fn on_acquired(&mut self, no: RequestNo, token: u64, members: Vec<String>) -> Vec<Effect> {
+    fn on_acquired(&mut self, no: RequestNo, token: u64, members: Vec<String>, woken: Option<Woken>) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
         let (owner, paths) = entry.request.key();
         match entry.phase {
@@ -63,7 +75,9 @@ impl RequestTable {
                 let lock = |path| Effect::Notify(Event::UnexpectedLock { path, fencing_token: token });
                 return paths.into_iter().map(lock).collect();
             }
-            Phase::Requested | Phase::Waiting(_) => entry.phase = Phase::Held,
+            // It says how it was before the lock was given up.
+            Phase::Awaiting(_) if woken.is_none() => return Vec::new(),
+            Phase::Requested | Phase::Waiting(_) | Phase::Awaiting(_) => entry.phase = Phase::Held,
         }
         self.awaited.remove(&entry.request);
         let hold = |held: &mut std::collections::HashMap<_, HeldPath>, claim: &super::Claim| {
@@ -83,7 +97,7 @@ impl RequestTable {
         } else {
             Arc::new(entry.request.claims.iter().map(|claim| hold(&mut self.held, claim)).collect())
         };
-        (entry.token, entry.members) = (token, members.into());
+        (entry.token, entry.members, entry.woken) = (token, members.into(), woken);
         let mut effects: Vec<Effect> = entry.update_status(LockStatus::Holding).into_iter().collect();
         let granted = entry.granted(no);
         let waiters = std::mem::take(&mut entry.waiters);
@@ -113,6 +127,7 @@ impl RequestTable {
             None => Error::Refused(Refusal::of(Reason::Other).of_permits(of_permits)),
         };
         match (&entry.phase, &error) {
+            (Phase::Awaiting(_), _) => self.end_await(no, &error),
             // A retry of a held or releasing request has no effect.
             (Phase::Held | Phase::Releasing, _) => Vec::new(),
             // The request was granted while the client was disconnected, and lost before it could receive the grant:
@@ -156,11 +171,16 @@ impl RequestTable {
     }
 
     /// Handles the failure, or possible failure, of a message about one request.
-    pub(crate) fn on_error(&mut self, request_id: &str, code: &str, detail: &str) {
-        let Some(no) = parse_request_id(request_id) else { return };
-        if !self.on_arrival_error(no, Error::service(code, detail)) && self.entries.contains_key(&no) {
-            self.to_repeat.push(no);
+    pub(crate) fn on_error(&mut self, request_id: &str, code: &str, detail: &str) -> Vec<Effect> {
+        let Some(no) = parse_request_id(request_id) else { return Vec::new() };
+        if self.on_arrival_error(no, Error::service(code, detail)) || !self.entries.contains_key(&no) {
+            return Vec::new();
         }
+        if let Some(effects) = self.on_condition_error(no, code, detail) {
+            return effects;
+        }
+        self.to_repeat.push(no);
+        Vec::new()
     }
 
     /// Handles the loss of a hold. The service does not report which of several holders had it, so all of them count it

@@ -8,6 +8,7 @@
 //! - The results of a message are returned as effects in the order in which they happened.
 
 mod arrivals;
+mod conditions;
 mod entry;
 mod incoming;
 mod resume;
@@ -25,7 +26,8 @@ use crate::locks::LockStatus;
 use crate::view::{Mode, Path, WaitStatus};
 use arrivals::ArrivalEntry;
 pub(crate) use arrivals::{ArrivalRequest, Meeting};
-pub(crate) use entry::{Claim, Granted, LockRequest, Owner, PermitTerms, WantedPermits};
+use conditions::PendingSignal;
+pub(crate) use entry::{AwaitTerms, Claim, Granted, LockRequest, Owner, PermitTerms, WantedPermits};
 use entry::{Entry, HeldPath, OwnedPath, PermitMessage, Phase};
 
 /// The service's limit for a list of everything in a session, with space for the message around it.
@@ -47,6 +49,8 @@ pub(crate) enum Effect {
     Renamed(WaiterId, RequestNo),
     /// The waiter's request has failed.
     Failed(WaiterId, Error),
+    /// The waiter's signal woke so many.
+    Signalled(WaiterId, u64),
     /// The waiter's release is done, or there was nothing to release.
     Released(WaiterId),
     /// An event for handlers.
@@ -67,6 +71,8 @@ pub(crate) struct RequestTable {
     to_say: VecDeque<RequestNo>,
     /// Requests whose message must be sent again, after a delay.
     to_repeat: Vec<RequestNo>,
+    /// Signals without an answer, in order.
+    signals: VecDeque<PendingSignal>,
     /// The size of a list of everything.
     bytes: usize,
     ended: Option<EndReason>,
@@ -206,12 +212,14 @@ impl RequestTable {
     fn remove(&mut self, no: RequestNo) -> Vec<Effect> {
         let Some(entry) = self.entries.remove(&no) else { return Vec::new() };
         self.bytes -= entry.size;
-        entry.releasers.into_iter().map(Effect::Released).collect()
+        let mut effects = self.fail_signals_of(no);
+        effects.extend(entry.releasers.into_iter().map(Effect::Released));
+        effects
     }
 
     /// Returns true if there is a message to send.
     pub(crate) fn has_outgoing(&self) -> bool {
-        !self.to_say.is_empty()
+        !self.to_say.is_empty() || self.has_signals()
     }
 
     /// Returns the next message to send.
@@ -234,11 +242,12 @@ impl RequestTable {
                         },
                     });
                 }
+                Phase::Awaiting(ref terms) => return Some(Said::Await(entry.to_await_message(no, terms))),
                 Phase::Releasing => return Some(Said::Release(client::Release { request_id: format_request_id(no) })),
                 Phase::Held => {}
             }
         }
-        None
+        self.next_signal().map(Said::Signal)
     }
 
     /// Queries the status of a waiting request.
@@ -251,12 +260,13 @@ impl RequestTable {
 
     /// Returns true if a message must be sent again after a delay.
     pub(crate) fn has_retries(&self) -> bool {
-        !self.to_repeat.is_empty()
+        !self.to_repeat.is_empty() || self.has_delayed_signals()
     }
 
     /// Queues those messages when the delay is over.
     pub(crate) fn retry_all(&mut self) {
         self.to_say.extend(self.to_repeat.drain(..));
+        self.retry_signals();
     }
 
     /// Returns the lock service view's request for a path.

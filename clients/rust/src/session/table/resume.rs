@@ -18,6 +18,7 @@ impl RequestTable {
     pub(crate) fn lock_info(&mut self) -> Vec<client::LockInfo> {
         self.to_say.clear();
         self.to_repeat.clear();
+        self.repeat_signals();
         let held = self.held.iter().map(|((_, path), held)| client::Held {
             path: path.0.clone(),
             mode: v1::Mode::from(held.mode).into(),
@@ -29,6 +30,7 @@ impl RequestTable {
             things.extend(entry.held_permits(*no));
             let message = match (&entry.phase, &entry.request.permits) {
                 (Phase::Held, _) => continue,
+                (Phase::Awaiting(terms), _) => Unanswered::Await(entry.to_await_message(*no, terms)),
                 (Phase::Requested | Phase::Waiting(_), None) => Unanswered::Lock(entry.to_message(*no)),
                 (Phase::Requested | Phase::Waiting(_), Some(terms)) => match entry.to_permit_message(*no, terms) {
                     PermitMessage::Acquire(message) => Unanswered::AcquirePermits(message),
@@ -64,6 +66,8 @@ impl RequestTable {
         self.awaited = AwaitedPaths::default();
         self.to_say.clear();
         self.to_repeat.clear();
+        let signals = std::mem::take(&mut self.signals).into_iter();
+        effects.extend(signals.map(|signal| Effect::Failed(signal.waiter(), Error::SessionEnded(reason.clone()))));
         self.bytes = 0;
         for (_, mut entry) in std::mem::take(&mut self.entries) {
             effects.extend(entry.update_status(LockStatus::None));

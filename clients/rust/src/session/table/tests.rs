@@ -3,35 +3,37 @@ use crate::view::{Blocker, ReleaseRequest};
 use holdfast_proto::v1;
 use holdfast_proto::v1::server_message as server;
 
-fn request(owner: &str, path: &str, mode: Mode) -> LockRequest {
+pub(super) fn request(owner: &str, path: &str, mode: Mode) -> LockRequest {
     LockRequest::new(Some(owner.into()), [Claim { path: path.into(), mode }], 0).unwrap()
 }
 
 /// The same, from somebody who may have it already.
-fn again(owner: &str, path: &str, mode: Mode) -> LockRequest {
+pub(super) fn again(owner: &str, path: &str, mode: Mode) -> LockRequest {
     LockRequest { reentrant: true, ..request(owner, path, mode) }
 }
 
-fn state(request_id: &str, state: server::state::Value, token: Option<u64>) -> server::State {
+pub(super) fn state(request_id: &str, state: server::state::Value, token: Option<u64>) -> server::State {
     let request_id = Some(request_id.to_owned());
     server::State { request_id, state: state.into(), fencing_token: token, ..Default::default() }
 }
 
-fn acquired(request_id: &str, token: u64) -> server::State {
+pub(super) fn acquired(request_id: &str, token: u64) -> server::State {
     state(request_id, server::state::Value::Acquired, Some(token))
 }
 
-fn refused(request_id: &str, code: v1::refusal::Code) -> server::Refused {
+pub(super) fn refused(request_id: &str, code: v1::refusal::Code) -> server::Refused {
     let reason = v1::Refusal { code: code.into(), ..Default::default() };
     server::Refused { request_id: request_id.to_owned(), why: Some(server::refused::Why::Reason(reason)) }
 }
 
-fn sent(table: &mut RequestTable) -> Vec<String> {
+pub(super) fn sent(table: &mut RequestTable) -> Vec<String> {
     let mut said = Vec::new();
     while let Some(message) = table.next_message() {
         said.push(match message {
             Said::Lock(lock) => format!("lock {}", lock.request_id),
             Said::AcquirePermits(acquire) => format!("acquire {}", acquire.request_id),
+            Said::Await(awaits) => format!("await {} of {:?}", awaits.request_id, awaits.fencing_token),
+            Said::Signal(signal) => format!("signal {}", signal.request_id),
             Said::Release(release) => format!("release {}", release.request_id),
             other => panic!("{other:?}"),
         });
@@ -39,7 +41,7 @@ fn sent(table: &mut RequestTable) -> Vec<String> {
     said
 }
 
-fn granted(effects: &[Effect]) -> Vec<(WaiterId, u64)> {
+pub(super) fn granted(effects: &[Effect]) -> Vec<(WaiterId, u64)> {
     let granted = |effect: &Effect| match effect {
         Effect::Granted(waiter, granted) => Some((*waiter, granted.token)),
         _ => None,

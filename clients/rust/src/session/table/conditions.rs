@@ -1,0 +1,308 @@
+//! Requests that give their locks up to await a condition, and signals.
+
+use std::sync::Arc;
+
+use holdfast_proto::v1::client_message as client;
+use holdfast_proto::v1::server_message as server;
+
+use super::entry::{AwaitTerms, Phase};
+use super::{Effect, RequestNo, RequestTable, WaiterId, format_request_id, loss_channel, parse_request_id};
+use crate::error::{Error, LossReason, Reason, Refusal, Result};
+use crate::view::Mode;
+
+/// A signal without an answer.
+#[derive(Debug)]
+pub(super) struct PendingSignal {
+    no: RequestNo,
+    condition: Arc<str>,
+    all: bool,
+    waiter: WaiterId,
+    stage: SignalStage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SignalStage {
+    /// To be sent.
+    Queued,
+    /// Sent on this connection.
+    Sent,
+    /// To be sent again after a delay.
+    Delayed,
+}
+
+impl PendingSignal {
+    pub(super) fn waiter(&self) -> WaiterId {
+        self.waiter
+    }
+}
+
+impl RequestTable {
+    /// Gives up the lock of a request, of which the waiter is told once it has it again.
+    pub(crate) fn await_condition(
+        &mut self,
+        no: RequestNo,
+        terms: AwaitTerms,
+        waiter: WaiterId,
+    ) -> Result<Vec<Effect>> {
+        self.check_lock(no)?;
+        let path = self.entries.get(&no).and_then(|entry| entry.request.claims.first()).map(|claim| claim.path.clone());
+        let is_nested = self.entries.get(&no).is_some_and(|entry| entry.count > 1);
+        if let Some(path) = path.filter(|_| is_nested) {
+            return Err(Error::Nested(path));
+        }
+        self.clear_holds(no);
+        let Some(entry) = self.entries.get_mut(&no) else { return Err(Error::Lost(LossReason::Released)) };
+        entry.loss.send_replace(Some(LossReason::Released));
+        (entry.loss, entry.woken) = (loss_channel(), None);
+        // Whoever asked for the hold has been heard.
+        entry.asked = tokio::sync::watch::Sender::new(None);
+        (entry.phase, entry.count) = (Phase::Awaiting(terms), 0);
+        entry.waiters = vec![waiter];
+        self.awaited.add(&entry.request);
+        self.to_say.push_back(no);
+        Ok(Vec::new())
+    }
+
+    /// Sends a signal under the lock of a request.
+    pub(crate) fn signal(&mut self, no: RequestNo, condition: Arc<str>, all: bool, waiter: WaiterId) -> Result<()> {
+        self.check_lock(no)?;
+        self.signals.push_back(PendingSignal { no, condition, all, waiter, stage: SignalStage::Queued });
+        Ok(())
+    }
+
+    /// Checks that a request holds one lock, to write.
+    fn check_lock(&self, no: RequestNo) -> Result<()> {
+        if let Some(reason) = &self.ended {
+            return Err(Error::SessionEnded(reason.clone()));
+        }
+        let Some(entry) = self.entries.get(&no) else { return Err(Error::Lost(LossReason::Released)) };
+        let is_one = matches!(entry.request.claims.as_slice(), [claim] if claim.mode == Mode::Write);
+        if !is_one || entry.request.permits.is_some() {
+            return Err(Error::Invalid("only one lock that is held to write has conditions".to_owned()));
+        }
+        match (&entry.phase, entry.loss.borrow().clone()) {
+            (_, Some(reason)) => Err(Error::Lost(reason)),
+            (Phase::Held, None) => Ok(()),
+            (_, None) => Err(Error::Lost(LossReason::Released)),
+        }
+    }
+
+    pub(super) fn has_signals(&self) -> bool {
+        self.signals.iter().any(|signal| signal.stage == SignalStage::Queued)
+    }
+
+    pub(super) fn has_delayed_signals(&self) -> bool {
+        self.signals.iter().any(|signal| signal.stage == SignalStage::Delayed)
+    }
+
+    /// Returns the next signal to send.
+    pub(super) fn next_signal(&mut self) -> Option<client::Signal> {
+        let signal = self.signals.iter_mut().find(|signal| signal.stage == SignalStage::Queued)?;
+        signal.stage = SignalStage::Sent;
+        let (request_id, condition) = (format_request_id(signal.no), signal.condition.to_string());
+        Some(client::Signal { request_id, condition, all: signal.all })
+    }
+
+    /// On a new connection, signals without an answer are sent again: they may wake one more.
+    pub(super) fn repeat_signals(&mut self) {
+        self.signals.iter_mut().for_each(|signal| signal.stage = SignalStage::Queued);
+    }
+
+    /// Queues the signals whose delay is over.
+    pub(super) fn retry_signals(&mut self) {
+        let delayed = self.signals.iter_mut().filter(|signal| signal.stage == SignalStage::Delayed);
+        delayed.for_each(|signal| signal.stage = SignalStage::Queued);
+    }
+
+    /// Handles the answer to the first signal of a request.
+    pub(crate) fn on_signalled(&mut self, signalled: &server::Signalled) -> Vec<Effect> {
+        let first = parse_request_id(&signalled.request_id).and_then(|no| self.take_signal(no));
+        first.map(|signal| Effect::Signalled(signal.waiter, signalled.count)).into_iter().collect()
+    }
+
+    fn take_signal(&mut self, no: RequestNo) -> Option<PendingSignal> {
+        let index = self.signals.iter().position(|signal| signal.no == no && signal.stage == SignalStage::Sent)?;
+        self.signals.remove(index)
+    }
+
+    /// Fails the signals of a request that is over.
+    pub(super) fn fail_signals_of(&mut self, no: RequestNo) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.signals.retain(|signal| {
+            if signal.no == no {
+                effects.push(Effect::Failed(signal.waiter, Error::Lost(LossReason::Released)));
+            }
+            signal.no != no
+        });
+        effects
+    }
+
+    /// Handles an error about a request that awaits a condition, or about a signal of one that holds its lock. Returns
+    /// `None` for any other.
+    pub(super) fn on_condition_error(&mut self, no: RequestNo, code: &str, detail: &str) -> Option<Vec<Effect>> {
+        let error = Error::service(code, detail);
+        match self.entries.get(&no)?.phase {
+            Phase::Awaiting(_) if error.is_transient() => None,
+            Phase::Awaiting(_) => Some(self.end_await(no, &error)),
+            Phase::Held if error.is_transient() => {
+                let sent = self.signals.iter_mut().find(|it| it.no == no && it.stage == SignalStage::Sent)?;
+                sent.stage = SignalStage::Delayed;
+                Some(Vec::new())
+            }
+            Phase::Held => {
+                let signal = self.take_signal(no)?;
+                Some(vec![Effect::Failed(signal.waiter, error)])
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends an await that will not have its lock again.
+    pub(super) fn end_await(&mut self, no: RequestNo, error: &Error) -> Vec<Effect> {
+        let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
+        let error = match error {
+            // It was lost before it was given up.
+            Error::Refused(Refusal { reason: Reason::NotHeld, .. }) => Error::Lost(LossReason::Duplicate(None)),
+            error => error.clone(),
+        };
+        let waiters = std::mem::take(&mut entry.waiters);
+        let mut effects: Vec<Effect> =
+            waiters.into_iter().map(|waiter| Effect::Failed(waiter, error.clone())).collect();
+        effects.extend(self.start_release(no));
+        effects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::v1;
+
+    use super::super::tests::{acquired, again, granted, refused, request, sent, state};
+    use super::*;
+
+    /// Returns a table whose owner `a` holds a lock, and the request.
+    fn holding() -> (RequestTable, RequestNo) {
+        let mut table = RequestTable::default();
+        let (no, _) = table.request(request("a", "x", Mode::Write), 1).unwrap();
+        sent(&mut table);
+        table.on_state(acquired("r1", 5));
+        (table, no)
+    }
+
+    fn terms() -> AwaitTerms {
+        AwaitTerms { condition: "c".into(), wait_ms: None }
+    }
+
+    fn woken(token: u64, woken: v1::Woken) -> server::State {
+        server::State { woken: woken.into(), ..acquired("r1", token) }
+    }
+
+    #[test]
+    fn who_awaits_a_condition_has_no_lock_until_it_is_granted_again() {
+        let (mut table, no) = holding();
+        table.await_condition(no, terms(), 2).unwrap();
+        assert_eq!(sent(&mut table), ["await r1 of Some(5)"]);
+        assert!(table.request(request("a", "x", Mode::Write), 3).is_err(), "it awaits its lock");
+        assert!(matches!(table.signal(no, "c".into(), false, 4), Err(Error::Lost(LossReason::Released))));
+        table.on_state(state("r1", server::state::Value::Awaiting, None));
+        assert!(table.on_state(acquired("r1", 5)).is_empty(), "that was before");
+        table.on_state(state("r1", server::state::Value::Enqueued, None));
+        let effects = table.on_state(woken(9, v1::Woken::Elapsed));
+        assert_eq!(granted(&effects), [(2, 9)]);
+        assert!(matches!(&effects[0], Effect::Granted(_, it) if it.woken == Some(crate::Woken::Elapsed)));
+        table.release(no, None);
+        assert_eq!(sent(&mut table), ["release r1"]);
+        table.on_state(state("r1", server::state::Value::Ready, None));
+        assert_eq!((table.len(), table.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_guard_beside_others_of_its_owner_is_not_given_up() {
+        let (mut table, no) = holding();
+        table.request(again("a", "x", Mode::Write), 2).unwrap();
+        assert_eq!(table.await_condition(no, terms(), 3).unwrap_err(), Error::Nested("x".into()));
+        table.release(no, None);
+        table.await_condition(no, terms(), 3).unwrap();
+    }
+
+    #[test]
+    fn only_one_lock_that_is_held_to_write_has_conditions() {
+        let mut table = RequestTable::default();
+        let (no, _) = table.request(request("a", "x", Mode::Read), 1).unwrap();
+        table.on_state(acquired("r1", 5));
+        assert!(matches!(table.await_condition(no, terms(), 2), Err(Error::Invalid(_))));
+        assert!(matches!(table.signal(no, "c".into(), false, 2), Err(Error::Invalid(_))));
+    }
+
+    #[test]
+    fn an_await_without_an_answer_is_listed_on_a_new_connection() {
+        let (mut table, no) = holding();
+        table.await_condition(no, terms(), 2).unwrap();
+        sent(&mut table);
+        let info = table.lock_info().remove(0);
+        assert!(info.held.is_empty());
+        let pending = info.pending[0].message.clone().unwrap();
+        let awaits =
+            client::Await { request_id: "r1".into(), condition: "c".into(), wait_ms: None, fencing_token: Some(5) };
+        assert_eq!(pending, client::pending::Message::Await(awaits));
+        assert!(!table.has_outgoing());
+    }
+
+    #[test]
+    fn an_await_that_nobody_wants_any_more_is_released() {
+        let (mut table, no) = holding();
+        table.await_condition(no, terms(), 2).unwrap();
+        table.cancel(no, 2);
+        assert_eq!(sent(&mut table), ["release r1"]);
+        table.on_state(state("r1", server::state::Value::Ready, None));
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn an_await_that_is_refused_tells_its_caller_and_holds_nothing() {
+        for (code, wanted) in [
+            (v1::refusal::Code::Deadlock, Error::Refused(Refusal::of(Reason::Deadlock))),
+            (v1::refusal::Code::NotHeld, Error::Lost(LossReason::Duplicate(None))),
+        ] {
+            let (mut table, no) = holding();
+            table.await_condition(no, terms(), 2).unwrap();
+            sent(&mut table);
+            let effects = table.on_refused(refused("r1", code));
+            assert!(matches!(&effects[..], [Effect::Failed(2, error)] if *error == wanted), "{effects:?}");
+            assert_eq!(sent(&mut table), ["release r1"]);
+        }
+    }
+
+    #[test]
+    fn signals_are_answered_in_order_and_repeated_after_a_delay_or_on_a_new_connection() {
+        let (mut table, no) = holding();
+        table.signal(no, "c".into(), false, 2).unwrap();
+        table.signal(no, "c".into(), true, 3).unwrap();
+        assert_eq!(sent(&mut table), ["signal r1", "signal r1"]);
+        let signalled = |count| server::Signalled { request_id: "r1".into(), count };
+        let effects = table.on_signalled(&signalled(1));
+        assert!(matches!(effects[..], [Effect::Signalled(2, 1)]), "{effects:?}");
+        table.on_error("r1", "UNAVAILABLE", "");
+        assert!(table.has_retries() && !table.has_outgoing());
+        table.retry_all();
+        assert_eq!(sent(&mut table), ["signal r1"]);
+        table.lock_info();
+        assert_eq!(sent(&mut table), ["signal r1"]);
+        let effects = table.on_signalled(&signalled(300));
+        assert!(matches!(effects[..], [Effect::Signalled(3, 300)]), "{effects:?}");
+        assert!(table.on_signalled(&signalled(1)).is_empty());
+    }
+
+    #[test]
+    fn a_signal_fails_with_its_lock() {
+        let (mut table, no) = holding();
+        table.signal(no, "c".into(), false, 2).unwrap();
+        table.signal(no, "c".into(), false, 3).unwrap();
+        sent(&mut table);
+        let effects = table.on_error("r1", "NOT_HELD", "");
+        assert!(matches!(effects[..], [Effect::Failed(2, Error::Service { .. })]), "{effects:?}");
+        table.release(no, None);
+        let effects = table.on_state(state("r1", server::state::Value::Ready, None));
+        assert!(matches!(effects[..], [Effect::Failed(3, Error::Lost(LossReason::Released))]), "{effects:?}");
+    }
+}
