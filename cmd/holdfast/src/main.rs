@@ -1,5 +1,5 @@
-//! `holdfast`: the command line for users. Runs commands under a lock; shows and changes locks, semaphores, pools,
-//! latches, barriers, sessions, namespaces and keys.
+//! `holdfast`: the command line for users. Runs commands under a lock, at once or after a signal; shows and changes locks,
+//! semaphores, pools, latches, barriers, sessions, namespaces and keys.
 //!
 //! Invariant: a command that runs under a lock is asked to stop before another owner can get the lock, and killed if it
 //! does not stop.
@@ -9,6 +9,7 @@
 mod ask;
 mod barrier;
 mod calls;
+mod condition;
 mod get;
 mod key;
 mod latch;
@@ -59,6 +60,14 @@ enum Command {
     /// With a command: runs it, stops it before the lock can be lost, and exits with its status. Without one: acquires
     /// the lock for --ttl and prints how to unlock it. Exits with 75 when the lock was not acquired.
     Lock(lock::LockArgs),
+    /// Acquire a lock, give it up until a condition of it is signalled, and run a command while holding it again.
+    ///
+    /// Exits with 75 when that did not happen in time.
+    WaitFor(condition::WaitForArgs),
+    /// Wake one that awaits a condition of a lock, or all: acquires the lock for that.
+    ///
+    /// Exits with 75 when the lock was not acquired.
+    Signal(condition::SignalArgs),
     /// Release a lock that was acquired without a command, or force one open.
     Unlock(unlock::UnlockArgs),
     /// Ask whoever holds a lock, permits or members of a pool to release them.
@@ -119,6 +128,8 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     let settings = Settings::new(cli.global)?;
     match cli.command {
         Command::Lock(args) => return lock::run(&settings, args).await,
+        Command::WaitFor(args) => return condition::wait_for(&settings, args).await,
+        Command::Signal(args) => return condition::signal(&settings, args).await,
         Command::Pool(command) => return pool::run(&settings, command).await,
         Command::Semaphore(command) => return semaphore::run(&settings, command).await,
         Command::Latch(command) => return latch::run(&settings, command).await,

@@ -20,8 +20,8 @@ pub(crate) struct WatchArgs {
     /// Start with the event of this revision, or the next one after it; when absent, with future events.
     #[arg(long, value_name = "REVISION")]
     from: Option<u64>,
-    /// What the events are about, separated by commas: locks (with sessions), semaphores, pools, latches, barriers.
-    /// [default: locks]
+    /// What the events are about, separated by commas: locks (with sessions), conditions, semaphores, pools,
+    /// latches, barriers. [default: locks]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     kinds: Vec<String>,
 }

@@ -57,7 +57,7 @@ impl SupervisedChild {
         command.kill_on_drop(true);
         command.env("HOLDFAST_FENCING_TOKEN", hold.fencing_token().to_string());
         let what = match target {
-            Target::Lock { path, .. } => {
+            Target::Lock { path, .. } | Target::Signalled { path, .. } => {
                 command.env("HOLDFAST_LOCK", path.to_string());
                 "the lock"
             }

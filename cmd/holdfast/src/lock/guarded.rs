@@ -60,6 +60,7 @@ pub(super) async fn run(settings: &Settings, args: &GuardedRun, program: &OsStr,
         WaitResult::NotAcquired(why) => {
             let what = match args.target {
                 Target::Lock { .. } => "not locked",
+                Target::Signalled { .. } => "not signalled",
                 Target::Permits { .. } => "no permits",
                 Target::Members { .. } => "no members",
             };
@@ -169,6 +170,12 @@ async fn acquire(
                     (false, _) => lock_observed(&lock, *read, &mut waiting).await,
                 };
                 guard.map(HeldGuard::Lock)
+            }
+            Target::Signalled { path, condition } => {
+                let lock = session.mutex(path).owned_by(program_name(program));
+                let guard = lock.lock_observed(|standing| waiting.observe(&standing)).await?;
+                settings.format.info(format_args!("awaiting a signal at {path}"));
+                guard.wait(&session.condition(condition)).await.map(HeldGuard::Lock)
             }
             Target::Permits { path, weight, permits, priority } => {
                 let semaphore = session.semaphore(path).owned_by(program_name(program)).priority(*priority);

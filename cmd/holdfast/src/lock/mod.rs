@@ -85,6 +85,8 @@ pub(crate) enum Target {
     Lock { path: Path, read: bool, at_least: Duration },
     /// Permits of a semaphore.
     Permits { path: Path, weight: u64, permits: Option<u64>, priority: u8 },
+    /// A lock for writing, once a condition of it was signalled.
+    Signalled { path: Path, condition: String },
     /// Members of a pool: so many, or the one of that name.
     Members { path: Path, count: u64, member: Option<String>, priority: u8 },
 }
@@ -93,6 +95,7 @@ impl Target {
     fn path(&self) -> &Path {
         match self {
             Self::Lock { path, .. } | Self::Permits { path, .. } | Self::Members { path, .. } => path,
+            Self::Signalled { path, .. } => path,
         }
     }
 }
@@ -127,7 +130,7 @@ fn report_not_locked(format: Format, why: &Error) -> u8 {
     report_not_acquired(format, "not locked", why)
 }
 
-fn report_not_acquired(format: Format, what: &str, why: &Error) -> u8 {
+pub(crate) fn report_not_acquired(format: Format, what: &str, why: &Error) -> u8 {
     let code = match why {
         Error::TimedOut(_) => Some(Reason::TimedOut.code()),
         other => other.refusal().map(|refusal| refusal.reason.code()).or(other.code()),

@@ -119,6 +119,12 @@ pub(crate) fn event(event: &v1::Event) -> Value {
     if let Some(cause) = &event.cause {
         shown["cause"] = json!(cause);
     }
+    if let Some(condition) = &event.condition {
+        shown["condition"] = json!(condition);
+    }
+    if let Some(woken) = &event.woken {
+        shown["woken"] = json!(woken);
+    }
     shown
 }
 

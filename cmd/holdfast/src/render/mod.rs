@@ -152,6 +152,8 @@ pub(crate) fn event_type(event: &Event) -> &'static str {
         event::Type::BarrierTripped => "BARRIER_TRIPPED",
         event::Type::BarrierBroken => "BARRIER_BROKEN",
         event::Type::BarrierLeft => "BARRIER_LEFT",
+        event::Type::Awaiting => "AWAITING",
+        event::Type::Signalled => "SIGNALLED",
         event::Type::Unspecified => "UNKNOWN",
     }
 }

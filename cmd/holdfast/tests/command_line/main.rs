@@ -2,6 +2,7 @@
 
 mod asking;
 mod barriers;
+mod conditions;
 mod detached;
 mod latches;
 mod loss;
