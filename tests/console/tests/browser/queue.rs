@@ -3,7 +3,7 @@
 use holdfast_console_tests::{Page, create_tenant};
 use serde_json::json;
 
-const QUEUE_SELECTOR: &str = ".detail .queue .owner .name";
+const QUEUE_SELECTOR: &str = ".detail .queue:not(.awaits) .owner .name";
 
 #[tokio::test]
 async fn a_queue_moves_while_one_looks() {
@@ -57,5 +57,33 @@ async fn the_graph_shows_who_waits_for_whom() {
     tenant.release("bob").await;
     carol.await.unwrap();
     page.wait_for_words("main", &["Nobody waits"]).await;
+    page.close().await;
+}
+
+#[tokio::test]
+async fn a_lock_shows_who_awaits_a_condition_of_it() {
+    let tenant = create_tenant().await;
+    let locked = tenant.acquire("alice", json!([{"path": ["jobs"]}])).await;
+    let Some(page) = Page::signed_in(&tenant.key).await else { return };
+    page.navigate("#/ns/demo/locks").await;
+    page.click(".tree [data-key]").await;
+    let conditions = "/namespaces/demo/conditions";
+    let awaits = json!({
+        "path": ["jobs"], "process_id": "alice", "fencing_token": locked["fencing_token"], "ttl_ms": 60_000,
+        "condition": "not empty", "wait_ms": 60_000,
+    });
+    let awaiting = tokio::spawn({
+        let tenant = tenant.clone();
+        async move { tenant.post(&format!("{conditions}/await"), awaits).await }
+    });
+    page.wait_for_words(".detail .awaits", &["alice", "not empty", "since"]).await;
+    page.wait_for_words(".tree [data-key] .cell-queue", &["1 awaiting"]).await;
+    tenant.acquire("bob", json!([{"path": ["jobs"]}])).await;
+    let signal = json!({"path": ["jobs"], "process_id": "bob", "condition": "not empty"});
+    tenant.post(&format!("{conditions}/signal"), signal).await;
+    page.wait_until_gone(".detail .awaits li").await;
+    page.wait_for_texts(QUEUE_SELECTOR, &["alice"]).await;
+    tenant.release("bob").await;
+    assert_eq!(awaiting.await.unwrap()["woken"], "SIGNALLED");
     page.close().await;
 }

@@ -107,7 +107,7 @@ async fn pictures_of_every_view_with_live_data() {
     page.navigate("#/ns/demo/locks").await;
     page.wait_for_words(".top [role=status]", &["Live"]).await;
     page.click(DETAIL_SELECTOR).await;
-    page.wait_for_texts(".detail .queue .owner .name", &["deployer-8", "deployer-9"]).await;
+    page.wait_for_texts(".detail .queue:not(.awaits) .owner .name", &["deployer-8", "deployer-9"]).await;
     take_screenshot(&page, "lock").await;
     page.click("[data-part=force]").await;
     page.wait_for("dialog").await;

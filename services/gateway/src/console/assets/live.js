@@ -34,11 +34,13 @@ export class Live extends EventTarget {
   moreLocks = false;
   waits = [];
   moreWaits = false;
+  awaits = [];
+  moreAwaits = false;
   sessions = [];
   moreSessions = false;
   events = [];
   /// What a view needs: views that do not show sessions need not have them asked for.
-  wants = { locks: true, waits: true, sessions: false };
+  wants = { locks: true, waits: true, awaits: false, sessions: false };
 
   constructor(namespace, prefix) {
     super();
@@ -105,17 +107,20 @@ export class Live extends EventTarget {
   }
 
   async #loadOthers() {
-    if (this.wants.waits) {
-      const page = await this.#call("GET", ["waits"], { query: { page_size: 100 } });
-      this.waits = page.waits.map((wait) => ({ ...wait, ends: endsAt(wait.remaining_ms) }));
-      this.moreWaits = page.next_page_token !== null;
-    }
+    if (this.wants.waits) [this.waits, this.moreWaits] = await this.#loadWaits("locks");
+    if (this.wants.awaits) [this.awaits, this.moreAwaits] = await this.#loadWaits("conditions");
     if (this.wants.sessions) {
       const { items, more } = await this.#list("sessions", "sessions", { max: 200 });
       this.sessions = items.map((session) => ({ ...session, ends: endsAt(session.remaining_ms) }));
       this.moreSessions = more;
     }
     this.#changed();
+  }
+
+  async #loadWaits(kinds) {
+    const page = await this.#call("GET", ["waits"], { query: { kinds, page_size: 100 } });
+    const waits = page.waits.map((wait) => ({ ...wait, ends: endsAt(wait.remaining_ms) }));
+    return [waits, page.next_page_token !== null];
   }
 
   #happened(event) {

@@ -1,4 +1,4 @@
-// One lock: who holds it, who waits for it, asking for it, and forcing it open.
+// One lock: who holds it, who waits for it, who awaits its conditions, asking for it, and forcing it open.
 
 import { auth } from "/console/auth.js";
 import { call } from "/console/api.js";
@@ -17,9 +17,14 @@ export function detail(side, { live, path, close }) {
   const lock = live.locks.get(key) ?? null;
   const waits = live.waits.filter((wait) => wait.resources.some((resource) => pathKey(resource.path) === key));
   const holders = lock?.holders ?? [];
-  const [held, heldList, waiting, queue] = ["held", "holders", "waiting", "queue"].map((part) =>
-    side.querySelector(`[data-part=${part}]`),
-  );
+  const [held, heldList, waiting, queue, awaiting, awaitList] = [
+    "held",
+    "holders",
+    "waiting",
+    "queue",
+    "awaiting",
+    "awaits",
+  ].map((part) => side.querySelector(`[data-part=${part}]`));
   const unshown = (lock?.holders_total ?? 0) - holders.length;
   setText(
     held,
@@ -61,6 +66,20 @@ export function detail(side, { live, path, close }) {
       if (wait.ends === null) setText(left, "no limit");
     },
   );
+  const awaits = live.awaits.filter((one) => pathKey(one.path) === key);
+  awaiting.hidden = awaits.length === 0;
+  setText(awaiting, `Signals: ${plural(awaits.length, "owner")} awaiting`);
+  sync(
+    awaitList,
+    awaits,
+    (one) => JSON.stringify([ownerKey(one), one.request_id, one.condition]),
+    makeAwait,
+    (element, one) => {
+      const left = element.querySelector(".left");
+      countDown(left, one.ends, null);
+      if (one.ends === null) setText(left, "no limit");
+    },
+  );
   for (const part of ["ask", "force"]) {
     const button = side.querySelector(`[data-part=${part}]`);
     if (button) set(button, "disabled", holders.length === 0);
@@ -97,6 +116,8 @@ function build(side, { live, path, close }) {
     el("ul", { class: "holders", data: { part: "holders" } }),
     el("h3", { data: { part: "waiting" } }),
     el("ol", { class: "queue", data: { part: "queue" } }),
+    el("h3", { data: { part: "awaiting" } }),
+    el("ol", { class: "queue awaits", data: { part: "awaits" } }),
     el("div", { class: "detail-foot" }, branch, asking, force),
   );
 }
@@ -158,6 +179,28 @@ function makeWaiter(wait, key) {
       ", gives up in ",
       el("span", { class: "left number" }),
       others > 0 && `, together with ${plural(others, "other lock")}`,
+    ),
+  );
+}
+
+/// Who gave the lock up to await a condition of it.
+function makeAwait(one) {
+  return el(
+    "li",
+    {},
+    el(
+      "div",
+      { class: "owner" },
+      el("span", { class: "name", text: ownerText(one) }),
+      el("span", { class: "chip name", text: one.condition || "any signal" }),
+    ),
+    el(
+      "div",
+      { class: "faint small" },
+      "since ",
+      timeOfDay(one.waiting_since),
+      ", time left: ",
+      el("span", { class: "left number" }),
     ),
   );
 }

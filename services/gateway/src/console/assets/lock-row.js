@@ -28,12 +28,12 @@ export function makeRow({ path }) {
 }
 
 /// Shows what is known of a path, and changes nothing that stayed the same.
-export function showRow(element, { key, depth, lock, waits, below, isOpen, hasChildren }, selected) {
+export function showRow(element, { key, depth, lock, waits, awaits, below, isOpen, hasChildren }, selected) {
   set(element, "aria-level", depth + 1);
   set(element, "aria-expanded", hasChildren ? String(isOpen) : null);
   set(element, "aria-selected", String(key === selected));
   element.style.setProperty("--depth", depth);
-  set(element, "data-state", lock ? stateOf(lock).kind : waits.length ? "wait" : "none");
+  set(element, "data-state", lock ? stateOf(lock).kind : waits.length || awaits.length ? "wait" : "none");
   const [name, state, owner, left, queue] = element.children;
   setText(name.lastElementChild, hasChildren && below && !isOpen ? plural(below, "lock") : "");
   const shown = lock && stateOf(lock);
@@ -57,12 +57,12 @@ export function showRow(element, { key, depth, lock, waits, below, isOpen, hasCh
   const waiting = Math.max(lock?.waiting ?? 0, waits.length);
   setContent(
     queue,
-    JSON.stringify([waiting, waits.slice(0, 2).map(ownerText)]),
-    () =>
-      waiting > 0 && [
-        el("span", { class: "chip wait", text: `${waiting} waiting` }),
-        waits[0] && el("span", { class: "name faint next", text: `next: ${ownerText(waits[0])}` }),
-      ],
+    JSON.stringify([waiting, waits.slice(0, 2).map(ownerText), awaits.length]),
+    () => [
+      waiting > 0 && el("span", { class: "chip wait", text: `${waiting} waiting` }),
+      waiting > 0 && waits[0] && el("span", { class: "name faint next", text: `next: ${ownerText(waits[0])}` }),
+      awaits.length > 0 && el("span", { class: "chip", text: `${awaits.length} awaiting` }),
+    ],
   );
 }
 

@@ -74,6 +74,7 @@ export function open({ route, live }) {
       rows.length > MAX_ROWS && `${plural(rows.length - MAX_ROWS, "more row")} not shown: close some branches`,
       live.moreLocks && `the first ${number(live.locks.size)} held locks are read`,
       live.moreWaits && "the first 100 waiting requests are read",
+      live.moreAwaits && "the first 100 that await conditions are read",
     ].filter(Boolean);
     rest.hidden = left.length === 0;
     readOn.hidden = !live.moreLocks;

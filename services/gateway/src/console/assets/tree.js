@@ -5,9 +5,9 @@ import { pathKey } from "/console/format.js";
 /// Rows that are put on the page; more of them nobody reads.
 export const MAX_ROWS = 500;
 
-/// The rows of a tree, in order: `{key, path, depth, lock, waits, below, isOpen, hasChildren}`. `below` counts the locks
+/// The rows of a tree, in order: `{key, path, depth, lock, waits, awaits, below, isOpen, hasChildren}`. `below` counts the locks
 /// that are held under a path. Closed branches are left out, and so is what the filter does not find.
-export function rowsOf({ locks, waits, prefix }, closed, filter) {
+export function rowsOf({ locks, waits, awaits, prefix }, closed, filter) {
   const root = { path: prefix, children: new Map() };
   const nodeAt = (path) => {
     let at = root;
@@ -24,9 +24,10 @@ export function rowsOf({ locks, waits, prefix }, closed, filter) {
     for (const { path } of wait.resources.filter((resource) => isUnder(resource.path)))
       (nodeAt(path).waits ??= []).push(wait);
   }
+  for (const one of awaits.filter(({ path }) => isUnder(path))) (nodeAt(one.path).awaits ??= []).push(one);
   if (filter) prune(root, filter.toLowerCase());
   const rows = [];
-  if (root.lock || root.waits || prefix.length) walk(root, 0, closed, rows);
+  if (root.lock || root.waits || root.awaits || prefix.length) walk(root, 0, closed, rows);
   else for (const child of sorted(root)) walk(child, 0, closed, rows);
   return rows;
 }
@@ -41,6 +42,7 @@ function walk(node, depth, closed, rows) {
     depth,
     lock: node.lock ?? null,
     waits: node.waits ?? [],
+    awaits: node.awaits ?? [],
     below: held(node),
     isOpen,
     hasChildren,
@@ -68,5 +70,5 @@ function prune(node, words) {
 function mentions(node, words) {
   const has = (text) => text?.toLowerCase().includes(words);
   const names = (owner) => has(owner.process_id) || has(owner.holder) || has(owner.session_id);
-  return has(node.path.at(-1)) || node.lock?.holders.some(names) || node.waits?.some(names);
+  return has(node.path.at(-1)) || node.lock?.holders.some(names) || [node.waits, node.awaits].some((some) => some?.some(names));
 }

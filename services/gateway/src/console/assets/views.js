@@ -23,7 +23,13 @@ const with_ =
 const readers = with_("locks:read");
 
 export const VIEWS = {
-  locks: { label: "Locks", group: "namespace", isFor: readers, open: locks.open, wants: { locks: true, waits: true } },
+  locks: {
+    label: "Locks",
+    group: "namespace",
+    isFor: readers,
+    open: locks.open,
+    wants: { locks: true, waits: true, awaits: true },
+  },
   waits: { label: "Waits", group: "namespace", isFor: readers, open: waits.open, wants: { waits: true } },
   sessions: {
     label: "Sessions",
