@@ -302,7 +302,7 @@ impl Namespace {
     pub(super) fn has_reported(&self, number: SessionNumber, reported: &ReportedPermits) -> bool {
         match reported.kind {
             Kind::Barrier => self.barriers.has_arrival(number, reported),
-            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Pool | Kind::Request => {
+            Kind::Lock | Kind::Semaphore | Kind::Latch | Kind::Pool | Kind::Condition | Kind::Request => {
                 self.permits.has_hold(number, reported)
             }
         }

@@ -92,7 +92,7 @@ impl Shard {
             Kind::Semaphore => self.semaphores(),
             Kind::Pool => self.pools(),
             Kind::Latch => self.latches(),
-            Kind::Request | Kind::Barrier => panic!("no command is for a {}", kind.name()),
+            Kind::Request | Kind::Barrier | Kind::Condition => panic!("no command is for a {}", kind.name()),
         };
         let waits = PermitQuery::Waits { namespace: namespace(), after: None, limit: LIMIT };
         let Response::PermitWaits { waits, .. } = self.permits(waits) else { panic!("a page of waits") };

@@ -170,6 +170,10 @@ impl NamespaceTxn<'_> {
             let why = "several requests of the owner claim the lock: release all but one before it is given up";
             return Err(CommandError::InvalidArgument(why.into()));
         }
+        if hold.kept_after(self.common.clock_ms).is_some() {
+            let why = "the lock is kept from others for a while yet: it cannot be given up before at_least_ms is over";
+            return Err(CommandError::InvalidArgument(why.into()));
+        }
         let named = hold.requests().first().map(|granted| self.ns.granted_requests.get(*granted));
         // A request with further claims stays, without this one.
         let request_id = named.filter(|named| named.claimed == 1).map(|named| named.request_id.as_str().to_owned());
@@ -185,6 +189,8 @@ impl NamespaceTxn<'_> {
                 None => kept.map(|kept| kept.metadata.clone()).unwrap_or_default(),
             },
             requested_expires_at_ns: kept.and_then(|kept| kept.requested_expires_at_ns),
+            // It has been kept from others for as long as it had to be.
+            at_least_ms: 0,
         };
         let session_id = if let Owner::Session { session_id, .. } = request.owner { session_id.as_str() } else { "" };
         if self.ns.is_frozen() || self.ns.has_report(session_id) {
@@ -258,7 +264,7 @@ impl NamespaceTxn<'_> {
         let free = self.ns.free_bytes(self.other_namespaces_bytes);
         if more > free.of_tables {
             return Err(quota_exceeded(
-                "the state of latches, semaphores, pools and conditions of a namespace, in bytes,",
+                "the state of latches, semaphores, pools, barriers and conditions of a namespace, in bytes,",
                 limits.max_primitive_bytes,
                 "delete what is done with, send less metadata or have the limit raised",
             ));

@@ -20,7 +20,7 @@ impl Await {
 pub(super) fn of_await(path: &Path, condition: &str, request_id: Option<&str>, metadata_bytes: usize) -> u64 {
     let claim = Claim { path: path.clone(), mode: Mode::Write };
     let nodes: u64 = path.0.iter().map(|segment| charge::path(segment.len()) + NODE_EXTRA).sum();
-    let waits = charge::waiting(request_id, &[claim], metadata_bytes) + of_past(condition);
+    let waits = charge::waiting(request_id, &[claim], metadata_bytes, 0) + of_past(condition);
     AWAIT + condition.len() as u64 + nodes + NODE_EXTRA + waits
 }
 
