@@ -307,7 +307,7 @@ fn replies_about_accounts_and_namespaces_have_the_bytes_they_always_had() {
         ),
         (
             Response::Account(account(later)),
-            "010107056140622e6303416e6eac028008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e038008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e8080808002ac02e807800840a08d06904e80808004904ee8078020808004808080203c78904ea08d06c0843d904e904e904e904e80808020904ee807e80740904ee807ad02ae02af02",
+            "010107056140622e6303416e6eac028008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e038008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e8080808002ac02e807800840a08d06904e80808004904ee8078020808004808080203c78904ea08d06c0843d904e904e904e904e80808020904ee807e80740904ee807e80710ad02ae02af02",
         ),
         (
             Response::Accounts { accounts: vec![account(Limits::default())], more: true },
@@ -354,6 +354,7 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         table_bytes: 17,
         barriers: 18,
         arrivals: 19,
+        awaiting: 20,
         totals,
     };
     let record = AuditRecord {
@@ -381,6 +382,7 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         latches: 9,
         semaphores: 10,
         barriers: 11,
+        conditions: 12,
     };
     assert_bytes([
         (
@@ -389,9 +391,9 @@ fn replies_about_usage_and_audit_have_the_bytes_they_always_had() {
         ),
         (
             Response::AccountUsage { namespaces: vec![usage], ended: totals },
-            "011b01066f72646572730108090a0b0c0d0e0f10111213ac02020304050607ac02020304050607",
+            "011b01066f72646572730108090a0b0c0d0e0f1011121314ac02020304050607ac02020304050607",
         ),
-        (Response::AccountState(vec![("orders".into(), bytes)]), "011e01066f7264657273ac020102030405060708090a0b"),
+        (Response::AccountState(vec![("orders".into(), bytes)]), "011e01066f7264657273ac020102030405060708090a0b0c"),
     ]);
 }
 

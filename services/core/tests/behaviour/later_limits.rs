@@ -116,7 +116,7 @@ fn without_later_limits_everything_is_written_as_before() {
     assert_eq!(bytes(first), format!("{before}01ac02ad0202"));
     let later = "8008800840e807056480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e";
     let later = format!("{later}808080800203e807800840a08d06904e4d904ee8078020808004808080203c78");
-    // Those of latches, semaphores, pools and barriers.
-    let later = format!("{later}904ea08d06c0843d904e904e904e904e80808020904ee807e80740904ee807");
+    // Those of latches, semaphores, pools, barriers and conditions.
+    let later = format!("{later}904ea08d06c0843d904e904e904e904e80808020904ee807e80740904ee807e80710");
     assert_eq!(bytes(limits()), format!("{before}03{later}ac02ad0202"));
 }

@@ -53,6 +53,7 @@ fn operations_grants_waits_and_peaks_are_counted() {
         table_bytes: 0,
         barriers: 0,
         arrivals: 0,
+        awaiting: 0,
         totals,
     };
     assert_eq!(namespaces, [now]);
