@@ -2,11 +2,13 @@
 
 use holdfast_core::limit::{self, Limit};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, AcquirePermits, ArriveAtBarrier, BarrierCommand, Command, CommandError,
-    ConfigurePool, CreateLatch, Incarnation, Kinds, LatchCommand, LatchIds, Limits, LocksCommand, MemberSpec, Metadata,
-    Mode, NamespaceRef, OpenSession, Owner, Path, PermitCommand, Query, Response, Rules, Wait, Wanted,
+    AccountId, Acquire, AcquireOutcome, AcquirePermits, ArriveAtBarrier, AwaitCondition, BarrierCommand, Command,
+    CommandError, ConditionCommand, ConfigurePool, CreateLatch, Incarnation, Kinds, LatchCommand, LatchIds, Limits,
+    LocksCommand, MemberSpec, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, PermitCommand, Query, Response,
+    Rules, Wait, Wanted,
 };
 
+use crate::conditions::await_command;
 use crate::support::{Shard, lock_request, open, orders};
 use crate::wait_requests::{open_command, session_owner, session_wait_request, try_request, wait_request, write};
 
@@ -217,6 +219,17 @@ fn parties(number: u64) -> LocksCommand {
     barrier(format!("b{number}"), number + 1)
 }
 
+/// Each locks the same lock, and gives it up.
+fn awaits(number: u64) -> LocksCommand {
+    LocksCommand::Condition(ConditionCommand::Await(await_command(Owner::Process(format!("p{number}")), 0, "c")))
+}
+
+/// Each awaits a condition of its own.
+fn conditions(number: u64) -> LocksCommand {
+    let owner = Owner::Process(format!("p{number}"));
+    LocksCommand::Condition(ConditionCommand::Await(await_command(owner, 0, &format!("c{number}"))))
+}
+
 fn cases_of_tables() -> Vec<Case> {
     let of_namespace =
         |limit: &'static Limit, limits: Limits, step: Step| Case { limit, limits, step, is_of_namespace: true };
@@ -242,6 +255,8 @@ fn cases_of_tables() -> Vec<Case> {
         of_namespace(&limit::MEMBERS_OF_HOLD, Limits { max_members_per_take: 3, ..usual() }, takes),
         of_namespace(&limit::BARRIERS, Limits { max_barriers_per_namespace: 3, ..usual() }, barriers),
         of_namespace(&limit::PARTIES, Limits { max_parties_per_barrier: 3, ..usual() }, parties),
+        of_namespace(&limit::AWAITING_LOCK, Limits { max_awaiting_per_lock: 3, ..usual() }, awaits),
+        of_namespace(&limit::CONDITIONS_OF_LOCK, Limits { max_conditions_per_lock: 3, ..usual() }, conditions),
         of_namespace(&limit::PRIMITIVE_BYTES, Limits { max_primitive_bytes: 5_000, ..usual() }, latches),
     ]
 }
@@ -297,13 +312,19 @@ fn apply(shard: &mut Shard, namespace: &NamespaceRef, step: LocksCommand) -> Opt
         LocksCommand::Barrier(BarrierCommand::Arrive(arrive)) => {
             LocksCommand::Barrier(BarrierCommand::Arrive(ArriveAtBarrier { namespace, ..arrive }))
         }
+        LocksCommand::Condition(ConditionCommand::Await(awaits)) => {
+            let lock = Acquire { namespace: namespace.clone(), ..lock_request("", Mode::Write) };
+            let fencing_token = shard.granted(Acquire { owner: awaits.owner.clone(), ..lock });
+            LocksCommand::Condition(ConditionCommand::Await(AwaitCondition { namespace, fencing_token, ..awaits }))
+        }
         other => panic!("no step: {other:?}"),
     };
     match shard.apply(&Command::Locks(command)).outcome {
         Err(refusal @ CommandError::QuotaExceeded { .. }) => refusal.limit(),
         Ok(
             Response::Acquired { outcome: AcquireOutcome::Refused(refused), .. }
-            | Response::PermitsAcquired { outcome: AcquireOutcome::Refused(refused), .. },
+            | Response::PermitsAcquired { outcome: AcquireOutcome::Refused(refused), .. }
+            | Response::Awaited { outcome: AcquireOutcome::Refused(refused), .. },
         ) => panic!("{refused:?}"),
         outcome => {
             outcome.expect("it is within all limits");

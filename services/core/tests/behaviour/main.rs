@@ -7,6 +7,7 @@ mod audit;
 mod barriers;
 mod barriers_many;
 mod by_account;
+mod conditions;
 mod cost_of_latches;
 mod cost_of_permits;
 mod cost_table;
