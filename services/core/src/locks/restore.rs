@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::acquire::distinct_claims;
 use super::attempts::Attempts;
-use super::conditions::{AwaitItem, CameFrom, SignalAnswer};
+use super::conditions::{CameFrom, SignalAnswer};
 use super::hold::{Hold, HoldExtras, NO_REQUEST};
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
@@ -12,9 +12,8 @@ use super::named_requests::LiveClaims;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::QueuePosition;
-use super::session_end::EndingSession;
 use super::sessions::{GrantedRequest, NamedRequest, Session, SessionFacts};
-use super::snapshot_items::{EndingSessionItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
+use super::snapshot_items::{GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
 use super::tree::NodeId;
 use super::waiting::{BlockedOn, WaitingRequest, claim_set_of};
 use super::{LocksState, NamespaceKey};
@@ -231,25 +230,6 @@ impl Restorer {
         ensure(is_new && is_only, "a session comes twice")
     }
 
-    fn ending_session(&mut self, item: EndingSessionItem<String>) -> RestoreResult {
-        let (now, now_ms) = (self.core.common.revision, self.core.common.clock_ms);
-        let number = item.session.number;
-        ensure(number <= now && item.since_ms <= now_ms, "a session ended in the future")?;
-        let (session_id, facts) = facts_of(item.session);
-        let ending = EndingSession {
-            session_id,
-            session: Session::new(facts),
-            reason: item.reason,
-            since_ms: item.since_ms,
-            after_wait: item.after_wait.map(|(wait, upgrade)| QueuePosition::of(WaitId(wait), upgrade)),
-            after_path: item.after_path.map(Path),
-        };
-        let is_open = self.core.sessions.contains_key(&number);
-        self.namespace()?.charged.sessions += ending.session.facts.charge(&ending.session_id);
-        let is_new = self.namespace()?.ending_sessions.insert(number, ending).is_none();
-        ensure(is_new && !is_open, "a session comes twice")
-    }
-
     fn hold(&mut self, item: HoldItem<String>) -> RestoreResult {
         let now = self.core.common.revision;
         let (node, revision) = self.lock.ok_or(DecodeError::Snapshot("a hold has no lock"))?;
@@ -376,26 +356,6 @@ impl Restorer {
         Ok(())
     }
 
-    fn awaits(&mut self, item: AwaitItem<String>) -> RestoreResult {
-        let now = self.core.common.revision;
-        let namespace = self.namespace()?;
-        let (owner, wait, mut awaits) = item.into_await(now)?;
-        let is_next = namespace.conditions.iter().last().is_none_or(|(last, _)| last < wait);
-        ensure(is_next, "awaits are out of order")?;
-        awaits.owner = owner_of(namespace, owner, false)?;
-        let is_process = namespace.owners.name(awaits.owner).session().is_none();
-        let has_limits = awaits.terms.ttl_ms.is_some() && awaits.ends_at_ms.is_some() && awaits.relock_ms.is_some();
-        ensure(!is_process || has_limits, "a process awaits what would never end")?;
-        ensure(namespace.conditions.place(&awaits.path, awaits.from_token).is_none(), "a lock was given up twice")?;
-        let taken = awaits.request_id.as_deref().filter(|request_id| namespace.has_request(awaits.owner, request_id));
-        ensure(taken.is_none(), "a request comes twice")?;
-        ensure(!awaits.call.is_some_and(|call| namespace.conditions.is_called_at(call.at)), "two calls were one")?;
-        namespace.add_await(wait, awaits);
-        namespace.count_wait();
-        self.attempts_target = Some(AttemptsTarget::Await(wait));
-        Ok(())
-    }
-
     fn attempts(&mut self, lower: Vec<u64>, as_reader: &[u64]) -> RestoreResult {
         let of = self.attempts_target.take().ok_or(DecodeError::Snapshot("attempts are of nothing"))?;
         let namespace = self.namespace()?;
@@ -482,7 +442,7 @@ impl Restorer {
     }
 }
 
-fn facts_of(item: SessionItem<String>) -> (Arc<str>, SessionFacts) {
+pub(super) fn facts_of(item: SessionItem<String>) -> (Arc<str>, SessionFacts) {
     let facts = SessionFacts {
         number: item.number,
         epoch: item.epoch,
@@ -497,7 +457,11 @@ fn facts_of(item: SessionItem<String>) -> (Arc<str>, SessionFacts) {
 }
 
 /// Returns the owner of a hold or a wait. Only a hold in transition outlives its session.
-fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: bool) -> Result<OwnerId, DecodeError> {
+pub(super) fn owner_of(
+    namespace: &mut Namespace,
+    item: OwnerItem<String>,
+    may_be_gone: bool,
+) -> Result<OwnerId, DecodeError> {
     let name = match item {
         OwnerItem::Process(process_id) => OwnerName::Process(process_id.as_str().into()),
         OwnerItem::Session { number, session_id, process_id, holder } => OwnerName::Session(Box::new(SessionOwner {

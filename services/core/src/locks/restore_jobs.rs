@@ -1,4 +1,4 @@
-//! Restores unfinished work: sweeps that span several entries, and the requests to evaluate.
+//! Restores unfinished work: sweeps that span several entries, sessions that end, and the requests to evaluate.
 
 use std::sync::Arc;
 
@@ -6,16 +6,36 @@ use super::bit_set::BitSet;
 use super::hold::AtLeast;
 use super::owner::OwnerKey;
 use super::queue::QueuePosition;
-use super::restore::{AttemptsTarget, RESTORE_CONTEXT, RestoreResult, Restorer, ensure};
+use super::restore::{AttemptsTarget, RESTORE_CONTEXT, RestoreResult, Restorer, ensure, facts_of};
+use super::session_end::EndingSession;
 use super::sessions::Session;
-use super::snapshot_items::BlockedOnItem;
+use super::snapshot_items::{BlockedOnItem, EndingSessionItem};
 use super::sweep::{MAX_SWEEPS, Sweep};
 use super::waiting::BlockedOn;
 use crate::ask::{Asks, AsksItem};
 use crate::codec::DecodeError;
-use crate::{FencingToken, Revision, SessionNumber, WaitId};
+use crate::{FencingToken, Path, Revision, SessionNumber, WaitId};
 
 impl Restorer {
+    pub(super) fn ending_session(&mut self, item: EndingSessionItem<String>) -> RestoreResult {
+        let (now, now_ms) = (self.core.common.revision, self.core.common.clock_ms);
+        let number = item.session.number;
+        ensure(number <= now && item.since_ms <= now_ms, "a session ended in the future")?;
+        let (session_id, facts) = facts_of(item.session);
+        let ending = EndingSession {
+            session_id,
+            session: Session::new(facts),
+            reason: item.reason,
+            since_ms: item.since_ms,
+            after_wait: item.after_wait.map(|(wait, upgrade)| QueuePosition::of(WaitId(wait), upgrade)),
+            after_path: item.after_path.map(Path),
+        };
+        let is_open = self.core.sessions.contains_key(&number);
+        self.namespace()?.charged.sessions += ending.session.facts.charge(&ending.session_id);
+        let is_new = self.namespace()?.ending_sessions.insert(number, ending).is_none();
+        ensure(is_new && !is_open, "a session comes twice")
+    }
+
     pub(super) fn sweep(&mut self, began: Revision, sweep: Sweep) -> RestoreResult {
         let (now, now_ms) = (self.core.common.revision, self.core.common.clock_ms);
         ensure(began <= now && sweep.since_ms <= now_ms, "something began in the future")?;

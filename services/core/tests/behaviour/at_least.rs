@@ -5,6 +5,7 @@ use holdfast_core::{
     ReleaseTarget, ReportedHold, Response, Rules, SessionAcquire, SessionCommand, SessionRequest, Wait,
 };
 
+use crate::conditions::await_command;
 use crate::support::{ACCOUNT, Shard, assert_nothing_is_left, orders, process};
 use crate::wait_requests::{at, read, session_owner, session_wait_request, try_request, wait_request, write};
 
@@ -207,4 +208,17 @@ fn a_connected_session_asks_for_it_too() {
     let release = SessionRequest::Release { request_id: "r".into(), is_known: true };
     assert!(run(&mut shard, release).is_ok());
     assert_eq!(phase(&shard), Some((Phase::Transition, Some(1_000 + AT_LEAST_MS))));
+}
+
+#[test]
+fn a_hold_is_given_up_to_await_a_condition_once_its_time_is_over() {
+    let mut shard = shard();
+    let token = granted(&mut shard, try_request("p1", &[write("l")]));
+    let awaits = || await_command(process("p1"), token, "c");
+    shard.advance_by(AT_LEAST_MS - 1);
+    assert!(matches!(shard.try_await(awaits()), Err(CommandError::InvalidArgument(_))));
+    assert_eq!(shard.holders("l"), ["p1"]);
+    shard.advance_by(1);
+    assert!(matches!(shard.try_await(awaits()), Ok((AcquireOutcome::Enqueued(_), None))));
+    assert!(shard.holders("l").is_empty());
 }

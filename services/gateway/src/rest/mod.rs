@@ -10,6 +10,7 @@ mod asks;
 mod barriers;
 mod body;
 mod call;
+mod condition_messages;
 mod conditions;
 mod connect;
 mod events;

@@ -8,6 +8,7 @@ use holdfast_types::{BarrierAnswer, GenerationEnd, Mode, Path, ReportedHold, Wan
 use serde::{Deserialize, Serialize};
 
 use super::body::{StringMap, parse};
+use super::condition_messages::{Await, Signal};
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -149,26 +150,6 @@ struct Release {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Await {
-    /// In a pending message, the number from its original connection: it does not count here.
-    seq: Option<u64>,
-    request_id: String,
-    condition: Option<String>,
-    wait_ms: Option<u64>,
-    fencing_token: Option<u64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Signal {
-    seq: u64,
-    request_id: String,
-    condition: Option<String>,
-    all: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct CountDown {
     seq: u64,
     request_id: String,
@@ -229,10 +210,7 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         ClientJson::Arrive(arrive) => (require_seq(arrive.seq)?, ClientPayload::Arrive(arrive.read())),
         ClientJson::Leave(leave) => (require_seq(leave.seq)?, ClientPayload::Leave(leave.read())),
         ClientJson::Await(awaits) => (require_seq(awaits.seq)?, ClientPayload::Await(awaits.read())),
-        ClientJson::Signal(Signal { seq, request_id, condition, all }) => {
-            let (condition, all) = (condition.unwrap_or_default(), all.unwrap_or(false));
-            (seq, ClientPayload::Signal(session_message::Signal { request_id, condition, all }))
-        }
+        ClientJson::Signal(signal) => (signal.seq, ClientPayload::Signal(signal.read())),
         ClientJson::ReleaseAll(Empty { seq }) => (seq, ClientPayload::ReleaseAll),
         ClientJson::Keepalive(Empty { seq }) => (seq, ClientPayload::KeepAlive),
         ClientJson::Close(Empty { seq }) => (seq, ClientPayload::Close),
@@ -319,17 +297,6 @@ impl Take {
             transition_ms: self.transition_ms.unwrap_or(0),
             only_try: self.only_try.unwrap_or(false),
         })
-    }
-}
-
-impl Await {
-    fn read(self) -> session_message::Await {
-        session_message::Await {
-            request_id: self.request_id,
-            condition: self.condition.unwrap_or_default(),
-            wait_ms: self.wait_ms,
-            fencing_token: self.fencing_token,
-        }
     }
 }
 
