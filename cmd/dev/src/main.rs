@@ -69,6 +69,9 @@ enum Command {
     /// A store that rejects a late owner by its fencing token.
     #[command(name = "scenario-fencing")]
     Fencing(ScenarioArgs),
+    /// Conditions: a lock that is given up until another owner signals.
+    #[command(name = "scenario-condition")]
+    Condition(ScenarioArgs),
     /// Semaphores: so many permits at a time, and a queue that nobody passes.
     #[command(name = "scenario-semaphore")]
     Semaphore(ScenarioArgs),
@@ -122,6 +125,7 @@ async fn run() -> Result<()> {
         Command::Deadlock(args) => scenarios::run(&cli.service, args, Scenario::Deadlock).await,
         Command::WatcherResumes(args) => scenarios::run(&cli.service, args, Scenario::WatcherResumes).await,
         Command::Fencing(args) => scenarios::run(&cli.service, args, Scenario::Fencing).await,
+        Command::Condition(args) => scenarios::run(&cli.service, args, Scenario::Condition).await,
         Command::Semaphore(args) => scenarios::run(&cli.service, args, Scenario::Semaphore).await,
         Command::Pool(args) => scenarios::run(&cli.service, args, Scenario::Pool).await,
         Command::Latch(args) => scenarios::run(&cli.service, args, Scenario::Latch).await,

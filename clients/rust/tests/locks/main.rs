@@ -6,6 +6,7 @@ mod support;
 mod asking;
 mod barriers;
 mod cancelling;
+mod conditions;
 mod connections;
 mod kinds;
 mod latches;

@@ -5,6 +5,7 @@
 
 mod atomic_sets;
 mod barrier;
+mod condition;
 mod deadlock;
 mod events;
 mod fencing;
@@ -53,6 +54,7 @@ pub(crate) enum Scenario {
     Deadlock,
     WatcherResumes,
     Fencing,
+    Condition,
     Semaphore,
     Pool,
     Latch,
@@ -69,6 +71,7 @@ impl Scenario {
             Self::Deadlock => "deadlock",
             Self::WatcherResumes => "watcher-resumes",
             Self::Fencing => "fencing",
+            Self::Condition => "condition",
             Self::Semaphore => "semaphore",
             Self::Pool => "pool",
             Self::Latch => "latch",
@@ -85,6 +88,7 @@ impl Scenario {
             Self::Deadlock => deadlock::run(stage).await,
             Self::WatcherResumes => watcher_resumes::run(stage).await,
             Self::Fencing => fencing::run(stage).await,
+            Self::Condition => condition::run(stage).await,
             Self::Semaphore => semaphore::run(stage).await,
             Self::Pool => pool::run(stage).await,
             Self::Latch => latch::run(stage).await,

@@ -166,23 +166,42 @@ impl ScenarioRunner {
 
     /// Waits until `count` have arrived at a barrier.
     pub(super) async fn wait_for_arrivals(&self, path: &str, count: u64) -> Result<()> {
-        self.wait_for_count("POST barriers/get", ("barrier", "arrived"), path, count).await
+        let arrived = |answer: &Value| answer["barrier"]["arrived"].as_u64();
+        self.wait_for_count("POST barriers/get", &json!({"path": segments(path)}), arrived, count).await?;
+        self.check(true, format_args!("{count} wait(s) for {path} now"))
+    }
+
+    /// Waits until `count` await conditions of locks.
+    pub(super) async fn wait_for_awaiting(&self, count: u64) -> Result<()> {
+        let awaiting = |answer: &Value| {
+            let conditions = answer["conditions"].as_array()?.iter();
+            Some(conditions.filter_map(|condition| condition["awaiting"].as_u64()).sum())
+        };
+        self.wait_for_count("GET conditions", &Value::Null, awaiting, count).await?;
+        self.check(true, format_args!("{count} await(s) a signal now"))
     }
 
     async fn wait_for_waiting(&self, call: &str, shown: &str, path: &str, count: u64) -> Result<()> {
-        self.wait_for_count(call, (shown, "waiting"), path, count).await
+        let waiting = |answer: &Value| answer[shown]["waiting"].as_u64();
+        self.wait_for_count(call, &json!({"path": segments(path)}), waiting, count).await?;
+        self.check(true, format_args!("{count} wait(s) for {path} now"))
     }
 
-    async fn wait_for_count(&self, call: &str, (shown, field): (&str, &str), path: &str, count: u64) -> Result<()> {
+    async fn wait_for_count(
+        &self,
+        call: &str,
+        body: &Value,
+        shown: impl Fn(&Value) -> Option<u64>,
+        count: u64,
+    ) -> Result<()> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
-            let answer = self.send(call, &json!({"path": segments(path)})).await?;
-            let waiting = answer[shown][field].as_u64();
+            let waiting = shown(&self.send(call, body).await?);
             if waiting == Some(count) {
-                return self.check(true, format_args!("{count} wait(s) for {path} now"));
+                return Ok(());
             }
             if Instant::now() >= deadline {
-                bail!("not as expected: {waiting:?} wait for {path}, not {count}");
+                bail!("not as expected: {waiting:?} wait, not {count}");
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

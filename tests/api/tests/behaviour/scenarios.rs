@@ -74,6 +74,11 @@ async fn fencing() {
 }
 
 #[tokio::test]
+async fn condition() {
+    assert_scenario_passes("scenario-condition").await;
+}
+
+#[tokio::test]
 async fn semaphore() {
     assert_scenario_passes("scenario-semaphore").await;
 }
