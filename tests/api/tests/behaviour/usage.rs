@@ -28,7 +28,7 @@ async fn operations_holds_waits_and_peaks_are_told_for_each_namespace_and_the_ac
     assert_eq!(usage["limits"]["max_holds_per_namespace"], 1_000_000);
     let a = json!({
         "name": "a", "id": usage["namespaces"][0]["id"], "holds": 1, "waiting": 1, "sessions": 0, "latches": 0,
-        "semaphores": 0, "permit_holds": 0, "permit_waits": 0, "pools": 0, "barriers": 0, "arrivals": 0,
+        "semaphores": 0, "permit_holds": 0, "permit_waits": 0, "pools": 0, "barriers": 0, "arrivals": 0, "awaiting": 0,
         "operations": 4, "grants": 2, "waits": 1, "sessions_opened": 0,
         "peak_holds": 2, "peak_waiting": 1, "peak_sessions": 0,
         "state_bytes": usage["namespaces"][0]["state_bytes"],
