@@ -3,6 +3,7 @@
 //! Cases with a cluster take turns: see `Cluster`. One file of them runs alone with its name as a filter:
 //! `cargo test --release --workspace --test it -- --nocapture snapshots::`.
 
+mod awaited_conditions;
 mod duplicate_requests;
 mod held_calls;
 mod killed_holders;

@@ -83,6 +83,29 @@ async fn grant_in_order(api: &RestClient, waiters: Vec<JoinHandle<u64>>) {
     }
 }
 
+/// Kills or pauses the leader of a shard until another one leads.
+pub(crate) async fn lose_leader(cluster: &mut Cluster, shard: &str, is_killed: bool) {
+    let (leader, _, term) = cluster.wait_leader(shard).await;
+    if is_killed {
+        _ = cluster.nodes[leader].kill().await
+    } else {
+        cluster.nodes[leader].pause()
+    }
+    eventually("another leads", async || {
+        let looks = join_all((0..3).filter(|node| *node != leader).map(|node| cluster.status(node, false))).await;
+        let replicas = looks.into_iter().flatten().flat_map(|status| status.replicas);
+        let led = replicas.filter(|replica| replica.shard == shard && replica.leader == replica.replica);
+        if led.into_iter().any(|replica| replica.term > term) { Ok(()) } else { Err("nobody yet".to_owned()) }
+    })
+    .await;
+    if is_killed {
+        cluster.nodes[leader].start()
+    } else {
+        cluster.nodes[leader].resume()
+    }
+    cluster.wait_ready().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_calls_keep_their_places_when_their_leader_is_lost() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
@@ -92,25 +115,7 @@ async fn waiting_calls_keep_their_places_when_their_leader_is_lost() {
     api.acquire(NAMESPACE, "one", "holder").await.expect("the first takes it");
     let waiters = enqueue_waiters(&cluster, &tenant).await;
     for is_killed in [true, false, true] {
-        let (leader, _, term) = cluster.wait_leader(&shard).await;
-        if is_killed {
-            _ = cluster.nodes[leader].kill().await
-        } else {
-            cluster.nodes[leader].pause()
-        }
-        eventually("another leads", async || {
-            let looks = join_all((0..3).filter(|node| *node != leader).map(|node| cluster.status(node, false))).await;
-            let replicas = looks.into_iter().flatten().flat_map(|status| status.replicas);
-            let led = replicas.filter(|replica| replica.shard == shard && replica.leader == replica.replica);
-            if led.into_iter().any(|replica| replica.term > term) { Ok(()) } else { Err("nobody yet".to_owned()) }
-        })
-        .await;
-        if is_killed {
-            cluster.nodes[leader].start()
-        } else {
-            cluster.nodes[leader].resume()
-        }
-        cluster.wait_ready().await;
+        lose_leader(&mut cluster, &shard, is_killed).await;
         wait_for_queue(&api, WAITERS as u64).await;
     }
     grant_in_order(&api, waiters).await;
