@@ -259,7 +259,7 @@ impl NamespaceTxn<'_> {
         }
         self.check_waiting_count()?;
         self.check_waits_of_owner(owner)?;
-        self.check_holds_of_waiting_owner(owner, 0)?;
+        self.check_holds_of_waiting(owner, 0)?;
         let more = of_await(request.path, request.condition, request_id, metadata_bytes);
         let free = self.ns.free_bytes(self.other_namespaces_bytes);
         if more > free.of_tables {
