@@ -281,6 +281,7 @@ impl NamespaceTxn<'_> {
             // How long it is kept from others stays, and so do requests to release it, unless it is taken anew.
             after += if hold.at_least().is_some() { charge::AT_LEAST } else { at_least };
             after += charge::of_asks(hold.asks().filter(|_| kind != ClaimKind::Retakes));
+            after += if kind == ClaimKind::Retakes { 0 } else { hold.charge_of_past() };
             let (hold, metadata) = hold.charge();
             before += hold + metadata;
         }
