@@ -1,5 +1,5 @@
-//! `holdfast`: the command line for users. Runs commands under a lock, at once or after a signal; shows and changes locks,
-//! semaphores, pools, latches, barriers, sessions, namespaces and keys.
+//! `holdfast`: the command line for users. Runs commands under a lock, at once or after a signal; shows and changes
+//! locks, semaphores, pools, latches, barriers, sessions, namespaces and keys.
 //!
 //! Invariant: a command that runs under a lock is asked to stop before another owner can get the lock, and killed if it
 //! does not stop.

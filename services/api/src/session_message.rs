@@ -261,8 +261,8 @@ pub enum ServerMessage {
     Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool, leader: Option<String> },
     /// The session lost a hold without releasing it. `fencing_token` says which hold of permits.
     Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Box<Holder>>, fencing_token: Option<u64> },
-    /// The request holds all its claims, or its permits. `members` are those of a pool. `woken` says why it waited for a lock
-    /// that it had given up.
+    /// The request holds all its claims, or its permits. `members` are those of a pool. `woken` says why it waited for
+    /// a lock that it had given up.
     Acquired { request_id: String, fencing_token: u64, members: Vec<String>, woken: Option<Woken> },
     /// The request gave its lock up and awaits a condition.
     Awaiting { request_id: String },

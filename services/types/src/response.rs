@@ -345,11 +345,11 @@ pub enum Response {
     },
     /// The outcome of an await.
     Awaited {
-        /// `Enqueued` while it awaits the condition, and while it then waits for the lock; `Granted` once it has the lock
-        /// again.
+        /// `Enqueued` while it awaits the condition, and while it then waits for the lock; `Granted` once it has the
+        /// lock again.
         outcome: AcquireOutcome,
-        /// Why it waits for the lock, or has it again; absent while it awaits the condition, and for a hold that it does
-        /// not have.
+        /// Why it waits for the lock, or has it again; absent while it awaits the condition, and for a hold that it
+        /// does not have.
         woken: Option<Woken>,
         /// The lock, if a caller receives the response.
         locks: Vec<LockView>,

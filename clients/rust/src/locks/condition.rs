@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::Guard;
 use crate::error::{Error, Result};
 
-/// A condition of a lock: whoever holds the lock gives it up until another holder signals that something has changed. Any
-/// lock has any number of conditions, told apart by their names; the name alone says nothing of the lock.
+/// A condition of a lock: whoever holds the lock gives it up until another holder signals that something has changed.
+/// Any lock has any number of conditions, told apart by their names; the name alone says nothing of the lock.
 ///
-/// Whoever waits has the lock again when the wait returns, and checks then what it waited for, since others may have had
-/// the lock in between. [`Guard::wait_while`] does both.
+/// Whoever waits has the lock again when the wait returns, and checks then what it waited for, since others may have
+/// had the lock in between. [`Guard::wait_while`] does both.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -77,23 +77,24 @@ impl Condition {
 }
 
 impl Guard {
-    /// Gives the lock up until the condition is signalled, and waits for the lock again. In one step: nobody has the lock
-    /// before this owner awaits the condition. If the future is dropped, the owner neither waits nor holds the lock; a
-    /// signal that it had goes to another one.
+    /// Gives the lock up until the condition is signalled, and waits for the lock again. In one step: nobody has the
+    /// lock before this owner awaits the condition. If the future is dropped, the owner neither waits nor holds the
+    /// lock; a signal that it had goes to another one.
     ///
     /// The new guard has another token. Other locks that the owner holds it keeps, which may keep those from signalling
     /// who need them.
     ///
     /// # Errors
-    /// [`Error::Nested`] when the same owner has locked it several times: giving it up would surprise the others.
-    /// [`Error::Invalid`] for a set of locks, for a reader, and for anything but a lock. [`Error::Lost`];
-    /// [`Error::Refused`] with [`Reason::Deadlock`](crate::Reason::Deadlock) when waiting for the lock again would close a
-    /// cycle; [`Error::SessionEnded`]. The lock is not held then.
+    /// [`Error::Nested`] when the same owner has locked it several times: giving it up would surprise the
+    /// others. [`Error::Invalid`] for a set of locks, for a reader, and for anything but a lock. [`Error::Lost`];
+    /// [`Error::Refused`] with [`Reason::Deadlock`](crate::Reason::Deadlock) when waiting for the lock again would
+    /// close a cycle; [`Error::SessionEnded`]. The lock is not held then.
     pub async fn wait(self, condition: &Condition) -> Result<Self> {
         Ok(self.await_condition(condition, None).await?.0)
     }
 
-    /// Like [`Guard::wait`], for so long at most, 1 ms to 10 min; and then the time that it takes to get the lock again.
+    /// Like [`Guard::wait`], for so long at most, 1 ms to 10 min; and then the time that it takes to get the lock
+    /// again.
     ///
     /// # Errors
     /// Like [`Guard::wait`].
@@ -117,8 +118,9 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Wakes the owner that awaits a condition of this lock longest: it waits for the lock from then on, behind everybody
-    /// who waits for it now. If it ends without the lock, the next one is woken in its place. Returns how many were woken.
+    /// Wakes the owner that awaits a condition of this lock longest: it waits for the lock from then on, behind
+    /// everybody who waits for it now. If it ends without the lock, the next one is woken in its place. Returns how
+    /// many were woken.
     ///
     /// # Errors
     /// [`Error::Lost`]; [`Error::Invalid`] for a set of locks, for a reader, and for anything but a lock;

@@ -137,8 +137,8 @@ impl Session {
         LockSet::new(self.clone(), claims.into_iter().map(|(path, mode)| (path.into(), mode)))
     }
 
-    /// Creates a condition of a lock, to be awaited and signalled by the lock's guards. The empty name is that of a lock's
-    /// only condition.
+    /// Creates a condition of a lock, to be awaited and signalled by the lock's guards. The empty name is that of a
+    /// lock's only condition.
     pub fn condition(&self, name: impl AsRef<str>) -> Condition {
         Condition::new(name.as_ref())
     }

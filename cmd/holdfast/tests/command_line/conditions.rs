@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::{RunningCall, call, holdfast_at, server, unique_name, value};
 
 /// Signals until somebody was woken.
-fn signal_until_heard(arguments: &[&str]) -> u64 {
+fn wait_until_woken(arguments: &[&str]) -> u64 {
     let began = Instant::now();
     loop {
         let signalled = value(arguments)["signalled"].as_u64().unwrap();
@@ -23,7 +23,7 @@ fn a_command_runs_with_the_lock_after_a_signal() {
     let script = "echo $HOLDFAST_FENCING_TOKEN; cat; exit 7";
     let arguments = ["wait-for", &name, "--condition", "news", "--wait", "1m", "--", "sh", "-c", script];
     let mut running = RunningCall::start(holdfast_at(server(), &arguments));
-    assert_eq!(signal_until_heard(&["signal", &name, "--condition", "news"]), 1);
+    assert_eq!(wait_until_woken(&["signal", &name, "--condition", "news"]), 1);
     let token: u64 = running.read_line().parse().unwrap();
     let lock = value(&["get", &name]);
     assert_eq!((&lock["state"], &lock["write_lock_holder"]["fencing_token"]), (&"WRITE_LOCKED".into(), &token.into()));
@@ -44,7 +44,7 @@ fn all_that_await_run_one_after_the_other() {
     let running = [start(), start()];
     let mut woken = 0;
     while woken < 2 {
-        woken += signal_until_heard(&["signal", &name, "--all"]);
+        woken += wait_until_woken(&["signal", &name, "--all"]);
     }
     for mut call in running {
         assert_eq!(call.read_line(), "ran");

@@ -1,4 +1,5 @@
-//! Conditions of locks: requests and responses of their operations. Each view serializes as its JSON form in the contract.
+//! Conditions of locks: requests and responses of their operations. Each view serializes as its JSON form in the
+//! contract.
 
 use holdfast_types::{FencingToken, Metadata, Woken};
 use serde::{Serialize, Serializer};

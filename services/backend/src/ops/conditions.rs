@@ -85,8 +85,8 @@ impl Service {
         Ok(AwaitAnswer { success, woken, fencing_token, reason, lock: single_lock(answer.locks)? })
     }
 
-    /// Wakes whoever awaits a condition longest, or all. An owner that does not hold the lock gets a refusal, which is a
-    /// response and not an error.
+    /// Wakes whoever awaits a condition longest, or all. An owner that does not hold the lock gets a refusal, which is
+    /// a response and not an error.
     ///
     /// # Errors
     /// `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, besides those of every call.

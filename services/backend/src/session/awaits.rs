@@ -83,12 +83,12 @@ impl SessionConnection<'_> {
         match (outcome, woken) {
             (AcquireOutcome::Granted { fencing_token }, woken) => {
                 let path = locks.into_iter().next().map(|lock| lock.path);
-                self.give_up(request_id, path.as_ref());
+                self.forget_hold(request_id, path.as_ref());
                 self.on_relocked(request_id, path.unwrap_or_default(), None, (fencing_token, woken)).await
             }
             (AcquireOutcome::Enqueued(enqueued), None) => {
                 let state = AwaitState::Awaiting(enqueued.wait);
-                self.give_up(request_id, locks.first().map(|lock| &lock.path));
+                self.forget_hold(request_id, locks.first().map(|lock| &lock.path));
                 self.awaits.set(request_id, state);
                 if !asked {
                     return Ok(());
@@ -97,7 +97,7 @@ impl SessionConnection<'_> {
             }
             (AcquireOutcome::Enqueued(enqueued), Some(woken)) => {
                 let state = AwaitState::Waiting(enqueued.wait, woken);
-                self.give_up(request_id, locks.first().map(|lock| &lock.path));
+                self.forget_hold(request_id, locks.first().map(|lock| &lock.path));
                 self.awaits.set(request_id, state);
                 if !asked && before == Some(state) {
                     return Ok(());
@@ -116,7 +116,7 @@ impl SessionConnection<'_> {
     }
 
     /// Records that a request gave its lock up.
-    fn give_up(&mut self, request_id: &str, path: Option<&Path>) {
+    fn forget_hold(&mut self, request_id: &str, path: Option<&Path>) {
         if self.awaits.state(request_id) != Some(AwaitState::Sent) {
             return;
         }

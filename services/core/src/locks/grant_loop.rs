@@ -133,8 +133,8 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Ends a wait without a grant. Removes its owner with the owner's last wait or hold. A signal that it had is handed
-    /// on by the next grant run.
+    /// Ends a wait without a grant. Removes its owner with the owner's last wait or hold. A signal that it had is
+    /// handed on by the next grant run.
     pub(super) fn end_wait(&mut self, position: QueuePosition, reason: Reason) {
         let waiting = self.leave_queue(position);
         let owner = waiting.owner;

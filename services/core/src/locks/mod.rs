@@ -65,6 +65,7 @@ mod request;
 mod reset;
 mod restore;
 mod restore_jobs;
+mod restore_waits;
 mod session_commands;
 mod session_end;
 mod session_open;

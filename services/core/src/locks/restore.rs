@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::acquire::distinct_claims;
 use super::attempts::Attempts;
 use super::conditions::{CameFrom, SignalAnswer};
 use super::hold::{Hold, HoldExtras, NO_REQUEST};
@@ -13,15 +12,14 @@ use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::QueuePosition;
 use super::sessions::{GrantedRequest, NamedRequest, Session, SessionFacts};
-use super::snapshot_items::{GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
+use super::snapshot_items::{GrantedItem, HoldItem, Item, OwnerItem, SessionItem};
 use super::tree::NodeId;
-use super::waiting::{BlockedOn, WaitingRequest, claim_set_of};
 use super::{LocksState, NamespaceKey};
 use crate::Application;
 use crate::ask::AskRecord;
 use crate::codec::DecodeError;
 use crate::shard_common::{ShardCommon, restore_items};
-use crate::{Claim, EntryContext, Limits, Mode, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
+use crate::{EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
 pub(super) type RestoreResult = Result<(), DecodeError>;
 
@@ -87,7 +85,7 @@ pub(super) struct Restorer {
     /// The request to release the previous hold that has one.
     pub(super) last_ask: Option<Arc<AskRecord>>,
     /// What the next hold or wait came from.
-    past: Option<(Vec<CameFrom>, Vec<SignalAnswer>)>,
+    pub(super) past: Option<(Vec<CameFrom>, Vec<SignalAnswer>)>,
 }
 
 /// An item with attempts.
@@ -301,59 +299,6 @@ impl Restorer {
         }
         self.attempts_target = Some(AttemptsTarget::Granted(request));
         ensure(is_new, "a request comes twice")
-    }
-
-    fn wait(&mut self, item: WaitItem<String>) -> RestoreResult {
-        let now = self.core.common.revision;
-        let (mut came_from, signals) = self.past.take().unwrap_or_default();
-        ensure(came_from.len() <= 1 && signals.is_empty(), "a request came from several holds")?;
-        let came_from = came_from.pop();
-        let namespace = self.namespace()?;
-        let claims: Vec<Claim> = item.claims.into_iter().map(|(path, mode)| Claim { path: Path(path), mode }).collect();
-        ensure(
-            !claims.is_empty() && distinct_claims(&claims) == claims,
-            "a request claims nothing, or something twice",
-        )?;
-        ensure(item.wait <= now && now < 1 << 53, "a request is from the future")?;
-        let position = QueuePosition::of(WaitId(item.wait), item.upgrade);
-        ensure(!namespace.waits.contains_key(&position), "a waiting request comes twice")?;
-        let is_process = matches!(item.owner, OwnerItem::Process(_));
-        ensure(!is_process || item.terms.ttl_ms.is_some(), "a process waits for what would never end")?;
-        let owner = owner_of(namespace, item.owner, false)?;
-        let nodes: Vec<NodeId> = claims.iter().map(|claim| namespace.tree.ensure_path(&claim.path)).collect();
-        if item.upgrade {
-            let hold = nodes.first().and_then(|node| namespace.hold(*node, owner));
-            ensure(claims.len() == 1 && hold.is_some(), "a request waits to change what is not held")?;
-        }
-        let is_taken = item.request_id.as_deref().is_some_and(|request_id| namespace.has_request(owner, request_id));
-        ensure(!is_taken, "a request comes twice")?;
-        if let Some(came_from) = &came_from {
-            let is_one = claims.len() == 1 && claims.iter().all(|claim| claim.mode == Mode::Write) && !item.upgrade;
-            let place = claims.first().and_then(|claim| namespace.conditions.place(&claim.path, came_from.token));
-            ensure(is_one && place.is_none(), "a lock that was given up is waited for twice")?;
-        }
-        namespace.add_waiting(
-            position,
-            WaitingRequest {
-                owner,
-                claim_set: claim_set_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
-                claims,
-                nodes,
-                terms: item.terms,
-                request_id: item.request_id.map(Into::into),
-                attempts: Attempts::of(item.attempt),
-                ends_at_ms: item.ends_at_ms,
-                since_ms: item.since_ms,
-                blocked_on: BlockedOn::Unknown,
-                came_from: came_from.map(Box::new),
-            },
-        );
-        namespace.count_wait();
-        let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
-        self.core.txn_in(slot, &RESTORE_CONTEXT).add_wait_end(position, item.ends_at_ms);
-        self.attempts_target = Some(AttemptsTarget::Wait(position));
-        self.blocked_wait = Some(position);
-        Ok(())
     }
 
     fn attempts(&mut self, lower: Vec<u64>, as_reader: &[u64]) -> RestoreResult {

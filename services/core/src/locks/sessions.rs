@@ -22,8 +22,8 @@ pub(super) struct Session {
     pub(super) owners: BTreeSet<OwnerId>,
     /// The one of them without a holder, or [`NO_OWNER`]. Most commands are its.
     pub(super) own: OwnerId,
-    /// The number of holds, and of waits and awaits, of these owners. Counted incrementally, because every response to a keep-alive
-    /// contains them.
+    /// The number of holds, and of waits and awaits, of these owners. Counted incrementally, because every response to
+    /// a keep-alive contains them.
     pub(super) holds: u64,
     pub(super) waiting: u64,
     /// Its unreleased requests by id.

@@ -16,8 +16,8 @@ impl ShardState {
         self.locks().and_then(|core| core.queued_wait(acquire))
     }
 
-    /// Returns all requests of a locks shard that wait for permits, for a new leader that expects gateways to reattach to
-    /// them.
+    /// Returns all requests of a locks shard that wait for permits, for a new leader that expects gateways to reattach
+    /// to them.
     pub fn permit_waits(&self) -> impl Iterator<Item = PermitWaitRecord> {
         self.locks().into_iter().flat_map(LocksState::permit_waits)
     }
@@ -28,7 +28,8 @@ impl ShardState {
         self.locks().and_then(|core| core.queued_permits(acquire))
     }
 
-    /// Returns the awaits of conditions and the waits for locks that were given up, for a new leader; none in other shards.
+    /// Returns the awaits of conditions and the waits for locks that were given up, for a new leader; none in other
+    /// shards.
     pub fn await_records(&self) -> impl Iterator<Item = AwaitRecord> {
         self.locks().into_iter().flat_map(LocksState::await_records)
     }

@@ -118,7 +118,7 @@ impl Shard {
     }
 }
 
-fn told(names: &[&str], woken: Woken) -> Vec<(String, Woken)> {
+fn pairs(names: &[&str], woken: Woken) -> Vec<(String, Woken)> {
     names.iter().map(|name| ((*name).to_owned(), woken)).collect()
 }
 
@@ -128,7 +128,7 @@ fn one_signalled_of_two() -> (Shard, FencingToken) {
     let token = shard.lock_and_await("a", "c");
     shard.lock_and_await("b", "c");
     assert_eq!(shard.lock_and_signal("c", false), (1, 1));
-    assert_eq!(shard.awaits_told().0, told(&["a"], Woken::Signalled));
+    assert_eq!(shard.awaits_told().0, pairs(&["a"], Woken::Signalled));
     assert_eq!((shard.waiting_owners(), shard.awaiting_owners()), (vec!["a".to_owned()], vec!["b".to_owned()]));
     (shard, token)
 }
@@ -149,7 +149,7 @@ fn a_signal_is_handed_on_when_its_receiver_waits_for_the_lock_too_long() {
     shard.advance_by(5_000);
     let (woken, resolved) = shard.awaits_told();
     assert_eq!(resolved, [("a".to_owned(), Err(Reason::TimedOut))]);
-    assert_eq!(woken, told(&["b"], Woken::Signalled), "in the same entry");
+    assert_eq!(woken, pairs(&["b"], Woken::Signalled), "in the same entry");
     assert_handed_on(shard);
 }
 
@@ -164,7 +164,7 @@ fn a_signal_is_handed_on_when_its_receiver_leaves() {
         attempts: vec![0],
     };
     shard.run(LocksCommand::Condition(ConditionCommand::Cancel(cancel))).unwrap();
-    assert_eq!(shard.awaits_told().0, told(&["b"], Woken::Signalled));
+    assert_eq!(shard.awaits_told().0, pairs(&["b"], Woken::Signalled));
     assert_handed_on(shard);
 }
 
@@ -172,7 +172,7 @@ fn a_signal_is_handed_on_when_its_receiver_leaves() {
 fn a_signal_is_handed_on_when_its_receiver_releases_everything() {
     let (mut shard, _) = one_signalled_of_two();
     assert!(shard.try_release(process("a"), ReleaseTarget::All));
-    assert_eq!(shard.awaits_told().0, told(&["b"], Woken::Signalled));
+    assert_eq!(shard.awaits_told().0, pairs(&["b"], Woken::Signalled));
     assert_handed_on(shard);
 }
 
@@ -183,7 +183,7 @@ fn a_signal_is_handed_on_when_a_reset_ends_its_receiver() {
     shard.run(LocksCommand::Reset(Reset { namespace: orders(), live_owners, before_revision: None })).unwrap();
     let (woken, resolved) = shard.awaits_told();
     assert_eq!(resolved, [("a".to_owned(), Err(Reason::Ended))]);
-    assert_eq!(woken, told(&["b"], Woken::Signalled));
+    assert_eq!(woken, pairs(&["b"], Woken::Signalled));
     assert_handed_on(shard);
 }
 
@@ -205,7 +205,7 @@ fn a_signal_is_handed_on_past_all_that_end_in_the_same_entry() {
     shard.run(LocksCommand::ExpireSessions { ids, known_revision }).unwrap();
     let (woken, resolved) = shard.awaits_told();
     assert_eq!(resolved.len(), 2, "{resolved:?}");
-    assert_eq!(woken, told(&["b"], Woken::Signalled), "not to the one that ended, too");
+    assert_eq!(woken, pairs(&["b"], Woken::Signalled), "not to the one that ended, too");
     assert_handed_on(shard);
 }
 
@@ -236,7 +236,7 @@ fn nothing_is_handed_on_of_what_elapsed_or_of_a_signal_to_all() {
     shard.granted(try_request("s", &[write("l")]));
     shard.core.take_effects();
     shard.advance_by(9_000);
-    assert_eq!(shard.awaits_told().0, told(&["a"], Woken::Elapsed));
+    assert_eq!(shard.awaits_told().0, pairs(&["a"], Woken::Elapsed));
     assert!(shard.try_release(process("a"), ReleaseTarget::All));
     assert_eq!(shard.awaiting_owners(), ["b"], "a had no signal to hand on");
     shard.queued(wait_request("w", &[write("l")]), Reason::Held);
@@ -336,7 +336,7 @@ fn an_await_that_is_due_elapses_before_a_signal_of_the_same_entry() {
     shard.granted(try_request("s", &[write("l")]));
     shard.advance_by(10_000);
     assert_eq!(shard.try_signal(signal_command("s", "c", false)), Some((0, 0)));
-    assert_eq!(shard.awaits_told().0, told(&["a"], Woken::Elapsed));
+    assert_eq!(shard.awaits_told().0, pairs(&["a"], Woken::Elapsed));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) struct Hold {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedOwner {
     pub(crate) owner: String,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) ends_at_ms: Option<u64>,
@@ -48,7 +48,7 @@ pub(crate) struct Awaiting {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lock {
     pub(crate) holder: Option<Hold>,
-    pub(crate) queue: Vec<Waiting>,
+    pub(crate) queue: Vec<QueuedOwner>,
     pub(crate) conditions: BTreeMap<String, Vec<Awaiting>>,
 }
 
@@ -131,7 +131,7 @@ impl Model {
         }
         let ends_at_ms = wait_ms.map(|wait_ms| self.now_ms + wait_ms);
         let (owner, attempts) = (owner.to_owned(), BTreeSet::new());
-        self.lock(path).queue.push(Waiting { owner, ttl_ms, ends_at_ms, attempts, came_from: None });
+        self.lock(path).queue.push(QueuedOwner { owner, ttl_ms, ends_at_ms, attempts, came_from: None });
         Ok(false)
     }
 
@@ -180,7 +180,7 @@ impl Model {
             self.told.insert(Told::Ended(owner, token, Reason::Deadlock.name()));
             self.owe(path, &came_from);
         } else {
-            self.lock(path).queue.push(Waiting { owner, ttl_ms, ends_at_ms, attempts, came_from: Some(came_from) });
+            self.lock(path).queue.push(QueuedOwner { owner, ttl_ms, ends_at_ms, attempts, came_from: Some(came_from) });
         }
     }
 
@@ -201,7 +201,7 @@ impl Model {
             let Some(path) = self.locks.iter().find(is_free).map(|(path, _)| path.clone()) else { break };
             let now_ms = self.now_ms;
             let lock = self.lock(&path);
-            let Waiting { owner, ttl_ms, attempts, came_from, .. } = lock.queue.remove(0);
+            let QueuedOwner { owner, ttl_ms, attempts, came_from, .. } = lock.queue.remove(0);
             let mut hold = new_hold(&owner, ttl_ms.map(|ttl_ms| now_ms + ttl_ms));
             hold.attempts = attempts;
             hold.came_from.extend(came_from.clone());
@@ -228,7 +228,7 @@ impl Model {
     }
 
     /// Ends the first wait for a lock that fits.
-    pub(crate) fn end_wait(&mut self, path: &str, fits: impl Fn(&Waiting) -> bool, reason: Reason) -> bool {
+    pub(crate) fn end_wait(&mut self, path: &str, fits: impl Fn(&QueuedOwner) -> bool, reason: Reason) -> bool {
         let lock = self.lock(path);
         let Some(index) = lock.queue.iter().position(fits) else { return false };
         let waiting = lock.queue.remove(index);
@@ -275,7 +275,7 @@ impl Model {
             }
             None => {
                 let is_it =
-                    |it: &Waiting| it.owner == owner && it.came_from.as_ref().is_some_and(|it| it.token == token);
+                    |it: &QueuedOwner| it.owner == owner && it.came_from.as_ref().is_some_and(|it| it.token == token);
                 match lock.queue.iter_mut().find(|it| is_it(it)) {
                     Some(waiting) => {
                         let gone = is_left(&mut waiting.attempts);

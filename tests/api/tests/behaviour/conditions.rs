@@ -1,5 +1,5 @@
-//! Conditions of locks, through REST, gRPC and the connection of a session. What `CENTRAL_LOCK2` of JGroups checks of its
-//! conditions is checked here: await, signal, signal all, timeouts and callers that go away.
+//! Conditions of locks, through REST, gRPC and the connection of a session. What `CENTRAL_LOCK2` of JGroups checks of
+//! its conditions is checked here: await, signal, signal all, timeouts and callers that go away.
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;

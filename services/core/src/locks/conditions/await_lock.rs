@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::charge::of_await;
-use super::{Await, Place};
+use super::{Await, AwaitStage};
 use crate::kit::quota_exceeded;
 use crate::locks::acquire::refused;
 use crate::locks::attempts::Attempts;
@@ -66,7 +66,7 @@ impl NamespaceTxn<'_> {
         let (outcome, woken) = match self.repeated_await(request, is_new)? {
             Some(outcome) => outcome,
             None if !is_new => return Ok(Response::Ignored),
-            None => self.give_up(request)?,
+            None => self.release_and_await(request)?,
         };
         let locks = self.views(&[request.path], !matches!(outcome, AcquireOutcome::Granted { .. }));
         Ok(Response::Awaited { outcome, woken, locks })
@@ -79,14 +79,14 @@ impl NamespaceTxn<'_> {
             return Ok(None);
         }
         let busy = || CommandError::Busy("what awaits the condition is being released".into());
-        match self.ns.conditions.place(request.path, request.token) {
-            Some(Place::Awaiting(wait)) if self.ns.conditions.get(wait).is_some_and(|it| it.owner == owner) => {
+        match self.ns.conditions.stage(request.path, request.token) {
+            Some(AwaitStage::Awaiting(wait)) if self.ns.conditions.get(wait).is_some_and(|it| it.owner == owner) => {
                 match self.ns.sweep_of_await(wait) {
                     Some(_) => Err(busy()),
                     None => Ok(Some(self.repeat_await(request, wait, is_new))),
                 }
             }
-            Some(Place::Waiting(position)) if self.ns.waiting(position).owner == owner => {
+            Some(AwaitStage::Waiting(position)) if self.ns.waiting(position).owner == owner => {
                 if self.ns.sweep_of_wait(position).is_some() {
                     return Err(busy());
                 }
@@ -162,7 +162,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Ends the hold, lets its owner await the condition, and grants the lock to whoever waits for it.
-    fn give_up(&mut self, request: &AwaitRequest<'_>) -> Result<Outcome, CommandError> {
+    fn release_and_await(&mut self, request: &AwaitRequest<'_>) -> Result<Outcome, CommandError> {
         let Some((node, owner, hold)) = self.hold_to_give_up(request) else {
             return Ok((refused(reason_only(Reason::NotHeld)), None));
         };
@@ -232,8 +232,8 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Checks the limits of awaits. Nothing that an await becomes is refused for a limit, so that it counts already as a
-    /// waiting request and as a hold.
+    /// Checks the limits of awaits. Nothing that an await becomes is refused for a limit, so that it counts already as
+    /// a waiting request and as a hold.
     fn check_await_limits(
         &self,
         request: &AwaitRequest<'_>,

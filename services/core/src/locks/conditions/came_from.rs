@@ -1,5 +1,5 @@
-//! What a request that waits for a lock again, and the hold that it gets, remember of the hold that was given up; and what
-//! a hold remembers of the signals under it.
+//! What a request that waits for a lock again, and the hold that it gets, remember of the hold that was given up; and
+//! what a hold remembers of the signals under it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Charges of awaits in bytes. An await is charged with what it will take while it waits for its lock again, too, so that
-//! no signal fails for want of room.
+//! Charges of awaits in bytes. An await is charged with what it will take while it waits for its lock again, too, so
+//! that no signal fails for want of room.
 
 use super::Await;
 use super::came_from::of_past;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Await, Place};
+use super::{Await, AwaitStage};
 use crate::locks::attempts::DetachResult;
 use crate::locks::effects::ResolvedAwait;
 use crate::locks::end::EndCause;
@@ -123,15 +123,17 @@ impl NamespaceTxn<'_> {
         (found, reached)
     }
 
-    /// Removes the attempts of callers that left. When none remains, ends the await, the wait for the lock, or the hold,
-    /// unless its owner is known to have received it. A signal to it is handed on.
+    /// Removes the attempts of callers that left. When none remains, ends the await, the wait for the lock, or the
+    /// hold, unless its owner is known to have received it. A signal to it is handed on.
     pub(super) fn cancel_await(&mut self, cancel: &CancelAwait) -> Response {
         let (mut left_queue, mut grant_released) = (false, false);
         let owner = self.ns.owner_id(&cancel.owner);
         if let Some((attempt, left)) = cancel.attempts.split_last().filter(|_| owner != NO_OWNER) {
             let rules = self.rules;
-            match self.ns.conditions.place(&cancel.path, cancel.fencing_token) {
-                Some(Place::Awaiting(wait)) if self.ns.conditions.get(wait).is_some_and(|it| it.owner == owner) => {
+            match self.ns.conditions.stage(&cancel.path, cancel.fencing_token) {
+                Some(AwaitStage::Awaiting(wait))
+                    if self.ns.conditions.get(wait).is_some_and(|it| it.owner == owner) =>
+                {
                     let mut is_left = false;
                     self.ns.conditions.change_attempts(wait, |all| is_left = all.detach(*attempt, left, rules));
                     if is_left {
@@ -139,7 +141,7 @@ impl NamespaceTxn<'_> {
                         left_queue = true;
                     }
                 }
-                Some(Place::Waiting(position)) if self.ns.waiting(position).owner == owner => {
+                Some(AwaitStage::Waiting(position)) if self.ns.waiting(position).owner == owner => {
                     if self.ns.waiting_mut(position).attempts.detach(*attempt, left, rules) {
                         self.end_wait(position, Reason::Ended);
                         left_queue = true;

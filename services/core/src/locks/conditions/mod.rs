@@ -1,12 +1,12 @@
 //! Conditions of locks: who gave a lock up to await which condition of it.
 //!
 //! An await belongs to nothing in the tree: it holds nothing and waits for nobody. Once it is called, by a signal or
-//! because its time is over, it leaves the queue of its condition. Then it is moved to the queue of the lock, in order of
-//! the calls and within the slices. From there it is an ordinary waiting request, which knows what it came from.
+//! because its time is over, it leaves the queue of its condition. Then it is moved to the queue of the lock, in order
+//! of the calls and within the slices. From there it is an ordinary waiting request, which knows what it came from.
 //!
-//! Invariants: an await is called at most once. A signal to one is not lost: if whoever it woke ends without the lock, the
-//! one that then awaits the condition first is called in its place, after all that end in that step have ended. Between
-//! commands no such signal is left.
+//! Invariants: an await is called at most once. A signal to one is not lost: if whoever it woke ends without the lock,
+//! the one that then awaits the condition first is called in its place, after all that end in that step have ended.
+//! Between commands no such signal is left.
 
 mod await_lock;
 mod came_from;
@@ -56,12 +56,12 @@ pub(super) struct Await {
     /// The leader's wall clock when it began.
     pub(super) since_ms: u64,
     /// Set once it has left the queue of its condition.
-    pub(super) call: Option<Call>,
+    pub(super) call: Option<WakeCall>,
 }
 
 /// Why an await left the queue of its condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct WakeCall {
     /// The revision of the call. They are moved to the queues of their locks in this order.
     pub(super) at: Revision,
     pub(super) woken: Woken,
@@ -71,7 +71,7 @@ pub(super) struct Call {
 
 /// Where the owner is that gave up the hold with some token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum AwaitStage {
     /// It awaits a condition.
     Awaiting(WaitId),
     /// It waits for the lock.
@@ -84,7 +84,7 @@ struct LockConditions {
     /// The awaits of each condition that were not called, in order of arrival.
     queues: BTreeMap<Arc<str>, BTreeSet<WaitId>>,
     /// By the token of the hold that was given up.
-    places: BTreeMap<FencingToken, Place>,
+    stages: BTreeMap<FencingToken, AwaitStage>,
     /// The number of awaits, called or not.
     awaits: u64,
 }
@@ -136,8 +136,8 @@ impl Conditions {
     }
 
     /// Returns where the owner is that gave up the hold of a path with that token.
-    pub(super) fn place(&self, path: &Path, token: FencingToken) -> Option<Place> {
-        self.by_lock.get(path)?.places.get(&token).copied()
+    pub(super) fn stage(&self, path: &Path, token: FencingToken) -> Option<AwaitStage> {
+        self.by_lock.get(path)?.stages.get(&token).copied()
     }
 
     /// Returns how many await a condition and were not called.
@@ -175,7 +175,7 @@ impl Conditions {
     fn insert(&mut self, wait: WaitId, session: Option<SessionNumber>, awaits: Await) {
         self.bytes += awaits.charge();
         let lock = self.by_lock.entry(Arc::clone(&awaits.path)).or_default();
-        lock.places.insert(awaits.from_token, Place::Awaiting(wait));
+        lock.stages.insert(awaits.from_token, AwaitStage::Awaiting(wait));
         lock.awaits += 1;
         match awaits.call {
             None => {
@@ -230,10 +230,10 @@ impl Conditions {
     /// Remembers where the owner waits for the lock that gave up the hold with that token.
     pub(super) fn insert_place(&mut self, path: &Path, token: FencingToken, position: QueuePosition) {
         match self.by_lock.get_mut(path) {
-            Some(lock) => _ = lock.places.insert(token, Place::Waiting(position)),
+            Some(lock) => _ = lock.stages.insert(token, AwaitStage::Waiting(position)),
             None => {
-                let places = BTreeMap::from([(token, Place::Waiting(position))]);
-                let lock = LockConditions { places, ..LockConditions::default() };
+                let stages = BTreeMap::from([(token, AwaitStage::Waiting(position))]);
+                let lock = LockConditions { stages, ..LockConditions::default() };
                 self.by_lock.insert(Arc::new(path.clone()), lock);
             }
         }
@@ -241,7 +241,7 @@ impl Conditions {
 
     pub(super) fn remove_place(&mut self, path: &Path, token: FencingToken) {
         let Some(lock) = self.by_lock.get_mut(path) else { return };
-        lock.places.remove(&token);
+        lock.stages.remove(&token);
         if *lock == LockConditions::default() {
             self.by_lock.remove(path);
         }
@@ -274,7 +274,7 @@ impl Conditions {
     }
 
     /// Calls an await: it leaves the queue of its condition.
-    fn call(&mut self, wait: WaitId, call: Call) {
+    fn call(&mut self, wait: WaitId, call: WakeCall) {
         let Some(awaits) = self.awaits.get_mut(&wait) else { return };
         Arc::make_mut(awaits).call = Some(call);
         let awaits = Arc::clone(awaits);

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::charge::of_await;
-use super::{Await, Place};
+use super::{Await, AwaitStage};
 use crate::locks::LocksState;
 use crate::locks::namespace::Namespace;
 use crate::locks::owner::{NO_OWNER, OwnerId};
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl LocksState {
-    /// Returns the awaits, and the waits for locks that were given up, for a new leader that checks which callers are still
-    /// attached.
+    /// Returns the awaits, and the waits for locks that were given up, for a new leader that checks which callers are
+    /// still attached.
     pub(crate) fn await_records(&self) -> impl Iterator<Item = AwaitRecord> {
         let namespaces = self.slots.values().map(|slot| self.namespaces.get(*slot));
         let namespaces = namespaces.filter(|namespace| !self.is_quarantined(&namespace.id));
@@ -28,12 +28,12 @@ impl LocksState {
     pub(crate) fn queued_await(&self, awaits: &AwaitCondition) -> Option<(WaitId, Vec<u64>)> {
         let namespace = self.find(&awaits.namespace).ok()?;
         let owner = namespace.owner_id(&awaits.owner);
-        let (wait, its_owner, attempts) = match namespace.conditions.place(&awaits.path, awaits.fencing_token)? {
-            Place::Awaiting(wait) => {
+        let (wait, its_owner, attempts) = match namespace.conditions.stage(&awaits.path, awaits.fencing_token)? {
+            AwaitStage::Awaiting(wait) => {
                 let found = namespace.conditions.get(wait)?;
                 (wait, found.owner, &found.attempts)
             }
-            Place::Waiting(position) => {
+            AwaitStage::Waiting(position) => {
                 let waiting = namespace.waiting(position);
                 (position.wait(), waiting.owner, &waiting.attempts)
             }
@@ -94,9 +94,9 @@ impl Namespace {
             Some(path) => {
                 // Of one lock there are few.
                 let lock = self.conditions.by_lock.get(path);
-                let places = lock.into_iter().flat_map(|lock| lock.places.values());
+                let stages = lock.into_iter().flat_map(|lock| lock.stages.values());
                 let waits =
-                    places.filter_map(|place| if let Place::Awaiting(wait) = place { Some(*wait) } else { None });
+                    stages.filter_map(|stage| if let AwaitStage::Awaiting(wait) = stage { Some(*wait) } else { None });
                 let mut waits: Vec<WaitId> = waits.filter(|wait| Some(*wait) > after).collect();
                 waits.sort_unstable();
                 let rows = waits.into_iter().filter_map(|wait| Some((wait, self.conditions.get(wait)?)));

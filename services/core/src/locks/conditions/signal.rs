@@ -2,7 +2,7 @@
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::Call;
+use super::WakeCall;
 use super::came_from::{SignalAnswer, of_signal};
 use crate::locks::owner::{NO_OWNER, OwnerId};
 use crate::locks::tree::NodeId;
@@ -86,7 +86,7 @@ impl NamespaceTxn<'_> {
     /// Calls an await. It is moved to the queue of its lock with the next grants.
     pub(super) fn call_await(&mut self, wait: WaitId, woken: Woken, passes_on: bool) {
         let at = self.common.next_revision();
-        self.ns.conditions.call(wait, Call { at, woken, passes_on });
+        self.ns.conditions.call(wait, WakeCall { at, woken, passes_on });
         self.update_first_due();
     }
 

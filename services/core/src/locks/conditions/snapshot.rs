@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Await, Call, CameFrom, SignalAnswer};
+use super::{Await, CameFrom, SignalAnswer, WakeCall};
 use crate::codec::DecodeError;
 use crate::locks::attempts::Attempts;
 use crate::locks::hold::HoldTerms;
 use crate::locks::owner::NO_OWNER;
-use crate::locks::restore::{AttemptsTarget, RestoreResult, Restorer, ensure, owner_of};
+use crate::locks::restore::ensure;
 use crate::locks::snapshot_items::OwnerItem;
 use crate::{FencingToken, Path, Revision, WaitId, Woken};
 
@@ -64,7 +64,7 @@ impl AwaitItem<String> {
             ends_at_ms: self.ends_at_ms,
             relock_ms: self.relock_ms,
             since_ms: self.since_ms,
-            call: self.call.map(|(at, woken, passes_on)| Call { at, woken, passes_on }),
+            call: self.call.map(|(at, woken, passes_on)| WakeCall { at, woken, passes_on }),
         };
         Ok((self.owner, self.wait, awaits))
     }
@@ -81,27 +81,5 @@ impl PastItem<String> {
         let signals = self.signals.into_iter();
         let signals = signals.map(|(id, signalled, awaiting)| SignalAnswer { id: id.into(), signalled, awaiting });
         (came_from.collect(), signals.collect())
-    }
-}
-
-impl Restorer {
-    pub(in crate::locks) fn awaits(&mut self, item: AwaitItem<String>) -> RestoreResult {
-        let now = self.core.common.revision;
-        let namespace = self.namespace()?;
-        let (owner, wait, mut awaits) = item.into_await(now)?;
-        let is_next = namespace.conditions.iter().last().is_none_or(|(last, _)| last < wait);
-        ensure(is_next, "awaits are out of order")?;
-        awaits.owner = owner_of(namespace, owner, false)?;
-        let is_process = namespace.owners.name(awaits.owner).session().is_none();
-        let has_limits = awaits.terms.ttl_ms.is_some() && awaits.ends_at_ms.is_some() && awaits.relock_ms.is_some();
-        ensure(!is_process || has_limits, "a process awaits what would never end")?;
-        ensure(namespace.conditions.place(&awaits.path, awaits.from_token).is_none(), "a lock was given up twice")?;
-        let taken = awaits.request_id.as_deref().filter(|request_id| namespace.has_request(awaits.owner, request_id));
-        ensure(taken.is_none(), "a request comes twice")?;
-        ensure(!awaits.call.is_some_and(|call| namespace.conditions.is_called_at(call.at)), "two calls were one")?;
-        namespace.add_await(wait, awaits);
-        namespace.count_wait();
-        self.attempts_target = Some(AttemptsTarget::Await(wait));
-        Ok(())
     }
 }

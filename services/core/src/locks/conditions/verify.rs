@@ -2,7 +2,7 @@
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::{Conditions, Place};
+use super::{AwaitStage, Conditions};
 use crate::locks::namespace::Namespace;
 
 impl Namespace {
@@ -29,8 +29,8 @@ impl Namespace {
         assert!(kept.owed.is_empty(), "every signal was handed on");
         let named: usize = self.owners.iter().map(|(_, record)| record.await_ids().count()).sum();
         assert_eq!(named, kept.len());
-        let by_place = kept.by_lock.values().flat_map(|lock| lock.places.values());
-        let awaiting = by_place.filter(|place| matches!(place, Place::Awaiting(_))).count();
+        let by_token = kept.by_lock.values().flat_map(|lock| lock.stages.values());
+        let awaiting = by_token.filter(|stage| matches!(stage, AwaitStage::Awaiting(_))).count();
         assert_eq!(awaiting, kept.len(), "a hold is given up once");
     }
 }

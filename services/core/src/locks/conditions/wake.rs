@@ -2,7 +2,7 @@
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::{Await, Call, CameFrom};
+use super::{Await, CameFrom, WakeCall};
 use crate::locks::effects::{MovedAwait, ResolvedAwait};
 use crate::locks::end::GrantContext;
 use crate::locks::evaluate::{Decision, Evaluation};
@@ -85,7 +85,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    fn relock_at_once(&mut self, wait: WaitId, awaits: Await, call: Call, claims: &[Claim]) {
+    fn relock_at_once(&mut self, wait: WaitId, awaits: Await, call: WakeCall, claims: &[Claim]) {
         let came_from = awaits.came_from(call);
         let context = GrantContext {
             attempts: &awaits.attempts,
@@ -103,7 +103,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Tells the callers what has become of an await that was moved and does not wait for its lock.
-    fn end_woken(&mut self, wait: WaitId, awaits: Await, call: Call, outcome: Result<FencingToken, Reason>) {
+    fn end_woken(&mut self, wait: WaitId, awaits: Await, call: WakeCall, outcome: Result<FencingToken, Reason>) {
         if outcome.is_err() && call.passes_on {
             self.ns.conditions.owe(&awaits.path, &awaits.condition);
         }
@@ -122,7 +122,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Adds it to the queue of the lock, unless that would make the wait-for graph too tangled: then it ends.
-    fn enqueue_woken(&mut self, wait: WaitId, awaits: Await, call: Call, claims: [Claim; 1]) {
+    fn enqueue_woken(&mut self, wait: WaitId, awaits: Await, call: WakeCall, claims: [Claim; 1]) {
         let position = QueuePosition::of(wait, false);
         let node: NodeId = self.ns.tree.ensure_path(&awaits.path);
         let ends_at_ms = awaits.relock_ms.map(|ms| self.common.clock_ms.saturating_add(ms));
@@ -153,7 +153,7 @@ impl NamespaceTxn<'_> {
 }
 
 impl Await {
-    fn came_from(&self, call: Call) -> CameFrom {
+    fn came_from(&self, call: WakeCall) -> CameFrom {
         let passes_on = call.passes_on.then(|| std::sync::Arc::clone(&self.condition));
         CameFrom { token: self.from_token, woken: call.woken, passes_on }
     }

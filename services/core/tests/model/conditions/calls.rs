@@ -9,7 +9,7 @@ use holdfast_core::{
 };
 
 use super::{Run, is_session, request_of};
-use crate::conditions_model::{Awaiting, CameFrom, Lock, Waiting};
+use crate::conditions_model::{Awaiting, CameFrom, Lock, QueuedOwner};
 use crate::random::{SeededRng, namespace};
 use crate::semaphores::owner_of;
 
@@ -183,7 +183,7 @@ impl Run {
             }
             None => {
                 let comes = |came_from: &CameFrom| came_from.token == token;
-                let is_it = |it: &&mut Waiting| it.owner == name && it.came_from.as_ref().is_some_and(comes);
+                let is_it = |it: &&mut QueuedOwner| it.owner == name && it.came_from.as_ref().is_some_and(comes);
                 match lock.queue.iter_mut().find(is_it) {
                     Some(waiting) => Some(&mut waiting.attempts),
                     None => {
