@@ -1,9 +1,9 @@
 //! Conditions of a lock: who is woken when, and what becomes of a signal whose receiver ends.
 
 use holdfast_core::{
-    AcquireOutcome, AwaitCondition, AwaitView, CancelAwait, CommandError, ConditionCommand, ConditionQuery, Effect,
-    FencingToken, LocksCommand, Owner, Path, Query, Reason, ReleaseTarget, Reset, Response, Rules, SignalCondition,
-    Wait, Woken,
+    AcquireOutcome, AwaitCondition, AwaitView, CancelAwait, Command, CommandError, ConditionCommand, ConditionQuery,
+    Effect, FencingToken, LocksCommand, Owner, Path, Query, Reason, ReleaseTarget, Reset, Response, Rules,
+    SignalCondition, Wait, Woken,
 };
 
 use crate::support::{Shard, assert_nothing_is_left, orders, process};
@@ -28,7 +28,7 @@ pub(crate) fn await_command(owner: Owner, fencing_token: FencingToken, condition
         relock_ms: Some(5_000),
         transition_ms: None,
         metadata: None,
-        attempt: 0,
+        attempt: 7,
         abandoned: vec![],
         message: None,
     }
@@ -156,12 +156,14 @@ fn a_signal_is_handed_on_when_its_receiver_waits_for_the_lock_too_long() {
 #[test]
 fn a_signal_is_handed_on_when_its_receiver_leaves() {
     let (mut shard, fencing_token) = one_signalled_of_two();
+    // Another call of the same await; both leave.
+    shard.try_await(AwaitCondition { attempt: 8, ..await_command(process("a"), fencing_token, "c") }).unwrap();
     let cancel = CancelAwait {
         namespace: orders(),
         path: Path::flat("l"),
         owner: process("a"),
         fencing_token,
-        attempts: vec![0],
+        attempts: vec![7, 8],
     };
     shard.run(LocksCommand::Condition(ConditionCommand::Cancel(cancel))).unwrap();
     assert_eq!(shard.awaits_told().0, pairs(&["b"], Woken::Signalled));
@@ -334,8 +336,11 @@ fn an_await_that_is_due_elapses_before_a_signal_of_the_same_entry() {
     let mut shard = shard();
     shard.lock_and_await("a", "c");
     shard.granted(try_request("s", &[write("l")]));
+    shard.core.take_effects();
     shard.advance_by(10_000);
-    assert_eq!(shard.try_signal(signal_command("s", "c", false)), Some((0, 0)));
+    let now = LocksCommand::Condition(ConditionCommand::Signal(signal_command("s", "c", false)));
+    let outcome = shard.apply_now(&Command::Locks(now)).outcome;
+    assert!(matches!(outcome, Ok(Response::Signalled { signalled: 0, awaiting: 0, .. })), "{outcome:?}");
     assert_eq!(shard.awaits_told().0, pairs(&["a"], Woken::Elapsed));
 }
 

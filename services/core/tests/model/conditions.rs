@@ -18,6 +18,8 @@ use crate::semaphores::{name_of, owner_of};
 use crate::{context, run_seeds};
 
 const STEPS_IN_A_RUN: u64 = 150;
+/// So much is done in an entry in half of the runs.
+const SMALL_SLICE: usize = 2;
 
 struct Run {
     core: ShardState,
@@ -293,7 +295,12 @@ fn run(seed: u64) {
     let dice = &mut SeededRng::new(seed);
     let bounds = match dice.one_in(2) {
         true => Bounds::of(Rules::TWO),
-        false => Bounds { ends_per_slice: 2, grants_per_slice: 2, max_queue_position: 1, ..Bounds::of(Rules::TWO) },
+        false => Bounds {
+            ends_per_slice: SMALL_SLICE,
+            grants_per_slice: SMALL_SLICE,
+            max_queue_position: 1,
+            ..Bounds::of(Rules::TWO)
+        },
     };
     let core = ShardState::with_bounds(Application::Locks, "locks_00", bounds.clone());
     let mut run = Run {

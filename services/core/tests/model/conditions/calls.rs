@@ -8,12 +8,21 @@ use holdfast_core::{
     SignalCondition, Wait,
 };
 
-use super::{Run, is_session, request_of};
+use super::{Run, SMALL_SLICE, is_session, request_of};
 use crate::conditions_model::{Awaiting, CameFrom, Lock, QueuedOwner};
 use crate::random::{SeededRng, namespace};
 use crate::semaphores::owner_of;
 
+/// A token of no hold.
+const NEVER_GRANTED: FencingToken = 1 << 40;
+
 impl Run {
+    /// How long a request waits for a lock. Where a slice is small no such wait ends by time: what is due would be over
+    /// for what the next slice grants, which the model does not know.
+    fn wait_ms(&self, wait_ms: u64) -> u64 {
+        if self.bounds.ends_per_slice == SMALL_SLICE { 1_000_000 } else { wait_ms }
+    }
+
     pub(super) fn acquire(&mut self, dice: &mut SeededRng, name: &str, path: &str) {
         let ttl_ms = (!is_session(name)).then(|| 20 + dice.below(60));
         // Whoever waits or awaits asks only for what it can have at once, and a session has one request for a lock.
@@ -24,7 +33,7 @@ impl Run {
         let wait = match (self.model.waits(name) || dice.one_in(3), is_session(name)) {
             (true, _) => Wait::No,
             (false, true) => Wait::Unlimited,
-            (false, false) => Wait::For(1 + dice.below(60)),
+            (false, false) => Wait::For(self.wait_ms(1 + dice.below(60))),
         };
         let request = Acquire {
             namespace: namespace(),
@@ -85,13 +94,13 @@ impl Run {
     pub(super) fn await_condition(&mut self, dice: &mut SeededRng, name: &str, path: &str) {
         let condition = dice.pick(&["", "", "full"]);
         let held = self.model.hold_of(name, path).map(|hold| hold.token);
-        let token = held.unwrap_or(7);
+        let token = held.unwrap_or(NEVER_GRANTED);
         if held.is_some() && self.model.waits(name) {
             return;
         }
         let end_ms = (1..).map(|_| self.now_ms + 1 + dice.below(80)).find(|end_ms| self.ends.insert(*end_ms));
         let end_ms = end_ms.expect("some instant is free");
-        let (wait_ms, relock_ms) = (end_ms - self.now_ms, 1 + dice.below(60));
+        let (wait_ms, relock_ms) = (end_ms - self.now_ms, self.wait_ms(1 + dice.below(60)));
         let attempt = if is_session(name) { 0 } else { dice.below(4) };
         let ttl_ms = (!is_session(name)).then(|| 20 + dice.below(60));
         if held.is_some() {
@@ -167,11 +176,12 @@ impl Run {
         if is_session(&name) && !self.sessions.contains_key(&name) {
             return;
         }
+        let relock_ms = self.wait_ms(40);
         let lock = self.model.lock(&path);
         let attempt = if is_session(&name) { 0 } else { 1 + dice.below(3) };
         let mut awaits = lock.conditions.values_mut().flatten().filter(|it| it.owner == name && it.token == token);
         // The limit stays if the call is not the newest, so that it is the same here.
-        let (mut end_ms, relock_ms) = (self.now_ms + 1, 40);
+        let mut end_ms = self.now_ms + 1;
         let attempts = match awaits.next() {
             Some(awaits) => {
                 end_ms = awaits.ends_at_ms.unwrap_or(end_ms);
