@@ -151,33 +151,24 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             current_owner: current_owner.map(|it| convert::holder(*it)),
         }),
         ServerMessage::Acquired { request_id, fencing_token, members, woken } => Says::State(server::State {
-            request_id: Some(request_id),
-            state: server::state::Value::Acquired.into(),
             fencing_token: Some(fencing_token),
             members,
             woken: woken_number(woken),
-            ..Default::default()
+            ..state_of(request_id, server::state::Value::Acquired)
         }),
         ServerMessage::Arrived { request_id, generation } => Says::State(server::State {
-            request_id: Some(request_id),
-            state: server::state::Value::Enqueued.into(),
             generation: Some(generation),
-            ..Default::default()
+            ..state_of(request_id, server::state::Value::Enqueued)
         }),
-        ServerMessage::Awaiting { request_id } => {
-            let (request_id, state) = (Some(request_id), server::state::Value::Awaiting.into());
-            Says::State(server::State { request_id, state, ..Default::default() })
-        }
+        ServerMessage::Awaiting { request_id } => Says::State(state_of(request_id, server::state::Value::Awaiting)),
         ServerMessage::Signalled { request_id, count } => Says::Signalled(server::Signalled { request_id, count }),
         ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken } => {
             Says::State(server::State {
-                request_id: Some(request_id),
-                state: server::state::Value::Enqueued.into(),
                 queue_position,
                 blockers: blockers.into_iter().map(convert::blocker).collect(),
                 holders: holders.into_iter().map(convert::permit_holder).collect(),
                 woken: woken_number(woken),
-                ..Default::default()
+                ..state_of(request_id, server::state::Value::Enqueued)
             })
         }
         ServerMessage::Ready { request_id } => {
@@ -212,6 +203,11 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
         }
     };
     v1::ServerMessage { message: Some(message) }
+}
+
+/// Returns a state of a request, and nothing more of it.
+fn state_of(request_id: String, state: server::state::Value) -> server::State {
+    server::State { request_id: Some(request_id), state: state.into(), ..Default::default() }
 }
 
 fn refusal_cause(why: RefusalCause) -> server::refused::Why {

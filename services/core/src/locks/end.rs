@@ -64,8 +64,9 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Ends one hold, with a revision of its own. The next grant run grants the requests that this unblocks.
-    fn finish_hold(&mut self, node: NodeId, owner: OwnerId, ending: EndCause) {
+    /// Ends one hold, kept from others or not, with a revision of its own. The next grant run grants the requests that
+    /// this unblocks.
+    pub(super) fn finish_hold(&mut self, node: NodeId, owner: OwnerId, ending: EndCause) {
         // The units of the hold, its path, its owner and the event.
         self.ns.spend(4);
         let revision = self.common.next_revision();

@@ -56,20 +56,7 @@ impl NamespaceTxn<'_> {
                 }
                 None => {
                     let token = *token.get_or_insert_with(|| self.common.next_revision());
-                    let mut hold = Hold {
-                        owner,
-                        mode: claim.mode,
-                        phase: Phase::Held,
-                        direct: false,
-                        upgraded: false,
-                        transition_ms: 0,
-                        request: NO_REQUEST,
-                        token,
-                        locked_at_ms: self.wall_ms,
-                        deadline_ms,
-                        attempt: 0,
-                        extras: None,
-                    };
+                    let mut hold = self.new_hold(owner, claim.mode, token, deadline_ms);
                     hold.set_attempts(call.attempts.clone());
                     hold.set_at_least(self.common.clock_ms, terms.at_least_ms, kept_until_ms);
                     self.add_hold(*node, hold, terms);
@@ -90,6 +77,24 @@ impl NamespaceTxn<'_> {
         }
         self.end_contradicted_waits(owner, nodes);
         token
+    }
+
+    /// Returns a hold that nothing claims yet, without the terms of its request.
+    fn new_hold(&self, owner: OwnerId, mode: Mode, token: FencingToken, deadline_ms: Option<NonZeroU64>) -> Hold {
+        Hold {
+            owner,
+            mode,
+            phase: Phase::Held,
+            direct: false,
+            upgraded: false,
+            transition_ms: 0,
+            request: NO_REQUEST,
+            token,
+            locked_at_ms: self.wall_ms,
+            deadline_ms,
+            attempt: 0,
+            extras: None,
+        }
     }
 
     fn add_hold(&mut self, node: NodeId, mut hold: Hold, terms: &HoldTerms) {

@@ -152,12 +152,7 @@ impl Restorer {
                 self.past = Some(item.into_past());
                 Ok(())
             }
-            Item::Event { revision, bytes } => {
-                let now = self.core.common.revision;
-                let max = self.core.common.bounds.retained_events;
-                let fits = self.namespace()?.history.restore(revision, &bytes, max);
-                ensure(fits && revision <= now, "an event is out of order")
-            }
+            Item::Event { revision, bytes } => self.event(revision, &bytes),
             Item::Usage(usage) => {
                 self.namespace()?.usage = usage;
                 Ok(())
@@ -167,12 +162,21 @@ impl Restorer {
                 let is_new = self.core.ended_usage.insert(account, usage).is_none();
                 ensure(is_new, "what an account used comes twice")
             }
-            Item::Quarantined(namespace, since_ms) => {
-                ensure(since_ms <= self.core.common.clock_ms, "a namespace stands still from the future on")?;
-                let is_new = self.core.quarantined.insert(namespace, since_ms).is_none();
-                ensure(is_new && self.core.slots.is_empty(), "a namespace is set aside twice, or too late")
-            }
+            Item::Quarantined(namespace, since_ms) => self.quarantined(namespace, since_ms),
         }
+    }
+
+    fn event(&mut self, revision: Revision, bytes: &[u8]) -> RestoreResult {
+        let now = self.core.common.revision;
+        let max = self.core.common.bounds.retained_events;
+        let fits = self.namespace()?.history.restore(revision, bytes, max);
+        ensure(fits && revision <= now, "an event is out of order")
+    }
+
+    fn quarantined(&mut self, namespace: NamespaceRef, since_ms: u64) -> RestoreResult {
+        ensure(since_ms <= self.core.common.clock_ms, "a namespace stands still from the future on")?;
+        let is_new = self.core.quarantined.insert(namespace, since_ms).is_none();
+        ensure(is_new && self.core.slots.is_empty(), "a namespace is set aside twice, or too late")
     }
 
     /// Forgets the hold or the wait before an item that does not belong to it.

@@ -211,14 +211,13 @@ fn a_connected_session_asks_for_it_too() {
 }
 
 #[test]
-fn a_hold_is_given_up_to_await_a_condition_once_its_time_is_over() {
+fn others_get_at_once_what_its_owner_gives_up_to_await_a_condition() {
     let mut shard = shard();
     let token = granted(&mut shard, try_request("p1", &[write("l")]));
-    let awaits = || await_command(process("p1"), token, "c");
-    shard.advance_by(AT_LEAST_MS - 1);
-    assert!(matches!(shard.try_await(awaits()), Err(CommandError::InvalidArgument(_))));
-    assert_eq!(shard.holders("l"), ["p1"]);
-    shard.advance_by(1);
-    assert!(matches!(shard.try_await(awaits()), Ok((AcquireOutcome::Enqueued(_), None))));
-    assert!(shard.holders("l").is_empty());
+    shard.queued(wait_request("p2", &[write("l")]), Reason::Held);
+    let awaits = await_command(process("p1"), token, "c");
+    assert!(matches!(shard.try_await(awaits), Ok((AcquireOutcome::Enqueued(_), None))));
+    assert_eq!(shard.holders("l"), ["p2"]);
+    assert_eq!(phase(&shard).map(|(phase, _)| phase), Some(Phase::Held));
+    shard.core.verify();
 }

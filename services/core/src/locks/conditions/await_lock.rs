@@ -170,10 +170,6 @@ impl NamespaceTxn<'_> {
             let why = "several requests of the owner claim the lock: release all but one before it is given up";
             return Err(CommandError::InvalidArgument(why.into()));
         }
-        if hold.kept_after(self.common.clock_ms).is_some() {
-            let why = "the lock is kept from others for a while yet: it cannot be given up before at_least_ms is over";
-            return Err(CommandError::InvalidArgument(why.into()));
-        }
         let named = hold.requests().first().map(|granted| self.ns.granted_requests.get(*granted));
         // A request with further claims stays, without this one.
         let request_id = named.filter(|named| named.claimed == 1).map(|named| named.request_id.as_str().to_owned());
@@ -189,7 +185,7 @@ impl NamespaceTxn<'_> {
                 None => kept.map(|kept| kept.metadata.clone()).unwrap_or_default(),
             },
             requested_expires_at_ns: kept.and_then(|kept| kept.requested_expires_at_ns),
-            // It has been kept from others for as long as it had to be.
+            // Its owner gave up that time with the lock.
             at_least_ms: 0,
         };
         let session_id = if let Owner::Session { session_id, .. } = request.owner { session_id.as_str() } else { "" };
@@ -197,7 +193,8 @@ impl NamespaceTxn<'_> {
             return Err(CommandError::Busy("what the owner has is being released".into()));
         }
         self.check_await_limits(request, (owner, hold), request_id.as_deref(), terms.metadata.len())?;
-        self.end_hold(node, owner, EndCause::Released);
+        // Not held up by how long the lock was to be kept from others.
+        self.finish_hold(node, owner, EndCause::Released);
         let owner = self.ns.intern_owner(request.owner);
         let wait = WaitId(self.common.next_revision());
         let awaits = Await {

@@ -207,17 +207,7 @@ impl FrozenNamespace {
                 }
                 None => Await(0),
             },
-            Await(index) => match self.awaits.get(index) {
-                Some((wait, awaits)) => {
-                    writer.push(&Item::Await(self.await_item(*wait, awaits)));
-                    write_attempts(writer, &awaits.attempts, &[]);
-                    Await(index + 1)
-                }
-                None => {
-                    self.write_events(writer);
-                    Latch(LatchCursor::default())
-                }
-            },
+            Await(index) => self.write_await(writer, index),
             Latch(cursor) => self.write_latch(writer, cursor),
             Permits(cursor) => self.write_permits(writer, cursor),
             Barriers(cursor) => self.write_barriers(writer, cursor),
@@ -226,6 +216,17 @@ impl FrozenNamespace {
                 return None;
             }
         })
+    }
+
+    /// Writes the await at this position; what follows all awaits after the last.
+    fn write_await(&self, writer: &mut ItemWriter, index: usize) -> NamespaceSection {
+        let Some((wait, awaits)) = self.awaits.get(index) else {
+            self.write_events(writer);
+            return NamespaceSection::Latch(LatchCursor::default());
+        };
+        writer.push(&Item::Await(self.await_item(*wait, awaits)));
+        write_attempts(writer, &awaits.attempts, &[]);
+        NamespaceSection::Await(index + 1)
     }
 
     fn write_head(&self, writer: &mut ItemWriter) {
