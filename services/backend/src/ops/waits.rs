@@ -173,6 +173,7 @@ fn await_info(shown: &ViewBuilder<'_>, awaits: AwaitView) -> WaitInfo {
         kind: Some(Kind::Condition.name()),
         path: Some(awaits.path.0),
         weight: None,
+        count: None,
         member: None,
         priority: None,
         condition: Some(awaits.condition),

@@ -85,6 +85,7 @@ impl AwaitTable {
                 resources: vec![Resource { path: path.0.clone(), mode: Mode::Write }],
                 holder,
                 transition_ms: 0,
+                at_least_ms: 0,
                 allow_upgrade: false,
                 only_try: false,
             })
