@@ -17,7 +17,7 @@ const DESCRIPTION: &str = "Locks for programs that must not do the same thing at
                      (`host:port`) of the gateway that answers calls about that namespace fastest.";
 
 /// Groups of calls, in display order.
-const TAGS: [(&str, &str); 15] = [
+const TAGS: [(&str, &str); 16] = [
     ("Locks", "Take, release and look at locks."),
     ("Sets", "Several locks at once, locks of any path, and the namespace as a whole."),
     ("Conditions", "Give a lock up until another owner of it says that something has changed."),
