@@ -9,7 +9,7 @@ use clap::Args;
 use holdfast_client::{Error, Guard, Session};
 use serde_json::json;
 
-use crate::lock::{GuardedRun, Target, report_not_acquired, run_guarded};
+use crate::lock::{GuardedRun, OnRequest, Target, report_not_acquired, run_guarded};
 use crate::names::{LockName, process_id, user_at_host};
 use crate::settings::Settings;
 
@@ -28,6 +28,8 @@ pub(crate) struct WaitForArgs {
     /// How long to wait for the lock and the signal together; forever when absent.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     wait: Option<Duration>,
+    #[command(flatten)]
+    on_request: OnRequest,
     /// The command to run while holding the lock, after `--`. Its variable HOLDFAST_FENCING_TOKEN contains the fencing
     /// token.
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -52,7 +54,7 @@ pub(crate) struct SignalArgs {
 
 /// Waits for a signal, and runs the command.
 pub(crate) async fn wait_for(settings: &Settings, args: WaitForArgs) -> Result<ExitCode> {
-    let WaitForArgs { lock, condition, ttl, wait, command } = args;
+    let WaitForArgs { lock, condition, ttl, wait, on_request, command } = args;
     let Some((program, arguments)) = command.split_first() else {
         crate::exit_misused("say which command to run, after `--`");
     };
@@ -60,7 +62,8 @@ pub(crate) async fn wait_for(settings: &Settings, args: WaitForArgs) -> Result<E
         crate::exit_misused("a signal takes time: --wait must be more than 0s");
     }
     let target = Target::Signalled { path: lock.path(), condition };
-    run_guarded(settings, &GuardedRun { target, ttl, wait }, program, arguments).await
+    let run = GuardedRun { target, ttl, wait, release_signal: on_request.release_signal };
+    run_guarded(settings, &run, program, arguments).await
 }
 
 /// Acquires the lock, signals, and releases it.

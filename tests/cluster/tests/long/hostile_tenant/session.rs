@@ -154,6 +154,7 @@ impl Session {
             Told::Revoked(revoked) => self.lost.push(format!("{revoked:?}")),
             Told::SessionEnded(ended) => self.lost.push(format!("{ended:?}")),
             Told::Counted(counted) => _ = self.unanswered.remove(&counted.request_id),
+            Told::Signalled(signalled) => _ = self.unanswered.remove(&signalled.request_id),
             Told::Opened(_) | Told::KeptAlive(_) | Told::ReleaseRequested(_) | Told::Tripped(_) => {}
         }
     }
