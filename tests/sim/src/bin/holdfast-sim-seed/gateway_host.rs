@@ -26,6 +26,8 @@ const TENANTS: usize = 2;
 const THING_CLIENTS: usize = 3;
 /// The same of pools.
 const POOL_CLIENTS: usize = 3;
+/// The same of barriers.
+const BARRIER_CLIENTS: usize = 4;
 
 /// Runs until the host crashes.
 pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
@@ -68,6 +70,12 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
         for client in 0..POOL_CLIENTS {
             let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.pools{client}"));
             tokio::spawn(client.use_pools());
+        }
+    }
+    if world.plan.has_barriers && world.plan.read_only_gateway != Some(number) {
+        for client in 0..BARRIER_CLIENTS {
+            let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.barriers{client}"));
+            tokio::spawn(client.use_barriers());
         }
     }
     let hostile = world.hostile.lock().clone();

@@ -9,6 +9,7 @@
 //! answers that clients get, and nothing else.
 
 mod apply_log;
+mod barrier_calls;
 mod check;
 mod client;
 mod faults;

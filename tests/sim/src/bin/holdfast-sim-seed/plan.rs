@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) has_things: bool,
     /// Whether there are clients of pools beside the others.
     pub(crate) has_pools: bool,
+    /// Whether there are clients of barriers beside the others.
+    pub(crate) has_barriers: bool,
     /// How likely a message is lost, between any two hosts and besides other faults; the link then loses the next ones
     /// too.
     pub(crate) loss_rate: f64,
@@ -116,6 +118,7 @@ impl Plan {
             read_only_gateway: None,
             has_things: false,
             has_pools: false,
+            has_barriers: false,
             loss_rate: 0.0,
             hostile: false,
             lost_answers: true,
@@ -160,6 +163,7 @@ impl Plan {
             panics_at: None,
             has_things,
             has_pools: rng_of(seed, "pools").random_bool(0.5),
+            has_barriers: rng_of(seed, "barriers").random_bool(0.5),
             loss_rate: if is_lossy { loss_rng.random_range(0.0001..0.001) } else { 0.0 },
             hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_ONE_IN),
             lost_answers: false,

@@ -10,6 +10,7 @@ use holdfast_mutations::INJECTED_PANIC;
 use sha2::{Digest, Sha256};
 use turmoil::{Builder, Sim};
 
+use crate::barrier_calls::BarrierOp;
 use crate::faults::Faults;
 use crate::history::Op;
 use crate::leaders::{LeadersByTerm, LeaseOverlaps};
@@ -30,7 +31,8 @@ const LOST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(600);
 const HEAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long replicas may take to be equal, and holds to end, after the last call.
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long questions about latches may stay without an answer, after the last call and once all latches are final.
+/// How long questions about latches and barriers may stay without an answer, after the last call: until then all
+/// latches are final, and all arrivals have ended.
 const QUESTIONS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the last event may take to reach watchers.
 const EVENT_DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -277,9 +279,10 @@ fn not_ready(world: &World) -> Option<String> {
     })
 }
 
-/// Returns a question about a latch that waits for its answer. Those of a gateway that crashed never end.
+/// Returns a question about a latch or a barrier that waits for its answer. Those of a gateway that crashed never end.
 fn open_question(world: &World) -> Option<String> {
-    let is_question = |op: &Op| matches!(op, Op::Thing(ThingOp::WaitForLatch { .. }));
+    let is_question =
+        |op: &Op| matches!(op, Op::Thing(ThingOp::WaitForLatch { .. } | ThingOp::Barrier(BarrierOp::Arrive(_))));
     let open = world.history.first_open(|call| is_question(&call.op) && world.is_client_of_current_run(&call.client));
     open.map(|call| format!("call {} of {}, {:?}, waits since {:?}", call.id, call.client, call.op, call.invoked.at))
 }

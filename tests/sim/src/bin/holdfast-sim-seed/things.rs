@@ -1,7 +1,9 @@
-//! What clients ask about semaphores, pools and latches, and what they are answered.
+//! What clients ask about semaphores, pools, latches and barriers, and what they are answered.
 
 use holdfast_api::{LatchInfo, PoolInfo, SemaphoreInfo};
 use holdfast_core::{LatchStatus, LatchView, Owner, Path, PoolView, Reason, SemaphoreView};
+
+use crate::barrier_calls::{BarrierOp, ObservedBarrier, ObservedMeeting};
 
 /// A request for permits or members as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +63,7 @@ pub(crate) enum MemberChange {
     Enable,
 }
 
-/// A call about a semaphore, a pool or a latch.
+/// A call about a semaphore, a pool, a latch or a barrier.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ThingOp {
     Acquire(PermitsOp),
@@ -73,6 +75,7 @@ pub(crate) enum ThingOp {
     CountDown { path: Path, id: Option<u64>, jobs: Vec<String> },
     WaitForLatch { path: Path, id: Option<u64>, wait_ms: u64 },
     DeleteLatch { path: Path, id: Option<u64> },
+    Barrier(BarrierOp),
 }
 
 /// An answer to such a call.
@@ -103,6 +106,9 @@ pub(crate) enum ThingAnswer {
     },
     Latch(ObservedLatch),
     LatchDeleted,
+    Barrier(ObservedBarrier),
+    AtBarrier(ObservedMeeting),
+    BarrierDeleted,
 }
 
 /// A semaphore as a client saw it.
@@ -148,6 +154,10 @@ impl ThingOp {
             Self::Acquire(PermitsOp { owner: Owner::Session { session_id, .. }, .. })
             | Self::Release { owner: Owner::Session { session_id, .. }, .. }
             | Self::Pool(PoolOp::Return { owner: Owner::Session { session_id, .. }, .. }) => Some(session_id),
+            Self::Barrier(op) => match op.owner()? {
+                Owner::Session { session_id, .. } => Some(session_id),
+                Owner::Process(_) => None,
+            },
             _ => None,
         }
     }
@@ -160,6 +170,7 @@ impl ThingAnswer {
             Self::LatchCreated { latch, .. } | Self::CountedDown { latch, .. } | Self::Latch(latch) => Some(latch),
             Self::Acquired { .. } | Self::Released { .. } | Self::Semaphore(_) => None,
             Self::Returned { .. } | Self::Pool(_) | Self::LatchDeleted => None,
+            Self::Barrier(_) | Self::AtBarrier(_) | Self::BarrierDeleted => None,
         }
     }
 }

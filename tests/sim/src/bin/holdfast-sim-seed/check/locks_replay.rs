@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, Cancel, CancelAttempts, CancelPermits, Command, Effect, EntryContext, Event, EventKind,
-    Incarnation, LockState, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, PermitCommand,
-    Phase, Query, Reason, Reply, Response, Rules, SessionEnd, WaitId, codec,
+    AccountId, AcquireOutcome, BarrierCommand, Cancel, CancelAttempts, CancelPermits, Command, Effect, EntryContext,
+    Event, EventKind, Incarnation, Kind, LockState, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef,
+    Owner, Path, PermitCommand, Phase, Query, Reason, Reply, Response, Rules, SessionEnd, WaitId, codec,
 };
 
+use super::barriers::{BarrierMoment, Meetings};
 use super::invariants::{self, Grant, Step};
 use super::latches::LatchCounts;
 use super::lost_holds::CancelledHold;
@@ -63,6 +64,9 @@ pub(crate) struct LocksReplay {
     pub(crate) semaphores: Timelines<ObservedSemaphore>,
     pub(crate) pools: Timelines<ObservedPool>,
     pub(crate) latches: Timelines<ObservedLatch>,
+    pub(crate) barriers: Timelines<BarrierMoment>,
+    /// How generations of barriers ended.
+    pub(crate) meetings: Meetings,
     /// Which incarnation of a name was open from a place on.
     incarnations: BTreeMap<(AccountId, String), Timeline<Incarnation>>,
     /// The results of the acquires of a call, and their entries.
@@ -73,8 +77,8 @@ pub(crate) struct LocksReplay {
     pub(crate) purged: BTreeMap<(AccountId, Incarnation), usize>,
     /// The events of locks.
     pub(crate) events: BTreeMap<NamespaceRef, Vec<Event>>,
-    /// The last event of pools that was seen.
-    pub(super) last_pool_events: BTreeMap<NamespaceRef, u64>,
+    /// From which revision on no events of things of a kind were seen.
+    pub(super) next_events: BTreeMap<(Kind, NamespaceRef), u64>,
     pub(crate) sessions: BTreeMap<String, SessionSpan>,
     pub(crate) expiries: Vec<ExpiredHold>,
     pub(crate) cancelled_holds: Vec<CancelledHold>,
@@ -246,7 +250,8 @@ impl Replayer {
         }
         let (before, after) = (&self.view, self.view.next(core, replayed.open_namespaces(), touched));
         let events = replayed.poll_events(core, touched);
-        self.members.check(&replayed.poll_pool_events(core, touched), find);
+        self.members.check(&replayed.poll_events_of(Kind::Pool, core, touched), find);
+        let barrier_events = replayed.poll_events_of(Kind::Barrier, core, touched);
         let (granted, highest_token) = (granted.as_slice(), self.highest_token);
         let step = Step { before, after: &after, effects: &effects, granted, events: &events, highest_token };
         invariants::check(&step, core.clock_ms(), find);
@@ -254,6 +259,7 @@ impl Replayer {
         let (clock_ms, is_settled) = (core.clock_ms(), !core.has_backlog());
         let context = StepContext { clock_ms, is_settled, command, has_session: &has_session };
         permits::check(&step, &context, find);
+        replayed.meetings.check(at + 1, &step, &context, (core, &barrier_events), find);
         self.highest_token = invariants::highest_token(&step);
         replayed.record_changes(at + 1, before, &after);
         replayed.record_expired(before, &events, entry.applied_at);
@@ -309,6 +315,7 @@ impl LocksReplay {
     fn record_command(&mut self, at: usize, command: &LocksCommand, reply: &Reply) {
         let metadata = match command {
             LocksCommand::Permit(PermitCommand::Acquire(acquire)) => Some(&acquire.metadata),
+            LocksCommand::Barrier(BarrierCommand::Arrive(arrive)) => Some(&arrive.metadata),
             command => command.as_acquire().map(|(acquire, _)| &acquire.metadata),
         };
         if let Some(metadata) = metadata {
@@ -471,6 +478,7 @@ impl LocksReplay {
             self.semaphores.record(place, life, &before.observed_semaphores(life), &after.observed_semaphores(life));
             self.pools.record(place, life, &before.observed_pools(life), &after.observed_pools(life));
             self.latches.record(place, life, &before.observed_latches(life), &after.observed_latches(life));
+            self.barriers.record(place, life, &before.observed_barriers(life), &after.observed_barriers(life));
         }
     }
 }

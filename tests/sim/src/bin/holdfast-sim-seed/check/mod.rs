@@ -1,5 +1,9 @@
 //! The checks at the end of a run, over everything that was applied and everything that clients saw.
 
+mod barrier_calls;
+#[cfg(test)]
+mod barrier_tests;
+mod barriers;
 mod calls;
 mod early_expiry;
 mod events;
@@ -52,6 +56,7 @@ pub(crate) fn check_all(world: &World) {
         let replayed = namespaces_replay::replay(&shard.id, &world.ledger.entries(&shard.id), &mut findings);
         names.insert(shard.id.clone(), replayed);
     }
+    barrier_calls::check(&calls, &locks, &mut findings);
     // A finding above explains those that would follow below.
     if findings.is_empty() {
         events::check(world, &locks, &mut findings);

@@ -1,11 +1,12 @@
 //! What commands of a locks shard did, in the words of the calls that cause them.
 
 use holdfast_core::{
-    AcquireOutcome, CommandError, Jobs, Kind, LatchCommand, LocksCommand, NamespaceRef, Owner, Path, PermitCommand,
-    PermitsView, Reason, Release, ReleaseTarget, Reply, Response,
+    AcquireOutcome, BarrierCommand, BarrierOutcome, CommandError, Jobs, Kind, LatchCommand, LocksCommand, NamespaceRef,
+    OnLoss, Owner, Path, PermitCommand, PermitsView, Reason, Release, ReleaseTarget, Reply, Response,
 };
 
 use super::shard_view::to_observed_lock;
+use crate::barrier_calls::BarrierOp;
 use crate::history::ObservedLock;
 use crate::things::{MemberChange, PoolOp, ThingAnswer, ThingOp};
 
@@ -31,9 +32,15 @@ pub(crate) enum Write {
 }
 
 impl CommandOutcome {
-    /// Returns whether it is a grant, of locks, permits or members.
+    /// Returns whether it is a grant, of locks, permits or members, or an arrival at a barrier.
     pub(crate) fn is_grant(&self) -> bool {
-        let of_thing = |answer: &ThingAnswer| matches!(answer, ThingAnswer::Acquired { outcome: Ok(_), .. });
+        let of_thing = |answer: &ThingAnswer| match answer {
+            ThingAnswer::Acquired { outcome, .. } => outcome.is_ok(),
+            ThingAnswer::AtBarrier(meeting) => {
+                matches!(meeting.outcome, BarrierOutcome::Waiting | BarrierOutcome::Tripped)
+            }
+            _ => false,
+        };
         match self {
             Self::Acquired { outcome, .. } => outcome.is_ok(),
             Self::Thing(answer) => of_thing(answer),
@@ -66,6 +73,10 @@ impl CommandOutcome {
             Ok(Response::CountedDown { counted, latch }) => {
                 Self::Thing(ThingAnswer::CountedDown { counted: *counted, latch: latch.into() })
             }
+            Ok(Response::Barrier(barrier)) => Self::Thing(ThingAnswer::Barrier(barrier.into())),
+            Ok(Response::AtBarrier { answer, barrier }) => {
+                Self::Thing(ThingAnswer::AtBarrier((answer, barrier).into()))
+            }
             Ok(Response::Done) => Self::Done,
             Err(CommandError::NamespaceNotFound) => Self::NamespaceNotFound,
             Err(CommandError::SessionNotFound(_)) => Self::SessionNotFound,
@@ -97,6 +108,7 @@ pub(super) fn write_of(command: &LocksCommand) -> Option<(&NamespaceRef, Write)>
         LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
         LocksCommand::Permit(command) => (command.namespace(), Write::Thing(of_permits(command)?)),
         LocksCommand::Latch(command) => (command.namespace(), Write::Thing(of_latch(command)?)),
+        LocksCommand::Barrier(command) => (command.namespace(), Write::Thing(ThingOp::Barrier(of_barrier(command)?))),
         _ => return None,
     })
 }
@@ -154,4 +166,21 @@ fn of_latch(command: &LatchCommand) -> Option<ThingOp> {
         LatchCommand::Delete(latch) => Some(ThingOp::DeleteLatch { path: latch.path.clone(), id: latch.id }),
         LatchCommand::SetTotal { .. } => None,
     }
+}
+
+fn of_barrier(command: &BarrierCommand) -> Option<BarrierOp> {
+    Some(match command {
+        BarrierCommand::Configure(configure) => {
+            let (path, parties, is_double) = (configure.path.clone(), configure.parties, configure.double);
+            BarrierOp::Configure { path, parties, is_double, withdraws: configure.on_loss == OnLoss::Withdraw }
+        }
+        BarrierCommand::Leave(leave) => {
+            let (path, owner, generation) = (leave.path.clone(), leave.owner.clone(), leave.generation);
+            // The command does not wait.
+            BarrierOp::Leave { path, owner, generation, wait_ms: 0 }
+        }
+        BarrierCommand::Delete { path, .. } => BarrierOp::Delete { path: path.clone() },
+        // It names its call.
+        BarrierCommand::Arrive(_) => return None,
+    })
 }

@@ -217,7 +217,7 @@ fn nothing_stays(changed: &Changed<'_>, context: &StepContext<'_>, find: &mut dy
     }
 }
 
-fn is_without_session(owner: &Owner, context: &StepContext<'_>) -> bool {
+pub(super) fn is_without_session(owner: &Owner, context: &StepContext<'_>) -> bool {
     matches!(owner, Owner::Session { session_id, .. } if !(context.has_session)(session_id))
 }
 

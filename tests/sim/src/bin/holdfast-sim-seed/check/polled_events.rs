@@ -6,8 +6,8 @@ use holdfast_core::{Event, Kind, Kinds, NamespaceRef, Path, Query, Response};
 use super::locks_replay::LocksReplay;
 use super::shard_view::AffectedNamespaces;
 
-/// Most events that one step can make here.
-const MAX_EVENTS_PER_STEP: u32 = 1_000;
+/// A response has fewer if it would have to look at too many others.
+const MAX_EVENTS_IN_PAGE: u32 = 1_000;
 
 impl LocksReplay {
     /// Returns the events of locks since the last time.
@@ -19,24 +19,25 @@ impl LocksReplay {
         let mut all = Vec::new();
         for life in self.open_and(touched) {
             let known = self.events.entry(life.clone()).or_default();
-            let events = events_after(core, &life, known.last().map_or(0, |event| event.revision), Kinds::LOCKS);
+            let mut next = known.last().map_or(0, |event| event.revision) + 1;
+            let events = events_from(core, &life, &mut next, Kinds::LOCKS);
             known.extend(events.iter().cloned());
             all.extend(events.into_iter().map(|event| (life.clone(), event)));
         }
         all
     }
 
-    /// Returns the events of pools since the last time.
-    pub(super) fn poll_pool_events(
+    /// Returns the events of things of a kind since the last time.
+    pub(super) fn poll_events_of(
         &mut self,
+        kind: Kind,
         core: &ShardState,
         touched: AffectedNamespaces<'_>,
     ) -> Vec<(NamespaceRef, Event)> {
         let mut all = Vec::new();
         for life in self.open_and(touched) {
-            let last = self.last_pool_events.entry(life.clone()).or_default();
-            let events = events_after(core, &life, *last, Kinds::from_iter([Kind::Pool]));
-            *last = events.last().map_or(*last, |event| event.revision);
+            let next = self.next_events.entry((kind, life.clone())).or_insert(1);
+            let events = events_from(core, &life, next, Kinds::from_iter([kind]));
             all.extend(events.into_iter().map(|event| (life.clone(), event)));
         }
         all
@@ -47,11 +48,17 @@ impl LocksReplay {
     }
 }
 
-fn events_after(core: &ShardState, life: &NamespaceRef, revision: u64, kinds: Kinds) -> Vec<Event> {
-    let (namespace, prefix, from_revision) = (life.clone(), Path::default(), Some(revision + 1));
-    let query = Query::Events { namespace, from_revision, prefix, kinds, limit: MAX_EVENTS_PER_STEP };
-    match core.query(0, &query).outcome {
-        Ok(Response::Events { events, .. }) => events,
-        _ => Vec::new(),
+/// Returns the events from a revision on, however many others are between them, and sets the revision to the next one.
+fn events_from(core: &ShardState, life: &NamespaceRef, next: &mut u64, kinds: Kinds) -> Vec<Event> {
+    let mut all = Vec::new();
+    loop {
+        let (namespace, prefix, from_revision) = (life.clone(), Path::default(), Some(*next));
+        let query = Query::Events { namespace, from_revision, prefix, kinds, limit: MAX_EVENTS_IN_PAGE };
+        let Ok(Response::Events { events, next_revision, more }) = core.query(0, &query).outcome else { return all };
+        all.extend(events);
+        *next = next_revision;
+        if !more {
+            return all;
+        }
     }
 }

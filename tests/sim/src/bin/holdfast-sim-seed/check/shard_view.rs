@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    CancelAttempts, Claim, HolderView, Kind, LatchQuery, LatchView, LockView, LocksCommand, MemberView, Mode,
-    NamespaceRef, Path, PermitHolderView, PermitQuery, PermitWaitView, PoolView, Query, Reattach, Response,
-    SemaphoreView, WaitView,
+    ArrivalView, BarrierQuery, BarrierView, CancelAttempts, Claim, EndedGeneration, HolderView, Kind, LatchQuery,
+    LatchView, LockView, LocksCommand, MemberView, Mode, NamespaceRef, Path, PermitHolderView, PermitQuery,
+    PermitWaitView, PoolView, Query, Reattach, Response, SemaphoreView, WaitView,
 };
 
+use super::barriers::BarrierMoment;
 use crate::history::{ObservedHolder, ObservedLock};
 use crate::things::{ObservedLatch, ObservedPool, ObservedSemaphore};
 
@@ -26,6 +27,17 @@ pub(crate) struct NamespaceView {
     /// For semaphores and pools, in order of arrival.
     pub(crate) permit_waits: Vec<PermitWaitView>,
     pub(crate) latches: BTreeMap<Path, LatchView>,
+    pub(crate) barriers: BTreeMap<Path, BarrierState>,
+}
+
+/// A barrier, all that are in it, and the latest generations that ended.
+#[derive(Debug)]
+pub(crate) struct BarrierState {
+    pub(crate) view: BarrierView,
+    /// Those who have come in order of arrival, and then those inside.
+    pub(crate) arrivals: Vec<ArrivalView>,
+    /// The last one first.
+    pub(crate) ended: Vec<EndedGeneration>,
 }
 
 /// A semaphore and all that hold permits of it.
@@ -76,6 +88,7 @@ impl<'a> AffectedNamespaces<'a> {
             LocksCommand::LockInfo(info) => Self::One(&info.namespace),
             LocksCommand::Permit(command) => Self::One(command.namespace()),
             LocksCommand::Latch(command) => Self::One(command.namespace()),
+            LocksCommand::Barrier(command) => Self::One(command.namespace()),
             _ => Self::Any,
         }
     }
@@ -188,6 +201,19 @@ impl ShardView {
         self.pools(life).map(|(path, pool)| (path, (&pool.view).into())).collect()
     }
 
+    pub(crate) fn barriers(&self, life: &NamespaceRef) -> impl Iterator<Item = (&Path, &BarrierState)> {
+        self.namespaces.get(life).into_iter().flat_map(|scene| &scene.barriers)
+    }
+
+    pub(crate) fn barrier(&self, life: &NamespaceRef, path: &Path) -> Option<&BarrierState> {
+        self.namespaces.get(life)?.barriers.get(path)
+    }
+
+    /// Returns the barriers of a namespace as clients see them, with those who have come.
+    pub(crate) fn observed_barriers(&self, life: &NamespaceRef) -> BTreeMap<&Path, BarrierMoment> {
+        self.barriers(life).map(|(path, barrier)| (path, barrier.into())).collect()
+    }
+
     /// Returns the latches of a namespace as clients see them.
     pub(crate) fn observed_latches(&self, life: &NamespaceRef) -> BTreeMap<&Path, ObservedLatch> {
         let latches = self.namespaces.get(life).into_iter().flat_map(|scene| &scene.latches);
@@ -209,7 +235,19 @@ impl NamespaceView {
             pools: pools(core, life),
             permit_waits: permit_waits(core, life),
             latches: latches(core, life),
+            barriers: barriers(core, life),
         }
+    }
+}
+
+impl BarrierState {
+    /// Returns those in the generation that gathers, in order of arrival.
+    pub(crate) fn gathered(&self) -> impl Iterator<Item = &ArrivalView> {
+        self.arrivals.iter().filter(|arrival| !arrival.inside)
+    }
+
+    pub(crate) fn inside(&self) -> impl Iterator<Item = &ArrivalView> {
+        self.arrivals.iter().filter(|arrival| arrival.inside)
     }
 }
 
@@ -277,6 +315,21 @@ fn latches(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, LatchView> 
         Ok(Response::Latches { latches, .. }) => latches.into_iter().map(|latch| (latch.path.clone(), latch)).collect(),
         _ => BTreeMap::new(),
     }
+}
+
+fn barriers(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, BarrierState> {
+    let (namespace, prefix) = (life.clone(), Path::default());
+    let list = Query::Barrier(BarrierQuery::List { namespace, prefix, after: None, limit: PAGE_LIMIT });
+    let Ok(Response::Barriers { barriers, .. }) = core.query(0, &list).outcome else { return BTreeMap::new() };
+    let with_arrivals = |view: BarrierView| {
+        let get = BarrierQuery::Get { namespace: life.clone(), path: view.path.clone() };
+        let (arrivals, ended) = match core.query(0, &Query::Barrier(get)).outcome {
+            Ok(Response::BarrierArrivals { arrivals, outcomes, .. }) => (arrivals, outcomes),
+            _ => (Vec::new(), Vec::new()),
+        };
+        (view.path.clone(), BarrierState { view, arrivals, ended })
+    };
+    barriers.into_iter().map(with_arrivals).collect()
 }
 
 /// Returns all waiting requests of a namespace, in order of arrival.

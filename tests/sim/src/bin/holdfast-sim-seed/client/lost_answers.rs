@@ -1,6 +1,6 @@
-//! An answer that is lost at any point, and the same call again: one hold, one permit, one member, one count. The same
-//! calls are made again and again. Each time the next message between the gateway and the nodes is lost, until none is
-//! left.
+//! An answer that is lost at any point, and the same call again: one hold, one permit, one member, one count, one
+//! arrival. The same calls are made again and again. Each time the next message between the gateway and the nodes is
+//! lost, until none is left.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ const MAX_REPEATS: usize = 20;
 const CALL_TIMEOUT: Duration = Duration::from_millis(300);
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// Longer than all calls take.
-const TTL_MS: u64 = 600_000;
+pub(super) const TTL_MS: u64 = 600_000;
 /// Units of a semaphore, members of a pool, and jobs of a latch.
-const UNITS: u64 = 2;
+pub(super) const UNITS: u64 = 2;
 const MEMBERS: [&str; UNITS as usize] = ["m0", "m1"];
-const FIRST: &str = "first";
-const SECOND: &str = "second";
+pub(super) const FIRST: &str = "first";
+pub(super) const SECOND: &str = "second";
 
 /// What owners hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,18 +36,32 @@ enum HeldBefore {
     Members,
 }
 
+/// Calls that are made together; each group has its own messages to lose.
+#[derive(Debug, Clone, Copy)]
+enum CallGroup {
+    /// Of what can be held, and of a latch.
+    Holds,
+    Barrier,
+}
+
+const GROUPS: [CallGroup; 2] = [CallGroup::Holds, CallGroup::Barrier];
+
 /// Units in use, holders and waiting requests.
 type Use = (u64, u64, u64);
 
 impl Client {
-    /// Makes the calls once for each message that they have, and each way to lose it.
+    /// Makes the calls of each group once for each message that they have, and each way to lose it.
     pub(crate) async fn lose_answers(self) {
         let tenant = self.world.tenants()[0].clone();
-        for loss in [Loss::Cut, Loss::Leave] {
+        for (loss, group) in [Loss::Cut, Loss::Leave].into_iter().flat_map(|loss| GROUPS.map(|group| (loss, group))) {
             let mut is_done = false;
             for message in 0..MAX_MESSAGES {
                 self.world.lost.lose_after(message, loss);
-                self.make_all_calls(&tenant, &Path::flat(format!("{loss:?}-{message}"))).await;
+                let path = Path::flat(format!("{loss:?}-{group:?}-{message}"));
+                match group {
+                    CallGroup::Holds => self.make_calls_for_holds(&tenant, &path).await,
+                    CallGroup::Barrier => self.meet(&tenant, &path).await,
+                }
                 is_done = !self.world.lost.stop();
                 if is_done {
                     break;
@@ -59,7 +73,7 @@ impl Client {
         }
     }
 
-    async fn make_all_calls(&self, tenant: &Tenant, path: &Path) {
+    async fn make_calls_for_holds(&self, tenant: &Tenant, path: &Path) {
         for held in [HeldBefore::Lock, HeldBefore::Permits, HeldBefore::Members] {
             self.hand_over(tenant, path, held).await;
         }
@@ -119,7 +133,7 @@ impl Client {
     }
 
     /// Makes a call, and the same again while its answer is lost.
-    async fn until_answered(&self, tenant: &Tenant, op: &Op) -> Answer {
+    pub(super) async fn until_answered(&self, tenant: &Tenant, op: &Op) -> Answer {
         let limit = wait_of(op) + CALL_TIMEOUT;
         for _ in 0..MAX_REPEATS {
             let answer = self.execute_until(tenant, NAMESPACE, op, limit, self.world.lost.goes_away()).await;
@@ -132,7 +146,7 @@ impl Client {
         Answer::Unknown
     }
 
-    fn violated(&self, what: String) {
+    pub(super) fn violated(&self, what: String) {
         self.world.record_violation(format!("[lost answers] {what}"));
     }
 }

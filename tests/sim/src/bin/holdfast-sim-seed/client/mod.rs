@@ -1,9 +1,12 @@
 //! A client: draws calls, makes them through the service of a gateway, and records the answers.
 
+mod barriers;
 mod draw;
 mod hostile;
 mod lost_answers;
+mod lost_arrivals;
 mod perform;
+mod perform_barriers;
 mod perform_pools;
 mod perform_things;
 mod pools;
@@ -222,6 +225,7 @@ fn wait_of(op: &Op) -> Duration {
             Duration::from_millis(draw::MAX_WAIT_MS)
         }
         Op::Thing(ThingOp::WaitForLatch { wait_ms, .. }) => Duration::from_millis(*wait_ms),
+        Op::Thing(ThingOp::Barrier(op)) => Duration::from_millis(op.wait_ms()),
         _ => Duration::ZERO,
     }
 }

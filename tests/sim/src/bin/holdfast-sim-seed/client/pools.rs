@@ -84,15 +84,24 @@ impl Client {
         (place.0, place.1, ThingOp::Pool(op))
     }
 
-    /// Who takes, and where: a session has one namespace.
+    /// Who takes, and where.
     fn draw_taker(&mut self, place: (usize, &'static str)) -> ((usize, &'static str), Owner) {
-        let process = Owner::Process(format!("r{}", self.rng.random_range(0..PROCESSES)));
+        let process = format!("r{}", self.rng.random_range(0..PROCESSES));
+        self.draw_owner(place, process)
+    }
+
+    /// That process or, at times, the session of the client, which has one namespace.
+    pub(super) fn draw_owner(
+        &mut self,
+        place: (usize, &'static str),
+        process: String,
+    ) -> ((usize, &'static str), Owner) {
         match &self.session {
             Some(session) if self.rng.random_bool(0.3) => {
                 let owner = Owner::Session { session_id: session.id.clone(), holder: None };
                 ((session.tenant, session.namespace), owner)
             }
-            _ => (place, process),
+            _ => (place, Owner::Process(process)),
         }
     }
 

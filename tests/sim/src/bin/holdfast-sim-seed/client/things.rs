@@ -31,9 +31,9 @@ const JOBS: usize = 8;
 const MAX_JOBS_AT_ONCE: usize = 3;
 const LATCH_EXPIRES_IN_MS: [u64; 2] = [1_000, 3_000];
 /// Of the longest questions: longer than any run.
-const QUESTION_MS: u64 = 600_000;
+pub(super) const QUESTION_MS: u64 = 600_000;
 /// How many in a hundred times a client asks one beside its calls.
-const QUESTION_PERCENT: u32 = 5;
+pub(super) const QUESTION_PERCENT: u32 = 5;
 /// How many in a hundred calls are given up by their client within [`LEAVE_WITHIN_MS`].
 const LEAVE_PERCENT: u32 = 20;
 const LEAVE_WITHIN_MS: u64 = 60;
@@ -71,9 +71,14 @@ impl Client {
 
     /// Asks about a latch for longer than the run lasts, beside everything else.
     fn spawn_question(&self, tenant: &Tenant, namespace: &'static str, (path, id): (Path, Option<u64>), number: usize) {
+        self.spawn_call(tenant, namespace, ThingOp::WaitForLatch { path, id, wait_ms: QUESTION_MS }, number);
+    }
+
+    /// Makes a call beside all others.
+    pub(super) fn spawn_call(&self, tenant: &Tenant, namespace: &'static str, op: ThingOp, number: usize) {
         let name = format!("{}.question{number}", self.name);
         let asking = Client::new(Arc::clone(&self.world), self.service.clone(), name);
-        let (tenant, op) = (tenant.clone(), Op::Thing(ThingOp::WaitForLatch { path, id, wait_ms: QUESTION_MS }));
+        let (tenant, op) = (tenant.clone(), Op::Thing(op));
         let limit = wait_of(&op) + TIMEOUTS[TIMEOUTS.len() - 1];
         // Nobody gives it up.
         tokio::spawn(async move { asking.execute(&tenant, namespace, &op, limit, limit * 2).await });
