@@ -28,6 +28,8 @@ const THING_CLIENTS: usize = 3;
 const POOL_CLIENTS: usize = 3;
 /// The same of barriers.
 const BARRIER_CLIENTS: usize = 4;
+/// The same of conditions.
+const CONDITION_CLIENTS: usize = 4;
 
 /// Runs until the host crashes.
 pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
@@ -53,31 +55,7 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
         Client::new(Arc::clone(&world), service.clone(), format!("{name}.lost")).lose_answers().await;
         world.set_phase(Phase::Healed);
     }
-    for client in 0..world.plan.clients {
-        let mut client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.{client}"));
-        if world.plan.read_only_gateway == Some(number) {
-            client = client.read_only();
-        }
-        tokio::spawn(client.run());
-    }
-    if world.plan.has_things && world.plan.read_only_gateway != Some(number) {
-        for client in 0..THING_CLIENTS {
-            let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.things{client}"));
-            tokio::spawn(client.use_things());
-        }
-    }
-    if world.plan.has_pools && world.plan.read_only_gateway != Some(number) {
-        for client in 0..POOL_CLIENTS {
-            let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.pools{client}"));
-            tokio::spawn(client.use_pools());
-        }
-    }
-    if world.plan.has_barriers && world.plan.read_only_gateway != Some(number) {
-        for client in 0..BARRIER_CLIENTS {
-            let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.barriers{client}"));
-            tokio::spawn(client.use_barriers());
-        }
-    }
+    spawn_clients(&world, &service, number, &name);
     let hostile = world.hostile.lock().clone();
     if let Some(tenant) = hostile {
         tokio::spawn(attack(Arc::clone(&world), service.clone(), tenant, name.clone()));
@@ -90,6 +68,27 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     probe_all(&world, probe).await;
     world.served.lock().push(number);
     std::future::pending().await
+}
+
+fn spawn_clients(world: &Arc<World>, service: &Service, number: usize, name: &str) {
+    let client = |of: String| Client::new(Arc::clone(world), service.clone(), format!("{name}.{of}"));
+    let (plan, is_read_only) = (&world.plan, world.plan.read_only_gateway == Some(number));
+    for number in 0..plan.clients {
+        let client = client(number.to_string());
+        tokio::spawn(if is_read_only { client.read_only() } else { client }.run());
+    }
+    if is_read_only {
+        return;
+    }
+    let clients = |of: &'static str, is_there: bool, count: usize| {
+        (0..if is_there { count } else { 0 }).map(move |number| format!("{of}{number}"))
+    };
+    clients("things", plan.has_things, THING_CLIENTS).for_each(|of| drop(tokio::spawn(client(of).use_things())));
+    clients("pools", plan.has_pools, POOL_CLIENTS).for_each(|of| drop(tokio::spawn(client(of).use_pools())));
+    clients("barriers", plan.has_barriers, BARRIER_CLIENTS)
+        .for_each(|of| drop(tokio::spawn(client(of).use_barriers())));
+    clients("conditions", plan.has_conditions, CONDITION_CLIENTS)
+        .for_each(|of| drop(tokio::spawn(client(of).use_conditions())));
 }
 
 async fn wait_for_phase(world: &World, stage: Phase) {

@@ -12,6 +12,7 @@ mod apply_log;
 mod barrier_calls;
 mod check;
 mod client;
+mod condition_calls;
 mod faults;
 mod gateway_host;
 mod history;

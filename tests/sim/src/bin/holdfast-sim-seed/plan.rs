@@ -71,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) has_pools: bool,
     /// Whether there are clients of barriers beside the others.
     pub(crate) has_barriers: bool,
+    /// Whether there are clients of conditions beside the others.
+    pub(crate) has_conditions: bool,
     /// How likely a message is lost, between any two hosts and besides other faults; the link then loses the next ones
     /// too.
     pub(crate) loss_rate: f64,
@@ -119,6 +121,7 @@ impl Plan {
             has_things: false,
             has_pools: false,
             has_barriers: false,
+            has_conditions: false,
             loss_rate: 0.0,
             hostile: false,
             lost_answers: true,
@@ -164,6 +167,7 @@ impl Plan {
             has_things,
             has_pools: rng_of(seed, "pools").random_bool(0.5),
             has_barriers: rng_of(seed, "barriers").random_bool(0.5),
+            has_conditions: rng_of(seed, "conditions").random_bool(0.5),
             loss_rate: if is_lossy { loss_rng.random_range(0.0001..0.001) } else { 0.0 },
             hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_ONE_IN),
             lost_answers: false,

@@ -26,7 +26,7 @@ const CHECK_INTERVAL_STEPS: u64 = 5;
 /// How long a new cluster may take until it serves.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it may take to lose each message of some calls in turn.
-const LOST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(600);
+const LOST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1_200);
 /// How long a repaired cluster may take until every node is ready and every gateway serves every namespace.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long replicas may take to be equal, and holds to end, after the last call.

@@ -1,9 +1,10 @@
-//! What clients ask about semaphores, pools, latches and barriers, and what they are answered.
+//! What clients ask about semaphores, pools, latches, barriers and conditions, and what they are answered.
 
 use holdfast_api::{LatchInfo, PoolInfo, SemaphoreInfo};
 use holdfast_core::{LatchStatus, LatchView, Owner, Path, PoolView, Reason, SemaphoreView};
 
 use crate::barrier_calls::{BarrierOp, ObservedBarrier, ObservedMeeting};
+use crate::condition_calls::{ConditionAnswer, ConditionOp};
 
 /// A request for permits or members as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +64,7 @@ pub(crate) enum MemberChange {
     Enable,
 }
 
-/// A call about a semaphore, a pool, a latch or a barrier.
+/// A call about a semaphore, a pool, a latch, a barrier or a condition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ThingOp {
     Acquire(PermitsOp),
@@ -76,6 +77,7 @@ pub(crate) enum ThingOp {
     WaitForLatch { path: Path, id: Option<u64>, wait_ms: u64 },
     DeleteLatch { path: Path, id: Option<u64> },
     Barrier(BarrierOp),
+    Condition(ConditionOp),
 }
 
 /// An answer to such a call.
@@ -109,6 +111,7 @@ pub(crate) enum ThingAnswer {
     Barrier(ObservedBarrier),
     AtBarrier(ObservedMeeting),
     BarrierDeleted,
+    Condition(ConditionAnswer),
 }
 
 /// A semaphore as a client saw it.
@@ -154,13 +157,15 @@ impl ThingOp {
             Self::Acquire(PermitsOp { owner: Owner::Session { session_id, .. }, .. })
             | Self::Release { owner: Owner::Session { session_id, .. }, .. }
             | Self::Pool(PoolOp::Return { owner: Owner::Session { session_id, .. }, .. }) => Some(session_id),
-            Self::Barrier(op) => match op.owner()? {
-                Owner::Session { session_id, .. } => Some(session_id),
-                Owner::Process(_) => None,
-            },
+            Self::Barrier(op) => session_id_of(op.owner()?),
+            Self::Condition(op) => session_id_of(op.owner()),
             _ => None,
         }
     }
+}
+
+fn session_id_of(owner: &Owner) -> Option<&str> {
+    if let Owner::Session { session_id, .. } = owner { Some(session_id) } else { None }
 }
 
 impl ThingAnswer {
@@ -170,7 +175,7 @@ impl ThingAnswer {
             Self::LatchCreated { latch, .. } | Self::CountedDown { latch, .. } | Self::Latch(latch) => Some(latch),
             Self::Acquired { .. } | Self::Released { .. } | Self::Semaphore(_) => None,
             Self::Returned { .. } | Self::Pool(_) | Self::LatchDeleted => None,
-            Self::Barrier(_) | Self::AtBarrier(_) | Self::BarrierDeleted => None,
+            Self::Barrier(_) | Self::AtBarrier(_) | Self::BarrierDeleted | Self::Condition(_) => None,
         }
     }
 }

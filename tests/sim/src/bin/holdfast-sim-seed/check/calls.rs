@@ -60,7 +60,10 @@ impl CheckContext<'_> {
         match &returned.answer {
             Answer::Unknown => Ok(LinearizationPoint::Unordered),
             // What ended with an earlier life of the namespace is as good as never done.
-            Answer::Unavailable => self.check_not_applied(call, self.current_incarnation_since(call, returned)),
+            Answer::Unavailable => {
+                self.check_not_begun(call)?;
+                self.check_not_applied(call, self.current_incarnation_since(call, returned))
+            }
             Answer::Refused(code) if is_of_names => self.check_namespace_error(call, returned, *code),
             // What a call was granted while it waited may have ended with its session or namespace before it heard of it.
             Answer::Refused(Code::NamespaceNotFound) => {

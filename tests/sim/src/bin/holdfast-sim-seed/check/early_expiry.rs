@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_core::SessionEnd;
 
 use super::locks_replay::LocksReplay;
+use crate::condition_calls::{AwaitOp, ConditionOp};
 use crate::history::{AcquireOp, Answer, Call, Op};
 use crate::things::{PermitsOp, ThingOp};
 
@@ -22,7 +23,11 @@ pub(crate) fn check(shard: &str, replayed: &LocksReplay, calls: &[Call], finding
 fn no_hold_ends_early(shard: &str, replayed: &LocksReplay, calls: &[Call], findings: &mut Vec<String>) {
     for expiry in &replayed.expiries {
         let Some(Call { id, invoked, op, .. }) = calls.get(expiry.call) else { continue };
-        let (Op::Acquire(AcquireOp { ttl_ms, .. }) | Op::Thing(ThingOp::Acquire(PermitsOp { ttl_ms, .. }))) = op else {
+        let (Op::Acquire(AcquireOp { ttl_ms, .. })
+        | Op::Thing(
+            ThingOp::Acquire(PermitsOp { ttl_ms, .. }) | ThingOp::Condition(ConditionOp::Await(AwaitOp { ttl_ms, .. })),
+        )) = op
+        else {
             continue;
         };
         let promised = Duration::from_millis(ttl_ms.unwrap_or_default());

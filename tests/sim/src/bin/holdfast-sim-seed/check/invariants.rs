@@ -97,6 +97,19 @@ pub(crate) fn check(step: &Step<'_>, clock_ms: u64, find: &mut dyn FnMut(String)
             };
             fifo_order(step, &grant, find);
         }
+        if let Effect::AwaitResolved { namespace, wait, owner, outcome, lock, .. } = effect
+            && let AcquireOutcome::Granted { fencing_token } = outcome
+        {
+            let grant = Grant {
+                namespace: namespace.clone(),
+                owner: owner.clone(),
+                claims: vec![Claim { path: lock.path.clone(), mode: Mode::Write }],
+                token: *fencing_token,
+                wait: Some(*wait),
+                allow_upgrade: false,
+            };
+            fifo_order(step, &grant, find);
+        }
     }
     for grant in step.granted {
         fifo_order(step, grant, find);

@@ -6,24 +6,26 @@ use std::time::Duration;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, BarrierCommand, Cancel, CancelAttempts, CancelPermits, Command, Effect, EntryContext,
+    AccountId, AcquireOutcome, BarrierCommand, CancelAttempts, CancelPermits, Command, ConditionCommand, EntryContext,
     Event, EventKind, Incarnation, Kind, LockState, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef,
-    Owner, Path, PermitCommand, Phase, Query, Reason, Reply, Response, Rules, SessionEnd, WaitId, codec,
+    Owner, Path, PermitCommand, Phase, Query, Reply, Response, Rules, SessionEnd, WaitId, codec,
 };
 
 use super::barriers::{BarrierMoment, Meetings};
-use super::invariants::{self, Grant, Step};
+use super::conditions::Signals;
+use super::invariants::{self, Step};
 use super::latches::LatchCounts;
 use super::lost_holds::CancelledHold;
-use super::outcomes::{CommandOutcome, Write, outcome_of, write_of};
+use super::outcomes::{CommandOutcome, Write, write_of};
 use super::permits::{self, StepContext};
 use super::pools::MemberHolders;
+use super::resolved_waits::ResolvedWait;
 use super::shard_view::{AffectedNamespaces, Hold, ShardView};
 use super::timelines::{Timeline, Timelines};
 use super::twins::Twin;
 use crate::apply_log::{Entry, RestoredSnapshot, digest_of};
 use crate::history::{CALL_KEY, ObservedLock};
-use crate::things::{ObservedLatch, ObservedPool, ObservedSemaphore, ThingAnswer};
+use crate::things::{ObservedLatch, ObservedPool, ObservedSemaphore};
 
 /// Steps after which everything is compared, whatever a step can have changed.
 const FULL_CHECK_INTERVAL_STEPS: usize = 64;
@@ -67,6 +69,7 @@ pub(crate) struct LocksReplay {
     pub(crate) barriers: Timelines<BarrierMoment>,
     /// How generations of barriers ended.
     pub(crate) meetings: Meetings,
+    pub(crate) signals: Signals,
     /// Which incarnation of a name was open from a place on.
     incarnations: BTreeMap<(AccountId, String), Timeline<Incarnation>>,
     /// The results of the acquires of a call, and their entries.
@@ -83,17 +86,9 @@ pub(crate) struct LocksReplay {
     pub(crate) expiries: Vec<ExpiredHold>,
     pub(crate) cancelled_holds: Vec<CancelledHold>,
     /// Calls that wait, by their place in the queue.
-    waits: BTreeMap<WaitId, Vec<usize>>,
+    pub(super) waits: BTreeMap<WaitId, Vec<usize>>,
     /// Waits that the present entry has ended so far.
-    resolved: Vec<ResolvedWait>,
-}
-
-/// A wait that is over.
-struct ResolvedWait {
-    calls: Vec<usize>,
-    outcome: Result<u64, Reason>,
-    namespace: NamespaceRef,
-    paths: Vec<Path>,
+    pub(super) resolved: Vec<ResolvedWait>,
 }
 
 /// The model during the replay: the core, restored copies of it, and the current state.
@@ -164,7 +159,7 @@ impl Replayer {
         self.core.advance(&context);
         self.twins.iter_mut().for_each(|twin| twin.advance(&context));
         let touched = if is_due { AffectedNamespaces::Any } else { AffectedNamespaces::Nothing };
-        self.step((at, entry), touched, (None, None), find);
+        self.step((at, entry), touched, None, find);
         // Of much that is due at once an entry ends a part; the entries after it end the rest.
         if self.core.next_deadline_ms().is_none_or(|due| due > self.core.clock_ms()) {
             invariants::no_overdue_wait(&self.view, self.core.clock_ms(), find);
@@ -206,24 +201,26 @@ impl Replayer {
         let reply = self.core.apply(context, command);
         self.twins.iter_mut().for_each(|twin| twin.apply(context, command, &reply, find));
         let Command::Locks(command) = command.inner() else {
-            self.step((at, entry), AffectedNamespaces::Any, (None, None), find);
+            self.step((at, entry), AffectedNamespaces::Any, None, find);
             return reply;
         };
         self.replayed.record_command(at, command, &reply);
         let touched = AffectedNamespaces::of_command(command);
-        let granted = invariants::direct_grant(&self.core, command, &reply);
-        let before = self.step((at, entry), touched, (Some(command), granted), find);
+        let before = self.step((at, entry), touched, Some((command, &reply)), find);
         if let LocksCommand::Latch(command) = command {
             self.latches.check(command, &reply, find);
         }
         if let LocksCommand::Permit(PermitCommand::Cancel(cancel)) = command {
             self.replayed.permits_given_back((at, entry), cancel, &before, &self.view);
         }
+        if let LocksCommand::Condition(ConditionCommand::Cancel(cancel)) = command {
+            self.replayed.given_back((at, entry), (&cancel.namespace, &cancel.owner), &before, &self.view);
+        }
         // By the first rules a cancel of the newest call ends the hold of all.
         if let LocksCommand::Cancel(cancel) | LocksCommand::CancelAttempts(CancelAttempts { cancel, .. }) = command
             && context.rules >= Rules::TWO
         {
-            self.replayed.given_back((at, entry), cancel, &before, &self.view);
+            self.replayed.given_back((at, entry), (&cancel.namespace, &cancel.owner), &before, &self.view);
         }
         reply
     }
@@ -234,7 +231,7 @@ impl Replayer {
         &mut self,
         (at, entry): (usize, &Entry),
         touched: AffectedNamespaces<'_>,
-        (command, granted): (Option<&LocksCommand>, Option<Grant>),
+        done: Option<(&LocksCommand, &Reply)>,
         find: &mut dyn FnMut(String),
     ) -> ShardView {
         self.steps += 1;
@@ -242,6 +239,8 @@ impl Replayer {
         let touched =
             if self.steps.is_multiple_of(FULL_CHECK_INTERVAL_STEPS) { AffectedNamespaces::Any } else { touched };
         let (core, replayed) = (&mut self.core, &mut self.replayed);
+        let granted = done.and_then(|(command, reply)| invariants::direct_grant(core, command, reply));
+        let (command, reply) = done.unzip();
         let effects = core.take_effects();
         self.twins.iter_mut().for_each(|twin| twin.compare_effects(&effects, find));
         effects.iter().for_each(|effect| replayed.record_effect(at, entry.applied_at, effect));
@@ -259,7 +258,8 @@ impl Replayer {
         let (clock_ms, is_settled) = (core.clock_ms(), !core.has_backlog());
         let context = StepContext { clock_ms, is_settled, command, has_session: &has_session };
         permits::check(&step, &context, find);
-        replayed.meetings.check(at + 1, &step, &context, (core, &barrier_events), find);
+        replayed.signals.check(&step, &context, reply, find);
+        replayed.meetings.check(at + 1, &step, &context, (&*core, &barrier_events), find);
         self.highest_token = invariants::highest_token(&step);
         replayed.record_changes(at + 1, before, &after);
         replayed.record_expired(before, &events, entry.applied_at);
@@ -279,7 +279,7 @@ impl LocksReplay {
     }
 
     /// A free lock.
-    fn free_lock(&self, place: usize, path: &Path) -> ObservedLock {
+    pub(super) fn free_lock(&self, place: usize, path: &Path) -> ObservedLock {
         let (path, revision) = (path.clone(), self.revisions[place]);
         ObservedLock { path, state: LockState::Unlocked, revision, holders: Vec::new() }
     }
@@ -316,13 +316,15 @@ impl LocksReplay {
         let metadata = match command {
             LocksCommand::Permit(PermitCommand::Acquire(acquire)) => Some(&acquire.metadata),
             LocksCommand::Barrier(BarrierCommand::Arrive(arrive)) => Some(&arrive.metadata),
+            LocksCommand::Condition(ConditionCommand::Await(awaits)) => awaits.metadata.as_ref(),
             command => command.as_acquire().map(|(acquire, _)| &acquire.metadata),
         };
         if let Some(metadata) = metadata {
             let Some(call) = call_of(metadata) else { return };
             if let Ok(
                 Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }
-                | Response::PermitsAcquired { outcome: AcquireOutcome::Enqueued(enqueued), .. },
+                | Response::PermitsAcquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }
+                | Response::Awaited { outcome: AcquireOutcome::Enqueued(enqueued), .. },
             ) = &reply.outcome
             {
                 self.waits.entry(enqueued.wait).or_default().push(call);
@@ -351,53 +353,6 @@ impl LocksReplay {
         }
     }
 
-    /// Waiting requests are notified after the entry, with the locks as they are then.
-    fn record_resolved_waits(&mut self, at: usize) {
-        for ResolvedWait { calls, outcome, namespace, paths } in std::mem::take(&mut self.resolved) {
-            let is_open =
-                self.open_incarnation(at + 1, namespace.account, &namespace.name).as_ref() == Some(&namespace);
-            let view =
-                |path: &Path| if is_open { self.view(at + 1, &namespace, path) } else { self.free_lock(at + 1, path) };
-            let locks: Vec<ObservedLock> = paths.iter().map(view).collect();
-            for call in calls {
-                let came = CommandOutcome::Acquired { outcome, locks: locks.clone() };
-                self.acquires.entry(call).or_default().push((at, came));
-            }
-        }
-    }
-
-    fn record_effect(&mut self, at: usize, applied_at: Duration, effect: &Effect) {
-        match effect {
-            Effect::WaitResolved { namespace, wait, outcome, locks, .. } => {
-                let paths = locks.iter().map(|lock| lock.path.clone()).collect();
-                let calls = self.waits.remove(wait).unwrap_or_default();
-                self.resolved.push(ResolvedWait {
-                    calls,
-                    outcome: outcome_of(outcome),
-                    namespace: namespace.clone(),
-                    paths,
-                });
-            }
-            Effect::PermitsResolved { wait, outcome, members, .. } => {
-                let (outcome, members) = (outcome_of(outcome), members.clone());
-                let came = CommandOutcome::Thing(ThingAnswer::Acquired { outcome, members });
-                for call in self.waits.remove(wait).unwrap_or_default() {
-                    self.acquires.entry(call).or_default().push((at, came.clone()));
-                }
-            }
-            Effect::SessionOpened { session_id, .. } => {
-                let life = SessionSpan { opened: at, ended: None };
-                self.sessions.entry(session_id.clone()).or_insert(life);
-            }
-            Effect::SessionEnded { session_id, reason, .. } => {
-                if let Some(life) = self.sessions.get_mut(session_id) {
-                    life.ended = Some(SessionEndRecord { entry: at, at: applied_at, reason: *reason });
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Notes which incarnations are open at a place.
     fn record_open_incarnations(&mut self, place: usize, core: &ShardState) {
         for ((account, name), changes) in &mut self.incarnations {
@@ -419,8 +374,13 @@ impl LocksReplay {
     }
 
     /// Holds of an owner that are gone, or weaker, after a call of it was given up.
-    fn given_back(&mut self, (at, entry): (usize, &Entry), cancel: &Cancel, before: &ShardView, after: &ShardView) {
-        let (life, owner) = (&cancel.namespace, &cancel.owner);
+    fn given_back(
+        &mut self,
+        (at, entry): (usize, &Entry),
+        (life, owner): (&NamespaceRef, &Owner),
+        before: &ShardView,
+        after: &ShardView,
+    ) {
         let is_own = |hold: &Hold<'_>| hold.view.owner == *owner && hold.view.phase == Phase::Held;
         for hold in before.holds(life).filter(is_own) {
             let is_kept = |kept: Hold<'_>| kept.path == hold.path && kept.view.mode >= hold.view.mode;

@@ -7,6 +7,7 @@ use holdfast_core::{Claim, Mode, NamespaceRef, Owner, Path};
 
 use super::early_expiry::{CLOCK_TOLERANCE, STEP_TOLERANCE};
 use super::locks_replay::LocksReplay;
+use crate::condition_calls::{AwaitOp, ConditionAnswer, ConditionOp};
 use crate::history::{AcquireOp, Answer, Call, Op};
 use crate::things::{PermitsOp, ThingAnswer, ThingOp};
 
@@ -54,6 +55,10 @@ fn relies_on(call: &Call, given: &CancelledHold) -> bool {
         (
             Op::Thing(ThingOp::Acquire(PermitsOp { owner, path, ttl_ms, .. })),
             Answer::Thing(ThingAnswer::Acquired { outcome: Ok(token), .. }),
+        ) => (owner, ttl_ms, token, *path == given.path),
+        (
+            Op::Thing(ThingOp::Condition(ConditionOp::Await(AwaitOp { owner, path, ttl_ms, .. }))),
+            Answer::Thing(ThingAnswer::Condition(ConditionAnswer::Awaited { outcome: Ok((token, _)), .. })),
         ) => (owner, ttl_ms, token, *path == given.path),
         _ => return false,
     };

@@ -5,6 +5,10 @@ mod barrier_calls;
 mod barrier_tests;
 mod barriers;
 mod calls;
+mod condition_calls;
+#[cfg(test)]
+mod condition_tests;
+mod conditions;
 mod early_expiry;
 mod events;
 mod invariants;
@@ -18,6 +22,7 @@ mod outcomes;
 mod permits;
 mod polled_events;
 mod pools;
+mod resolved_waits;
 mod shard_view;
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,14 @@
 //! What commands of a locks shard did, in the words of the calls that cause them.
 
 use holdfast_core::{
-    AcquireOutcome, BarrierCommand, BarrierOutcome, CommandError, Jobs, Kind, LatchCommand, LocksCommand, NamespaceRef,
-    OnLoss, Owner, Path, PermitCommand, PermitsView, Reason, Release, ReleaseTarget, Reply, Response,
+    AcquireOutcome, BarrierCommand, BarrierOutcome, CommandError, ConditionCommand, Jobs, Kind, LatchCommand,
+    LocksCommand, NamespaceRef, OnLoss, Owner, Path, PermitCommand, PermitsView, Reason, Release, ReleaseTarget, Reply,
+    Response, SignalCondition, Woken,
 };
 
 use super::shard_view::to_observed_lock;
 use crate::barrier_calls::BarrierOp;
+use crate::condition_calls::{ConditionAnswer, ConditionOp, SignalOp};
 use crate::history::ObservedLock;
 use crate::things::{MemberChange, PoolOp, ThingAnswer, ThingOp};
 
@@ -36,6 +38,7 @@ impl CommandOutcome {
     pub(crate) fn is_grant(&self) -> bool {
         let of_thing = |answer: &ThingAnswer| match answer {
             ThingAnswer::Acquired { outcome, .. } => outcome.is_ok(),
+            ThingAnswer::Condition(ConditionAnswer::Awaited { outcome, .. }) => outcome.is_ok(),
             ThingAnswer::AtBarrier(meeting) => {
                 matches!(meeting.outcome, BarrierOutcome::Waiting | BarrierOutcome::Tripped)
             }
@@ -77,12 +80,29 @@ impl CommandOutcome {
             Ok(Response::AtBarrier { answer, barrier }) => {
                 Self::Thing(ThingAnswer::AtBarrier((answer, barrier).into()))
             }
+            Ok(Response::Awaited { outcome, woken, locks }) => match locks.first() {
+                Some(lock) => awaited(outcome_of(outcome), *woken, to_observed_lock(lock)),
+                None => Self::Other,
+            },
+            Ok(Response::Signalled { success, signalled, awaiting, locks }) => match locks.first() {
+                Some(lock) => {
+                    let (counts, lock) = (success.then_some((*signalled, *awaiting)), to_observed_lock(lock));
+                    Self::Thing(ThingAnswer::Condition(ConditionAnswer::Signalled { counts, lock }))
+                }
+                None => Self::Other,
+            },
             Ok(Response::Done) => Self::Done,
             Err(CommandError::NamespaceNotFound) => Self::NamespaceNotFound,
             Err(CommandError::SessionNotFound(_)) => Self::SessionNotFound,
             _ => Self::Other,
         }
     }
+}
+
+/// The end of an await.
+pub(super) fn awaited(outcome: Result<u64, Reason>, woken: Option<Woken>, lock: ObservedLock) -> CommandOutcome {
+    let outcome = outcome.map(|token| (token, woken));
+    CommandOutcome::Thing(ThingAnswer::Condition(ConditionAnswer::Awaited { outcome, lock }))
 }
 
 /// Returns the token of a grant, or the reason why there is none.
@@ -108,6 +128,18 @@ pub(super) fn write_of(command: &LocksCommand) -> Option<(&NamespaceRef, Write)>
         LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
         LocksCommand::Permit(command) => (command.namespace(), Write::Thing(of_permits(command)?)),
         LocksCommand::Latch(command) => (command.namespace(), Write::Thing(of_latch(command)?)),
+        LocksCommand::Condition(ConditionCommand::Signal(signal)) => {
+            let SignalCondition { namespace, path, owner, condition, all, fencing_token, signal_id, .. } = signal;
+            let signal = ConditionOp::Signal(SignalOp {
+                path: path.clone(),
+                owner: owner.clone(),
+                condition: condition.clone(),
+                all: *all,
+                token: *fencing_token,
+                signal_id: signal_id.clone(),
+            });
+            (namespace, Write::Thing(ThingOp::Condition(signal)))
+        }
         LocksCommand::Barrier(command) => (command.namespace(), Write::Thing(ThingOp::Barrier(of_barrier(command)?))),
         _ => return None,
     })

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    ArrivalView, BarrierQuery, BarrierView, CancelAttempts, Claim, EndedGeneration, HolderView, Kind, LatchQuery,
-    LatchView, LockView, LocksCommand, MemberView, Mode, NamespaceRef, Path, PermitHolderView, PermitQuery,
-    PermitWaitView, PoolView, Query, Reattach, Response, SemaphoreView, WaitView,
+    ArrivalView, AwaitView, BarrierQuery, BarrierView, CancelAttempts, Claim, ConditionQuery, EndedGeneration,
+    HolderView, Kind, LatchQuery, LatchView, LockView, LocksCommand, MemberView, Mode, NamespaceRef, Path,
+    PermitHolderView, PermitQuery, PermitWaitView, PoolView, Query, Reattach, Response, SemaphoreView, WaitView,
 };
 
 use super::barriers::BarrierMoment;
@@ -28,6 +28,10 @@ pub(crate) struct NamespaceView {
     pub(crate) permit_waits: Vec<PermitWaitView>,
     pub(crate) latches: BTreeMap<Path, LatchView>,
     pub(crate) barriers: BTreeMap<Path, BarrierState>,
+    /// In order of arrival: those that were called and not moved to the queue of their lock yet, too.
+    pub(crate) awaits: Vec<AwaitView>,
+    /// How many await each condition that were not called.
+    pub(crate) conditions: BTreeMap<(Path, String), u64>,
 }
 
 /// A barrier, all that are in it, and the latest generations that ended.
@@ -89,6 +93,7 @@ impl<'a> AffectedNamespaces<'a> {
             LocksCommand::Permit(command) => Self::One(command.namespace()),
             LocksCommand::Latch(command) => Self::One(command.namespace()),
             LocksCommand::Barrier(command) => Self::One(command.namespace()),
+            LocksCommand::Condition(command) => Self::One(command.namespace()),
             _ => Self::Any,
         }
     }
@@ -214,6 +219,15 @@ impl ShardView {
         self.barriers(life).map(|(path, barrier)| (path, barrier.into())).collect()
     }
 
+    pub(crate) fn awaits(&self, life: &NamespaceRef) -> &[AwaitView] {
+        self.namespaces.get(life).map(|scene| scene.awaits.as_slice()).unwrap_or_default()
+    }
+
+    /// Returns how many await a condition that were not called.
+    pub(crate) fn awaiting(&self, life: &NamespaceRef, condition: &(Path, String)) -> u64 {
+        self.namespaces.get(life).and_then(|scene| scene.conditions.get(condition)).copied().unwrap_or_default()
+    }
+
     /// Returns the latches of a namespace as clients see them.
     pub(crate) fn observed_latches(&self, life: &NamespaceRef) -> BTreeMap<&Path, ObservedLatch> {
         let latches = self.namespaces.get(life).into_iter().flat_map(|scene| &scene.latches);
@@ -236,6 +250,8 @@ impl NamespaceView {
             permit_waits: permit_waits(core, life),
             latches: latches(core, life),
             barriers: barriers(core, life),
+            awaits: awaits(core, life),
+            conditions: conditions(core, life),
         }
     }
 }
@@ -330,6 +346,25 @@ fn barriers(core: &ShardState, life: &NamespaceRef) -> BTreeMap<Path, BarrierSta
         (view.path.clone(), BarrierState { view, arrivals, ended })
     };
     barriers.into_iter().map(with_arrivals).collect()
+}
+
+fn awaits(core: &ShardState, life: &NamespaceRef) -> Vec<AwaitView> {
+    let query = ConditionQuery::Waits { namespace: life.clone(), path: None, after: None, limit: PAGE_LIMIT };
+    match core.query(0, &Query::Condition(query)).outcome {
+        Ok(Response::Awaits { waits, .. }) => waits,
+        _ => Vec::new(),
+    }
+}
+
+fn conditions(core: &ShardState, life: &NamespaceRef) -> BTreeMap<(Path, String), u64> {
+    let (namespace, prefix) = (life.clone(), Path::default());
+    let query = ConditionQuery::List { namespace, prefix, after: None, limit: PAGE_LIMIT };
+    match core.query(0, &Query::Condition(query)).outcome {
+        Ok(Response::Conditions { conditions, .. }) => {
+            conditions.into_iter().map(|it| ((it.path, it.condition), it.awaiting)).collect()
+        }
+        _ => BTreeMap::new(),
+    }
 }
 
 /// Returns all waiting requests of a namespace, in order of arrival.

@@ -1,6 +1,6 @@
 //! An answer that is lost at any point, and the same call again: one hold, one permit, one member, one count, one
-//! arrival. The same calls are made again and again. Each time the next message between the gateway and the nodes is
-//! lost, until none is left.
+//! arrival, one await, one signal. The same calls are made again and again. Each time the next message between the
+//! gateway and the nodes is lost, until none is left.
 
 use std::time::Duration;
 
@@ -42,9 +42,10 @@ enum CallGroup {
     /// Of what can be held, and of a latch.
     Holds,
     Barrier,
+    Condition,
 }
 
-const GROUPS: [CallGroup; 2] = [CallGroup::Holds, CallGroup::Barrier];
+const GROUPS: [CallGroup; 3] = [CallGroup::Holds, CallGroup::Barrier, CallGroup::Condition];
 
 /// Units in use, holders and waiting requests.
 type Use = (u64, u64, u64);
@@ -61,6 +62,7 @@ impl Client {
                 match group {
                     CallGroup::Holds => self.make_calls_for_holds(&tenant, &path).await,
                     CallGroup::Barrier => self.meet(&tenant, &path).await,
+                    CallGroup::Condition => self.signal_each(&tenant, &path).await,
                 }
                 is_done = !self.world.lost.stop();
                 if is_done {

@@ -1,12 +1,15 @@
 //! A client: draws calls, makes them through the service of a gateway, and records the answers.
 
 mod barriers;
+mod conditions;
 mod draw;
 mod hostile;
 mod lost_answers;
 mod lost_arrivals;
+mod lost_signals;
 mod perform;
 mod perform_barriers;
+mod perform_conditions;
 mod perform_pools;
 mod perform_things;
 mod pools;
@@ -225,6 +228,7 @@ fn wait_of(op: &Op) -> Duration {
             Duration::from_millis(draw::MAX_WAIT_MS)
         }
         Op::Thing(ThingOp::WaitForLatch { wait_ms, .. }) => Duration::from_millis(*wait_ms),
+        Op::Thing(ThingOp::Condition(op)) => Duration::from_millis(op.wait_ms()),
         Op::Thing(ThingOp::Barrier(op)) => Duration::from_millis(op.wait_ms()),
         _ => Duration::ZERO,
     }

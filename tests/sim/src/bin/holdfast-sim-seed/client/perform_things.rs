@@ -55,6 +55,9 @@ impl Client {
                 ThingAnswer::Semaphore(service.get_semaphore(caller, context, request).await?.semaphore.into())
             }
             ThingOp::Pool(op) => self.perform_for_pool(caller, context, namespace, op).await?,
+            ThingOp::Condition(op) => {
+                ThingAnswer::Condition(self.perform_for_condition(caller, context, namespace, op, id).await?)
+            }
             ThingOp::Barrier(op) => self.perform_for_barrier(caller, context, namespace, op, id).await?,
             ThingOp::CreateLatch { path, total, expires_in_ms } => {
                 let request = CreateLatch {
