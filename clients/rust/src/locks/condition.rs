@@ -149,6 +149,6 @@ impl Guard {
     async fn signal_some(&self, condition: &Condition, all: bool) -> Result<u64> {
         self.check()?;
         let counted = self.grant().signal(&condition.0, all)?.await;
-        counted.unwrap_or_else(|_| Err(Error::SessionEnded(crate::EndReason::Closed)))
+        counted.unwrap_or(Err(Error::SessionEnded(crate::EndReason::Closed)))
     }
 }

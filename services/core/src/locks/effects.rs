@@ -150,10 +150,10 @@ impl ResolvedWait {
     }
 
     /// Returns it as a wait for a lock that was given up, or unchanged.
-    pub(super) fn into_await(mut self) -> Result<ResolvedAwait, Self> {
-        let Some(came_from) = self.came_from.take() else { return Err(self) };
+    pub(super) fn into_await(mut self) -> Result<ResolvedAwait, Box<Self>> {
+        let Some(came_from) = self.came_from.take() else { return Err(Box::new(self)) };
         // It has one claim.
-        let Some(claim) = self.claims.pop() else { return Err(self) };
+        let Some(claim) = self.claims.pop() else { return Err(Box::new(self)) };
         let Self { wait, attempt, owner, request_id, outcome, .. } = self;
         let (path, from_token, woken) = (claim.path, came_from.token, Some(came_from.woken));
         Ok(ResolvedAwait { wait, attempt, owner, request_id, path, from_token, woken, outcome })
@@ -166,13 +166,12 @@ impl EffectBuffer {
         self.events.entry(key).or_insert_with(|| (Arc::clone(namespace), revision));
     }
 
-    pub(super) fn wait_resolved(&mut self, namespace: &Arc<NamespaceRef>, settled: ResolvedWait) {
+    pub(super) fn wait_resolved(&mut self, namespace: &Arc<NamespaceRef>, settled: Box<ResolvedWait>) {
         if self.captured_wait == Some(settled.wait) {
             self.captured_outcome = Some(settled.outcome);
             return;
         }
-        self.pending
-            .push_back(BufferedEffect::WaitResolved { namespace: Arc::clone(namespace), wait: Box::new(settled) });
+        self.pending.push_back(BufferedEffect::WaitResolved { namespace: Arc::clone(namespace), wait: settled });
     }
 
     /// Diverts the outcome of that wait from the buffer to [`Self::take_captured`].

@@ -133,10 +133,7 @@ impl NamespaceTxn<'_> {
 impl Namespace {
     /// Returns the bytes of its tables that count against their limit.
     pub(super) fn table_bytes(&self) -> u64 {
-        self.latches.bytes().counted
-            + self.permits.bytes().counted
-            + self.barriers.bytes()
-            + self.conditions.bytes()
+        self.latches.bytes().counted + self.permits.bytes().counted + self.barriers.bytes() + self.conditions.bytes()
     }
 
     /// Returns how much its tables may grow, given the charge of the account's other namespaces.

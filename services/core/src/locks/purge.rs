@@ -36,7 +36,7 @@ impl ClosedNamespace {
             let settled = ResolvedWait::new(position.wait(), owner, waiting, Err(Reason::Ended));
             return Some(match settled.into_await() {
                 Ok(resolved) => BufferedEffect::AwaitResolved { namespace: id, resolved: Box::new(resolved) },
-                Err(settled) => BufferedEffect::WaitResolved { namespace: id, wait: Box::new(settled) },
+                Err(settled) => BufferedEffect::WaitResolved { namespace: id, wait: settled },
             });
         }
         if let Some((wait, awaits)) = self.0.conditions.pop() {
