@@ -10,8 +10,11 @@ use holdfast_testkit::{Cluster, Program, Setup, Tenant, eventually, run_dev};
 use serde_json::Value;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
-/// What may be exceeded by one call of a hundred at most.
-const MAX_P99: Duration = Duration::from_millis(100);
+/// What may be exceeded by one call of a hundred at most. Leaders hand over in a tenth of it. A call that meets a leader
+/// who left without handing over waits three times as long, until others elect one.
+const MAX_P99: Duration = Duration::from_millis(500);
+/// Where calls take longer when nothing is done, others use the machine, and times say nothing.
+const MAX_QUIET_P99: Duration = Duration::from_millis(50);
 const CLIENTS: usize = 20;
 
 /// A loaded cluster, and how the calls of each step went.
@@ -40,7 +43,7 @@ impl LoadedCluster {
         let mut watched = Self { cluster, tenant, history, load, seen, disk, too_slow, is_quiet };
         watched.wait_for_calls(500).await;
         let figures = watched.finish_step("before anything is done").await;
-        watched.is_quiet = figures.percentile(99) < MAX_P99 / 2;
+        watched.is_quiet = figures.percentile(99) < MAX_QUIET_P99;
         watched
     }
 
@@ -81,7 +84,7 @@ impl LoadedCluster {
     async fn stop(mut self) {
         let too_slow = std::mem::take(&mut self.too_slow);
         let figures = self.finish_step("after everything is done").await;
-        let is_quiet = self.is_quiet && figures.percentile(99) < MAX_P99 / 2;
+        let is_quiet = self.is_quiet && figures.percentile(99) < MAX_QUIET_P99;
         let Self { cluster, tenant, history, load, .. } = self;
         load.stop().await;
         let locks = lock_ids(&cluster, &tenant, &NAMESPACES, 20);
