@@ -184,6 +184,8 @@ pub struct Lock {
     pub transition_ms: u64,
     /// How long the locks are kept from others at least, from the grant on, in milliseconds.
     pub at_least_ms: u64,
+    /// Stored with each hold, for readers of the lock.
+    pub metadata: Metadata,
     /// Whether a hold that the owner has may change its mode.
     pub allow_upgrade: bool,
     /// Whether it is refused instead of queued when it cannot be granted at once.
@@ -259,8 +261,15 @@ pub struct Arrive {
 pub enum ServerMessage {
     /// The session is open on this connection. `leader` is the address of the gateway in the node that leads its shard.
     Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool, leader: Option<String> },
-    /// The session lost a hold without releasing it. `fencing_token` says which hold of permits.
-    Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Box<Holder>>, fencing_token: Option<u64> },
+    /// The session lost a hold without releasing it: that of `holder`, a thread of the session, or of the session as a
+    /// whole. `current_owner` has a lock now.
+    Revoked {
+        path: Vec<String>,
+        reason: RevokedReason,
+        current_owner: Option<Box<Holder>>,
+        holder: Option<String>,
+        fencing_token: u64,
+    },
     /// The request holds all its claims, or its permits. `members` are those of a pool. `woken` says why it waited for
     /// a lock that it had given up.
     Acquired { request_id: String, fencing_token: u64, members: Vec<String>, woken: Option<Woken> },

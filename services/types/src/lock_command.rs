@@ -187,7 +187,7 @@ impl LocksCommand {
     pub fn at_least_ms(&self) -> u64 {
         match self {
             Self::AcquireAtLeast(AcquireAtLeast { at_least_ms, .. }) => *at_least_ms,
-            Self::Session(command) => command.as_acquire().map_or(0, |(_, at_least_ms)| at_least_ms),
+            Self::Session(command) => command.as_acquire().map_or(0, |(_, terms)| terms.at_least_ms),
             _ => 0,
         }
     }
@@ -230,13 +230,12 @@ pub enum SessionRequest {
         /// Whether the connection knows the claims of the request.
         is_known: bool,
     },
-    /// As [`LocksCommand::AcquireAtLeast`]. Returns as `Acquire`. Known from rules 2 on; before, its command is
-    /// rejected with `Malformed`.
-    AcquireAtLeast {
+    /// As `Acquire`, with terms that few give. Known from rules 2 on; before, its command is rejected with `Malformed`.
+    AcquireWith {
         /// The acquire.
         acquire: SessionAcquire,
-        /// As in [`AcquireAtLeast`].
-        at_least_ms: u64,
+        /// The terms.
+        terms: SessionTerms,
     },
     /// As [`ConditionCommand::Await`]. Known from rules 2 on.
     Await(SessionAwait),
@@ -245,11 +244,12 @@ pub enum SessionRequest {
 }
 
 impl SessionCommand {
-    /// Returns the acquire, if it is one, and how long its holds are kept from others at least.
-    pub fn as_acquire(&self) -> Option<(&SessionAcquire, u64)> {
+    /// Returns the acquire, if it is one, and its further terms.
+    pub fn as_acquire(&self) -> Option<(&SessionAcquire, &SessionTerms)> {
+        static NO_TERMS: SessionTerms = SessionTerms { at_least_ms: 0, metadata: Metadata::new() };
         match &self.request {
-            SessionRequest::Acquire(acquire) => Some((acquire, 0)),
-            SessionRequest::AcquireAtLeast { acquire, at_least_ms } => Some((acquire, *at_least_ms)),
+            SessionRequest::Acquire(acquire) => Some((acquire, &NO_TERMS)),
+            SessionRequest::AcquireWith { acquire, terms } => Some((acquire, terms)),
             SessionRequest::Release { .. } | SessionRequest::Await(_) | SessionRequest::Signal(_) => None,
         }
     }
@@ -257,7 +257,7 @@ impl SessionCommand {
     fn is_later(&self) -> bool {
         matches!(
             self.request,
-            SessionRequest::AcquireAtLeast { .. } | SessionRequest::Await(_) | SessionRequest::Signal(_)
+            SessionRequest::AcquireWith { .. } | SessionRequest::Await(_) | SessionRequest::Signal(_)
         )
     }
 }
@@ -277,6 +277,15 @@ pub struct SessionAcquire {
     pub allow_upgrade: bool,
     /// Identifies the request within its session.
     pub request_id: String,
+}
+
+/// The terms of a [`SessionAcquire`] that few give.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionTerms {
+    /// As in [`AcquireAtLeast`].
+    pub at_least_ms: u64,
+    /// Stored with each hold.
+    pub metadata: Metadata,
 }
 
 /// A request for claims, granted all together or not at all.

@@ -191,7 +191,7 @@ impl LocksCommand {
                 ReleaseTarget::Request { .. } | ReleaseTarget::All => 1,
             },
             Self::Session(command) => match &command.request {
-                SessionRequest::Acquire(acquire) | SessionRequest::AcquireAtLeast { acquire, .. } => {
+                SessionRequest::Acquire(acquire) | SessionRequest::AcquireWith { acquire, .. } => {
                     claims(&acquire.claims)
                 }
                 SessionRequest::Release { .. } | SessionRequest::Signal(_) => 1,

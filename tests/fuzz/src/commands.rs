@@ -10,7 +10,7 @@ use holdfast_core::{
     AccountId, Acquire, AskRelease, Bounds, Cancel, Claim, Command, EntryContext, Incarnation, Kind, Limits, LockInfo,
     LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release,
     ReleaseTarget, Reply, ReportedHold, RequestId, Reset, Response, Rules, SessionAcquire, SessionCommand,
-    SessionNumber, SessionRequest, Wait,
+    SessionNumber, SessionRequest, SessionTerms, Wait,
 };
 
 const SHARD: &str = "locks_00";
@@ -259,14 +259,20 @@ impl Input<'_> {
         let request = if self.one_in_n(3) {
             SessionRequest::Release { request_id, is_known: !self.one_in_n(4) }
         } else {
-            SessionRequest::Acquire(SessionAcquire {
+            let acquire = SessionAcquire {
                 holder: self.one_in_n(2).then(|| "h".to_owned()),
                 claims: self.claims(),
                 transition_ms: if self.one_in_n(4) { 9 } else { 0 },
                 wait: self.wait(true),
                 allow_upgrade: self.one_in_n(3),
                 request_id,
-            })
+            };
+            if self.one_in_n(2) {
+                SessionRequest::Acquire(acquire)
+            } else {
+                let terms = SessionTerms { at_least_ms: u64::from(self.byte() % 4), metadata: self.metadata() };
+                SessionRequest::AcquireWith { acquire, terms }
+            }
         };
         SessionCommand { account, session: number, message: MessageSeq { epoch, seq }, request }
     }

@@ -23,10 +23,7 @@ pub(super) fn handle_message(shared: &Arc<SessionInner>, says: Says) -> Dispatch
         Says::Revoked(revoked) => {
             let reason = loss_reason(&revoked);
             let path = Path(revoked.path);
-            shared.update_table(|table| match revoked.fencing_token {
-                Some(token) => table.on_permits_revoked(&path, token, &reason),
-                None => table.on_revoked(&path, &reason),
-            });
+            shared.update_table(|table| table.on_revoked(&path, revoked.fencing_token, &reason));
         }
         Says::ReleaseRequested(asked) => {
             let request_id = asked.request_id.clone();

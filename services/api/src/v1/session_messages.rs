@@ -72,6 +72,7 @@ fn lock(lock: client::Lock) -> ApiResult<session_message::Lock> {
         holder: lock.holder,
         transition_ms: lock.transition_ms,
         at_least_ms: lock.at_least_ms,
+        metadata: lock.metadata.into_iter().collect(),
         allow_upgrade: lock.allow_upgrade,
         only_try: lock.r#try,
     })
@@ -144,12 +145,15 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
         ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader } => {
             Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed, leader })
         }
-        ServerMessage::Revoked { path, reason, current_owner, fencing_token } => Says::Revoked(server::Revoked {
-            path,
-            fencing_token,
-            reason: revoked_reason(reason).into(),
-            current_owner: current_owner.map(|it| convert::holder(*it)),
-        }),
+        ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token } => {
+            Says::Revoked(server::Revoked {
+                path,
+                holder,
+                fencing_token: Some(fencing_token),
+                reason: revoked_reason(reason).into(),
+                current_owner: current_owner.map(|it| convert::holder(*it)),
+            })
+        }
         ServerMessage::Acquired { request_id, fencing_token, members, woken } => Says::State(server::State {
             fencing_token: Some(fencing_token),
             members,

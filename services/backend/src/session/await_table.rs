@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use holdfast_api::Resource;
 use holdfast_api::session_message::{Await, Lock};
-use holdfast_types::{FencingToken, Mode, Path, Wait, WaitId, Woken};
+use holdfast_types::{FencingToken, Metadata, Mode, Path, Wait, WaitId, Woken};
 use tokio::time::{Duration, Instant};
 
 /// The state of an await, as the client was notified.
@@ -86,6 +86,7 @@ impl AwaitTable {
                 holder,
                 transition_ms: 0,
                 at_least_ms: 0,
+                metadata: Metadata::new(),
                 allow_upgrade: false,
                 only_try: false,
             })

@@ -8,7 +8,8 @@ use holdfast_api::session_message::{CountDown, Lock, LockInfo, Pending, ServerMe
 use holdfast_api::{ApiResult, Code, LockName, validate};
 use holdfast_types::{
     CommandError, CountDown as CountDownCommand, LatchCommand, LatchRef, Limits, LocksCommand, Query,
-    Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire, SessionRequest, Wait,
+    Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire, SessionRequest,
+    SessionTerms, Wait,
 };
 
 use super::channel::CloseReason;
@@ -72,10 +73,10 @@ impl SessionConnection<'_> {
     /// Returns whether the command is one of rules 2. Others are not sent with it: they would be refused with it where
     /// these rules do not apply yet.
     fn needs_later_rules(&self, job: &ClientCommand) -> bool {
-        let is_kept = |lock: &Lock| lock.at_least_ms > 0;
+        let has_terms = |lock: &Lock| lock.at_least_ms > 0 || !lock.metadata.is_empty();
         match job {
-            ClientCommand::Lock(lock) => is_kept(lock),
-            ClientCommand::Requery(request_id) => self.requests.lock(request_id).is_some_and(is_kept),
+            ClientCommand::Lock(lock) => has_terms(lock),
+            ClientCommand::Requery(request_id) => self.requests.lock(request_id).is_some_and(has_terms),
             ClientCommand::Release(release) => self.permits.state(&release.request_id).is_some(),
             ClientCommand::AcquirePermits(_) | ClientCommand::RequeryPermits(_) | ClientCommand::CountDown(_) => true,
             _ => false,
@@ -301,6 +302,7 @@ impl SessionConnection<'_> {
             return self.repeat_acquire_command(lock);
         }
         validate::at_least_ms(lock.at_least_ms, tenant.limits())?;
+        validate::metadata(&lock.metadata, tenant.limits())?;
         let request = Self::acquire_request(lock, tenant.limits(), lock.at_least_ms)?;
         self.session.service.inner.rates.admit(tenant.account, lock_bytes(lock) as u64)?;
         Ok(request)
@@ -334,10 +336,11 @@ impl SessionConnection<'_> {
             allow_upgrade: lock.allow_upgrade,
             request_id: lock.request_id.clone(),
         };
-        Ok(match at_least_ms {
-            0 => SessionRequest::Acquire(acquire),
-            at_least_ms => SessionRequest::AcquireAtLeast { acquire, at_least_ms },
-        })
+        if at_least_ms == 0 && lock.metadata.is_empty() {
+            return Ok(SessionRequest::Acquire(acquire));
+        }
+        let terms = SessionTerms { at_least_ms, metadata: lock.metadata.clone() };
+        Ok(SessionRequest::AcquireWith { acquire, terms })
     }
 
     /// Returns the command of a count-down, which counts against its account's rate once. It has no number: each job

@@ -12,6 +12,7 @@ fn lock(request_id: &str, paths: &[&str], mode: Mode) -> Arc<Lock> {
         holder: None,
         transition_ms: 0,
         at_least_ms: 0,
+        metadata: Metadata::new(),
         allow_upgrade: false,
         only_try: false,
     })
@@ -146,7 +147,7 @@ fn a_request_whose_hold_was_lost_has_no_part_in_what_its_thread_holds_there_late
     let mut ledger = RequestTable::new("se_1");
     let mine = |token| vec![held_by("se_1", Mode::Write, token)];
     ledger.granted(&lock("a", &["x", "y"], Mode::Write), 5, &[view("x", mine(5), 1), view("y", mine(5), 1)]);
-    assert!(ledger.remove_hold(&Path::flat("x"), 5));
+    assert!(ledger.remove_hold(&Path::flat("x"), 5).is_some());
     ledger.granted(&lock("b", &["x"], Mode::Write), 9, &[view("x", mine(9), 1)]);
     ledger.released_without_views("b");
     assert_eq!(client_view(&ledger), [("y".into(), Mode::Write, 5)]);
@@ -186,7 +187,7 @@ fn what_was_listed_after_a_resume_is_believed_until_it_is_lost_or_released() {
     for (path, token) in [("x", 3), ("y", 4)] {
         ledger.add_reported(ReportedHold { path: Path::flat(path), mode: Mode::Write, fencing_token: token });
     }
-    assert!(ledger.remove_hold(&Path::flat("x"), 3) && !ledger.remove_hold(&Path::flat("x"), 3));
+    assert!(ledger.remove_hold(&Path::flat("x"), 3).is_some() && ledger.remove_hold(&Path::flat("x"), 3).is_none());
     // A request of an earlier connection, whose name is unknown here.
     ledger.released("old", &[view("y", Vec::new(), 0)]);
     assert!(client_view(&ledger).is_empty());
@@ -213,6 +214,6 @@ fn a_request_has_something_until_it_has_lost_all_of_it() {
     ledger.enqueued(&lock("w", &["z"], Mode::Write), WaitId(3));
     ledger.granted_anew(&lock("a", &["x", "y"], Mode::Write), 5);
     assert!(ledger.has_or_awaits("w") && ledger.has_or_awaits("a") && !ledger.has_or_awaits("b"));
-    assert!(ledger.remove_hold(&Path::flat("x"), 5) && ledger.has_or_awaits("a"));
-    assert!(ledger.remove_hold(&Path::flat("y"), 5) && !ledger.has_or_awaits("a"));
+    assert!(ledger.remove_hold(&Path::flat("x"), 5).is_some() && ledger.has_or_awaits("a"));
+    assert!(ledger.remove_hold(&Path::flat("y"), 5).is_some() && !ledger.has_or_awaits("a"));
 }

@@ -38,8 +38,8 @@ pub(super) fn server_message_bytes(message: &ServerMessage) -> usize {
     OVERHEAD
         + match message {
             ServerMessage::Opened { session_id, leader, .. } => session_id.len() + optional(leader),
-            ServerMessage::Revoked { path, current_owner, .. } => {
-                path_bytes(path) + current_owner.as_ref().map_or(0, |it| holder_bytes(it))
+            ServerMessage::Revoked { path, current_owner, holder, .. } => {
+                path_bytes(path) + optional(holder) + current_owner.as_ref().map_or(0, |it| holder_bytes(it))
             }
             ServerMessage::Acquired { request_id, members, .. } => request_id.len() + path_bytes(members),
             ServerMessage::Counted { request_id, .. }
@@ -77,7 +77,9 @@ fn path_bytes(path: &[String]) -> usize {
 /// Returns what a request for locks counts as, without the message around it.
 pub(super) fn lock_bytes(lock: &Lock) -> usize {
     let resources = lock.resources.iter().map(|resource| size_of_val(resource) + path_bytes(&resource.path));
-    lock.request_id.len() + optional(&lock.holder) + resources.sum::<usize>()
+    let metadata =
+        lock.metadata.iter().map(|(key, value)| size_of_val(key) + size_of_val(value) + key.len() + value.len());
+    lock.request_id.len() + optional(&lock.holder) + resources.sum::<usize>() + metadata.sum::<usize>()
 }
 
 /// Returns what a request for permits or members counts as, without the message around it.

@@ -202,12 +202,21 @@ impl SessionConnection<'_> {
         hold: ReportedPermits,
         reason: RevokedReason,
     ) -> Result<(), CloseReason> {
-        if self.permits.lose(&hold) { self.send_permits_revoked(hold, reason).await } else { Ok(()) }
+        if !self.permits.lose(&hold) {
+            return Ok(());
+        }
+        let holder = self.permits.owner(&hold.request_id).and_then(|owner| owner.holder);
+        self.send_permits_revoked(hold, holder, reason).await
     }
 
-    async fn send_permits_revoked(&mut self, hold: ReportedPermits, reason: RevokedReason) -> Result<(), CloseReason> {
-        let (path, fencing_token) = (hold.path.0, Some(hold.fencing_token));
-        self.send(ServerMessage::Revoked { path, reason, current_owner: None, fencing_token }).await
+    async fn send_permits_revoked(
+        &mut self,
+        hold: ReportedPermits,
+        holder: Option<String>,
+        reason: RevokedReason,
+    ) -> Result<(), CloseReason> {
+        let (path, fencing_token) = (hold.path.0, hold.fencing_token);
+        self.send(ServerMessage::Revoked { path, reason, current_owner: None, holder, fencing_token }).await
     }
 
     /// Handles the reply to a report of holds. Adds only those that exist: a client may list any others.
@@ -222,7 +231,9 @@ impl SessionConnection<'_> {
         self.add_reported_arrivals(held);
         // What became of an arrival is asked.
         for hold in lost.into_iter().filter(|hold| hold.kind != Kind::Barrier) {
-            self.send_permits_revoked(hold, RevokedReason::Duplicate).await?;
+            let listed = held.iter().find(|held| held.reported == hold);
+            let holder = listed.and_then(|held| held.holder.clone());
+            self.send_permits_revoked(hold, holder, RevokedReason::Duplicate).await?;
         }
         Ok(())
     }

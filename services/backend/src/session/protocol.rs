@@ -144,7 +144,7 @@ pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Cla
 mod tests {
     use holdfast_api::Resource;
     use holdfast_api::session_message::{LockInfo, Release};
-    use holdfast_types::Mode;
+    use holdfast_types::{Metadata, Mode};
 
     use super::*;
 
@@ -157,6 +157,7 @@ mod tests {
             holder: None,
             transition_ms: 0,
             at_least_ms: 0,
+            metadata: Metadata::new(),
             allow_upgrade: false,
             only_try: false,
         }

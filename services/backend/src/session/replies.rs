@@ -296,15 +296,13 @@ impl SessionConnection<'_> {
     /// Handles the loss of holds that the client believed to have.
     async fn on_holds_lost(&mut self, lost: Vec<LostHold>, clock_ms: u64) -> Result<(), CloseReason> {
         for hold in lost {
-            if !self.requests.remove_hold(&hold.path, hold.fencing_token) {
-                continue;
-            }
+            let Some(lost) = self.requests.remove_hold(&hold.path, hold.fencing_token) else { continue };
             let namespace = self.session.namespace.name.clone();
             let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now());
             let current_owner = hold.current_owner.map(|holder| Box::new(shown.holder(holder)));
             let reason = RevokedReason::Duplicate;
-            let path = hold.path.0;
-            self.send(ServerMessage::Revoked { path, reason, current_owner, fencing_token: None }).await?;
+            let (path, holder, fencing_token) = (hold.path.0, lost.into_holder(), hold.fencing_token);
+            self.send(ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token }).await?;
         }
         Ok(())
     }

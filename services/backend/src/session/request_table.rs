@@ -31,12 +31,19 @@ impl Request {
 }
 
 #[derive(Debug)]
-struct Hold {
+pub(super) struct Hold {
     mode: Mode,
     /// The thread of the session that has it; unknown for holds that the client listed after a resume.
     holder: Option<Option<String>>,
     /// The client listed it after a resume: requests from before, which are unknown here, may claim it too.
     is_listed: bool,
+}
+
+impl Hold {
+    /// Returns the thread of the session that had it, if one is known.
+    pub(super) fn into_holder(self) -> Option<String> {
+        self.holder.flatten()
+    }
 }
 
 /// Its size is proportional to the holds and waiting requests of the session, which its account's limits bound.
@@ -177,14 +184,14 @@ impl RequestTable {
         self.requests.remove(request_id);
     }
 
-    /// Removes a hold, and returns whether the client had been notified of it.
-    pub(super) fn remove_hold(&mut self, path: &Path, token: FencingToken) -> bool {
-        let Some(hold) = self.take_hold(&path.0, token) else { return false };
+    /// Removes a hold, and returns it if the client had been notified of it.
+    pub(super) fn remove_hold(&mut self, path: &Path, token: FencingToken) -> Option<Hold> {
+        let hold = self.take_hold(&path.0, token)?;
         let of_thread = self.requests.values_mut().filter(|it| hold.holder.as_ref() == Some(&it.lock.holder));
         for request in of_thread.filter(|it| it.holds_claim(path)) {
             request.lost.push(path.clone());
         }
-        true
+        Some(hold)
     }
 
     /// Records the release of a request. `locks` are the locks that it claimed, as they are now.

@@ -10,6 +10,7 @@ use super::awaits::AwaitOutcome;
 use super::channel::CloseReason;
 use super::client_command::InFlightBatch;
 use super::connection::SessionConnection;
+use super::request_table::Hold;
 use super::request_table::RequestState;
 use crate::view_builder::ViewBuilder;
 
@@ -71,12 +72,12 @@ impl SessionConnection<'_> {
                 self.on_wait_resolved(request_id, wait, outcome, &locks, clock_ms).await
             }
             Effect::Revoked { path, fencing_token, reason, current_owner, .. } => {
-                self.requests.remove_hold(&path, fencing_token);
+                let holder = self.requests.remove_hold(&path, fencing_token).and_then(Hold::into_holder);
                 let namespace = self.session.namespace.name.clone();
                 let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now());
                 let current_owner = current_owner.map(|holder| Box::new(shown.holder(holder)));
                 let path = path.0;
-                self.send(ServerMessage::Revoked { path, reason, current_owner, fencing_token: None }).await
+                self.send(ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token }).await
             }
             Effect::PermitsResolved { request_id, wait, outcome, members, .. } => {
                 self.on_permits_resolved(request_id, wait, (outcome, members), clock_ms).await

@@ -95,9 +95,9 @@ impl LocksState {
                 (Some(slot), most)
             }
             LocksCommand::Session(command) => {
-                let Some((acquire, at_least_ms)) = command.as_acquire() else { return };
+                let Some((acquire, terms)) = command.as_acquire() else { return };
                 let Ok((slot, session_id)) = self.session_of(command) else { return };
-                (Some(slot), charge::max_of_session_acquire(acquire, at_least_ms, session_id))
+                (Some(slot), charge::max_of_session_acquire((acquire, terms), session_id))
             }
             LocksCommand::OpenSession(open) => (self.slot(&open.namespace).ok(), charge::max_of_opening(open)),
             LocksCommand::Condition(ConditionCommand::Await(awaits)) => self
@@ -211,9 +211,9 @@ impl LocksState {
         if let SessionRequest::Await(awaits) = &command.request {
             return self.namespaces.get(slot).is_new_session_await(session_id, awaits);
         }
-        let Some((acquire, at_least_ms)) = command.as_acquire() else { return false };
+        let Some((acquire, terms)) = command.as_acquire() else { return false };
         let owner = Owner::Session { session_id: session_id.to_string(), holder: acquire.holder.clone() };
-        let request = Request::of_session((acquire, at_least_ms), &owner, command.message);
+        let request = Request::of_session((acquire, terms), &owner, command.message);
         self.namespaces.get(slot).is_new_request(&request)
     }
 

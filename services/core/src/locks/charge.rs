@@ -10,7 +10,7 @@ use super::request::Request;
 use super::sessions::{GrantedRequest, SessionFacts};
 use super::waiting::WaitingRequest;
 use crate::ask::Asks;
-use crate::{Claim, NamespaceRef, OpenSession, Owner, SessionAcquire, StateBytes};
+use crate::{Claim, NamespaceRef, OpenSession, Owner, SessionAcquire, SessionTerms, StateBytes};
 
 /// The extra of a path that has descendants or a queue.
 pub(super) const NODE_EXTRA: u64 = 576;
@@ -94,9 +94,10 @@ pub(super) fn max_of_acquire(request: &Request<'_>) -> u64 {
 }
 
 /// The maximum that a request of a connected session can add.
-pub(super) fn max_of_session_acquire(request: &SessionAcquire, at_least_ms: u64, session_id: &str) -> u64 {
+pub(super) fn max_of_session_acquire((request, terms): (&SessionAcquire, &SessionTerms), session_id: &str) -> u64 {
     let names = session_id.len() + request.holder.as_ref().map_or(0, String::len);
-    max_of_claims(&request.claims, Some(&request.request_id), (0, at_least_of(at_least_ms)), names)
+    let kept = (EncodedMetadata::encoded_len(&terms.metadata), at_least_of(terms.at_least_ms));
+    max_of_claims(&request.claims, Some(&request.request_id), kept, names)
 }
 
 /// Returns the time that is kept of a requested one, in milliseconds.

@@ -1,6 +1,6 @@
 //! A request for claims, whichever command carries it.
 
-use crate::{Acquire, Claim, FencingToken, MessageSeq, Metadata, Owner, SessionAcquire, Wait};
+use crate::{Acquire, Claim, FencingToken, MessageSeq, Metadata, Owner, SessionAcquire, SessionTerms, Wait};
 
 /// A request for claims, as [`Acquire`] describes it.
 pub(super) struct Request<'a> {
@@ -20,8 +20,6 @@ pub(super) struct Request<'a> {
     /// Whether views of the claimed locks are wanted even if each claim has the new token.
     pub(super) always_shows: bool,
 }
-
-static NO_METADATA: Metadata = Metadata::new();
 
 impl<'a> Request<'a> {
     /// Returns the request of an acquire whose holds are kept from others for so long at least.
@@ -46,7 +44,7 @@ impl<'a> Request<'a> {
 
     /// Returns the request of a connected session, given its owner.
     pub(super) fn of_session(
-        (acquire, at_least_ms): (&'a SessionAcquire, u64),
+        (acquire, terms): (&'a SessionAcquire, &'a SessionTerms),
         owner: &'a Owner,
         message: MessageSeq,
     ) -> Self {
@@ -55,8 +53,8 @@ impl<'a> Request<'a> {
             claims: &acquire.claims,
             ttl_ms: None,
             transition_ms: acquire.transition_ms,
-            at_least_ms,
-            metadata: &NO_METADATA,
+            at_least_ms: terms.at_least_ms,
+            metadata: &terms.metadata,
             fencing_token: None,
             requested_expires_at_ns: None,
             wait: acquire.wait,

@@ -20,10 +20,10 @@ impl LocksState {
         let mut work = self.txn_in(slot, context);
         work.ns.spend(COMMAND_COST);
         match &command.request {
-            SessionRequest::Acquire(acquire) | SessionRequest::AcquireAtLeast { acquire, .. } => {
+            SessionRequest::Acquire(_) | SessionRequest::AcquireWith { .. } => {
+                let Some((acquire, terms)) = command.as_acquire() else { return Ok(Response::Ignored) };
                 let owner = Owner::Session { session_id: session_id.to_string(), holder: acquire.holder.clone() };
-                let at_least_ms = command.as_acquire().map_or(0, |(_, at_least_ms)| at_least_ms);
-                work.acquire(&Request::of_session((acquire, at_least_ms), &owner, command.message), &[])
+                work.acquire(&Request::of_session((acquire, terms), &owner, command.message), &[])
             }
             SessionRequest::Release { request_id, is_known } => {
                 if !work.check_sequence(&session_id, Some(command.message))? {

@@ -2,7 +2,7 @@
 
 use holdfast_core::{
     Acquire, AcquireOutcome, CommandError, FencingToken, LockInfo, LocksCommand, Mode, Phase, Query, Reason,
-    ReleaseTarget, ReportedHold, Response, Rules, SessionAcquire, SessionCommand, SessionRequest, Wait,
+    ReleaseTarget, ReportedHold, Response, Rules, SessionAcquire, SessionCommand, SessionRequest, SessionTerms, Wait,
 };
 
 use crate::conditions::await_command;
@@ -203,7 +203,8 @@ fn a_connected_session_asks_for_it_too() {
         let command = SessionCommand { account: ACCOUNT, session: session.number, message, request };
         shard.run(LocksCommand::Session(command))
     };
-    let request = SessionRequest::AcquireAtLeast { acquire, at_least_ms: AT_LEAST_MS };
+    let terms = SessionTerms { at_least_ms: AT_LEAST_MS, ..SessionTerms::default() };
+    let request = SessionRequest::AcquireWith { acquire, terms };
     assert!(matches!(run(&mut shard, request), Ok(Response::Granted { .. } | Response::Acquired { .. })));
     let release = SessionRequest::Release { request_id: "r".into(), is_known: true };
     assert!(run(&mut shard, release).is_ok());

@@ -2,8 +2,8 @@
 
 use holdfast_core::{
     Acquire, AskRelease, AskedHold, AskedHolds, AskedView, AuditAction, Claim, Command, Effect, EventKind, HolderView,
-    Kind, LocksCommand, LostHold, MessageSeq, Mode, Path, Phase, ReleaseRequest, Response, Rules, SessionAcquire,
-    SessionCommand, SessionRequest, Wait, codec,
+    Kind, LocksCommand, LostHold, MessageSeq, Metadata, Mode, Path, Phase, ReleaseRequest, Response, Rules,
+    SessionAcquire, SessionCommand, SessionRequest, SessionTerms, Wait, codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -58,12 +58,12 @@ fn commands_have_the_bytes_they_always_had() {
         allow_upgrade: true,
         request_id: "r".into(),
     };
-    let (message, request) =
-        (MessageSeq { epoch: 300, seq: 2 }, SessionRequest::AcquireAtLeast { acquire, at_least_ms: 600 });
+    let terms = SessionTerms { at_least_ms: 600, metadata: Metadata::from([("k".into(), "v".into())]) };
+    let (message, request) = (MessageSeq { epoch: 300, seq: 2 }, SessionRequest::AcquireWith { acquire, terms });
     let command = SessionCommand { account: ACCOUNT, session: 300, message, request };
     assert_bytes(
         &Command::Locks(LocksCommand::Session(command)),
-        "01020e0700000000000000ac02ac0202020101680101016c010502010172d804",
+        "01020e0700000000000000ac02ac0202020101680101016c010502010172d80401016b0176",
     );
 }
 

@@ -3,7 +3,8 @@
 use holdfast_core::{
     AccountId, Acquire, AcquireAtLeast, AskRelease, Cancel, CancelAttempts, Claim, Command, Incarnation, Kind, Limits,
     LockInfo, LocksCommand, MessageSeq, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Reattach, Release,
-    ReleaseTarget, ReportedHold, RequestId, Reset, Rules, SessionAcquire, SessionCommand, SessionRequest, Wait,
+    ReleaseTarget, ReportedHold, RequestId, Reset, Rules, SessionAcquire, SessionCommand, SessionRequest, SessionTerms,
+    Wait,
 };
 
 use crate::state::Model;
@@ -224,11 +225,14 @@ impl Workload {
             let request = SessionRequest::Release { request_id, is_known: !dice.one_in(4) };
             return SessionCommand { account, session, message, request };
         }
-        let Acquire { claims, transition_ms, wait, allow_upgrade, .. } = self.acquire(dice, model);
+        let Acquire { claims, transition_ms, wait, allow_upgrade, metadata, .. } = self.acquire(dice, model);
         let holder = dice.one_in(2).then(|| format!("h{}", dice.below(2)));
         let acquire = SessionAcquire { holder, claims, transition_ms, wait, allow_upgrade, request_id };
         let request = match dice.one_in(4) {
-            true => SessionRequest::AcquireAtLeast { acquire, at_least_ms: self.at_least_ms(dice) },
+            true => {
+                let terms = SessionTerms { at_least_ms: self.at_least_ms(dice), metadata };
+                SessionRequest::AcquireWith { acquire, terms }
+            }
             false => SessionRequest::Acquire(acquire),
         };
         SessionCommand { account, session, message, request }

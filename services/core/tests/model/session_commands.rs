@@ -18,7 +18,7 @@ impl Model {
 
     /// The acquire that names the session, if the command acquires.
     pub(crate) fn named_acquire(&self, command: &SessionCommand) -> Option<Acquire> {
-        let (request, _) = command.as_acquire()?;
+        let (request, terms) = command.as_acquire()?;
         let SessionAcquire { holder, claims, transition_ms, wait, allow_upgrade, request_id } = request.clone();
         Some(Acquire {
             namespace: namespace(),
@@ -26,7 +26,7 @@ impl Model {
             claims,
             ttl_ms: None,
             transition_ms,
-            metadata: Metadata::new(),
+            metadata: terms.metadata.clone(),
             fencing_token: None,
             requested_expires_at_ns: None,
             wait,
@@ -42,7 +42,7 @@ impl Model {
             return Err(CommandError::SessionNotFound(command.session.to_string()));
         };
         match &command.request {
-            SessionRequest::Acquire(_) | SessionRequest::AcquireAtLeast { .. } => {
+            SessionRequest::Acquire(_) | SessionRequest::AcquireWith { .. } => {
                 let acquire = self.named_acquire(command).expect("it acquires");
                 self.session_acquire(&acquire)
             }

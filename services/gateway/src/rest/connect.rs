@@ -14,7 +14,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{FutureExt, SinkExt, StreamExt};
-use holdfast_api::session_message::ClientMessage;
+use holdfast_api::session_message::{ClientMessage, ServerMessage};
 use holdfast_api::validate::{MAX_LOCK_INFO_BYTES, message_size};
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_backend::session::{
@@ -59,8 +59,19 @@ const MALFORMED: u16 = 3_000;
 
 /// A caller whose credential was checked, from a header or a subprotocol.
 pub(super) struct UpgradeRequest {
-    caller: AuthContext,
+    caller: ApiResult<AuthContext>,
     context: CallContext,
+    /// Whether it is a browser's, which does not show a program the response to a failed upgrade.
+    is_browser: bool,
+}
+
+impl UpgradeRequest {
+    /// Returns the caller if it may connect sessions of the namespace.
+    async fn admit(&self, service: &Service, namespace: &str) -> ApiResult<AuthContext> {
+        let caller = self.caller.as_ref().map_err(Clone::clone)?;
+        service.check_may_connect(caller, &self.context, namespace).await?;
+        Ok(caller.clone())
+    }
 }
 
 impl FromRequestParts<Service> for UpgradeRequest {
@@ -68,15 +79,16 @@ impl FromRequestParts<Service> for UpgradeRequest {
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let context = context(parts)?;
-        let bearer = match bearer(&parts.headers)? {
-            Some(bearer) => Some(bearer.to_owned()),
-            None => bearer_protocol(&parts.headers),
-        };
-        let caller = service.authenticate(bearer.as_deref(), &context).await?;
-        if let Some(stay) = parts.extensions.get::<ActivityGuard>() {
-            stay.set_owner(service, &caller)?;
+        let in_header = bearer(&parts.headers)?.map(str::to_owned);
+        let in_protocol = bearer_protocol(&parts.headers);
+        let is_browser = in_protocol.is_some();
+        let mut caller = service.authenticate(in_header.or(in_protocol).as_deref(), &context).await;
+        if let (Ok(known), Some(stay)) = (&caller, parts.extensions.get::<ActivityGuard>())
+            && let Err(error) = stay.set_owner(service, known)
+        {
+            caller = Err(error);
         }
-        Ok(Self { caller, context })
+        Ok(Self { caller, context, is_browser })
     }
 }
 
@@ -103,18 +115,39 @@ pub(super) async fn connect(
     stay: Option<Extension<ActivityGuard>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
-    let UpgradeRequest { caller, context } = connecting;
-    service.check_may_connect(&caller, &context, &namespace).await?;
+    let admitted = connecting.admit(&service, &namespace).await;
+    if let (Err(error), false) = (&admitted, connecting.is_browser) {
+        return Err(error.clone().into());
+    }
     let upgrade = upgrade.map_err(|rejection| upgrade_error(&rejection))?;
     let upgrade =
         upgrade.protocols([BEARER_PROTOCOL]).max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES);
     Ok(upgrade.on_upgrade(move |socket| async move {
+        let caller = match admitted {
+            Ok(caller) => caller,
+            Err(error) => return refuse(socket, error).await,
+        };
         let (to, from) = service.connect(caller, ConnectionOptions::default());
         let evicted = evicted(stay.as_ref().map(|Extension(stay)| stay));
         relay(socket, to, from, &namespace, evicted).await;
         // Until here, the process counts the connection and waits for it when it stops.
         drop(stay);
     }))
+}
+
+/// Says why a browser may not connect, and closes.
+async fn refuse(mut socket: WebSocket, error: ApiError) {
+    let close = Message::Close(Some(close_frame(&CloseReason::Failed(error.clone()))));
+    let said = Message::Text(encode(ServerMessage::Error { request_id: None, error }).into());
+    let send = async {
+        socket.send(said).await?;
+        socket.send(close).await?;
+        // The client closes its side; what it sends until then is discarded.
+        while let Some(Ok(_)) = socket.recv().await {}
+        Ok::<(), axum::Error>(())
+    };
+    // A client that is gone needs no reason.
+    let _ = timeout(CLOSE_TIMEOUT, send).await;
 }
 
 fn upgrade_error(rejection: &WebSocketUpgradeRejection) -> ApiError {

@@ -4,7 +4,7 @@ use holdfast_api::session_message::{self, ClientMessage, ClientPayload, RefusalC
 use holdfast_api::{
     ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode, validate,
 };
-use holdfast_types::{BarrierAnswer, GenerationEnd, Mode, Path, ReportedHold, Wanted, Woken};
+use holdfast_types::{BarrierAnswer, GenerationEnd, Metadata, Mode, Path, ReportedHold, Wanted, Woken};
 use serde::{Deserialize, Serialize};
 
 use super::body::{StringMap, parse};
@@ -129,6 +129,7 @@ struct Lock {
     holder: Option<String>,
     transition_ms: Option<u64>,
     at_least_ms: Option<u64>,
+    metadata: Option<Metadata>,
     allow_upgrade: Option<bool>,
     #[serde(rename = "try")]
     only_try: Option<bool>,
@@ -255,6 +256,7 @@ impl Lock {
             holder: self.holder,
             transition_ms: self.transition_ms.unwrap_or(0),
             at_least_ms: self.at_least_ms.unwrap_or(0),
+            metadata: self.metadata.unwrap_or_default(),
             allow_upgrade: self.allow_upgrade.unwrap_or(false),
             only_try: self.only_try.unwrap_or(false),
         })
@@ -329,7 +331,8 @@ enum ServerJson {
         reason: &'static str,
         current_owner: Option<Box<Holder>>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        fencing_token: Option<u64>,
+        holder: Option<String>,
+        fencing_token: u64,
     },
     State(State),
     Refused {
@@ -437,8 +440,8 @@ impl From<ServerMessage> for ServerJson {
             ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader } => {
                 Self::Opened { session_id, epoch, ttl_ms, resumed, leader }
             }
-            ServerMessage::Revoked { path, reason, current_owner, fencing_token } => {
-                Self::Revoked { path, reason: reason.name(), current_owner, fencing_token }
+            ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token } => {
+                Self::Revoked { path, reason: reason.name(), current_owner, holder, fencing_token }
             }
             ServerMessage::Acquired { request_id, fencing_token, members, woken } => Self::State(State {
                 fencing_token: Some(fencing_token),

@@ -182,14 +182,15 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
         encoded(refused),
         json!({"type": "refused", "request_id": "a", "reason": {"code": "QUOTA_EXCEEDED", "detail": "too many"}})
     );
-    let revoked = |fencing_token| {
+    let revoked = |holder| {
         let (path, reason) = (vec!["x".into()], RevokedReason::Duplicate);
-        encoded(ServerMessage::Revoked { path, reason, current_owner: None, fencing_token })
+        encoded(ServerMessage::Revoked { path, reason, current_owner: None, holder, fencing_token: 7 })
     };
-    let mut expected = json!({"type": "revoked", "path": ["x"], "reason": "DUPLICATE", "current_owner": null});
+    let mut expected =
+        json!({"type": "revoked", "path": ["x"], "reason": "DUPLICATE", "current_owner": null, "fencing_token": 7});
     assert_eq!(revoked(None), expected);
-    expected["fencing_token"] = json!(7);
-    assert_eq!(revoked(Some(7)), expected, "of permits");
+    expected["holder"] = json!("t1");
+    assert_eq!(revoked(Some("t1".to_owned())), expected, "of a thread of the session");
     let counted = ServerMessage::Counted { request_id: "a".into(), counted: 1, total: 3, done: 2 };
     assert_eq!(encoded(counted), json!({"type": "counted", "request_id": "a", "counted": 1, "total": 3, "done": 2}));
     let kept = ServerMessage::KeptAlive { remaining_ms: 9 };

@@ -1,9 +1,10 @@
 //! What a connection of a session does not take, and what ends it.
 
+use futures::StreamExt;
 use holdfast_testkit::{Standalone, scratch};
 use serde_json::{Value, json};
 use tokio_tungstenite::connect_async;
-use tokio_tungstenite::tungstenite::Error;
+use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::support::{
     RestClient, SessionSocket, connect_new_tenant, create_tenant, lock_message, operator_client, server, wait_until,
@@ -256,4 +257,38 @@ async fn what_is_held_is_told_again_and_a_session_resumed_whatever_the_rate() {
     again.resume_session(&session_id, 30_000).await;
     again.send(json!({"type": "lock_info", "held": [], "pending": [lock_message("a", "x")]})).await;
     assert_eq!(again.expect_acquired("a").await, token);
+}
+
+/// Connects as a browser does, which sends its key as a subprotocol. Returns what it hears, and the code of the close.
+async fn connect_as_browser(rest: &RestClient, namespace: &str, key: &str) -> (Value, u16) {
+    let mut request = SessionSocket::request(rest);
+    let path = format!("ws://{}/v1/namespaces/{namespace}/connect", rest.address);
+    *request.uri_mut() = path.parse().unwrap();
+    request.headers_mut().remove("authorization");
+    request.headers_mut().insert("sec-websocket-protocol", format!("bearer, {key}").parse().unwrap());
+    let (mut socket, _) = connect_async(request).await.expect("the upgrade is accepted");
+    let first = match socket.next().await {
+        Some(Ok(Message::Text(text))) => serde_json::from_str(&text).unwrap(),
+        other => panic!("no text: {other:?}"),
+    };
+    match socket.next().await {
+        Some(Ok(Message::Close(Some(frame)))) => (first, frame.code.into()),
+        other => panic!("no close: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_browser_that_may_not_connect_is_told_why_on_the_connection() {
+    let (rest, _socket) = connect_new_tenant().await;
+    let reader = rest.json("POST /v1/api-keys", json!({"scopes": ["locks:read"]})).await.ok();
+    let reader = reader["api_key"].as_str().unwrap();
+    for (namespace, key, code) in [
+        ("ns", "hf_x_y", "UNAUTHENTICATED"),
+        ("ns", reader, "PERMISSION_DENIED"),
+        ("unknown", &rest.key, "NAMESPACE_NOT_FOUND"),
+    ] {
+        let (said, closed) = connect_as_browser(&rest, namespace, key).await;
+        assert_eq!((&said["type"], &said["code"]), (&json!("error"), &json!(code)), "{said}");
+        assert_eq!(closed, 1_008, "{said}");
+    }
 }

@@ -209,13 +209,18 @@ async fn a_deleted_lock_is_revoked_and_its_request_still_has_to_be_released() {
     let mut second = SessionSocket::connect(&rest).await;
     first.open_session(30_000).await;
     let next = second.open_session(30_000).await;
-    first.acquire("a", "x").await;
+    let of_a_thread = json!({"type": "lock", "request_id": "a", "resources": [{"path": ["x"]}], "holder": "t1",
+        "metadata": {"leader": "t1:80"}});
+    first.send(of_a_thread).await;
+    let token = first.expect_acquired("a").await;
+    assert_eq!(lock_state(&rest, "x").await["write_lock_holder"]["metadata"], json!({"leader": "t1:80"}));
     second.request_lock("b", "x").await;
     second.expect_enqueued("b").await;
     rest.call("DELETE /v1/namespaces/ns/locks/x").await.ok();
     second.expect_acquired("b").await;
     let revoked = first.receive().await;
     assert_eq!((&revoked["type"], &revoked["path"]), (&json!("revoked"), &json!(["x"])));
+    assert_eq!((&revoked["holder"], &revoked["fencing_token"]), (&json!("t1"), &json!(token)), "{revoked}");
     assert_eq!((&revoked["reason"], &revoked["current_owner"]["session_id"]), (&json!("DELETED"), &json!(next)));
     first.send(json!({"type": "release", "request_id": "a"})).await;
     first.expect_ready("a").await;
@@ -226,9 +231,11 @@ async fn a_deleted_lock_is_revoked_and_its_request_still_has_to_be_released() {
 async fn a_silent_connection_loses_its_session_and_is_told_so() {
     let (rest, mut socket) = connect_new_tenant().await;
     let session_id = socket.open_session(SHORT_TTL_MS).await;
-    socket.acquire("a", "x").await;
+    let token = socket.acquire("a", "x").await;
     let revoked = socket.receive().await;
-    assert_eq!(revoked, json!({"type": "revoked", "path": ["x"], "reason": "EXPIRED", "current_owner": null}));
+    let expected =
+        json!({"type": "revoked", "path": ["x"], "reason": "EXPIRED", "current_owner": null, "fencing_token": token});
+    assert_eq!(revoked, expected);
     assert_eq!(socket.receive().await, json!({"type": "session_ended", "reason": "EXPIRED"}));
     assert_eq!(socket.expect_close().await, 1_000);
     rest.call(&format!("GET /v1/namespaces/ns/sessions/{session_id}")).await.expect_error("SESSION_NOT_FOUND");

@@ -1,6 +1,6 @@
 //! One request, and one held path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use holdfast_proto::v1;
@@ -340,6 +340,7 @@ impl Entry {
             allow_upgrade: false,
             r#try: self.request.only_try,
             at_least_ms: self.request.at_least_ms,
+            metadata: HashMap::new(),
         }
     }
 

@@ -183,12 +183,22 @@ impl RequestTable {
         Vec::new()
     }
 
-    /// Handles the loss of a hold. The service does not report which of several holders had it, so all of them count it
-    /// as lost; their guards release any remaining holds at the service.
-    pub(crate) fn on_revoked(&mut self, path: &Path, reason: &LossReason) -> Vec<Effect> {
-        let owners = self.held.keys().filter(|(_, held)| held == path).map(|(owner, _)| owner.clone());
-        let owners: Vec<_> = owners.collect();
+    /// Handles the loss of the hold with that token. Where no hold has it, those of the path that are older are lost: the
+    /// service names the last one that it knew. Without a token, all of the path are.
+    pub(crate) fn on_revoked(&mut self, path: &Path, token: Option<u64>, reason: &LossReason) -> Vec<Effect> {
+        let has_it = |(no, entry): (&RequestNo, &Entry)| {
+            entry.held_permits(*no).filter(|hold| Some(hold.fencing_token) == token).map(|_| *no)
+        };
+        if let Some(no) = self.entries.iter().find_map(has_it) {
+            let mut effects = vec![
+                Effect::Notify(Event::Revoked { path: path.clone(), reason: reason.clone() }),
+                Effect::Notify(Event::Lost { path: path.clone(), reason: reason.clone() }),
+            ];
+            effects.extend(self.lose(no, reason));
+            return effects;
+        }
         let mut effects = Vec::new();
+        let owners = self.owners_who_lost(path, token);
         if !owners.is_empty() {
             effects.push(Effect::Notify(Event::Revoked { path: path.clone(), reason: reason.clone() }));
         }
@@ -202,18 +212,16 @@ impl RequestTable {
         effects
     }
 
-    /// Handles the loss of a hold of permits, which its token names.
-    pub(crate) fn on_permits_revoked(&mut self, path: &Path, token: u64, reason: &LossReason) -> Vec<Effect> {
-        let has_it = |(no, entry): (&RequestNo, &Entry)| {
-            entry.held_permits(*no).filter(|hold| hold.fencing_token == token).map(|_| *no)
+    /// Returns the owners of the holds of a path that the loss of the one with that token concerns.
+    fn owners_who_lost(&self, path: &Path, token: Option<u64>) -> Vec<Option<Arc<str>>> {
+        let there = || self.held.iter().filter(|((_, held), _)| held == path);
+        let with = |is_meant: &dyn Fn(&HeldPath) -> bool| {
+            let meant = there().filter(|(_, held)| is_meant(held)).map(|((owner, _), _)| owner.clone());
+            meant.collect::<Vec<_>>()
         };
-        let Some(no) = self.entries.iter().find_map(has_it) else { return Vec::new() };
-        let mut effects = vec![
-            Effect::Notify(Event::Revoked { path: path.clone(), reason: reason.clone() }),
-            Effect::Notify(Event::Lost { path: path.clone(), reason: reason.clone() }),
-        ];
-        effects.extend(self.lose(no, reason));
-        effects
+        let Some(token) = token else { return with(&|_| true) };
+        let exact = with(&|held| held.token == token);
+        if exact.is_empty() { with(&|held| held.token < token) } else { exact }
     }
 
     /// Handles somebody's request to release a hold, which its token names. The same one may arrive again.

@@ -195,7 +195,7 @@ fn a_loss_is_told_to_all_who_may_have_it_and_the_next_request_is_a_new_one() {
             _ => None,
         })
         .collect();
-    table.on_revoked(&"x".into(), &LossReason::Deleted);
+    table.on_revoked(&"x".into(), None, &LossReason::Deleted);
     assert!(losses.iter().all(|loss| *loss.borrow() == Some(LossReason::Deleted)));
     let (no, effects) = table.request(request("a", "x", Mode::Read), 3).unwrap();
     assert_eq!((no, effects.len()), (3, 0));
@@ -347,6 +347,32 @@ fn a_refusal_says_what_was_not_granted_whatever_its_reason() {
 }
 
 #[test]
+fn a_lost_lock_is_told_from_others_of_its_path_by_its_token() {
+    let mut table = RequestTable::default();
+    for (waiter, owner) in [(1, "a"), (2, "b"), (3, "c")] {
+        table.request(request(owner, "x", Mode::Read), waiter).unwrap();
+    }
+    sent(&mut table);
+    for (request, token) in [("r1", 5), ("r2", 6), ("r3", 9)] {
+        table.on_state(acquired(request, token));
+    }
+    let path = Path::from("x");
+    let left = |table: &mut RequestTable| {
+        let mut tokens: Vec<u64> = table.lock_info()[0].held.iter().map(|held| held.fencing_token).collect();
+        tokens.sort_unstable();
+        tokens
+    };
+    table.on_revoked(&path, Some(6), &LossReason::Deleted);
+    assert_eq!(left(&mut table), [5, 9]);
+    table.on_revoked(&path, Some(4), &LossReason::Deleted);
+    assert_eq!(left(&mut table), [5, 9], "what was granted later is another hold");
+    table.on_revoked(&path, Some(8), &LossReason::Deleted);
+    assert_eq!(left(&mut table), [9], "the service knew a token that the client did not hear of");
+    table.on_revoked(&path, None, &LossReason::Deleted);
+    assert!(table.lock_info().iter().all(|info| info.held.is_empty()));
+}
+
+#[test]
 fn permits_are_listed_on_a_new_connection_and_lost_by_their_token() {
     let mut table = RequestTable::default();
     for (waiter, weight) in [(1, 2), (2, 1), (3, 4)] {
@@ -360,8 +386,8 @@ fn permits_are_listed_on_a_new_connection_and_lost_by_their_token() {
         _ => None,
     });
     let path = Path::from("x");
-    assert!(table.on_permits_revoked(&path, 6, &LossReason::Deleted).is_empty(), "nobody has it");
-    assert_eq!(table.on_permits_revoked(&path, 8, &LossReason::Deleted).len(), 2);
+    assert!(table.on_revoked(&path, Some(6), &LossReason::Deleted).is_empty(), "nobody has it");
+    assert_eq!(table.on_revoked(&path, Some(8), &LossReason::Deleted).len(), 2);
     assert_eq!(*loss.unwrap().borrow(), Some(LossReason::Deleted));
     let listed = table.lock_info();
     let things = listed[0].things.iter().map(|thing| (thing.request_id.as_str(), thing.weight, thing.fencing_token));
