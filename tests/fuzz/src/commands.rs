@@ -270,7 +270,9 @@ impl Input<'_> {
             if self.one_in_n(2) {
                 SessionRequest::Acquire(acquire)
             } else {
-                let terms = SessionTerms { at_least_ms: u64::from(self.byte() % 4), metadata: self.metadata() };
+                let metadata =
+                    if self.one_in_n(2) { Metadata::from([("k".into(), "v".into())]) } else { Metadata::new() };
+                let terms = SessionTerms { at_least_ms: u64::from(self.byte() % 4), metadata };
                 SessionRequest::AcquireWith { acquire, terms }
             }
         };

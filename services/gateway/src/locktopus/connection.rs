@@ -250,9 +250,16 @@ impl SessionClient {
                 *lock_id = new_lock_id();
                 self.in_flight = Some(PendingRequest::Lock(*lock_id));
                 let request_id = lock_id.to_string();
-                let (holder, transition_ms, at_least_ms) = (None, 0, 0);
-                let (allow_upgrade, only_try) = (false, false);
-                let lock = Lock { request_id, resources, holder, transition_ms, at_least_ms, allow_upgrade, only_try };
+                let lock = Lock {
+                    request_id,
+                    resources,
+                    holder: None,
+                    transition_ms: 0,
+                    at_least_ms: 0,
+                    metadata: Metadata::new(),
+                    allow_upgrade: false,
+                    only_try: false,
+                };
                 self.send(ClientPayload::Lock(lock)).await;
                 Ok(())
             }
