@@ -68,6 +68,7 @@ impl SessionClient {
             holder: None,
             transition_ms: 0,
             at_least_ms: 0,
+            metadata: Metadata::new(),
             allow_upgrade: false,
             only_try: false,
         };
