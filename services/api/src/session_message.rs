@@ -221,6 +221,8 @@ pub struct Signal {
     pub condition: String,
     /// Whether all are woken.
     pub all: bool,
+    /// Identifies the signal under the hold, so that it can be sent again.
+    pub signal_id: Option<String>,
 }
 
 /// A report of what is done.

@@ -139,6 +139,8 @@ pub struct SessionSignal {
     pub condition: String,
     /// Whether all that await it are woken, and not only the first.
     pub all: bool,
+    /// As in [`SignalCondition`].
+    pub signal_id: Option<String>,
 }
 
 impl ConditionCommand {

@@ -88,8 +88,8 @@ fn awaits(awaits: client::Await) -> session_message::Await {
 }
 
 fn signal(signal: client::Signal) -> session_message::Signal {
-    let client::Signal { request_id, condition, all } = signal;
-    session_message::Signal { request_id, condition, all }
+    let client::Signal { request_id, condition, all, signal_id } = signal;
+    session_message::Signal { request_id, condition, all, signal_id }
 }
 
 fn held_permits(thing: client::Thing) -> ApiResult<session_message::HeldPermits> {

@@ -12,6 +12,7 @@ use super::await_table::AwaitState;
 use super::channel::CloseReason;
 use super::client_command::ClientCommand;
 use super::connection::SessionConnection;
+use super::message_bytes::signal_bytes;
 use crate::view_builder::ViewBuilder;
 
 /// What the reply to an await says.
@@ -51,12 +52,12 @@ impl SessionConnection<'_> {
         let tenant = self.tenant()?;
         validate::request_id(&signal.request_id)?;
         validate::condition(&signal.condition)?;
+        signal.signal_id.as_deref().map_or(Ok(()), |id| validate::name("signal_id", id))?;
         if tries == 0 {
-            let bytes = signal.request_id.len() + signal.condition.len();
-            self.session.service.inner.rates.admit(tenant.account, bytes as u64)?;
+            self.session.service.inner.rates.admit(tenant.account, signal_bytes(signal) as u64)?;
         }
-        let Signal { request_id, condition, all } = signal.clone();
-        let signal = SessionSignal { request_id, condition, all };
+        let Signal { request_id, condition, all, signal_id } = signal.clone();
+        let signal = SessionSignal { request_id, condition, all, signal_id };
         Ok(self.session.request(self.seq + 1, SessionRequest::Signal(signal)))
     }
 

@@ -144,6 +144,11 @@ impl ClientCommand {
         (!held.is_empty()).then_some(held)
     }
 
+    /// Returns whether it must not be sent again once it may have been done: it would do more than once.
+    pub(super) fn is_done_once(&self) -> bool {
+        matches!(self, Self::Signal(signal) if signal.signal_id.is_none())
+    }
+
     /// Returns whether its reply says more than that it was done.
     pub(super) fn needs_reply(&self) -> bool {
         !matches!(self, Self::Release(_) | Self::ReleaseAll)
@@ -192,6 +197,16 @@ mod tests {
         assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![4]]);
         assert!(info.is_one_of_several_parts() && !lists(0).is_one_of_several_parts());
         assert!(ClientCommand::Close.next_permits(2).is_none());
+    }
+
+    #[test]
+    fn a_signal_without_an_id_is_not_sent_again() {
+        let signal = |signal_id: Option<&str>| {
+            let (request_id, condition, signal_id) = ("r".into(), String::new(), signal_id.map(str::to_owned));
+            ClientCommand::Signal(Arc::new(Signal { request_id, condition, all: false, signal_id }))
+        };
+        assert!(signal(None).is_done_once() && !signal(Some("1")).is_done_once());
+        assert!(!ClientCommand::ReleaseAll.is_done_once());
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 
 use holdfast_api::session_message::{
     AcquirePermits, Arrive, Await, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause,
-    ServerMessage,
+    ServerMessage, Signal,
 };
 use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo, ReleaseRequestInfo};
 use holdfast_types::Wanted;
@@ -28,7 +28,7 @@ pub(super) fn client_message_bytes(message: &ClientMessage) -> usize {
             ClientPayload::Arrive(arrive) => arrive_bytes(arrive),
             ClientPayload::Release(release) | ClientPayload::Leave(release) => release.request_id.len(),
             ClientPayload::Await(awaits) => await_bytes(awaits),
-            ClientPayload::Signal(signal) => signal.request_id.len() + signal.condition.len(),
+            ClientPayload::Signal(signal) => signal_bytes(signal),
             ClientPayload::ReleaseAll | ClientPayload::KeepAlive | ClientPayload::Close => 0,
         }
 }
@@ -106,6 +106,10 @@ pub(super) fn count_down_bytes(count: &CountDown) -> usize {
 
 pub(super) fn await_bytes(awaits: &Await) -> usize {
     awaits.request_id.len() + awaits.condition.len()
+}
+
+pub(super) fn signal_bytes(signal: &Signal) -> usize {
+    signal.request_id.len() + signal.condition.len() + signal.signal_id.as_ref().map_or(0, String::len)
 }
 
 fn lock_info_bytes(info: &LockInfo) -> usize {

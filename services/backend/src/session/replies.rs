@@ -93,6 +93,10 @@ impl SessionConnection<'_> {
                 (None, Ok(Response::Ignored)) if job.is_one_of_several_parts() => {
                     return Err(CloseReason::Failed(unknown_outcome()));
                 }
+                // The copy has signalled, and a repeat would wake one more.
+                (None, Ok(Response::Ignored)) if job.is_done_once() => {
+                    self.on_command_failed(job, unknown_outcome()).await?;
+                }
                 (None, Ok(Response::Ignored)) if job.needs_reply() => again.push(job.clone()),
                 (None, Ok(Response::ReconciledAsked { lost, ended_holds, ended_waits, asked })) => {
                     let answer = Response::Reconciled { lost, ended_holds, ended_waits };

@@ -34,7 +34,7 @@ pub(crate) fn await_command(owner: Owner, fencing_token: FencingToken, condition
     }
 }
 
-fn signal_command(owner: &str, condition: &str, all: bool) -> SignalCondition {
+pub(crate) fn signal_command(owner: &str, condition: &str, all: bool) -> SignalCondition {
     SignalCondition {
         namespace: orders(),
         path: Path::flat("l"),
@@ -59,7 +59,7 @@ impl Shard {
     }
 
     /// Locks `l` and gives it up. Returns the token that was given up.
-    fn lock_and_await(&mut self, owner: &str, condition: &str) -> FencingToken {
+    pub(crate) fn lock_and_await(&mut self, owner: &str, condition: &str) -> FencingToken {
         let token = self.granted(try_request(owner, &[write("l")]));
         match self.try_await(await_command(process(owner), token, condition)) {
             Ok((AcquireOutcome::Enqueued(_), None)) => token,
@@ -67,7 +67,7 @@ impl Shard {
         }
     }
 
-    fn try_signal(&mut self, signal: SignalCondition) -> Option<(u64, u64)> {
+    pub(crate) fn try_signal(&mut self, signal: SignalCondition) -> Option<(u64, u64)> {
         match self.run(LocksCommand::Condition(ConditionCommand::Signal(signal))) {
             Ok(Response::Signalled { success: true, signalled, awaiting, .. }) => Some((signalled, awaiting)),
             Ok(Response::Signalled { success: false, .. }) => None,
@@ -76,7 +76,7 @@ impl Shard {
     }
 
     /// `s` locks `l`, signals, and keeps the lock.
-    fn lock_and_signal(&mut self, condition: &str, all: bool) -> (u64, u64) {
+    pub(crate) fn lock_and_signal(&mut self, condition: &str, all: bool) -> (u64, u64) {
         self.granted(try_request("s", &[write("l")]));
         self.try_signal(signal_command("s", condition, all)).expect("it holds the lock")
     }
@@ -89,12 +89,12 @@ impl Shard {
         }
     }
 
-    fn awaiting_owners(&self) -> Vec<String> {
+    pub(crate) fn awaiting_owners(&self) -> Vec<String> {
         self.awaits().into_iter().map(|awaits| awaits.process_id).collect()
     }
 
     /// Whose awaits were woken by the last entry, and how each await that ended did.
-    fn awaits_told(&mut self) -> (Vec<(String, Woken)>, Vec<(String, Result<Woken, Reason>)>) {
+    pub(crate) fn awaits_told(&mut self) -> (Vec<(String, Woken)>, Vec<(String, Result<Woken, Reason>)>) {
         let (mut woken, mut resolved) = (Vec::new(), Vec::new());
         let name = |owner: &Owner| match owner {
             Owner::Process(process_id) => process_id.clone(),

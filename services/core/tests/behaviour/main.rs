@@ -8,6 +8,7 @@ mod barriers;
 mod barriers_many;
 mod by_account;
 mod conditions;
+mod conditions_sessions;
 mod cost_of_latches;
 mod cost_of_permits;
 mod cost_table;

@@ -23,6 +23,7 @@ pub(super) struct Signal {
     request_id: String,
     condition: Option<String>,
     all: Option<bool>,
+    signal_id: Option<String>,
 }
 
 impl Await {
@@ -39,6 +40,6 @@ impl Await {
 impl Signal {
     pub(super) fn read(self) -> session_message::Signal {
         let (condition, all) = (self.condition.unwrap_or_default(), self.all.unwrap_or(false));
-        session_message::Signal { request_id: self.request_id, condition, all }
+        session_message::Signal { request_id: self.request_id, condition, all, signal_id: self.signal_id }
     }
 }

@@ -214,7 +214,10 @@ fn awaits_and_signals_are_written_as_the_contract_says() {
     assert_eq!(awaits, known);
     let signal = json!({"type": "signal", "seq": 4, "request_id": "a"});
     let ClientPayload::Signal(signal) = decoded(signal).payload else { panic!("not a signal") };
-    assert_eq!((signal.condition.as_str(), signal.all), ("", false));
+    assert_eq!((signal.condition.as_str(), signal.all, signal.signal_id), ("", false, None));
+    let signal = json!({"type": "signal", "seq": 5, "request_id": "a", "all": true, "signal_id": "1"});
+    let ClientPayload::Signal(signal) = decoded(signal).payload else { panic!("not a signal") };
+    assert_eq!((signal.all, signal.signal_id.as_deref()), (true, Some("1")));
     let pending = json!([{"type": "await", "request_id": "a"}]);
     let info = json!({"type": "lock_info", "seq": 2, "held": [], "pending": pending});
     let ClientPayload::LockInfo(info) = decoded(info).payload else { panic!("not a list") };

@@ -220,6 +220,25 @@ async fn a_session_awaits_and_signals_on_its_connection() {
 }
 
 #[tokio::test]
+async fn a_signal_of_a_session_with_an_id_wakes_one_however_often_it_is_sent() {
+    let (rest, mut socket) = connect_new_tenant().await;
+    socket.open_session(30_000).await;
+    lock_and_await(&rest, "p", json!({})).await;
+    lock_and_await(&rest, "q", json!({})).await;
+    socket.send(json!({"type": "lock", "request_id": "x", "resources": [{"path": ["l"]}]})).await;
+    assert_eq!(socket.receive().await["state"], "ACQUIRED");
+    for _ in 0..2 {
+        socket.send(json!({"type": "signal", "request_id": "x", "signal_id": "1"})).await;
+        assert_eq!(socket.receive().await["count"], 1);
+        assert_eq!(awaiting(&rest).await, 1);
+    }
+    socket.send(json!({"type": "signal", "request_id": "x", "signal_id": ""})).await;
+    let error = socket.receive().await;
+    assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("INVALID_ARGUMENT")), "{error}");
+    socket.send(json!({"type": "close"})).await;
+}
+
+#[tokio::test]
 async fn a_session_that_ends_awaits_no_more_and_hands_its_signal_on() {
     let (rest, mut first) = connect_new_tenant().await;
     first.open_session(30_000).await;

@@ -1,5 +1,6 @@
 //! Requests that give their locks up to await a condition, and signals.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_proto::v1::client_message as client;
@@ -18,7 +19,12 @@ pub(super) struct PendingSignal {
     all: bool,
     waiter: WaiterId,
     stage: SignalStage,
+    /// How many signals the request had before.
+    rank: u64,
 }
+
+/// Signals of a request that may be done and have no answer: as many as a hold knows, so that none is done twice.
+const MAX_UNANSWERED: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignalStage {
@@ -66,7 +72,10 @@ impl RequestTable {
     /// Sends a signal under the lock of a request.
     pub(crate) fn signal(&mut self, no: RequestNo, condition: Arc<str>, all: bool, waiter: WaiterId) -> Result<()> {
         self.check_lock(no)?;
-        self.signals.push_back(PendingSignal { no, condition, all, waiter, stage: SignalStage::Queued });
+        let Some(entry) = self.entries.get_mut(&no) else { return Err(Error::Lost(LossReason::Released)) };
+        let (rank, stage) = (entry.signals, SignalStage::Queued);
+        entry.signals += 1;
+        self.signals.push_back(PendingSignal { no, condition, all, waiter, stage, rank });
         Ok(())
     }
 
@@ -88,7 +97,16 @@ impl RequestTable {
     }
 
     pub(super) fn has_signals(&self) -> bool {
-        self.signals.iter().any(|signal| signal.stage == SignalStage::Queued)
+        self.next_signal_index().is_some()
+    }
+
+    /// Returns which signal is sent next: the first that follows few others of its request without an answer.
+    fn next_signal_index(&self) -> Option<usize> {
+        let mut oldest: BTreeMap<RequestNo, u64> = BTreeMap::new();
+        self.signals.iter().position(|signal| {
+            let first = *oldest.entry(signal.no).or_insert(signal.rank);
+            signal.stage == SignalStage::Queued && signal.rank - first < MAX_UNANSWERED
+        })
     }
 
     pub(super) fn has_delayed_signals(&self) -> bool {
@@ -97,13 +115,16 @@ impl RequestTable {
 
     /// Returns the next signal to send.
     pub(super) fn next_signal(&mut self) -> Option<client::Signal> {
-        let signal = self.signals.iter_mut().find(|signal| signal.stage == SignalStage::Queued)?;
+        let index = self.next_signal_index()?;
+        let signal = self.signals.get_mut(index)?;
         signal.stage = SignalStage::Sent;
         let (request_id, condition) = (format_request_id(signal.no), signal.condition.to_string());
-        Some(client::Signal { request_id, condition, all: signal.all })
+        // Other requests may have the same hold.
+        let signal_id = Some(format!("{request_id}.{}", signal.rank));
+        Some(client::Signal { request_id, condition, all: signal.all, signal_id })
     }
 
-    /// On a new connection, signals without an answer are sent again: they may wake one more.
+    /// On a new connection, signals without an answer are sent again. The service knows them by their ids.
     pub(super) fn repeat_signals(&mut self) {
         self.signals.iter_mut().for_each(|signal| signal.stage = SignalStage::Queued);
     }
@@ -291,6 +312,30 @@ mod tests {
         let effects = table.on_signalled(&signalled(300));
         assert!(matches!(effects[..], [Effect::Signalled(3, 300)]), "{effects:?}");
         assert!(table.on_signalled(&signalled(1)).is_empty());
+    }
+
+    #[test]
+    fn each_signal_has_an_id_that_it_keeps_and_few_are_without_an_answer() {
+        let ids = |table: &mut RequestTable| {
+            let mut ids = Vec::new();
+            while let Some(super::super::Said::Signal(signal)) = table.next_message() {
+                ids.extend(signal.signal_id);
+            }
+            ids
+        };
+        let (mut table, no) = holding();
+        (2..8).for_each(|waiter| table.signal(no, "c".into(), false, waiter).unwrap());
+        assert_eq!(ids(&mut table), ["r1.0", "r1.1", "r1.2", "r1.3"]);
+        assert!(!table.has_outgoing(), "the hold would forget the first");
+        table.on_error("r1", "DEADLINE_EXCEEDED", "");
+        table.on_signalled(&server::Signalled { request_id: "r1".into(), count: 1 });
+        assert!(!table.has_outgoing(), "the first may be done");
+        table.retry_all();
+        assert_eq!(ids(&mut table), ["r1.0"]);
+        table.lock_info();
+        assert_eq!(ids(&mut table), ["r1.0", "r1.2", "r1.3"], "sent again on a new connection");
+        table.on_signalled(&server::Signalled { request_id: "r1".into(), count: 1 });
+        assert_eq!(ids(&mut table), ["r1.4", "r1.5"]);
     }
 
     #[test]

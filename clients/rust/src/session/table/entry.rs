@@ -198,6 +198,8 @@ pub(super) struct Entry {
     pub(super) members: Arc<[String]>,
     /// Why it waited for its lock again, of a request that gave it up.
     pub(super) woken: Option<Woken>,
+    /// How many signals were sent under its lock, or are to be.
+    pub(super) signals: u64,
     pub(super) loss: watch::Sender<Option<LossReason>>,
     /// The latest request to release it.
     pub(super) asked: watch::Sender<Option<ReleaseRequest>>,
@@ -248,6 +250,7 @@ impl Entry {
             token: 0,
             members: Arc::default(),
             woken: None,
+            signals: 0,
             loss: loss_channel(),
             asked: watch::Sender::new(None),
             shown: LockStatus::None,

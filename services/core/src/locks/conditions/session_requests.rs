@@ -92,7 +92,7 @@ impl NamespaceTxn<'_> {
             condition: &signal.condition,
             all: signal.all,
             token: None,
-            signal_id: None,
+            signal_id: signal.signal_id.as_deref(),
         })
     }
 

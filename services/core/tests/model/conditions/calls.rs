@@ -241,7 +241,7 @@ impl Run {
         let expected = held.map(|_| self.model.signal(path, condition, all));
         let response = match request_of(name, path).filter(|_| held.is_some()) {
             Some(request_id) => {
-                let signal = SessionSignal { request_id, condition: condition.to_owned(), all };
+                let signal = SessionSignal { request_id, condition: condition.to_owned(), all, signal_id: None };
                 self.session(name, SessionRequest::Signal(signal))
             }
             None => {
