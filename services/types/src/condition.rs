@@ -124,10 +124,13 @@ pub struct SessionAwait {
     pub request_id: String,
     /// The name of the condition.
     pub condition: String,
-    /// The token of the hold that it gives up. Without it, a repeat gives the lock up again.
+    /// The token of the hold that it gives up, if it is known.
     pub fencing_token: Option<FencingToken>,
     /// How long it awaits the condition; never [`Wait::No`].
     pub wait: Wait,
+    /// Whether an earlier copy of it may have been applied. One without a token then finds a hold that came from an
+    /// await, rather than give it up.
+    pub is_repeat: bool,
 }
 
 /// Signals a condition of the lock of a granted request of a connected session.

@@ -36,14 +36,17 @@ impl SessionConnection<'_> {
             let lock = self.requests.shared_lock(&awaits.request_id);
             self.awaits.begin(awaits, token, lock);
         }
-        self.await_command(&awaits.request_id).ok_or_else(|| ApiError::internal("an await is not known"))
+        // An earlier connection may have sent it.
+        let is_repeat = tries > 0 || self.resumed_requests.contains(&awaits.request_id);
+        let command = self.await_command(&awaits.request_id, is_repeat);
+        command.ok_or_else(|| ApiError::internal("an await is not known"))
     }
 
     /// Returns the command that sends an await, or sends it again: it finds what it gave up by its token.
-    pub(super) fn await_command(&self, request_id: &str) -> Option<LocksCommand> {
+    pub(super) fn await_command(&self, request_id: &str, is_repeat: bool) -> Option<LocksCommand> {
         let (awaits, fencing_token, wait) = self.awaits.sent(request_id)?;
         let (request_id, condition) = (awaits.request_id.clone(), awaits.condition.clone());
-        let awaits = SessionAwait { request_id, condition, fencing_token, wait };
+        let awaits = SessionAwait { request_id, condition, fencing_token, wait, is_repeat };
         Some(self.session.request(self.seq + 1, SessionRequest::Await(awaits)))
     }
 
@@ -77,6 +80,8 @@ impl SessionConnection<'_> {
         asked: bool,
     ) -> Result<(), CloseReason> {
         let AwaitOutcome { outcome, woken, locks } = reply;
+        // The next await of the request is a new one.
+        self.resumed_requests.remove(request_id);
         let before = self.awaits.state(request_id);
         if before.is_none() {
             return Ok(());

@@ -205,7 +205,7 @@ impl SessionConnection<'_> {
             ClientCommand::Leave(leave) => self.leave_command(&leave.request_id),
             ClientCommand::Await(awaits) => self.admit_await(awaits, tries),
             ClientCommand::Signal(signal) => self.admit_signal(signal, tries),
-            ClientCommand::RequeryAwait(request_id) => return Ok(self.await_command(request_id)),
+            ClientCommand::RequeryAwait(request_id) => return Ok(self.await_command(request_id, true)),
             // If its caller lost access, that is reported elsewhere.
             ClientCommand::RequeryPermits(request_id) => match self.permits.waiting(request_id) {
                 Some(acquire) => return Ok(self.admit_permits(&acquire, 1).ok()),

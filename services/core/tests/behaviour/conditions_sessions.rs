@@ -53,16 +53,16 @@ impl Connection {
     /// Locks `l` and gives it up. Returns the token that was given up.
     fn lock_and_await(&mut self, shard: &mut Shard) -> FencingToken {
         let token = self.lock(shard);
-        let answer = self.send(shard, awaits(None));
+        let answer = self.send(shard, awaits(None, false));
         assert!(matches!(answer, Response::Awaited { outcome: AcquireOutcome::Enqueued(_), woken: None, .. }));
         token
     }
 }
 
 /// An await of the condition `c`, without a limit of time.
-fn awaits(fencing_token: Option<FencingToken>) -> SessionRequest {
+fn awaits(fencing_token: Option<FencingToken>, is_repeat: bool) -> SessionRequest {
     let (request_id, condition) = ("r".to_owned(), "c".to_owned());
-    SessionRequest::Await(SessionAwait { request_id, condition, fencing_token, wait: Wait::Unlimited })
+    SessionRequest::Await(SessionAwait { request_id, condition, fencing_token, wait: Wait::Unlimited, is_repeat })
 }
 
 fn signal(signal_id: Option<&str>) -> SessionRequest {
@@ -91,4 +91,35 @@ fn a_signal_of_a_session_with_an_id_may_be_sent_again() {
     assert_eq!(shard.awaiting_owners(), ["b"]);
     assert_eq!(counted(one.send(&mut shard, signal(None))), (1, 0));
     shard.core.verify();
+}
+
+#[test]
+fn a_repeat_without_a_token_finds_the_lock_that_it_has_again() {
+    let mut shard = shard();
+    let mut one = Connection::open(&mut shard, "se_1");
+    let given_up = one.lock_and_await(&mut shard);
+    assert_eq!(shard.lock_and_signal("c", false), (1, 0));
+    let again = one.send(&mut shard, awaits(None, true));
+    assert!(matches!(again, Response::Awaited { outcome: AcquireOutcome::Enqueued(_), woken: Some(_), .. }));
+    shard.release_paths("s", &["l"]);
+    for token in [None, Some(given_up)] {
+        let again = one.send(&mut shard, awaits(token, true));
+        let Response::Awaited { outcome: AcquireOutcome::Granted { .. }, woken, .. } = again else {
+            panic!("it has the lock: {again:?}")
+        };
+        assert_eq!(woken, Some(Woken::Signalled));
+    }
+    assert_eq!(shard.holders("l"), ["se_1"]);
+    let new = one.send(&mut shard, awaits(None, false));
+    assert!(matches!(new, Response::Awaited { outcome: AcquireOutcome::Enqueued(_), woken: None, .. }), "{new:?}");
+}
+
+#[test]
+fn a_repeat_of_an_await_that_did_not_arrive_gives_the_lock_up() {
+    let mut shard = shard();
+    let mut one = Connection::open(&mut shard, "se_1");
+    one.lock(&mut shard);
+    let first = one.send(&mut shard, awaits(None, true));
+    assert!(matches!(first, Response::Awaited { outcome: AcquireOutcome::Enqueued(_), woken: None, .. }), "{first:?}");
+    assert_eq!(shard.awaiting_owners().len(), 1);
 }

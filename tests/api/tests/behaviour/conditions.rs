@@ -239,6 +239,29 @@ async fn a_signal_of_a_session_with_an_id_wakes_one_however_often_it_is_sent() {
 }
 
 #[tokio::test]
+async fn an_await_that_is_pending_after_a_resume_finds_the_lock_that_it_has_again() {
+    let (rest, mut first) = connect_new_tenant().await;
+    let session_id = first.open_session(30_000).await;
+    first.send(json!({"type": "lock", "request_id": "x", "resources": [{"path": ["l"]}]})).await;
+    first.receive().await;
+    first.send(json!({"type": "await", "request_id": "x"})).await;
+    assert_eq!(first.receive().await["state"], "AWAITING");
+    drop(first);
+    lock(&rest, "s").await;
+    assert_eq!(signal(&rest, "s", json!({})).await["signalled"], 1);
+    unlock(&rest, "s").await;
+    let mut second = SessionSocket::connect(&rest).await;
+    second.resume_session(&session_id, 30_000).await;
+    let pending = json!([{"type": "await", "request_id": "x"}]);
+    second.send(json!({"type": "lock_info", "held": [], "pending": pending})).await;
+    let acquired = second.receive().await;
+    assert_eq!((&acquired["state"], &acquired["woken"]), (&json!("ACQUIRED"), &json!("SIGNALLED")), "{acquired}");
+    second.send(json!({"type": "await", "request_id": "x"})).await;
+    assert_eq!(second.receive().await["state"], "AWAITING", "another await of it is none of before");
+    second.send(json!({"type": "close"})).await;
+}
+
+#[tokio::test]
 async fn a_session_that_ends_awaits_no_more_and_hands_its_signal_on() {
     let (rest, mut first) = connect_new_tenant().await;
     first.open_session(30_000).await;

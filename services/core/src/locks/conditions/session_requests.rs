@@ -18,6 +18,8 @@ struct RequestedLock {
     path: Path,
     /// The token of the hold or, if it was given up, the one that it had.
     token: FencingToken,
+    /// The token that the owner gave up for the present hold last, if it came from an await.
+    came_from: Option<FencingToken>,
 }
 
 impl NamespaceTxn<'_> {
@@ -57,10 +59,12 @@ impl NamespaceTxn<'_> {
             let outcome = refused(reason_only(Reason::NotHeld));
             return Ok(Response::Awaited { outcome, woken: None, locks: Vec::new() });
         };
+        // A hold that came from an await may be what an earlier copy got. To give it up again would lose its signal.
+        let repeated = lock.came_from.filter(|_| awaits.is_repeat);
         let request = AwaitRequest {
             owner: &lock.owner,
             path: &lock.path,
-            token: awaits.fencing_token.unwrap_or(lock.token),
+            token: awaits.fencing_token.or(repeated).unwrap_or(lock.token),
             condition: &awaits.condition,
             wait: awaits.wait,
             relock_ms: None,
@@ -110,6 +114,7 @@ impl NamespaceTxn<'_> {
                 owner: owner(awaits.owner),
                 path: Path::clone(&awaits.path),
                 token: awaits.from_token,
+                came_from: None,
             }),
             NamedRequest::Waiting(position) => {
                 let waiting = self.ns.waiting(position);
@@ -118,6 +123,7 @@ impl NamespaceTxn<'_> {
                     owner: owner(waiting.owner),
                     path: claim.path.clone(),
                     token: came_from.token,
+                    came_from: None,
                 })
             }
             NamedRequest::Granted(granted) => {
@@ -128,6 +134,7 @@ impl NamespaceTxn<'_> {
                     owner: owner(granted.owner),
                     path: self.ns.tree.path_of(node),
                     token: hold.token,
+                    came_from: hold.came_from().last().map(|it| it.token),
                 })
             }
         })

@@ -129,7 +129,8 @@ impl Run {
             }))),
             Some(request_id) => {
                 let (fencing_token, condition) = (Some(token), condition.to_owned());
-                let awaits = SessionAwait { request_id, condition, fencing_token, wait: Wait::For(wait_ms) };
+                let (wait, is_repeat) = (Wait::For(wait_ms), false);
+                let awaits = SessionAwait { request_id, condition, fencing_token, wait, is_repeat };
                 self.session(name, SessionRequest::Await(awaits))
             }
         };
@@ -227,7 +228,8 @@ impl Run {
                 message: None,
             }))),
             Some(request_id) => {
-                let awaits = SessionAwait { request_id, condition: String::new(), fencing_token: Some(token), wait };
+                let (condition, fencing_token, is_repeat) = (String::new(), Some(token), true);
+                let awaits = SessionAwait { request_id, condition, fencing_token, wait, is_repeat };
                 self.session(&name, SessionRequest::Await(awaits))
             }
         };
