@@ -197,6 +197,8 @@ pub struct Lock {
 pub struct Release {
     /// The name of the request.
     pub request_id: String,
+    /// Whether it awaited a condition, and the client has not heard that it has its lock again.
+    pub unheard: bool,
 }
 
 /// An await of a condition of the lock that a request holds.

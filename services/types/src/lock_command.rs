@@ -154,7 +154,7 @@ impl LocksCommand {
             }
             Self::OpenSession(open) => Some(open.namespace.account).filter(|_| !open.resume),
             Self::Session(command) => Some(command.account)
-                .filter(|_| !matches!(command.request, SessionRequest::Release { .. } | SessionRequest::Signal(_))),
+                .filter(|_| !command.is_release() && !matches!(command.request, SessionRequest::Signal(_))),
             // One with force is never rejected for want of memory.
             Self::AskRelease(ask) => Some(ask.namespace.account).filter(|_| !ask.force),
             Self::Latch(LatchCommand::Create(create)) => Some(create.namespace.account),
@@ -241,6 +241,12 @@ pub enum SessionRequest {
     Await(SessionAwait),
     /// As [`ConditionCommand::Signal`]. Known from rules 2 on.
     Signal(SessionSignal),
+    /// As `Release` of a request that awaited a condition and has not heard of a grant: a signal that it had is handed
+    /// on. Known from rules 2 on.
+    ReleaseUnheard {
+        /// The request id.
+        request_id: String,
+    },
 }
 
 impl SessionCommand {
@@ -250,15 +256,26 @@ impl SessionCommand {
         match &self.request {
             SessionRequest::Acquire(acquire) => Some((acquire, &NO_TERMS)),
             SessionRequest::AcquireWith { acquire, terms } => Some((acquire, terms)),
-            SessionRequest::Release { .. } | SessionRequest::Await(_) | SessionRequest::Signal(_) => None,
+            SessionRequest::Release { .. }
+            | SessionRequest::Await(_)
+            | SessionRequest::Signal(_)
+            | SessionRequest::ReleaseUnheard { .. } => None,
         }
     }
 
     fn is_later(&self) -> bool {
         matches!(
             self.request,
-            SessionRequest::AcquireWith { .. } | SessionRequest::Await(_) | SessionRequest::Signal(_)
+            SessionRequest::AcquireWith { .. }
+                | SessionRequest::Await(_)
+                | SessionRequest::Signal(_)
+                | SessionRequest::ReleaseUnheard { .. }
         )
+    }
+
+    /// Returns whether it ends what a request has.
+    pub fn is_release(&self) -> bool {
+        matches!(self.request, SessionRequest::Release { .. } | SessionRequest::ReleaseUnheard { .. })
     }
 }
 

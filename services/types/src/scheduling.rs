@@ -143,7 +143,7 @@ impl LocksCommand {
                 acquire.fencing_token.is_some()
             }
             Self::OpenSession(open) => open.resume,
-            Self::Session(command) => matches!(command.request, SessionRequest::Release { .. }),
+            Self::Session(command) => command.is_release(),
             Self::Batch(commands) => commands.iter().any(Self::is_urgent),
             _ => false,
         }
@@ -194,7 +194,7 @@ impl LocksCommand {
                 SessionRequest::Acquire(acquire) | SessionRequest::AcquireWith { acquire, .. } => {
                     claims(&acquire.claims)
                 }
-                SessionRequest::Release { .. } | SessionRequest::Signal(_) => 1,
+                SessionRequest::Release { .. } | SessionRequest::ReleaseUnheard { .. } | SessionRequest::Signal(_) => 1,
                 SessionRequest::Await(_) => 2,
             },
             Self::Cancel(cancel) => claims(&cancel.claims),

@@ -35,7 +35,7 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::CountDown(message)) => ClientPayload::CountDown(count_down(message)),
         Some(Said::Arrive(message)) => ClientPayload::Arrive(arrive(message)),
         Some(Said::Leave(client::Leave { request_id })) => {
-            ClientPayload::Leave(session_message::Release { request_id })
+            ClientPayload::Leave(session_message::Release { request_id, unheard: false })
         }
         Some(Said::Await(message)) => ClientPayload::Await(awaits(message)),
         Some(Said::Signal(message)) => ClientPayload::Signal(signal(message)),
@@ -79,7 +79,7 @@ fn lock(lock: client::Lock) -> ApiResult<session_message::Lock> {
 }
 
 fn release(release: client::Release) -> session_message::Release {
-    session_message::Release { request_id: release.request_id }
+    session_message::Release { request_id: release.request_id, unheard: release.unheard }
 }
 
 fn awaits(awaits: client::Await) -> session_message::Await {

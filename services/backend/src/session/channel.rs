@@ -249,7 +249,7 @@ mod tests {
         assert!(send_now(&outgoing, 300_000).await);
 
         let release = |bytes: usize| {
-            let payload = ClientPayload::Release(Release { request_id: "x".repeat(bytes) });
+            let payload = ClientPayload::Release(Release { request_id: "x".repeat(bytes), unheard: false });
             to.send(ClientMessage { seq: 1, payload })
         };
         for _ in 0..3 {

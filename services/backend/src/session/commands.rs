@@ -77,7 +77,7 @@ impl SessionConnection<'_> {
         match job {
             ClientCommand::Lock(lock) => has_terms(lock),
             ClientCommand::Requery(request_id) => self.requests.lock(request_id).is_some_and(has_terms),
-            ClientCommand::Release(release) => self.permits.state(&release.request_id).is_some(),
+            ClientCommand::Release(release) => release.unheard || self.permits.state(&release.request_id).is_some(),
             ClientCommand::AcquirePermits(_) | ClientCommand::RequeryPermits(_) | ClientCommand::CountDown(_) => true,
             _ => false,
         }
@@ -177,6 +177,9 @@ impl SessionConnection<'_> {
                     return Ok(Some(command));
                 }
                 let request_id = release.request_id.clone();
+                if release.unheard {
+                    return Ok(Some(self.request(SessionRequest::ReleaseUnheard { request_id })));
+                }
                 let is_known = self.requests.state(&request_id).is_some();
                 self.request(SessionRequest::Release { request_id, is_known })
             }

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn lock_info_comes_first_after_a_resume_and_never_later() {
         let lock_info = || ClientPayload::LockInfo(LockInfo::default());
-        let release = ClientPayload::Release(Release { request_id: "a".to_owned() });
+        let release = ClientPayload::Release(Release { request_id: "a".to_owned(), unheard: false });
         for early in [ClientPayload::Lock(lock()), release, ClientPayload::ReleaseAll] {
             assert!(MessageSequence::after_open(0, true).check(&early).is_err());
             let mut order = MessageSequence::after_open(0, true);
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_message_lists_at_most_as_much_as_the_limit_says() {
         let limits = Limits { max_lock_info: 2, ..Limits::default() };
-        let release = |id: &str| Pending::Release(Release { request_id: id.to_owned() });
+        let release = |id: &str| Pending::Release(Release { request_id: id.to_owned(), unheard: false });
         let info = |pending| LockInfo { pending, ..LockInfo::default() };
         check_lock_info(2, &limits).unwrap();
         let error = check_lock_info(3, &limits).unwrap_err();

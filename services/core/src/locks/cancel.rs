@@ -47,7 +47,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Hands on the signals of the holds that end with a request, before it is released.
-    fn owe_unheard_of(&mut self, granted: u32) {
+    pub(super) fn owe_unheard_of(&mut self, granted: u32) {
         let request = self.ns.granted_requests.get(granted);
         let owner = request.owner;
         let ends =

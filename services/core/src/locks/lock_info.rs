@@ -157,6 +157,8 @@ impl NamespaceTxn<'_> {
         }
         awaits.iter().for_each(|wait| self.end_await(*wait, Reason::Ended));
         for (node, owner) in &unlisted {
+            // Its client has not heard of it.
+            self.owe_unheard(*node, *owner);
             self.end_hold(*node, *owner, EndCause::Released);
         }
         self.run_grant_loop();

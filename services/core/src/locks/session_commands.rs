@@ -31,6 +31,17 @@ impl LocksState {
                 }
                 Ok(work.release_by_id(&session_id, request_id, *is_known))
             }
+            SessionRequest::ReleaseUnheard { request_id } => {
+                if !work.check_sequence(&session_id, Some(command.message))? {
+                    return Ok(Response::Ignored);
+                }
+                let session = work.ns.sessions.get(&*session_id);
+                let named = session.and_then(|session| work.ns.request_named(&session.requests, request_id));
+                if let Some(NamedRequest::Granted(granted)) = named {
+                    work.owe_unheard_of(granted);
+                }
+                Ok(work.release_by_id(&session_id, request_id, false))
+            }
             SessionRequest::Await(awaits) => work.session_await(&session_id, command.message, awaits),
             SessionRequest::Signal(signal) => work.session_signal(&session_id, command.message, signal),
         }

@@ -287,6 +287,9 @@ impl NamespaceTxn<'_> {
         sweep.after_path = holds.scanned_to.or(sweep.after_path.take());
         sweep.ended_holds += holds.found.len() as u64;
         for (node, owner) in holds.found {
+            if matches!(sweep.target, Target::Unlisted(_)) {
+                self.owe_unheard(node, owner);
+            }
             self.end_hold(node, owner, sweep.target.end_cause());
         }
     }

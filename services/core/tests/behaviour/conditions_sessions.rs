@@ -1,13 +1,13 @@
 //! Conditions of locks that requests of connected sessions hold.
 
 use holdfast_core::{
-    AcquireOutcome, FencingToken, LocksCommand, MessageSeq, Response, SessionAcquire, SessionAwait, SessionCommand,
-    SessionRequest, SessionSignal, Wait, Woken,
+    Acquire, AcquireOutcome, Bounds, FencingToken, LockInfo, LocksCommand, MessageSeq, Response, Rules, SessionAcquire,
+    SessionAwait, SessionCommand, SessionRequest, SessionSignal, Wait, Woken,
 };
 
 use crate::conditions::shard;
 use crate::support::{Shard, orders};
-use crate::wait_requests::{try_request, write};
+use crate::wait_requests::{session_wait_request, write};
 
 /// A connection of a session with the request `r` for the lock `l`.
 struct Connection {
@@ -91,6 +91,72 @@ fn a_signal_of_a_session_with_an_id_may_be_sent_again() {
     assert_eq!(shard.awaiting_owners(), ["b"]);
     assert_eq!(counted(one.send(&mut shard, signal(None))), (1, 0));
     shard.core.verify();
+}
+
+/// `se_1` and `b` await the condition; `se_1` was signalled and has the lock again.
+fn relocked(shard: &mut Shard) -> Connection {
+    let mut one = Connection::open(shard, "se_1");
+    one.lock_and_await(shard);
+    shard.lock_and_await("b", "c");
+    assert_eq!(shard.lock_and_signal("c", false), (1, 1));
+    shard.release_paths("s", &["l"]);
+    assert_eq!((shard.holders("l"), shard.awaiting_owners()), (vec!["se_1".to_owned()], vec!["b".to_owned()]));
+    one
+}
+
+#[test]
+fn the_signal_of_a_request_that_is_released_unheard_is_handed_on() {
+    for (is_unheard, holders) in [(true, vec!["b".to_owned()]), (false, Vec::new())] {
+        let mut shard = shard();
+        let mut one = relocked(&mut shard);
+        let request_id = "r".to_owned();
+        let answer = one.send(
+            &mut shard,
+            match is_unheard {
+                true => SessionRequest::ReleaseUnheard { request_id },
+                false => SessionRequest::Release { request_id, is_known: false },
+            },
+        );
+        assert!(matches!(answer, Response::Released { released: true, .. }), "{answer:?}");
+        assert_eq!(shard.holders("l"), holders, "{is_unheard}");
+        shard.core.verify();
+    }
+}
+
+#[test]
+fn a_request_that_awaits_or_waits_may_be_released_unheard() {
+    let mut shard = shard();
+    let mut one = Connection::open(&mut shard, "se_1");
+    one.lock_and_await(&mut shard);
+    let release = SessionRequest::ReleaseUnheard { request_id: "r".into() };
+    one.send(&mut shard, release.clone());
+    assert!(shard.awaiting_owners().is_empty());
+    one.lock_and_await(&mut shard);
+    shard.lock_and_signal("c", false);
+    one.send(&mut shard, release.clone());
+    assert!(shard.waiting_owners().is_empty());
+    assert_eq!(one.send_again(&mut shard, release), Response::Ignored);
+}
+
+#[test]
+fn the_signal_of_a_hold_that_a_resuming_client_does_not_list_is_handed_on() {
+    let few = Bounds { ends_per_slice: 1, ..Bounds::of(Rules::TWO) };
+    for mut shard in [Shard::new(), Shard::with_bounds(few)] {
+        shard.rules = Rules::TWO;
+        relocked(&mut shard);
+        // Two of them are more than the small slice ends.
+        shard.granted(Acquire { wait: Wait::No, ..session_wait_request("se_1", "r2", &[write("m")]) });
+        let session = shard.open_session_as("se_1", true, 2).unwrap();
+        let message = Some(MessageSeq { epoch: session.epoch, seq: 1 });
+        let (namespace, session_id) = (orders(), "se_1".to_owned());
+        let info = LockInfo { namespace, session_id, message, held: Vec::new(), pending: Vec::new() };
+        shard.run(LocksCommand::LockInfo(info)).unwrap();
+        while shard.core.has_backlog() {
+            shard.advance_by(0);
+        }
+        assert_eq!((shard.holders("l"), shard.holders("m")), (vec!["b".to_owned()], vec![]));
+        shard.core.verify();
+    }
 }
 
 #[test]

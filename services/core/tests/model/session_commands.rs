@@ -49,7 +49,7 @@ impl Model {
             SessionRequest::Release { request_id, is_known } => {
                 self.session_release(session_id, request_id, *is_known, command.message)
             }
-            SessionRequest::Await(_) | SessionRequest::Signal(_) => {
+            SessionRequest::Await(_) | SessionRequest::Signal(_) | SessionRequest::ReleaseUnheard { .. } => {
                 unreachable!("conditions have a model of their own")
             }
         }

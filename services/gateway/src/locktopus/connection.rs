@@ -265,7 +265,7 @@ impl SessionClient {
             }
             (Request::Release, LockState::Enqueued | LockState::Acquired) => {
                 self.in_flight = Some(PendingRequest::Release(*lock_id));
-                self.send(ClientPayload::Release(Release { request_id: lock_id.to_string() })).await;
+                self.send(ClientPayload::Release(Release { request_id: lock_id.to_string(), unheard: false })).await;
                 Ok(())
             }
             (Request::Lock(_), state) => Err(unexpected_request("lock", state)),

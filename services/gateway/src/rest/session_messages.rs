@@ -147,6 +147,7 @@ struct ClaimJson {
 struct Release {
     seq: Option<u64>,
     request_id: String,
+    unheard: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -304,7 +305,7 @@ impl Take {
 
 impl Release {
     fn read(self) -> session_message::Release {
-        session_message::Release { request_id: self.request_id }
+        session_message::Release { request_id: self.request_id, unheard: self.unheard.unwrap_or(false) }
     }
 }
 

@@ -26,7 +26,9 @@ fn a_client_says_all_that_the_protocol_knows() {
     assert!(lock.only_try && !lock.allow_upgrade);
     let modes: Vec<Mode> = lock.resources.iter().map(|resource| resource.mode).collect();
     assert_eq!(modes, [Mode::Read, Mode::Write]);
-    let release = session_message::Release { request_id: "a".into() };
+    let unheard = decoded(json!({"type": "release", "seq": 4, "request_id": "a", "unheard": true})).payload;
+    assert_eq!(unheard, ClientPayload::Release(session_message::Release { request_id: "a".into(), unheard: true }));
+    let release = session_message::Release { request_id: "a".into(), unheard: false };
     let bare = |name: &str| decoded(json!({"type": name, "seq": 4})).payload;
     assert_eq!(
         decoded(json!({"type": "release", "seq": 4, "request_id": "a"})).payload,
@@ -99,7 +101,7 @@ fn a_client_arrives_and_is_told_what_became_of_the_generation() {
         "double": true, "holder": "h"});
     let ClientPayload::Arrive(arrive) = decoded(arrive).payload else { panic!("not an arrival") };
     assert_eq!((arrive.generation, arrive.parties, arrive.double), (Some(7), Some(4), Some(true)));
-    let leave = session_message::Release { request_id: "a".into() };
+    let leave = session_message::Release { request_id: "a".into(), unheard: false };
     assert_eq!(decoded(json!({"type": "leave", "seq": 4, "request_id": "a"})).payload, ClientPayload::Leave(leave));
     let plain = json!({"type": "arrive", "request_id": "b", "path": ["b"]});
     let thing = json!({"kind": "barrier", "path": ["b"], "request_id": "a", "generation": 7});

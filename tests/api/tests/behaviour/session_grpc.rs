@@ -80,7 +80,7 @@ fn lock_message(request_id: &str, path: &str) -> Said {
 }
 
 fn release_message(request_id: &str) -> Said {
-    Said::Release(client::Release { request_id: request_id.to_owned() })
+    Said::Release(client::Release { request_id: request_id.to_owned(), unheard: false })
 }
 
 async fn tenant_with_namespace() -> RestClient {

@@ -175,7 +175,7 @@ impl SessionClient {
 
     pub(crate) async fn release(&mut self, token: u64) -> Result<bool> {
         let Some(request_id) = self.held.remove(&token) else { return Ok(false) };
-        let message = Release { request_id: request_id.clone() };
+        let message = Release { request_id: request_id.clone(), unheard: false };
         match self.connection.call(request_id, Says::Release(message)).await? {
             Told::State(state) => Ok(state.state() == Value::Ready),
             other => bail!("not an answer to a release: {other:?}"),

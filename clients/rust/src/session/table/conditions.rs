@@ -59,7 +59,7 @@ impl RequestTable {
         self.clear_holds(no);
         let Some(entry) = self.entries.get_mut(&no) else { return Err(Error::Lost(LossReason::Released)) };
         entry.loss.send_replace(Some(LossReason::Released));
-        (entry.loss, entry.woken) = (loss_channel(), None);
+        (entry.loss, entry.woken, entry.is_unheard) = (loss_channel(), None, false);
         // Whoever asked for the hold has been heard.
         entry.asked = tokio::sync::watch::Sender::new(None);
         (entry.phase, entry.count) = (Phase::Awaiting(terms), 0);
@@ -277,6 +277,28 @@ mod tests {
         assert_eq!(sent(&mut table), ["release r1"]);
         table.on_state(state("r1", server::state::Value::Ready, None));
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn only_a_release_after_an_await_without_news_is_unheard() {
+        let unheard = |table: &mut RequestTable| match table.next_message() {
+            Some(super::super::Said::Release(release)) => release.unheard,
+            other => panic!("not a release: {other:?}"),
+        };
+        let (mut table, no) = holding();
+        table.await_condition(no, terms(), 2).unwrap();
+        sent(&mut table);
+        table.cancel(no, 2);
+        table.on_state(woken(9, v1::Woken::Signalled));
+        assert!(unheard(&mut table), "the grant came too late");
+        let pending = table.lock_info().remove(0).pending.remove(0).message;
+        assert!(matches!(pending, Some(client::pending::Message::Release(release)) if release.unheard));
+        let (mut table, no) = holding();
+        table.await_condition(no, terms(), 2).unwrap();
+        sent(&mut table);
+        table.on_state(woken(9, v1::Woken::Signalled));
+        table.release(no, None);
+        assert!(!unheard(&mut table), "it had the lock");
     }
 
     #[test]

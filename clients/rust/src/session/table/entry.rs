@@ -198,6 +198,8 @@ pub(super) struct Entry {
     pub(super) members: Arc<[String]>,
     /// Why it waited for its lock again, of a request that gave it up.
     pub(super) woken: Option<Woken>,
+    /// Whether it may have its lock again, after an await of which no such news came.
+    pub(super) is_unheard: bool,
     /// How many signals were sent under its lock, or are to be.
     pub(super) signals: u64,
     pub(super) loss: watch::Sender<Option<LossReason>>,
@@ -250,6 +252,7 @@ impl Entry {
             token: 0,
             members: Arc::default(),
             woken: None,
+            is_unheard: false,
             signals: 0,
             loss: loss_channel(),
             asked: watch::Sender::new(None),
@@ -329,6 +332,11 @@ impl Entry {
             wait_ms: terms.wait_ms,
             fencing_token: Some(self.token),
         }
+    }
+
+    /// Encodes the end of a request for the service.
+    pub(super) fn to_release_message(&self, no: RequestNo) -> client::Release {
+        client::Release { request_id: format_request_id(no), unheard: self.is_unheard }
     }
 
     /// Encodes a request for locks for the service.

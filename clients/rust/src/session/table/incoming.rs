@@ -98,6 +98,7 @@ impl RequestTable {
             Arc::new(entry.request.claims.iter().map(|claim| hold(&mut self.held, claim)).collect())
         };
         (entry.token, entry.members, entry.woken) = (token, members.into(), woken);
+        entry.is_unheard = false;
         let mut effects: Vec<Effect> = entry.update_status(LockStatus::Holding).into_iter().collect();
         let granted = entry.granted(no);
         let waiters = std::mem::take(&mut entry.waiters);

@@ -17,7 +17,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
 
-use holdfast_proto::v1::client_message::{self as client, Message as Said};
+use holdfast_proto::v1::client_message::Message as Said;
 use tokio::sync::watch;
 
 use super::events::Event;
@@ -242,8 +242,11 @@ impl RequestTable {
                         },
                     });
                 }
-                Phase::Awaiting(ref terms) => return Some(Said::Await(entry.to_await_message(no, terms))),
-                Phase::Releasing => return Some(Said::Release(client::Release { request_id: format_request_id(no) })),
+                Phase::Awaiting(ref terms) => {
+                    entry.is_unheard = true;
+                    return Some(Said::Await(entry.to_await_message(no, terms)));
+                }
+                Phase::Releasing => return Some(Said::Release(entry.to_release_message(no))),
                 Phase::Held => {}
             }
         }

@@ -4,7 +4,7 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, pending::Message as Unanswered};
 
 use super::entry::{PermitMessage, Phase};
-use super::{AwaitedPaths, Effect, Event, RequestTable, format_request_id};
+use super::{AwaitedPaths, Effect, Event, RequestTable};
 use crate::error::{EndReason, Error, LossReason};
 use crate::locks::LockStatus;
 use crate::view::Path;
@@ -36,9 +36,10 @@ impl RequestTable {
                     PermitMessage::Acquire(message) => Unanswered::AcquirePermits(message),
                     PermitMessage::Take(message) => Unanswered::Take(message),
                 },
-                (Phase::Releasing, _) => Unanswered::Release(client::Release { request_id: format_request_id(*no) }),
+                (Phase::Releasing, _) => Unanswered::Release(entry.to_release_message(*no)),
             };
             entry.was_said = true;
+            entry.is_unheard |= matches!(entry.phase, Phase::Awaiting(_));
             pending.push(client::Pending { message: Some(message) });
         }
         split(held, things, pending)

@@ -166,7 +166,7 @@ impl Session {
 
     /// Releases these requests.
     pub(crate) async fn release(&mut self, requests: impl IntoIterator<Item = String>) -> Result<(), String> {
-        let release = |request_id: String| (request_id.clone(), Says::Release(Release { request_id }));
+        let release = |request_id: String| (request_id.clone(), Says::Release(Release { request_id, unheard: false }));
         self.request(requests.into_iter().map(release)).await
     }
 
