@@ -144,6 +144,13 @@ impl ClientCommand {
         (!held.is_empty()).then_some(held)
     }
 
+    /// Returns whether it is about other kinds of things than locks, whose commands are of rules 2.
+    pub(super) fn is_about_things(&self) -> bool {
+        let of_conditions = matches!(self, Self::Await(_) | Self::RequeryAwait(_) | Self::Signal(_));
+        let of_permits = matches!(self, Self::AcquirePermits(_) | Self::RequeryPermits(_));
+        of_conditions || of_permits || matches!(self, Self::CountDown(_) | Self::Arrive(_))
+    }
+
     /// Returns whether it must not be sent again once it may have been done: it would do more than once.
     pub(super) fn is_done_once(&self) -> bool {
         matches!(self, Self::Signal(signal) if signal.signal_id.is_none())
@@ -207,6 +214,25 @@ mod tests {
         };
         assert!(signal(None).is_done_once() && !signal(Some("1")).is_done_once());
         assert!(!ClientCommand::ReleaseAll.is_done_once());
+    }
+
+    #[test]
+    fn what_later_rules_brought_is_not_sent_with_locks() {
+        let awaits = Await { request_id: "a".into(), condition: String::new(), wait_ms: None, fencing_token: Some(1) };
+        let signal = Signal { request_id: "a".into(), condition: String::new(), all: true, signal_id: None };
+        let (path, holder) = (vec!["b".to_owned()], None);
+        let arrive = Arrive { request_id: "b".into(), path, generation: None, parties: None, double: None, holder };
+        for job in [
+            ClientCommand::Await(Arc::new(awaits)),
+            ClientCommand::RequeryAwait("a".into()),
+            ClientCommand::Signal(Arc::new(signal)),
+            ClientCommand::Arrive(Arc::new(arrive)),
+        ] {
+            assert!(job.is_batchable() && job.is_about_things(), "{job:?}");
+        }
+        for job in [ClientCommand::Requery("a".into()), ClientCommand::ReleaseAll] {
+            assert!(job.is_batchable() && !job.is_about_things(), "{job:?}");
+        }
     }
 
     #[tokio::test]

@@ -78,8 +78,7 @@ impl SessionConnection<'_> {
             ClientCommand::Lock(lock) => has_terms(lock),
             ClientCommand::Requery(request_id) => self.requests.lock(request_id).is_some_and(has_terms),
             ClientCommand::Release(release) => release.unheard || self.permits.state(&release.request_id).is_some(),
-            ClientCommand::AcquirePermits(_) | ClientCommand::RequeryPermits(_) | ClientCommand::CountDown(_) => true,
-            _ => false,
+            job => job.is_about_things(),
         }
     }
 
