@@ -43,7 +43,7 @@ pub enum ConditionCommand {
     /// `Superseded`.
     Await(AwaitCondition),
     /// Wakes those who await a condition. Returns `Signalled`, or `Ignored` for an old message of a session. Errors:
-    /// `Busy`, `SessionNotFound`, `Superseded`.
+    /// `Busy`, `SessionNotFound`, `Superseded`; `QuotaExceeded` for one with an id that would wake nobody.
     Signal(SignalCondition),
     /// Callers left. Returns `Cancelled`.
     Cancel(CancelAwait),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::acquire::distinct_claims;
 use super::charge;
-use super::conditions::max_of_await;
+use super::conditions::{max_of_await, max_of_signal};
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::NO_OWNER;
@@ -94,6 +94,10 @@ impl LocksState {
                 let most = self.namespaces.get(slot).most_added_by_await(session_id, awaits);
                 (Some(slot), most)
             }
+            LocksCommand::Session(command @ SessionCommand { request: SessionRequest::Signal(signal), .. }) => {
+                let Ok((slot, _)) = self.session_of(command) else { return };
+                (Some(slot), max_of_signal(signal.signal_id.as_deref()))
+            }
             LocksCommand::Session(command) => {
                 let Some((acquire, terms)) = command.as_acquire() else { return };
                 let Ok((slot, session_id)) = self.session_of(command) else { return };
@@ -104,6 +108,9 @@ impl LocksState {
                 .most_added_to_tables(&awaits.namespace, |namespace| {
                     max_of_await(awaits, namespace.limits.max_metadata_bytes.into())
                 }),
+            LocksCommand::Condition(ConditionCommand::Signal(signal)) => {
+                (self.slot(&signal.namespace).ok(), max_of_signal(signal.signal_id.as_deref()))
+            }
             LocksCommand::Latch(command) => self.most_added_to_tables(command.namespace(), |namespace| {
                 namespace.latches.most_added(command, &namespace.limits)
             }),
@@ -123,7 +130,7 @@ impl LocksState {
         if self.rules < Rules::TWO || total.saturating_add(most) <= max {
             return;
         }
-        let mut excess = total.saturating_add(most) - max;
+        let excess = total.saturating_add(most) - max;
         let mut others = self.slots_of(account);
         others.retain(|slot| *slot != first && !self.is_quarantined(&self.namespaces.get(*slot).id));
         let slots: Vec<u32> = std::iter::once(first).chain(others).collect();
@@ -136,6 +143,12 @@ impl LocksState {
         if is_known && excess > self.evictable(&slots) {
             return;
         }
+        self.evict_from(slots, excess);
+        self.update_charges();
+    }
+
+    /// Evicts events of so many bytes, from one namespace after the other.
+    fn evict_from(&mut self, slots: Vec<u32>, mut excess: u64) {
         for slot in slots {
             let namespace = self.namespaces.get_mut(slot);
             excess = excess.saturating_sub(namespace.history.evict(excess, namespace.bounds.min_event_bytes));
@@ -144,7 +157,6 @@ impl LocksState {
                 break;
             }
         }
-        self.update_charges();
     }
 
     /// Returns the charge of the events that may be evicted.

@@ -2,11 +2,11 @@
 
 use holdfast_core::{
     AcquireOutcome, AwaitCondition, AwaitView, CancelAwait, Command, CommandError, ConditionCommand, ConditionQuery,
-    Effect, FencingToken, LocksCommand, Owner, Path, Query, Reason, ReleaseTarget, Reset, Response, Rules,
+    Effect, FencingToken, Limits, LocksCommand, Owner, Path, Query, Reason, ReleaseTarget, Reset, Response, Rules,
     SignalCondition, Wait, Woken,
 };
 
-use crate::support::{Shard, assert_nothing_is_left, orders, process};
+use crate::support::{ACCOUNT, Shard, assert_nothing_is_left, open, orders, process};
 use crate::wait_requests::{at, session_owner, session_wait_request, try_request, wait_request, write};
 
 pub(crate) fn shard() -> Shard {
@@ -329,6 +329,28 @@ fn a_repeated_signal_wakes_nobody() {
     assert_eq!(shard.try_signal(signal("1")), Some((1, 1)));
     assert_eq!(shard.awaiting_owners(), ["b"]);
     assert_eq!(shard.try_signal(signal("2")), Some((1, 0)));
+}
+
+#[test]
+fn a_signal_that_wakes_somebody_is_remembered_however_little_room_is_left() {
+    let mut shard = shard();
+    shard.lock_and_await("a", "c");
+    shard.lock_and_await("b", "c");
+    shard.granted(try_request("s", &[write("l")]));
+    let used = match shard.query(&Query::AccountState { account: ACCOUNT }) {
+        Ok(Response::AccountState(namespaces)) => namespaces[0].1.total(),
+        other => panic!("no state: {other:?}"),
+    };
+    shard.apply(&open(2, orders(), Limits { max_state_bytes: used, ..Limits::default() })).outcome.unwrap();
+    let unheard = SignalCondition { signal_id: Some("1".into()), ..signal_command("s", "other", false) };
+    let refused = shard.run(LocksCommand::Condition(ConditionCommand::Signal(unheard)));
+    assert!(matches!(refused, Err(CommandError::QuotaExceeded { .. })), "{refused:?}");
+    assert_eq!(shard.try_signal(signal_command("s", "other", false)), Some((0, 0)));
+    let signal = SignalCondition { signal_id: Some("x".repeat(128)), ..signal_command("s", "c", false) };
+    assert_eq!(shard.try_signal(signal.clone()), Some((1, 1)));
+    assert_eq!(shard.try_signal(signal), Some((1, 1)), "a repeat");
+    assert_eq!(shard.awaiting_owners(), ["b"]);
+    shard.core.verify();
 }
 
 #[test]

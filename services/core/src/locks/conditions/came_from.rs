@@ -46,6 +46,12 @@ impl Hold {
         push_latest(&mut self.extras.get_or_insert_default().signals, answer);
     }
 
+    /// Returns by how much it is charged more once it remembers a signal.
+    pub(super) fn charge_of_signal(&self, id: &str) -> u64 {
+        let forgets = self.signals().first().filter(|_| self.signals().len() == MAX_REMEMBERED);
+        of_signal(id).saturating_sub(forgets.map_or(0, |oldest| of_signal(&oldest.id)))
+    }
+
     /// Returns the charge of what it remembers in bytes.
     pub(in crate::locks) fn charge_of_past(&self) -> u64 {
         self.extras.as_deref().map_or(0, HoldExtras::charge_of_past)

@@ -2,7 +2,7 @@
 //! that no signal fails for want of room.
 
 use super::Await;
-use super::came_from::of_past;
+use super::came_from::{of_past, of_signal};
 use crate::locks::charge::{self, NODE_EXTRA};
 use crate::locks::metadata::EncodedMetadata;
 use crate::{AwaitCondition, Claim, Mode, Path};
@@ -32,6 +32,11 @@ pub(in crate::locks) fn max_of_await(awaits: &AwaitCondition, max_metadata: u64)
     };
     let owner = charge::owner(charge::name_bytes(&awaits.owner));
     owner + of_await(&awaits.path, &awaits.condition, Some(MAX_REQUEST_ID), metadata)
+}
+
+/// Returns the maximum that a signal can add, which its id is remembered for.
+pub(in crate::locks) fn max_of_signal(signal_id: Option<&str>) -> u64 {
+    signal_id.map_or(0, of_signal)
 }
 
 /// As long as a request id may be.

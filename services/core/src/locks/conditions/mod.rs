@@ -32,7 +32,7 @@ use super::queue::QueuePosition;
 use crate::{FencingToken, Path, Revision, SessionNumber, WaitId, Woken};
 
 pub(super) use came_from::{CameFrom, SignalAnswer};
-pub(super) use charge::max_of_await;
+pub(super) use charge::{max_of_await, max_of_signal};
 pub(super) use end::AwaitsOf;
 pub(super) use snapshot::{AwaitItem, PastItem};
 

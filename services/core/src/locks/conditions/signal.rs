@@ -3,7 +3,7 @@
 use holdfast_mutations::{Mutation, is_enabled};
 
 use super::WakeCall;
-use super::came_from::{SignalAnswer, of_signal};
+use super::came_from::SignalAnswer;
 use crate::locks::owner::{NO_OWNER, OwnerId};
 use crate::locks::tree::NodeId;
 use crate::locks::txn::NamespaceTxn;
@@ -52,17 +52,20 @@ impl NamespaceTxn<'_> {
         if self.ns.is_frozen() {
             return Err(CommandError::Busy("the namespace is being reset".into()));
         }
-        let woken = match request.all {
+        let woken: Vec<WaitId> = match request.all {
             true => self.ns.conditions.all_of(request.path, request.condition),
             false => self.ns.conditions.first_of(request.path, request.condition).into_iter().collect(),
         };
+        // An await that is woken frees more than it takes to remember the signal.
+        if let Some(((node, owner), id)) = held.zip(request.signal_id).filter(|_| woken.is_empty()) {
+            let more = self.ns.hold(node, owner).map_or(0, |hold| hold.charge_of_signal(id));
+            self.check_capacity(|_| more)?;
+        }
         self.ns.spend(woken.len());
         woken.iter().for_each(|wait| self.call_await(*wait, Woken::Signalled, !request.all));
         let signalled = woken.len() as u64;
         let awaiting = self.ns.conditions.awaiting(request.path, request.condition);
-        if let Some(((node, owner), id)) = held.zip(request.signal_id)
-            && self.has_capacity(of_signal(id))
-        {
+        if let Some(((node, owner), id)) = held.zip(request.signal_id) {
             let answer = SignalAnswer { id: id.into(), signalled, awaiting };
             self.change_hold(node, owner, |hold| hold.remember_signal(answer));
         }
