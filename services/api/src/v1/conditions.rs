@@ -52,6 +52,7 @@ pub fn signalled(answer: SignalAnswer) -> v1::SignalResponse {
         signalled: answer.signalled.unwrap_or_default(),
         awaiting: answer.awaiting.unwrap_or_default(),
         lock: Some(convert::lock(answer.lock)),
+        reason: answer.reason.map(convert::refusal),
     }
 }
 

@@ -310,8 +310,11 @@ async fn grpc_answers_as_rest_does() {
         condition: "c".to_owned(),
         ..Default::default()
     };
-    let answer = locks.signal(with_key(signal, &rest.key)).await.unwrap().into_inner();
+    let answer = locks.signal(with_key(signal.clone(), &rest.key)).await.unwrap().into_inner();
     assert_eq!((answer.success, answer.signalled, answer.awaiting), (true, 1, 0));
+    let of_other = v1::SignalRequest { process_id: Some("r".to_owned()), ..signal };
+    let answer = locks.signal(with_key(of_other, &rest.key)).await.unwrap().into_inner();
+    assert!(!answer.success && answer.reason.is_some_and(|reason| reason.code() == v1::refusal::Code::NotHeld));
     unlock(&rest, "q").await;
     let answer = waiting.await.unwrap();
     assert_eq!((answer.success, answer.woken()), (true, v1::Woken::Signalled));
