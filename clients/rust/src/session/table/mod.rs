@@ -181,7 +181,10 @@ impl RequestTable {
         });
         entry.phase = Phase::Releasing;
         if entry.was_said {
-            self.to_say.push_back(no);
+            // A message that it was to send is its release now.
+            if !self.to_say.contains(&no) {
+                self.to_say.push_back(no);
+            }
         } else {
             effects.extend(self.remove(no));
         }
