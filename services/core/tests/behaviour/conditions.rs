@@ -367,6 +367,26 @@ fn an_await_that_is_due_elapses_before_a_signal_of_the_same_entry() {
 }
 
 #[test]
+fn an_await_that_is_due_elapses_before_a_signal_while_others_are_still_moved() {
+    let mut shard = shard();
+    for number in 0..600 {
+        shard.lock_and_await(&format!("p{number:03}"), "c");
+    }
+    shard.lock_and_await("a", "d");
+    assert_eq!(shard.lock_and_signal("c", true), (600, 0));
+    shard.advance_by(10_000);
+    assert!(shard.core.has_backlog() && shard.awaiting_owners().contains(&"a".to_owned()), "the others go first");
+    let now = LocksCommand::Condition(ConditionCommand::Signal(signal_command("s", "d", false)));
+    let outcome = shard.apply_now(&Command::Locks(now)).outcome;
+    assert!(matches!(outcome, Ok(Response::Signalled { signalled: 0, awaiting: 0, .. })), "{outcome:?}");
+    while shard.core.has_backlog() {
+        shard.advance_by(0);
+    }
+    assert!(shard.awaits_told().0.contains(&("a".to_owned(), Woken::Elapsed)));
+    shard.core.verify();
+}
+
+#[test]
 fn a_deleted_lock_leaves_those_who_await_its_conditions() {
     let mut shard = shard();
     shard.lock_and_await("a", "c");

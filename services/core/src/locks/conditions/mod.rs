@@ -158,6 +158,18 @@ impl Conditions {
         self.due.first().copied()
     }
 
+    /// Returns the awaits of a lock that were not called and are due, in that order.
+    fn due_of(&self, path: &Path, clock_ms: u64) -> Vec<WaitId> {
+        let lock = self.by_lock.get(path).filter(|_| self.first_due().is_some_and(|(at_ms, _)| at_ms <= clock_ms));
+        // Of one lock there are few.
+        let waits = lock.into_iter().flat_map(|lock| lock.queues.values().flatten());
+        let due =
+            waits.filter_map(|wait| Some((self.get(*wait)?.ends_at_ms.filter(|at_ms| *at_ms <= clock_ms)?, *wait)));
+        let mut due: Vec<(u64, WaitId)> = due.collect();
+        due.sort_unstable();
+        due.into_iter().map(|(_, wait)| wait).collect()
+    }
+
     /// Returns the await that is to be moved to the queue of its lock first.
     pub(super) fn first_called(&self) -> Option<WaitId> {
         self.called.first_key_value().map(|(_, wait)| *wait)

@@ -52,6 +52,10 @@ impl NamespaceTxn<'_> {
         if self.ns.is_frozen() {
             return Err(CommandError::Busy("the namespace is being reset".into()));
         }
+        // What is due goes first, also where earlier work has kept it from its turn.
+        let due = self.ns.conditions.due_of(request.path, self.common.clock_ms);
+        self.ns.spend(due.len());
+        due.into_iter().for_each(|wait| self.call_await(wait, Woken::Elapsed, false));
         let woken: Vec<WaitId> = match request.all {
             true => self.ns.conditions.all_of(request.path, request.condition),
             false => self.ns.conditions.first_of(request.path, request.condition).into_iter().collect(),
@@ -59,7 +63,10 @@ impl NamespaceTxn<'_> {
         // An await that is woken frees more than it takes to remember the signal.
         if let Some(((node, owner), id)) = held.zip(request.signal_id).filter(|_| woken.is_empty()) {
             let more = self.ns.hold(node, owner).map_or(0, |hold| hold.charge_of_signal(id));
-            self.check_capacity(|_| more)?;
+            if let Err(full) = self.check_capacity(|_| more) {
+                self.run_grant_loop();
+                return Err(full);
+            }
         }
         self.ns.spend(woken.len());
         woken.iter().for_each(|wait| self.call_await(*wait, Woken::Signalled, !request.all));
