@@ -1,9 +1,9 @@
 //! Conditions of a lock: who is woken when, and what becomes of a signal whose receiver ends.
 
 use holdfast_core::{
-    AcquireOutcome, AwaitCondition, AwaitView, CancelAwait, Command, CommandError, ConditionCommand, ConditionQuery,
-    Effect, FencingToken, Limits, LocksCommand, Owner, Path, Query, Reason, ReleaseTarget, Reset, Response, Rules,
-    SignalCondition, Wait, Woken,
+    Acquire, AcquireOutcome, AwaitCondition, AwaitView, CancelAwait, Command, CommandError, ConditionCommand,
+    ConditionQuery, Effect, FencingToken, Limits, LocksCommand, Owner, Path, Query, Reason, ReleaseTarget, Reset,
+    Response, Rules, SignalCondition, Wait, Woken,
 };
 
 use crate::support::{ACCOUNT, Shard, assert_nothing_is_left, open, orders, process};
@@ -257,6 +257,18 @@ fn whoever_got_the_lock_has_had_its_signal() {
     assert_eq!(shard.holders("l"), ["a"]);
     shard.release_paths("a", &["l"]);
     assert_eq!((shard.waiting_owners(), shard.awaiting_owners()), (vec![], vec!["b".to_owned()]));
+}
+
+#[test]
+fn the_new_hold_does_not_have_the_requested_end_of_the_one_given_up() {
+    let mut shard = shard();
+    let lock = Acquire { requested_expires_at_ns: Some(5), ..try_request("a", &[write("l")]) };
+    let token = shard.granted(lock);
+    let end = |shard: &Shard| shard.get("l").write_lock_holder.unwrap().requested_expires_at_ns;
+    assert_eq!(end(&shard), Some(5));
+    shard.try_await(await_command(process("a"), token, "c")).unwrap();
+    shard.advance_by(10_000);
+    assert_eq!((shard.holders("l"), end(&shard)), (vec!["a".to_owned()], None));
 }
 
 #[test]

@@ -184,7 +184,8 @@ impl NamespaceTxn<'_> {
                 Some(metadata) => EncodedMetadata::of(metadata),
                 None => kept.map(|kept| kept.metadata.clone()).unwrap_or_default(),
             },
-            requested_expires_at_ns: kept.and_then(|kept| kept.requested_expires_at_ns),
+            // That was the end of the hold that is given up.
+            requested_expires_at_ns: None,
             // Its owner gave up that time with the lock.
             at_least_ms: 0,
         };
