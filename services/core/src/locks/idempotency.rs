@@ -82,7 +82,7 @@ impl NamespaceTxn<'_> {
 
     /// Updates the terms of a waiting request. Without capacity for the new metadata, the old metadata stays. The time
     /// for which its holds are kept from others stays as it was: a repeat neither adds nor takes any.
-    fn update_wait_terms(&mut self, position: QueuePosition, mut terms: HoldTerms) {
+    pub(super) fn update_wait_terms(&mut self, position: QueuePosition, mut terms: HoldTerms) {
         let waiting = self.ns.waiting(position);
         terms.at_least_ms = waiting.terms.at_least_ms;
         let (bytes, claims) = (terms.metadata.len(), waiting.claims.len() as u64);

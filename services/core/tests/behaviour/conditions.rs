@@ -2,11 +2,11 @@
 
 use holdfast_core::{
     Acquire, AcquireOutcome, AwaitCondition, AwaitView, CancelAwait, Command, CommandError, ConditionCommand,
-    ConditionQuery, Effect, FencingToken, Limits, LocksCommand, Owner, Path, Query, Reason, ReleaseTarget, Reset,
-    Response, Rules, SignalCondition, Wait, Woken,
+    ConditionQuery, Effect, FencingToken, Limits, LocksCommand, Owner, Path, Phase, Query, Reason, ReleaseTarget,
+    Reset, Response, Rules, SignalCondition, Wait, Woken,
 };
 
-use crate::support::{ACCOUNT, Shard, assert_nothing_is_left, open, orders, process};
+use crate::support::{ACCOUNT, Shard, assert_nothing_is_left, metadata, open, orders, process};
 use crate::wait_requests::{at, session_owner, session_wait_request, try_request, wait_request, write};
 
 pub(crate) fn shard() -> Shard {
@@ -328,6 +328,41 @@ fn a_repeat_finds_the_await_the_wait_and_the_hold() {
     assert!(fencing_token > token && shard.is_current(fencing_token));
     assert_eq!(shard.awaiting_owners(), Vec::<String>::new());
     shard.core.verify();
+}
+
+#[test]
+fn the_terms_of_the_newest_call_count() {
+    for is_woken in [false, true] {
+        let mut shard = shard();
+        let token = shard.lock_and_await("a", "c");
+        shard.granted(try_request("s", &[write("l")]));
+        if is_woken {
+            shard.try_signal(signal_command("s", "c", false)).unwrap();
+        }
+        let newest = AwaitCondition {
+            ttl_ms: Some(7_000),
+            transition_ms: Some(300),
+            metadata: Some(metadata(&[("k", "v")])),
+            attempt: 8,
+            ..await_command(process("a"), token, "c")
+        };
+        shard.try_await(newest.clone()).unwrap();
+        // Neither an older call nor one that says nothing of them changes the others.
+        shard.try_await(AwaitCondition { attempt: 7, ttl_ms: Some(9_000), ..newest.clone() }).unwrap();
+        shard.try_await(AwaitCondition { transition_ms: None, metadata: None, ..newest }).unwrap();
+        if !is_woken {
+            shard.try_signal(signal_command("s", "c", false)).unwrap();
+        }
+        shard.release_paths("s", &["l"]);
+        let holder = |shard: &Shard| shard.get("l").write_lock_holder;
+        assert_eq!(holder(&shard).unwrap().metadata, metadata(&[("k", "v")]), "{is_woken}");
+        for (after_ms, phase) in
+            [(6_999, Some(Phase::Held)), (1, Some(Phase::Transition)), (299, Some(Phase::Transition)), (1, None)]
+        {
+            shard.advance_by(after_ms);
+            assert_eq!(holder(&shard).map(|holder| holder.phase), phase, "{is_woken} {after_ms}");
+        }
+    }
 }
 
 #[test]

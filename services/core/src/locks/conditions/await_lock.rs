@@ -56,6 +56,21 @@ impl<'a> From<&'a AwaitCondition> for AwaitRequest<'a> {
     }
 }
 
+impl AwaitRequest<'_> {
+    /// Returns the terms of the hold that it will have: those that it names, and the others of before.
+    fn new_terms(&self, before: &HoldTerms) -> HoldTerms {
+        HoldTerms {
+            ttl_ms: self.ttl_ms,
+            transition_ms: match self.transition_ms {
+                Some(ms) => u32::try_from(ms).unwrap_or(u32::MAX),
+                None => before.transition_ms,
+            },
+            metadata: self.metadata.map_or_else(|| before.metadata.clone(), EncodedMetadata::of),
+            ..before.clone()
+        }
+    }
+}
+
 impl NamespaceTxn<'_> {
     pub(super) fn await_condition(
         &mut self,
@@ -91,6 +106,11 @@ impl NamespaceTxn<'_> {
                     return Err(busy());
                 }
                 let rules = self.rules;
+                // How long it waits for the lock counts from when it was woken.
+                if is_new && request.attempt >= self.ns.waiting(position).attempts.highest() {
+                    let terms = request.new_terms(&self.ns.waiting(position).terms);
+                    self.update_wait_terms(position, terms);
+                }
                 let waiting = self.ns.waiting_mut(position);
                 if is_new {
                     waiting.attempts.attach(&Attempts::of(request.attempt), request.left, rules);
@@ -105,14 +125,17 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Applies the time limit of the newest call.
+    /// Applies the time limit and the terms of the newest call.
     fn repeat_await(&mut self, request: &AwaitRequest<'_>, wait: WaitId, is_new: bool) -> Outcome {
         let (ends_at_ms, rules) = (self.ends_at_ms(request.wait), self.rules);
         if is_new {
-            let call = Attempts::of(request.attempt);
+            let (call, terms) = (Attempts::of(request.attempt), self.updated_terms(request, wait));
             self.ns.conditions.change(wait, |awaits| {
-                if request.attempt >= awaits.attempts.highest() && awaits.call.is_none() {
-                    (awaits.ends_at_ms, awaits.relock_ms) = (ends_at_ms, request.relock_ms);
+                if request.attempt >= awaits.attempts.highest() {
+                    if awaits.call.is_none() {
+                        (awaits.ends_at_ms, awaits.relock_ms) = (ends_at_ms, request.relock_ms);
+                    }
+                    awaits.terms = terms.unwrap_or_else(|| awaits.terms.clone());
                 }
                 awaits.attempts.attach(&call, request.left, rules);
             });
@@ -120,6 +143,18 @@ impl NamespaceTxn<'_> {
         }
         let attempt = self.ns.conditions.get(wait).map_or(request.attempt, |awaits| awaits.attempts.highest());
         (enqueued(wait, attempt), None)
+    }
+
+    /// Returns the terms of a repeat of an await. Without capacity for the new metadata, the old metadata stays.
+    fn updated_terms(&self, request: &AwaitRequest<'_>, wait: WaitId) -> Option<HoldTerms> {
+        let before = &self.ns.conditions.get(wait)?.terms;
+        let mut terms = request.new_terms(before);
+        let bytes = |terms: &HoldTerms| charge::metadata(terms.metadata.len());
+        let more = bytes(&terms).saturating_sub(bytes(before));
+        if !self.has_capacity(more) || more > self.ns.free_bytes(self.other_namespaces_bytes).of_tables {
+            terms.metadata = before.metadata.clone();
+        }
+        Some(terms)
     }
 
     /// Answers again if the present hold came from the await.

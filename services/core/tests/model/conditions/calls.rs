@@ -16,6 +16,9 @@ use crate::semaphores::owner_of;
 /// A token of no hold.
 const NEVER_GRANTED: FencingToken = 1 << 40;
 
+/// The time to live that repeats of an await ask for.
+const REPEAT_TTL_MS: u64 = 20;
+
 impl Run {
     /// How long a request waits for a lock. Where a slice is small no such wait ends by time: what is due would be over
     /// for what the next slice grants, which the model does not know.
@@ -188,7 +191,7 @@ impl Run {
                 end_ms = awaits.ends_at_ms.unwrap_or(end_ms);
                 let is_newest = awaits.attempts.last().is_none_or(|last| attempt >= *last);
                 if is_newest && awaits.relock_ms.is_some() {
-                    awaits.relock_ms = Some(relock_ms);
+                    (awaits.relock_ms, awaits.ttl_ms) = (Some(relock_ms), Some(REPEAT_TTL_MS));
                 }
                 Some(&mut awaits.attempts)
             }
@@ -196,7 +199,11 @@ impl Run {
                 let comes = |came_from: &CameFrom| came_from.token == token;
                 let is_it = |it: &&mut QueuedOwner| it.owner == name && it.came_from.as_ref().is_some_and(comes);
                 match lock.queue.iter_mut().find(is_it) {
-                    Some(waiting) => Some(&mut waiting.attempts),
+                    Some(waiting) => {
+                        let is_newest = waiting.attempts.last().is_none_or(|last| attempt >= *last);
+                        waiting.ttl_ms = waiting.ttl_ms.map(|ttl_ms| if is_newest { REPEAT_TTL_MS } else { ttl_ms });
+                        Some(&mut waiting.attempts)
+                    }
                     None => {
                         let hold = lock.holder.as_mut().filter(|hold| hold.owner == name);
                         hold.filter(|hold| hold.came_from.iter().any(comes)).map(|hold| &mut hold.attempts)
@@ -220,7 +227,7 @@ impl Run {
                 condition: String::new(),
                 wait,
                 relock_ms: Some(relock_ms),
-                ttl_ms: Some(20),
+                ttl_ms: Some(REPEAT_TTL_MS),
                 transition_ms: None,
                 metadata: None,
                 attempt,
