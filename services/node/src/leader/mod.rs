@@ -15,11 +15,11 @@ mod waiting_call;
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, Command, Effect, Kind, LocksCommand, NamespaceRef, Owner, RateTable, Reply, Response,
-    Rules, WaitId, codec,
+    AccountId, AcquireOutcome, AwaitRecord, Command, ConditionCommand, Effect, Kind, LocksCommand, NamespaceRef, Owner,
+    RateTable, Reply, Response, Rules, WaitId, codec,
 };
 use tokio::time::Instant;
-use waiting_call::queued_call;
+use waiting_call::{cancel_of, queued_call};
 
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
 pub(crate) use held_questions::{HeldQuestion, HeldQuestions};
@@ -71,7 +71,7 @@ impl LeaderState {
             waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
         }
         for record in core.await_records().filter(|record| record.attempt > 0) {
-            waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
+            adopt_await(&mut waits, record, now);
         }
         Self {
             term,
@@ -115,7 +115,7 @@ impl LeaderState {
         }
         for record in core.await_records().filter(|record| record.attempt > 0) {
             if !self.waits.contains(record.wait) {
-                self.waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
+                adopt_await(&mut self.waits, record, now);
             }
         }
     }
@@ -199,6 +199,9 @@ impl LeaderState {
         if enqueued.attempt > 0 {
             self.waits.enqueued(call.namespace, enqueued.wait, call.attempt, enqueued.attempt);
             self.waits.on_cancelled(enqueued.wait, call.left);
+            if let LocksCommand::Condition(ConditionCommand::Await(awaits)) = command {
+                self.waits.set_cancel(enqueued.wait, cancel_of(awaits));
+            }
         }
     }
 
@@ -275,6 +278,13 @@ impl LeaderState {
         self.subscriptions = Subscriptions::default();
         self.questions.redirect();
     }
+}
+
+/// Adds an await, or the wait for its lock, of which this leader knows only the attempts.
+fn adopt_await(waits: &mut PendingWaits, record: AwaitRecord, now: Instant) {
+    let AwaitRecord { wait, cancel, .. } = record;
+    waits.adopt(cancel.namespace.clone(), wait, &cancel.attempts, now);
+    waits.set_cancel(wait, cancel);
 }
 
 /// Returns the encoded list with one [`holdfast_core::SessionUpdate`].

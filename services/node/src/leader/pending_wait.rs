@@ -1,7 +1,7 @@
 //! One waiting request and the calls attached to it.
 
 use bytes::Bytes;
-use holdfast_core::{NamespaceRef, Rules, WaitId};
+use holdfast_core::{CancelAwait, NamespaceRef, Rules, WaitId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -16,6 +16,8 @@ pub(super) struct PendingWait {
     pub(super) namespace: NamespaceRef,
     /// The wait that it had before it was moved.
     pub(super) moved_from: Option<WaitId>,
+    /// Of an await: what cancels it wherever it stands by then.
+    pub(super) cancel: Option<Box<CancelAwait>>,
     /// The highest attempt that the core knows; its caller may not have attached yet.
     pub(super) highest: u64,
     /// When this leader first learned of the request.
@@ -44,6 +46,7 @@ impl PendingWait {
         Self {
             namespace,
             moved_from: None,
+            cancel: None,
             highest: 0,
             since: now,
             expected: Vec::new(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_core::{AcquireOutcome, Effect, NamespaceRef, Reply, Rules, WaitId, codec};
+use holdfast_core::{AcquireOutcome, CancelAwait, Effect, NamespaceRef, Reply, Rules, WaitId, codec};
 use metrics::histogram;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -41,7 +41,7 @@ pub(crate) struct Orphaned {
     pub(crate) wait: WaitId,
     /// Attempts to cancel: at least one.
     pub(crate) attempts: Vec<u64>,
-    /// Releases the grant; `None` if the request waits, or waited when last known.
+    /// Releases the grant, or cancels an await; `None` if the request waits, or waited when last known.
     pub(crate) rollback: Option<Rollback>,
     pending: Box<PendingWait>,
 }
@@ -82,6 +82,14 @@ impl PendingWaits {
         attempts.iter().for_each(|attempt| slot.detach(*attempt, now + RECONNECT_GRACE));
         self.pending.insert(wait, slot);
         self.set_expiry(wait, now + RECONNECT_GRACE);
+    }
+
+    /// Records what cancels an await. It may be moved, or have its lock again, before the cancel is applied.
+    pub(crate) fn set_cancel(&mut self, wait: WaitId, cancel: CancelAwait) {
+        let wait = self.current(wait);
+        if let Some(slot) = self.pending.get_mut(&wait) {
+            slot.cancel = Some(Box::new(cancel));
+        }
     }
 
     /// Handles a new call for a queued request; `there` are the attempts that count as far as the core knows. Returns
@@ -203,7 +211,7 @@ impl PendingWaits {
             let rollback = match &pending.resolution {
                 Some(Resolution { rollback: None, .. }) => continue,
                 Some(Resolution { rollback, .. }) => rollback.clone(),
-                None => None,
+                None => pending.cancel.as_deref().cloned().map(Rollback::Await),
             };
             if !attempts.is_empty() {
                 let (namespace, pending) = (pending.namespace.clone(), Box::new(pending));
@@ -409,6 +417,23 @@ mod tests {
         assert!(told.await.is_ok());
         all.on_cancelled(WAIT, &[2]);
         assert!(all.pending.is_empty() && all.moved.is_empty() && all.expiries.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_await_is_cancelled_by_what_it_gave_up_wherever_it_stands() {
+        let mut all = PendingWaits::default();
+        drop(waits(&mut all, 1));
+        let (path, owner) = (holdfast_core::Path::flat("l"), Owner::Process("p".into()));
+        let cancel = CancelAwait { namespace: namespace(), path, owner, fencing_token: 3, attempts: vec![1] };
+        all.set_cancel(WAIT, cancel);
+        all.detach(WAIT, 1, Duration::ZERO);
+        let late = all.take_orphaned(Instant::now(), Rules::TWO).remove(0);
+        // It is moved, and nobody waits under that number any more.
+        all.moved(WAIT, WaitId(8));
+        assert!(matches!(&late.rollback, Some(Rollback::Await(cancel)) if cancel.fencing_token == 3));
+        all.reinsert(late);
+        let again = all.take_orphaned(Instant::now() + RECONNECT_GRACE, Rules::TWO).remove(0);
+        assert!(matches!(again.rollback, Some(Rollback::Await(_))) && again.attempts == [1]);
     }
 
     #[tokio::test]

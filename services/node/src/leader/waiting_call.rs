@@ -129,13 +129,7 @@ impl WaitingCall {
                 request_id: acquire.request_id.clone(),
                 attempts: vec![acquire.attempt],
             }),
-            Self::Await(awaits) => Rollback::Await(CancelAwait {
-                namespace: awaits.namespace.clone(),
-                path: awaits.path.clone(),
-                owner: awaits.owner.clone(),
-                fencing_token: awaits.fencing_token,
-                attempts: vec![awaits.attempt],
-            }),
+            Self::Await(awaits) => Rollback::Await(cancel_of(awaits)),
         }
     }
 }
@@ -202,6 +196,17 @@ pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> LocksCommand {
             let (cancel, abandoned) = (Cancel { attempt: *attempt, ..cancel }, abandoned.to_vec());
             LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned })
         }
+    }
+}
+
+/// Returns what cancels this call of an await.
+pub(super) fn cancel_of(awaits: &AwaitCondition) -> CancelAwait {
+    CancelAwait {
+        namespace: awaits.namespace.clone(),
+        path: awaits.path.clone(),
+        owner: awaits.owner.clone(),
+        fencing_token: awaits.fencing_token,
+        attempts: vec![awaits.attempt],
     }
 }
 
