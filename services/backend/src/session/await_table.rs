@@ -38,9 +38,14 @@ pub(super) struct AwaitTable {
 }
 
 impl AwaitTable {
-    /// Adds an await that is sent for the first time. `token` and `lock` are what the request holds, as far as known.
+    /// Adds an await that the client sends. `token` and `lock` are what the request holds, as far as known. Of one that
+    /// was answered before, only the time is new.
     pub(super) fn begin(&mut self, awaits: &Arc<Await>, token: Option<FencingToken>, lock: Option<Arc<Lock>>) {
         let ends_at = awaits.wait_ms.and_then(|wait_ms| Instant::now().checked_add(Duration::from_millis(wait_ms)));
+        if let Some(entry) = self.entries.get_mut(&awaits.request_id).filter(|it| it.state != AwaitState::Sent) {
+            (entry.awaits, entry.ends_at) = (Arc::clone(awaits), ends_at);
+            return;
+        }
         let (awaits, token) = (Arc::clone(awaits), awaits.fencing_token.or(token));
         let entry = AwaitEntry { token, lock, ends_at, state: AwaitState::Sent, awaits };
         self.entries.insert(entry.awaits.request_id.clone(), entry);
@@ -93,6 +98,13 @@ impl AwaitTable {
         })
     }
 
+    /// Removes an await that was not done. One that was answered before stays.
+    pub(super) fn remove_unanswered(&mut self, request_id: &str) {
+        if self.state(request_id) == Some(AwaitState::Sent) {
+            self.remove(request_id);
+        }
+    }
+
     /// Removes an await that ended.
     pub(super) fn remove(&mut self, request_id: &str) {
         self.entries.remove(request_id);
@@ -124,6 +136,20 @@ mod tests {
         assert!(token == Some(8) && matches!(wait, Wait::For(ms) if (1..=60_000).contains(&ms)), "{wait:?}");
         assert_eq!(table.set("a", AwaitState::Waiting(WaitId(3), Woken::Elapsed)), Some(8));
         assert_eq!(table.request_ids(), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn a_repeat_keeps_what_is_known_and_one_that_was_not_done_leaves_nothing() {
+        let mut table = AwaitTable::default();
+        table.begin(&awaits(None, None), Some(7), None);
+        table.remove_unanswered("a");
+        assert!(table.clear().is_empty(), "it was not done");
+        table.begin(&awaits(None, None), Some(7), None);
+        table.set("a", AwaitState::Awaiting(WaitId(3)));
+        table.begin(&awaits(Some(60_000), None), None, None);
+        table.remove_unanswered("a");
+        assert_eq!(table.state("a"), Some(AwaitState::Awaiting(WaitId(3))));
+        assert!(matches!(table.sent("a"), Some((_, Some(7), Wait::For(_)))));
     }
 
     #[test]

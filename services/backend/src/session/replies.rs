@@ -288,6 +288,8 @@ impl SessionConnection<'_> {
         released.extend(self.arrivals.clear());
         released.extend(self.awaits.clear());
         released.sort_unstable();
+        // One that gives its lock up is in two tables until the reply.
+        released.dedup();
         if released.is_empty() {
             return self.send(ServerMessage::Ready { request_id: None }).await;
         }
@@ -361,7 +363,12 @@ impl SessionConnection<'_> {
             ClientCommand::Release(release) | ClientCommand::Leave(release) => Some(release.request_id.clone()),
             ClientCommand::CountDown(count) => Some(count.request_id.clone()),
             // The request keeps its lock, or what has become of it is not known.
-            ClientCommand::Await(awaits) => Some(awaits.request_id.clone()),
+            ClientCommand::Await(awaits) => {
+                if error.code.has_no_side_effects() {
+                    self.awaits.remove_unanswered(&awaits.request_id);
+                }
+                Some(awaits.request_id.clone())
+            }
             ClientCommand::Signal(signal) => Some(signal.request_id.clone()),
             // The next subscription to a leader queries all of it again.
             ClientCommand::Requery(_)
