@@ -1,5 +1,5 @@
-//! Holders of permits and of members that die by `kill -9`: others go on once the service says that their time is over,
-//! and nothing is left of them.
+//! Holders of permits and of members, arrivals at barriers and owners that await a signal, which die by `kill -9`: others
+//! go on once the service says that their time is over, and nothing is left of them.
 //!
 //! The holders are processes of their own, which run a test of this file.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use holdfast_client::Client;
-use holdfast_testkit::{Cluster, RestClient, Setup, eventually, wait_before_retry};
+use holdfast_testkit::{Cluster, EventStream, RestClient, Setup, eventually, wait_before_retry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -18,6 +18,9 @@ const NAMESPACE: &str = "orders";
 /// What a holder is told of what it is to hold.
 const ORDERS: &str = "HOLDFAST_TEST_HOLDER";
 const HOLDER_TEST: &str = "killed_holders::holds_until_it_is_killed";
+/// Of the barriers. One of them never comes.
+const PARTIES: u32 = 3;
+const CONDITION: &str = "news";
 /// Of a session, and of a hold of a process.
 const TTL: Duration = Duration::from_millis(1_500);
 /// What the service may be late when the machine does nothing else.
@@ -27,19 +30,40 @@ const MAX_TRIES: usize = 10;
 /// Times are cut to whole milliseconds, here and at the leader, whose clock need not run as fast.
 const ROUNDING_ERROR_MS: u64 = 5;
 
+/// Long enough for all that a wait is for.
+const WAIT_MS: u64 = 15_000;
+/// Of what the others get.
+const LONG_TTL: Duration = Duration::from_secs(600);
+
+/// What a holder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Held {
+    Permit,
+    Member,
+    /// At a barrier, for which somebody else has come, too, and one is missing.
+    Arrival,
+    /// It has given a lock up for it, and waits for the lock again.
+    Signal,
+}
+
 /// A process that holds one thing, by a session with a connection or as a process with a time to live.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Holder {
     address: std::net::SocketAddr,
     key: String,
-    is_pool: bool,
+    held: Held,
     has_session: bool,
 }
 
 impl Holder {
     /// What it calls itself, and what it holds.
     fn name(&self) -> String {
-        let thing = if self.is_pool { "members" } else { "permits" };
+        let thing = match self.held {
+            Held::Permit => "permits",
+            Held::Member => "members",
+            Held::Arrival => "arrival",
+            Held::Signal => "signal",
+        };
         let owner = if self.has_session { "session" } else { "process" };
         format!("{thing}-of-{owner}")
     }
@@ -53,50 +77,94 @@ impl Holder {
     }
 
     fn line(&self, verb: &str) -> String {
-        let kind = if self.is_pool { "pools" } else { "semaphores" };
+        let kind = match self.held {
+            Held::Permit => "semaphores",
+            Held::Member => "pools",
+            Held::Arrival => "barriers",
+            Held::Signal => "conditions",
+        };
         format!("POST /v1/namespaces/{NAMESPACE}/{kind}/{verb}")
+    }
+
+    /// A call about the lock that somebody gives up for a signal.
+    async fn lock_call(&self, api: &RestClient, verb: &str, owner: &str) -> Value {
+        let line = format!("POST /v1/namespaces/{NAMESPACE}/locks/{}/{verb}", self.name());
+        let mut body = json!({"process_id": owner});
+        if verb == "acquire" {
+            body["ttl_ms"] = (LONG_TTL.as_millis() as u64).into();
+            body["wait_ms"] = WAIT_MS.into();
+        }
+        api.json(&line, body).await.ok()
     }
 
     /// The request of a process for the thing.
     fn request(&self, process_id: &str, ttl: Duration, wait_ms: u64) -> Value {
-        let mut body = json!({
-            "name": self.name(), "process_id": process_id, "request_id": "r", "ttl_ms": ttl.as_millis() as u64,
-            "wait_ms": wait_ms,
-        });
-        if !self.is_pool {
+        let ttl_ms = ttl.as_millis() as u64;
+        let mut body = json!({"name": self.name(), "process_id": process_id, "ttl_ms": ttl_ms, "wait_ms": wait_ms});
+        if matches!(self.held, Held::Permit | Held::Member) {
+            body["request_id"] = "r".into();
+        }
+        match self.held {
             // It is made by whoever comes first, and gone with the last.
-            body["permits"] = 1.into();
+            Held::Permit => body["permits"] = 1.into(),
+            Held::Arrival => body["parties"] = PARTIES.into(),
+            Held::Member | Held::Signal => {}
         }
         body
     }
 
     fn acquire_line(&self) -> String {
-        self.line(if self.is_pool { "take" } else { "acquire" })
+        self.line(match self.held {
+            Held::Permit => "acquire",
+            Held::Member => "take",
+            Held::Arrival => "arrive",
+            Held::Signal => "await",
+        })
     }
 
-    /// The thing and who has it; null if there is neither.
-    async fn thing(&self, api: &RestClient) -> (Value, Value) {
+    /// How many wait for what it has, and whoever has the thing; null if nobody has.
+    async fn thing(&self, api: &RestClient) -> (u64, Value) {
+        if self.held == Held::Signal {
+            return self.awaited_signal(api).await;
+        }
         let answer = api.json(&self.line("get"), json!({"name": self.name()})).await;
         if answer.status == 404 {
-            return (Value::Null, Value::Null);
+            return (0, Value::Null);
         }
         let shown = answer.ok();
-        match self.is_pool {
-            true => (shown["pool"].clone(), shown["members"][0]["holder"].clone()),
-            false => (shown["semaphore"].clone(), shown["holders"][0].clone()),
+        match self.held {
+            Held::Permit => (count(&shown["semaphore"]["waiting"]), shown["holders"][0].clone()),
+            Held::Member => (count(&shown["pool"]["waiting"]), shown["members"][0]["holder"].clone()),
+            _ => (count(&shown["barrier"]["arrived"]).saturating_sub(1), shown["arrivals"][0].clone()),
         }
+    }
+
+    /// Before it is signalled: its wait. Once it is signalled it is in the way of the other one, which awaits the next
+    /// signal.
+    async fn awaited_signal(&self, api: &RestClient) -> (u64, Value) {
+        let line = format!("GET /v1/namespaces/{NAMESPACE}/waits?kinds=conditions");
+        let waits = api.call(&line).await.ok()["waits"].clone();
+        let of = |owner: &str| waits.as_array().into_iter().flatten().find(|wait| wait["process_id"] == owner).cloned();
+        let lock = api.call(&format!("GET /v1/namespaces/{NAMESPACE}/locks/{}", self.name())).await.ok();
+        let is_woken = of("next").is_some() && lock["lock"]["waiting"] == 1;
+        (u64::from(is_woken), of(&self.name()).unwrap_or_default())
     }
 
     /// How long its hold or its session still lives, as the service says; nothing once it has ended.
     async fn remaining_ms(&self, api: &RestClient) -> Option<u64> {
-        let (_, holder) = self.thing(api).await;
-        if holder["process_id"] != self.name() {
-            return None;
+        if self.has_session {
+            let line = format!("GET /v1/namespaces/{NAMESPACE}/sessions");
+            let sessions = api.call(&line).await.ok()["sessions"].clone();
+            let mine = sessions.as_array()?.iter().find(|session| session["process_id"] == self.name())?;
+            return mine["remaining_ms"].as_u64();
         }
-        let Some(session_id) = holder["session_id"].as_str() else { return holder["remaining_ms"].as_u64() };
-        let session = api.call(&format!("GET /v1/namespaces/{NAMESPACE}/sessions/{session_id}")).await;
-        if session.status == 404 { None } else { session.ok()["remaining_ms"].as_u64() }
+        let (_, holder) = self.thing(api).await;
+        if holder["process_id"] == self.name() { holder["remaining_ms"].as_u64() } else { None }
     }
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().expect("a number")
 }
 
 /// Holds its thing and shows that it lives, for as long as that is so.
@@ -116,17 +184,27 @@ async fn holds_until_it_is_killed() {
             beat.tick().await;
             let request = holder.request(&holder.name(), TTL, 0);
             let answer = api.json(&holder.acquire_line(), request).await.ok();
-            assert_eq!(answer["success"], true, "{answer}");
+            let arrived = holder.held == Held::Arrival && answer["outcome"] == "WAITING";
+            assert!(arrived || answer["success"] == true, "{answer}");
         }
     }
     let client = Client::new(&format!("http://{}", holder.address), &holder.key).expect("an address makes a URL");
     let session = client.session(NAMESPACE).process_id(holder.name()).ttl(TTL).open().await.expect("it is opened");
-    if holder.is_pool {
-        let lease = session.pool(holder.name().as_str()).take(1).await.expect("it is free");
-        lease.lost().await;
-    } else {
-        let permit = session.semaphore(holder.name().as_str()).permits(1).acquire(1).await.expect("it is free");
-        permit.lost().await;
+    let name = holder.name();
+    match holder.held {
+        Held::Permit => {
+            let permit = session.semaphore(name.as_str()).permits(1).acquire(1).await.expect("it is free");
+            drop(permit.lost().await);
+        }
+        Held::Member => {
+            let lease = session.pool(name.as_str()).take(1).await.expect("it is free");
+            drop(lease.lost().await);
+        }
+        Held::Arrival => drop(session.barrier(name.as_str()).parties(PARTIES).wait().await),
+        Held::Signal => {
+            let guard = session.mutex(name.as_str()).lock().await.expect("it is free");
+            drop(guard.wait(&session.condition(CONDITION)).await);
+        }
     }
     panic!("it lost what it holds");
 }
@@ -181,14 +259,71 @@ async fn observe_end(api: &RestClient, holder: &Holder) -> HolderEnd {
     }
 }
 
-/// Lets somebody wait for what the holder has. Returns when that was granted, as the caller is told.
-async fn wait_for_grant(api: &RestClient, holder: &Holder) -> u64 {
-    let answer = api.json(&holder.acquire_line(), holder.request("next", Duration::from_secs(600), 15_000)).await.ok();
+/// Lets somebody wait for what the holder has. Returns when that one was let go on, as the caller is told.
+async fn wait_to_go_on(api: &RestClient, holder: &Holder) -> u64 {
+    if holder.held == Held::Signal {
+        return wait_for_signal(api, holder).await;
+    }
+    let answer = api.json(&holder.acquire_line(), holder.request("next", LONG_TTL, WAIT_MS)).await.ok();
     let told_ms = now_ms();
+    if holder.held == Held::Arrival {
+        assert_eq!(answer["outcome"], "BROKEN", "{}: {answer}", holder.name());
+        return told_ms;
+    }
     assert_eq!(answer["success"], true, "{}: {answer}", holder.name());
     let (_, next) = holder.thing(api).await;
     assert_eq!(next["process_id"], "next", "{next}");
     told_ms
+}
+
+/// Signals while two await that, the holder first; the other one has the signal when the holder has ended without the
+/// lock. Returns when the service told of that.
+async fn wait_for_signal(api: &RestClient, holder: &Holder) -> u64 {
+    let events = EventStream::open(api, NAMESPACE, "?kinds=conditions", None).await;
+    let mut events = events.expect("there is room for a watcher");
+    let mut body = holder.request("next", LONG_TTL, WAIT_MS);
+    body["condition"] = CONDITION.into();
+    body["fencing_token"] = holder.lock_call(api, "acquire", "next").await["fencing_token"].clone();
+    let line = holder.acquire_line();
+    let signal = async {
+        eventually("both await", async || {
+            let page = api.call(&format!("GET /v1/namespaces/{NAMESPACE}/conditions")).await.ok();
+            if page["conditions"][0]["awaiting"] == 2 { Ok(()) } else { Err(page.to_string()) }
+        })
+        .await;
+        let granted = holder.lock_call(api, "acquire", "signaller").await;
+        assert_eq!(granted["success"], true, "{granted}");
+        let body = json!({"name": holder.name(), "process_id": "signaller", "condition": CONDITION});
+        let answer = api.json(&holder.line("signal"), body).await.ok();
+        assert_eq!((&answer["signalled"], &answer["awaiting"]), (&json!(1), &json!(1)), "{answer}");
+        let told_ms = loop {
+            let event = events.next().await.data;
+            if event["type"] == "SIGNALLED" && event["process_id"] == "next" {
+                break now_ms();
+            }
+        };
+        assert_eq!(holder.lock_call(api, "release", "signaller").await["released"], true);
+        told_ms
+    };
+    let (answer, told_ms) = tokio::join!(api.json(&line, body), signal);
+    let answer = answer.ok();
+    assert_eq!((&answer["success"], &answer["woken"]), (&json!(true), &json!("SIGNALLED")), "{answer}");
+    told_ms
+}
+
+/// Gives back what the other one has.
+async fn clear(api: &RestClient, holder: &Holder) {
+    match holder.held {
+        Held::Permit | Held::Member => {
+            let release = json!({"name": holder.name(), "process_id": "next", "request_id": "r"});
+            assert_eq!(api.json(&holder.line("release"), release).await.ok()["released"], true);
+        }
+        Held::Arrival => {
+            let deleted = api.json(&holder.line("delete"), json!({"name": holder.name()})).await;
+            assert_eq!(deleted.status, 204);
+        }
+        Held::Signal => assert_eq!(holder.lock_call(api, "release", "next").await["released"], true),
+    }
 }
 
 /// Kills all holders while others wait. How late each of these was let in.
@@ -202,15 +337,15 @@ async fn kill_all(api: &RestClient, holders: &[Holder]) -> Vec<u64> {
         .await;
     }
     let observe = async |holder: &Holder| {
-        let (told_ms, end) = tokio::join!(wait_for_grant(api, holder), observe_end(api, holder));
+        let (told_ms, end) = tokio::join!(wait_to_go_on(api, holder), observe_end(api, holder));
         assert!(told_ms + ROUNDING_ERROR_MS >= end.earliest_ms, "{}: {told_ms} is before {end:?}", holder.name());
         (told_ms, end)
     };
     let kill = async {
         for holder in holders {
-            eventually("somebody waits", async || match holder.thing(api).await.0["waiting"].as_u64() {
-                Some(1) => Ok(()),
-                other => Err(format!("{}: {other:?}", holder.name())),
+            eventually("somebody waits", async || match holder.thing(api).await.0 {
+                1 => Ok(()),
+                other => Err(format!("{}: {other}", holder.name())),
             })
             .await;
         }
@@ -225,19 +360,23 @@ async fn kill_all(api: &RestClient, holders: &[Holder]) -> Vec<u64> {
     });
     let late: Vec<u64> = late.collect();
     for holder in holders {
-        let release = json!({"name": holder.name(), "process_id": "next", "request_id": "r"});
-        assert_eq!(api.json(&holder.line("release"), release).await.ok()["released"], true);
+        clear(api, holder).await;
     }
     late
 }
+
+/// What there is none of when nobody does anything.
+const COUNTED: [&str; 9] =
+    ["holds", "waiting", "sessions", "semaphores", "permit_holds", "permit_waits", "barriers", "arrivals", "awaiting"];
 
 /// What `GET /v1/usage` says of what is there now.
 async fn usage(api: &RestClient) -> Value {
     let usage = api.call("GET /v1/usage").await.ok();
     let of = &usage["namespaces"][0];
-    let names = ["holds", "waiting", "sessions", "semaphores", "pools", "permit_holds", "permit_waits"];
-    let mut now: Value = names.iter().map(|name| ((*name).to_owned(), of[name].clone())).collect();
-    now["bytes"] = json!({"semaphores": of["state_bytes"]["semaphores"], "sessions": of["state_bytes"]["sessions"]});
+    let names = COUNTED.into_iter().chain(["pools"]);
+    let mut now: Value = names.map(|name| (name.to_owned(), of[name].clone())).collect();
+    let kinds = ["semaphores", "barriers", "conditions", "sessions", "holds", "waiting"];
+    now["bytes"] = kinds.into_iter().map(|kind| (kind.to_owned(), of["state_bytes"][kind].clone())).collect();
     now
 }
 
@@ -246,18 +385,24 @@ async fn others_go_on_when_the_time_of_a_killed_holder_is_over_and_nothing_is_le
     let cluster = Cluster::start(Setup::default()).await;
     let tenant = cluster.create_tenant("killed", &[NAMESPACE]).await;
     let api = cluster.rest_client(0, &tenant.key);
-    let kinds = [(false, false), (false, true), (true, false), (true, true)];
+    let things = [Held::Permit, Held::Member, Held::Arrival].map(|held| [(held, false), (held, true)]);
     let (address, key) = (cluster.gateway_address(0), &tenant.key);
-    let holders = kinds.map(|(is_pool, has_session)| Holder { address, key: key.clone(), is_pool, has_session });
-    for pool in holders.iter().filter(|holder| holder.is_pool) {
+    // A process that awaits a signal has no time to live: its wait ends with the call.
+    let holders: Vec<Holder> = things
+        .into_iter()
+        .flatten()
+        .chain([(Held::Signal, true)])
+        .map(|(held, has_session)| Holder { address, key: key.clone(), held, has_session })
+        .collect();
+    for pool in holders.iter().filter(|holder| holder.held == Held::Member) {
         let one_member = json!({"name": pool.name(), "members": [{"name": "only"}]});
         api.json(&pool.line("configure"), one_member).await.ok();
     }
     let before = usage(&api).await;
-    for nothing in ["sessions", "semaphores", "permit_holds", "permit_waits"] {
+    for nothing in COUNTED {
         assert_eq!(before[nothing], 0, "{before}");
     }
-    let mut best = [u64::MAX; 4];
+    let mut best = vec![u64::MAX; holders.len()];
     for attempt in 1.. {
         for (best, late) in best.iter_mut().zip(kill_all(&api, &holders).await) {
             *best = late.min(*best);
