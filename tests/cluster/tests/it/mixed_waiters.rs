@@ -1,5 +1,8 @@
-//! A thousand callers wait for locks, permits, members and latches while leaders are killed: all keep their places, each
-//! is told one outcome, and nobody is forgotten.
+//! A thousand callers wait for locks, permits, members, latches, barriers and signals while leaders are killed: all keep
+//! their places, each is told one outcome, and nobody is forgotten.
+
+mod connection;
+mod things;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,256 +10,57 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use holdfast_proto::v1;
-use holdfast_proto::v1::latches_service_client::LatchesServiceClient;
-use holdfast_proto::v1::locks_service_client::LocksServiceClient;
-use holdfast_proto::v1::pools_service_client::PoolsServiceClient;
-use holdfast_proto::v1::semaphores_service_client::SemaphoresServiceClient;
-use holdfast_testkit::{CallOutcome, Cluster, EventStream, RestClient, Setup, Tenant, eventually, wait_before_retry};
+use holdfast_testkit::{Cluster, EventStream, RestClient, Setup, Tenant, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
 
-const NAMESPACE: &str = "orders";
-const THINGS_OF_KIND: usize = 5;
-const WAITERS_OF_THING: usize = 50;
+use connection::{Connection, Told, wait_until_told};
+use things::{NAMESPACE, THINGS_OF_KIND, Thing, ThingKind, WAITERS_OF_THING, complete, let_go, make_things, things};
+
 const CALLERS_PER_CONNECTION: usize = 250;
 const GATEWAYS: usize = 2;
-/// Longer than the test takes.
-const WAIT_MS: u64 = 600_000;
-const TTL_MS: u64 = 3_600_000;
-/// Of the last latch, which nobody completes. Whoever asks later is told the same.
-const EXPIRES_IN_MS: u64 = 20_000;
 /// How long it may take until all were told.
 const ALL_TOLD_TIMEOUT: Duration = Duration::from_secs(180);
 /// Outcomes after which a leader is killed once more.
 const TOLD_BEFORE_SECOND_KILL: usize = 400;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ThingKind {
-    Lock,
-    Semaphore,
-    Pool,
-    Latch,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Thing {
-    kind: ThingKind,
-    number: usize,
-}
-
-impl Thing {
-    fn name(self) -> String {
-        let kind = match self.kind {
-            ThingKind::Lock => "lock",
-            ThingKind::Semaphore => "semaphore",
-            ThingKind::Pool => "pool",
-            ThingKind::Latch => "latch",
-        };
-        format!("{kind}-{}", self.number)
-    }
-
-    /// A call about it.
-    fn line(self, verb: &str) -> String {
-        let of = match self.kind {
-            ThingKind::Lock => format!("locks/{}", self.name()),
-            ThingKind::Semaphore => "semaphores".to_owned(),
-            ThingKind::Pool => "pools".to_owned(),
-            ThingKind::Latch => "latches".to_owned(),
-        };
-        format!("POST /v1/namespaces/{NAMESPACE}/{of}/{verb}")
-    }
-
-    /// Whether those who wait for it have places.
-    fn has_queue(self) -> bool {
-        self.kind != ThingKind::Latch
-    }
-
-    /// Whether nobody completes it.
-    fn expires(self) -> bool {
-        self.kind == ThingKind::Latch && self.number == THINGS_OF_KIND - 1
-    }
-}
-
-fn things() -> impl Iterator<Item = Thing> {
-    let kinds = [ThingKind::Lock, ThingKind::Semaphore, ThingKind::Pool, ThingKind::Latch];
-    kinds.into_iter().flat_map(|kind| (0..THINGS_OF_KIND).map(move |number| Thing { kind, number }))
-}
-
-/// What a caller was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
-    /// With this token.
-    Granted(u64),
-    Completed,
-    Expired,
-}
-
-/// A connection to a gateway with a key.
-#[derive(Clone)]
-struct Connection {
-    channel: Channel,
-    key: MetadataValue<Ascii>,
-}
-
-impl Connection {
-    async fn open(cluster: &Cluster, tenant: &Tenant, gateway: usize) -> Self {
-        let endpoint = Endpoint::from_shared(format!("http://{}", cluster.gateway_address(gateway)));
-        let endpoint = endpoint.expect("an address makes a URL").tcp_nodelay(true);
-        let channel = endpoint.connect().await.expect("the gateway listens");
-        Self { channel, key: format!("Bearer {}", tenant.key).parse().expect("a key is ASCII") }
-    }
-
-    fn signed<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        request.metadata_mut().insert("authorization", self.key.clone());
-        request
-    }
-
-    /// Waits for a thing with one call.
-    async fn wait_for(&self, thing: Thing, owner: &str) -> Result<Told, Status> {
-        let (namespace, name, channel) = (NAMESPACE.to_owned(), Some(thing.name()), self.channel.clone());
-        let (process_id, ttl_ms, wait_ms) = (Some(owner.to_owned()), Some(TTL_MS), WAIT_MS);
-        let request_id = owner.to_owned();
-        match thing.kind {
-            ThingKind::Lock => {
-                let request =
-                    v1::AcquireLockRequest { namespace, name, process_id, ttl_ms, wait_ms, ..Default::default() };
-                let answer = LocksServiceClient::new(channel).acquire_lock(self.signed(request)).await?.into_inner();
-                Ok(Told::granted(answer.fencing_token, &answer.reason))
-            }
-            ThingKind::Semaphore => {
-                let rest = v1::AcquirePermitsRequest::default();
-                let request =
-                    v1::AcquirePermitsRequest { namespace, name, process_id, request_id, ttl_ms, wait_ms, ..rest };
-                let mut client = SemaphoresServiceClient::new(channel);
-                let answer = client.acquire_permits(self.signed(request)).await?.into_inner();
-                Ok(Told::granted(answer.fencing_token, &answer.reason))
-            }
-            ThingKind::Pool => {
-                let rest = v1::TakeMembersRequest::default();
-                let request =
-                    v1::TakeMembersRequest { namespace, name, process_id, request_id, ttl_ms, wait_ms, ..rest };
-                let answer = PoolsServiceClient::new(channel).take_members(self.signed(request)).await?.into_inner();
-                Ok(Told::granted(answer.fencing_token, &answer.reason))
-            }
-            ThingKind::Latch => {
-                let request = v1::WaitForLatchRequest { namespace, name, wait_ms, ..Default::default() };
-                let mut client = LatchesServiceClient::new(channel);
-                let answer = client.wait_for_latch(self.signed(request)).await?.into_inner();
-                Ok(match answer.outcome() {
-                    v1::wait_for_latch_response::Outcome::Completed => Told::Completed,
-                    v1::wait_for_latch_response::Outcome::Expired => Told::Expired,
-                    other => panic!("{owner} was told {other:?} of {}", thing.name()),
-                })
-            }
-        }
-    }
-}
-
-impl Told {
-    fn granted(token: Option<u64>, reason: &Option<v1::Refusal>) -> Self {
-        Self::Granted(token.unwrap_or_else(|| panic!("a request that waits is refused: {reason:?}")))
-    }
-}
-
-/// Whether the call may be repeated: it was not answered, or not taken.
-fn is_repeatable(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled)
-}
-
-/// Waits until it is told an outcome, and gives back what it was granted.
-async fn wait_until_told(connection: Connection, api: RestClient, thing: Thing, owner: String) -> Told {
-    let told = loop {
-        match connection.wait_for(thing, &owner).await {
-            Ok(told) => break told,
-            Err(status) => assert!(is_repeatable(&status), "{owner} waits for {}: {status}", thing.name()),
-        }
-        wait_before_retry().await;
-    };
-    if let Told::Granted(_) = told {
-        release(&api, thing, &owner).await;
-    }
-    told
-}
-
-/// Releases, again until that is answered.
-async fn release(api: &RestClient, thing: Thing, owner: &str) {
-    let mut body = json!({"process_id": owner});
-    if thing.kind != ThingKind::Lock {
-        body["name"] = thing.name().into();
-        body["request_id"] = owner.into();
-    }
-    let line = thing.line("release");
-    while let Err(error) = api.fetch::<Value>(&line, Some(body.clone())).await {
-        let may_come = error.outcome == CallOutcome::Unknown || error.status == 503 || error.status == 0;
-        assert!(may_come, "{owner} releases {}: {error}", thing.name());
-        wait_before_retry().await;
-    }
-}
-
-/// Makes all things, so that whoever comes has to wait.
-async fn make_things(api: &RestClient) {
-    let hold = |thing: Thing| json!({"name": thing.name(), "process_id": "holder", "request_id": "holder", "ttl_ms": TTL_MS, "permits": 1});
-    for thing in things() {
-        match thing.kind {
-            ThingKind::Lock => drop(api.acquire(NAMESPACE, &thing.name(), "holder").await.expect("it is free")),
-            ThingKind::Semaphore => {
-                assert_eq!(api.json(&thing.line("acquire"), hold(thing)).await.ok()["success"], true);
-            }
-            ThingKind::Pool => {
-                let members = json!({"name": thing.name(), "members": [{"name": "only"}]});
-                api.json(&thing.line("configure"), members).await.ok();
-                let mut take = hold(thing);
-                take.as_object_mut().expect("it is an object").remove("permits");
-                assert_eq!(api.json(&thing.line("take"), take).await.ok()["success"], true);
-            }
-            ThingKind::Latch => {
-                let expires_in_ms = if thing.expires() { EXPIRES_IN_MS } else { TTL_MS };
-                let latch = json!({"name": thing.name(), "total": 2, "expires_in_ms": expires_in_ms});
-                api.json(&thing.line("create"), latch).await.ok();
-            }
-        }
-    }
-}
-
-/// Counts both jobs of a latch, again until that is answered.
-async fn complete(api: &RestClient, latch: usize) {
-    let thing = Thing { kind: ThingKind::Latch, number: latch };
-    eventually(&format!("{} is complete", thing.name()), async || {
-        let body = json!({"name": thing.name(), "ids": ["first", "last"]});
-        let answer = api.fetch::<Value>(&thing.line("count_down"), Some(body)).await;
-        match answer.map_err(|error| error.to_string())?["latch"]["status"].as_str() {
-            Some("COMPLETED") => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-}
-
-/// Who waits for each thing, in order. The list is of locks and of what has permits.
+/// Who waits for each thing, in order: by the list of waits, and at barriers as they have arrived.
 async fn queues(api: &RestClient) -> Result<BTreeMap<String, Vec<String>>, String> {
     let (mut queues, mut token) = (BTreeMap::<String, Vec<String>>::new(), String::new());
     loop {
-        let query = format!("kinds=locks,semaphores,pools&page_size=1000{token}");
+        let query = format!("kinds=locks,semaphores,pools,conditions&page_size=1000{token}");
         let page = api.fetch::<Value>(&format!("GET /v1/namespaces/{NAMESPACE}/waits?{query}"), None).await;
         let page = page.map_err(|error| error.to_string())?;
         for row in page["waits"].as_array().into_iter().flatten() {
             let path = if row["kind"].is_null() { &row["resources"][0]["path"] } else { &row["path"] };
             let text = |value: &Value| value.as_str().expect("a text").to_owned();
-            queues.entry(text(&path[0])).or_default().push(text(&row["process_id"]));
+            // Whoever waits for the lock of a condition will await it.
+            let awaits = row["kind"].is_null() && text(&path[0]).starts_with("condition-");
+            if !awaits {
+                queues.entry(text(&path[0])).or_default().push(text(&row["process_id"]));
+            }
         }
         match page["next_page_token"].as_str() {
             Some(next) => token = format!("&page_token={next}"),
-            None => return Ok(queues),
+            None => break,
         }
     }
+    for barrier in things().filter(|thing| thing.kind == ThingKind::Barrier) {
+        queues.insert(barrier.name(), arrivals(api, barrier).await?);
+    }
+    Ok(queues)
 }
 
-/// How many wait for latches at a gateway.
+/// Who has come to a barrier, in order, but for the one that was there before.
+async fn arrivals(api: &RestClient, barrier: Thing) -> Result<Vec<String>, String> {
+    let line = format!("POST /v1/namespaces/{NAMESPACE}/barriers/get");
+    let shown = api.fetch::<Value>(&line, Some(json!({"name": barrier.name()}))).await;
+    let shown = shown.map_err(|error| error.to_string())?;
+    let owners = shown["arrivals"].as_array().into_iter().flatten().filter_map(|row| row["process_id"].as_str());
+    Ok(owners.filter(|owner| *owner != "holder").map(str::to_owned).collect())
+}
+
+/// How many wait for latches and at barriers at a gateway.
 async fn questions(api: &RestClient) -> Result<u64, String> {
     let usage = api.fetch::<Value>("GET /v1/usage", None).await.map_err(|error| error.to_string())?;
     let row = usage["limit_usage"].as_array().into_iter().flatten().find(|row| row["limit"] == "max_held_questions");
@@ -274,11 +78,11 @@ async fn wait_for_all(apis: &[RestClient]) -> BTreeMap<String, Vec<String>> {
         let waiting: usize = queues.values().map(Vec::len).sum();
         let expected = things().filter(|thing| thing.has_queue()).count() * WAITERS_OF_THING;
         // The last latch may have expired.
-        let least_asked = (THINGS_OF_KIND - 1) * WAITERS_OF_THING;
+        let least_asked = (2 * THINGS_OF_KIND - 1) * WAITERS_OF_THING;
         if waiting == expected && asked >= least_asked as u64 {
             Ok(queues)
         } else {
-            Err(format!("{waiting} wait in queues, and {asked} for latches"))
+            Err(format!("{waiting} wait in queues, and {asked} for latches and at barriers"))
         }
     })
     .await
@@ -340,37 +144,59 @@ async fn spawn_callers(cluster: &Cluster, tenant: &Tenant, told: &Arc<AtomicUsiz
     callers
 }
 
-/// Waits until all were told. Who was granted each thing, in order of their tokens.
-async fn join_callers(callers: Callers, told: &AtomicUsize) -> Grants {
-    let mut granted = Grants::new();
+/// Waits until all were told. Who was granted each thing, in order of their tokens; and who met at each barrier.
+async fn join_callers(callers: Callers, told: &AtomicUsize) -> (Grants, Grants) {
+    let (mut granted, mut met) = (Grants::new(), Grants::new());
     let all = async {
         for (thing, owner, caller) in callers {
             match caller.await.expect("it is told an outcome") {
                 Told::Granted(token) => granted.entry(thing.name()).or_default().push((token, owner)),
+                Told::Met(index) => met.entry(thing.name()).or_default().push((index, owner)),
                 outcome => {
-                    let expected = if thing.expires() { Told::Expired } else { Told::Completed };
+                    let expected = match (thing.kind, thing.is_given_up()) {
+                        (ThingKind::Barrier, _) => Told::Broken,
+                        (_, true) => Told::Expired,
+                        (_, false) => Told::Completed,
+                    };
                     assert_eq!(outcome, expected, "{owner} waited for {}", thing.name());
+                    assert!(outcome != Told::Broken || thing.is_given_up(), "{} was to trip", thing.name());
                 }
             }
         }
     };
     let in_time = tokio::time::timeout(ALL_TOLD_TIMEOUT, all).await;
     in_time.unwrap_or_else(|_| panic!("only {} were told an outcome", told.load(Ordering::Relaxed)));
-    granted.values_mut().for_each(|grants| grants.sort_unstable());
-    granted
+    granted.values_mut().chain(met.values_mut()).for_each(|grants| grants.sort_unstable());
+    (granted, met)
 }
 
 /// Everybody was granted once, in the order of the queues, and told so.
 fn assert_grants(told: &Grants, queues: &BTreeMap<String, Vec<String>>, mut history: Grants) {
-    assert_eq!(told.len(), queues.len());
-    for (name, told) in told {
-        let order: Vec<&String> = told.iter().map(|(_, owner)| owner).collect();
-        assert_eq!(order, queues[name].iter().collect::<Vec<_>>(), "the order of {name}");
-        let mut granted = history.remove(name).expect("it was granted");
+    let is_granted = |thing: &Thing| !matches!(thing.kind, ThingKind::Latch | ThingKind::Barrier);
+    for thing in things().filter(is_granted) {
+        let name = thing.name();
+        let (told, mut granted) = (&told[&name], history.remove(&name).expect("it was granted"));
+        let owners = |grants: &[(u64, String)]| grants.iter().map(|(_, owner)| owner.clone()).collect::<Vec<_>>();
+        assert_eq!(owners(told), queues[&name], "the order of {name}");
+        if thing.kind == ThingKind::Condition {
+            // They have had the lock in this order before they gave it up.
+            let before = granted.drain(..WAITERS_OF_THING).collect::<Vec<_>>();
+            assert_eq!(owners(&before), queues[&name], "the order of the awaits of {name}");
+        }
         assert_eq!(granted.remove(0).1, "holder");
         assert_eq!(granted, *told, "what callers were told of {name} is what happened");
     }
     assert!(history.is_empty(), "nobody else was granted anything: {history:?}");
+}
+
+/// Each met the others in its place, behind whoever came first; and all did, or none.
+fn assert_met(met: &Grants, queues: &BTreeMap<String, Vec<String>>) {
+    for barrier in things().filter(|thing| thing.kind == ThingKind::Barrier && !thing.is_given_up()) {
+        let name = barrier.name();
+        let order: Grants = [(name.clone(), (1..).zip(queues[&name].clone()).collect())].into();
+        assert_eq!(met[&name], order[&name], "the places at {name}");
+    }
+    assert_eq!(met.len(), THINGS_OF_KIND - 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -396,7 +222,7 @@ async fn a_thousand_who_wait_for_things_of_all_kinds_keep_their_places_when_lead
     .await;
     complete(&api, 2).await;
     complete(&api, 3).await;
-    join_all(things().filter(|thing| thing.has_queue()).map(|thing| release(&api, thing, "holder"))).await;
+    join_all(things().filter(|thing| thing.has_queue()).map(|thing| let_go(&api, thing))).await;
     eventually("many were told", async || match told.load(Ordering::Relaxed) {
         many if many >= TOLD_BEFORE_SECOND_KILL => Ok(()),
         few => Err(format!("{few} were")),
@@ -404,10 +230,11 @@ async fn a_thousand_who_wait_for_things_of_all_kinds_keep_their_places_when_lead
     .await;
     kill_leader(&mut cluster, &shard, async {}).await;
 
-    let granted = join_callers(callers, &told).await;
+    let (granted, met) = join_callers(callers, &told).await;
+    assert_met(&met, &before);
     assert_grants(&granted, &before, grants_by_history(&api).await);
     let usage = api.call("GET /v1/usage").await.ok();
-    for nothing in ["holds", "waiting", "permit_holds", "permit_waits"] {
+    for nothing in ["holds", "waiting", "permit_holds", "permit_waits", "awaiting", "arrivals"] {
         assert_eq!(usage["namespaces"][0][nothing], 0, "{usage}");
     }
     cluster.wait_equal_states().await;
