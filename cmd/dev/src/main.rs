@@ -84,6 +84,9 @@ enum Command {
     /// Barriers: so many meet again and again, and nobody waits for the dead.
     #[command(name = "scenario-barrier")]
     Barrier(ScenarioArgs),
+    /// A lock that others ask for, and one that is kept from them at least so long.
+    #[command(name = "scenario-asking-back")]
+    AskingBack(ScenarioArgs),
     /// Measure the service in real processes, and compare it with its peers with --compare etcd,redis.
     Bench(bench::BenchArgs),
     /// Create certificates for TLS experiments, signed by their own authority.
@@ -130,6 +133,7 @@ async fn run() -> Result<()> {
         Command::Pool(args) => scenarios::run(&cli.service, args, Scenario::Pool).await,
         Command::Latch(args) => scenarios::run(&cli.service, args, Scenario::Latch).await,
         Command::Barrier(args) => scenarios::run(&cli.service, args, Scenario::Barrier).await,
+        Command::AskingBack(args) => scenarios::run(&cli.service, args, Scenario::AskingBack).await,
         Command::Bench(args) => bench::run(args),
         Command::Certs(args) => certs::run(cli.service.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),

@@ -3,6 +3,7 @@
 //! Every scenario uses a new namespace, which is deleted afterwards. An unexpected result ends the scenario with exit
 //! status 1.
 
+mod asking_back;
 mod atomic_sets;
 mod barrier;
 mod condition;
@@ -59,6 +60,7 @@ pub(crate) enum Scenario {
     Pool,
     Latch,
     Barrier,
+    AskingBack,
 }
 
 impl Scenario {
@@ -76,6 +78,7 @@ impl Scenario {
             Self::Pool => "pool",
             Self::Latch => "latch",
             Self::Barrier => "barrier",
+            Self::AskingBack => "asking-back",
         }
     }
 
@@ -93,6 +96,7 @@ impl Scenario {
             Self::Pool => pool::run(stage).await,
             Self::Latch => latch::run(stage).await,
             Self::Barrier => barrier::run(stage).await,
+            Self::AskingBack => asking_back::run(stage).await,
         }
     }
 }

@@ -94,6 +94,11 @@ async fn barrier() {
 }
 
 #[tokio::test]
+async fn asking_back() {
+    assert_scenario_passes("scenario-asking-back").await;
+}
+
+#[tokio::test]
 async fn latch() {
     assert_scenario_passes("scenario-latch").await;
 }
