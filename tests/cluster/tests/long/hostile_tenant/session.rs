@@ -38,6 +38,10 @@ pub(crate) struct Session {
     pub refused: usize,
     /// The messages about losses and its end.
     pub lost: Vec<String>,
+    /// How many its signals have woken.
+    pub signalled: u64,
+    /// What its arrivals were told of their generations, until that is looked at.
+    met: Vec<i32>,
 }
 
 /// A path of one segment.
@@ -97,6 +101,8 @@ pub(crate) async fn open(
         last_granted: None,
         refused: 0,
         lost,
+        signalled: 0,
+        met: Vec::new(),
     };
     match session.receive().await? {
         Told::Opened(opened) => session.id = opened.session_id,
@@ -154,8 +160,15 @@ impl Session {
             Told::Revoked(revoked) => self.lost.push(format!("{revoked:?}")),
             Told::SessionEnded(ended) => self.lost.push(format!("{ended:?}")),
             Told::Counted(counted) => _ = self.unanswered.remove(&counted.request_id),
-            Told::Signalled(signalled) => _ = self.unanswered.remove(&signalled.request_id),
-            Told::Opened(_) | Told::KeptAlive(_) | Told::ReleaseRequested(_) | Told::Tripped(_) => {}
+            Told::Signalled(signalled) => {
+                self.signalled += signalled.count;
+                self.unanswered.remove(&signalled.request_id);
+            }
+            Told::Tripped(tripped) => {
+                self.met.push(tripped.outcome);
+                self.unanswered.remove(&tripped.request_id);
+            }
+            Told::Opened(_) | Told::KeptAlive(_) | Told::ReleaseRequested(_) => {}
         }
     }
 
@@ -190,6 +203,14 @@ impl Session {
             }
             self.receive().await?;
         }
+    }
+
+    /// Waits until so many arrivals were told what became of their generations. Returns the outcomes.
+    pub(crate) async fn wait_met(&mut self, count: usize) -> Result<Vec<i32>, String> {
+        while self.met.len() < count {
+            self.receive().await?;
+        }
+        Ok(std::mem::take(&mut self.met))
     }
 
     async fn wait_answered(&mut self) -> Result<(), String> {

@@ -1,6 +1,8 @@
 //! Everything that a tenant is known to have tried, or could.
 
+mod barriers;
 mod bulk_ends;
+mod conditions;
 mod connections;
 mod large_payloads;
 mod latches;
@@ -202,6 +204,31 @@ pub(crate) const ALL: &[Attack] = &[
     Attack::new("latch-hang-ups", "10,000 who wait for a latch hang up together, again and again", |enemy| {
         Box::pin(latches::hang_ups(enemy))
     }),
+    Attack::new("barrier-trips", "1,000 parties meet at a barrier, again and again", |enemy| {
+        Box::pin(barriers::trips(enemy))
+    })
+    .with_limits(&[("the telling of all", S_5)]),
+    Attack::new("barrier-leaves", "999 parties arrive at each of 10 barriers and leave, again and again", |enemy| {
+        Box::pin(barriers::leaves(enemy))
+    }),
+    Attack::new(
+        "barrier-ends",
+        "a session ends, whose 1,000 parties keep 1,000 others out of a double barrier, and break another barrier",
+        |enemy| Box::pin(barriers::session_ends(enemy)),
+    )
+    .with_limits(&[("the telling of all", S_5)]),
+    Attack::new("awaits", "1,000 await a condition of each of 10 locks, and one signal wakes all of a lock", |enemy| {
+        Box::pin(conditions::signal_all(enemy))
+    })
+    .with_limits(&[("a signal to all", MS_250)]),
+    Attack::new("hand-ons", "a signal is handed on by 999 who await it and leave, one by one or together", |enemy| {
+        Box::pin(conditions::hand_on(enemy))
+    })
+    .with_limits(&[("a signal handed on", MS_250), ("the grant of the last", S_5)]),
+    Attack::new("signals", "two give a lock to one another by signals, 500 times", |enemy| {
+        Box::pin(conditions::pairs(enemy))
+    })
+    .with_limits(&[("a lock given up", MS_250)]),
     Attack::new("full-rate", "64 callers that never rest, beyond the account's rate", |enemy| {
         Box::pin(connections::full_rate(enemy))
     }),

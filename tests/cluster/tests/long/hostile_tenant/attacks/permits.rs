@@ -77,7 +77,7 @@ fn is_idle(now: &Value) -> bool {
 }
 
 /// Waits until the list of a kind is empty.
-async fn wait_none(enemy: &Attacker, kind: &str) -> AttackResult {
+pub(super) async fn wait_none(enemy: &Attacker, kind: &str) -> AttackResult {
     let (line, begun) = (format!("GET /v1/namespaces/{}/{kind}?page_size=1", enemy.namespace), Instant::now());
     loop {
         let page = enemy.call_rest(&line, None).await?;
