@@ -11,6 +11,7 @@ static SERVER: OnceLock<Standalone> = OnceLock::new();
 const LOCKS_PATH: &str = "/namespaces/demo/lock-sets/acquire";
 const PERMITS_PATH: &str = "/namespaces/demo/semaphores/acquire";
 const MEMBERS_PATH: &str = "/namespaces/demo/pools/take";
+const AWAIT_PATH: &str = "/namespaces/demo/conditions/await";
 static NEXT_TENANT: AtomicU32 = AtomicU32::new(0);
 
 /// The service of all tests of a process.
@@ -117,6 +118,17 @@ impl Tenant {
     /// grant.
     pub async fn enqueue_members(&self, owner: &str, pool: &str, wanted: Value) -> JoinHandle<Value> {
         self.post_waiting("pools", MEMBERS_PATH, members_body(owner, pool, &wanted, 300_000)).await
+    }
+
+    /// Takes the flat lock of this name in `demo`, and gives it up to await a condition of it. Returns once it awaits
+    /// that. The task returns the grant.
+    pub async fn await_condition(&self, owner: &str, lock: &str, condition: &str) -> JoinHandle<Value> {
+        let held = self.acquire(owner, json!([{"path": [lock]}])).await;
+        let body = json!({
+            "name": lock, "process_id": owner, "fencing_token": held["fencing_token"], "condition": condition,
+            "ttl_ms": 300_000, "wait_ms": 300_000,
+        });
+        self.post_waiting("conditions", AWAIT_PATH, body).await
     }
 
     async fn post_granted(&self, path: &str, body: Value) -> Value {

@@ -23,6 +23,8 @@ const TENANT_VIEWS: [(&str, &str, &str); 12] = [
     ("audit", "#/audit", "tbody tr"),
 ];
 const DETAIL_SELECTOR: &str = ".tree [data-key='[\"deploy\",\"checkout\"]']";
+/// A lock whose conditions some await.
+const AWAITED_SELECTOR: &str = ".tree [data-key='[\"parcels\"]']";
 
 fn out_dir() -> PathBuf {
     let folder = std::env::var_os(OUT_DIR_VAR).map(PathBuf::from);
@@ -60,6 +62,11 @@ async fn create_demo_data(tenant: &Tenant) {
     ] {
         drop(tenant.enqueue(owner, resources).await);
     }
+    for (owner, condition) in [("packer-1", "not empty"), ("packer-2", "not empty"), ("supplier", "not full")] {
+        drop(tenant.await_condition(owner, "parcels", condition).await);
+    }
+    tenant.acquire("shop-1", json!([{"path": ["parcels"]}])).await;
+    drop(tenant.enqueue("shop-2", json!([{"path": ["parcels"]}])).await);
     tenant.post("/namespaces/demo/semaphores/configure", json!({"name": "gpus", "permits": 8})).await;
     tenant.acquire_permits("trainer-1", "gpus", 6).await;
     drop(tenant.enqueue_permits("trainer-2", "gpus", 4).await);
@@ -106,6 +113,10 @@ async fn pictures_of_every_view_with_live_data() {
     }
     page.navigate("#/ns/demo/locks").await;
     page.wait_for_words(".top [role=status]", &["Live"]).await;
+    page.click(AWAITED_SELECTOR).await;
+    page.wait_for_words(".detail .awaits", &["packer-1", "packer-2", "supplier", "not empty", "not full"]).await;
+    page.wait_for_texts(".detail .queue:not(.awaits) .owner .name", &["shop-2"]).await;
+    take_screenshot(&page, "conditions").await;
     page.click(DETAIL_SELECTOR).await;
     page.wait_for_texts(".detail .queue:not(.awaits) .owner .name", &["deployer-8", "deployer-9"]).await;
     take_screenshot(&page, "lock").await;
