@@ -39,6 +39,7 @@ mod locks_sweeps;
 mod locks_tangle;
 mod locks_trees;
 mod locks_waits;
+mod mixed_ends;
 mod namespaces;
 mod outbox_waits;
 mod permits;

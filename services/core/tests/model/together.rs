@@ -4,15 +4,16 @@
 
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AcquireOutcome, Application, Bounds, Command, CommandError, ConfigureSemaphore, Effect, Jobs, Kind, LatchQuery,
-    LatchRef, LatchView, Limits, LockState, LockView, LocksCommand, MemberView, Metadata, NamespaceMessage, Path,
-    PermitCommand, PermitHolderView, PermitQuery, PermitWaitView, PoolView, Query, Response, Rules, SemaphoreView,
-    SessionNumber, WaitView,
+    AcquireOutcome, Application, ArrivalView, AwaitView, BarrierCommand, BarrierQuery, BarrierView, Bounds, Command,
+    CommandError, ConditionCommand, ConditionQuery, ConfigureSemaphore, Effect, EndedGeneration, FencingToken, Jobs,
+    Kind, LatchQuery, LatchRef, LatchView, Limits, LockState, LockView, LocksCommand, MemberView, Metadata,
+    NamespaceMessage, Owner, Path, PermitCommand, PermitHolderView, PermitQuery, PermitWaitView, PoolView, Query,
+    Response, Revision, Rules, SemaphoreView, SessionNumber, WaitView,
 };
 
 use crate::mutations::enable_mutation_from_env;
 use crate::random::{SeededRng, namespace};
-use crate::together_commands::{Step, step};
+use crate::together_commands::{INSIDE, Step, step};
 use crate::{context, run_seeds};
 
 const STEPS_IN_A_RUN: u64 = 150;
@@ -20,8 +21,9 @@ const STEPS_IN_A_RUN: u64 = 150;
 const LIMIT: u32 = 1_000;
 const SESSIONS: usize = 3;
 
-/// The kinds whose commands are mixed. Requests to release have no table; barriers have a model of their own.
-const KINDS: [Kind; 4] = [Kind::Lock, Kind::Semaphore, Kind::Latch, Kind::Pool];
+/// The kinds whose commands are mixed. Requests to release have no table. Conditions belong to locks, so what is done to
+/// them counts as done to these.
+const KINDS: [Kind; 5] = [Kind::Lock, Kind::Semaphore, Kind::Latch, Kind::Pool, Kind::Barrier];
 
 /// What there is of one kind.
 #[derive(Debug, Default, PartialEq)]
@@ -32,6 +34,8 @@ struct Scene {
     pools: Vec<(PoolView, Vec<MemberView>)>,
     permit_waits: Vec<PermitWaitView>,
     latches: Vec<(LatchView, Jobs)>,
+    awaits: Vec<AwaitView>,
+    barriers: Vec<(BarrierView, Vec<ArrivalView>, Vec<EndedGeneration>)>,
 }
 
 /// A wait that ended: of which kind, whose and which, and whether it was granted.
@@ -54,7 +58,45 @@ impl Shard {
     }
 
     fn apply(&mut self, now_ms: u64, command: LocksCommand) -> Result<Response, CommandError> {
+        let command = self.numbered(command);
         self.core.apply(&context(now_ms, Rules::TWO), &Command::Locks(command)).outcome
+    }
+
+    /// The same with what each shard numbers otherwise: the token of the hold that an await gives up, and the generation
+    /// that somebody leaves.
+    fn numbered(&self, mut command: LocksCommand) -> LocksCommand {
+        match &mut command {
+            LocksCommand::Condition(ConditionCommand::Await(awaits)) => {
+                awaits.fencing_token = self.token_of(&awaits.owner, &awaits.path);
+            }
+            LocksCommand::Barrier(BarrierCommand::Leave(leave)) => {
+                leave.generation = self.generation_of(&leave.path, leave.generation == INSIDE);
+            }
+            _ => {}
+        }
+        command
+    }
+
+    /// Who holds which paths to write.
+    fn holders(&self) -> Vec<(Owner, Path)> {
+        let locks = self.locks().locks.into_iter();
+        locks.filter_map(|lock| Some((lock.write_lock_holder?.owner, lock.path))).collect()
+    }
+
+    /// The token under which an owner holds exactly this path to write; another one if it does not.
+    fn token_of(&self, owner: &Owner, path: &Path) -> FencingToken {
+        let query = Query::Lock { namespace: namespace(), path: path.clone() };
+        let Response::Lock(lock) = self.query(query) else { panic!("a lock") };
+        let holder = lock.write_lock_holder.filter(|holder| holder.owner == *owner);
+        holder.map_or(1, |holder| holder.fencing_token)
+    }
+
+    /// The generation of those inside, or else the one that gathers.
+    fn generation_of(&self, path: &Path, inside: bool) -> Revision {
+        let all = self.barriers().barriers;
+        let barrier = all.iter().map(|(barrier, ..)| barrier).find(|barrier| barrier.path == *path);
+        let inside = barrier.and_then(|barrier| barrier.inside_generation).filter(|_| inside);
+        inside.or(barrier.map(|barrier| barrier.generation)).unwrap_or(1)
     }
 
     /// Does what is for sessions and owners, whatever they have.
@@ -92,7 +134,8 @@ impl Shard {
             Kind::Semaphore => self.semaphores(),
             Kind::Pool => self.pools(),
             Kind::Latch => self.latches(),
-            Kind::Request | Kind::Barrier | Kind::Condition => panic!("no command is for a {}", kind.name()),
+            Kind::Barrier => self.barriers(),
+            Kind::Request | Kind::Condition => panic!("no command is for a {} alone", kind.name()),
         };
         let waits = PermitQuery::Waits { namespace: namespace(), after: None, limit: LIMIT };
         let Response::PermitWaits { waits, .. } = self.permits(waits) else { panic!("a page of waits") };
@@ -107,9 +150,25 @@ impl Shard {
         // One without holders has the revision of the shard.
         let unlocked = locks.iter_mut().filter(|lock| lock.state == LockState::Unlocked);
         unlocked.for_each(|lock| lock.revision = 0);
-        let query = Query::Waits { namespace, after: None, limit };
+        let query = Query::Waits { namespace: namespace.clone(), after: None, limit };
         let Response::Waits { waits, .. } = self.query(query) else { panic!("a page of waits") };
-        Scene { locks, waits, ..Scene::default() }
+        let query = Query::Condition(ConditionQuery::Waits { namespace, path: None, after: None, limit });
+        let Response::Awaits { waits: awaits, .. } = self.query(query) else { panic!("a page of awaits") };
+        Scene { locks, waits, awaits, ..Scene::default() }
+    }
+
+    fn barriers(&self) -> Scene {
+        let (namespace, prefix, after, limit) = (namespace(), Path::default(), None, LIMIT);
+        let list = BarrierQuery::List { namespace: namespace.clone(), prefix, after, limit };
+        let Response::Barriers { barriers, .. } = self.query(Query::Barrier(list)) else { panic!("a page") };
+        let with_arrivals = |view: BarrierView| {
+            let get = BarrierQuery::Get { namespace: namespace.clone(), path: view.path.clone() };
+            match self.query(Query::Barrier(get)) {
+                Response::BarrierArrivals { arrivals, outcomes, .. } => (view, arrivals, outcomes),
+                other => panic!("its arrivals: {other:?}"),
+            }
+        };
+        Scene { barriers: barriers.into_iter().map(with_arrivals).collect(), ..Scene::default() }
     }
 
     fn semaphores(&self) -> Scene {
@@ -167,6 +226,12 @@ impl Shard {
                     let what = format!("{owner:?} {request_id} {members:?}");
                     Some((view.kind(), what, outcome.fencing_token().is_some()))
                 }
+                Effect::AwaitWoken { owner, woken, .. } => Some((Kind::Lock, format!("{owner:?} {woken:?}"), false)),
+                Effect::AwaitResolved { owner, outcome, woken, lock, .. } => {
+                    let what = format!("{owner:?} {:?} {woken:?}", lock.path);
+                    Some((Kind::Lock, what, outcome.fencing_token().is_some()))
+                }
+                Effect::BarrierSettled { path, .. } => Some((Kind::Barrier, format!("{path:?}"), true)),
                 _ => None,
             })
             .collect()
@@ -207,6 +272,12 @@ impl Scene {
         }
         all.extend(self.permit_waits.iter_mut().map(|wait| &mut wait.wait.0));
         all.extend(self.latches.iter_mut().flat_map(|(latch, _)| [&mut latch.id, &mut latch.revision]));
+        all.extend(self.awaits.iter_mut().flat_map(|awaits| [&mut awaits.wait.0, &mut awaits.fencing_token]));
+        for (barrier, _, outcomes) in &mut self.barriers {
+            all.extend([&mut barrier.generation, &mut barrier.revision]);
+            all.extend(&mut barrier.inside_generation);
+            all.extend(outcomes.iter_mut().map(|outcome| &mut outcome.generation));
+        }
         all
     }
 }
@@ -221,6 +292,11 @@ fn summary(outcome: &Result<Response, CommandError>) -> String {
     match outcome {
         Ok(Response::Acquired { outcome, .. }) => acquired(outcome),
         Ok(Response::PermitsAcquired { outcome, members, .. }) => format!("{} {members:?}", acquired(outcome)),
+        Ok(Response::Awaited { outcome, woken, .. }) => format!("{} {woken:?}", acquired(outcome)),
+        Ok(Response::Signalled { success, signalled, awaiting, .. }) => format!("{success} {signalled} {awaiting}"),
+        Ok(Response::AtBarrier { answer, .. }) => {
+            format!("{:?} {:?} {:?} {:?}", answer.outcome, answer.index, answer.lost, answer.ended)
+        }
         Ok(Response::Released { released, .. } | Response::PermitsReleased { released, .. }) => released.to_string(),
         Ok(Response::CountedDown { counted, .. }) => counted.to_string(),
         Ok(Response::LatchCreated { is_new, .. }) => is_new.to_string(),
@@ -285,7 +361,8 @@ fn run(seed: u64) {
         run.advance(dice.pick(&[0, 0, 1, 3, 20]));
         run.compare();
         let sessions: Vec<String> = run.all.sessions.iter().map(|(id, _)| id.clone()).collect();
-        run.step(step(dice, &sessions, sessions.len() < SESSIONS));
+        let holders = run.all.holders();
+        run.step(step(dice, &sessions, &holders, sessions.len() < SESSIONS));
         run.compare();
     }
     // Nothing is left of any owner.

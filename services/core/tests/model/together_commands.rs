@@ -1,9 +1,10 @@
 //! Random commands of all kinds, about few things and few owners, so that they meet.
 
 use holdfast_core::{
-    Acquire, AcquirePermits, ChangePool, Claim, ConfigurePool, ConfigureSemaphore, CountDown, CreateLatch, Jobs, Kind,
-    LatchCommand, LatchIds, LatchRef, LocksCommand, MemberSpec, Metadata, Mode, OpenSession, Owner, Path,
-    PermitCommand, Release, ReleasePermits, ReleaseTarget, RequestId, Wait, Wanted,
+    Acquire, AcquirePermits, ArriveAtBarrier, AwaitCondition, BarrierCommand, ChangePool, Claim, ConditionCommand,
+    ConfigureBarrier, ConfigurePool, ConfigureSemaphore, CountDown, CreateLatch, Jobs, Kind, LatchCommand, LatchIds,
+    LatchRef, LeaveBarrier, LocksCommand, MemberSpec, Metadata, Mode, OnLoss, OpenSession, Owner, Path, PermitCommand,
+    Release, ReleasePermits, ReleaseTarget, RequestId, Revision, SignalCondition, Wait, Wanted,
 };
 
 use crate::random::{SeededRng, namespace, paths};
@@ -12,6 +13,10 @@ use crate::semaphores::owner_of;
 /// The same of every kind: each has a table of its own.
 const NAMES: [&str; 2] = ["a", "b"];
 const MEMBERS: [&str; 3] = ["m0", "m1", "m2"];
+/// Stands for the generation of those inside a barrier. Each shard has other numbers.
+pub(crate) const INSIDE: Revision = Revision::MAX;
+/// The same for the generation that gathers.
+const GATHERING: Revision = 0;
 
 /// What is done next.
 #[derive(Debug)]
@@ -24,13 +29,15 @@ pub(crate) enum Step {
     Expire(String),
 }
 
-/// Returns the next step, with these open sessions, of which there may be more.
-pub(crate) fn step(dice: &mut SeededRng, sessions: &[String], may_open: bool) -> Step {
+/// Returns the next step, with these open sessions, of which there may be more, and these holders of paths.
+pub(crate) fn step(dice: &mut SeededRng, sessions: &[String], holders: &[(Owner, Path)], may_open: bool) -> Step {
     let processes = ["p0", "p1", "p2"].map(str::to_owned);
     let names: Vec<String> = processes.into_iter().chain(sessions.iter().cloned()).collect();
     let name = dice.pick(&names);
-    match dice.below(24) {
+    match dice.below(32) {
         0..=5 => Step::Of(Kind::Lock, locks(dice, &name)),
+        24..=27 => Step::Of(Kind::Lock, LocksCommand::Condition(conditions(dice, &name, holders))),
+        28..=31 => Step::Of(Kind::Barrier, LocksCommand::Barrier(barriers(dice, &name))),
         6..=11 => Step::Of(Kind::Semaphore, LocksCommand::Permit(semaphores(dice, &name))),
         12..=17 => Step::Of(Kind::Pool, LocksCommand::Permit(pools(dice, &name))),
         18..=20 => Step::Of(Kind::Latch, LocksCommand::Latch(latches(dice))),
@@ -209,5 +216,74 @@ fn latches(dice: &mut SeededRng) -> LatchCommand {
         3..=5 => LatchCommand::CountDown(CountDown { latch, jobs: Jobs::Named(vec![dice.below(5).to_string()]) }),
         6 => LatchCommand::SetTotal { latch, total: 4 + dice.below(2), if_total: None },
         _ => LatchCommand::Delete(latch),
+    }
+}
+
+/// Mostly of somebody who holds the lock: anybody else is refused.
+fn conditions(dice: &mut SeededRng, name: &str, holders: &[(Owner, Path)]) -> ConditionCommand {
+    let (namespace, all) = (namespace(), paths());
+    let (owner, path) = match holders.is_empty() || dice.one_in(4) {
+        true => (owner_of(name), dice.pick(&all[1..])),
+        false => dice.pick(holders),
+    };
+    let condition = dice.pick(&["", "full"]).to_owned();
+    if dice.one_in(3) {
+        let (all, signal_id) = (dice.one_in(3), dice.one_in(2).then(|| dice.below(3).to_string()));
+        let (fencing_token, message) = (None, None);
+        let signal = SignalCondition { namespace, path, owner, condition, all, fencing_token, signal_id, message };
+        return ConditionCommand::Signal(signal);
+    }
+    let ttl_ms = matches!(owner, Owner::Process(_)).then(|| 1 + dice.below(50));
+    ConditionCommand::Await(AwaitCondition {
+        namespace,
+        path,
+        owner,
+        // Each shard has other tokens.
+        fencing_token: 0,
+        condition,
+        wait: Wait::For(1 + dice.below(40)),
+        relock_ms: Some(1 + dice.below(40)),
+        ttl_ms,
+        transition_ms: None,
+        metadata: None,
+        attempt: 0,
+        abandoned: vec![],
+        message: None,
+    })
+}
+
+fn barriers(dice: &mut SeededRng, name: &str) -> BarrierCommand {
+    let (namespace, path, owner) = (namespace(), Path::flat(dice.pick(&NAMES)), owner_of(name));
+    match dice.below(10) {
+        0..=5 => {
+            let (parties, is_process) = (2 + dice.below(2) as u32, matches!(owner, Owner::Process(_)));
+            BarrierCommand::Arrive(ArriveAtBarrier {
+                namespace,
+                path,
+                owner,
+                generation: None,
+                parties: dice.pick(&[None, Some(parties)]),
+                double: None,
+                ttl_ms: is_process.then(|| 1 + dice.below(50)),
+                metadata: Metadata::new(),
+                request_id: None,
+                message: None,
+            })
+        }
+        6 | 7 => {
+            let generation = dice.pick(&[GATHERING, INSIDE]);
+            BarrierCommand::Leave(LeaveBarrier { namespace, path, owner, generation, message: None })
+        }
+        8 => BarrierCommand::Configure(ConfigureBarrier {
+            namespace,
+            path,
+            parties: 2 + dice.below(2) as u32,
+            double: dice.one_in(2),
+            on_loss: dice.pick(&[OnLoss::Break, OnLoss::Withdraw]),
+            retain_ms: dice.pick(&[0, 60_000]),
+            description: String::new(),
+            metadata: Metadata::new(),
+        }),
+        _ => BarrierCommand::Delete { namespace, path },
     }
 }
