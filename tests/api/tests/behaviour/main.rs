@@ -44,6 +44,7 @@ mod restarts;
 mod scenarios;
 mod semaphore_cases;
 mod semaphores;
+mod session_awaits;
 mod session_failures;
 mod session_grpc;
 mod session_permits;
