@@ -194,16 +194,16 @@ async fn holds_until_it_is_killed() {
     match holder.held {
         Held::Permit => {
             let permit = session.semaphore(name.as_str()).permits(1).acquire(1).await.expect("it is free");
-            drop(permit.lost().await);
+            _ = permit.lost().await;
         }
         Held::Member => {
             let lease = session.pool(name.as_str()).take(1).await.expect("it is free");
-            drop(lease.lost().await);
+            _ = lease.lost().await;
         }
-        Held::Arrival => drop(session.barrier(name.as_str()).parties(PARTIES).wait().await),
+        Held::Arrival => _ = session.barrier(name.as_str()).parties(PARTIES).wait().await,
         Held::Signal => {
             let guard = session.mutex(name.as_str()).lock().await.expect("it is free");
-            drop(guard.wait(&session.condition(CONDITION)).await);
+            _ = guard.wait(&session.condition(CONDITION)).await;
         }
     }
     panic!("it lost what it holds");

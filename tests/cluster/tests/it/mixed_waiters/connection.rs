@@ -138,9 +138,10 @@ impl Connection {
     async fn begin(&self, api: &RestClient, thing: Thing, owner: &str) -> u64 {
         match thing.kind {
             ThingKind::Barrier => thing.generation(api).await,
-            ThingKind::Condition => match until_told(async || self.lock(thing.name(), owner).await).await {
-                Told::Granted(token) => token,
-                other => panic!("{owner} was told {other:?} of a lock"),
+            ThingKind::Condition => loop {
+                if let Some(Told::Granted(token)) = told(self.lock(thing.name(), owner).await).await {
+                    break token;
+                }
             },
             _ => 0,
         }
@@ -158,20 +159,26 @@ fn is_repeatable(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled)
 }
 
-async fn until_told(mut call: impl AsyncFnMut() -> Result<Told, Status>) -> Told {
-    loop {
-        match call().await {
-            Ok(told) => return told,
-            Err(status) => assert!(is_repeatable(&status), "a wait: {status}"),
+/// What a call was told; nothing if it has to be made again.
+async fn told(answer: Result<Told, Status>) -> Option<Told> {
+    match answer {
+        Ok(told) => Some(told),
+        Err(status) => {
+            assert!(is_repeatable(&status), "a wait: {status}");
+            wait_before_retry().await;
+            None
         }
-        wait_before_retry().await;
     }
 }
 
 /// Waits until it is told an outcome, and gives back what it was granted.
 pub(super) async fn wait_until_told(connection: Connection, api: RestClient, thing: Thing, owner: String) -> Told {
     let since = connection.begin(&api, thing, &owner).await;
-    let told = until_told(async || connection.wait_for(thing, &owner, since).await).await;
+    let told = loop {
+        if let Some(told) = told(connection.wait_for(thing, &owner, since).await).await {
+            break told;
+        }
+    };
     if let Told::Granted(_) = told {
         release(&api, thing, &owner).await;
     }

@@ -100,7 +100,11 @@ pub(super) fn things() -> impl Iterator<Item = Thing> {
 
 /// Makes all things, so that whoever comes has to wait.
 pub(super) async fn make_things(api: &RestClient) {
-    let hold = |thing: Thing| json!({"name": thing.name(), "process_id": "holder", "request_id": "holder", "ttl_ms": TTL_MS, "permits": 1});
+    let hold = |thing: Thing| {
+        json!({
+            "name": thing.name(), "process_id": "holder", "request_id": "holder", "ttl_ms": TTL_MS, "permits": 1,
+        })
+    };
     for thing in things() {
         match thing.kind {
             ThingKind::Lock => drop(api.acquire(NAMESPACE, &thing.name(), "holder").await.expect("it is free")),
