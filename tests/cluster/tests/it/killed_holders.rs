@@ -1,5 +1,5 @@
-//! Holders of permits and of members, arrivals at barriers and owners that await a signal, which die by `kill -9`: others
-//! go on once the service says that their time is over, and nothing is left of them.
+//! Holders of permits and of members, arrivals at barriers and owners that await a signal, which die by `kill -9`:
+//! others go on once the service says that their time is over, and nothing is left of them.
 //!
 //! The holders are processes of their own, which run a test of this file.
 

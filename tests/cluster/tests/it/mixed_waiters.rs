@@ -1,5 +1,5 @@
-//! A thousand callers wait for locks, permits, members, latches, barriers and signals while leaders are killed: all keep
-//! their places, each is told one outcome, and nobody is forgotten.
+//! A thousand callers wait for locks, permits, members, latches, barriers and signals while leaders are killed: all
+//! keep their places, each is told one outcome, and nobody is forgotten.
 
 mod connection;
 mod things;
