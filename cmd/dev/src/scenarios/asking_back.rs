@@ -8,7 +8,7 @@ use super::runner::ScenarioRunner;
 /// How long the holder may go on once it is forced.
 const WITHIN_MS: u64 = 300;
 
-async fn ask(stage: &ScenarioRunner, reason: &str, more: Value) -> Result<Value> {
+async fn ask_release(stage: &ScenarioRunner, reason: &str, more: Value) -> Result<Value> {
     let mut body = json!({"path": ["deploy"], "reason": reason});
     if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
         body.extend(more);
@@ -30,7 +30,7 @@ async fn ask_back(stage: &ScenarioRunner) -> Result<()> {
     let token = stage.expect_granted(&first, "the lock is free")?;
 
     stage.print_step("ben needs it and asks. Nothing happens by itself: ann still holds the lock")?;
-    let answer = ask(stage, "a fix for the checkout", json!({"within_ms": 60_000})).await?;
+    let answer = ask_release(stage, "a fix for the checkout", json!({"within_ms": 60_000})).await?;
     let holder = &answer["lock"]["write_lock_holder"];
     stage.check(holder["process_id"] == "ann", "the lock is ann's")?;
 
@@ -48,7 +48,7 @@ async fn ask_back(stage: &ScenarioRunner) -> Result<()> {
     cay.send("lock", json!({"request_id": "r", "resources": resources})).await?;
     let state = cay.expect_message("state").await?;
     stage.check(state["state"] == "ACQUIRED", "the lock is cay's, and no request came with it")?;
-    ask(stage, "when you are done", json!({})).await?;
+    ask_release(stage, "when you are done", json!({})).await?;
     let told = cay.expect_message("release_requested").await?;
     stage.check(told["request_id"] == "r" && told["force"] == false, "she is told for what")?;
 
@@ -58,7 +58,7 @@ async fn ask_back(stage: &ScenarioRunner) -> Result<()> {
     ))?;
     let ben = stage.acquire_waiting("ben", &deploy)?;
     stage.wait_for_waiters("deploy", 1).await?;
-    ask(stage, "the fix is urgent", json!({"within_ms": WITHIN_MS, "force": true})).await?;
+    ask_release(stage, "the fix is urgent", json!({"within_ms": WITHIN_MS, "force": true})).await?;
     let told = cay.expect_message("release_requested").await?;
     stage.check(told["force"] == true, "she is told that this one is meant")?;
     stage.await_grant(ben).await?;

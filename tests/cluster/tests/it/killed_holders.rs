@@ -37,7 +37,7 @@ const LONG_TTL: Duration = Duration::from_secs(600);
 
 /// What a holder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Held {
+enum HeldKind {
     Permit,
     Member,
     /// At a barrier, for which somebody else has come, too, and one is missing.
@@ -51,7 +51,7 @@ enum Held {
 struct Holder {
     address: std::net::SocketAddr,
     key: String,
-    held: Held,
+    held: HeldKind,
     has_session: bool,
 }
 
@@ -59,10 +59,10 @@ impl Holder {
     /// What it calls itself, and what it holds.
     fn name(&self) -> String {
         let thing = match self.held {
-            Held::Permit => "permits",
-            Held::Member => "members",
-            Held::Arrival => "arrival",
-            Held::Signal => "signal",
+            HeldKind::Permit => "permits",
+            HeldKind::Member => "members",
+            HeldKind::Arrival => "arrival",
+            HeldKind::Signal => "signal",
         };
         let owner = if self.has_session { "session" } else { "process" };
         format!("{thing}-of-{owner}")
@@ -78,10 +78,10 @@ impl Holder {
 
     fn line(&self, verb: &str) -> String {
         let kind = match self.held {
-            Held::Permit => "semaphores",
-            Held::Member => "pools",
-            Held::Arrival => "barriers",
-            Held::Signal => "conditions",
+            HeldKind::Permit => "semaphores",
+            HeldKind::Member => "pools",
+            HeldKind::Arrival => "barriers",
+            HeldKind::Signal => "conditions",
         };
         format!("POST /v1/namespaces/{NAMESPACE}/{kind}/{verb}")
     }
@@ -101,30 +101,30 @@ impl Holder {
     fn request(&self, process_id: &str, ttl: Duration, wait_ms: u64) -> Value {
         let ttl_ms = ttl.as_millis() as u64;
         let mut body = json!({"name": self.name(), "process_id": process_id, "ttl_ms": ttl_ms, "wait_ms": wait_ms});
-        if matches!(self.held, Held::Permit | Held::Member) {
+        if matches!(self.held, HeldKind::Permit | HeldKind::Member) {
             body["request_id"] = "r".into();
         }
         match self.held {
             // It is made by whoever comes first, and gone with the last.
-            Held::Permit => body["permits"] = 1.into(),
-            Held::Arrival => body["parties"] = PARTIES.into(),
-            Held::Member | Held::Signal => {}
+            HeldKind::Permit => body["permits"] = 1.into(),
+            HeldKind::Arrival => body["parties"] = PARTIES.into(),
+            HeldKind::Member | HeldKind::Signal => {}
         }
         body
     }
 
     fn acquire_line(&self) -> String {
         self.line(match self.held {
-            Held::Permit => "acquire",
-            Held::Member => "take",
-            Held::Arrival => "arrive",
-            Held::Signal => "await",
+            HeldKind::Permit => "acquire",
+            HeldKind::Member => "take",
+            HeldKind::Arrival => "arrive",
+            HeldKind::Signal => "await",
         })
     }
 
     /// How many wait for what it has, and whoever has the thing; null if nobody has.
     async fn thing(&self, api: &RestClient) -> (u64, Value) {
-        if self.held == Held::Signal {
+        if self.held == HeldKind::Signal {
             return self.awaited_signal(api).await;
         }
         let answer = api.json(&self.line("get"), json!({"name": self.name()})).await;
@@ -133,8 +133,8 @@ impl Holder {
         }
         let shown = answer.ok();
         match self.held {
-            Held::Permit => (count(&shown["semaphore"]["waiting"]), shown["holders"][0].clone()),
-            Held::Member => (count(&shown["pool"]["waiting"]), shown["members"][0]["holder"].clone()),
+            HeldKind::Permit => (count(&shown["semaphore"]["waiting"]), shown["holders"][0].clone()),
+            HeldKind::Member => (count(&shown["pool"]["waiting"]), shown["members"][0]["holder"].clone()),
             _ => (count(&shown["barrier"]["arrived"]).saturating_sub(1), shown["arrivals"][0].clone()),
         }
     }
@@ -184,7 +184,7 @@ async fn holds_until_it_is_killed() {
             beat.tick().await;
             let request = holder.request(&holder.name(), TTL, 0);
             let answer = api.json(&holder.acquire_line(), request).await.ok();
-            let arrived = holder.held == Held::Arrival && answer["outcome"] == "WAITING";
+            let arrived = holder.held == HeldKind::Arrival && answer["outcome"] == "WAITING";
             assert!(arrived || answer["success"] == true, "{answer}");
         }
     }
@@ -192,16 +192,16 @@ async fn holds_until_it_is_killed() {
     let session = client.session(NAMESPACE).process_id(holder.name()).ttl(TTL).open().await.expect("it is opened");
     let name = holder.name();
     match holder.held {
-        Held::Permit => {
+        HeldKind::Permit => {
             let permit = session.semaphore(name.as_str()).permits(1).acquire(1).await.expect("it is free");
             _ = permit.lost().await;
         }
-        Held::Member => {
+        HeldKind::Member => {
             let lease = session.pool(name.as_str()).take(1).await.expect("it is free");
             _ = lease.lost().await;
         }
-        Held::Arrival => _ = session.barrier(name.as_str()).parties(PARTIES).wait().await,
-        Held::Signal => {
+        HeldKind::Arrival => _ = session.barrier(name.as_str()).parties(PARTIES).wait().await,
+        HeldKind::Signal => {
             let guard = session.mutex(name.as_str()).lock().await.expect("it is free");
             _ = guard.wait(&session.condition(CONDITION)).await;
         }
@@ -261,12 +261,12 @@ async fn observe_end(api: &RestClient, holder: &Holder) -> HolderEnd {
 
 /// Lets somebody wait for what the holder has. Returns when that one was let go on, as the caller is told.
 async fn wait_to_go_on(api: &RestClient, holder: &Holder) -> u64 {
-    if holder.held == Held::Signal {
+    if holder.held == HeldKind::Signal {
         return wait_for_signal(api, holder).await;
     }
     let answer = api.json(&holder.acquire_line(), holder.request("next", LONG_TTL, WAIT_MS)).await.ok();
     let told_ms = now_ms();
-    if holder.held == Held::Arrival {
+    if holder.held == HeldKind::Arrival {
         assert_eq!(answer["outcome"], "BROKEN", "{}: {answer}", holder.name());
         return told_ms;
     }
@@ -314,15 +314,15 @@ async fn wait_for_signal(api: &RestClient, holder: &Holder) -> u64 {
 /// Gives back what the other one has.
 async fn clear(api: &RestClient, holder: &Holder) {
     match holder.held {
-        Held::Permit | Held::Member => {
+        HeldKind::Permit | HeldKind::Member => {
             let release = json!({"name": holder.name(), "process_id": "next", "request_id": "r"});
             assert_eq!(api.json(&holder.line("release"), release).await.ok()["released"], true);
         }
-        Held::Arrival => {
+        HeldKind::Arrival => {
             let deleted = api.json(&holder.line("delete"), json!({"name": holder.name()})).await;
             assert_eq!(deleted.status, 204);
         }
-        Held::Signal => assert_eq!(holder.lock_call(api, "release", "next").await["released"], true),
+        HeldKind::Signal => assert_eq!(holder.lock_call(api, "release", "next").await["released"], true),
     }
 }
 
@@ -385,16 +385,16 @@ async fn others_go_on_when_the_time_of_a_killed_holder_is_over_and_nothing_is_le
     let cluster = Cluster::start(Setup::default()).await;
     let tenant = cluster.create_tenant("killed", &[NAMESPACE]).await;
     let api = cluster.rest_client(0, &tenant.key);
-    let things = [Held::Permit, Held::Member, Held::Arrival].map(|held| [(held, false), (held, true)]);
+    let things = [HeldKind::Permit, HeldKind::Member, HeldKind::Arrival].map(|held| [(held, false), (held, true)]);
     let (address, key) = (cluster.gateway_address(0), &tenant.key);
     // A process that awaits a signal has no time to live: its wait ends with the call.
     let holders: Vec<Holder> = things
         .into_iter()
         .flatten()
-        .chain([(Held::Signal, true)])
+        .chain([(HeldKind::Signal, true)])
         .map(|(held, has_session)| Holder { address, key: key.clone(), held, has_session })
         .collect();
-    for pool in holders.iter().filter(|holder| holder.held == Held::Member) {
+    for pool in holders.iter().filter(|holder| holder.held == HeldKind::Member) {
         let one_member = json!({"name": pool.name(), "members": [{"name": "only"}]});
         api.json(&pool.line("configure"), one_member).await.ok();
     }

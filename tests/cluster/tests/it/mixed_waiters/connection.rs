@@ -139,7 +139,7 @@ impl Connection {
         match thing.kind {
             ThingKind::Barrier => thing.generation(api).await,
             ThingKind::Condition => loop {
-                if let Some(Told::Granted(token)) = told(self.lock(thing.name(), owner).await).await {
+                if let Some(Told::Granted(token)) = outcome_or_retry(self.lock(thing.name(), owner).await).await {
                     break token;
                 }
             },
@@ -160,7 +160,7 @@ fn is_repeatable(status: &Status) -> bool {
 }
 
 /// What a call was told; nothing if it has to be made again.
-async fn told(answer: Result<Told, Status>) -> Option<Told> {
+async fn outcome_or_retry(answer: Result<Told, Status>) -> Option<Told> {
     match answer {
         Ok(told) => Some(told),
         Err(status) => {
@@ -175,7 +175,7 @@ async fn told(answer: Result<Told, Status>) -> Option<Told> {
 pub(super) async fn wait_until_told(connection: Connection, api: RestClient, thing: Thing, owner: String) -> Told {
     let since = connection.begin(&api, thing, &owner).await;
     let told = loop {
-        if let Some(told) = told(connection.wait_for(thing, &owner, since).await).await {
+        if let Some(told) = outcome_or_retry(connection.wait_for(thing, &owner, since).await).await {
             break told;
         }
     };
