@@ -7,6 +7,10 @@ use super::{Metadata, NamespaceRef, Path, PermitHolderView, Revision};
 /// The highest number of members in one hold, whatever the limits of the account.
 pub const MAX_MEMBERS_PER_TAKE: u64 = 64;
 
+/// The highest number of names in a change of a pool, in all its lists together: as many as a pool has by default, so
+/// that a change fits in a slice.
+pub const MAX_NAMES_PER_POOL_CHANGE: usize = 1_000;
+
 /// The cost of a member that a configuration or a change names, in units: it is looked up, compared and put in order.
 const UNITS_PER_MEMBER: u64 = 3;
 
@@ -38,7 +42,8 @@ pub struct MemberSpec {
     pub metadata: Metadata,
 }
 
-/// Changes some members of a pool. Names in several lists are added or removed first; a repeat changes nothing.
+/// Changes some members of a pool. Names in several lists are added or removed first; a repeat changes nothing. Its lists
+/// have at most [`MAX_NAMES_PER_POOL_CHANGE`] names together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangePool {
     /// The namespace.
@@ -63,10 +68,14 @@ impl ConfigurePool {
 }
 
 impl ChangePool {
+    /// Returns the number of names in all lists.
+    pub fn names(&self) -> usize {
+        self.add.len() + self.remove.len() + self.disable.len() + self.enable.len()
+    }
+
     /// Returns the cost of a change, in units.
     pub fn units(&self) -> u64 {
-        let names = [&self.remove, &self.disable, &self.enable].into_iter().map(Vec::len).sum::<usize>();
-        1 + UNITS_PER_MEMBER * (self.add.len() + names) as u64
+        1 + UNITS_PER_MEMBER * self.names() as u64
     }
 }
 

@@ -3,12 +3,12 @@
 use holdfast_types::{
     AWAIT_MS, BARRIER_RETAIN_MS, DEFAULT_BARRIER_RETAIN_MS, DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS,
     DEFAULT_RELOCK_MS, FencingToken, Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, Limits,
-    MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS, MAX_IDS_PER_COUNT_DOWN, MAX_PARTIES, MAX_PERMITS, MAX_PRIORITY, Owner,
-    Path, RELOCK_MS, Wanted,
+    MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS, MAX_IDS_PER_COUNT_DOWN, MAX_NAMES_PER_POOL_CHANGE, MAX_PARTIES,
+    MAX_PERMITS, MAX_PRIORITY, Owner, Path, RELOCK_MS, Wanted,
 };
 
 use super::{WaitOptions, existing_lock, name, new_lock, range, request_id, wait_options};
-use crate::{ApiError, ApiResult, LockName, Terms};
+use crate::{ApiError, ApiResult, ChangePool, LockName, Terms};
 
 /// Returns the path of a thing that a call may make.
 pub fn new_thing(thing: &LockName, limits: &Limits) -> ApiResult<Path> {
@@ -140,6 +140,21 @@ pub fn members(field: &str, members: &[String]) -> ApiResult<()> {
     members.iter().enumerate().try_for_each(|(index, member)| name(&format!("{field}[{index}]"), member))
 }
 
+/// Validates the names of members in a change of a pool, but for their metadata: so many in all lists together that the
+/// change is one step.
+pub fn changed_members(change: &ChangePool) -> ApiResult<()> {
+    let added: Vec<String> = change.add.iter().map(|member| member.name.clone()).collect();
+    let lists = [("add", &added), ("remove", &change.remove), ("disable", &change.disable), ("enable", &change.enable)];
+    let given: usize = lists.iter().map(|(_, names)| names.len()).sum();
+    if given > MAX_NAMES_PER_POOL_CHANGE {
+        let fields = lists.map(|(field, _)| field).join(", ");
+        let most = MAX_NAMES_PER_POOL_CHANGE;
+        let detail = format!("{fields}: must have at most {most} names together, have {given}; send several changes");
+        return Err(ApiError::invalid(fields, detail));
+    }
+    lists.into_iter().try_for_each(|(field, names)| members(field, names))
+}
+
 /// Returns the members that a release names; none for the whole hold. An empty list is refused: a caller whose list
 /// became empty returns nothing, and must not return everything.
 pub fn members_to_return(names: Option<Vec<String>>) -> ApiResult<Vec<String>> {
@@ -256,6 +271,7 @@ pub fn wait_ms(wait_ms: u64, limits: &Limits) -> ApiResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{PoolMember, ThingName};
 
     fn field<T: std::fmt::Debug>(refused: ApiResult<T>) -> String {
         refused.unwrap_err().ids[0].1.clone()
@@ -335,6 +351,30 @@ mod tests {
         assert_eq!(field(members_to_return(Some(vec![String::new()]))), "members[0]");
         assert!(cooldown_ms(longest, &Limits::default()).is_ok());
         assert_eq!(field(cooldown_ms(longest + 1, &Limits::default())), "cooldown_ms");
+    }
+
+    #[test]
+    fn all_lists_of_a_change_of_a_pool_have_a_thousand_names_together() {
+        let names = |count: usize| vec!["a".to_owned(); count];
+        let add =
+            |count| names(count).into_iter().map(|name| PoolMember { name, disabled: false, metadata: [].into() });
+        let change = |added, remove, disable, enable| {
+            let thing = ThingName { namespace: "n".into(), name: "p".into() };
+            let (remove, disable, enable) = (names(remove), names(disable), names(enable));
+            changed_members(&ChangePool { thing, add: add(added).collect(), remove, disable, enable })
+        };
+        for full in [(1_000, 0, 0, 0), (0, 1_000, 0, 0), (0, 0, 1_000, 0), (0, 0, 0, 1_000), (250, 250, 250, 250)] {
+            assert!(change(full.0, full.1, full.2, full.3).is_ok(), "{full:?}");
+        }
+        for over in [(1_001, 0, 0, 0), (1, 1_000, 0, 0), (500, 500, 1, 0), (251, 250, 250, 250), (0, 0, 500, 501)] {
+            let refused = change(over.0, over.1, over.2, over.3);
+            let detail = refused.as_ref().unwrap_err().to_string();
+            assert!(detail.contains("at most 1000 names together, have 1001"), "{detail}");
+            assert_eq!(field(refused), "add, remove, disable, enable");
+        }
+        let thing = ThingName { namespace: "n".into(), name: "p".into() };
+        let (add, remove, disable) = (vec![], names(1), vec![String::new()]);
+        assert_eq!(field(changed_members(&ChangePool { thing, add, remove, disable, enable: vec![] })), "disable[0]");
     }
 
     #[test]

@@ -27,7 +27,9 @@ impl Service {
     ) -> ApiResult<PoolInfo> {
         let tenant = caller.require(Scopes::LOCKS_FORCE)?;
         let path = validate::new_thing(&request.thing.name, tenant.limits())?;
-        let members = specs("members", &request.members, tenant.limits())?;
+        let names: Vec<String> = request.members.iter().map(|member| member.name.clone()).collect();
+        validate::members("members", &names)?;
+        let members = specs(&request.members, tenant.limits())?;
         validate::cooldown_ms(request.cooldown_ms, tenant.limits())?;
         let description = request.description.unwrap_or_default();
         validate::description(&description, tenant.limits())?;
@@ -61,11 +63,8 @@ impl Service {
     ) -> ApiResult<PoolInfo> {
         let tenant = caller.require(Scopes::LOCKS_FORCE)?;
         let path = validate::existing_thing(&request.thing.name, tenant.limits())?;
-        let add = specs("add", &request.add, tenant.limits())?;
-        for (field, names) in [("remove", &request.remove), ("disable", &request.disable), ("enable", &request.enable)]
-        {
-            validate::members(field, names)?;
-        }
+        validate::changed_members(&request)?;
+        let add = specs(&request.add, tenant.limits())?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| {
             let change = ChangeCommand {
@@ -224,10 +223,8 @@ impl Service {
     }
 }
 
-/// Validates members, and returns them as they are stored.
-fn specs(field: &str, members: &[PoolMember], limits: &Limits) -> ApiResult<Vec<MemberSpec>> {
-    let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
-    validate::members(field, &names)?;
+/// Validates the metadata of members, and returns them as they are stored.
+fn specs(members: &[PoolMember], limits: &Limits) -> ApiResult<Vec<MemberSpec>> {
     members.iter().try_for_each(|member| validate::metadata(&member.metadata, limits))?;
     let spec = |member: &PoolMember| {
         let PoolMember { name, disabled, metadata } = member.clone();

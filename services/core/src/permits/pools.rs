@@ -13,8 +13,8 @@ use super::source::{Source, Stock};
 use crate::kit::{END_UNITS, Kit, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::{
-    ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, MAX_NAME_BYTES, MemberSpec, PermitCommand,
-    PermitsEnd, PoolView, Response, Revision,
+    ChangePool, CommandError, ConfigurePool, EventKind, FencingToken, Kind, MAX_NAME_BYTES, MAX_NAMES_PER_POOL_CHANGE,
+    MemberSpec, PermitCommand, PermitsEnd, PoolView, Response, Revision,
 };
 
 impl PermitTable {
@@ -67,7 +67,7 @@ impl PermitTable {
         let Some(members) = self.by_name.get(&name).and_then(|source| source.members()) else {
             return Err(CommandError::PrimitiveNotFound { kind: Kind::Pool, path: change.path.clone() });
         };
-        check_names(&change.add)?;
+        check_change(change)?;
         let added: BTreeSet<&str> = change.add.iter().map(|member| member.name.as_str()).collect();
         let is_known = |member: &&String| members.get(member).is_some() || added.contains(member.as_str());
         if let Some(unknown) = change.disable.iter().chain(&change.enable).find(|member| !is_known(member)) {
@@ -286,6 +286,16 @@ fn check_names(specs: &[MemberSpec]) -> Result<(), CommandError> {
     let fits = specs.iter().all(|spec| (1..=MAX_NAME_BYTES).contains(&spec.name.len()));
     let text = || CommandError::InvalidArgument(format!("a member has a name of 1 to {MAX_NAME_BYTES} bytes"));
     if fits { Ok(()) } else { Err(text()) }
+}
+
+fn check_change(change: &ChangePool) -> Result<(), CommandError> {
+    if change.names() > MAX_NAMES_PER_POOL_CHANGE {
+        let text = format!(
+            "add, remove, disable and enable have at most {MAX_NAMES_PER_POOL_CHANGE} names together in a change of a pool"
+        );
+        return Err(CommandError::InvalidArgument(text));
+    }
+    check_names(&change.add)
 }
 
 /// Returns the members that are not listed, but for those that leave already.

@@ -146,6 +146,16 @@ pub(crate) const ROWS: &[(&str, Setup)] = &[
         let (add, remove, enable) = (vec![], vec![], vec![]);
         permit_action(PermitCommand::ChangePool(ChangePool { namespace, path, add, remove, disable, enable }))
     }),
+    ("change of as many members of a pool as it may name", |shard, things| {
+        pools(shard, things, 0);
+        let members = things.min(MAX_MEMBERS);
+        let half = members / 2;
+        let spec = |number| MemberSpec { name: member_name(number), disabled: false, metadata: Metadata::new() };
+        let add = (members..members + half).map(spec).collect();
+        let (namespace, path, remove) = (orders(), Path::flat("p"), (0..half).map(member_name).collect());
+        let (disable, enable) = (vec![], vec![]);
+        permit_action(PermitCommand::ChangePool(ChangePool { namespace, path, add, remove, disable, enable }))
+    }),
     ("take of a member of a pool", |shard, things| {
         pools(shard, things, 0);
         acquire_action(some("q", 1))

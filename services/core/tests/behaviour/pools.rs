@@ -408,6 +408,46 @@ fn every_member_of_a_command_counts_as_work() {
 }
 
 #[test]
+fn a_change_of_as_many_members_as_it_may_name_is_less_than_a_slice() {
+    let shard = &mut limited(Limits { max_state_bytes: 1 << 30, ..Limits::default() });
+    shard.rules = Rules::TWO;
+    let name = |number: usize| format!("m{number:04}");
+    let specs = |numbers: std::ops::Range<usize>| numbers.map(|number| spec(&name(number))).collect::<Vec<_>>();
+    let names = |numbers: std::ops::Range<usize>| numbers.map(name).collect::<Vec<_>>();
+    let mut spent = |command: PermitCommand| {
+        let (before, outcome) = (shard.core.units(), semaphore(shard, command));
+        (outcome, shard.core.units() - before)
+    };
+    assert!(spent(configure("p", specs(0..1_000), 0)).0.is_ok());
+    let (replaced, units) = spent(configure("p", specs(1_000..2_000), 0));
+    assert!(replaced.is_ok() && units <= 4_096, "{units} units to replace all members");
+    let change = |add, remove, disable, enable| {
+        let (namespace, path) = (orders(), Path::flat("p"));
+        PermitCommand::ChangePool(ChangePool { namespace, path, add, remove, disable, enable })
+    };
+    let (half, quarter) = (1_000..1_500, 1_000..1_250);
+    for full in [
+        change(specs(0..500), names(half.clone()), vec![], vec![]),
+        change(specs(quarter.clone()), names(1_500..1_750), names(quarter.clone()), names(quarter.clone())),
+        change(vec![], vec![], names(1_750..2_000), vec![name(0); 750]),
+    ] {
+        let (changed, units) = spent(full);
+        assert!(changed.is_ok(), "{changed:?}");
+        assert!(units <= 4_096, "{units} units");
+    }
+    for over in [
+        change(specs(0..500), names(half), vec![], vec![name(0)]),
+        change(vec![], vec![name(5_000); 1_001], vec![], vec![]),
+        change(specs(0..1_000), vec![], vec![name(0)], vec![]),
+    ] {
+        let (refused, _) = spent(over);
+        let Err(CommandError::InvalidArgument(why)) = refused else { panic!("not refused: {refused:?}") };
+        assert!(why.contains("add, remove, disable and enable have at most 1000 names"), "{why}");
+    }
+    shard.core.verify();
+}
+
+#[test]
 fn a_session_with_many_members_ends_in_several_slices() {
     let shard = &mut limited(Limits { max_state_bytes: 1 << 30, ..Limits::default() });
     shard.rules = Rules::TWO;
