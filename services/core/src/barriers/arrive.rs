@@ -7,6 +7,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 use super::barrier::{Arrival, Barrier, BarrierFacts};
 use super::party::{ArrivalKey, Party};
 use super::{Barriers, charge};
+use crate::item_bytes::ItemBytes;
 use crate::kit::{Kit, check_path, quota_exceeded};
 use crate::locks::EncodedMetadata;
 use crate::permits::Requester;
@@ -210,7 +211,7 @@ impl Barriers {
                 return Err(quota_exceeded(what, max, "release permits or have the limit raised"));
             }
         }
-        let of_barrier = if is_new { charge::of_ephemeral(&key.path) } else { 0 };
+        let of_barrier = if is_new { charge::of_ephemeral(&key.path) } else { ItemBytes::default() };
         kit.check_bytes(of_barrier + charge::of_new(key, requester, arrive))
     }
 

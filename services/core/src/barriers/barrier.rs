@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::charge;
 use super::party::{ArrivalKey, Party};
+use crate::item_bytes::ItemBytes;
 use crate::locks::EncodedMetadata;
 use crate::{
     BarrierAnswer, BarrierOutcome, DELETED_BARRIER_RETAIN_MS, EndedGeneration, GenerationEnd, MAX_GENERATIONS, OnLoss,
@@ -27,8 +28,8 @@ pub(super) struct Barrier {
     pub(super) outcomes: VecDeque<EndedGeneration>,
     /// When arrivals end, of those inside too, and their numbers.
     pub(super) deadlines: BTreeSet<(u64, Revision)>,
-    /// The charge of those who have come.
-    pub(super) gathered_bytes: u64,
+    /// The bytes of those who have come.
+    pub(super) gathered_bytes: ItemBytes,
 }
 
 /// What a barrier is besides those in it. The serialized form is stored: fields never change.
@@ -71,8 +72,8 @@ pub(super) struct Arrival {
 pub(super) struct Roster {
     pub(super) generation: Revision,
     pub(super) members: BTreeMap<Party, Member>,
-    /// The charge.
-    pub(super) bytes: u64,
+    /// The bytes of all members.
+    pub(super) bytes: ItemBytes,
 }
 
 /// One of them.
@@ -93,8 +94,8 @@ pub(super) struct Inside {
     pub(super) leaving: Vec<(Party, Arc<str>)>,
     /// How many did not leave by themselves.
     pub(super) lost: u32,
-    /// The charge, without that of the roster.
-    pub(super) bytes: u64,
+    /// The bytes, without those of the roster.
+    pub(super) bytes: ItemBytes,
 }
 
 impl Arrival {
@@ -106,7 +107,7 @@ impl Arrival {
 impl Roster {
     /// Returns that of a generation, given those in it in order of arrival.
     pub(super) fn new(generation: Revision, members: impl Iterator<Item = (Party, Option<Arc<str>>)>) -> Self {
-        let mut bytes = 0;
+        let mut bytes = ItemBytes::default();
         let members = members.zip(0..).map(|((party, request_id), index)| {
             bytes += charge::of_member(&party, request_id.as_deref());
             (party, Member { index, request_id })
@@ -137,7 +138,7 @@ impl Barrier {
             last: None,
             outcomes: VecDeque::new(),
             deadlines: BTreeSet::new(),
-            gathered_bytes: 0,
+            gathered_bytes: ItemBytes::default(),
         }
     }
 
@@ -237,7 +238,7 @@ impl Barrier {
         stays: bool,
     ) -> Vec<Arc<Arrival>> {
         let gathered = std::mem::take(&mut self.gathered);
-        self.gathered_bytes = 0;
+        self.gathered_bytes = ItemBytes::default();
         let arrivals: Vec<Arc<Arrival>> = gathered.values().map(Arc::clone).collect();
         let members = arrivals.iter().map(|arrival| (arrival.key.party.clone(), arrival.request_id.clone()));
         let roster = Arc::new(Roster::new(ended.generation, members));

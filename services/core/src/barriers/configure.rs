@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::arrive::{check_parties, first_generation, invalid};
 use super::barrier::BarrierFacts;
 use super::{Barriers, charge};
+use crate::item_bytes::ItemBytes;
 use crate::kit::{Kit, check_path};
 use crate::locks::EncodedMetadata;
 use crate::{BARRIER_RETAIN_MS, BarrierView, CommandError, ConfigureBarrier, Path, Response};
@@ -30,7 +31,7 @@ impl Barriers {
         if present.is_none() {
             self.check_count(kit)?;
         }
-        let before = present.map_or(0, |facts| charge::of_facts(&configure.path, facts));
+        let before = present.map_or(ItemBytes::default(), |facts| charge::of_facts(&configure.path, facts));
         kit.check_bytes(charge::of_configured(configure).saturating_sub(before))?;
         let generation = present.filter(|facts| !facts.is_deleted).map(|facts| facts.generation);
         let (generation, revision) = match generation {

@@ -21,6 +21,7 @@ mod verify;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::item_bytes::ItemBytes;
 use crate::permits::Scope;
 use crate::{Path, Revision, SessionEnd, SessionNumber};
 use barrier::{Arrival, Barrier};
@@ -44,8 +45,8 @@ pub(crate) struct Barriers {
     of_processes: BTreeSet<(Arc<str>, Revision)>,
     /// Sessions that have ended and still have arrivals.
     ending: BTreeMap<SessionNumber, EndingSession>,
-    /// The charge of all of them.
-    bytes: u64,
+    /// The bytes of all of them.
+    bytes: ItemBytes,
 }
 
 /// A session that has ended and still has arrivals.
@@ -76,8 +77,8 @@ impl Barriers {
         self.index.len() as u64
     }
 
-    /// Returns the charge of all barriers in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Returns the bytes of all barriers.
+    pub(crate) fn bytes(&self) -> ItemBytes {
         self.bytes
     }
 
@@ -106,9 +107,9 @@ impl Barriers {
     /// Changes an existing barrier, and what is known of it elsewhere.
     fn change<T>(&mut self, path: &Arc<Path>, change: impl FnOnce(&mut Barrier) -> T) -> Option<T> {
         let barrier = Arc::make_mut(self.by_path.get_mut(path)?);
-        let (due, bytes) = (barrier.due(), barrier.charge(path));
+        let (due, bytes) = (barrier.due(), barrier.bytes(path));
         let result = change(barrier);
-        self.bytes = self.bytes - bytes + barrier.charge(path);
+        self.bytes = self.bytes - bytes + barrier.bytes(path);
         let after = barrier.due();
         if due != after {
             self.move_due(path, due, after);
@@ -124,7 +125,7 @@ impl Barriers {
     }
 
     fn insert_barrier(&mut self, path: Arc<Path>, barrier: Barrier) {
-        self.bytes += barrier.charge(&path);
+        self.bytes += barrier.bytes(&path);
         self.move_due(&path, None, barrier.due());
         self.by_path.insert(path, Arc::new(barrier));
     }
@@ -132,7 +133,7 @@ impl Barriers {
     /// Removes a barrier with nobody in it.
     fn remove_barrier(&mut self, path: &Arc<Path>) {
         let Some(barrier) = self.by_path.remove(path) else { return };
-        self.bytes -= barrier.charge(path);
+        self.bytes -= barrier.bytes(path);
         self.move_due(path, barrier.due(), None);
     }
 

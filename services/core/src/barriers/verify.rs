@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use super::barrier::{Barrier, Roster};
 use super::{Barriers, DueThing, charge};
+use crate::item_bytes::ItemBytes;
 use crate::permits::Scope;
 
 impl Barriers {
     /// Panics if a counter or an index is inconsistent.
     pub(crate) fn verify(&self) {
-        let (mut bytes, mut index, mut requests, mut due) = (0, BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut index, mut requests, mut due) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut bytes = ItemBytes::default();
         let (mut of_sessions, mut of_processes) = (BTreeMap::new(), BTreeSet::new());
         for (path, barrier) in &self.by_path {
             barrier.verify();
-            bytes += barrier.charge(path);
+            bytes += barrier.bytes(path);
             due.extend(barrier.due().map(|due| (due, DueThing::Barrier(Arc::clone(path)))));
             for arrival in barrier.arrivals() {
                 let key = &arrival.key;
@@ -47,19 +49,20 @@ impl Barrier {
         assert_eq!(self.check().map_err(|error| error.to_string()), Ok(()));
         let deadlines: BTreeSet<_> = self.arrivals().filter_map(|arrival| arrival.due()).collect();
         assert_eq!(deadlines, self.deadlines, "when each arrival ends is known");
-        let bytes: u64 = self.gathered.values().map(|arrival| charge::gathered(arrival)).sum();
+        let bytes: ItemBytes = self.gathered.values().map(|arrival| charge::gathered(arrival)).sum();
         assert_eq!(bytes, self.gathered_bytes, "arrivals are charged");
         self.last.iter().for_each(|roster| roster.verify());
         let Some(inside) = &self.inside else { return };
         inside.roster.verify();
-        let bytes: u64 = inside.arrivals.values().map(|arrival| charge::inside(arrival)).sum();
-        assert_eq!(bytes + inside.leaving.len() as u64 * charge::LEAVING, inside.bytes, "those inside are charged");
+        let arrivals: ItemBytes = inside.arrivals.values().map(|arrival| charge::inside(arrival)).sum();
+        let leaving: ItemBytes = inside.leaving.iter().map(|_| charge::LEAVING).sum();
+        assert_eq!(arrivals + leaving, inside.bytes, "those inside are charged");
     }
 }
 
 impl Roster {
     fn verify(&self) {
-        let bytes: u64 =
+        let bytes: ItemBytes =
             self.members.iter().map(|(party, it)| charge::of_member(party, it.request_id.as_deref())).sum();
         assert_eq!(bytes, self.bytes, "those of a generation are charged");
         let indexes: BTreeSet<u32> = self.members.values().map(|member| member.index).collect();

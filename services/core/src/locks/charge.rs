@@ -133,12 +133,17 @@ pub(super) fn name_bytes(owner: &Owner) -> usize {
 
 impl OwnerName {
     pub(super) fn charge(&self) -> u64 {
-        owner(match self {
+        owner(self.name_bytes())
+    }
+
+    /// Returns the length in bytes of its names.
+    pub(super) fn name_bytes(&self) -> usize {
+        match self {
             Self::Process(process_id) => process_id.len(),
             Self::Session(session) => {
                 session.session_id.len() + session.holder.as_ref().map_or(0, |holder| holder.len())
             }
-        })
+        }
     }
 }
 
@@ -206,8 +211,8 @@ impl Namespace {
             events: self.history.bytes(),
             latches: self.latches.bytes().charged,
             semaphores: self.permits.bytes().charged,
-            barriers: self.barriers.bytes(),
-            conditions: self.conditions.bytes(),
+            barriers: self.barriers.bytes().charged,
+            conditions: self.conditions.bytes().charged,
         }
     }
 

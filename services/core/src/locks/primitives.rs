@@ -133,7 +133,8 @@ impl NamespaceTxn<'_> {
 impl Namespace {
     /// Returns the bytes of its tables that count against their limit.
     pub(super) fn table_bytes(&self) -> u64 {
-        self.latches.bytes().counted + self.permits.bytes().counted + self.barriers.bytes() + self.conditions.bytes()
+        let tables = [self.latches.bytes(), self.permits.bytes(), self.barriers.bytes(), self.conditions.bytes()];
+        tables.into_iter().map(|bytes| bytes.counted).sum()
     }
 
     /// Returns how much its tables may grow, given the charge of the account's other namespaces.

@@ -51,5 +51,6 @@ mod quarantine;
 mod replay;
 mod session_commands;
 mod support;
+mod table_bytes;
 mod usage;
 mod wait_requests;

@@ -61,7 +61,7 @@ pub(crate) fn acquire(shard: &mut Shard, request: AcquirePermits) -> Result<Acqu
     }
 }
 
-fn limit_of<T>(outcome: Result<T, CommandError>) -> Option<&'static str> {
+pub(crate) fn limit_of<T>(outcome: Result<T, CommandError>) -> Option<&'static str> {
     outcome.err().and_then(|error| error.limit()).map(|limit| limit.name)
 }
 

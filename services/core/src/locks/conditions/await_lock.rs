@@ -235,6 +235,7 @@ impl NamespaceTxn<'_> {
         let wait = WaitId(self.common.next_revision());
         let awaits = Await {
             owner,
+            owner_bytes: charge::name_bytes(request.owner),
             path: Arc::new(request.path.clone()),
             condition: request.condition.into(),
             from_token: request.token,
@@ -293,9 +294,10 @@ impl NamespaceTxn<'_> {
         self.check_waiting_count()?;
         self.check_waits_of_owner(owner)?;
         self.check_holds_of_waiting(owner, 0)?;
-        let more = of_await(request.path, request.condition, request_id, metadata_bytes);
+        let owner_bytes = charge::name_bytes(request.owner);
+        let more = of_await((request.path, request.condition), owner_bytes, request_id, metadata_bytes);
         let free = self.ns.free_bytes(self.other_namespaces_bytes);
-        if more > free.of_tables {
+        if more.counted > free.of_tables {
             return Err(quota_exceeded(
                 "the state of latches, semaphores, pools, barriers and conditions of a namespace, in bytes,",
                 limits.max_primitive_bytes,
@@ -305,7 +307,7 @@ impl NamespaceTxn<'_> {
         // The hold makes room for it.
         let (of_hold, of_metadata) = hold.charge();
         let freed = of_hold + of_metadata + request_id.map_or(0, |id| charge::granted(id.len(), 1));
-        if !self.has_capacity(more.saturating_sub(freed)) {
+        if !self.has_capacity(more.charged.saturating_sub(freed)) {
             return Err(quota_exceeded(
                 "the state of the account in this shard, in bytes,",
                 limits.max_state_bytes,

@@ -21,7 +21,8 @@ impl Namespace {
     }
 
     /// Adds an await. Its owner must be known.
-    pub(in crate::locks) fn add_await(&mut self, wait: WaitId, awaits: Await) {
+    pub(in crate::locks) fn add_await(&mut self, wait: WaitId, mut awaits: Await) {
+        awaits.owner_bytes = self.owners.name(awaits.owner).name_bytes();
         if let Some(session) = self.session_mut(awaits.owner) {
             session.waiting += 1;
             if let Some(request_id) = &awaits.request_id {

@@ -29,6 +29,7 @@ use super::attempts::Attempts;
 use super::hold::HoldTerms;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
+use crate::item_bytes::ItemBytes;
 use crate::{FencingToken, Path, Revision, SessionNumber, WaitId, Woken};
 
 pub(super) use came_from::{CameFrom, SignalAnswer};
@@ -40,6 +41,8 @@ pub(super) use snapshot::{AwaitItem, PastItem};
 #[derive(Clone, Debug)]
 pub(super) struct Await {
     pub(super) owner: OwnerId,
+    /// The length in bytes of the names of its owner.
+    pub(super) owner_bytes: usize,
     pub(super) path: Arc<Path>,
     pub(super) condition: Arc<str>,
     /// The token of the hold that it gave up.
@@ -100,8 +103,8 @@ pub(super) struct Conditions {
     of_sessions: BTreeMap<SessionNumber, BTreeSet<WaitId>>,
     /// How many signals to a condition are to be handed on. Empty between commands.
     owed: BTreeMap<(Arc<Path>, Arc<str>), u64>,
-    /// The charge of all awaits.
-    bytes: u64,
+    /// The bytes of all awaits.
+    bytes: ItemBytes,
 }
 
 impl Conditions {
@@ -110,7 +113,7 @@ impl Conditions {
         self.awaits.len()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> ItemBytes {
         self.bytes
     }
 
@@ -185,7 +188,7 @@ impl Conditions {
     }
 
     fn insert(&mut self, wait: WaitId, session: Option<SessionNumber>, awaits: Await) {
-        self.bytes += awaits.charge();
+        self.bytes += awaits.bytes();
         let lock = self.by_lock.entry(Arc::clone(&awaits.path)).or_default();
         lock.stages.insert(awaits.from_token, AwaitStage::Awaiting(wait));
         lock.awaits += 1;
@@ -206,7 +209,7 @@ impl Conditions {
 
     fn remove(&mut self, wait: WaitId, session: Option<SessionNumber>) -> Option<Await> {
         let awaits = self.awaits.remove(&wait).map(Arc::unwrap_or_clone)?;
-        self.bytes -= awaits.charge();
+        self.bytes -= awaits.bytes();
         self.leave_queue(wait, &awaits);
         if let Some(call) = awaits.call {
             self.called.remove(&call.at);
@@ -263,9 +266,9 @@ impl Conditions {
     fn change(&mut self, wait: WaitId, change: impl FnOnce(&mut Await)) {
         let Some(awaits) = self.awaits.get_mut(&wait).map(Arc::make_mut) else { return };
         let before = awaits.ends_at_ms.filter(|_| awaits.call.is_none());
-        self.bytes -= awaits.charge();
+        self.bytes -= awaits.bytes();
         change(awaits);
-        self.bytes += awaits.charge();
+        self.bytes += awaits.bytes();
         let after = awaits.ends_at_ms.filter(|_| awaits.call.is_none());
         before.into_iter().for_each(|at_ms| _ = self.due.remove(&(at_ms, wait)));
         self.due.extend(after.map(|at_ms| (at_ms, wait)));

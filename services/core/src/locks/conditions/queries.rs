@@ -199,6 +199,8 @@ impl Namespace {
         let granted = self.granted_requests.get(granted);
         let Some(node) = granted.live.nodes().next() else { return 0 };
         let metadata = self.hold(node, granted.owner).map_or(0, |hold| hold.metadata_bytes());
-        of_await(&self.tree.path_of(node), &awaits.condition, Some(&awaits.request_id), metadata)
+        let owner_bytes = self.owners.name(granted.owner).name_bytes();
+        let path = self.tree.path_of(node);
+        of_await((&path, &awaits.condition), owner_bytes, Some(&awaits.request_id), metadata).charged
     }
 }

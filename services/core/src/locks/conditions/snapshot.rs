@@ -55,6 +55,7 @@ impl AwaitItem<String> {
         ensure(self.from_token < self.wait.0 && !self.path.is_empty(), "an await is of no lock")?;
         let awaits = Await {
             owner: NO_OWNER,
+            owner_bytes: 0,
             path: Arc::new(Path(self.path)),
             condition: self.condition.into(),
             from_token: self.from_token,

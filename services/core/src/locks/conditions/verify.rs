@@ -12,6 +12,7 @@ impl Namespace {
         for (wait, awaits) in self.conditions.iter() {
             let session = self.owners.name(awaits.owner).session().map(|session| session.number);
             rebuilt.insert(wait, session, awaits.as_ref().clone());
+            assert_eq!(awaits.owner_bytes, self.owners.name(awaits.owner).name_bytes(), "names of owners count");
             assert!(self.owners.get(awaits.owner).await_ids().any(|id| id == wait), "an owner knows what it awaits");
         }
         for (position, waiting) in self.waits.iter() {
