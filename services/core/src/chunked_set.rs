@@ -46,11 +46,11 @@ impl<K: Ord + Default + Clone, T: Copy> ChunkedSet<K, T> {
     }
 
     /// Iterates over all items in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = T> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = T> {
         self.chunks().flatten().copied()
     }
 
-    fn chunks(&self) -> impl Iterator<Item = &[T]> {
+    fn chunks(&self) -> impl DoubleEndedIterator<Item = &[T]> {
         let (one, many) = match &self.0 {
             Chunks::One(chunk) => (Some(chunk), None),
             Chunks::Many(chunks) => (None, Some(chunks.values())),
@@ -68,6 +68,55 @@ impl<K: Ord + Default + Clone, T: Copy> ChunkedSet<K, T> {
             Chunks::Many(chunks) => chunks.range::<Q, _>(up_to(key)).next_back()?.1,
         };
         chunk.get(chunk.binary_search_by(order).ok()?).copied()
+    }
+
+    /// Finds the item of a key, to change of it what does not decide its order.
+    pub(crate) fn find_mut<Q: Ord + ?Sized>(&mut self, key: &Q, order: impl FnMut(&T) -> Ordering) -> Option<&mut T>
+    where
+        K: Borrow<Q>,
+    {
+        let chunk = match &mut self.0 {
+            Chunks::One(chunk) => chunk,
+            Chunks::Many(chunks) => chunks.range_mut::<Q, _>(up_to(key)).next_back()?.1,
+        };
+        let at = chunk.binary_search_by(order).ok()?;
+        chunk.get_mut(at)
+    }
+
+    /// Returns how many items are before a key, up to a limit. Whole chunks are counted without a look at their items.
+    /// `order` returns how an item compares to the key.
+    pub(crate) fn count_before_key(&self, mut order: impl FnMut(&T) -> Ordering, max: usize) -> usize {
+        let (mut count, mut is_before) = (0, |item: &T| order(item) == Ordering::Less);
+        for chunk in self.chunks() {
+            let is_whole = chunk.last().is_some_and(&mut is_before);
+            count += if is_whole { chunk.len() } else { chunk.partition_point(&mut is_before) };
+            if !is_whole || count >= max {
+                break;
+            }
+        }
+        count.min(max)
+    }
+
+    /// Iterates in order over the items before a key. `order` returns how an item compares to the key.
+    pub(crate) fn iter_before<'a, Q: Ord + ?Sized, F: FnMut(&T) -> Ordering>(
+        &'a self,
+        key: &Q,
+        mut order: F,
+    ) -> impl DoubleEndedIterator<Item = T> + use<'a, K, T, Q, F>
+    where
+        K: Borrow<Q>,
+    {
+        let (last, others) = match &self.0 {
+            Chunks::One(chunk) => (Some(chunk), None),
+            Chunks::Many(chunks) => {
+                let mut others = chunks.range::<Q, _>(up_to(key));
+                (others.next_back().map(|(_, chunk)| chunk), Some(others))
+            }
+        };
+        let last = last.map_or(&[][..], |chunk| {
+            chunk.get(..chunk.partition_point(|item| order(item) == Ordering::Less)).unwrap_or_default()
+        });
+        others.into_iter().flatten().flat_map(|(_, chunk)| chunk).chain(last).copied()
     }
 
     /// Iterates in order over the items at or after a key. `order` returns how an item compares to the key.
@@ -205,17 +254,9 @@ impl<T: Ord + Default + Copy> ChunkedSet<T, T> {
         self.remove(&item, |other| other.cmp(&item))
     }
 
-    /// Returns how many items are before one, up to a limit. Whole chunks are counted without a look at their items.
+    /// Returns how many items are before one, up to a limit.
     pub(crate) fn count_before(&self, item: T, max: usize) -> usize {
-        let mut count = 0;
-        for chunk in self.chunks() {
-            let is_before = chunk.last().is_some_and(|last| *last < item);
-            count += if is_before { chunk.len() } else { chunk.partition_point(|other| *other < item) };
-            if !is_before || count >= max {
-                break;
-            }
-        }
-        count.min(max)
+        self.count_before_key(|other| other.cmp(&item), max)
     }
 
     /// Iterates over the items at or after one.
@@ -258,9 +299,14 @@ mod tests {
                 assert_eq!(set.take(item), expected.remove(&item));
             }
             assert_eq!(set.find(&item, |other| other.cmp(&item)).is_some(), expected.contains(&item));
+            assert_eq!(set.find_mut(&item, |other| other.cmp(&item)).copied(), expected.get(&item).copied());
             if step % 500 == 0 {
                 check(&set, &expected);
                 assert!(set.at_or_after(item).eq(expected.range(item..).copied()));
+                let before = || set.iter_before(&item, |other| other.cmp(&item));
+                assert!(before().eq(expected.range(..item).copied()));
+                assert!(before().rev().eq(expected.range(..item).rev().copied()));
+                assert!(set.iter().rev().eq(expected.iter().rev().copied()));
                 let before = expected.range(..item).count();
                 assert_eq!((set.count_before(item, usize::MAX), set.count_before(item, 70)), (before, before.min(70)));
             }

@@ -86,9 +86,9 @@ impl Namespace {
     /// Returns whether the first and the last entry of a claim queue belong to different owners, ignoring one request.
     fn has_several_without(&self, key: ClaimQueueKey, position: QueuePosition) -> bool {
         let Some(line) = self.tree.claim_queue(key) else { return false };
-        let first = line.iter().find(|(at, _)| **at != position);
-        let last = line.iter().rev().find(|(at, _)| **at != position);
-        first.zip(last).is_some_and(|((_, first), (_, last))| first.owner != last.owner)
+        let first = line.iter().find(|entry| entry.position != position);
+        let last = line.iter().rev().find(|entry| entry.position != position);
+        first.zip(last).is_some_and(|(first, last)| first.owner != last.owner)
     }
 }
 

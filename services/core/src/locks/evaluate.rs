@@ -186,8 +186,8 @@ impl Namespace {
             return None;
         }
         let lines = self.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), claim.mode);
-        let mut upgrades = lines.flat_map(|(_, line)| line.range(..QueuePosition::AFTER_UPGRADES));
-        upgrades.find(|(_, entry)| entry.owner != asked.owner).map(|(place, _)| *place)
+        let mut upgrades = lines.flat_map(|(_, line)| line.before(QueuePosition::AFTER_UPGRADES));
+        upgrades.find(|entry| entry.owner != asked.owner).map(|entry| entry.position)
     }
 
     /// Returns why a claim that does not fail permanently fails for now.
@@ -216,12 +216,12 @@ impl Namespace {
         }
         self.spend(spot.ancestry.len());
         let lines = self.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), claim.mode);
-        let lines = lines.filter(|(_, line)| line.first_key_value().is_some_and(|(first, _)| *first < asked.position));
+        let lines = lines.filter(|(_, line)| line.first().is_some_and(|first| first < asked.position));
         let last = lines.filter_map(|(key, line)| match waiters.of(self, asked) {
             Some((closure, number)) => closure.last_blocker_before(self, (key, line), number, asked.position),
             None => {
-                let mut before = line.range(..asked.position).rev().filter(|(_, entry)| entry.owner != asked.owner);
-                before.next().map(|(place, _)| *place)
+                let mut before = line.before(asked.position).rev().filter(|entry| entry.owner != asked.owner);
+                before.next().map(|entry| entry.position)
             }
         });
         last.max()
@@ -243,8 +243,8 @@ impl Namespace {
                     found.extend(closure.first_blockers_before(self, (key, line), number, (asked.position, max)));
                 }
                 None => {
-                    let before = line.range(..asked.position).filter(|(_, entry)| entry.owner != asked.owner);
-                    found.extend(before.take(max).map(|(place, _)| *place));
+                    let before = line.before(asked.position).filter(|entry| entry.owner != asked.owner);
+                    found.extend(before.take(max).map(|entry| entry.position));
                 }
             }
         }

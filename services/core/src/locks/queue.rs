@@ -1,14 +1,15 @@
 //! Queues of waiting claims, by path.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use super::owner::OwnerId;
+use crate::chunked_set::ChunkedSet;
 use crate::{Mode, WaitId};
 
 /// A position in the queue of a namespace: upgrades first, then the other requests, each in order of arrival. Revisions
 /// stay below 2^53, so one higher bit separates the two groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueuePosition(u64);
 
 const NON_UPGRADE_BIT: u64 = 1 << 63;
@@ -47,12 +48,48 @@ impl QueuePosition {
 /// The waiting claims of one mode at a path, or below it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimQueue {
-    entries: BTreeMap<QueuePosition, QueuedClaim>,
+    entries: ChunkedSet<QueuePosition, QueuedClaim>,
+    /// The number of entries.
+    len: usize,
     /// The first request of each claim set.
     first_of_sets: BTreeSet<QueuePosition>,
 }
 
 impl ClaimQueue {
+    /// Returns the number of requests.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the position of the first request.
+    pub(super) fn first(&self) -> Option<QueuePosition> {
+        self.entries.first().map(|entry| entry.position)
+    }
+
+    /// Iterates over all requests in order.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = QueuedClaim> {
+        self.entries.iter()
+    }
+
+    /// Iterates in order over the requests before a position.
+    pub(super) fn before(&self, position: QueuePosition) -> impl DoubleEndedIterator<Item = QueuedClaim> {
+        self.entries.iter_before(&position, QueuedClaim::order_to(position))
+    }
+
+    /// Iterates in order over the requests at or after a position.
+    pub(super) fn at_or_after(&self, position: QueuePosition) -> impl Iterator<Item = QueuedClaim> {
+        self.entries.iter_from(&position, QueuedClaim::order_to(position))
+    }
+
+    /// Returns how many requests are before a position, up to a limit, without a look at each of them.
+    pub(super) fn count_before(&self, position: QueuePosition, max: usize) -> usize {
+        self.entries.count_before_key(QueuedClaim::order_to(position), max)
+    }
+
     /// Returns the first request of each claim set, as far as it is before that position.
     pub(super) fn first_of_each_set(&self, before: QueuePosition) -> impl Iterator<Item = QueuePosition> {
         self.first_of_sets.range(..before).copied()
@@ -62,22 +99,41 @@ impl ClaimQueue {
     pub(super) fn is_first_of_set(&self, position: QueuePosition) -> bool {
         self.first_of_sets.contains(&position)
     }
-}
 
-impl Deref for ClaimQueue {
-    type Target = BTreeMap<QueuePosition, QueuedClaim>;
+    fn add(&mut self, position: QueuePosition, owner: OwnerId) {
+        let order = QueuedClaim::order_to(position);
+        if self.entries.insert(QueuedClaim { position, owner, claim_count: 1 }, order, |entry| entry.position) {
+            self.len += 1;
+        } else if let Some(entry) = self.entries.find_mut(&position, order) {
+            entry.claim_count += 1;
+        }
+    }
 
-    fn deref(&self) -> &Self::Target {
-        &self.entries
+    fn remove(&mut self, position: QueuePosition) {
+        let order = QueuedClaim::order_to(position);
+        let entry = self.entries.find_mut(&position, order).expect("a waiting claim is in its lines");
+        entry.claim_count -= 1;
+        if entry.claim_count == 0 {
+            self.entries.remove(&position, order);
+            self.len -= 1;
+        }
     }
 }
 
 /// A request in a claim queue.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct QueuedClaim {
+    pub(super) position: QueuePosition,
     pub(super) owner: OwnerId,
     /// The number of its claims here; more than one only in the queue of a subtree.
     claim_count: u32,
+}
+
+impl QueuedClaim {
+    /// Returns how entries compare to a position.
+    fn order_to(position: QueuePosition) -> impl Fn(&Self) -> Ordering + Copy {
+        move |entry| entry.position.cmp(&position)
+    }
 }
 
 /// The waiting claims at a path, and those below it.
@@ -103,16 +159,11 @@ impl ClaimQueues {
     }
 
     pub(super) fn add(&mut self, mode: Mode, position: QueuePosition, owner: OwnerId) {
-        self.of_mut(mode).entries.entry(position).or_insert(QueuedClaim { owner, claim_count: 0 }).claim_count += 1;
+        self.of_mut(mode).add(position, owner);
     }
 
     pub(super) fn remove(&mut self, mode: Mode, position: QueuePosition) {
-        let line = self.of_mut(mode);
-        let entry = line.entries.get_mut(&position).expect("a waiting claim is in its lines");
-        entry.claim_count -= 1;
-        if entry.claim_count == 0 {
-            line.entries.remove(&position);
-        }
+        self.of_mut(mode).remove(position);
     }
 
     /// Marks or unmarks the request as the first of its claim set.

@@ -158,7 +158,8 @@ impl<'a> QueueRows<'a> {
         let (from, before) = known.unwrap_or((QueuePosition::FIRST, 0));
         let max = self.namespace.bounds.max_queue_position;
         let left = usize::try_from(max.saturating_sub(before)).unwrap_or(usize::MAX);
-        let count = |line: &ClaimQueue| line.range(from..position).take(left).count();
+        let count =
+            |line: &ClaimQueue| line.at_or_after(from).take_while(|entry| entry.position < position).take(left).count();
         let passed = count(&queue.own.reads) + count(&queue.own.writes);
         self.spend(passed);
         let total = before.saturating_add(passed as u64).min(max);

@@ -67,7 +67,7 @@ impl Namespace {
         let max = self.bounds.max_queue_position as usize;
         let before = |line: &super::queue::ClaimQueue| match asked.position {
             QueuePosition::LAST => line.len(),
-            position => line.range(..position).take(max).count(),
+            position => line.count_before(position, max),
         };
         (before(&queue.own.reads) + before(&queue.own.writes)).min(max) as u64
     }

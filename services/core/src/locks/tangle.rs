@@ -108,7 +108,7 @@ impl NamespaceTxn<'_> {
         let is_awaited = |index: &usize| {
             let (mode, spot) = (asked.claims[*index].mode, &asked.lookups[*index]);
             let mut lines = ns.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), mode);
-            let is_awaited = lines.any(|(_, line)| line.values().any(|entry| entry.owner != owner));
+            let is_awaited = lines.any(|(_, line)| line.iter().any(|entry| entry.owner != owner));
             let node = spot.node().filter(|node| ns.hold(*node, owner).is_some_and(|hold| !hold.is_kept()));
             is_awaited && !node.is_some_and(|node| ns.is_awaited(node, Mode::Read, owner))
         };
@@ -261,7 +261,7 @@ impl Namespace {
         let is_awaited = |node: &NodeId| {
             let Some(hold) = self.hold(*node, owner).filter(|hold| !hold.is_kept()) else { return false };
             let mut lines = self.conflicting_queues_of(*node, hold.mode);
-            lines.any(|(_, line)| line.iter().any(|(position, entry)| entry.owner != owner && waits(position)))
+            lines.any(|(_, line)| line.iter().any(|entry| entry.owner != owner && waits(&entry.position)))
         };
         holds.iter().filter(is_awaited).count() as u64
     }

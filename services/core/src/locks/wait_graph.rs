@@ -83,7 +83,7 @@ impl Namespace {
 
     /// Returns whether others wait for a hold of the owner.
     pub(super) fn is_awaited(&self, node: NodeId, mode: Mode, owner: OwnerId) -> bool {
-        self.conflicting_queues_of(node, mode).any(|(_, line)| line.values().any(|entry| entry.owner != owner))
+        self.conflicting_queues_of(node, mode).any(|(_, line)| line.iter().any(|entry| entry.owner != owner))
     }
 
     /// Returns the claim queues that conflict with a hold or a claim at a path of the tree.

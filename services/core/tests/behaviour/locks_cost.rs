@@ -216,6 +216,36 @@ fn a_popular_lock_costs_no_more_for_many_that_wait_for_it() {
     assert!(costs[0].iter().all(|units| *units < 3_000));
 }
 
+/// The place in the queue is part of the answer, and exact.
+#[test]
+fn a_repeat_far_back_in_a_queue_takes_about_as_long_as_one_at_its_front() {
+    let mut shard = Shard::with_limits(Limits { max_waiting_per_lock: 100_000, ..Limits::default() });
+    shard.rules = Rules::TWO;
+    shard.granted(try_request("h", &[write("l")]));
+    for number in 0..11_000_u64 {
+        let claim = if number.is_multiple_of(3) { read("l") } else { write("l") };
+        enqueue(&mut shard, wait_request(&format!("w{number}"), &[claim]));
+    }
+    let mut repeat = |number: u64| {
+        let claim = if number.is_multiple_of(3) { read("l") } else { write("l") };
+        let request = wait_request(&format!("w{number}"), &[claim]);
+        let mut least = Duration::MAX;
+        for _ in 0..10 {
+            let (request, began) = (request.clone(), Instant::now());
+            let outcome = shard.outcome(request);
+            least = least.min(began.elapsed());
+            let AcquireOutcome::Enqueued(enqueued) = outcome else { panic!("it should wait: {outcome:?}") };
+            assert_eq!(enqueued.not_granted.queue_position, Some(number.min(10_000)));
+        }
+        least
+    };
+    let (front, back) = (repeat(3), repeat(9_001));
+    repeat(10_999);
+    println!("{front:?} at the front, {back:?} far back");
+    assert!(back < 4 * front, "{front:?} at the front and {back:?} far back");
+    shard.core.verify();
+}
+
 #[test]
 fn requests_of_many_kinds_between_owners_that_are_waited_for_are_refused_at_last() {
     let mut shard = Shard::with_bounds(Bounds { tangle_visits: 300, ..Bounds::of(Rules::TWO) });
