@@ -12,7 +12,7 @@ use holdfast_core::{
 
 use crate::support::{Shard, open, orders, process, purge};
 use crate::wait_requests::{at, cancel_command, read, session_wait_request, try_request, wait_request, write};
-use crate::{cost_of_latches, cost_of_permits};
+use crate::{cost_of_barriers, cost_of_conditions, cost_of_latches, cost_of_permits};
 
 /// How much of it is measured.
 pub(crate) type Action = Box<dyn Fn(&mut Shard)>;
@@ -187,6 +187,11 @@ const ROWS: &[(&str, Setup)] = &[
     }),
 ];
 
+/// The rows of other things than locks, and of conditions of locks.
+fn of_things() -> Vec<(&'static str, Setup)> {
+    [cost_of_permits::ROWS, cost_of_latches::ROWS, cost_of_barriers::ROWS, cost_of_conditions::ROWS].concat()
+}
+
 fn holds(shard: &mut Shard, owner: &str, things: usize) {
     let claims: Vec<Claim> = (0..things).map(|number| write(&format!("h/{owner}/{number}"))).collect();
     for claims in claims.chunks(64) {
@@ -322,6 +327,7 @@ fn cost_once(make: Setup, things: usize) -> Cost {
         max_waiting_per_semaphore: 20_000,
         max_latches_per_namespace: 20_000,
         max_semaphores_per_namespace: 20_000,
+        max_barriers_per_namespace: 20_000,
         ..Limits::default()
     };
     shard.apply(&open(2, orders(), limits));
@@ -351,9 +357,10 @@ fn table(rows: &[(&str, usize, Cost)]) -> String {
         "# What commands cost\n\n\
          Written by `make cost`. A *unit* is one visit of a path, a hold, an owner, a claim or an entry of a queue; reads \
          count none. Each row is done in a state with so many things (holds, waits, readers, sessions, members, latches, \
-         jobs; of those who wait and are waited for 40 things each, 200 at most; a pool has 1,000 members at most), \
-         three times, of which the best counts. What takes more than a slice goes on in further entries. Times \
-         are of one machine, beside other work: read them as orders of magnitude.\n\n\
+         jobs, barriers, awaits; of those who wait and are waited for 40 things each, 200 at most; a pool has 1,000 \
+         members, a barrier 1,000 parties, and 1,000 await a lock at most), three times, of which the best counts. What \
+         takes more than a slice goes on in further entries. Times are of one machine, beside other work: read them as \
+         orders of magnitude.\n\n\
          | command | things | units | ns a unit | entries | units of the longest entry | longest entry in µs |\n\
          |---|---|---|---|---|---|---|\n",
     );
@@ -371,7 +378,7 @@ fn table(rows: &[(&str, usize, Cost)]) -> String {
 fn no_entry_costs_more_than_its_bound_however_much_there_is() {
     let file = std::env::var_os("HOLDFAST_COST_TABLE");
     let sizes: &[usize] = if file.is_some() { &[100, 1_000, 10_000] } else { &[100, 1_000] };
-    let of_things = [cost_of_permits::ROWS, cost_of_latches::ROWS].concat();
+    let of_things = of_things();
     let bounded = ROWS.iter().map(|row| (*row, MAX_ENTRY_UNITS)).chain(of_things.into_iter().map(|row| (row, A_SLICE)));
     let mut rows = Vec::new();
     for ((name, make), max_units) in bounded {
@@ -391,7 +398,7 @@ fn no_entry_costs_more_than_its_bound_however_much_there_is() {
 /// What ends without an event is work too.
 #[test]
 fn every_end_at_an_instant_counts_as_work() {
-    for (name, make) in [ROWS, cost_of_permits::ROWS, cost_of_latches::ROWS].concat() {
+    for (name, make) in ROWS.iter().copied().chain(of_things()) {
         if name.ends_with("at one instant") {
             let cost = cost_once(make, 100);
             assert!((200..=600).contains(&cost.units), "{name}: {cost:?}");

@@ -9,6 +9,8 @@ mod barriers_many;
 mod by_account;
 mod conditions;
 mod conditions_sessions;
+mod cost_of_barriers;
+mod cost_of_conditions;
 mod cost_of_latches;
 mod cost_of_permits;
 mod cost_table;
