@@ -174,6 +174,7 @@ impl NamespaceTxn<'_> {
             came_from: None,
         };
         let known = self.ns.checkpoint();
+        self.ns.spend(waiting.units());
         self.ns.add_waiting(place, waiting);
         if let Err(refusal) = self.check_tangle(place) {
             self.ns.remove_waiting(place);

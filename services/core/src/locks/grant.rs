@@ -98,6 +98,8 @@ impl NamespaceTxn<'_> {
     }
 
     fn add_hold(&mut self, node: NodeId, mut hold: Hold, terms: &HoldTerms) {
+        // The units of the hold, its path and the event. Its owner is found with its claim.
+        self.ns.spend(3);
         hold.set_terms(terms, true);
         self.add_deadline(hold.deadline(node));
         self.ns.tree.set_revision(node, hold.token);

@@ -148,6 +148,7 @@ impl NamespaceTxn<'_> {
 
     fn leave_queue(&mut self, position: QueuePosition) -> WaitingRequest {
         let waiting = self.ns.remove_waiting(position);
+        self.ns.spend(waiting.units());
         self.remove_wait_end(position, waiting.ends_at_ms);
         self.ns.blocked_index.unblock(BlockedOn::Request(position));
         waiting

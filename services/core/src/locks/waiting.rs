@@ -36,6 +36,14 @@ pub(super) struct WaitingRequest {
     pub(super) came_from: Option<Box<CameFrom>>,
 }
 
+impl WaitingRequest {
+    /// Returns the units that it counts when it joins the queue, and again when it leaves it: the request, its owner,
+    /// and each of its claims, in the queues of its path and of those above.
+    pub(super) fn units(&self) -> usize {
+        2 + 2 * self.claims.len()
+    }
+}
+
 impl Namespace {
     /// Returns whether its time limit has passed, though the entry that ends it may come later.
     pub(super) fn has_timed_out(&self, position: QueuePosition) -> bool {
