@@ -152,8 +152,8 @@ impl LocksState {
     }
 
     /// Ends one wait, what is due of one latch, all of semaphores that is due before anything else and an instant, or
-    /// the phases that share a grant and a deadline, in path order. Returns how many ended. The end of an awaited hold
-    /// may change the wait-for graph, so this charges for rebuilding it.
+    /// the phases that share a grant and a deadline, in path order. Returns how many ends that cost. The end of an awaited
+    /// hold may change the wait-for graph, so this charges for rebuilding it.
     fn end_first_due(&mut self, first: FirstDue, until: FirstDue, at_most: usize, context: &EntryContext) -> usize {
         let mut work = self.txn_in(first.slot, context);
         match first.what {
@@ -176,10 +176,11 @@ impl LocksState {
         }
         if first.what == DueItem::Wait {
             let end = *work.ns.due.waits.first().expect("what is due first was found there");
+            let ends = work.ns.waiting(end.position).ends();
             work.end_wait(end.position, Reason::TimedOut);
             work.run_grant_loop();
             work.charge_closure(false);
-            return 1;
+            return ends.min(at_most);
         }
         let of_grant = |node| Deadline { at_ms: first.at_ms, token: first.number, node };
         let is_of_grant = |deadline: &Deadline| (deadline.at_ms, deadline.token) == (first.at_ms, first.number);

@@ -174,7 +174,7 @@ impl NamespaceTxn<'_> {
             self.budget.visits -= 1;
             some.scanned_to = Some(place);
             if goes(ns, place) {
-                self.budget.ends -= 1;
+                self.budget.ends = self.budget.ends.saturating_sub(ns.waiting(place).ends());
                 some.found.push(place);
             }
         }
@@ -191,8 +191,28 @@ impl NamespaceTxn<'_> {
         let owners = owners.iter().filter(|owner| ns.owners.contains(**owner));
         let mut places: Vec<QueuePosition> = owners.flat_map(|owner| ns.owners.get(*owner).queue_positions()).collect();
         places.sort_unstable();
-        let found = self.budget.take(places.into_iter().filter(|place| goes(ns, *place)));
+        let mut found = Vec::new();
+        for place in places.into_iter().filter(|place| goes(ns, *place)) {
+            if self.budget.ends == 0 {
+                break;
+            }
+            self.budget.ends = self.budget.ends.saturating_sub(ns.waiting(place).ends());
+            found.push(place);
+        }
         WaitBatch { found, scanned_to: None }
+    }
+
+    /// Returns how many ends of a slice so many holds and waits cost, which are all that some owners have; or more than
+    /// the slice has left.
+    pub(super) fn ends_of_all(&self, things: usize, owners: &[OwnerId]) -> usize {
+        if things > self.budget.ends {
+            return things;
+        }
+        let owners = owners.iter().filter(|owner| self.ns.owners.contains(**owner));
+        let waits = owners.flat_map(|owner| self.ns.owners.get(*owner).queue_positions());
+        // One end of each is counted already.
+        let more = waits.map(|position| self.ns.waiting(position).ends().saturating_sub(1));
+        more.fold(things, usize::saturating_add)
     }
 
     /// Returns the next holds to end in path order, as many as the slice allows.

@@ -143,13 +143,13 @@ impl NamespaceTxn<'_> {
         let number = session.facts.number;
         let permits = self.ns.count_unlisted_permits((number, session_id), report, self.budget);
         let arrivals = self.ns.count_unlisted_arrivals((number, session_id), report, self.budget);
-        if permits.saturating_add(arrivals).saturating_add(waits.len() + awaits.len() + unlisted.len())
-            > self.budget.ends
-        {
+        let of_waits: usize = waits.iter().map(|position| self.ns.waiting(*position).ends()).sum();
+        let of_locks = of_waits + awaits.len() + unlisted.len();
+        if permits.saturating_add(arrivals).saturating_add(of_locks) > self.budget.ends {
             return None;
         }
         // Those of permits and arrivals are counted one by one.
-        self.budget.ends -= waits.len() + awaits.len() + unlisted.len();
+        self.budget.ends -= of_locks;
         let permits = self.end_unlisted_permits(number, session_id, report);
         let arrivals = self.end_unlisted_arrivals(number, session_id, report);
         for position in &waits {

@@ -147,6 +147,7 @@ impl NamespaceTxn<'_> {
                 (of_one.into_iter().collect(), things)
             }
         };
+        let things = self.ends_of_all(things, &owners);
         let target = self.sweep_target_of(owner);
         let none = BitSet::default();
         let permits = self.count_permits(&target, &none);

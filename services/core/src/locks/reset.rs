@@ -43,7 +43,7 @@ impl NamespaceTxn<'_> {
         owners.iter().for_each(|owner| _ = old.insert(owner.0 as usize));
         let records = owners.iter().map(|owner| self.ns.owners.get(*owner));
         let things: usize = records.map(|record| record.holds.len() + record.request_count()).sum();
-        let others = things + sessions.len();
+        let others = self.ends_of_all(things, &owners) + sessions.len();
         let (permits, arrivals) = (self.count_permits(target, &old), self.count_arrivals(target, &old));
         if others.saturating_add(permits).saturating_add(arrivals) > self.budget.ends {
             return None;

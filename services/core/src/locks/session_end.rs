@@ -85,6 +85,8 @@ impl NamespaceTxn<'_> {
         let session = &self.ns.sessions[session_id];
         let number = session.facts.number;
         let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
+        let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
+        let things = self.ends_of_all(things, &owners);
         let permits = usize::try_from(self.ns.permits.ends_of_session(number)).unwrap_or(usize::MAX);
         let arrivals = self.ends_of_arrivals(number, session_id);
         if things.saturating_add(permits).saturating_add(arrivals) > self.budget.ends {
@@ -92,7 +94,6 @@ impl NamespaceTxn<'_> {
         }
         // Those of permits and arrivals are counted one by one.
         self.budget.ends -= things;
-        let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         self.end_waits(&owners);
         for (_, node, owner) in self.holds_of(&owners) {
             self.end_hold_of_session(node, owner, why, self.common.clock_ms);

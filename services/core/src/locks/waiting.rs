@@ -14,6 +14,9 @@ use crate::{Claim, Mode};
 /// The claims of a request, in order of node number. Requests with equal claims share it.
 pub(super) type ClaimSet = Arc<[(NodeId, Mode)]>;
 
+/// The number of claims for which the end of a waiting request costs a slice one more end.
+const CLAIMS_PER_END: usize = 4;
+
 /// A request in the queue.
 #[derive(Clone, Debug)]
 pub(super) struct WaitingRequest {
@@ -41,6 +44,11 @@ impl WaitingRequest {
     /// and each of its claims, in the queues of its path and of those above.
     pub(super) fn units(&self) -> usize {
         2 + 2 * self.claims.len()
+    }
+
+    /// Returns how many ends of a slice its end costs.
+    pub(super) fn ends(&self) -> usize {
+        1 + self.claims.len() / CLAIMS_PER_END
     }
 }
 

@@ -113,6 +113,18 @@ const ROWS: &[(&str, Setup)] = &[
         queue(shard, things);
         Box::new(|shard| shard.advance_by(10_000))
     }),
+    ("timeout of all requests for 64 locks each", |shard, things| {
+        queue_for_many(shard, things, |number| wait_request(&format!("w{number}"), &[]));
+        Box::new(|shard| shard.advance_by(10_000))
+    }),
+    ("close of a session that waits for many locks", |shard, things| {
+        shard.open_session(SESSION);
+        queue_for_many(shard, things, |number| {
+            let owner = Owner::Session { session_id: SESSION.into(), holder: Some(format!("t{number}")) };
+            Acquire { owner, ..session_wait_request(SESSION, &format!("r{number}"), &[]) }
+        });
+        command_action(LocksCommand::CloseSession { namespace: orders(), session_id: SESSION.into(), message: None })
+    }),
     ("delete of a lock with many readers", |shard, things| {
         readers(shard, things);
         command_action(LocksCommand::Delete { namespace: orders(), path: Path::flat("l") })
@@ -240,6 +252,16 @@ fn queue(shard: &mut Shard, things: usize) {
     shard.granted(try_request("holder", &[write("l")]));
     for number in 0..things {
         shard.enqueued(wait_request(&format!("w{number}"), &[write("l")]));
+    }
+}
+
+/// Requests with 64 claims each, so many claims together.
+fn queue_for_many(shard: &mut Shard, things: usize, request: impl Fn(usize) -> Acquire) {
+    shard.granted(try_request("holder", &[write("l")]));
+    for number in 0..things.div_ceil(64) {
+        let others = (1..64).map(|claim| write(&format!("w/{number}/{claim}")));
+        let claims = std::iter::once(write("l")).chain(others).collect();
+        shard.enqueued(Acquire { claims, ..request(number) });
     }
 }
 
@@ -409,6 +431,17 @@ fn no_slice_of_ends_or_grants_of_locks_counts_more_than_its_units_and_none_count
         let cost = cost_once(*make, 1_000);
         assert!(each.contains(&(cost.units / 1_000)), "{name}: {cost:?}");
         assert!(cost.max_units <= A_SLICE, "{name}: {cost:?}");
+    }
+}
+
+/// 100 requests for 64 locks each are more than a slice ends.
+#[test]
+fn requests_for_many_locks_end_in_slices_that_count_their_claims() {
+    for name in ["timeout of all requests for 64 locks each", "close of a session that waits for many locks"] {
+        let (_, make) = ROWS.iter().find(|(row, _)| *row == name).expect("a row");
+        let cost = cost_once(*make, 6_400);
+        assert!(cost.max_units <= A_SLICE, "{name}: {cost:?}");
+        assert!(cost.units >= 2 * 6_400 && cost.entries > 3, "{name}: {cost:?}");
     }
 }
 
