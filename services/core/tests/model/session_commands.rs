@@ -1,7 +1,7 @@
 //! What the model answers to requests of connected sessions: as to the commands that name the session, but shorter.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, Claim, CommandError, MessageSeq, Metadata, Owner, Path, Release, ReleaseTarget, Response,
+    Acquire, AcquireOutcome, Claim, CommandError, MessageSeq, Owner, Path, Release, ReleaseTarget, Response,
     SessionAcquire, SessionCommand, SessionRequest,
 };
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::view::{Blocker, ReleaseRequest};
 use holdfast_proto::v1;
+use holdfast_proto::v1::client_message as client;
 use holdfast_proto::v1::server_message as server;
 
 pub(super) fn request(owner: &str, path: &str, mode: Mode) -> LockRequest {
