@@ -47,6 +47,9 @@ pub(crate) fn signal_command(owner: &str, condition: &str, all: bool) -> SignalC
     }
 }
 
+/// An owner, and how its await ended.
+type AwaitEnd = (String, Result<Woken, Reason>);
+
 impl Shard {
     pub(crate) fn try_await(
         &mut self,
@@ -94,7 +97,7 @@ impl Shard {
     }
 
     /// Whose awaits were woken by the last entry, and how each await that ended did.
-    pub(crate) fn awaits_told(&mut self) -> (Vec<(String, Woken)>, Vec<(String, Result<Woken, Reason>)>) {
+    pub(crate) fn awaits_told(&mut self) -> (Vec<(String, Woken)>, Vec<AwaitEnd>) {
         let (mut woken, mut resolved) = (Vec::new(), Vec::new());
         let name = |owner: &Owner| match owner {
             Owner::Process(process_id) => process_id.clone(),

@@ -218,11 +218,23 @@ impl Run {
             }
         }
         let wait = Wait::For(end_ms - self.now_ms);
-        let response = match request_of(&name, &path) {
+        let response = self.await_again(&name, &path, (token, attempt), (wait, relock_ms));
+        self.model.settle();
+        self.check_outcome((&name, &path, token), &response);
+    }
+
+    fn await_again(
+        &mut self,
+        name: &str,
+        path: &str,
+        (token, attempt): (u64, u64),
+        (wait, relock_ms): (Wait, u64),
+    ) -> Response {
+        match request_of(name, path) {
             None => self.locks(LocksCommand::Condition(ConditionCommand::Await(AwaitCondition {
                 namespace: namespace(),
-                path: Path::flat(&path),
-                owner: owner_of(&name),
+                path: Path::flat(path),
+                owner: owner_of(name),
                 fencing_token: token,
                 condition: String::new(),
                 wait,
@@ -237,11 +249,9 @@ impl Run {
             Some(request_id) => {
                 let (condition, fencing_token, is_repeat) = (String::new(), Some(token), true);
                 let awaits = SessionAwait { request_id, condition, fencing_token, wait, is_repeat };
-                self.session(&name, SessionRequest::Await(awaits))
+                self.session(name, SessionRequest::Await(awaits))
             }
-        };
-        self.model.settle();
-        self.check_outcome((&name, &path, token), &response);
+        }
     }
 
     pub(super) fn signal(&mut self, dice: &mut SeededRng, name: &str, path: &str) {

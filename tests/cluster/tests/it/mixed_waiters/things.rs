@@ -178,7 +178,7 @@ async fn signal(api: &RestClient, thing: Thing) {
     let acquire = json!({"process_id": "holder", "ttl_ms": TTL_MS});
     assert_eq!(thing.repeat(api, "acquire", acquire).await["success"], true, "nobody has {}", thing.name());
     let line = format!("POST /v1/namespaces/{NAMESPACE}/conditions/signal");
-    let wakes_all = thing.number % 2 == 0;
+    let wakes_all = thing.number.is_multiple_of(2);
     let (signals, each) = if wakes_all { (1, WAITERS_OF_THING) } else { (WAITERS_OF_THING, 1) };
     for number in 0..signals {
         let body = json!({
