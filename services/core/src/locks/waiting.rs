@@ -14,8 +14,8 @@ use crate::{Claim, Mode};
 /// The claims of a request, in order of node number. Requests with equal claims share it.
 pub(super) type ClaimSet = Arc<[(NodeId, Mode)]>;
 
-/// The number of claims for which the end of a waiting request costs a slice one more end.
-const CLAIMS_PER_END: usize = 4;
+/// The end of a waiting request costs a slice one end for as many claims.
+const CLAIMS_PER_END: usize = 3;
 
 /// A request in the queue.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl WaitingRequest {
 
     /// Returns how many ends of a slice its end costs.
     pub(super) fn ends(&self) -> usize {
-        1 + self.claims.len() / CLAIMS_PER_END
+        self.claims.len().div_ceil(CLAIMS_PER_END).max(1)
     }
 }
 

@@ -219,7 +219,8 @@ fn a_popular_lock_costs_no_more_for_many_that_wait_for_it() {
 /// The place in the queue is part of the answer, and exact.
 #[test]
 fn a_repeat_far_back_in_a_queue_takes_about_as_long_as_one_at_its_front() {
-    let mut shard = Shard::with_limits(Limits { max_waiting_per_lock: 100_000, ..Limits::default() });
+    let mut shard =
+        Shard::with_limits(Limits { max_waiting_per_lock: 100_000, max_readers_per_lock: 10_000, ..Limits::default() });
     shard.rules = Rules::TWO;
     shard.granted(try_request("h", &[write("l")]));
     for number in 0..11_000_u64 {
