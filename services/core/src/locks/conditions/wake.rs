@@ -15,6 +15,8 @@ use crate::{Claim, EventKind, FencingToken, Mode, Path, Reason, WaitId};
 
 /// Visits of a slice for each await that is moved.
 const MOVE_COST: usize = 8;
+/// Units of each await that is moved, besides those of the request that joins the queue.
+const MOVE_UNITS: usize = 4;
 
 impl NamespaceTxn<'_> {
     /// Moves awaits that were called, in order of the calls, until none is left or the slice is used up. The next entry
@@ -28,7 +30,7 @@ impl NamespaceTxn<'_> {
             let Some(wait) = self.ns.conditions.first_called() else { return };
             self.budget.moves -= 1;
             self.budget.visits = self.budget.visits.saturating_sub(MOVE_COST);
-            self.ns.spend(MOVE_COST);
+            self.ns.spend(MOVE_UNITS);
             self.wake(wait);
         }
     }
