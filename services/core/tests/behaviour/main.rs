@@ -9,6 +9,7 @@ mod barriers_many;
 mod by_account;
 mod conditions;
 mod conditions_sessions;
+mod conditions_tangle;
 mod cost_of_barriers;
 mod cost_of_conditions;
 mod cost_of_latches;

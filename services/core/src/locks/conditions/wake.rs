@@ -68,8 +68,8 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Judges it like a new request.
-    fn judge(&self, awaits: &Await, claims: &[Claim]) -> Decision {
+    /// Judges it like a new request. It may have its lock only if that does not make the wait-for graph too tangled.
+    fn judge(&mut self, awaits: &Await, claims: &[Claim]) -> Decision {
         let asked = Evaluation {
             owner: awaits.owner,
             claims,
@@ -83,6 +83,7 @@ impl NamespaceTxn<'_> {
             Decision::Blocked(..) if self.ns.detect_deadlock(&asked, false).is_some() => {
                 Decision::Impossible(0, Reason::Deadlock)
             }
+            Decision::Granted if self.check_tangled_grant(&asked).is_err() => Decision::Impossible(0, Reason::Ended),
             decision => decision,
         }
     }
