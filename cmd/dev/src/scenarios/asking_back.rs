@@ -50,7 +50,8 @@ async fn ask_back(stage: &ScenarioRunner) -> Result<()> {
     stage.check(state["state"] == "ACQUIRED", "the lock is cay's, and no request came with it")?;
     ask_release(stage, "when you are done", json!({})).await?;
     let told = cay.expect_message("release_requested").await?;
-    stage.check(told["request_id"] == "r" && told["force"] == false, "she is told for what")?;
+    let is_meant = told["fencing_token"] == state["fencing_token"];
+    stage.check(is_meant && told["force"] == false, "she is told which hold is meant")?;
 
     stage.print_step(format_args!(
         "cay does not react. ben waits, and asks with force: what is still held {WITHIN_MS} ms from now ends then, \
