@@ -91,12 +91,13 @@ impl Shard {
         holder.map_or(1, |holder| holder.fencing_token)
     }
 
-    /// The generation of those inside, or else the one that gathers.
+    /// The generation of those inside, or else the one that gathers. A deleted barrier has neither, but remembers how its
+    /// generations ended: then it is one that no barrier had.
     fn generation_of(&self, path: &Path, inside: bool) -> Revision {
         let all = self.barriers().barriers;
         let barrier = all.iter().map(|(barrier, ..)| barrier).find(|barrier| barrier.path == *path);
         let inside = barrier.and_then(|barrier| barrier.inside_generation).filter(|_| inside);
-        inside.or(barrier.map(|barrier| barrier.generation)).unwrap_or(1)
+        inside.or(barrier.map(|barrier| barrier.generation)).unwrap_or(0)
     }
 
     /// Does what is for sessions and owners, whatever they have.
@@ -295,8 +296,7 @@ fn summary(outcome: &Result<Response, CommandError>) -> String {
         Ok(Response::Awaited { outcome, woken, .. }) => format!("{} {woken:?}", acquired(outcome)),
         Ok(Response::Signalled { success, signalled, awaiting, .. }) => format!("{success} {signalled} {awaiting}"),
         Ok(Response::AtBarrier { answer, .. }) => {
-            // How an earlier generation ended depends on its number, which is another in each shard.
-            format!("{:?} {:?} {:?}", answer.outcome, answer.index, answer.lost)
+            format!("{:?} {:?} {:?} {:?}", answer.outcome, answer.index, answer.lost, answer.ended)
         }
         Ok(Response::Released { released, .. } | Response::PermitsReleased { released, .. }) => released.to_string(),
         Ok(Response::CountedDown { counted, .. }) => counted.to_string(),
