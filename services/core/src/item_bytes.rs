@@ -3,6 +3,9 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
+use crate::Path;
+use crate::locks::metadata_charge;
+
 /// Bytes of an item. They follow from the state alone, so that they are the same on every replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ItemBytes {
@@ -13,6 +16,19 @@ pub(crate) struct ItemBytes {
 }
 
 impl ItemBytes {
+    /// Returns what metadata takes, given its encoded length.
+    pub(crate) fn of_metadata(bytes: usize) -> Self {
+        Self { charged: metadata_charge(bytes), counted: bytes as u64 }
+    }
+
+    /// Returns what the texts of a thing take: its path, which is in the table and in an index, its description and its
+    /// metadata, given the lengths of both.
+    pub(crate) fn of_texts(path: &Path, description: usize, metadata: usize) -> Self {
+        let text: usize = path.0.iter().map(String::len).sum();
+        let path = Self { charged: 2 * path_charge(path), counted: text as u64 };
+        path + Self::from(description as u64) + Self::of_metadata(metadata)
+    }
+
     /// Returns what it takes more than another one.
     pub(crate) fn saturating_sub(self, other: Self) -> Self {
         let charged = self.charged.saturating_sub(other.charged);
@@ -59,4 +75,9 @@ impl Sum for ItemBytes {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), Add::add)
     }
+}
+
+/// Returns the charge of a path that two indexes share.
+fn path_charge(path: &Path) -> u64 {
+    path.0.iter().map(|segment| 40 + segment.len() as u64).sum()
 }

@@ -243,8 +243,3 @@ pub(crate) fn check_path(limits: &Limits, path: &Path) -> Result<(), CommandErro
 pub(crate) fn quota_exceeded(what: &str, max: u64, hint: &str) -> CommandError {
     CommandError::QuotaExceeded { what: what.into(), max, hint: hint.into() }
 }
-
-/// Returns the charge of a path that two indexes share.
-pub(crate) fn path_charge(path: &Path) -> u64 {
-    path.0.iter().map(|segment| 40 + segment.len() as u64).sum()
-}

@@ -5,8 +5,7 @@ use super::Barriers;
 use super::barrier::{Arrival, Barrier, BarrierFacts};
 use super::party::{ArrivalKey, Party};
 use crate::item_bytes::ItemBytes;
-use crate::kit::path_charge;
-use crate::locks::{EncodedMetadata, metadata_charge};
+use crate::locks::EncodedMetadata;
 use crate::permits::Requester;
 use crate::{ArriveAtBarrier, BarrierCommand, ConfigureBarrier, Path};
 
@@ -53,11 +52,7 @@ fn of_texts(party: &Party, request_id: Option<&str>) -> ItemBytes {
 
 fn of_arrival(party: &Party, process_id: &str, request_id: Option<&str>, metadata: usize) -> ItemBytes {
     let process_id = ItemBytes { charged: process_id.len() as u64, counted: 0 };
-    ARRIVAL + of_texts(party, request_id) + process_id + of_metadata(metadata)
-}
-
-fn of_metadata(bytes: usize) -> ItemBytes {
-    ItemBytes { charged: metadata_charge(bytes), counted: bytes as u64 }
+    ARRIVAL + of_texts(party, request_id) + process_id + ItemBytes::of_metadata(metadata)
 }
 
 /// Returns the bytes of a new arrival.
@@ -83,9 +78,7 @@ pub(super) fn of_configured(configure: &ConfigureBarrier) -> ItemBytes {
 }
 
 fn of_barrier(path: &Path, description: usize, metadata: usize) -> ItemBytes {
-    let text: usize = path.0.iter().map(String::len).sum();
-    let path = ItemBytes { charged: 2 * path_charge(path), counted: text as u64 };
-    BARRIER + path + ItemBytes::from(description as u64) + of_metadata(metadata)
+    BARRIER + ItemBytes::of_texts(path, description, metadata)
 }
 
 impl Barriers {
@@ -100,7 +93,7 @@ impl Barriers {
             BarrierCommand::Arrive(arrive) => {
                 // A session id, a holder, a request id and a process id have at most as many bytes.
                 const NAMES: u64 = 4 * crate::MAX_NAME_BYTES as u64;
-                let metadata = of_metadata(EncodedMetadata::encoded_len(&arrive.metadata));
+                let metadata = ItemBytes::of_metadata(EncodedMetadata::encoded_len(&arrive.metadata));
                 of_ephemeral(&arrive.path) + ARRIVAL + ItemBytes::from(NAMES) + metadata
             }
             BarrierCommand::Leave(_) | BarrierCommand::Delete { .. } => ItemBytes::default(),

@@ -3,8 +3,7 @@
 
 use super::{Latch, LatchFacts, Latches, check_creation, check_jobs};
 use crate::item_bytes::ItemBytes;
-use crate::kit::path_charge;
-use crate::locks::{EncodedMetadata, metadata_charge};
+use crate::locks::EncodedMetadata;
 use crate::{CreateLatch, LatchCommand, LatchIds, LatchRef, Limits, Path};
 
 /// A latch without texts.
@@ -36,10 +35,7 @@ pub(super) fn of_creation(create: &CreateLatch) -> ItemBytes {
 }
 
 fn of_latch(path: &Path, description: usize, metadata: usize) -> ItemBytes {
-    let text: usize = path.0.iter().map(String::len).sum();
-    let path = ItemBytes { charged: 2 * path_charge(path), counted: text as u64 };
-    let metadata = ItemBytes { charged: metadata_charge(metadata), counted: metadata as u64 };
-    LATCH + path + ItemBytes::from(description as u64) + metadata
+    LATCH + ItemBytes::of_texts(path, description, metadata)
 }
 
 /// Returns what a total takes: bits count before they are set, ids only when they are counted.

@@ -8,8 +8,7 @@ use super::key::{Key, Name, Scope};
 use super::source::Source;
 use super::{PermitTable, members};
 use crate::item_bytes::ItemBytes;
-use crate::kit::path_charge;
-use crate::locks::{EncodedMetadata, asked_charge, metadata_charge};
+use crate::locks::{EncodedMetadata, asked_charge};
 use crate::{
     AcquirePermits, ChangePool, ConfigurePool, ConfigureSemaphore, Kind, MAX_MEMBERS_PER_TAKE, MemberSpec, Metadata,
     Path, PermitCommand, Wanted,
@@ -38,13 +37,13 @@ impl PermitHold {
         let lease = self.lease.as_ref().map_or(ItemBytes::default(), |lease| of_wanted(&lease.wanted));
         let asked = asked_charge(Some(&self.asks).filter(|asks| !asks.is_empty()));
         let asked = ItemBytes { charged: asked, counted: 0 };
-        HOLD + of_key(&self.key, &self.process_id) + of_metadata(self.metadata.len()) + lease + asked
+        HOLD + of_key(&self.key, &self.process_id) + ItemBytes::of_metadata(self.metadata.len()) + lease + asked
     }
 }
 
 impl PermitWait {
     pub(super) fn bytes(&self) -> ItemBytes {
-        let rest = of_key(&self.key, &self.process_id) + of_metadata(self.terms.metadata.len());
+        let rest = of_key(&self.key, &self.process_id) + ItemBytes::of_metadata(self.terms.metadata.len());
         WAIT + rest + of_wanted(&self.wanted)
     }
 }
@@ -52,7 +51,7 @@ impl PermitWait {
 /// Returns the bytes of a member.
 pub(super) fn of_member(name: &str, metadata: usize) -> ItemBytes {
     let name = name.len() as u64;
-    MEMBER + ItemBytes { charged: 2 * name, counted: name } + of_metadata(metadata)
+    MEMBER + ItemBytes { charged: 2 * name, counted: name } + ItemBytes::of_metadata(metadata)
 }
 
 /// Returns the bytes of a member as configured.
@@ -73,13 +72,7 @@ fn of_wanted(wanted: &Wanted) -> ItemBytes {
 }
 
 fn of_source(path: &Path, description: usize, metadata: usize) -> ItemBytes {
-    let text: usize = path.0.iter().map(String::len).sum();
-    let path = ItemBytes { charged: 2 * path_charge(path), counted: text as u64 };
-    SOURCE + path + ItemBytes::from(description as u64) + of_metadata(metadata)
-}
-
-fn of_metadata(bytes: usize) -> ItemBytes {
-    ItemBytes { charged: metadata_charge(bytes), counted: bytes as u64 }
+    SOURCE + ItemBytes::of_texts(path, description, metadata)
 }
 
 /// Returns the bytes of an owner and a request id.
@@ -112,7 +105,7 @@ fn of_pool(configure: &ConfigurePool) -> ItemBytes {
 /// Returns the bytes of a new hold, or of a new waiting request.
 pub(super) fn of_new(key: &Key, process_id: &str, request: &AcquirePermits, waits: bool) -> ItemBytes {
     let thing = if waits { WAIT } else { HOLD };
-    let rest = of_key(key, process_id) + of_metadata(encoded_len(&request.metadata));
+    let rest = of_key(key, process_id) + ItemBytes::of_metadata(encoded_len(&request.metadata));
     thing + rest + of_wanted(&request.wanted)
 }
 
@@ -174,7 +167,7 @@ fn max_of_acquire(acquire: &AcquirePermits) -> ItemBytes {
     of_ephemeral(&acquire.path)
         + WAIT
         + ItemBytes::from(NAMES)
-        + of_metadata(encoded_len(&acquire.metadata))
+        + ItemBytes::of_metadata(encoded_len(&acquire.metadata))
         + of_wanted(&acquire.wanted)
 }
 
