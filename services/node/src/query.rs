@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::shard::PendingReply;
-use holdfast_core::{Query, Reply, Response, codec};
+use holdfast_core::{Query, Reply, Response, SessionView, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::{Group, NotLeader, ReadMode};
@@ -47,14 +47,14 @@ pub(crate) async fn evaluate(
         let of_table = shard.machine.with_leader_state(term, |core, table| {
             let pending = mutations::query(core, clock_ms, query);
             match query {
-                Query::Session { .. } | Query::KeepAlive { .. } => {
-                    complete_session(table, query, pending.finish()).map(PendingReply::from)
+                Query::Session { .. } | Query::Sessions { .. } | Query::KeepAlive { .. } => {
+                    complete_sessions(table, query, pending.finish()).map(PendingReply::from)
                 }
                 _ => Some(pending),
             }
         });
         // While the leader state is built again, nothing else knows the time of a session or records a keep-alive.
-        let waits = matches!(query, Query::Session { .. } | Query::KeepAlive { .. });
+        let waits = matches!(query, Query::Session { .. } | Query::Sessions { .. } | Query::KeepAlive { .. });
         let of_state = || shard.machine.begin_query(clock_ms, query).map(|pending| (!waits).then_some(pending));
         let seen = of_table.or_else(of_state);
         // A failed state answers nothing; another replica will.
@@ -84,18 +84,25 @@ pub(crate) async fn read_for_keep_alives<T>(
     group.read(reads, deadline, |permit| look(permit.term, permit.clock_ms)).await
 }
 
-/// Adds what only the leader knows of a session: its remaining time. Records a keep-alive.
-fn complete_session(table: &mut LeaderState, query: &Query, mut reply: Reply) -> Option<Reply> {
-    let Ok(Response::Session(session)) = &mut reply.outcome else { return Some(reply) };
+/// Adds what only the leader knows of sessions: their remaining times. Records a keep-alive. Returns `None` if that one
+/// waits for an expiry.
+fn complete_sessions(table: &mut LeaderState, query: &Query, mut reply: Reply) -> Option<Reply> {
     let now = Instant::now();
-    let remaining_ms = match query {
-        Query::KeepAlive { .. } => match table.heartbeats.keep_alive(session.number, now) {
-            Some(KeepAlive::Expiring) => return None,
-            Some(KeepAlive::Accepted(remaining_ms)) => Some(remaining_ms),
-            None => None,
-        },
-        _ => table.heartbeats.remaining_ms(session.number, now),
+    let of_table = |session: &mut SessionView| {
+        let remaining_ms = table.heartbeats.remaining_ms(session.number, now);
+        session.remaining_ms = remaining_ms.unwrap_or(session.remaining_ms);
     };
-    session.remaining_ms = remaining_ms.unwrap_or(session.remaining_ms);
+    match &mut reply.outcome {
+        Ok(Response::Session(session)) if matches!(query, Query::KeepAlive { .. }) => {
+            match table.heartbeats.keep_alive(session.number, now) {
+                Some(KeepAlive::Expiring) => return None,
+                Some(KeepAlive::Accepted(remaining_ms)) => session.remaining_ms = remaining_ms,
+                None => {}
+            }
+        }
+        Ok(Response::Session(session)) => of_table(session),
+        Ok(Response::Sessions { sessions, .. }) => sessions.iter_mut().for_each(of_table),
+        _ => {}
+    }
     Some(reply)
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{RestClient, create_tenant, server, wait_until};
+use holdfast_testkit::eventually;
 
 const SESSIONS: &str = "/v1/namespaces/ns/sessions";
 
@@ -95,6 +96,22 @@ async fn sessions_are_listed_in_pages_in_order_of_id() {
     let pages = [&first, &second].into_iter().flat_map(|page| page["sessions"].as_array().unwrap());
     assert_eq!(pages.map(id).collect::<Vec<_>>(), made);
     rest.call("GET /v1/namespaces/ns/locks?page_token=x").await.expect_field_error("page_token");
+}
+
+#[tokio::test]
+async fn a_list_shows_the_time_that_remains_as_each_session_does() {
+    let rest = tenant_with_namespace().await;
+    let session_id = id(&create_session(&rest, "p", 60_000).await);
+    let remaining_ms = |shown: &Value| shown["remaining_ms"].as_u64().unwrap();
+    let mut before_ms = 60_000;
+    eventually("time has passed", async || {
+        let shown = rest.call(&format!("GET {SESSIONS}/{session_id}")).await.ok();
+        before_ms = remaining_ms(&shown);
+        if before_ms < 60_000 { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .await;
+    let listed = rest.call(&format!("GET {SESSIONS}")).await.ok();
+    assert!((1..=before_ms).contains(&remaining_ms(&listed["sessions"][0])), "{before_ms}: {listed}");
 }
 
 #[tokio::test]
