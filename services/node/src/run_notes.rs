@@ -3,7 +3,9 @@
 //! A panic is caught. An exhausted stack or a lack of memory ends the process, and would do so at every start, when the
 //! entry is applied again. A node notes that it runs, and removes the note when it stops. Where two runs ended without
 //! that, and the second soon after its start, the next one applies one section at a time until it is ready, and notes
-//! each step before it. A step that is still noted at a start has ended the process: its shard does not try it again.
+//! each step before it. A step that is still noted at a start is suspected, and the run that starts notes its steps too.
+//! If that one ends at the same step, the step ends the process: its shard does not try it again. A process that is
+//! killed by somebody else ends at another step each time.
 //!
 //! The notes outlast the process, not the machine: they are not synced. Losing them costs further starts.
 
@@ -21,6 +23,8 @@ use parking_lot::{Mutex, MutexGuard};
 const RUNS_FILE: &str = "runs";
 /// The step that is being applied.
 const STEP_FILE: &str = "applying";
+/// The step at which the run before ended.
+const SUSPECT_FILE: &str = "suspect";
 /// A run that ends so soon may have ended at what it applied from its log.
 const SHORT_RUN_MS: u64 = 60_000;
 /// What is due, in the note of a step.
@@ -58,6 +62,11 @@ impl FatalStep {
         format!("{term} {index} {step} {left_out} {shard}\n")
     }
 
+    /// Reads a note; `None` if there is none, or none that can be read.
+    fn read(path: &Path) -> Option<Self> {
+        Self::decode(&fs::read_to_string(path).ok()?)
+    }
+
     /// Decodes the first line; `None` if it is no step.
     fn decode(text: &str) -> Option<Self> {
         let mut fields = text.split_once('\n')?.0.splitn(5, ' ');
@@ -87,24 +96,27 @@ impl RunNotes {
         let (runs_path, step_path) = (data_dir.join(RUNS_FILE), data_dir.join(STEP_FILE));
         let before = fs::read_to_string(&runs_path).unwrap_or_default();
         let starts: Vec<u64> = before.lines().filter_map(|line| line.parse().ok()).collect();
-        let is_careful = matches!(starts.as_slice(), [_, last] if now_ms.saturating_sub(*last) < SHORT_RUN_MS);
-        let ended_at = fs::read_to_string(&step_path).ok().and_then(|text| FatalStep::decode(&text));
+        let is_short = matches!(starts.as_slice(), [_, last] if now_ms.saturating_sub(*last) < SHORT_RUN_MS);
+        let noted = FatalStep::read(&step_path);
+        let is_careful = is_short || noted.is_some();
+        let ended_at = suspect(data_dir, noted)?;
         let last = starts.last().map(|start| format!("{start}\n")).unwrap_or_default();
         fs::write(&runs_path, format!("{last}{now_ms}\n"))?;
         let steps = if is_careful { Some(Arc::new(StepNotes::open(&step_path)?)) } else { None };
         Ok(Self { data_dir: data_dir.to_owned(), ended_at, steps })
     }
 
-    /// Returns the step that ended the process before.
+    /// Returns the step at which the two runs before ended.
     pub(crate) fn ended_at(&self) -> Option<&FatalStep> {
         self.ended_at.as_ref()
     }
 
     /// Forgets that step: it is stored elsewhere.
     pub(crate) fn forget_end(&self) {
+        remove_note(&self.data_dir, SUSPECT_FILE);
         match &self.steps {
             Some(steps) => steps.clear(),
-            None => self.remove(STEP_FILE),
+            None => remove_note(&self.data_dir, STEP_FILE),
         }
     }
 
@@ -119,28 +131,43 @@ impl RunNotes {
             let _turn = steps.turn();
             steps.is_on.store(false, Ordering::Release);
         }
-        self.remove(STEP_FILE);
+        remove_note(&self.data_dir, STEP_FILE);
+        remove_note(&self.data_dir, SUSPECT_FILE);
     }
 
     /// Notes that the node has stopped.
     pub(crate) fn end(&self) {
         self.finish_steps();
-        self.remove(RUNS_FILE);
-    }
-
-    fn remove(&self, name: &str) {
-        match fs::remove_file(self.data_dir.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, name, "can't remove a note")
-            }
-            _ => {}
-        }
+        remove_note(&self.data_dir, RUNS_FILE);
     }
 }
 
 impl Drop for RunNotes {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Returns the step at which the last run ended if the run before it ended there too; otherwise it becomes the suspect.
+fn suspect(data_dir: &Path, noted: Option<FatalStep>) -> io::Result<Option<FatalStep>> {
+    let suspect_path = data_dir.join(SUSPECT_FILE);
+    let suspected = FatalStep::read(&suspect_path);
+    if noted.is_some() && noted == suspected {
+        return Ok(noted);
+    }
+    match noted {
+        Some(noted) => fs::write(suspect_path, noted.encode())?,
+        None => remove_note(data_dir, SUSPECT_FILE),
+    }
+    // Or a run that ends before its first step would count as one that ended at this.
+    remove_note(data_dir, STEP_FILE);
+    Ok(None)
+}
+
+fn remove_note(data_dir: &Path, name: &str) {
+    match fs::remove_file(data_dir.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => tracing::warn!(%error, name, "can't remove a note"),
+        _ => {}
     }
 }
 
@@ -231,33 +258,64 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0, "nothing is left behind");
     }
 
-    #[test]
-    fn a_noted_step_is_found_at_the_next_start_unless_it_was_done() {
+    /// A run that ends after it noted these steps, each in place of the one before.
+    fn end_after(notes: RunNotes, noted: &[Option<ApplyStep>]) {
+        let steps = Arc::clone(notes.steps().expect("it notes its steps"));
+        for noted in noted {
+            noted.map_or_else(|| steps.clear(), |noted| steps.record(&step(noted)));
+        }
+        end_process(notes);
+    }
+
+    /// A directory in which two runs have ended.
+    fn after_two_ends() -> TempDir {
         let dir = tempdir().expect("there is a disk");
         end_process(begin(&dir, 0));
         end_process(begin(&dir, 1));
-        let noting = |noted: &[Option<ApplyStep>]| {
-            let notes = begin(&dir, 2);
-            let steps = Arc::clone(notes.steps().expect("two have ended"));
-            for noted in noted {
-                noted.map_or_else(|| steps.clear(), |noted| steps.record(&step(noted)));
-            }
-            end_process(notes);
-            begin(&dir, 3)
-        };
+        dir
+    }
+
+    #[test]
+    fn a_step_at_which_two_runs_end_is_found() {
+        let dir = after_two_ends();
         for last in [ApplyStep::Expiry, ApplyStep::Command(0), ApplyStep::Command(u32::MAX)] {
-            let next = noting(&[Some(ApplyStep::Command(1_234)), Some(last)]);
+            end_after(begin(&dir, 2), &[Some(ApplyStep::Command(1_234)), Some(last)]);
+            // However long the run took.
+            let suspecting = begin(&dir, 2 + SHORT_RUN_MS);
+            assert_eq!(suspecting.ended_at(), None, "somebody may have killed it");
+            end_after(suspecting, &[None, Some(ApplyStep::Command(5)), Some(last)]);
+            let next = begin(&dir, 2 + SHORT_RUN_MS);
             assert_eq!(next.ended_at(), Some(&step(last)));
+            next.forget_end();
             end_process(next);
+            let later = begin(&dir, 3);
+            assert_eq!(later.ended_at(), None, "it is told once");
+            end_process(later);
         }
-        let next = noting(&[Some(ApplyStep::Command(7)), None]);
-        assert_eq!(next.ended_at(), None);
-        end_process(next);
-        let next = noting(&[Some(ApplyStep::Command(7))]);
+    }
+
+    #[test]
+    fn runs_that_end_at_other_steps_or_become_ready_do_not_count() {
+        let dir = after_two_ends();
+        for number in [1, 2, 3, 4] {
+            let notes = begin(&dir, 2);
+            assert_eq!(notes.ended_at(), None, "command {number}");
+            end_after(notes, &[Some(ApplyStep::Command(number))]);
+        }
+        end_after(begin(&dir, 2), &[Some(ApplyStep::Command(4)), None]);
+        let next = begin(&dir, 2);
+        assert_eq!(next.ended_at(), None, "it was done");
+        end_after(next, &[Some(ApplyStep::Command(4))]);
+        end_process(begin(&dir, 2));
+        let next = begin(&dir, 2);
+        assert_eq!(next.ended_at(), None, "the one before ended at no step");
+        end_after(next, &[Some(ApplyStep::Command(4))]);
+        let next = begin(&dir, 2);
         next.finish_steps();
         assert!(next.steps().is_some_and(|steps| !steps.is_on()));
         end_process(next);
-        assert_eq!(begin(&dir, 4).ended_at(), None, "it became ready");
+        end_after(begin(&dir, 2), &[Some(ApplyStep::Command(4))]);
+        assert_eq!(begin(&dir, 4).ended_at(), None, "a run in between became ready");
     }
 
     #[test]

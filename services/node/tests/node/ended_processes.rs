@@ -96,9 +96,9 @@ fn run_node(data_dir: &Path) -> ExitStatus {
 }
 
 #[test]
-fn a_command_that_ends_the_process_costs_its_shard_and_three_processes() {
+fn a_command_that_ends_the_process_costs_its_shard_and_four_processes() {
     let dir = tempdir().expect("there is a disk");
-    for process in ["that is sent it", "after it", "that looks for it"] {
+    for process in ["that is sent it", "after it", "that looks for it", "that is sure"] {
         let ended = run_node(dir.path());
         assert!(ended.signal().is_some(), "the process {process} does not end at it: {ended}");
     }
