@@ -37,14 +37,7 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     let run = world.gateway_starts[number].fetch_add(1, Ordering::Relaxed) + 1;
     world.hosts.set(&name, HostState::Up);
     world.record(format!("{name} starts, run {run}"));
-    let connector = match world.plan.lost_answers {
-        true => SimConnector::counted(Arc::clone(&world)),
-        false => SimConnector::new(Arc::clone(&world)),
-    };
-    let mut options = BackendOptions::new(world.config.clone(), world.secret.clone(), &world.operator, name.clone());
-    options.dialer = connector;
-    options.clocks = Arc::new(HostClocks::default()).start();
-    let service = Backend::start(options)?;
+    let service = start_service(&world, &name)?;
     if number == 0 && world.phase() == Phase::Setup {
         create_tenants(&world, &service).await?;
         world.set_phase(Phase::Chaos);
@@ -68,6 +61,22 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     probe_all(&world, probe).await;
     world.served.lock().push(number);
     std::future::pending().await
+}
+
+/// Starts a gateway in this process.
+///
+/// # Errors
+/// As [`Backend::start`].
+pub(crate) fn start_service(world: &Arc<World>, name: &str) -> Result<Service> {
+    let connector = match world.plan.lost_answers {
+        true => SimConnector::counted(Arc::clone(world)),
+        false => SimConnector::new(Arc::clone(world)),
+    };
+    let name = name.to_owned();
+    let mut options = BackendOptions::new(world.config.clone(), world.secret.clone(), &world.operator, name);
+    options.dialer = connector;
+    options.clocks = Arc::new(HostClocks::default()).start();
+    Ok(Backend::start(options)?)
 }
 
 fn spawn_clients(world: &Arc<World>, service: &Service, number: usize, name: &str) {

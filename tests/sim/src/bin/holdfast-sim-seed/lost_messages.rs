@@ -17,6 +17,8 @@ pub(crate) enum Loss {
     Cut,
     /// It arrives, but the client that has calls in progress goes away.
     Leave,
+    /// It never arrives, and the gateway of connected sessions ends with it.
+    Fall,
 }
 
 /// Counts the messages of a gateway.
@@ -31,6 +33,8 @@ struct State {
     /// How many messages pass before the one that is lost.
     next: Option<(usize, Loss)>,
     lost: usize,
+    /// Whether the gateway of connected sessions is to end.
+    falls: bool,
 }
 
 impl LostMessages {
@@ -49,6 +53,11 @@ impl LostMessages {
         self.state.lock().lost
     }
 
+    /// Returns, once, whether the gateway of connected sessions is to end.
+    pub(crate) fn take_fall(&self) -> bool {
+        std::mem::take(&mut self.state.lock().falls)
+    }
+
     /// Returns when the client is to go away.
     pub(crate) async fn goes_away(&self) {
         self.goes_away.notified().await;
@@ -56,7 +65,7 @@ impl LostMessages {
 
     /// Whether the next message ends its connection.
     fn is_next_cut(&self) -> bool {
-        matches!(self.state.lock().next, Some((0, Loss::Cut)))
+        matches!(self.state.lock().next, Some((0, Loss::Cut | Loss::Fall)))
     }
 
     fn count(&self) {
@@ -65,7 +74,8 @@ impl LostMessages {
             None => {}
             Some((0, loss)) => {
                 (state.next, state.lost) = (None, state.lost + 1);
-                if loss == Loss::Leave {
+                state.falls = loss == Loss::Fall;
+                if loss != Loss::Cut {
                     self.goes_away.notify_waiters();
                 }
             }

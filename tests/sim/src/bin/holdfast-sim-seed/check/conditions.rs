@@ -12,6 +12,7 @@ use holdfast_core::{
 use super::invariants::Step;
 use super::locks_replay::call_of;
 use super::permits::{StepContext, is_without_session};
+use super::session_requests::{Meant, SessionRequests};
 use super::shard_view::{Hold, ShardView};
 use crate::condition_calls::AwaitOp;
 use crate::history::Call;
@@ -60,6 +61,8 @@ pub(crate) struct Signals {
     /// The shortest times to await a condition and then to wait for the lock, of all calls that named a token: the
     /// newest one sets them.
     shortest: BTreeMap<(AccountId, String, Path, u64), (u64, u64)>,
+    /// What commands of connected sessions are about.
+    requests: SessionRequests,
 }
 
 impl Signals {
@@ -84,8 +87,13 @@ impl Signals {
         find: &mut dyn FnMut(String),
     ) {
         let mut moves: BTreeMap<Condition, Moves> = BTreeMap::new();
+        self.requests.record(step.effects);
         if let (Some(command), Some(Ok(response))) = (context.command, reply.map(|reply| &reply.outcome)) {
-            self.check_command(step, (command, response), &mut moves, find);
+            match self.requests.translate(command) {
+                None => self.check_command(step, (command, response), &mut moves, find),
+                Some(Meant::Command(meant)) => self.check_command(step, (&meant, response), &mut moves, find),
+                Some(Meant::Unheard(life, owner)) => self.grant_was_unheard(step, (&life, &owner), &mut moves),
+            }
         }
         for effect in step.effects {
             self.check_effect(step, effect, context.clock_ms, &mut moves, find);
@@ -126,6 +134,15 @@ impl Signals {
             }
             (LocksCommand::CancelAttempts(cancel), Response::Cancelled { grant_released: true, .. }) => {
                 self.grant_was_unheard(step, (&cancel.cancel.namespace, &cancel.cancel.owner), moves);
+            }
+            // What a client does not list when it resumes, it has not heard of.
+            (LocksCommand::LockInfo(info), _) => {
+                let is_own = |owner: &&Owner| matches!(owner, Owner::Session { session_id, .. } if *session_id == info.session_id);
+                let holds = step.before.holds(&info.namespace).map(|hold| &hold.view.owner);
+                let owners: BTreeSet<&Owner> = holds.filter(is_own).collect();
+                for owner in owners {
+                    self.grant_was_unheard(step, (&info.namespace, owner), moves);
+                }
             }
             _ => {}
         }

@@ -23,6 +23,7 @@ mod permits;
 mod polled_events;
 mod pools;
 mod resolved_waits;
+mod session_requests;
 mod shard_view;
 #[cfg(test)]
 mod tests;

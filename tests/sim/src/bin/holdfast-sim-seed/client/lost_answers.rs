@@ -7,13 +7,15 @@ use std::time::Duration;
 use holdfast_core::{Claim, Mode, Owner, Path};
 use tokio::time::sleep;
 
+use super::lost_on_streams::{StreamGroup, stream_groups};
+use super::stream_gateway::StreamGateway;
 use super::{Client, STABLE_NAMESPACES, wait_of};
 use crate::history::{AcquireOp, Answer, Op};
 use crate::lost_messages::Loss;
 use crate::things::{PermitsOp, PoolOp, ThingAnswer, ThingOp, WantedOp};
 use crate::world::Tenant;
 
-const NAMESPACE: &str = STABLE_NAMESPACES[0];
+pub(super) const NAMESPACE: &str = STABLE_NAMESPACES[0];
 /// More than the calls have.
 const MAX_MESSAGES: usize = 1_000;
 const MAX_REPEATS: usize = 20;
@@ -30,7 +32,7 @@ pub(super) const SECOND: &str = "second";
 
 /// What owners hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HeldBefore {
+pub(super) enum HeldBefore {
     Lock,
     Permits,
     Members,
@@ -43,6 +45,8 @@ enum CallGroup {
     Holds,
     Barrier,
     Condition,
+    /// On connections of sessions.
+    Streams(StreamGroup),
 }
 
 const GROUPS: [CallGroup; 3] = [CallGroup::Holds, CallGroup::Barrier, CallGroup::Condition];
@@ -55,24 +59,36 @@ impl Client {
     pub(crate) async fn lose_answers(self) {
         let tenant = self.world.tenants()[0].clone();
         for (loss, group) in [Loss::Cut, Loss::Leave].into_iter().flat_map(|loss| GROUPS.map(|group| (loss, group))) {
-            let mut is_done = false;
-            for message in 0..MAX_MESSAGES {
-                self.world.lost.lose_after(message, loss);
-                let path = Path::flat(format!("{loss:?}-{group:?}-{message}"));
-                match group {
-                    CallGroup::Holds => self.make_calls_for_holds(&tenant, &path).await,
-                    CallGroup::Barrier => self.meet(&tenant, &path).await,
-                    CallGroup::Condition => self.signal_each(&tenant, &path).await,
-                }
-                is_done = !self.world.lost.stop();
-                if is_done {
-                    break;
-                }
+            self.lose_each(&tenant, (loss, group), None).await;
+        }
+        let streams = match StreamGateway::start(&self.world, format!("{}.streams", self.name)) {
+            Ok(streams) => streams,
+            Err(error) => return self.violated(format!("a gateway can't start: {error}")),
+        };
+        for (loss, group) in stream_groups() {
+            self.lose_each(&tenant, (loss, CallGroup::Streams(group)), Some(&streams)).await;
+        }
+    }
+
+    /// Makes the calls of a group once for each message that they have.
+    async fn lose_each(&self, tenant: &Tenant, (loss, group): (Loss, CallGroup), streams: Option<&StreamGateway>) {
+        for message in 0..MAX_MESSAGES {
+            self.world.lost.lose_after(message, loss);
+            let path = Path::flat(format!("{loss:?}-{group:?}-{message}"));
+            match (group, streams) {
+                (CallGroup::Holds, _) => self.make_calls_for_holds(tenant, &path).await,
+                (CallGroup::Barrier, _) => self.meet(tenant, &path).await,
+                (CallGroup::Condition, _) => self.signal_each(tenant, &path).await,
+                (CallGroup::Streams(group), Some(streams)) => self.use_streams(streams, tenant, &path, group).await,
+                (CallGroup::Streams(_), None) => {}
             }
-            if !is_done {
-                self.violated(format!("the calls have more than {MAX_MESSAGES} messages"));
+            let is_done = !self.world.lost.stop();
+            self.world.record(format!("{group:?} with {loss:?} of message {message}"));
+            if is_done {
+                return;
             }
         }
+        self.violated(format!("the calls have more than {MAX_MESSAGES} messages"));
     }
 
     async fn make_calls_for_holds(&self, tenant: &Tenant, path: &Path) {
@@ -121,7 +137,7 @@ impl Client {
         }
     }
 
-    async fn expect_use(&self, tenant: &Tenant, path: &Path, held: HeldBefore, expected: Use) {
+    pub(super) async fn expect_use(&self, tenant: &Tenant, path: &Path, held: HeldBefore, expected: Use) {
         let answer = self.until_answered(tenant, &held.get(path)).await;
         let found = match &answer {
             Answer::Lock(lock) => (lock.holders.len() as u64, lock.holders.len() as u64, 0),
@@ -155,11 +171,11 @@ impl Client {
 
 impl HeldBefore {
     /// The units in use by a hold of so many; of a lock there is one.
-    fn units(self, units: u64) -> u64 {
+    pub(super) fn units(self, units: u64) -> u64 {
         if self == Self::Lock { 1 } else { units }
     }
 
-    fn configure(self, path: &Path) -> Option<Op> {
+    pub(super) fn configure(self, path: &Path) -> Option<Op> {
         let (path, members) = (path.clone(), MEMBERS.map(str::to_owned).to_vec());
         Some(Op::Thing(match self {
             Self::Lock => return None,

@@ -11,7 +11,7 @@ use crate::things::{ThingAnswer, ThingOp};
 use crate::world::Tenant;
 
 /// As many as there are units of other things.
-const PARTIES: u32 = UNITS as u32;
+pub(super) const PARTIES: u32 = UNITS as u32;
 
 /// What somebody is told of a generation: the outcome, the generation and its place.
 type Told = (BarrierOutcome, u64, Option<u32>);
@@ -56,22 +56,27 @@ impl Client {
         self.expect_arrived(tenant, path, (generation, 1)).await;
         let leave = BarrierOp::Leave { path: path.clone(), owner, generation, wait_ms };
         self.expect_told(tenant, leave, (broken, generation, None)).await;
-        let Some(barrier) = self.barrier_after(tenant, BarrierOp::Get { path: path.clone() }).await else { return };
-        if barrier.generation == generation || barrier.arrived > 0 {
-            self.violated(format!("{generation} was broken, and then there is {barrier:?}"));
-        }
+        self.expect_next_generation(tenant, path, generation).await;
         let delete = Op::Thing(ThingOp::Barrier(BarrierOp::Delete { path: path.clone() }));
         self.until_answered(tenant, &delete).await;
     }
 
-    async fn expect_arrived(&self, tenant: &Tenant, path: &Path, expected: (u64, u32)) {
+    /// A generation was broken, and nobody has come to the next one.
+    pub(super) async fn expect_next_generation(&self, tenant: &Tenant, path: &Path, generation: u64) {
+        let Some(barrier) = self.barrier_after(tenant, BarrierOp::Get { path: path.clone() }).await else { return };
+        if barrier.generation == generation || barrier.arrived > 0 {
+            self.violated(format!("{generation} was broken, and then there is {barrier:?}"));
+        }
+    }
+
+    pub(super) async fn expect_arrived(&self, tenant: &Tenant, path: &Path, expected: (u64, u32)) {
         let Some(barrier) = self.barrier_after(tenant, BarrierOp::Get { path: path.clone() }).await else { return };
         if (barrier.generation, barrier.arrived) != expected {
             self.violated(format!("the generation and its arrivals should be {expected:?}: {barrier:?}"));
         }
     }
 
-    async fn barrier_after(&self, tenant: &Tenant, op: BarrierOp) -> Option<ObservedBarrier> {
+    pub(super) async fn barrier_after(&self, tenant: &Tenant, op: BarrierOp) -> Option<ObservedBarrier> {
         match self.until_answered(tenant, &Op::Thing(ThingOp::Barrier(op.clone()))).await {
             Answer::Thing(ThingAnswer::Barrier(barrier)) => Some(barrier),
             answer => {
