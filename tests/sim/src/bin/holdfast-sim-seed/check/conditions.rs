@@ -137,7 +137,8 @@ impl Signals {
             }
             // What a client does not list when it resumes, it has not heard of.
             (LocksCommand::LockInfo(info), _) => {
-                let is_own = |owner: &&Owner| matches!(owner, Owner::Session { session_id, .. } if *session_id == info.session_id);
+                let id = &info.session_id;
+                let is_own = |owner: &&Owner| matches!(owner, Owner::Session { session_id, .. } if session_id == id);
                 let holds = step.before.holds(&info.namespace).map(|hold| &hold.view.owner);
                 let owners: BTreeSet<&Owner> = holds.filter(is_own).collect();
                 for owner in owners {
