@@ -65,7 +65,7 @@ impl Client {
             Ok(streams) => streams,
             Err(error) => return self.violated(format!("a gateway can't start: {error}")),
         };
-        for (loss, group) in stream_groups() {
+        for (loss, group) in stream_groups(self.world.plan.seed) {
             self.lose_each(&tenant, (loss, CallGroup::Streams(group)), Some(&streams)).await;
         }
     }
