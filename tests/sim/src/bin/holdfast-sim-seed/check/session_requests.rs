@@ -10,9 +10,15 @@ use holdfast_core::{
 /// What a command of a connected session is about conditions.
 pub(super) enum Meant {
     /// The same as this command.
-    Command(LocksCommand),
+    Command(Box<LocksCommand>),
     /// The end of what an owner has, of which it has not heard.
     Unheard(NamespaceRef, Owner),
+}
+
+impl Meant {
+    fn new(command: ConditionCommand) -> Self {
+        Self::Command(Box::new(LocksCommand::Condition(command)))
+    }
 }
 
 /// Sessions, and the locks that their requests are about.
@@ -50,11 +56,11 @@ impl SessionRequests {
         match &command.request {
             SessionRequest::Await(awaits) => {
                 let condition = await_of(namespace, lock_of(&awaits.request_id)?, awaits);
-                Some(Meant::Command(LocksCommand::Condition(ConditionCommand::Await(condition))))
+                Some(Meant::new(ConditionCommand::Await(condition)))
             }
             SessionRequest::Signal(signal) => {
                 let condition = signal_of(namespace, lock_of(&signal.request_id)?, signal);
-                Some(Meant::Command(LocksCommand::Condition(ConditionCommand::Signal(condition))))
+                Some(Meant::new(ConditionCommand::Signal(condition)))
             }
             SessionRequest::ReleaseUnheard { request_id } => {
                 Some(Meant::Unheard(namespace.clone(), lock_of(request_id)?.0))
@@ -127,10 +133,11 @@ mod tests {
             request_id,
         };
         assert!(known.translate(&command(SessionRequest::Acquire(acquire))).is_none());
-        let Some(Meant::Command(LocksCommand::Condition(ConditionCommand::Await(meant)))) =
-            known.translate(&command(SessionRequest::Await(awaits())))
-        else {
-            panic!("it is no await")
+        let Some(Meant::Command(meant)) = known.translate(&command(SessionRequest::Await(awaits()))) else {
+            panic!("it is no command")
+        };
+        let LocksCommand::Condition(ConditionCommand::Await(meant)) = *meant else {
+            panic!("it is no await: {meant:?}")
         };
         let owner = Owner::Session { session_id: "se_1".to_owned(), holder: None };
         assert_eq!((meant.owner, meant.path, meant.fencing_token), (owner, path, 5));
