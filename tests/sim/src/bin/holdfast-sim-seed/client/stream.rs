@@ -39,7 +39,7 @@ struct Link {
 }
 
 /// What a client was told that its session has.
-enum Held {
+enum KnownHold {
     Lock(ReportedHold),
     /// Permits, members or an arrival.
     Thing(HeldPermits),
@@ -54,7 +54,7 @@ pub(super) struct Stream<'a> {
     session_id: Option<String>,
     link: Option<Link>,
     /// By request.
-    held: BTreeMap<String, Held>,
+    held: BTreeMap<String, KnownHold>,
     /// What each request is about.
     paths: BTreeMap<String, (Kind, Path)>,
     /// The message that has no last answer.
@@ -104,7 +104,7 @@ impl<'a> Stream<'a> {
             allow_upgrade: false,
             only_try: false,
         };
-        match self.ask(ClientPayload::Lock(lock)).await {
+        match self.call(ClientPayload::Lock(lock)).await {
             Told::Acquired { token, .. } => Some(token),
             told => {
                 self.violated(&format!("it locks {path:?} and is told {told:?}"));
@@ -118,7 +118,7 @@ impl<'a> Stream<'a> {
         let (request_id, path, holder) = (request_id.to_owned(), path.0.clone(), None);
         let (priority, transition_ms, only_try) = (0, 0, false);
         let acquire = AcquirePermits { request_id, path, wanted, holder, priority, transition_ms, only_try };
-        self.ask(ClientPayload::AcquirePermits(acquire)).await
+        self.call(ClientPayload::AcquirePermits(acquire)).await
     }
 
     /// Returns the message that awaits a condition of a lock that a request holds.
@@ -130,7 +130,7 @@ impl<'a> Stream<'a> {
     /// Ends a request.
     pub(super) async fn release(&mut self, request_id: &str, unheard: bool) {
         let request_id = request_id.to_owned();
-        let told = self.ask(ClientPayload::Release(Release { request_id, unheard })).await;
+        let told = self.call(ClientPayload::Release(Release { request_id, unheard })).await;
         if told != Told::Ready {
             self.violated(&format!("it releases a request and is told {told:?}"));
         }
@@ -141,7 +141,7 @@ impl<'a> Stream<'a> {
         if self.session_id.is_none() && self.link.is_none() {
             return;
         }
-        let told = self.ask(ClientPayload::Close).await;
+        let told = self.call(ClientPayload::Close).await;
         if told != Told::Ended {
             self.violated(&format!("it closes its session and is told {told:?}"));
         }
@@ -154,7 +154,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Sends a message, and the same again while its answer is lost. Returns its last answer.
-    pub(super) async fn ask(&mut self, message: ClientPayload) -> Told {
+    pub(super) async fn call(&mut self, message: ClientPayload) -> Told {
         self.begin(message);
         self.finish().await
     }
@@ -330,8 +330,8 @@ impl<'a> Stream<'a> {
         let (mut held, mut permits) = (Vec::new(), Vec::new());
         for hold in self.held.values() {
             match hold {
-                Held::Lock(lock) => held.push(lock.clone()),
-                Held::Thing(thing) => permits.push(thing.clone()),
+                KnownHold::Lock(lock) => held.push(lock.clone()),
+                KnownHold::Thing(thing) => permits.push(thing.clone()),
             }
         }
         let is_known = |id: &str| self.held.contains_key(id);
@@ -389,10 +389,10 @@ impl<'a> Stream<'a> {
     fn has(&mut self, request_id: String, fencing_token: u64) {
         let Some((kind, path)) = self.paths.get(&request_id).cloned() else { return };
         let held = match kind {
-            Kind::Lock => Held::Lock(ReportedHold { path, mode: Mode::Write, fencing_token }),
+            Kind::Lock => KnownHold::Lock(ReportedHold { path, mode: Mode::Write, fencing_token }),
             kind => {
                 let reported = ReportedPermits { kind, path, request_id: request_id.clone(), fencing_token };
-                Held::Thing(HeldPermits { reported, holder: None })
+                KnownHold::Thing(HeldPermits { reported, holder: None })
             }
         };
         self.held.insert(request_id, held);

@@ -114,7 +114,7 @@ impl Client {
             return;
         }
         let signal = signal_message(&signalling, Some("once".to_owned()));
-        let (told, ()) = tokio::join!(signaller.ask(signal), end_await(&mut first, &awaiting, end));
+        let (told, ()) = tokio::join!(signaller.call(signal), end_await(&mut first, &awaiting, end));
         if told != Told::Signalled(1) {
             signaller.violated(&format!("one awaits the condition, and the signal is answered {told:?}"));
         }
@@ -158,7 +158,7 @@ async fn end_await(stream: &mut Stream<'_>, request_id: &str, end: AwaitEnd) {
         AwaitEnd::Unheard => stream.release(request_id, true).await,
         AwaitEnd::Close => stream.close().await,
         AwaitEnd::ReleaseAll => {
-            let told = stream.ask(ClientPayload::ReleaseAll).await;
+            let told = stream.call(ClientPayload::ReleaseAll).await;
             if told != Told::Ready {
                 stream.violated(&format!("it releases everything and is told {told:?}"));
             }
@@ -168,7 +168,7 @@ async fn end_await(stream: &mut Stream<'_>, request_id: &str, end: AwaitEnd) {
             // Its answer comes after the list of what the client has.
             let (request_id, path) = (stream.next_request(), vec!["no such latch".to_owned()]);
             let count = CountDown { request_id, path, id: None, ids: Some(vec!["job".to_owned()]), ranges: None };
-            let told = stream.ask(ClientPayload::CountDown(count)).await;
+            let told = stream.call(ClientPayload::CountDown(count)).await;
             if !matches!(told, Told::Refused(_)) {
                 stream.violated(&format!("there is no such latch: {told:?}"));
             }
@@ -181,7 +181,7 @@ async fn await_once(mut stream: Stream<'_>, lock: &OneLock<'_>, wait_ms: Option<
     let request_id = stream.next_request();
     let given_up = lock.lock(&mut stream, &request_id).await?;
     lock.leave();
-    let woken = match stream.ask(Stream::await_message(&request_id, wait_ms, given_up)).await {
+    let woken = match stream.call(Stream::await_message(&request_id, wait_ms, given_up)).await {
         Told::Acquired { token, woken, .. } if token > given_up => {
             lock.enter(&stream);
             woken
@@ -212,7 +212,7 @@ async fn signal_until(mut stream: Stream<'_>, lock: &OneLock<'_>) -> Signalled {
             return signalled;
         }
         let signal_id = number.is_multiple_of(2).then(|| "once".to_owned());
-        match stream.ask(signal_message(&request_id, signal_id)).await {
+        match stream.call(signal_message(&request_id, signal_id)).await {
             Told::Signalled(count) => signalled.known += count,
             Told::Unknown => signalled.unknown += 1,
             told => stream.violated(&format!("it holds {:?} and signals: {told:?}", lock.path)),

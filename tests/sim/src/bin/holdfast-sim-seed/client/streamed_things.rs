@@ -50,7 +50,7 @@ impl Client {
         for (stream, jobs, all_done) in [(&mut first, &["a"][..], 1), (&mut second, &["a", "b"][..], 2)] {
             let (request_id, ids) = (stream.next_request(), jobs.iter().map(|job| (*job).to_owned()).collect());
             let count = CountDown { request_id, path: path.0.clone(), id: None, ids: Some(ids), ranges: None };
-            match stream.ask(ClientPayload::CountDown(count)).await {
+            match stream.call(ClientPayload::CountDown(count)).await {
                 Told::Counted { counted: 0 | 1, done } if done == all_done => {}
                 told => stream.violated(&format!("{jobs:?} are done, and it is told {told:?}")),
             }
@@ -72,7 +72,7 @@ impl Client {
         let [mut first, mut second] = [FIRST, SECOND].map(|process| Stream::new(self, gateway, tenant, process));
         self.arrive_alone(&mut first, tenant, path, barrier.generation).await;
         let arrival = arrive_message(&second.next_request(), path, barrier.generation);
-        let told = tokio::join!(first.finish(), second.ask(arrival));
+        let told = tokio::join!(first.finish(), second.call(arrival));
         for (told, stream, place) in [(told.0, &first, 0), (told.1, &second, 1)] {
             let has_tripped = |answer: &BarrierAnswer| {
                 (answer.outcome, answer.generation, answer.index)
@@ -86,7 +86,7 @@ impl Client {
         let Some(barrier) = self.barrier_after(tenant, get()).await else { return };
         let request_id = self.arrive_alone(&mut first, tenant, path, barrier.generation).await;
         let leave = ClientPayload::Leave(Release { request_id, unheard: false });
-        let told = first.ask(leave).await;
+        let told = first.call(leave).await;
         let is_broken = |answer: &BarrierAnswer| {
             (answer.outcome, answer.generation) == (BarrierOutcome::Broken, barrier.generation)
         };
