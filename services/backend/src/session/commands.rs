@@ -296,7 +296,9 @@ impl SessionConnection<'_> {
     /// Counts a request of the client against its account's rate, once.
     fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<SessionRequest> {
         let tenant = self.tenant()?;
-        if self.permits.state(&lock.request_id).is_some() || self.arrivals.get(&lock.request_id).is_some() {
+        let request_id = &lock.request_id;
+        let has_other = self.permits.state(request_id).is_some() || self.arrivals.get(request_id).is_some();
+        if has_other || self.awaits.state(request_id).is_some() {
             return Err(CommandError::RequestIdTaken(lock.request_id.clone()).into());
         }
         // A repeat requests nothing new: after a rejection its client would forget what it has.

@@ -76,7 +76,8 @@ impl Barriers {
                 return Some(barrier.answer(party, number, generation, false));
             }
             _ if number.is_some() => present,
-            (_, Some(request_id)) if barrier.is_repeat(&key.party, request_id) => {
+            // Whoever names the generation that gathers means that one.
+            (None, Some(request_id)) if barrier.is_repeat(&key.party, request_id) => {
                 let last = barrier.last.as_ref().map_or(present, |last| last.generation);
                 return Some(barrier.answer(party, number, last, false));
             }

@@ -94,7 +94,6 @@ impl Barriers {
             kit.notify(Notice::BarrierSettled(Path::clone(path)));
         } else if is_last == Some(true) {
             self.end_inside(kit, path, cause);
-            self.settle(kit, path, None);
         }
         true
     }
@@ -142,7 +141,8 @@ impl Barriers {
         kit.notify(Notice::BarrierSettled(Path::clone(path)));
     }
 
-    /// All have left: whoever waits for that is told.
+    /// All have left: those who gathered meanwhile may go in, and whoever waits for that is told which generation
+    /// gathers now.
     fn end_inside(&mut self, kit: &mut Kit<'_>, path: &Arc<Path>, cause: ArrivalEnd) {
         let Some(roster) = self.by_path.get(path).and_then(|barrier| barrier.inside.as_ref()).map(|it| &it.roster)
         else {
@@ -155,9 +155,11 @@ impl Barriers {
             let inside = barrier.inside.take()?;
             let ended = barrier.outcomes.iter_mut().find(|ended| ended.generation == generation);
             ended.into_iter().for_each(|ended| ended.lost = Some(inside.lost));
-            Some((inside, barrier.facts.generation))
+            Some(inside)
         });
-        if let Some((inside, next_generation)) = inside.flatten() {
+        self.settle(kit, path, None);
+        let next_generation = self.by_path.get(path).map_or(generation, |barrier| barrier.facts.generation);
+        if let Some(inside) = inside.flatten() {
             for (party, request_id) in &inside.leaving {
                 let index = inside.roster.members.get(party).map(|member| member.index);
                 let (outcome, lost) = (BarrierOutcome::Left, Some(inside.lost));

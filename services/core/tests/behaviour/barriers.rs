@@ -220,7 +220,7 @@ fn a_repeat_finds_its_generation_by_number_or_by_request_id() {
     let first = arrive(shard, named.clone());
     let last = ArriveAtBarrier { generation: Some(first.generation), ..arrival(process("p1")) };
     assert_eq!(arrive(shard, last.clone()).outcome, BarrierOutcome::Tripped);
-    for repeat in [named, last] {
+    for repeat in [named.clone(), last] {
         let again = arrive(shard, repeat);
         assert_eq!((again.outcome, again.generation), (BarrierOutcome::Tripped, first.generation));
     }
@@ -229,6 +229,29 @@ fn a_repeat_finds_its_generation_by_number_or_by_request_id() {
     assert_eq!((other.outcome, other.ended), (BarrierOutcome::Past, Some(GenerationEnd::Tripped)));
     let later = ArriveAtBarrier { generation: Some(other.next_generation + 1), ..arrival(process("p9")) };
     assert!(matches!(barrier(shard, BarrierCommand::Arrive(later)), Err(CommandError::InvalidArgument(_))));
+    // Whoever names the generation that gathers is in no earlier one, whatever the id of its request.
+    let next = arrive(shard, ArriveAtBarrier { generation: Some(other.next_generation), ..named });
+    assert_eq!((next.outcome, view(shard).unwrap().arrived), (BarrierOutcome::Waiting, 1));
+}
+
+/// Or whoever left first would arrive in a generation that has ended.
+#[test]
+fn whoever_waited_for_the_others_to_leave_is_told_which_generation_gathers_then() {
+    let shard = &mut limited(Limits::default());
+    configure(shard, 2, true, OnLoss::Break);
+    let session = open_session(shard, "se_1");
+    let first = arrive(shard, ArriveAtBarrier { request_id: Some("r".into()), ..arrival(session.clone()) });
+    ["p1", "p2", "p3"].map(|name| arrive(shard, arrival(process(name))));
+    assert_eq!(leave(shard, session, first.generation).outcome, BarrierOutcome::Waiting);
+    shard.core.take_effects();
+    let last = leave(shard, process("p1"), first.generation);
+    let told = shard.core.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::MetAtBarrier { request_id, answer, .. } if request_id == "r" => Some(answer),
+        _ => None,
+    });
+    let gathers = view(shard).unwrap().generation;
+    assert_eq!((last.outcome, last.next_generation), (BarrierOutcome::Left, gathers));
+    assert_eq!(told.map(|answer| (answer.outcome, answer.next_generation)), Some((BarrierOutcome::Left, gathers)));
 }
 
 #[test]

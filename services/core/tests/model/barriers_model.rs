@@ -259,7 +259,9 @@ impl Model {
         }
         let is_repeat =
             |(name, id): &(Party, Option<String>)| name == party && id.is_some() && *id == arrive.request_id;
-        if let Some((last, _)) = barrier.last().filter(|(_, ended)| ended.parties.iter().any(is_repeat)) {
+        let named_none = arrive.generation.is_none();
+        let last = barrier.last().filter(|(_, ended)| named_none && ended.parties.iter().any(is_repeat));
+        if let Some((last, _)) = last {
             return Some((*last, barrier.answer(Some(party), *last, false)));
         }
         if barrier.inside.is_some() && barrier.gathered.len() >= barrier.parties as usize {

@@ -69,6 +69,10 @@ impl Run {
     }
 
     fn step(&mut self, dice: &mut SeededRng) {
+        // Or signals would hardly ever be handed on.
+        if let Some(woken) = self.model.woken_before_others().filter(|_| dice.one_in(4)) {
+            return self.release_all(&woken);
+        }
         let names: Vec<String> =
             ["p0", "p1", "p2", "p3"].map(str::to_owned).into_iter().chain(self.sessions.keys().cloned()).collect();
         let (name, path) = (dice.pick(&names), dice.pick(&["a", "b"]));

@@ -88,6 +88,17 @@ impl Model {
         self.locks.values().any(|lock| lock.queue.iter().any(|it| it.owner == owner) || awaits(lock))
     }
 
+    /// Returns an owner whose signal is handed on to another if it ends without the lock.
+    pub(crate) fn woken_before_others(&self) -> Option<String> {
+        let of_lock = |lock: &Lock| {
+            let awaited = |condition: &str| lock.conditions.get(condition).is_some_and(|queue| !queue.is_empty());
+            let hands_on = |from: &CameFrom| from.passes_on && awaited(&from.condition);
+            let woken = lock.queue.iter().find(|it| it.came_from.as_ref().is_some_and(hands_on))?;
+            Some(woken.owner.clone())
+        };
+        self.locks.values().find_map(of_lock)
+    }
+
     /// Returns whether waiting for that lock would close a cycle.
     fn closes_cycle(&self, owner: &str, path: &str) -> bool {
         let (mut at, mut steps) = (path.to_owned(), 0);
