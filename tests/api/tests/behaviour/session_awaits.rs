@@ -107,6 +107,19 @@ async fn one_that_still_awaits_goes_on_awaiting() {
     sessions.expect_lock().await;
 }
 
+/// A refusal would say that it waits for nothing.
+#[tokio::test]
+async fn a_lock_with_the_id_of_a_request_that_awaits_is_an_error_and_the_await_stands() {
+    let mut sessions = Sessions::open().await;
+    sessions.first.send(lock_message("x")).await;
+    let told = sessions.first.receive().await;
+    assert_eq!((&told["type"], &told["request_id"]), (&json!("error"), &json!("x")), "{told}");
+    assert_eq!(sessions.signal().await, 1, "it still awaits");
+    sessions.expect_woken("ENQUEUED").await;
+    sessions.release_second().await;
+    sessions.expect_lock().await;
+}
+
 #[tokio::test]
 async fn one_that_was_woken_meanwhile_waits_for_the_lock() {
     let mut sessions = Sessions::open().await;
