@@ -89,7 +89,8 @@ impl Service {
     /// a response and not an error.
     ///
     /// # Errors
-    /// `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, besides those of every call.
+    /// `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, `QUOTA_EXCEEDED` for one with an id that would wake nobody, besides
+    /// those of every call.
     pub async fn signal_condition(
         &self,
         caller: &AuthContext,

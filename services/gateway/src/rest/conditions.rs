@@ -92,7 +92,7 @@ pub(super) async fn await_condition(
     security(("key" = ["locks:write"])),
     request_body(content = SignalBody, example = json!({"name": "jobs", "process_id": "alice"})),
     responses((status = 200, description = "How many were woken, and the lock as it now is.", body = SignalAnswer),
-        Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors, SessionErrors)>))]
+        Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors, SessionErrors, QuotaErrors)>))]
 pub(super) async fn signal(
     State(service): State<Service>,
     call: AuthenticatedCall,
