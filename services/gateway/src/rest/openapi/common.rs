@@ -99,7 +99,8 @@ fn path_parameter(name: &str) -> Parameter {
         .build()
 }
 
-/// Returns the headers of every call; creations also accept a key that makes their repeats harmless.
+/// Returns the headers of every call; creations also accept a key that makes their repeats harmless, unless they find by
+/// themselves what an earlier call created.
 fn headers(operation: &Operation) -> Vec<Parameter> {
     let header = |name: &str, about: &str, schema: ObjectBuilder| {
         ParameterBuilder::new()
@@ -124,7 +125,8 @@ fn headers(operation: &Operation) -> Vec<Parameter> {
             number,
         ),
     ];
-    if operation.responses.responses.contains_key("201") {
+    let has = |status: &str| operation.responses.responses.contains_key(status);
+    if has("201") && !has("200") {
         let key = text().max_length(Some(255)).pattern(Some("^[A-Za-z0-9._-]+$"));
         headers.push(header("Idempotency-Key", "A repeat with the same key answers as the first call did.", key));
     }

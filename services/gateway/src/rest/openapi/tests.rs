@@ -64,6 +64,18 @@ fn every_call_is_described_in_full() {
 }
 
 #[test]
+fn the_creations_that_take_an_idempotency_key_say_so() {
+    let document = document();
+    let takes_key = |call: &Value| {
+        call["parameters"].as_array().unwrap().iter().any(|parameter| parameter["name"] == "Idempotency-Key")
+    };
+    let creations = calls(&document).into_iter().map(|(_, _, call)| call).filter(|call| takes_key(call));
+    let ids: BTreeSet<&str> = creations.filter_map(|call| call["operationId"].as_str()).collect();
+    let expected = ["create_account", "create_api_key", "create_api_key_for", "create_namespace", "create_session"];
+    assert_eq!(ids, BTreeSet::from(expected));
+}
+
+#[test]
 fn whatever_is_referred_to_is_there() {
     let document = document();
     let mut references = Vec::new();
