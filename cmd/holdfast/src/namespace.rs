@@ -1,16 +1,16 @@
 //! `holdfast namespace`.
 
 use anyhow::Result;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use holdfast_client::protocol::{
-    CreateNamespaceRequest, DeleteNamespaceRequest, GetNamespaceRequest, ListNamespacesRequest, Namespace,
+    self, CreateNamespaceRequest, DeleteNamespaceRequest, GetNamespaceRequest, ListNamespacesRequest, Namespace,
     UpdateNamespaceRequest,
 };
 use serde_json::json;
 
 use crate::calls::call;
 use crate::pages::{PAGE_SIZE, print_list};
-use crate::render::{self, json::namespace as value};
+use crate::render::{self, json::durability_name, json::namespace as value};
 use crate::settings::Settings;
 
 #[derive(Debug, Subcommand)]
@@ -22,6 +22,9 @@ pub(crate) enum NamespaceCommand {
         /// Its purpose.
         #[arg(long, default_value = "")]
         description: String,
+        /// Where its locks are kept, for good. SESSION is not offered yet.
+        #[arg(long, value_enum, default_value_t = DurabilityArg::Full)]
+        durability: DurabilityArg,
     },
     /// List the namespaces of the account.
     Ls,
@@ -48,11 +51,30 @@ pub(crate) enum NamespaceCommand {
     },
 }
 
+/// Where the locks of a new namespace are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityArg {
+    /// In the log.
+    Full,
+    /// In the memory of a leader; the log has the sessions.
+    Session,
+}
+
+impl From<DurabilityArg> for protocol::Durability {
+    fn from(durability: DurabilityArg) -> Self {
+        match durability {
+            DurabilityArg::Full => Self::Full,
+            DurabilityArg::Session => Self::Session,
+        }
+    }
+}
+
 pub(crate) async fn run(settings: &Settings, command: NamespaceCommand) -> Result<()> {
     let client = &settings.client;
     let shown = match command {
-        NamespaceCommand::Create { name, description } => {
-            let create = CreateNamespaceRequest { name, description };
+        NamespaceCommand::Create { name, description, durability } => {
+            let durability = protocol::Durability::from(durability).into();
+            let create = CreateNamespaceRequest { name, description, durability };
             call(create, async |request| client.namespaces().create_namespace(request).await).await?
         }
         NamespaceCommand::Get { name } => {
@@ -75,7 +97,8 @@ pub(crate) async fn run(settings: &Settings, command: NamespaceCommand) -> Resul
 
 fn text(namespace: &Namespace) -> String {
     let made = namespace.created_at.as_ref().and_then(render::timestamp).unwrap_or_default();
-    format!("{} ({}), created {made}\n{}", namespace.name, namespace.id, namespace.description).trim_end().to_owned()
+    let (name, id, durability) = (&namespace.name, &namespace.id, durability_name(namespace));
+    format!("{name} ({id}), {durability}, created {made}\n{}", namespace.description).trim_end().to_owned()
 }
 
 async fn list(settings: &Settings) -> Result<()> {

@@ -35,7 +35,8 @@ impl FirstStart for InProcess<'_> {
         let key = service.create_api_key(&operator, &context(), Some(&account.id), key).await;
         let key = key.map_err(rejected("the API key"))?.api_key;
         let tenant = service.authenticate(Some(&key), &context()).await.map_err(rejected("the API key"))?;
-        let namespace = CreateNamespace { name: DEMO_NAMESPACE.to_owned(), description: None };
+        let (name, durability) = (DEMO_NAMESPACE.to_owned(), Default::default());
+        let namespace = CreateNamespace { name, description: None, durability };
         let created = service.create_namespace(&tenant, &context(), namespace).await;
         created.map_err(rejected("the namespace"))?;
         Ok(key)

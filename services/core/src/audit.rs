@@ -192,7 +192,9 @@ fn changed_fields(
 
 fn namespace_event(command: &NamespacesCommand) -> Option<AuditEvent> {
     let (account, name, action) = match command {
-        NamespacesCommand::Create { account, name, .. } => (account, name, AuditAction::NamespaceCreated),
+        NamespacesCommand::Create { account, name, .. } | NamespacesCommand::Create2 { account, name, .. } => {
+            (account, name, AuditAction::NamespaceCreated)
+        }
         NamespacesCommand::Update { account, name, .. } => (account, name, AuditAction::NamespaceUpdated),
         NamespacesCommand::Delete { account, name, .. } => (account, name, AuditAction::NamespaceDeleted),
         NamespacesCommand::Deliver { .. } => return None,

@@ -79,7 +79,7 @@ impl TestServer {
 
     async fn make_namespace(&self) {
         let mut namespaces = NamespacesServiceClient::new(self.channel.clone());
-        let request = v1::CreateNamespaceRequest { name: "ns".into(), description: String::new() };
+        let request = v1::CreateNamespaceRequest { name: "ns".into(), ..Default::default() };
         namespaces.create_namespace(self.call(request)).await.unwrap();
     }
 }

@@ -77,6 +77,7 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::Deliver { message, .. } => match message {
             NamespaceMessage::Open { namespace, .. }
             | NamespaceMessage::Open2 { namespace, .. }
+            | NamespaceMessage::Open3 { namespace, .. }
             | NamespaceMessage::Purge { namespace } => Some(namespace),
             NamespaceMessage::PurgeAccount { .. } => None,
         },

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::limit::{self, Limit};
 use super::{
-    AccountId, AccountStatus, Actor, ApiKey, Audited, Incarnation, Limits, LocksCommand, NamespaceRef, RequestId,
-    Rules, first_limits,
+    AccountId, AccountStatus, Actor, ApiKey, Audited, Durability, Incarnation, Limits, LocksCommand, NamespaceRef,
+    RequestId, Rules, first_limits,
 };
 
 /// A command in a shard's log.
@@ -56,6 +56,7 @@ impl Command {
             Self::Accounts(AccountsCommand::DeleteApiKey { account, .. }) => (*account, &limit::KEY_CHANGES),
             Self::Namespaces(
                 NamespacesCommand::Create { account, .. }
+                | NamespacesCommand::Create2 { account, .. }
                 | NamespacesCommand::Update { account, .. }
                 | NamespacesCommand::Delete { account, .. },
             ) => (*account, &limit::NAMESPACE_CHANGES),
@@ -69,7 +70,10 @@ impl Command {
         match self.inner() {
             Self::Locks(command) => command.min_rules(),
             Self::Accounts(AccountsCommand::Update2 { .. })
-            | Self::Namespaces(NamespacesCommand::Deliver { message: AccountMessage::Open2 { .. }, .. }) => Rules::TWO,
+            | Self::Namespaces(
+                NamespacesCommand::Deliver { message: AccountMessage::Open2 { .. }, .. }
+                | NamespacesCommand::Create2 { .. },
+            ) => Rules::TWO,
             // Every program that an operator can have rebuild a shard knows the last one.
             Self::Accounts(_) | Self::Namespaces(_) | Self::OutboxConfirm { .. } | Self::AdvanceNumbers => Rules::ONE,
             // The inner command is never audited.
@@ -195,6 +199,35 @@ pub enum NamespacesCommand {
         /// The only incarnation to delete.
         incarnation: Option<Incarnation>,
     },
+    /// Like `Create`, with a durability. Known from rules 2 on; before, it is rejected with `Malformed`.
+    Create2 {
+        /// Identifies this creation.
+        request_id: RequestId,
+        /// The account of the namespace.
+        account: AccountId,
+        /// The name of the namespace.
+        name: String,
+        /// As given by the caller.
+        description: String,
+        /// Where its lock table is kept.
+        durability: Durability,
+    },
+}
+
+impl NamespacesCommand {
+    /// Returns the command that creates a namespace: of the plainest variant that says all.
+    pub fn create(
+        request_id: RequestId,
+        account: AccountId,
+        name: String,
+        description: String,
+        durability: Durability,
+    ) -> Self {
+        match durability {
+            Durability::Full => Self::Create { request_id, account, name, description },
+            durability => Self::Create2 { request_id, account, name, description, durability },
+        }
+    }
 }
 
 /// Messages of the accounts shard to namespaces shards, in order.
@@ -266,11 +299,29 @@ pub enum NamespaceMessage {
         /// The account.
         account: AccountId,
     },
+    /// Like `Open2`, with a durability. Known from rules 2 on; before, it is rejected with `Malformed`.
+    Open3 {
+        /// The incarnation.
+        namespace: NamespaceRef,
+        /// The account's limits.
+        limits: Limits,
+        /// Where its lock table is kept.
+        durability: Durability,
+    },
 }
 
 impl NamespaceMessage {
     /// Returns the message that the incarnation is open with these limits.
     pub fn open(namespace: NamespaceRef, limits: Limits) -> Self {
-        if limits.are_first() { Self::Open { namespace, limits } } else { Self::Open2 { namespace, limits } }
+        Self::open_durable(namespace, limits, Durability::Full)
+    }
+
+    /// Returns the message that the incarnation is open with these limits and that durability.
+    pub fn open_durable(namespace: NamespaceRef, limits: Limits, durability: Durability) -> Self {
+        match durability {
+            Durability::Full if limits.are_first() => Self::Open { namespace, limits },
+            Durability::Full => Self::Open2 { namespace, limits },
+            durability => Self::Open3 { namespace, limits, durability },
+        }
     }
 }

@@ -107,7 +107,12 @@ impl LocksCommand {
     pub fn min_rules(&self) -> Rules {
         let is_later = |command: &Self| {
             let is_later_message = |message: &NamespaceMessage| {
-                matches!(message, NamespaceMessage::Open2 { .. } | NamespaceMessage::PurgeAccount { .. })
+                matches!(
+                    message,
+                    NamespaceMessage::Open2 { .. }
+                        | NamespaceMessage::PurgeAccount { .. }
+                        | NamespaceMessage::Open3 { .. }
+                )
             };
             matches!(command, Self::Deliver { message, .. } if is_later_message(message))
                 || matches!(

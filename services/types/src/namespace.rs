@@ -5,7 +5,35 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, Incarnation, ParseIdError};
+use super::{AccountId, Incarnation, ParseIdError, Response};
+
+/// Where the lock table of a namespace is kept. It never changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Durability {
+    /// In the log.
+    #[default]
+    Full,
+    /// In the memory of its shard's leader. The log has its sessions.
+    Session,
+}
+
+impl Durability {
+    /// Whether namespaces with [`Self::Session`] can be created. Their locks have no leader to grant them yet.
+    pub const OFFERS_SESSION: bool = false;
+
+    /// Returns the public name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "FULL",
+            Self::Session => "SESSION",
+        }
+    }
+
+    /// Returns the durability of a public name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Full, Self::Session].into_iter().find(|durability| durability.name() == name)
+    }
+}
 
 /// A namespace. Times are wall-clock milliseconds since 1970, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +50,60 @@ pub struct Namespace {
     pub created_at_ms: u64,
     /// The time of the last change.
     pub updated_at_ms: u64,
+    /// Where its lock table is kept. Encoded beside the namespace, unless it is [`Durability::Full`].
+    #[serde(skip)]
+    pub durability: Durability,
+}
+
+impl Response {
+    /// Returns the response with one namespace.
+    pub fn of_namespace(namespace: Namespace) -> Self {
+        match namespace.durability {
+            Durability::Full => Self::Namespace(namespace),
+            durability => Self::DurableNamespace(namespace, durability),
+        }
+    }
+
+    /// Returns the response with a page of namespaces, and whether more follow.
+    pub fn of_namespaces(namespaces: Vec<Namespace>, more: bool) -> Self {
+        if namespaces.iter().all(|namespace| namespace.durability == Durability::Full) {
+            return Self::Namespaces { namespaces, more };
+        }
+        let namespaces = namespaces.into_iter().map(|namespace| {
+            let durability = namespace.durability;
+            (namespace, durability)
+        });
+        Self::DurableNamespaces { namespaces: namespaces.collect(), more }
+    }
+
+    /// Returns the namespace of a response.
+    ///
+    /// # Errors
+    /// The response, if it is another one.
+    #[expect(clippy::result_large_err, reason = "it is what the caller has")]
+    pub fn into_namespace(self) -> Result<Namespace, Self> {
+        match self {
+            Self::Namespace(namespace) => Ok(namespace),
+            Self::DurableNamespace(namespace, durability) => Ok(Namespace { durability, ..namespace }),
+            other => Err(other),
+        }
+    }
+
+    /// Returns the page of namespaces of a response, and whether more follow.
+    ///
+    /// # Errors
+    /// The response, if it is another one.
+    #[expect(clippy::result_large_err, reason = "it is what the caller has")]
+    pub fn into_namespaces(self) -> Result<(Vec<Namespace>, bool), Self> {
+        match self {
+            Self::Namespaces { namespaces, more } => Ok((namespaces, more)),
+            Self::DurableNamespaces { namespaces, more } => {
+                let of = |(namespace, durability)| Namespace { durability, ..namespace };
+                Ok((namespaces.into_iter().map(of).collect(), more))
+            }
+            other => Err(other),
+        }
+    }
 }
 
 /// The namespace of a lock command, in the incarnation that the gateway assumes. Any but the open one is rejected as

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Account, AccountChange, AcquireOutcome, ApiKey, ArrivalView, AskedHolds, AskedView, AuditRecord, AwaitRecord,
-    AwaitView, BarrierAnswer, BarrierView, CommandError, ConditionView, EndedGeneration, Event, FencingToken, Jobs,
-    KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage, PermitHolderView,
-    PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision, SemaphoreView, SessionNumber,
-    SessionView, StateBytes, UsageTotals, WaitView, Woken,
+    AwaitView, BarrierAnswer, BarrierView, CommandError, ConditionView, Durability, EndedGeneration, Event,
+    FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage,
+    PermitHolderView, PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision,
+    SemaphoreView, SessionNumber, SessionView, StateBytes, UsageTotals, WaitView, Woken,
 };
 
 /// The response to a command or query.
@@ -381,6 +381,15 @@ pub enum Response {
     },
     /// How to cancel a wait.
     AwaitCaller(AwaitRecord),
+    /// As [`Response::Namespace`], if its durability is not [`Durability::Full`].
+    DurableNamespace(Namespace, Durability),
+    /// As [`Response::Namespaces`], if there is such a namespace.
+    DurableNamespaces {
+        /// The page.
+        namespaces: Vec<(Namespace, Durability)>,
+        /// Whether more follow.
+        more: bool,
+    },
 }
 
 impl Response {

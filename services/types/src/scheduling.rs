@@ -26,6 +26,7 @@ impl Command {
             },
             Self::Namespaces(command) => match command {
                 NamespacesCommand::Create { account, .. }
+                | NamespacesCommand::Create2 { account, .. }
                 | NamespacesCommand::Update { account, .. }
                 | NamespacesCommand::Delete { account, .. } => Some(*account),
                 NamespacesCommand::Deliver { .. } => None,

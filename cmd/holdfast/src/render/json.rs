@@ -264,6 +264,14 @@ pub(crate) fn barrier_details(found: &v1::GetBarrierResponse) -> Value {
     })
 }
 
+/// Returns where the lock table of a namespace is kept. Services of earlier releases have FULL ones only.
+pub(crate) fn durability_name(namespace: &v1::Namespace) -> &'static str {
+    match namespace.durability() {
+        v1::Durability::Session => "SESSION",
+        v1::Durability::Full | v1::Durability::Unspecified => "FULL",
+    }
+}
+
 pub(crate) fn namespace(namespace: &v1::Namespace) -> Value {
     json!({
         "id": namespace.id,
@@ -271,6 +279,7 @@ pub(crate) fn namespace(namespace: &v1::Namespace) -> Value {
         "description": namespace.description,
         "created_at": namespace.created_at.as_ref().and_then(timestamp),
         "updated_at": namespace.updated_at.as_ref().and_then(timestamp),
+        "durability": durability_name(namespace),
     })
 }
 

@@ -58,13 +58,15 @@ named! {
     }
     /// Whether an account may make calls.
     StatusName as AccountStatus { Active, Suspended }
+    /// Where the lock table of a namespace is kept: in the log, or in the memory of its shard's leader.
+    DurabilityName as Durability { Full, Session }
 }
 
 #[cfg(test)]
 mod tests {
     use holdfast_types::{
-        AccountStatus, AuditAction, BarrierOutcome, EventKind, GenerationEnd, Kind, LatchIds, LatchStatus, LockState,
-        Mode, OnLoss, PermitsEnd, Phase, Reason, Woken,
+        AccountStatus, AuditAction, BarrierOutcome, Durability, EventKind, GenerationEnd, Kind, LatchIds, LatchStatus,
+        LockState, Mode, OnLoss, PermitsEnd, Phase, Reason, Woken,
     };
     use serde_json::json;
     use utoipa::PartialSchema;
@@ -86,6 +88,8 @@ mod tests {
             described::<StatusName>(),
             json!([AccountStatus::Active, AccountStatus::Suspended].map(status_name))
         );
+        let durabilities = [Durability::Full, Durability::Session];
+        assert_eq!(described::<DurabilityName>(), json!(durabilities.map(Durability::name)));
         use Reason::{
             Ancestor, Deadlock, Descendant, Ended, Exhausted, Held, NoMember, NotHeld, Queued, TimedOut, TooLarge,
             Transition, Upgrade,

@@ -1,6 +1,6 @@
 //! Requests of operations, the same for every frontend. Frontends parse, the service validates.
 
-use holdfast_types::{AccountStatus, Limits};
+use holdfast_types::{AccountStatus, Durability, Limits};
 use serde::Deserialize;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
@@ -142,4 +142,6 @@ pub struct CreateNamespace {
     pub name: String,
     /// For people; empty when absent.
     pub description: Option<String>,
+    /// Where its lock table is kept; frontends set FULL when the caller says nothing.
+    pub durability: Durability,
 }

@@ -1,10 +1,10 @@
 //! Responses of operations on accounts, keys and namespaces. Each view serializes as its JSON form in the contract.
 
-use holdfast_types::{Account, AccountStatus, ApiKey, Limits, Namespace};
+use holdfast_types::{Account, AccountStatus, ApiKey, Durability, Limits, Namespace};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{LimitsSchema, StatusName};
+use super::{DurabilityName, LimitsSchema, StatusName};
 use crate::Timestamp;
 
 /// One page of a list.
@@ -118,6 +118,10 @@ pub struct NamespaceView {
     pub created_at: Timestamp,
     /// Last change.
     pub updated_at: Timestamp,
+    /// Where its lock table is kept.
+    #[serde(serialize_with = "durability_as_name")]
+    #[schema(value_type = DurabilityName)]
+    pub durability: Durability,
 }
 
 impl From<Namespace> for NamespaceView {
@@ -128,6 +132,7 @@ impl From<Namespace> for NamespaceView {
             description: namespace.description,
             created_at: Timestamp(namespace.created_at_ms),
             updated_at: Timestamp(namespace.updated_at_ms),
+            durability: namespace.durability,
         }
     }
 }
@@ -147,6 +152,10 @@ pub fn parse_status(name: &str) -> Option<AccountStatus> {
         "SUSPENDED" => Some(AccountStatus::Suspended),
         _ => None,
     }
+}
+
+fn durability_as_name<S: Serializer>(durability: &Durability, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(durability.name())
 }
 
 fn status_as_name<S: Serializer>(status: &AccountStatus, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,7 +1,7 @@
 //! Converts views of the service to messages, and values of messages to values of the service.
 
 use holdfast_proto::v1;
-use holdfast_types::{AccountStatus, Limits, LockState, Mode, Phase, Reason};
+use holdfast_types::{AccountStatus, Durability, Limits, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
 use super::asks;
@@ -116,6 +116,23 @@ pub fn namespace(view: NamespaceView) -> v1::Namespace {
         description: view.description,
         created_at: Some(instant(view.created_at)),
         updated_at: Some(instant(view.updated_at)),
+        durability: match view.durability {
+            Durability::Full => v1::Durability::Full,
+            Durability::Session => v1::Durability::Session,
+        }
+        .into(),
+    }
+}
+
+/// Converts the durability of a new namespace.
+///
+/// # Errors
+/// For a number that stands for none.
+pub fn parse_durability(given: i32) -> ApiResult<Durability> {
+    match v1::Durability::try_from(given) {
+        Ok(v1::Durability::Unspecified | v1::Durability::Full) => Ok(Durability::Full),
+        Ok(v1::Durability::Session) => Ok(Durability::Session),
+        Err(_) => Err(ApiError::invalid("durability", "durability: must be FULL or SESSION")),
     }
 }
 

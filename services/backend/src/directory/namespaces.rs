@@ -41,7 +41,9 @@ impl Namespaces {
                 async { self.router.query(Application::Namespaces, key, &query, deadline).await.map_err(route_error) };
             let reply = Admission::run(permit, false, None, asked).await?;
             match reply.outcome {
-                Ok(Response::Namespace(namespace)) => Ok(Some(namespace.incarnation)),
+                Ok(Response::Namespace(namespace) | Response::DurableNamespace(namespace, _)) => {
+                    Ok(Some(namespace.incarnation))
+                }
                 Err(CommandError::NamespaceNotFound | CommandError::AccountNotFound(_)) => Ok(None),
                 other => Err(unexpected_outcome(&other)),
             }

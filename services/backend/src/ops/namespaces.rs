@@ -3,10 +3,10 @@
 use holdfast_api::{
     ApiError, ApiResult, Code, CreateNamespace, NamespaceView, Page, PageRequest, page_token, validate,
 };
-use holdfast_types::{Command, CommandError, Namespace, NamespacesCommand, Query, Response, Scopes};
+use holdfast_types::{Command, CommandError, Durability, Namespace, NamespacesCommand, Query, Response, Scopes};
 
 use crate::auth::TenantContext;
-use crate::shard_call::{check_repeat, expect_answer};
+use crate::shard_call::{check_repeat, expect_answer, unexpected};
 use crate::{AuthContext, CallContext, Service};
 
 /// Any one of these scopes suffices to read namespaces.
@@ -16,7 +16,7 @@ impl Service {
     /// Creates a namespace; returns when its locks are available.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, besides those of every call.
+    /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, `INVALID_ARGUMENT` for a durability that is not offered, besides those of every call.
     pub async fn create_namespace(
         &self,
         caller: &AuthContext,
@@ -27,19 +27,17 @@ impl Service {
         tenant.check_namespace("name", &request.name)?;
         let description = request.description.unwrap_or_default();
         validate::description(&description, tenant.limits())?;
+        check_offered(request.durability)?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.inner.rates.admit_namespace_change(tenant.account)?;
         let account = tenant.account.id;
-        let command = NamespacesCommand::Create {
-            request_id: self.request_id(&account.to_string(), "create namespace", context)?,
-            account,
-            name: request.name.clone(),
-            description,
-        };
+        let request_id = self.request_id(&account.to_string(), "create namespace", context)?;
+        let (name, durability) = (request.name.clone(), request.durability);
+        let command = NamespacesCommand::create(request_id, account, name, description, durability);
         let command = caller.audited(context, Command::Namespaces(command));
         let routed = self.call_namespaces(tenant.account, command, context).await?;
-        let namespace = expect_answer!(routed.reply.outcome?, Response::Namespace(namespace) => namespace)?;
-        check_repeat(namespace.name == request.name)?;
+        let namespace = routed.reply.outcome?.into_namespace().map_err(|other| unexpected(&other))?;
+        check_repeat(namespace.name == request.name && namespace.durability == request.durability)?;
         Ok(namespace.into())
     }
 
@@ -80,7 +78,7 @@ impl Service {
             None => {
                 let query = Query::Namespaces { account, after, limit };
                 let routed = self.call_namespaces(tenant.account, query, context).await?;
-                expect_answer!(routed.reply.outcome?, Response::Namespaces { namespaces, more } => (namespaces, more))?
+                routed.reply.outcome?.into_namespaces().map_err(|other| unexpected(&other))?
             }
         };
         let last = namespaces.last().map(|namespace| &namespace.name);
@@ -111,7 +109,7 @@ impl Service {
         let command = caller.audited(context, Command::Namespaces(command));
         let routed = self.call_namespaces(tenant.account, command, context).await?;
         let outcome = routed.reply.outcome.map_err(|refusal| namespace_error(refusal, name));
-        expect_answer!(outcome?, Response::Namespace(namespace) => namespace.into())
+        outcome?.into_namespace().map(Into::into).map_err(|other| unexpected(&other))
     }
 
     /// Deletes a namespace with its holds and waiting requests; returns when they are gone. With `id`, deletes only
@@ -160,7 +158,7 @@ impl Service {
         let query = Query::Namespace { account, name: name.to_owned() };
         let routed = self.call_namespaces(tenant.account, query, context).await?;
         let outcome = routed.reply.outcome.map_err(|refusal| namespace_error(refusal, name));
-        expect_answer!(outcome?, Response::Namespace(namespace) => namespace)
+        outcome?.into_namespace().map_err(|other| unexpected(&other))
     }
 
     /// Returns a page of the namespaces that a key covers; the key's list is short and sorted.
@@ -185,6 +183,14 @@ impl Service {
         }
         Ok((found, false))
     }
+}
+
+/// Checks that namespaces of that durability can be created.
+fn check_offered(durability: Durability) -> ApiResult<()> {
+    if durability == Durability::Full || Durability::OFFERS_SESSION {
+        return Ok(());
+    }
+    Err(ApiError::invalid("durability", "durability: this release offers FULL only"))
 }
 
 /// Converts an error about one namespace. An account that its namespaces shard does not know (yet, or any more) has

@@ -3,7 +3,7 @@
 
 use holdfast_api::*;
 use holdfast_types::limit::{self, Limit};
-use holdfast_types::{Limits, Metadata, Mode};
+use holdfast_types::{Durability, Limits, Metadata, Mode};
 
 use super::call_limits_tests::limited_tenant;
 use super::core_node::{TestGateway, context};
@@ -26,7 +26,8 @@ async fn send(world: &TestGateway, tenant: &AuthContext, name: &str, request: &R
     let service = &world.service;
     match request {
         Request::Describe(bytes) => {
-            let request = CreateNamespace { name: name.into(), description: Some("d".repeat(*bytes)) };
+            let (description, durability) = (Some("d".repeat(*bytes)), Durability::Full);
+            let request = CreateNamespace { name: name.into(), description, durability };
             service.create_namespace(tenant, &context(), request).await.map(drop)
         }
         Request::Acquire(terms) => {

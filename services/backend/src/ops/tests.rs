@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_api::*;
-use holdfast_types::{AccountStatus, LockState, Mode, Phase, Reason};
+use holdfast_types::{AccountStatus, Durability, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
 use super::core_node::{TestGateway, WALL_MS, context};
@@ -63,7 +63,7 @@ pub(super) async fn demo_tenant(world: &TestGateway) -> AuthContext {
 }
 
 pub(super) async fn make_namespace(world: &TestGateway, caller: &AuthContext, name: &str) -> ApiResult<NamespaceView> {
-    let request = CreateNamespace { name: name.into(), description: None };
+    let request = CreateNamespace { name: name.into(), description: None, durability: Durability::Full };
     world.service.create_namespace(caller, &context(), request).await
 }
 
@@ -334,7 +334,8 @@ async fn creations_with_the_same_idempotency_key_answer_as_the_first_did() {
     assert_ne!(one.api_key, other.api_key);
 
     let tenant = world.caller(&first.id, CreateApiKey::default()).await;
-    let request = CreateNamespace { name: "demo".into(), description: Some("d".into()) };
+    let (description, durability) = (Some("d".into()), Durability::Full);
+    let request = CreateNamespace { name: "demo".into(), description, durability };
     let made = service.create_namespace(&tenant, &keyed("k"), request.clone()).await.unwrap();
     assert_eq!(service.create_namespace(&tenant, &keyed("k"), request.clone()).await.unwrap(), made);
     assert_eq!(code(service.create_namespace(&tenant, &context(), request).await), Code::AlreadyExists);

@@ -23,7 +23,7 @@ use crate::{
 impl LocksState {
     /// Replies to a query about barriers.
     pub(super) fn barrier_query(&self, query: &BarrierQuery) -> Result<Response, CommandError> {
-        let namespace = self.find(query.namespace())?;
+        let namespace = self.find_table(query.namespace())?;
         let owner = if let BarrierQuery::Wait(wait) = query { wait.owner.as_ref() } else { None };
         let requester = owner.map(|owner| namespace.known_requester(owner)).transpose()?;
         namespace.barriers.query(query, requester.as_ref())

@@ -2,14 +2,17 @@
 
 use super::namespace::Namespace;
 use super::{LocksState, NamespaceKey};
-use crate::{Incarnation, Limits, NamespaceMessage, NamespaceRef, Response};
+use crate::{Durability, Incarnation, Limits, NamespaceMessage, NamespaceRef, Response};
 
 impl LocksState {
     pub(super) fn deliver(&mut self, source: &str, number: u64, message: &NamespaceMessage) -> Response {
         if self.common.inbox.accept(source, number) {
             match message {
-                NamespaceMessage::Open { namespace, limits } => self.open(namespace, &limits.first()),
-                NamespaceMessage::Open2 { namespace, limits } => self.open(namespace, limits),
+                NamespaceMessage::Open { namespace, limits } => {
+                    self.open(namespace, &limits.first(), Durability::Full);
+                }
+                NamespaceMessage::Open2 { namespace, limits } => self.open(namespace, limits, Durability::Full),
+                NamespaceMessage::Open3 { namespace, limits, durability } => self.open(namespace, limits, *durability),
                 NamespaceMessage::Purge { namespace } => self.purge(namespace),
                 NamespaceMessage::PurgeAccount { account } => {
                     self.ended_usage.remove(account);
@@ -21,7 +24,7 @@ impl LocksState {
 
     /// Opens an incarnation. A purge always precedes the open of the next incarnation. If it is missing nevertheless,
     /// this ends the older incarnation. An older incarnation never reopens.
-    fn open(&mut self, opened: &NamespaceRef, limits: &Limits) {
+    fn open(&mut self, opened: &NamespaceRef, limits: &Limits, durability: Durability) {
         if self.is_quarantined(opened) {
             return;
         }
@@ -36,7 +39,9 @@ impl LocksState {
         let slot = match self.slots.get(&key) {
             Some(slot) => *slot,
             None => {
-                let slot = self.namespaces.insert(Namespace::new(opened, limits, &self.common.bounds, &self.units));
+                let mut namespace = Namespace::new(opened, limits, &self.common.bounds, &self.units);
+                namespace.durability = durability;
+                let slot = self.namespaces.insert(namespace);
                 self.slots.insert(key, slot);
                 slot
             }

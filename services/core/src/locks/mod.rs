@@ -25,6 +25,7 @@ mod conflict;
 mod deadlock;
 mod delete;
 mod deliver;
+mod durability;
 mod effects;
 mod end;
 mod evaluate;
@@ -276,10 +277,10 @@ impl LocksState {
             LocksCommand::Release(request) => self.txn(&request.namespace, context)?.release(request)?,
             LocksCommand::Delete { namespace, path } => self.txn(namespace, context)?.delete(path)?,
             LocksCommand::Cancel(cancel) => self.txn(&cancel.namespace, context)?.cancel(cancel, &[]),
-            LocksCommand::Reset(reset) => self.txn(&reset.namespace, context)?.reset(reset)?,
+            LocksCommand::Reset(reset) => self.any_txn(&reset.namespace, context)?.reset(reset)?,
             LocksCommand::OpenSession(open) => self.txn(&open.namespace, context)?.open_session(open)?,
             LocksCommand::CloseSession { namespace, session_id, message } => {
-                self.txn(namespace, context)?.close_session(session_id, *message)?
+                self.any_txn(namespace, context)?.close_session(session_id, *message)?
             }
             LocksCommand::ExpireSessions { ids, known_revision } => self.expire_sessions(context, ids, *known_revision),
             LocksCommand::LockInfo(info) => self.txn(&info.namespace, context)?.lock_info(info)?,
@@ -289,7 +290,7 @@ impl LocksState {
             LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned }) => {
                 self.txn(&cancel.namespace, context)?.cancel(cancel, abandoned)
             }
-            LocksCommand::Latch(command) => self.txn(command.namespace(), context)?.latch(command)?,
+            LocksCommand::Latch(command) => self.any_txn(command.namespace(), context)?.latch(command)?,
             LocksCommand::Permit(command) => self.txn(command.namespace(), context)?.permit_command(command)?,
             LocksCommand::ReportPermits(report) => self.txn(&report.namespace, context)?.report_permits(report)?,
             LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context)?.ask_release(ask)?,
@@ -348,8 +349,21 @@ impl LocksState {
         Ok(namespace)
     }
 
-    /// Opens a transaction on the namespace of a command.
+    /// Returns the open namespace of a query about its lock table.
+    fn find_table(&self, wanted: &NamespaceRef) -> Result<&Namespace, CommandError> {
+        let namespace = self.find(wanted)?;
+        namespace.check_table()?;
+        Ok(namespace)
+    }
+
+    /// Opens a transaction on the namespace of a command that changes its lock table.
     fn txn(&mut self, wanted: &NamespaceRef, context: &EntryContext) -> Result<NamespaceTxn<'_>, CommandError> {
+        self.namespaces.get(self.slot(wanted)?).check_table()?;
+        self.any_txn(wanted, context)
+    }
+
+    /// Opens a transaction on the namespace of a command that changes nothing of its lock table.
+    fn any_txn(&mut self, wanted: &NamespaceRef, context: &EntryContext) -> Result<NamespaceTxn<'_>, CommandError> {
         let work = self.txn_in(self.slot(wanted)?, context);
         work.ns.spend(COMMAND_COST);
         Ok(work)

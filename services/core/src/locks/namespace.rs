@@ -24,13 +24,15 @@ use super::waiting::{BlockedOn, ClaimSet, WaitingRequest, claim_set_of};
 use crate::barriers::Barriers;
 use crate::latches::Latches;
 use crate::permits::PermitTable;
-use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
+use crate::{Bounds, Claim, Durability, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
 #[derive(Clone, Debug)]
 pub(super) struct Namespace {
     pub(super) id: Arc<NamespaceRef>,
     pub(super) limits: Limits,
+    /// Where its lock table is kept. It never changes.
+    pub(super) durability: Durability,
     /// The bounds of the shard.
     pub(super) bounds: Arc<Bounds>,
     pub(super) tree: Tree,
@@ -95,6 +97,7 @@ impl Namespace {
         Self {
             id: Arc::new(id.clone()),
             limits: limits.clone(),
+            durability: Durability::Full,
             bounds: Arc::clone(bounds),
             tree: Tree::new(),
             owners: Owners::default(),

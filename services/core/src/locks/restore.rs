@@ -119,6 +119,10 @@ impl Restorer {
                 self.namespace()?.limits = *limits;
                 Ok(())
             }
+            Item::Durability(durability) => {
+                self.namespace()?.durability = durability;
+                Ok(())
+            }
             Item::Session(session) => self.session(session),
             Item::Lock { path, revision } => self.lock(&Path(path), revision),
             Item::Hold(hold) => self.hold(hold),

@@ -63,7 +63,7 @@ impl LocksState {
         match find() {
             None => Err(CommandError::SessionNotFound(command.session.to_string())),
             Some((_, _, namespace)) if self.is_quarantined(&namespace.id) => Err(CommandError::Quarantined),
-            Some((slot, session_id, _)) => Ok((slot, session_id)),
+            Some((slot, session_id, namespace)) => namespace.check_table().map(|()| (slot, session_id)),
         }
     }
 }

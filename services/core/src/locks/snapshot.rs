@@ -32,7 +32,8 @@ use crate::latches::FrozenLatches;
 use crate::permits::FrozenPermits;
 use crate::shard_common::ShardCommon;
 use crate::{
-    AccountId, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals, WaitId,
+    AccountId, Durability, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals,
+    WaitId,
 };
 
 /// The state at one entry, unaffected by later changes: large parts are shared in pages that the shard copies when it
@@ -51,6 +52,7 @@ pub(crate) struct FrozenLocks {
 struct FrozenNamespace {
     id: Arc<NamespaceRef>,
     limits: Limits,
+    durability: Durability,
     paths: PathTable,
     owners: Slab<OwnerName>,
     sessions: Vec<(Arc<str>, Arc<SessionFacts>)>,
@@ -102,6 +104,7 @@ impl Namespace {
         FrozenNamespace {
             id: Arc::clone(&self.id),
             limits: self.limits.clone(),
+            durability: self.durability,
             paths: self.tree.paths().clone(),
             owners: self.owners.names().clone(),
             sessions: sessions.collect(),

@@ -19,8 +19,8 @@ use crate::latches::LatchItem;
 use crate::permits::SourceItem;
 use crate::shard_common::CommonItem;
 use crate::{
-    AccountId, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Phase, RequestId, Revision, SessionEnd,
-    UsageTotals,
+    AccountId, Durability, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Phase, RequestId, Revision,
+    SessionEnd, UsageTotals,
 };
 
 /// A snapshot item; written from references, read as values. Variants are only ever added at the end.
@@ -106,6 +106,8 @@ pub(super) enum Item<S> {
     Await(AwaitItem<S>),
     /// What the hold or the wait that follows came from. From rules 2 on.
     Past(PastItem<S>),
+    /// The durability of the preceding namespace, if its lock table is not in the log. From rules 2 on.
+    Durability(Durability),
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ

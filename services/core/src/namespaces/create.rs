@@ -2,7 +2,7 @@
 
 use super::{NamespacesState, check_description};
 use crate::shard_common::CommandResult;
-use crate::{AccountId, CommandError, EntryContext, Incarnation, Namespace, RequestId, Response};
+use crate::{AccountId, CommandError, Durability, EntryContext, Incarnation, Namespace, RequestId, Response};
 
 impl NamespacesState {
     pub(super) fn create(
@@ -10,11 +10,11 @@ impl NamespacesState {
         context: &EntryContext,
         request_id: RequestId,
         account: AccountId,
-        name: &str,
-        description: &str,
+        (name, description): (&str, &str),
+        durability: Durability,
     ) -> CommandResult {
         if let Some(first) = self.creations.get(&(account, request_id)) {
-            let answer = Response::Namespace(first.clone());
+            let answer = Response::of_namespace(first.clone());
             // The reply awaits all pending messages of the account, which include the open of this namespace.
             return Ok((answer, self.common.outbox.await_all_of(account)));
         }
@@ -40,11 +40,12 @@ impl NamespacesState {
             description: description.to_owned(),
             created_at_ms: context.wall_ms,
             updated_at_ms: context.wall_ms,
+            durability,
         };
         let record = self.accounts.get_mut(&account).ok_or(CommandError::AccountNotFound(account))?;
         record.namespaces.insert(namespace.name.clone(), namespace.clone());
         self.creations.insert(account, (account, request_id), namespace.clone(), self.common.cache_capacity());
         let number = self.enqueue_open(&namespace, &limits);
-        Ok((Response::Namespace(namespace), Some(number)))
+        Ok((Response::of_namespace(namespace), Some(number)))
     }
 }

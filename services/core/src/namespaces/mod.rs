@@ -18,8 +18,8 @@ use crate::RequestId;
 use crate::idempotency_cache::IdempotencyCache;
 use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
-    AccountId, Command, CommandError, EntryContext, Limits, LocksCommand, Namespace, NamespaceMessage, NamespaceRef,
-    NamespacesCommand, shard_key,
+    AccountId, Command, CommandError, Durability, EntryContext, Limits, LocksCommand, Namespace, NamespaceMessage,
+    NamespaceRef, NamespacesCommand, shard_key,
 };
 use ended_keys::EndedKeys;
 
@@ -52,7 +52,10 @@ impl NamespacesState {
                 Ok(self.deliver(context, source, *number, message))
             }
             NamespacesCommand::Create { request_id, account, name, description } => {
-                self.create(context, *request_id, *account, name, description)
+                self.create(context, *request_id, *account, (name, description), Durability::Full)
+            }
+            NamespacesCommand::Create2 { request_id, account, name, description, durability } => {
+                self.create(context, *request_id, *account, (name, description), *durability)
             }
             NamespacesCommand::Update { account, name, description } => {
                 self.update(context, *account, name, description.as_deref())
@@ -92,7 +95,7 @@ impl NamespacesState {
     }
 
     fn enqueue_open(&mut self, namespace: &Namespace, limits: &Limits) -> u64 {
-        let message = NamespaceMessage::open(namespace_ref(namespace), limits.clone());
+        let message = NamespaceMessage::open_durable(namespace_ref(namespace), limits.clone(), namespace.durability);
         self.enqueue(namespace.account, &namespace.name, message)
     }
 

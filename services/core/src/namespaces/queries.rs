@@ -10,7 +10,7 @@ impl NamespacesState {
     pub(crate) fn query(&self, query: &Query) -> Option<Result<Response, CommandError>> {
         Some(match query {
             Query::Namespace { account, name } => {
-                self.namespace(*account, name).map(|namespace| Response::Namespace(namespace.clone()))
+                self.namespace(*account, name).map(|namespace| Response::of_namespace(namespace.clone()))
             }
             Query::Namespaces { account, after, limit } => self.page_of_namespaces(*account, after.as_deref(), *limit),
             _ => return None,
@@ -31,6 +31,6 @@ impl NamespacesState {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rows = record.namespaces.range::<str, _>((start, Bound::Unbounded));
         let (namespaces, more) = page::collect(rows, limit, |(_, namespace)| namespace.clone());
-        Ok(Response::Namespaces { namespaces, more })
+        Ok(Response::of_namespaces(namespaces, more))
     }
 }

@@ -11,7 +11,7 @@ use crate::chunks::ChunkWriter;
 use crate::codec::DecodeError;
 use crate::first_limits;
 use crate::shard_common::{CommonItem, ShardCommon, restore_items};
-use crate::{AccountId, Limits, Namespace, RequestId};
+use crate::{AccountId, Durability, Limits, Namespace, RequestId};
 
 /// A snapshot item. Variants are only ever added at the end.
 #[expect(clippy::large_enum_variant, reason = "one at a time is made and written")]
@@ -32,9 +32,27 @@ enum Item {
     Limits(AccountId, Box<Limits>),
     /// The keys of its deleted namespaces, after the account, if there are any.
     EndedKeys(AccountId, Vec<u32>),
+    /// As [`Item::Namespace`], if its durability is not [`Durability::Full`].
+    DurableNamespace(Namespace, Durability),
+    /// As [`Item::Creation`], if its durability is not [`Durability::Full`].
+    DurableCreation(RequestId, Namespace, Durability),
 }
 
 impl Item {
+    fn of_namespace(namespace: &Namespace) -> Self {
+        match namespace.durability {
+            Durability::Full => Self::Namespace(namespace.clone()),
+            durability => Self::DurableNamespace(namespace.clone(), durability),
+        }
+    }
+
+    fn of_creation(id: RequestId, namespace: &Namespace) -> Self {
+        match namespace.durability {
+            Durability::Full => Self::Creation(id, namespace.clone()),
+            durability => Self::DurableCreation(id, namespace.clone(), durability),
+        }
+    }
+
     fn common(&self) -> Option<&CommonItem> {
         if let Self::Common(item) = self { Some(item) } else { None }
     }
@@ -55,11 +73,11 @@ impl NamespacesState {
                 writer.push(&Item::EndedKeys(*id, record.ended_keys.iter().collect()));
             }
             for namespace in record.namespaces.values() {
-                writer.push(&Item::Namespace(namespace.clone()));
+                writer.push(&Item::of_namespace(namespace));
             }
         }
         for (_, (_, id), namespace) in self.creations.iter() {
-            writer.push(&Item::Creation(*id, namespace.clone()));
+            writer.push(&Item::of_creation(*id, namespace));
         }
         writer.finish()
     }
@@ -92,21 +110,32 @@ impl NamespacesState {
                 let record = record.ok_or(DecodeError::Snapshot("keys of namespaces have no account"))?;
                 keys.into_iter().for_each(|key| record.ended_keys.insert_key(key));
             }
-            Item::Namespace(namespace) => {
-                let record = self.accounts.get_mut(&namespace.account);
-                let record = record.ok_or(DecodeError::Snapshot("a namespace has no account"))?;
-                if namespace.incarnation.0 > self.common.revision {
-                    return Err(DecodeError::Snapshot("an incarnation was never given"));
-                }
-                if record.namespaces.insert(namespace.name.clone(), namespace).is_some() {
-                    return Err(DecodeError::Snapshot("a namespace comes twice"));
-                }
+            Item::Namespace(namespace) => self.restore_namespace(namespace)?,
+            Item::DurableNamespace(namespace, durability) => {
+                self.restore_namespace(Namespace { durability, ..namespace })?;
             }
-            Item::Creation(id, namespace) => {
-                let account = namespace.account;
-                self.creations.insert(account, (account, id), namespace, self.common.cache_capacity());
+            Item::Creation(id, namespace) => self.restore_creation(id, namespace),
+            Item::DurableCreation(id, namespace, durability) => {
+                self.restore_creation(id, Namespace { durability, ..namespace });
             }
         }
         Ok(())
+    }
+
+    fn restore_namespace(&mut self, namespace: Namespace) -> Result<(), DecodeError> {
+        let record = self.accounts.get_mut(&namespace.account);
+        let record = record.ok_or(DecodeError::Snapshot("a namespace has no account"))?;
+        if namespace.incarnation.0 > self.common.revision {
+            return Err(DecodeError::Snapshot("an incarnation was never given"));
+        }
+        if record.namespaces.insert(namespace.name.clone(), namespace).is_some() {
+            return Err(DecodeError::Snapshot("a namespace comes twice"));
+        }
+        Ok(())
+    }
+
+    fn restore_creation(&mut self, id: RequestId, namespace: Namespace) {
+        let account = namespace.account;
+        self.creations.insert(account, (account, id), namespace, self.common.cache_capacity());
     }
 }

@@ -19,6 +19,6 @@ impl NamespacesState {
             namespace.description = description.to_owned();
             namespace.updated_at_ms = context.wall_ms;
         }
-        Ok((Response::Namespace(namespace.clone()), None))
+        Ok((Response::of_namespace(namespace.clone()), None))
     }
 }

@@ -3,10 +3,10 @@
 
 use holdfast_core::{
     Account, AccountChange, AccountId, AccountStatus, AcquireOutcome, Actor, ApiKey, AuditAction, AuditCursor,
-    AuditRecord, Blocker, Claim, CommandError, CycleStep, Enqueued, Event, EventKind, HolderView, Incarnation,
-    KeepAliveOutcome, Kinds, Limits, LockState, LockView, LostHold, Mode, Namespace, NamespaceUsage, Owner, Path,
-    Phase, Query, QueuedRequestView, Reason, Refused, Reply, ReportedHold, Response, Scopes, SessionKeepAlive,
-    SessionView, StateBytes, UsageTotals, WaitId, WaitView, codec,
+    AuditRecord, Blocker, Claim, CommandError, CycleStep, Durability, Enqueued, Event, EventKind, HolderView,
+    Incarnation, KeepAliveOutcome, Kinds, Limits, LockState, LockView, LostHold, Mode, Namespace, NamespaceUsage,
+    Owner, Path, Phase, Query, QueuedRequestView, Reason, Refused, Reply, ReportedHold, Response, Scopes,
+    SessionKeepAlive, SessionView, StateBytes, UsageTotals, WaitId, WaitView, codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -296,6 +296,7 @@ fn replies_about_accounts_and_namespaces_have_the_bytes_they_always_had() {
         description: "d".into(),
         created_at_ms: 300,
         updated_at_ms: 301,
+        durability: Durability::Full,
     };
     let of_account = AccountChange::KeyOfAccount { account: ACCOUNT, key_id: "k1".into() };
     let changes = vec![AccountChange::Account(ACCOUNT), AccountChange::ApiKey("k1".into()), of_account];

@@ -13,7 +13,7 @@ use holdfast_api::{
 use holdfast_backend::{AuthContext, CallContext, Service};
 use holdfast_proto::dlocks as d;
 use holdfast_proto::dlocks::locks_service_api_server::{LocksServiceApi, LocksServiceApiServer};
-use holdfast_types::Mode;
+use holdfast_types::{Durability, Mode};
 use tonic::{Request, Response, Status};
 
 use crate::grpc::{context, count_request, status};
@@ -77,7 +77,8 @@ impl LocksServiceApi for DlocksService {
         request: Request<d::CreateNamespaceRequest>,
     ) -> RpcResult<d::CreateNamespaceResponse> {
         let (caller, context, message) = self.check(request).await?;
-        let request = CreateNamespace { name: message.name, description: Some(message.description) };
+        let (description, durability) = (Some(message.description), Durability::Full);
+        let request = CreateNamespace { name: message.name, description, durability };
         let created = self.service.create_namespace(&caller, &context, request).await.map_err(status)?;
         Ok(Response::new(d::CreateNamespaceResponse { namespace: Some(convert::namespace(created)) }))
     }

@@ -13,7 +13,8 @@ type RpcResult<T> = Result<Response<T>, Status>;
 impl v1::namespaces_service_server::NamespacesService for GrpcServices {
     async fn create_namespace(&self, request: Request<v1::CreateNamespaceRequest>) -> RpcResult<v1::Namespace> {
         let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
-        let request = CreateNamespace { name: message.name, description: Some(message.description) };
+        let durability = convert::parse_durability(message.durability).map_err(status)?;
+        let request = CreateNamespace { name: message.name, description: Some(message.description), durability };
         let namespace = self.service.create_namespace(&caller, &context, request).await.map_err(status)?;
         Ok(Response::new(convert::namespace(namespace)))
     }

@@ -16,7 +16,7 @@ use axum::{Extension, Json, Router};
 use holdfast_api::validate::MAX_BODY_BYTES;
 use holdfast_api::{ApiError, ApiResult, Code, CreateNamespace, PageRequest};
 use holdfast_backend::{AuthContext, CallContext, count_refusal, is_not_opened};
-use holdfast_types::{MAX_PAGE_SIZE, Scopes};
+use holdfast_types::{Durability, MAX_PAGE_SIZE, Scopes};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -143,7 +143,8 @@ async fn ensure_namespace(
         match door.service.namespace_load(caller, context, name).await {
             Err(error) if error.code == Code::NamespaceNotFound && is_in_time => {
                 let description = Some("made for Locktopus clients".to_owned());
-                let request = CreateNamespace { name: name.to_owned(), description };
+                let (name, durability) = (name.to_owned(), Durability::Full);
+                let request = CreateNamespace { name, description, durability };
                 match door.service.create_namespace(caller, context, request).await {
                     Err(error) if error.code == Code::AlreadyExists => {}
                     made => return made.map(drop),

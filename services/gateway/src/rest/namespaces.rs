@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use holdfast_api::{ApiResult, CreateNamespace, NamespaceView, PageRequest};
+use holdfast_api::{ApiError, ApiResult, CreateNamespace, DurabilityName, NamespaceView, PageRequest};
 use holdfast_backend::Service;
+use holdfast_types::Durability;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -23,6 +24,9 @@ use super::query::{FromQuery, Parameters, Query};
 pub(super) struct CreateBody {
     name: String,
     description: Option<String>,
+    /// FULL when absent. It never changes. SESSION is not offered yet.
+    #[schema(value_type = Option<DurabilityName>)]
+    durability: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -61,9 +65,16 @@ pub(super) async fn create(
     Query(()): Query<()>,
     Body(body): Body<CreateBody>,
 ) -> Result<(StatusCode, Json<NamespaceView>), Problem> {
-    let request = CreateNamespace { name: body.name, description: body.description };
+    let durability = durability(body.durability.as_deref())?;
+    let request = CreateNamespace { name: body.name, description: body.description, durability };
     let namespace = service.create_namespace(&call.caller, &call.context, request).await?;
     Ok((StatusCode::CREATED, Json(namespace)))
+}
+
+fn durability(name: Option<&str>) -> ApiResult<Durability> {
+    let Some(name) = name else { return Ok(Durability::Full) };
+    let unknown = || ApiError::invalid("durability", "durability: must be FULL or SESSION");
+    Durability::from_name(name).ok_or_else(unknown)
 }
 
 /// List namespaces, in order of name

@@ -179,7 +179,7 @@ async fn a_repeated_creation_over_grpc_answers_as_the_first_did() {
     let world = test_env().await;
     let mut namespaces = v1::namespaces_service_client::NamespacesServiceClient::new(channel(&world.rest).await);
     let mut create = async |key: &str| {
-        let message = v1::CreateNamespaceRequest { name: "once".into(), description: String::new() };
+        let message = v1::CreateNamespaceRequest { name: "once".into(), ..Default::default() };
         let mut request = with_key(message, &world.rest.key);
         request.metadata_mut().insert("idempotency-key", key.parse().unwrap());
         namespaces.create_namespace(request).await.map(tonic::Response::into_inner).map_err(Failure::from_status)

@@ -87,6 +87,19 @@ async fn transitions_out_of_bounds_are_refused<D: LockClient>(world: TestEnv<D>)
 }
 
 #[tokio::test]
+async fn only_namespaces_with_their_locks_in_the_log_are_made() {
+    let world = TestEnv::<frontends::rest::Client>::open().await;
+    for (durability, word) in [("SESSION", "offers FULL only"), ("session", "must be FULL or SESSION")] {
+        let body = json!({"name": "soft", "durability": durability});
+        let detail = world.rest.json("POST /v1/namespaces", body).await.expect_field_error("durability");
+        assert!(detail.contains(word), "{detail}");
+    }
+    let made = world.rest.json("POST /v1/namespaces", json!({"name": "full", "durability": "FULL"})).await.ok();
+    assert_eq!(made["durability"], "FULL");
+    assert_eq!(world.rest.call("GET /v1/namespaces/ns").await.ok()["durability"], "FULL");
+}
+
+#[tokio::test]
 async fn both_and_neither_of_ttl_and_expires_at_are_refused() {
     let world = TestEnv::<frontends::rest::Client>::open().await;
     let line = "POST /v1/namespaces/ns/locks/l/acquire";

@@ -17,7 +17,7 @@ use crate::locks::sweep::Sweep;
 use crate::locks::tree::NodeId;
 use crate::locks::waiting::WaitingRequest;
 use crate::permits::SourceCursor;
-use crate::{Application, FencingToken, Revision, SessionNumber, UsageTotals, codec};
+use crate::{Application, Durability, FencingToken, Revision, SessionNumber, UsageTotals, codec};
 
 /// Number of process ids in one item.
 const OLD_PROCESSES_PER_ITEM: usize = 256;
@@ -239,6 +239,9 @@ impl FrozenNamespace {
         });
         if !self.limits.are_first() {
             writer.push(&Item::Limits(Box::new(self.limits.clone())));
+        }
+        if self.durability != Durability::Full {
+            writer.push(&Item::Durability(self.durability));
         }
     }
 

@@ -103,7 +103,7 @@ impl LockClient for Client {
     }
 
     async fn create_namespace(&self, name: &str, description: &str) -> Result<Namespace, Failure> {
-        let message = v1::CreateNamespaceRequest { name: name.into(), description: description.into() };
+        let message = v1::CreateNamespaceRequest { name: name.into(), description: description.into(), durability: 0 };
         into_result(self.namespaces.clone().create_namespace(self.request(message)).await).map(namespace)
     }
 

@@ -335,7 +335,10 @@ impl LocksReplay {
         }
         match command {
             LocksCommand::Deliver {
-                message: NamespaceMessage::Open { namespace, .. } | NamespaceMessage::Open2 { namespace, .. },
+                message:
+                    NamespaceMessage::Open { namespace, .. }
+                    | NamespaceMessage::Open2 { namespace, .. }
+                    | NamespaceMessage::Open3 { namespace, .. },
                 ..
             } => {
                 self.opened.entry((namespace.account, namespace.incarnation)).or_insert(at + 1);

@@ -49,7 +49,8 @@ impl NamespaceModel {
                 }
                 Expected::Done
             }
-            NamespacesCommand::Create { request_id, account, name, .. } => {
+            NamespacesCommand::Create { request_id, account, name, .. }
+            | NamespacesCommand::Create2 { request_id, account, name, .. } => {
                 if let Some(first) = self.made.get(request_id) {
                     Expected::Namespace { incarnation: Some(*first) }
                 } else if !self.accounts.contains(account) {

@@ -64,7 +64,8 @@ impl NamespacesReplay {
         find: &mut dyn FnMut(String),
     ) {
         match command {
-            NamespacesCommand::Create { request_id, account, name, description } => {
+            NamespacesCommand::Create { request_id, account, name, description }
+            | NamespacesCommand::Create2 { request_id, account, name, description, .. } => {
                 if let Expected::Namespace { incarnation: Some(life) } = &seen
                     && names.get(*account, name).is_none()
                     && !names.was_created(request_id)
@@ -84,7 +85,9 @@ impl NamespacesReplay {
 
 fn observed(reply: &Reply) -> Option<Expected> {
     Some(match &reply.outcome {
-        Ok(Response::Namespace(namespace)) => Expected::Namespace { incarnation: Some(namespace.incarnation) },
+        Ok(Response::Namespace(namespace) | Response::DurableNamespace(namespace, _)) => {
+            Expected::Namespace { incarnation: Some(namespace.incarnation) }
+        }
         Ok(Response::Done) => Expected::Done,
         Err(CommandError::NamespaceTaken(_)) => Expected::Taken,
         Err(CommandError::NamespaceNotFound) => Expected::NotFound,

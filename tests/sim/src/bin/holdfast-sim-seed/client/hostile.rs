@@ -10,7 +10,7 @@ use holdfast_api::{
     Resource, Terms, WatchEvents,
 };
 use holdfast_backend::{AuthContext, CallContext, Service};
-use holdfast_core::Mode;
+use holdfast_core::{Durability, Mode};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::task::JoinSet;
@@ -322,7 +322,8 @@ impl HostileTenant {
                 let name = format!("gone-{number}");
                 let made = async {
                     let (caller, context) = own.authenticate().await?;
-                    let request = CreateNamespace { name: name.clone(), description: None };
+                    let (new, durability) = (name.clone(), Durability::Full);
+                    let request = CreateNamespace { name: new, description: None, durability };
                     own.service.create_namespace(&caller, &context, request).await?;
                     let terms = Terms { ttl_ms: Some(TTL_AND_WAIT_MS), ..Terms::default() };
                     let resources = (0..CONCURRENT_OWNERS).map(|at| write_claim(flat_path(at.to_string()))).collect();

@@ -7,7 +7,7 @@ use holdfast_api::{
     ReleaseLock, ReleaseLocks, Resource, Terms,
 };
 use holdfast_backend::{AuthContext, CallContext};
-use holdfast_core::{Owner, Path, Reason};
+use holdfast_core::{Durability, Owner, Path, Reason};
 
 use super::Client;
 use crate::history::{AcquireOp, Answer, CALL_KEY, ObservedLock, Op};
@@ -64,7 +64,8 @@ impl Client {
                 Answer::Done
             }
             Op::CreateNamespace => {
-                let request = CreateNamespace { name: namespace.to_owned(), description: Some(format!("call {id}")) };
+                let (description, durability) = (Some(format!("call {id}")), Durability::Full);
+                let request = CreateNamespace { name: namespace.to_owned(), description, durability };
                 Answer::Namespace { id: service.create_namespace(&caller, &context, request).await?.id }
             }
             Op::GetNamespace => Answer::Namespace { id: service.get_namespace(&caller, &context, namespace).await?.id },
