@@ -49,7 +49,7 @@ impl ShardState {
         match self {
             Self::Accounts(core) => core.enqueue_all(),
             Self::Namespaces(core) => core.enqueue_all(),
-            Self::Locks(_) => {}
+            Self::Locks(core) => core.void_epoch(),
         }
         Ok(())
     }

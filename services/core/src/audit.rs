@@ -9,7 +9,7 @@ use crate::recent_by_account::{Capacity, RecentByAccount};
 use crate::shard_common::REVISION_LIMIT;
 use crate::{
     AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, BarrierCommand, Bounds,
-    Command, EntryContext, Kind, LocksCommand, NamespacesCommand, Path, PermitCommand, Response, page,
+    Command, EntryContext, Kind, LocksCommand, NamespacesCommand, Path, PermitCommand, Response, TableCommand, page,
 };
 
 /// How many records of an account are searched for a repeat of a call.
@@ -207,6 +207,9 @@ fn locks_event(command: &LocksCommand, answer: &Response) -> Option<AuditEvent> 
     let (namespace, action, path, detail) = match (command, answer) {
         (LocksCommand::Delete { namespace, path }, _) => {
             (namespace, AuditAction::LockDeleted, Some(path.clone()), String::new())
+        }
+        (LocksCommand::Table(TableCommand::Forfeit(forfeit)), _) => {
+            (&forfeit.namespace, AuditAction::LockDeleted, Some(forfeit.path.clone()), String::new())
         }
         (LocksCommand::Permit(PermitCommand::Configure(configure)), _) => {
             let (path, detail) = (configure.path.clone(), format!("{} permits", configure.permits));

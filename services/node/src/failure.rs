@@ -92,6 +92,7 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::Latch(command) => Some(command.namespace()),
         LocksCommand::Permit(command) => Some(command.namespace()),
         LocksCommand::Condition(command) => Some(command.namespace()),
+        LocksCommand::Table(command) => command.namespace(),
         LocksCommand::ReportPermits(report) => Some(&report.namespace),
         LocksCommand::AcquireAtLeast(acquire) => Some(&acquire.acquire.namespace),
         LocksCommand::AskRelease(ask) => Some(&ask.namespace),

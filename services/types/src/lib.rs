@@ -43,6 +43,7 @@ mod semaphore;
 mod session;
 mod session_command;
 mod shard_key;
+mod soft_table;
 mod subscription;
 mod usage;
 
@@ -75,5 +76,6 @@ pub use semaphore::*;
 pub use session::*;
 pub use session_command::*;
 pub use shard_key::shard_key;
+pub use soft_table::*;
 pub use subscription::*;
 pub use usage::*;

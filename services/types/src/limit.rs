@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 pub use scope::Scope;
 
-use super::{DEFAULT_MAX_NAMESPACES, Limits, MAX_MEMBERS_PER_TAKE, MAX_PARTIES};
+use super::{DEFAULT_MAX_NAMESPACES, Limits, MAX_FORFEITS, MAX_MEMBERS_PER_TAKE, MAX_PARTIES};
 
 /// The upper bound of limits in milliseconds: ten years, far from any overflow of instants.
 const MAX_TIME_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
@@ -332,6 +332,10 @@ limits! {
     /// Conditions of one lock that are awaited.
     CONDITIONS_OF_LOCK = "max_conditions_per_lock", Lock, Rules, "QUOTA_EXCEEDED",
         ["the number of conditions of a lock"], (max_conditions_per_lock in 0, 1_000);
+    /// Holds of lock tables in a leader's memory that were ended by force, until their sessions end.
+    FORFEITS = "forfeits_per_namespace", Namespace, Rules, "QUOTA_EXCEEDED",
+        ["the number of holds of a namespace that were ended by force and whose sessions have not ended"],
+        (fixed MAX_FORFEITS);
     /// Waits for one latch, or at one barrier.
     QUESTIONS_OF_LATCH = "held_questions_of_latch", Latch, Leader, "QUOTA_EXCEEDED",
         ["the number of waits for a latch", "the number of waits at a barrier"], (fixed MAX_QUESTIONS_OF_LATCH);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AccountId, AskRelease, BarrierCommand, Claim, ConditionCommand, FencingToken, LatchCommand, Metadata, Mode,
     NamespaceMessage, NamespaceRef, Owner, Path, PermitCommand, PermitsReport, RequestId, Revision, Rules,
-    SessionCommand, SessionNumber, SessionRequest,
+    SessionCommand, SessionNumber, SessionRequest, TableCommand,
 };
 
 /// Commands of a locks shard. All but `Deliver` and `ExpireSessions` are rejected with `NamespaceNotFound` for any but
@@ -98,6 +98,8 @@ pub enum LocksCommand {
     Barrier(BarrierCommand),
     /// For conditions. Known from rules 2 on; before, it is rejected with `Malformed`.
     Condition(ConditionCommand),
+    /// For lock tables in the leader's memory. Known from rules 2 on; before, it is rejected with `Malformed`.
+    Table(TableCommand),
 }
 
 impl LocksCommand {
@@ -127,6 +129,7 @@ impl LocksCommand {
                         | Self::AskRelease(_)
                         | Self::Barrier(_)
                         | Self::Condition(_)
+                        | Self::Table(_)
                 )
                 || matches!(command, Self::Session(command) if command.is_later())
         };
@@ -174,6 +177,7 @@ impl LocksCommand {
             Self::Barrier(BarrierCommand::Configure(configure)) => Some(configure.namespace.account),
             Self::Barrier(BarrierCommand::Arrive(arrive)) => Some(arrive.namespace.account),
             Self::Condition(ConditionCommand::Await(awaits)) => Some(awaits.namespace.account),
+            Self::Table(command) => command.growing_account(),
             _ => None,
         }
     }

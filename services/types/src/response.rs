@@ -7,7 +7,7 @@ use super::{
     AwaitView, BarrierAnswer, BarrierView, CommandError, ConditionView, Durability, EndedGeneration, Event,
     FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage,
     PermitHolderView, PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision,
-    SemaphoreView, SessionNumber, SessionView, StateBytes, UsageTotals, WaitView, Woken,
+    SemaphoreView, SessionNumber, SessionView, StateBytes, TableEpoch, UsageTotals, WaitView, Woken,
 };
 
 /// The response to a command or query.
@@ -389,6 +389,17 @@ pub enum Response {
         namespaces: Vec<(Namespace, Durability)>,
         /// Whether more follow.
         more: bool,
+    },
+    /// The epoch of the lock tables in the leader's memory, and the latest block of revisions for them.
+    TableEpoch(TableEpoch),
+    /// As [`Response::SessionOpened`], if the lock table is in the leader's memory.
+    TableSessionOpened {
+        /// The session.
+        session: SessionView,
+        /// As in [`Response::SessionOpened`].
+        resumed: bool,
+        /// The epoch of the namespace's table.
+        table_epoch: Revision,
     },
 }
 

@@ -144,6 +144,7 @@ impl LocksCommand {
                 acquire.fencing_token.is_some()
             }
             Self::OpenSession(open) => open.resume,
+            Self::Table(command) => command.is_urgent(),
             Self::Session(command) => command.is_release(),
             Self::Batch(commands) => commands.iter().any(Self::is_urgent),
             _ => false,
@@ -168,6 +169,7 @@ impl LocksCommand {
             Self::Permit(command) => command.namespace(),
             Self::Barrier(command) => command.namespace(),
             Self::Condition(command) => command.namespace(),
+            Self::Table(command) => return command.namespace().map(|namespace| namespace.account),
             Self::Session(command) => return Some(command.account),
             Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
             // Those of a batch belong to one connection, or are cancels that a leader has gathered.
@@ -210,6 +212,7 @@ impl LocksCommand {
             Self::Permit(command) => command.units(),
             Self::Condition(command) => command.path().0.len() as u64 + 1,
             Self::Latch(_) | Self::Barrier(_) => 1,
+            Self::Table(command) => command.units(),
             Self::ReportPermits(report) => report.held.len() as u64,
             Self::Deliver { .. } | Self::OpenSession(_) | Self::CloseSession { .. } => 0,
         };

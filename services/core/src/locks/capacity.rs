@@ -15,8 +15,8 @@ use super::{LocksState, NamespaceKey};
 use crate::item_bytes::ItemBytes;
 use crate::kit::quota_exceeded;
 use crate::{
-    AccountId, Claim, CommandError, ConditionCommand, LocksCommand, NamespaceRef, OpenSession, Owner, PermitCommand,
-    Rules, SessionCommand, SessionRequest,
+    AccountId, Claim, CommandError, ConditionCommand, Durability, LocksCommand, NamespaceRef, OpenSession,
+    OpenTableSession, Owner, PermitCommand, Rules, SessionCommand, SessionRequest, TableCommand,
 };
 
 /// The state that an account is charged for in a shard.
@@ -104,6 +104,9 @@ impl LocksState {
                 (Some(slot), charge::max_of_session_acquire((acquire, terms), session_id))
             }
             LocksCommand::OpenSession(open) => (self.slot(&open.namespace).ok(), charge::max_of_opening(open)),
+            LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, .. })) => {
+                (self.slot(&open.namespace).ok(), charge::max_of_opening(open) + charge::TABLE_SESSION)
+            }
             LocksCommand::Condition(ConditionCommand::Await(awaits)) => self
                 .most_added_to_tables(&awaits.namespace, |namespace| {
                     max_of_await(awaits, namespace.limits.max_metadata_bytes.into())
@@ -199,9 +202,11 @@ impl LocksState {
                 self.find(&acquire.namespace).is_ok_and(|namespace| namespace.is_new_request(&request))
             }
             (LocksCommand::AskRelease(ask), None) => !ask.force,
-            (LocksCommand::OpenSession(open), None) => {
-                self.find(&open.namespace).is_ok_and(|namespace| !namespace.sessions.contains_key(&*open.session_id))
-            }
+            (
+                LocksCommand::OpenSession(open)
+                | LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, .. })),
+                None,
+            ) => self.find(&open.namespace).is_ok_and(|namespace| !namespace.sessions.contains_key(&*open.session_id)),
             (LocksCommand::Latch(command), None) => {
                 self.find(command.namespace()).is_ok_and(|namespace| namespace.latches.creates_state(command))
             }
@@ -330,7 +335,8 @@ impl NamespaceTxn<'_> {
     }
 
     pub(super) fn check_capacity_for_session(&self, open: &OpenSession) -> Result<(), CommandError> {
-        self.check_capacity(|_| charge::max_of_opening(open))
+        let in_table = if self.ns.durability == Durability::Session { charge::TABLE_SESSION } else { 0 };
+        self.check_capacity(|_| charge::max_of_opening(open) + in_table)
     }
 }
 

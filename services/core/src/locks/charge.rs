@@ -66,6 +66,11 @@ pub(super) fn granted(request_id: usize, claims: u64) -> u64 {
     192 + request_id as u64 + 96 * claims
 }
 
+/// A session that may hold something in a lock table of the leader.
+pub(super) const TABLE_SESSION: u64 = 192;
+/// A claim of it that was ended by force.
+pub(super) const FORFEIT: u64 = 64;
+
 /// A session without its metadata.
 pub(super) fn session(session_id: &str, process_id: &str) -> u64 {
     768 + (session_id.len() + process_id.len()) as u64
@@ -207,7 +212,7 @@ impl Namespace {
             metadata,
             waiting,
             requests,
-            sessions,
+            sessions: sessions + self.table_log.bytes(),
             events: self.history.bytes(),
             latches: self.latches.bytes().charged,
             semaphores: self.permits.bytes().charged,

@@ -1,5 +1,7 @@
 //! Applies messages from namespace shards: which incarnations are open.
 
+use std::sync::Arc;
+
 use super::namespace::Namespace;
 use super::{LocksState, NamespaceKey};
 use crate::{Durability, Incarnation, Limits, NamespaceMessage, NamespaceRef, Response};
@@ -24,7 +26,7 @@ impl LocksState {
 
     /// Opens an incarnation. A purge always precedes the open of the next incarnation. If it is missing nevertheless,
     /// this ends the older incarnation. An older incarnation never reopens.
-    fn open(&mut self, opened: &NamespaceRef, limits: &Limits, durability: Durability) {
+    pub(super) fn open(&mut self, opened: &NamespaceRef, limits: &Limits, durability: Durability) {
         if self.is_quarantined(opened) {
             return;
         }
@@ -41,6 +43,10 @@ impl LocksState {
             None => {
                 let mut namespace = Namespace::new(opened, limits, &self.common.bounds, &self.units);
                 namespace.durability = durability;
+                if durability == Durability::Session {
+                    Arc::make_mut(&mut namespace.table_log).epoch = self.table_epoch.epoch;
+                    self.session_durable.insert(key);
+                }
                 let slot = self.namespaces.insert(namespace);
                 self.slots.insert(key, slot);
                 slot

@@ -58,6 +58,8 @@ enum DueItem {
     Permits,
     PermitsWait,
     Barrier,
+    /// An ended session whose transition is over.
+    TableSession,
 }
 
 impl DueIndex {
@@ -85,7 +87,9 @@ impl Namespace {
         let barrier = barrier.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::Barrier, number, slot });
         let awaits = self.conditions.first_due();
         let awaits = awaits.map(|(at_ms, wait)| FirstDue { at_ms, what: DueItem::Await, number: wait.0, slot });
-        self.due.first(slot).into_iter().chain(latch).chain(barrier).chain(awaits).min()
+        let session = self.table_log.first_due();
+        let session = session.map(|(at_ms, number)| FirstDue { at_ms, what: DueItem::TableSession, number, slot });
+        self.due.first(slot).into_iter().chain(latch).chain(barrier).chain(awaits).chain(session).min()
     }
 }
 
@@ -143,7 +147,7 @@ impl LocksState {
 
     /// Returns a bound above all deadlines that are due, and below the rest.
     fn due_bound(&self) -> FirstDue {
-        FirstDue { at_ms: self.common.clock_ms, what: DueItem::Barrier, number: u64::MAX, slot: u32::MAX }
+        FirstDue { at_ms: self.common.clock_ms, what: DueItem::TableSession, number: u64::MAX, slot: u32::MAX }
     }
 
     /// Returns whether a namespace must continue granting before anything else ends in it.
@@ -168,6 +172,10 @@ impl LocksState {
                 return 1;
             }
             DueItem::Barrier => return work.end_due_barrier().min(at_most),
+            DueItem::TableSession => {
+                work.end_due_table_session();
+                return 1;
+            }
             DueItem::Permits | DueItem::PermitsWait => {
                 let ended = work.end_due_permits(until, at_most);
                 work.run_grant_loop();

@@ -66,6 +66,7 @@ mod request;
 mod reset;
 mod restore;
 mod restore_jobs;
+mod restore_tables;
 mod restore_waits;
 mod session_commands;
 mod session_end;
@@ -76,6 +77,8 @@ mod slab;
 mod snapshot;
 mod snapshot_items;
 mod sweep;
+mod table_commands;
+mod table_log;
 mod tangle;
 mod target;
 mod tree;
@@ -93,7 +96,7 @@ use std::sync::Arc;
 use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
     AccountId, CancelAttempts, CommandError, EntryContext, Incarnation, LocksCommand, NamespaceRef, Response, Revision,
-    Rules, SessionNumber, UsageTotals,
+    Rules, SessionNumber, TableEpoch, UsageTotals,
 };
 use effects::EffectBuffer;
 use expire::FirstDue;
@@ -157,6 +160,10 @@ pub struct LocksState {
     to_shrink: BTreeSet<NamespaceKey>,
     /// Namespaces that are set aside, with the clock at which they stand still; some may not be open.
     quarantined: BTreeMap<NamespaceRef, u64>,
+    /// Namespaces whose lock tables are in the leader's memory.
+    session_durable: BTreeSet<NamespaceKey>,
+    /// The epoch of these tables that was begun last.
+    table_epoch: TableEpoch,
     /// The rules of the current entry.
     rules: Rules,
     /// Effects of the current entry on other owners. Not part of the state.
@@ -212,6 +219,8 @@ impl LocksState {
             touched: Vec::new(),
             to_shrink: BTreeSet::new(),
             quarantined: BTreeMap::new(),
+            session_durable: BTreeSet::new(),
+            table_epoch: TableEpoch::default(),
             rules: Rules::LOWEST,
             effects: EffectBuffer::default(),
             with_views: true,
@@ -296,6 +305,7 @@ impl LocksState {
             LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context)?.ask_release(ask)?,
             LocksCommand::Barrier(command) => self.txn(command.namespace(), context)?.barrier_command(command)?,
             LocksCommand::Condition(command) => self.txn(command.namespace(), context)?.condition(command)?,
+            LocksCommand::Table(command) => self.table_command(context, command)?,
         })
     }
 

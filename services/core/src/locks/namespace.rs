@@ -18,6 +18,7 @@ use super::session_end::EndingSession;
 use super::sessions::{GrantedRequest, NamedRequest, Session};
 use super::slab::Slab;
 use super::sweep::Sweep;
+use super::table_log::TableLog;
 use super::tree::{NodeId, Tree};
 use super::units::Units;
 use super::waiting::{BlockedOn, ClaimSet, WaitingRequest, claim_set_of};
@@ -33,6 +34,8 @@ pub(super) struct Namespace {
     pub(super) limits: Limits,
     /// Where its lock table is kept. It never changes.
     pub(super) durability: Durability,
+    /// What the log has of a lock table that is not in it. Shared with snapshots in progress.
+    pub(super) table_log: Arc<TableLog>,
     /// The bounds of the shard.
     pub(super) bounds: Arc<Bounds>,
     pub(super) tree: Tree,
@@ -98,6 +101,7 @@ impl Namespace {
             id: Arc::new(id.clone()),
             limits: limits.clone(),
             durability: Durability::Full,
+            table_log: Arc::default(),
             bounds: Arc::clone(bounds),
             tree: Tree::new(),
             owners: Owners::default(),

@@ -88,6 +88,7 @@ impl LocksState {
             self.due.remove(&first);
         }
         self.jobs.remove(&NamespaceKey::of(purged));
+        self.session_durable.remove(&NamespaceKey::of(purged));
         self.common.raise_revision(namespace.hold_count + namespace.permits.holds() + namespace.barriers.arrivals());
         self.effects.closed(ClosedNamespace(Box::new(namespace)));
     }

@@ -225,7 +225,8 @@ impl NamespaceTxn<'_> {
 
     pub(super) fn check_session_count(&self) -> Result<(), CommandError> {
         let max = self.ns.limits.max_sessions_per_namespace;
-        if (self.ns.sessions.len() as u64) < max {
+        let ended = self.ns.table_log.ended_count();
+        if (self.ns.sessions.len() as u64).saturating_add(ended) < max {
             return Ok(());
         }
         Err(quota_exceeded("the number of sessions in a namespace", max, "close sessions or have the limit raised"))

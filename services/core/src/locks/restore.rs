@@ -18,7 +18,7 @@ use super::{LocksState, NamespaceKey};
 use crate::Application;
 use crate::ask::AskRecord;
 use crate::codec::DecodeError;
-use crate::shard_common::{ShardCommon, restore_items};
+use crate::shard_common::{CommonItem, ShardCommon, restore_items};
 use crate::{EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
 pub(super) type RestoreResult = Result<(), DecodeError>;
@@ -103,11 +103,7 @@ impl Restorer {
         let takes_past = matches!(item, Item::Hold(_) | Item::Wait(_));
         ensure(self.past.is_none() || takes_past, "nothing came from what was given up")?;
         match item {
-            Item::Common(item) => {
-                self.core.common.restore(Application::Locks, item)?;
-                self.core.visible_clock_ms = self.core.common.clock_ms;
-                Ok(())
-            }
+            Item::Common(item) => self.common(item),
             Item::JobCursors(turns) => {
                 self.job_cursors = Some(turns);
                 Ok(())
@@ -119,10 +115,10 @@ impl Restorer {
                 self.namespace()?.limits = *limits;
                 Ok(())
             }
-            Item::Durability(durability) => {
-                self.namespace()?.durability = durability;
-                Ok(())
-            }
+            Item::Durability(durability) => self.durability(durability),
+            Item::EpochOf(epoch) => self.epoch_of(epoch),
+            Item::TableEpoch(epoch) => self.table_epoch(epoch),
+            Item::TableSession(number, session) => self.table_session(number, session),
             Item::Session(session) => self.session(session),
             Item::Lock { path, revision } => self.lock(&Path(path), revision),
             Item::Hold(hold) => self.hold(hold),
@@ -168,6 +164,12 @@ impl Restorer {
             }
             Item::Quarantined(namespace, since_ms) => self.quarantined(namespace, since_ms),
         }
+    }
+
+    fn common(&mut self, item: CommonItem) -> RestoreResult {
+        self.core.common.restore(Application::Locks, item)?;
+        self.core.visible_clock_ms = self.core.common.clock_ms;
+        Ok(())
     }
 
     fn event(&mut self, revision: Revision, bytes: &[u8]) -> RestoreResult {

@@ -81,7 +81,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Ends a session and everything it has. If that exceeds the slice, ends only the session for now.
-    fn end_session(&mut self, session_id: &str, why: SessionEnd) {
+    pub(super) fn end_session(&mut self, session_id: &str, why: SessionEnd) {
         let session = &self.ns.sessions[session_id];
         let number = session.facts.number;
         let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
@@ -122,6 +122,7 @@ impl NamespaceTxn<'_> {
         let number = session.facts.number;
         self.common.next_revision();
         self.sessions.remove(&number);
+        self.end_table_session(number, reason);
         self.effects.ended(&self.ns.id, &session_id, number, reason);
         let since_ms = self.common.clock_ms;
         let ending = EndingSession { session_id, session, reason, since_ms, after_wait: None, after_path: None };
@@ -198,6 +199,7 @@ impl NamespaceTxn<'_> {
         let facts = &session.facts;
         self.ns.charged.sessions -= facts.charge(&session_id);
         self.sessions.remove(&facts.number);
+        self.end_table_session(facts.number, why);
         self.record_session_event(EventKind::SessionEnded, &session_id, &facts.process_id);
         self.effects.ended(&self.ns.id, &session_id, facts.number, why);
     }

@@ -25,6 +25,7 @@ use super::snapshot_items::{
     BlockedOnItem, EndingSessionItem, GrantedItem, HoldItem, OwnerItem, SessionItem, WaitItem,
 };
 use super::sweep::Sweep;
+use super::table_log::TableLog;
 use super::tree::{Node, NodeId};
 use super::waiting::{BlockedOn, WaitingRequest};
 use crate::barriers::FrozenBarriers;
@@ -32,8 +33,8 @@ use crate::latches::FrozenLatches;
 use crate::permits::FrozenPermits;
 use crate::shard_common::ShardCommon;
 use crate::{
-    AccountId, Durability, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, UsageTotals,
-    WaitId,
+    AccountId, Durability, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, TableEpoch,
+    UsageTotals, WaitId,
 };
 
 /// The state at one entry, unaffected by later changes: large parts are shared in pages that the shard copies when it
@@ -44,6 +45,7 @@ pub(crate) struct FrozenLocks {
     common: ShardCommon,
     ended_usage: BTreeMap<AccountId, UsageTotals>,
     quarantined: BTreeMap<NamespaceRef, u64>,
+    table_epoch: TableEpoch,
     namespaces: Vec<FrozenNamespace>,
     job_cursors: Option<JobCursors>,
 }
@@ -53,6 +55,7 @@ struct FrozenNamespace {
     id: Arc<NamespaceRef>,
     limits: Limits,
     durability: Durability,
+    table_log: Arc<TableLog>,
     paths: PathTable,
     owners: Slab<OwnerName>,
     sessions: Vec<(Arc<str>, Arc<SessionFacts>)>,
@@ -91,6 +94,7 @@ impl LocksState {
             common: self.common.clone(),
             ended_usage: self.ended_usage.clone(),
             quarantined: self.quarantined.clone(),
+            table_epoch: self.table_epoch,
             namespaces: namespaces.collect(),
             job_cursors: self.jobs.cursors(),
         }
@@ -105,6 +109,7 @@ impl Namespace {
             id: Arc::clone(&self.id),
             limits: self.limits.clone(),
             durability: self.durability,
+            table_log: Arc::clone(&self.table_log),
             paths: self.tree.paths().clone(),
             owners: self.owners.names().clone(),
             sessions: sessions.collect(),

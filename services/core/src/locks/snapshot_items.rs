@@ -10,6 +10,7 @@ use super::hold::{AtLeast, HoldTerms};
 use super::jobs::JobCursors;
 use super::metadata::EncodedMetadata;
 use super::sweep::Sweep;
+use super::table_log::TableSession;
 use crate::ask::AsksItem;
 use crate::barriers::BarrierItem;
 use crate::chunks::ChunkWriter;
@@ -20,7 +21,7 @@ use crate::permits::SourceItem;
 use crate::shard_common::CommonItem;
 use crate::{
     AccountId, Durability, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Phase, RequestId, Revision,
-    SessionEnd, UsageTotals,
+    SessionEnd, TableEpoch, UsageTotals,
 };
 
 /// A snapshot item; written from references, read as values. Variants are only ever added at the end.
@@ -108,6 +109,12 @@ pub(super) enum Item<S> {
     Past(PastItem<S>),
     /// The durability of the preceding namespace, if its lock table is not in the log. From rules 2 on.
     Durability(Durability),
+    /// The epoch that was begun last for the preceding namespace. From rules 2 on.
+    EpochOf(Revision),
+    /// The epoch of lock tables in the leader's memory that was begun last. From rules 2 on.
+    TableEpoch(TableEpoch),
+    /// What the log of the preceding namespace's lock table has of the session with that number. From rules 2 on.
+    TableSession(u64, TableSession),
 }
 
 /// The blocker of a request. Paths and owners are identified by the claims of the request, because their numbers differ
@@ -216,6 +223,7 @@ impl Item<String> {
             }
             Self::Barrier(item) => item.delay(by_ms),
             Self::Await(item) => item.delay(by_ms),
+            Self::TableSession(_, session) => *session = std::mem::take(session).delayed(by_ms),
             Self::Quarantined(_, since_ms) => *since_ms = since_ms.saturating_add(by_ms),
             // The wall clock counts in all others.
             _ => {}

@@ -39,6 +39,10 @@ impl LocksState {
                 | PermitCommand::Delete { .. }),
             ) => command.namespace(),
             LocksCommand::Barrier(command) => command.namespace(),
+            LocksCommand::Table(command) => match command.namespace() {
+                Some(namespace) => namespace,
+                None => return,
+            },
             // These commands come from nodes and not from callers, or were counted one by one.
             LocksCommand::Deliver { .. }
             | LocksCommand::Cancel(_)

@@ -11,7 +11,7 @@ use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::sessions::{NamedRequest, Session};
 use super::tree::{NodeId, ROOT};
-use crate::Mode;
+use crate::{Durability, Mode};
 
 /// The number of items in a locks shard besides namespaces and their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,6 +155,9 @@ impl Namespace {
             assert!(!nodes.is_empty() || record.request_count() > 0, "no owner is kept for nothing");
         }
         self.verify_sessions();
+        let open = self.sessions.values().map(|session| session.facts.number);
+        let of_table = open.filter(|_| self.durability == Durability::Session).collect();
+        self.table_log.verify(&of_table);
         self.verify_granted();
         self.verify_waits();
     }

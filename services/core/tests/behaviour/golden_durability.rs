@@ -1,13 +1,14 @@
-//! The bytes of what tells the durability of a namespace: all of it is of rules 2.
+//! The bytes of what is about the durability of a namespace: all of it is of rules 2.
 
 use holdfast_core::{
-    Command, Durability, Incarnation, Limits, LocksCommand, Namespace, NamespaceMessage, NamespacesCommand, Response,
-    codec,
+    Command, Durability, Forfeit, ForfeitedHold, Incarnation, Limits, LocksCommand, Metadata, Namespace,
+    NamespaceMessage, NamespacesCommand, OpenSession, OpenTableSession, Path, Response, RevisionBlock, Rules,
+    SessionView, TableCommand, TableEpoch, codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::support::{ACCOUNT, orders, request_id};
+use crate::support::{ACCOUNT, metadata, orders, request_id};
 
 fn assert_bytes<T>(value: &T, hex: &str)
 where
@@ -47,5 +48,56 @@ fn replies_have_the_bytes_they_always_had() {
     assert_bytes(
         &Response::of_namespaces(vec![namespace, full], true),
         "013e020107066f72646572730164ac02ad02010107066f72646572730164ac02ad020001",
+    );
+}
+
+#[test]
+fn commands_for_soft_tables_have_the_bytes_they_always_had() {
+    let bytes = |command: TableCommand, hex: &str| {
+        let command = Command::Locks(LocksCommand::Table(command));
+        assert_eq!(command.min_rules(), Rules::TWO);
+        assert_bytes(&command, hex);
+    };
+    bytes(TableCommand::BeginEpoch { attempt: 300 }, "01021600ac02");
+    bytes(TableCommand::ReserveBlock { epoch: 300, after: 301 }, "01021601ac02ad02");
+    let open = OpenSession {
+        namespace: orders(),
+        session_id: "se_1".into(),
+        resume: true,
+        request_id: request_id(1),
+        process_id: "p1".into(),
+        ttl_ms: 10_000,
+        metadata: metadata(&[("k", "v")]),
+    };
+    bytes(
+        TableCommand::OpenSession(OpenTableSession { open, transition_ms: 500 }),
+        "0102160207066f7264657273010473655f310100000000000000000000000000000001027031904e01016b0176f403",
+    );
+    let holds = vec![ForfeitedHold { session: 300, fencing_token: 301 }];
+    bytes(
+        TableCommand::Forfeit(Forfeit { namespace: orders(), path: Path::flat("l"), holds }),
+        "0102160307066f72646572730101016c01ac02ad02",
+    );
+}
+
+#[test]
+fn replies_about_soft_tables_have_the_bytes_they_always_had() {
+    let block = RevisionBlock { first: 302, last: 303 };
+    assert_bytes(&Response::TableEpoch(TableEpoch { epoch: 300, attempt: 301, block }), "013fac02ad02ae02af02");
+    let session = SessionView {
+        session_id: "se_1".into(),
+        number: 300,
+        epoch: 301,
+        process_id: "p1".into(),
+        ttl_ms: 10_000,
+        remaining_ms: 10_000,
+        metadata: Metadata::new(),
+        opened_at_ms: 302,
+        holds: 0,
+        waiting: 0,
+    };
+    assert_bytes(
+        &Response::TableSessionOpened { session, resumed: true, table_epoch: 303 },
+        "01400473655f31ac02ad02027031904e904e00ae02000001af02",
     );
 }

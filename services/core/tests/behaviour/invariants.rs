@@ -8,8 +8,14 @@ use std::path::{Path, PathBuf};
 const CHECKS: [&str; 8] =
     [".expect(", ".unwrap()", "assert!(", "assert_eq!(", "assert_ne!(", "panic!(", "unreachable!(", "todo!("];
 /// Check a whole state, for tests only.
-const VERIFY_FILES: [&str; 5] =
-    ["barriers/verify.rs", "latches/verify.rs", "locks/conditions/verify.rs", "locks/verify.rs", "permits/verify.rs"];
+const VERIFY_FILES: [&str; 6] = [
+    "barriers/verify.rs",
+    "latches/verify.rs",
+    "locks/conditions/verify.rs",
+    "locks/table_log/verify.rs",
+    "locks/verify.rs",
+    "permits/verify.rs",
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -180,7 +180,8 @@ impl Run {
             | LocksCommand::Permit(_)
             | LocksCommand::ReportPermits(_)
             | LocksCommand::Barrier(_)
-            | LocksCommand::Condition(_) => unreachable!("other kinds have models of their own"),
+            | LocksCommand::Condition(_)
+            | LocksCommand::Table(_) => unreachable!("other kinds have models of their own"),
             LocksCommand::Batch(_) => unreachable!("a list does what its commands do one by one"),
         }
     }

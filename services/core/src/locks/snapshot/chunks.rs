@@ -17,7 +17,7 @@ use crate::locks::sweep::Sweep;
 use crate::locks::tree::NodeId;
 use crate::locks::waiting::WaitingRequest;
 use crate::permits::SourceCursor;
-use crate::{Application, Durability, FencingToken, Revision, SessionNumber, UsageTotals, codec};
+use crate::{Application, Durability, FencingToken, Revision, SessionNumber, TableEpoch, UsageTotals, codec};
 
 /// Number of process ids in one item.
 const OLD_PROCESSES_PER_ITEM: usize = 256;
@@ -47,6 +47,8 @@ enum NamespaceSection {
     Head,
     /// The session at this position.
     Session(usize),
+    /// What the log of a lock table has of the session that follows this one.
+    TableSessionAfter(Option<SessionNumber>),
     /// The report that follows that of this session.
     ReportAfter(Option<SessionNumber>),
     /// The ending session at this position.
@@ -102,6 +104,9 @@ impl FrozenLocks {
         for (namespace, since_ms) in &self.quarantined {
             writer.push(&Item::Quarantined(namespace.clone(), *since_ms));
         }
+        if self.table_epoch != TableEpoch::default() {
+            writer.push(&Item::TableEpoch(self.table_epoch));
+        }
     }
 }
 
@@ -151,7 +156,8 @@ impl FrozenNamespace {
     /// Writes a little of what is next. Returns what follows it; `None` at the end of the namespace.
     fn write(&self, writer: &mut ItemWriter, section: NamespaceSection) -> Option<NamespaceSection> {
         use NamespaceSection::{
-            Await, Barriers, Ending, Granted, Head, Latch, Lock, Permits, ReportAfter, Rest, Session, SweepAfter, Wait,
+            Await, Barriers, Ending, Granted, Head, Latch, Lock, Permits, ReportAfter, Rest, Session, SweepAfter,
+            TableSessionAfter, Wait,
         };
         Some(match section {
             Head => {
@@ -163,8 +169,9 @@ impl FrozenNamespace {
                     writer.push(&Item::Session(session_item(session_id, facts)));
                     Session(index + 1)
                 }
-                None => ReportAfter(None),
+                None => TableSessionAfter(None),
             },
+            TableSessionAfter(last) => self.write_table_session(writer, last),
             ReportAfter(last) => match first_after(&self.reports, last) {
                 Some((number, report)) => {
                     write_report(writer, *number, report);
@@ -218,6 +225,15 @@ impl FrozenNamespace {
         })
     }
 
+    /// Writes what the log of the lock table has of the session after this one; what follows all of them after the last.
+    fn write_table_session(&self, writer: &mut ItemWriter, last: Option<SessionNumber>) -> NamespaceSection {
+        let Some((number, session)) = first_after(self.table_log.sessions(), last) else {
+            return NamespaceSection::ReportAfter(None);
+        };
+        writer.push(&Item::TableSession(*number, session.clone()));
+        NamespaceSection::TableSessionAfter(Some(*number))
+    }
+
     /// Writes the await at this position; what follows all awaits after the last.
     fn write_await(&self, writer: &mut ItemWriter, index: usize) -> NamespaceSection {
         let Some((wait, awaits)) = self.awaits.get(index) else {
@@ -242,6 +258,9 @@ impl FrozenNamespace {
         }
         if self.durability != Durability::Full {
             writer.push(&Item::Durability(self.durability));
+            if self.table_log.epoch > 0 {
+                writer.push(&Item::EpochOf(self.table_log.epoch));
+            }
         }
     }
 

@@ -1,0 +1,133 @@
+//! Commands for lock tables that are in the memory of their shard's leader.
+
+use std::sync::Arc;
+
+use super::LocksState;
+use super::table_log::TableLog;
+use super::txn::NamespaceTxn;
+use crate::kit::quota_exceeded;
+use crate::{
+    BLOCK_REVISIONS, CommandError, Durability, EntryContext, Forfeit, MAX_FORFEITS, MAX_TABLE_TRANSITION_MS,
+    OpenTableSession, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, TABLE_SESSION_TTL_MS, TableCommand,
+    TableEpoch,
+};
+
+impl LocksState {
+    /// Executes a command for such tables.
+    pub(super) fn table_command(
+        &mut self,
+        context: &EntryContext,
+        command: &TableCommand,
+    ) -> Result<Response, CommandError> {
+        match command {
+            TableCommand::BeginEpoch { attempt } => self.begin_epoch(*attempt),
+            TableCommand::ReserveBlock { epoch, after } => self.reserve_block(*epoch, *after),
+            TableCommand::OpenSession(open) => self.any_txn(&open.open.namespace, context)?.open_table_session(open),
+            TableCommand::Forfeit(forfeit) => self.any_txn(&forfeit.namespace, context)?.forfeit(forfeit),
+        }
+    }
+
+    /// Begins an epoch of all such tables of the shard. Each namespace remembers it for itself.
+    fn begin_epoch(&mut self, attempt: u64) -> Result<Response, CommandError> {
+        if attempt < self.table_epoch.attempt {
+            return Err(CommandError::InvalidArgument("attempt: a later one has begun an epoch".to_owned()));
+        }
+        if attempt > self.table_epoch.attempt {
+            let block = self.take_block();
+            self.table_epoch = TableEpoch { epoch: block.first, attempt, block };
+            for key in &self.session_durable {
+                let Some(slot) = self.slots.get(key) else { continue };
+                Arc::make_mut(&mut self.namespaces.get_mut(*slot).table_log).epoch = block.first;
+            }
+        }
+        Ok(Response::TableEpoch(self.table_epoch))
+    }
+
+    fn reserve_block(&mut self, epoch: Revision, after: Revision) -> Result<Response, CommandError> {
+        if epoch != self.table_epoch.epoch || epoch == 0 {
+            return Err(CommandError::InvalidArgument("epoch: it is not the one that was begun last".to_owned()));
+        }
+        if after >= self.table_epoch.block.last {
+            self.table_epoch.block = self.take_block();
+        }
+        Ok(Response::TableEpoch(self.table_epoch))
+    }
+
+    fn take_block(&mut self) -> RevisionBlock {
+        let first = self.common.next_revision();
+        self.common.raise_revision(BLOCK_REVISIONS - 1);
+        RevisionBlock { first, last: self.common.revision }
+    }
+
+    /// Ends the present epoch: leaders that this state does not know of may have given out what follows. Attempts may
+    /// begin anew.
+    pub(crate) fn void_epoch(&mut self) {
+        self.table_epoch = TableEpoch::default();
+    }
+}
+
+impl NamespaceTxn<'_> {
+    fn table_log_mut(&mut self) -> &mut TableLog {
+        Arc::make_mut(&mut self.ns.table_log)
+    }
+
+    /// Opens or resumes a session whose client keeps a table of its holds.
+    fn open_table_session(&mut self, command: &OpenTableSession) -> Result<Response, CommandError> {
+        let OpenTableSession { open, transition_ms } = command;
+        if self.ns.durability == Durability::Full {
+            return self.open_session(open);
+        }
+        let (shortest, longest) = TABLE_SESSION_TTL_MS;
+        let keeps_ttl = open.resume && open.ttl_ms == 0;
+        if !keeps_ttl && !(shortest..=longest).contains(&open.ttl_ms) {
+            return Err(CommandError::InvalidArgument(format!(
+                "ttl_ms: must be {shortest} to {longest} in this namespace"
+            )));
+        }
+        if *transition_ms > MAX_TABLE_TRANSITION_MS {
+            return Err(CommandError::InvalidArgument(format!(
+                "transition_ms: must be at most {MAX_TABLE_TRANSITION_MS}"
+            )));
+        }
+        let opened = self.open_session(open)?;
+        let Response::SessionOpened { session, resumed } = opened else { return Ok(opened) };
+        self.table_log_mut().opened(session.number, *transition_ms);
+        Ok(Response::TableSessionOpened { session, resumed, table_epoch: self.ns.table_log.epoch })
+    }
+
+    /// Ends holds by force. Those whose sessions have ended are over, or will be without a report.
+    fn forfeit(&mut self, forfeit: &Forfeit) -> Result<Response, CommandError> {
+        if self.ns.durability == Durability::Full {
+            return Err(CommandError::InvalidArgument("namespace: its lock table is in the log".to_owned()));
+        }
+        let new = self.ns.table_log.new_forfeits(&forfeit.holds);
+        if self.ns.table_log.forfeit_count().saturating_add(new.len() as u64) > MAX_FORFEITS {
+            return Err(quota_exceeded(
+                "the number of holds of a namespace that were ended by force and whose sessions have not ended",
+                MAX_FORFEITS,
+                "reset the namespace, or wait until these sessions have ended",
+            ));
+        }
+        if !new.is_empty() {
+            self.common.next_revision();
+            self.table_log_mut().forfeit(&new);
+        }
+        Ok(Response::Done)
+    }
+
+    /// Records the end of a session in the log of its lock table, if that is in the leader's memory.
+    pub(super) fn end_table_session(&mut self, number: SessionNumber, why: SessionEnd) {
+        if self.ns.durability == Durability::Full {
+            return;
+        }
+        let clock_ms = self.common.clock_ms;
+        self.table_log_mut().ended(number, why, clock_ms);
+        self.update_first_due();
+    }
+
+    /// Forgets the ended session whose transition is over first.
+    pub(super) fn end_due_table_session(&mut self) {
+        self.table_log_mut().end_first_due();
+        self.update_first_due();
+    }
+}

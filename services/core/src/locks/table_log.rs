@@ -1,0 +1,137 @@
+//! What the log has of a lock table that is in the memory of its shard's leader: the epoch that was begun for it last,
+//! the sessions that may hold something, and claims that were ended by force.
+//!
+//! Numbers of sessions rise with the log. So the sessions below the epoch are those of before, whatever leader they
+//! held something of.
+
+mod verify;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::charge;
+use crate::{FencingToken, ForfeitedHold, Revision, SessionEnd, SessionNumber};
+
+/// The log of one lock table. Empty if the table itself is in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TableLog {
+    /// The epoch that was begun for it last; 0 before the first.
+    pub(super) epoch: Revision,
+    /// Open sessions, and ended ones until their transition is over.
+    sessions: BTreeMap<SessionNumber, TableSession>,
+    /// The ended ones, by the end of their transition.
+    ends: BTreeSet<(u64, SessionNumber)>,
+    /// The number of claims that were ended by force.
+    forfeits: u64,
+}
+
+/// A session that may hold something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TableSession {
+    /// How long its holds stay in transition if it expires, in milliseconds.
+    transition_ms: u32,
+    /// The shard clock at which its transition is over, once it has expired.
+    ends_at_ms: Option<u64>,
+    /// The tokens of its claims that were ended by force.
+    forfeits: BTreeSet<FencingToken>,
+}
+
+impl TableSession {
+    /// Returns the item with all instants later by a time.
+    pub(super) fn delayed(mut self, by_ms: u64) -> Self {
+        self.ends_at_ms = self.ends_at_ms.map(|at_ms| at_ms.saturating_add(by_ms));
+        self
+    }
+}
+
+impl TableLog {
+    /// Records a new session. An opening that is repeated changes nothing.
+    pub(super) fn opened(&mut self, number: SessionNumber, transition_ms: u64) {
+        let transition_ms = u32::try_from(transition_ms).unwrap_or(u32::MAX);
+        self.sessions.entry(number).or_insert_with(|| TableSession { transition_ms, ..TableSession::default() });
+    }
+
+    /// Records that a session ended. One that expired counts until its transition is over.
+    pub(super) fn ended(&mut self, number: SessionNumber, why: SessionEnd, clock_ms: u64) {
+        let Some(mut session) = self.sessions.remove(&number) else { return };
+        self.forfeits -= std::mem::take(&mut session.forfeits).len() as u64;
+        if why == SessionEnd::Expired && session.transition_ms > 0 {
+            let ends_at_ms = clock_ms.saturating_add(session.transition_ms.into());
+            session.ends_at_ms = Some(ends_at_ms);
+            self.ends.insert((ends_at_ms, number));
+            self.sessions.insert(number, session);
+        }
+    }
+
+    /// Returns when the first transition of an ended session is over, and its number.
+    pub(super) fn first_due(&self) -> Option<(u64, SessionNumber)> {
+        self.ends.first().copied()
+    }
+
+    /// Forgets the ended session whose transition is over first.
+    pub(super) fn end_first_due(&mut self) {
+        if let Some((_, number)) = self.ends.pop_first() {
+            self.sessions.remove(&number);
+        }
+    }
+
+    /// Returns the number of ended sessions whose transition is not over.
+    pub(super) fn ended_count(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// Returns the number of claims that were ended by force.
+    pub(super) fn forfeit_count(&self) -> u64 {
+        self.forfeits
+    }
+
+    /// Returns those of these holds whose sessions are open, and that have not ended by force before.
+    pub(super) fn new_forfeits(&self, holds: &[ForfeitedHold]) -> BTreeSet<ForfeitedHold> {
+        let is_new = |hold: &&ForfeitedHold| {
+            let session = self.sessions.get(&hold.session).filter(|session| session.ends_at_ms.is_none());
+            session.is_some_and(|session| !session.forfeits.contains(&hold.fencing_token))
+        };
+        holds.iter().filter(is_new).copied().collect()
+    }
+
+    /// Records claims that ended by force.
+    pub(super) fn forfeit(&mut self, holds: &BTreeSet<ForfeitedHold>) {
+        for hold in holds {
+            let session = self.sessions.get_mut(&hold.session);
+            if session.is_some_and(|session| session.forfeits.insert(hold.fencing_token)) {
+                self.forfeits += 1;
+            }
+        }
+    }
+
+    /// Returns its charge in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.sessions.len() as u64 * charge::TABLE_SESSION + self.forfeits * charge::FORFEIT
+    }
+
+    /// Returns the sessions, for a snapshot.
+    pub(super) fn sessions(&self) -> &BTreeMap<SessionNumber, TableSession> {
+        &self.sessions
+    }
+
+    /// Restores a session of a snapshot. Returns false if it comes twice, is from the future, or is open in only one of
+    /// the two lists.
+    pub(super) fn restore(
+        &mut self,
+        number: SessionNumber,
+        session: TableSession,
+        now: Revision,
+        is_open: bool,
+    ) -> bool {
+        let tokens = session.forfeits.last().copied().unwrap_or_default();
+        let fits = number <= now && tokens <= now && is_open == session.ends_at_ms.is_none();
+        if !fits || (!is_open && !session.forfeits.is_empty()) || self.sessions.contains_key(&number) {
+            return false;
+        }
+        self.forfeits += session.forfeits.len() as u64;
+        self.ends.extend(session.ends_at_ms.map(|at_ms| (at_ms, number)));
+        self.sessions.insert(number, session);
+        true
+    }
+}

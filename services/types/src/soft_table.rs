@@ -1,0 +1,125 @@
+//! Lock tables that are in the memory of their shard's leader: what the log has of them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AccountId, FencingToken, NamespaceRef, OpenSession, Path, Revision, SessionNumber};
+
+/// Revisions in a block.
+pub const BLOCK_REVISIONS: u64 = 1 << 20;
+/// Shortest and longest time to live of a session whose holds are in such a table, in milliseconds. It bounds how long
+/// the next leader waits for it.
+pub const TABLE_SESSION_TTL_MS: (u64, u64) = (2_000, 60_000);
+/// Longest transition of the holds of such a session, in milliseconds.
+pub const MAX_TABLE_TRANSITION_MS: u64 = 600_000;
+/// Maximum number of claims that were ended by force in one namespace and are kept.
+pub const MAX_FORFEITS: u64 = 4_096;
+
+/// Commands for namespaces whose lock tables are in the memory of their shard's leader. Known from rules 2 on; before,
+/// they are rejected with `Malformed`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TableCommand {
+    /// Begins the time of a leader for all such tables of the shard. Returns `TableEpoch`; the same one for a repeat of
+    /// the last attempt. Errors: `Superseded` for an earlier attempt.
+    BeginEpoch {
+        /// An attempt of the leader: these rise, also across leaders.
+        attempt: u64,
+    },
+    /// Takes another block of revisions for these tables. Returns `TableEpoch`. Errors: `Superseded` for an earlier
+    /// epoch.
+    ReserveBlock {
+        /// The epoch.
+        epoch: Revision,
+        /// The last revision of the block that the leader has: a repeat takes no further one.
+        after: Revision,
+    },
+    /// Returns `TableSessionOpened`, or as [`LocksCommand::OpenSession`](crate::LocksCommand::OpenSession) if the lock
+    /// table is in the log. Errors: those of that, and `InvalidArgument`.
+    OpenSession(OpenTableSession),
+    /// Returns `Done`. Errors: `QuotaExceeded`, and `InvalidArgument` if the lock table is in the log.
+    Forfeit(Forfeit),
+}
+
+impl TableCommand {
+    /// Returns the namespace, if the command is for one.
+    pub fn namespace(&self) -> Option<&NamespaceRef> {
+        match self {
+            Self::BeginEpoch { .. } | Self::ReserveBlock { .. } => None,
+            Self::OpenSession(OpenTableSession { open, .. }) => Some(&open.namespace),
+            Self::Forfeit(forfeit) => Some(&forfeit.namespace),
+        }
+    }
+
+    /// Returns the account whose state may grow by it, if any. Force is never rejected for want of memory.
+    pub(super) fn growing_account(&self) -> Option<AccountId> {
+        match self {
+            Self::OpenSession(OpenTableSession { open, .. }) if !open.resume => Some(open.namespace.account),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the command keeps holds of its owner.
+    pub(super) fn is_urgent(&self) -> bool {
+        matches!(self, Self::OpenSession(OpenTableSession { open, .. }) if open.resume)
+    }
+
+    /// Returns the cost of its parts, in units.
+    pub(super) fn units(&self) -> u64 {
+        match self {
+            Self::Forfeit(forfeit) => (forfeit.path.0.len() + forfeit.holds.len()) as u64 + 1,
+            Self::BeginEpoch { .. } | Self::ReserveBlock { .. } | Self::OpenSession(_) => 0,
+        }
+    }
+}
+
+/// Revisions that a leader gives out without the log: fencing tokens, waits and events of the tables in its memory. No
+/// others of the shard lie between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevisionBlock {
+    /// The first one.
+    pub first: Revision,
+    /// The last one.
+    pub last: Revision,
+}
+
+/// The time of one leader for all tables of a shard. A shard without one has the epoch 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableEpoch {
+    /// The epoch: the first revision of its first block. Sessions with a lower number are of before.
+    pub epoch: Revision,
+    /// The attempt that began it.
+    pub attempt: u64,
+    /// The block that was taken last. Empty if it must not be used.
+    pub block: RevisionBlock,
+}
+
+/// Opens or resumes a session of a client that keeps a table of its own holds. In a namespace whose lock table is in
+/// the log it is as an [`OpenSession`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenTableSession {
+    /// The session.
+    pub open: OpenSession,
+    /// How long each of its holds stays in transition if the session expires, in milliseconds. A resume leaves it as
+    /// it is.
+    pub transition_ms: u64,
+}
+
+/// A hold in a table that an administrator has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ForfeitedHold {
+    /// The session.
+    pub session: SessionNumber,
+    /// The token of the hold.
+    pub fencing_token: FencingToken,
+}
+
+/// Forces a lock open whose table is in the memory of the leader: ends these holds, and keeps that they ended until
+/// their sessions have, so that no later leader takes them over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forfeit {
+    /// The namespace.
+    pub namespace: NamespaceRef,
+    /// The path of the lock.
+    pub path: Path,
+    /// Its holds.
+    pub holds: Vec<ForfeitedHold>,
+}
