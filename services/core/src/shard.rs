@@ -275,6 +275,17 @@ impl ShardState {
         }
     }
 
+    /// Returns whether the leader of a locks shard waits for the end of that session, because it is of before its epoch:
+    /// no sign of life of it counts.
+    pub fn awaits_end_of(&self, session: SessionNumber) -> bool {
+        self.locks().is_some_and(|core| core.awaits_end_of(session))
+    }
+
+    /// Returns whether a locks shard has namespaces whose lock tables are in the leader's memory.
+    pub fn has_soft_tables(&self) -> bool {
+        self.locks().is_some_and(LocksState::has_soft_tables)
+    }
+
     /// Returns the size of a locks shard, for tests and status pages.
     pub fn footprint(&self) -> Footprint {
         self.locks().map(LocksState::footprint).unwrap_or_default()
@@ -311,7 +322,7 @@ impl ShardState {
         }
     }
 
-    fn locks(&self) -> Option<&LocksState> {
+    pub(crate) fn locks(&self) -> Option<&LocksState> {
         match self {
             Self::Locks(core) => Some(core),
             Self::Accounts(_) | Self::Namespaces(_) => None,

@@ -145,6 +145,12 @@ pub enum Mutation {
     CondFront,
     /// A repeat of an await gives the lock up again that it got back.
     CondAwaitRepeat,
+    /// A leader grants from its memory while sessions of before its time may hold something.
+    SoftIncomplete,
+    /// A session that expired holds nothing of a soft table any more, although its transition runs.
+    SoftTransitionSkipped,
+    /// A soft table counts its revisions from the beginning.
+    SoftTokenRestart,
 }
 
 impl Mutation {
@@ -213,6 +219,9 @@ impl Mutation {
         Self::CondSignalSwallowed,
         Self::CondFront,
         Self::CondAwaitRepeat,
+        Self::SoftIncomplete,
+        Self::SoftTransitionSkipped,
+        Self::SoftTokenRestart,
     ];
 
     /// What it is called on a command line.
@@ -281,6 +290,9 @@ impl Mutation {
             Self::CondSignalSwallowed => "cond-signal-swallowed",
             Self::CondFront => "cond-front",
             Self::CondAwaitRepeat => "cond-await-repeat",
+            Self::SoftIncomplete => "soft-incomplete",
+            Self::SoftTransitionSkipped => "soft-transition-skipped",
+            Self::SoftTokenRestart => "soft-token-restart",
         }
     }
 
@@ -341,6 +353,9 @@ impl Mutation {
             | Self::CondSignalSwallowed
             | Self::CondFront
             | Self::CondAwaitRepeat => Some("conditions::conditions_do_what_their_model_does"),
+            Self::SoftIncomplete | Self::SoftTransitionSkipped | Self::SoftTokenRestart => {
+                Some("soft_tables::no_two_sessions_hold_the_same_whoever_leads")
+            }
             _ => None,
         }
     }

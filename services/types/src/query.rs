@@ -217,3 +217,20 @@ pub enum Query {
     /// About conditions.
     Condition(ConditionQuery),
 }
+
+impl Query {
+    /// Returns the namespace of a query about its lock table.
+    pub fn lock_table(&self) -> Option<&NamespaceRef> {
+        match self {
+            Self::Lock { namespace, .. }
+            | Self::Locks { namespace, .. }
+            | Self::Check { namespace, .. }
+            | Self::Waits { namespace, .. }
+            | Self::Queue { namespace, .. }
+            | Self::Holds { namespace, .. }
+            | Self::WaitStatus { namespace, .. }
+            | Self::ReconcileHolds { namespace, .. } => Some(namespace),
+            _ => None,
+        }
+    }
+}

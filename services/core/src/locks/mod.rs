@@ -76,6 +76,7 @@ mod sight;
 mod slab;
 mod snapshot;
 mod snapshot_items;
+mod soft_table;
 mod sweep;
 mod table_commands;
 mod table_log;
@@ -119,6 +120,7 @@ pub(crate) use queries::ExaminedEvents;
 pub(crate) use reply_size::{reason_only, within_reply};
 pub(crate) use snapshot::FrozenLocks;
 pub(crate) use snapshot_items::delay_snapshot;
+pub use soft_table::SoftTable;
 pub(crate) use txn::Budget;
 pub use verify::Footprint;
 

@@ -4,10 +4,12 @@
 //! Numbers of sessions rise with the log. So the sessions below the epoch are those of before, whatever leader they
 //! held something of.
 
+mod earlier;
 mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_mutations::{Mutation, is_enabled};
 use serde::{Deserialize, Serialize};
 
 use super::charge;
@@ -56,7 +58,8 @@ impl TableLog {
     pub(super) fn ended(&mut self, number: SessionNumber, why: SessionEnd, clock_ms: u64) {
         let Some(mut session) = self.sessions.remove(&number) else { return };
         self.forfeits -= std::mem::take(&mut session.forfeits).len() as u64;
-        if why == SessionEnd::Expired && session.transition_ms > 0 {
+        let is_skipped = is_enabled(Mutation::SoftTransitionSkipped);
+        if why == SessionEnd::Expired && session.transition_ms > 0 && !is_skipped {
             let ends_at_ms = clock_ms.saturating_add(session.transition_ms.into());
             session.ends_at_ms = Some(ends_at_ms);
             self.ends.insert((ends_at_ms, number));

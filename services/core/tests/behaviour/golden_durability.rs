@@ -1,14 +1,16 @@
 //! The bytes of what is about the durability of a namespace: all of it is of rules 2.
 
 use holdfast_core::{
-    Command, Durability, Forfeit, ForfeitedHold, Incarnation, Limits, LocksCommand, Metadata, Namespace,
+    Bounds, Command, Durability, Forfeit, ForfeitedHold, Incarnation, Limits, LocksCommand, Metadata, Namespace,
     NamespaceMessage, NamespacesCommand, OpenSession, OpenTableSession, Path, Response, RevisionBlock, Rules,
     SessionView, TableCommand, TableEpoch, codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::support::{ACCOUNT, metadata, orders, request_id};
+use crate::durability::soft;
+use crate::soft_tables::{self, table_session};
+use crate::support::{ACCOUNT, Shard, metadata, orders, request_id};
 
 fn assert_bytes<T>(value: &T, hex: &str)
 where
@@ -100,4 +102,31 @@ fn replies_about_soft_tables_have_the_bytes_they_always_had() {
         &Response::TableSessionOpened { session, resumed: true, table_epoch: 303 },
         "01400473655f31ac02ad02027031904e904e00ae02000001af02",
     );
+}
+
+#[test]
+fn a_snapshot_of_a_soft_table_has_the_bytes_it_always_had() {
+    // The bounds of rules 2 are no part of this.
+    let mut shard = Shard::with_bounds(Bounds::of(Rules::ONE));
+    shard.rules = Rules::TWO;
+    let message = NamespaceMessage::open_durable(soft(), Limits::default(), Durability::Session);
+    let deliver = LocksCommand::Deliver { source: "namespaces_00".into(), number: 2, message };
+    shard.apply(&Command::Locks(deliver)).outcome.unwrap();
+    soft_tables::begin(&mut shard, 300);
+    let (expires, _) = soft_tables::open(&mut shard, table_session("se_1", 1, 500));
+    let (session, _) = soft_tables::open(&mut shard, table_session("se_2", 2, 0));
+    let holds = vec![ForfeitedHold { session: session.number, fencing_token: 300 }];
+    let forfeit = Forfeit { namespace: soft(), path: Path::flat("l"), holds };
+    soft_tables::table(&mut shard, TableCommand::Forfeit(forfeit)).unwrap();
+    soft_tables::expire(&mut shard, expires.number);
+    let chunks: Vec<String> = shard.core.snapshot().iter().map(hex::encode).collect();
+    let hex = "010e000002086c6f636b735f3030e8078480400000010d6e616d657370616365735f3030022001ac02018080400107066f72\
+         64657273018008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e00010704736f66\
+         74028008800840e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e001e011f01020473655f\
+         3282804082804000000000000000000000000000000000020c686f7374206f662073655f32904e00e8d795ffbc3121818040\
+         f40301dc0b0021828040000001ac02078180402101818040e8d795ffbc3105010473655f31000c686f7374206f662073655f\
+         310000078280402101828040e8d795ffbc3105010473655f32000c686f7374206f662073655f320000078480402101848040\
+         e8d795ffbc3106010473655f31000c686f7374206f662073655f3100000803000002000002";
+    assert_eq!(chunks, [hex, "0100"]);
+    assert_eq!(shard.restored().core.snapshot(), shard.core.snapshot());
 }

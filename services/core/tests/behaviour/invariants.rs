@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 const CHECKS: [&str; 8] =
     [".expect(", ".unwrap()", "assert!(", "assert_eq!(", "assert_ne!(", "panic!(", "unreachable!(", "todo!("];
 /// Check a whole state, for tests only.
-const VERIFY_FILES: [&str; 6] = [
+const VERIFY_FILES: [&str; 7] = [
     "barriers/verify.rs",
     "latches/verify.rs",
     "locks/conditions/verify.rs",
+    "locks/soft_table/verify.rs",
     "locks/table_log/verify.rs",
     "locks/verify.rs",
     "permits/verify.rs",

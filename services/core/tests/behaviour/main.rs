@@ -55,6 +55,7 @@ mod primitives;
 mod quarantine;
 mod replay;
 mod session_commands;
+mod soft_grants;
 mod soft_tables;
 mod support;
 mod table_bytes;

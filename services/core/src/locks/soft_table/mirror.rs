@@ -1,0 +1,141 @@
+//! What the tables have of the namespaces and sessions of the log. They come with the first request for them, and go
+//! when they go in the log.
+
+use std::sync::Arc;
+
+use super::SoftTable;
+use crate::locks::namespace::Namespace;
+use crate::locks::owner::{OwnerId, OwnerName};
+use crate::locks::sessions::{Session, SessionFacts};
+use crate::locks::{LocksState, NamespaceKey};
+use crate::{
+    CommandError, Durability, EntryContext, Limits, Query, Response, SessionCommand, SessionEnd, SessionNumber,
+    TableEpoch,
+};
+
+/// Holds in one namespace.
+const MAX_HOLDS: u64 = 200_000;
+/// Requests of one session.
+const MAX_REQUESTS: u64 = 10_000;
+
+impl SoftTable {
+    /// Makes the namespace and the session of a request as they are in the log.
+    pub(super) fn mirror(
+        &mut self,
+        context: &EntryContext,
+        namespace: &Namespace,
+        session_id: &Arc<str>,
+        facts: &SessionFacts,
+    ) {
+        let limits = table_limits(&namespace.limits);
+        let key = NamespaceKey::of(&namespace.id);
+        if self.core.slots.get(&key).is_none_or(|slot| self.core.namespaces.get(*slot).limits != limits) {
+            self.core.open(&namespace.id, &limits, Durability::Full);
+        }
+        let Some(slot) = self.core.slots.get(&key).copied() else { return };
+        let there = self.core.namespaces.get(slot).sessions.get(session_id).map(|there| Arc::clone(&there.facts));
+        match there {
+            Some(there) if there.number == facts.number && there.epoch == facts.epoch => {}
+            Some(there) if there.number == facts.number => self.core.resume_mirrored(slot, session_id, facts),
+            Some(there) => {
+                // The end of the other one is about to be followed.
+                self.core.end_mirrored(context, there.number, SessionEnd::Expired);
+                self.core.open_mirrored(slot, session_id, facts);
+            }
+            None => self.core.open_mirrored(slot, session_id, facts),
+        }
+    }
+}
+
+/// Returns the limits of a namespace in the leader's memory.
+fn table_limits(limits: &Limits) -> Limits {
+    let max_holds_per_namespace = limits.max_holds_per_namespace.min(MAX_HOLDS);
+    let max_requests_per_session = limits.max_requests_per_session.min(MAX_REQUESTS);
+    Limits { max_holds_per_namespace, max_requests_per_session, ..limits.clone() }
+}
+
+impl LocksState {
+    /// Returns the namespace and the session of a request for a lock table that is in the leader's memory.
+    ///
+    /// # Errors
+    /// `SessionNotFound`, `Quarantined`, and `InvalidArgument` if the lock table is in the log.
+    pub(super) fn table_session(
+        &self,
+        command: &SessionCommand,
+    ) -> Result<(&Namespace, &Arc<str>, &Session), CommandError> {
+        let not_found = || CommandError::SessionNotFound(command.session.to_string());
+        let (slot, session_id) = self.sessions.get(&command.session).ok_or_else(not_found)?;
+        let namespace = self.namespaces.find(*slot).ok_or_else(not_found)?;
+        let session = namespace.sessions.get(session_id).filter(|session| session.facts.number == command.session);
+        let session = session.filter(|_| namespace.id.account == command.account).ok_or_else(not_found)?;
+        if self.is_quarantined(&namespace.id) {
+            return Err(CommandError::Quarantined);
+        }
+        if namespace.durability == Durability::Full {
+            return Err(CommandError::InvalidArgument("namespace: its lock table is in the log".to_owned()));
+        }
+        Ok((namespace, session_id, session))
+    }
+
+    /// Returns the epoch that was begun last.
+    pub(super) fn table_epoch(&self) -> TableEpoch {
+        self.table_epoch
+    }
+
+    /// Returns whether there are namespaces whose lock table is in the leader's memory.
+    pub(crate) fn has_soft_tables(&self) -> bool {
+        !self.session_durable.is_empty()
+    }
+
+    /// Returns whether the leader waits for a session of before its epoch: no sign of life of it counts.
+    pub(crate) fn awaits_end_of(&self, number: SessionNumber) -> bool {
+        let namespace = self.sessions.get(&number).and_then(|(slot, _)| self.namespaces.find(*slot));
+        namespace.is_some_and(|it| it.durability == Durability::Session && it.table_log.is_earlier(number))
+    }
+
+    fn open_mirrored(&mut self, slot: u32, session_id: &Arc<str>, facts: &SessionFacts) {
+        let facts = SessionFacts { seq: 0, ..facts.clone() };
+        self.sessions.insert(facts.number, (slot, Arc::clone(session_id)));
+        self.touched.push(slot);
+        let namespace = self.namespaces.get_mut(slot);
+        namespace.charged.sessions += facts.charge(session_id);
+        namespace.sessions.insert(Arc::clone(session_id), Session::new(facts));
+    }
+
+    /// Another connection has resumed the session: its messages are counted anew.
+    fn resume_mirrored(&mut self, slot: u32, session_id: &Arc<str>, facts: &SessionFacts) {
+        self.touched.push(slot);
+        let namespace = self.namespaces.get_mut(slot);
+        let Some(session) = namespace.sessions.get_mut(session_id) else { return };
+        namespace.charged.sessions -= session.facts.charge(session_id);
+        session.facts = Arc::new(SessionFacts { seq: 0, ..facts.clone() });
+        namespace.charged.sessions += session.facts.charge(session_id);
+        let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
+        for owner in owners {
+            if let OwnerName::Session(name) = namespace.owners.name_mut(owner) {
+                name.process_id = Arc::clone(&facts.process_id);
+            }
+        }
+    }
+
+    /// Ends a session, and grants what that frees.
+    pub(super) fn end_mirrored(&mut self, context: &EntryContext, number: SessionNumber, why: SessionEnd) {
+        let Some((slot, session_id)) = self.sessions.get(&number).cloned() else { return };
+        let mut work = self.txn_in(slot, context);
+        if work.ns.sessions.get(&session_id).is_some_and(|session| session.facts.number == number) {
+            work.end_session(&session_id, why);
+            work.run_grant_loop();
+        }
+        self.enforce_byte_limits();
+    }
+
+    /// Answers a query about a namespace of the log in whose lock table nothing was ever asked for.
+    pub(super) fn query_empty(
+        mut self,
+        namespace: &Namespace,
+        query: &Query,
+    ) -> Option<Result<Response, CommandError>> {
+        self.open(&namespace.id, &namespace.limits, Durability::Full);
+        self.query(query)
+    }
+}

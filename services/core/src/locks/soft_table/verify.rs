@@ -1,0 +1,16 @@
+//! Checks the tables, for tests.
+
+use holdfast_mutations::{Mutation, is_enabled};
+
+use super::SoftTable;
+
+impl SoftTable {
+    /// Panics if a counter or an index is inconsistent. For tests: it visits everything.
+    pub fn verify(&self) {
+        self.core.verify();
+        if is_enabled(Mutation::SoftTokenRestart) {
+            return;
+        }
+        assert!(self.block.first <= self.core.common.revision && self.core.common.revision <= self.block.last);
+    }
+}

@@ -1,0 +1,279 @@
+//! Lock tables in the memory of a leader: what it grants, and when it begins to.
+
+use holdfast_core::locks::SoftTable;
+use holdfast_core::{
+    AcquireOutcome, Command, CommandError, Effect, EntryContext, FencingToken, LocksCommand, MessageSeq,
+    NamespaceMessage, Owner, Path, Query, Response, Rules, SessionAcquire, SessionCommand, SessionRequest, SessionView,
+    TableEpoch, Wait,
+};
+
+use crate::durability::{session_durable, soft};
+use crate::soft_tables::{begin, close, expire, open, table_session};
+use crate::support::{ACCOUNT, Shard, at};
+use crate::wait_requests::write;
+
+/// A shard with a leader and the tables of its epoch.
+struct Leader {
+    log: Shard,
+    table: SoftTable,
+    epoch: TableEpoch,
+    messages: u64,
+}
+
+impl Leader {
+    fn new() -> Self {
+        Self::of(session_durable(), 1)
+    }
+
+    /// The next leader of the same log.
+    fn next(self) -> Self {
+        let attempt = self.epoch.attempt + 1;
+        Self::of(self.log, attempt)
+    }
+
+    fn of(mut log: Shard, attempt: u64) -> Self {
+        let epoch = begin(&mut log, attempt);
+        let table = SoftTable::begin(&log.core, &epoch).expect("it has just begun");
+        let mut leader = Self { log, table, epoch, messages: 0 };
+        leader.follow();
+        leader
+    }
+
+    fn context(&self) -> EntryContext {
+        EntryContext { rules: Rules::TWO, ..at(self.log.core.clock_ms()) }
+    }
+
+    /// What the log has done so far is followed.
+    fn follow(&mut self) {
+        let context = self.context();
+        for effect in self.log.core.take_effects() {
+            self.table.follow(&context, &effect);
+        }
+        self.table.advance(&context);
+        self.table.verify();
+    }
+
+    fn open(&mut self, id: &str, transition_ms: u64) -> SessionView {
+        self.messages += 1;
+        let (session, told) = open(&mut self.log, table_session(id, self.messages, transition_ms));
+        assert_eq!(told, self.epoch.epoch);
+        self.follow();
+        session
+    }
+
+    fn advance_by(&mut self, ms: u64) {
+        self.log.advance_by(ms);
+        self.follow();
+    }
+
+    fn send(&mut self, session: &SessionView, request: SessionRequest) -> Result<Response, CommandError> {
+        self.messages += 1;
+        self.send_as(session, self.messages, request)
+    }
+
+    fn send_as(&mut self, session: &SessionView, seq: u64, request: SessionRequest) -> Result<Response, CommandError> {
+        let message = MessageSeq { epoch: session.epoch, seq };
+        let command = SessionCommand { account: ACCOUNT, session: session.number, message, request };
+        let before = self.log.core.snapshot();
+        let context = self.context();
+        let reply = self.table.apply(&self.log.core, &context, &command);
+        self.table.verify();
+        assert_eq!(self.log.core.snapshot(), before, "nothing of it is in the log");
+        reply.outcome
+    }
+
+    fn granted(&mut self, session: &SessionView, lock: &str) -> FencingToken {
+        match self.send(session, acquire(lock)) {
+            Ok(Response::Granted { fencing_token }) => fencing_token,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    /// The one who holds a lock.
+    fn holder(&self, lock: &str) -> Option<Owner> {
+        let query = Query::Lock { namespace: soft(), path: Path::flat(lock) };
+        match self.table.query(&self.log.core, 0, &query).expect("it is about the table").outcome {
+            Ok(Response::Lock(lock)) => lock.write_lock_holder.map(|holder| holder.owner),
+            other => panic!("no lock: {other:?}"),
+        }
+    }
+}
+
+fn acquire(lock: &str) -> SessionRequest {
+    SessionRequest::Acquire(SessionAcquire {
+        holder: None,
+        claims: vec![write(lock)],
+        transition_ms: 0,
+        wait: Wait::Unlimited,
+        allow_upgrade: false,
+        request_id: format!("request for {lock}"),
+    })
+}
+
+fn release(lock: &str) -> SessionRequest {
+    SessionRequest::Release { request_id: format!("request for {lock}"), is_known: true }
+}
+
+fn owner(session: &SessionView) -> Option<Owner> {
+    Some(Owner::Session { session_id: session.session_id.clone(), holder: None })
+}
+
+fn is_busy(outcome: &Result<Response, CommandError>) -> bool {
+    matches!(outcome, Err(CommandError::Busy(_)))
+}
+
+#[test]
+fn grants_come_from_the_block_and_need_no_entry() {
+    let mut leader = Leader::new();
+    let session = leader.open("se_1", 0);
+    let first = leader.granted(&session, "a");
+    let second = leader.granted(&session, "b");
+    let block = leader.epoch.block;
+    assert!(block.first < first && first < second && second <= block.last);
+    assert_eq!(leader.holder("a"), owner(&session));
+    assert_eq!(leader.send(&session, release("a")), Ok(Response::Done));
+    assert_eq!((leader.holder("a"), leader.holder("c")), (None, None));
+}
+
+#[test]
+fn who_waits_is_granted_when_the_holder_releases() {
+    let mut leader = Leader::new();
+    let (holder, waiter) = (leader.open("se_1", 0), leader.open("se_2", 0));
+    let first = leader.granted(&holder, "l");
+    let waits = leader.send(&waiter, acquire("l"));
+    assert!(matches!(waits, Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(_), .. })), "{waits:?}");
+    leader.table.take_effects();
+    leader.send(&holder, release("l")).unwrap();
+    let granted = leader.table.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::WaitResolved { outcome: AcquireOutcome::Granted { fencing_token }, .. } => Some(fencing_token),
+        _ => None,
+    });
+    assert!(granted > Some(first), "{granted:?}");
+    assert_eq!(leader.holder("l"), owner(&waiter));
+}
+
+#[test]
+fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended() {
+    let mut leader = Leader::new();
+    let (expires, closes) = (leader.open("se_1", 500), leader.open("se_2", 500));
+    let last = leader.granted(&closes, "l");
+
+    let mut leader = leader.next();
+    let later = leader.open("se_3", 0);
+    assert!(is_busy(&leader.send(&later, acquire("l"))));
+    assert!(is_busy(&leader.send(&closes, acquire("m"))), "its own holds are not known either");
+    close(&mut leader.log, "se_2");
+    leader.follow();
+    assert!(is_busy(&leader.send(&later, acquire("l"))), "the other one may hold it");
+    expire(&mut leader.log, expires.number);
+    leader.follow();
+    assert!(is_busy(&leader.send(&later, acquire("l"))), "its transition runs");
+    leader.advance_by(499);
+    assert!(is_busy(&leader.send(&later, acquire("l"))));
+    leader.log = leader.log.restored();
+    assert!(is_busy(&leader.send(&later, acquire("l"))), "also after a restore");
+    leader.advance_by(1);
+    assert!(leader.granted(&later, "l") > last);
+}
+
+#[test]
+fn no_sign_of_life_of_a_session_of_before_counts() {
+    let mut leader = Leader::new();
+    let session = leader.open("se_1", 0);
+    assert!(!leader.log.core.awaits_end_of(session.number));
+    let mut leader = leader.next();
+    assert!(leader.log.core.awaits_end_of(session.number));
+    let mut resume = table_session("se_1", 99, 0);
+    resume.open.resume = true;
+    let (resumed, _) = open(&mut leader.log, resume);
+    assert!(resumed.epoch > session.epoch && leader.log.core.awaits_end_of(session.number));
+    let later = leader.open("se_2", 0);
+    assert!(!leader.log.core.awaits_end_of(later.number));
+}
+
+#[test]
+fn holds_go_with_their_session_and_stay_in_its_transition() {
+    let mut leader = Leader::new();
+    let (expires, closes, waiter) = (leader.open("se_1", 500), leader.open("se_2", 500), leader.open("se_3", 0));
+    leader.granted(&expires, "a");
+    leader.granted(&closes, "b");
+    leader.send(&waiter, acquire("a")).unwrap();
+    leader.send(&waiter, acquire("b")).unwrap();
+    close(&mut leader.log, "se_2");
+    leader.follow();
+    assert_eq!(leader.holder("b"), owner(&waiter), "nothing is left of a closed one");
+    expire(&mut leader.log, expires.number);
+    leader.follow();
+    leader.advance_by(499);
+    assert_eq!(leader.holder("a"), owner(&expires));
+    let refused = leader.send(&expires, release("a"));
+    assert!(matches!(refused, Err(CommandError::SessionNotFound(_))), "{refused:?}");
+    leader.advance_by(1);
+    assert_eq!(leader.holder("a"), owner(&waiter));
+    let effects = leader.table.take_effects();
+    let is_of_log = |effect: &Effect| matches!(effect, Effect::SessionEnded { .. } | Effect::SessionOpened { .. });
+    assert!(!effects.iter().any(is_of_log), "the log tells of sessions: {effects:?}");
+}
+
+#[test]
+fn messages_of_a_connection_count_once_and_those_of_an_old_one_not_at_all() {
+    let mut leader = Leader::new();
+    let session = leader.open("se_1", 0);
+    assert!(leader.send_as(&session, 5, acquire("a")).is_ok());
+    assert_eq!(leader.send_as(&session, 5, release("a")), Ok(Response::Ignored));
+    let mut resume = table_session("se_1", 99, 0);
+    resume.open.resume = true;
+    let (resumed, _) = open(&mut leader.log, resume);
+    leader.follow();
+    assert_eq!(leader.send_as(&resumed, 1, release("a")), Ok(Response::Done), "its messages are counted anew");
+    let superseded = leader.send_as(&session, 6, acquire("b"));
+    assert!(matches!(superseded, Err(CommandError::Superseded { .. })), "{superseded:?}");
+}
+
+#[test]
+fn a_leader_whose_epoch_is_over_in_its_log_grants_nothing() {
+    let mut leader = Leader::new();
+    let session = leader.open("se_1", 0);
+    begin(&mut leader.log, 2);
+    assert!(is_busy(&leader.send(&session, acquire("l"))));
+    let query = Query::Lock { namespace: soft(), path: Path::flat("l") };
+    assert!(is_busy(&leader.table.query(&leader.log.core, 0, &query).unwrap().outcome));
+    assert!(SoftTable::begin(&leader.log.core, &leader.epoch).is_none());
+}
+
+#[test]
+fn a_namespace_that_is_gone_leaves_nothing() {
+    let mut leader = Leader::new();
+    let (holder, waiter) = (leader.open("se_1", 500), leader.open("se_2", 0));
+    leader.granted(&holder, "l");
+    leader.send(&waiter, acquire("l")).unwrap();
+    leader.table.take_effects();
+    let purge = NamespaceMessage::Purge { namespace: soft() };
+    let deliver = LocksCommand::Deliver { source: "namespaces_00".into(), number: 9, message: purge };
+    leader.log.apply(&Command::Locks(deliver)).outcome.unwrap();
+    leader.follow();
+    let ended = |effect: &Effect| matches!(effect, Effect::WaitResolved { outcome: AcquireOutcome::Refused(_), .. });
+    assert!(leader.table.take_effects().iter().any(ended), "who waited is told");
+    let gone = leader.send(&waiter, acquire("l"));
+    assert!(matches!(gone, Err(CommandError::SessionNotFound(_))), "{gone:?}");
+    let query = Query::Lock { namespace: soft(), path: Path::flat("l") };
+    assert!(leader.table.query(&leader.log.core, 0, &query).is_none());
+    assert!(!leader.log.core.has_soft_tables());
+}
+
+#[test]
+fn a_wait_with_a_limit_ends_by_the_clock_of_the_leader() {
+    let mut leader = Leader::new();
+    let (holder, waiter) = (leader.open("se_1", 0), leader.open("se_2", 0));
+    leader.granted(&holder, "l");
+    let SessionRequest::Acquire(limited) = acquire("l") else { unreachable!() };
+    leader.send(&waiter, SessionRequest::Acquire(SessionAcquire { wait: Wait::For(300), ..limited })).unwrap();
+    assert_eq!(leader.table.next_deadline_ms(), Some(leader.log.core.clock_ms() + 300));
+    leader.table.take_effects();
+    let context = EntryContext { now_ms: leader.log.core.clock_ms() + 300, ..leader.context() };
+    leader.table.advance(&context);
+    let effects = leader.table.take_effects();
+    let timed_out =
+        |effect: &Effect| matches!(effect, Effect::WaitResolved { outcome: AcquireOutcome::Refused(_), .. });
+    assert!(effects.iter().any(timed_out), "{effects:?}");
+}

@@ -1,0 +1,298 @@
+//! Lock tables in the memory of leaders: random leaders, of which those of before go on granting, and sessions that
+//! end, expire and are resumed. No two sessions ever hold conflicting claims, and tokens rise.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::locks::SoftTable;
+use holdfast_core::shard::ShardState;
+use holdfast_core::{
+    AcquireOutcome, Application, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken, Limits,
+    LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession, OpenTableSession, Owner, Path, RequestId,
+    Response, Rules, SessionAcquire, SessionCommand, SessionNumber, SessionRequest, TableCommand, TableEpoch, Wait,
+};
+
+use crate::mutations::enable_mutation_from_env;
+use crate::random::{SeededRng, namespace};
+use crate::{context, run_seeds};
+
+const STEPS_IN_A_RUN: u64 = 200;
+const SESSIONS: u64 = 4;
+const TRANSITIONS_MS: [u64; 3] = [0, 500, 5_000];
+
+/// A leader, and the log as it knows it. All but the last one are deposed, and don't know it.
+struct Leader {
+    log: ShardState,
+    table: SoftTable,
+}
+
+/// A session as its client sees it.
+#[derive(Debug)]
+struct Client {
+    id: String,
+    number: SessionNumber,
+    epoch: u64,
+    seq: u64,
+    transition_ms: u64,
+    holds: BTreeMap<String, (Path, FencingToken)>,
+    /// The shard clock until which its holds count, once it has ended; absent while its client counts its life.
+    until_ms: Option<u64>,
+}
+
+struct Run {
+    leaders: Vec<Leader>,
+    clients: Vec<Client>,
+    /// The latest token of each lock, and who took it.
+    last_tokens: BTreeMap<Path, (FencingToken, usize)>,
+    now_ms: u64,
+    numbers: u64,
+    /// Grants of leaders that had one before them.
+    later_grants: u64,
+}
+
+fn paths() -> Vec<Path> {
+    let all: [&[&str]; 4] = [&["a"], &["a", "x"], &["a", "y"], &["b"]];
+    all.iter().map(|segments| Path(segments.iter().map(|segment| (*segment).to_owned()).collect())).collect()
+}
+
+impl Run {
+    fn new() -> Self {
+        let mut log = ShardState::new(Application::Locks, "locks_00");
+        let message = NamespaceMessage::open_durable(namespace(), Limits::default(), Durability::Session);
+        let open = LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message };
+        let context = context(1_000, Rules::TWO);
+        log.advance(&context);
+        log.apply(&context, &Command::Locks(open)).outcome.expect("it is opened");
+        let epoch = begun(&mut log, &context, 1);
+        let table = SoftTable::begin(&log, &epoch).expect("it has begun");
+        let (leaders, clients, last_tokens) = (vec![Leader { log, table }], Vec::new(), BTreeMap::new());
+        Self { leaders, clients, last_tokens, now_ms: 1_000, numbers: 0, later_grants: 0 }
+    }
+
+    fn context(&self) -> EntryContext {
+        context(self.now_ms, Rules::TWO)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// An entry of the log, which only its last leader applies.
+    fn log(&mut self, command: LocksCommand) -> Result<Response, CommandError> {
+        let context = self.context();
+        let leader = self.leaders.last_mut().expect("there is one");
+        leader.log.advance(&context);
+        let outcome = leader.log.apply(&context, &Command::Locks(command)).outcome;
+        for effect in leader.log.take_effects() {
+            leader.table.follow(&context, &effect);
+        }
+        leader.log.verify();
+        outcome
+    }
+
+    /// Time passes for all, and the last leader writes an entry.
+    fn pass(&mut self, ms: u64) {
+        self.now_ms += ms;
+        let context = self.context();
+        let last = self.leaders.len() - 1;
+        self.leaders[last].log.advance(&context);
+        for number in 0..=last {
+            self.leaders[number].table.advance(&context);
+            self.take_effects(number);
+        }
+    }
+
+    fn open(&mut self, dice: &mut SeededRng) {
+        let (number, transition_ms) = (self.number(), dice.pick(&TRANSITIONS_MS));
+        let id = format!("se_{number}");
+        let Ok(Response::TableSessionOpened { session, .. }) = self.log(opening(&id, false, number, transition_ms))
+        else {
+            panic!("it is not opened")
+        };
+        let (number, epoch) = (session.number, session.epoch);
+        let holds = BTreeMap::new();
+        self.clients.push(Client { id, number, epoch, seq: 0, transition_ms, holds, until_ms: None });
+    }
+
+    fn resume(&mut self, at: usize) {
+        let (id, call) = (self.clients[at].id.clone(), self.number());
+        if let Ok(Response::TableSessionOpened { session, .. }) = self.log(opening(&id, true, call, 0)) {
+            (self.clients[at].epoch, self.clients[at].seq) = (session.epoch, 0);
+        }
+    }
+
+    /// Its client stops counting on it before its end is written.
+    fn end(&mut self, at: usize, expires: bool) {
+        let (number, session_id, transition_ms) =
+            (self.clients[at].number, self.clients[at].id.clone(), self.clients[at].transition_ms);
+        self.clients[at].until_ms = Some(if expires { self.now_ms.saturating_add(transition_ms) } else { 0 });
+        let ended = if expires {
+            self.log(LocksCommand::ExpireSessions { ids: vec![number], known_revision: u64::MAX })
+        } else {
+            self.log(LocksCommand::CloseSession { namespace: namespace(), session_id, message: None })
+        };
+        ended.expect("it is open");
+    }
+
+    /// The next leader has applied all of the log.
+    fn depose(&mut self) {
+        let attempt = self.leaders.len() as u64 + 1;
+        let context = self.context();
+        let mut log = self.leaders.last().expect("there is one").log.clone();
+        log.advance(&context);
+        let epoch = begun(&mut log, &context, attempt);
+        let table = SoftTable::begin(&log, &epoch).expect("it has begun");
+        self.leaders.push(Leader { log, table });
+    }
+
+    /// A client asks a leader, of which it may not know that it is deposed.
+    fn request(&mut self, to: usize, at: usize, request: SessionRequest) {
+        let client = &mut self.clients[at];
+        client.seq += 1;
+        let message = MessageSeq { epoch: client.epoch, seq: client.seq };
+        let account = namespace().account;
+        let request_id = match &request {
+            SessionRequest::Acquire(acquire) => Some((acquire.request_id.clone(), acquire.claims.clone())),
+            _ => None,
+        };
+        let command = SessionCommand { account, session: client.number, message, request };
+        let context = self.context();
+        let leader = &mut self.leaders[to];
+        let reply = leader.table.apply(&leader.log, &context, &command);
+        let token = match reply.outcome {
+            Ok(
+                Response::Granted { fencing_token }
+                | Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. },
+            ) => Some(fencing_token),
+            _ => None,
+        };
+        if let Some(((id, claims), token)) = request_id.zip(token) {
+            self.take(to, at, &id, &claims, token);
+        }
+        self.take_effects(to);
+    }
+
+    fn take_effects(&mut self, from: usize) {
+        self.leaders[from].table.verify();
+        for effect in self.leaders[from].table.take_effects() {
+            let Effect::WaitResolved { owner, request_id, claims, outcome, .. } = effect else { continue };
+            let (Owner::Session { session_id, .. }, Some(id)) = (owner, request_id) else { panic!("a session waits") };
+            let at = self.clients.iter().position(|client| client.id == session_id).expect("it was opened");
+            if let AcquireOutcome::Granted { fencing_token } = outcome {
+                self.take(from, at, &id, &claims, fencing_token);
+            }
+        }
+    }
+
+    /// A client takes a grant while it counts its life, and checks all that is known of everybody.
+    fn take(&mut self, from: usize, at: usize, id: &str, claims: &[Claim], token: FencingToken) {
+        if self.clients[at].until_ms.is_some() {
+            return;
+        }
+        let path = claims[0].path.clone();
+        // Another request of it for the same lock extends the hold.
+        if self.clients[at].holds.values().any(|known| *known == (path.clone(), token)) {
+            self.clients[at].holds.insert(id.to_owned(), (path, token));
+            return;
+        }
+        self.later_grants += u64::from(from > 0);
+        for (other, client) in self.clients.iter().enumerate().filter(|(other, _)| *other != at) {
+            let counts = client.until_ms.is_none_or(|until_ms| until_ms > self.now_ms);
+            let mut held = client.holds.values().filter(|_| counts);
+            let conflict = held.find(|(held, _)| held.is_prefix_of(&path) || path.is_prefix_of(held));
+            assert_eq!(conflict, None, "client {other} holds it, {at} is granted {path:?}");
+        }
+        // A leader that it did not send its release to has the hold as before.
+        let last = self.last_tokens.insert(path.clone(), (token, at));
+        let rises = last.is_none_or(|(last, holder)| last < token || (last, holder) == (token, at));
+        assert!(rises, "tokens of {path:?} rise: {last:?}, then {token}");
+        self.clients[at].holds.insert(id.to_owned(), (path, token));
+    }
+
+    fn step(&mut self, dice: &mut SeededRng) {
+        let live: Vec<usize> = (0..self.clients.len()).filter(|at| self.clients[*at].until_ms.is_none()).collect();
+        if live.is_empty() || (dice.one_in(10) && (live.len() as u64) < SESSIONS) {
+            return self.open(dice);
+        }
+        let at = dice.pick(&live);
+        let to = if dice.one_in(3) { dice.below(self.leaders.len() as u64) as usize } else { self.leaders.len() - 1 };
+        match dice.below(40) {
+            0..18 => {
+                let request = acquire(&format!("r{}", self.number()), dice.pick(&paths()));
+                self.request(to, at, request);
+            }
+            18..28 => {
+                let held: Vec<String> = self.clients[at].holds.keys().cloned().collect();
+                let Some(request_id) = held.first().cloned() else { return };
+                self.clients[at].holds.remove(&request_id);
+                self.request(to, at, SessionRequest::Release { request_id, is_known: true });
+            }
+            28..30 => self.resume(at),
+            30..33 => self.end(at, dice.one_in(2)),
+            33 => self.depose(),
+            34 => self.restore(),
+            _ => self.pass(dice.pick(&[0, 1, 300, 600, 6_000])),
+        }
+    }
+
+    /// The log is the same after a restore; the leader's memory stays.
+    fn restore(&mut self) {
+        let leader = self.leaders.last_mut().expect("there is one");
+        let chunks = leader.log.snapshot();
+        leader.log = ShardState::restore(Application::Locks, "locks_00", &chunks).expect("it is whole");
+        assert_eq!(leader.log.snapshot(), chunks);
+    }
+}
+
+fn begun(log: &mut ShardState, context: &EntryContext, attempt: u64) -> TableEpoch {
+    let begin = Command::Locks(LocksCommand::Table(TableCommand::BeginEpoch { attempt }));
+    match log.apply(context, &begin).outcome {
+        Ok(Response::TableEpoch(epoch)) => epoch,
+        other => panic!("no epoch: {other:?}"),
+    }
+}
+
+fn opening(id: &str, resume: bool, call: u64, transition_ms: u64) -> LocksCommand {
+    let open = OpenSession {
+        namespace: namespace(),
+        session_id: id.to_owned(),
+        resume,
+        request_id: RequestId(u128::from(call).to_be_bytes()),
+        process_id: format!("host of {id}"),
+        ttl_ms: 10_000,
+        metadata: Metadata::new(),
+    };
+    LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms }))
+}
+
+fn acquire(request_id: &str, path: Path) -> SessionRequest {
+    SessionRequest::Acquire(SessionAcquire {
+        holder: None,
+        claims: vec![Claim { path, mode: Mode::Write }],
+        transition_ms: 0,
+        wait: Wait::Unlimited,
+        allow_upgrade: false,
+        request_id: request_id.to_owned(),
+    })
+}
+
+fn run(seed: u64) {
+    let dice = &mut SeededRng::new(seed);
+    let mut run = Run::new();
+    (0..STEPS_IN_A_RUN).for_each(|_| run.step(dice));
+    // A leader that waits ends its wait.
+    run.depose();
+    let live: Vec<usize> = (0..run.clients.len()).filter(|at| run.clients[*at].until_ms.is_none()).collect();
+    live.into_iter().for_each(|at| run.end(at, true));
+    run.pass(5_000);
+    run.open(dice);
+    let (last, at, before) = (run.leaders.len() - 1, run.clients.len() - 1, run.later_grants);
+    run.request(last, at, acquire("last", Path::flat("a")));
+    assert_eq!(run.later_grants, before + 1, "all of before have ended");
+}
+
+#[test]
+fn no_two_sessions_hold_the_same_whoever_leads() {
+    enable_mutation_from_env();
+    run_seeds(STEPS_IN_A_RUN, run);
+}
