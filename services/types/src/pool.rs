@@ -136,7 +136,8 @@ pub struct MemberView {
     pub leaving: bool,
     /// As given by the caller.
     pub metadata: Metadata,
-    /// The revision of the last end of a hold of it, or of its addition.
+    /// The latest of these revisions: of its addition, of the end of a hold of it, and of being enabled while it was
+    /// disabled or rested.
     pub free_since: Revision,
     /// Shard clock at which its rest ends, if it rests.
     pub resting_until_ms: Option<u64>,

@@ -149,7 +149,8 @@ pub struct MemberInfo {
     /// As given.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub metadata: Metadata,
-    /// The revision of the last end of a hold of it, or of its addition.
+    /// The latest of these revisions: of its addition, of the end of a hold of it, and of being enabled while it was
+    /// disabled or rested.
     pub free_since: u64,
     /// Computed from `rests_ms`; absent unless it rests.
     pub rests_until: Option<Timestamp>,

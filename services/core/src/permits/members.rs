@@ -39,7 +39,8 @@ pub(super) struct Member {
     /// Whether it is gone once its hold ends.
     pub(super) is_leaving: bool,
     pub(super) metadata: EncodedMetadata,
-    /// The revision of the last end of a hold of it, or of its addition.
+    /// The latest of these revisions: of its addition, of the end of a hold of it, and of being enabled while it was
+    /// disabled or rested.
     pub(super) free_since: Revision,
     /// Shard clock at which its rest ends.
     pub(super) resting_until_ms: Option<u64>,
