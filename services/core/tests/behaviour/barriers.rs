@@ -241,7 +241,9 @@ fn whoever_waited_for_the_others_to_leave_is_told_which_generation_gathers_then(
     configure(shard, 2, true, OnLoss::Break);
     let session = open_session(shard, "se_1");
     let first = arrive(shard, ArriveAtBarrier { request_id: Some("r".into()), ..arrival(session.clone()) });
-    ["p1", "p2", "p3"].map(|name| arrive(shard, arrival(process(name))));
+    for name in ["p1", "p2", "p3"] {
+        arrive(shard, arrival(process(name)));
+    }
     assert_eq!(leave(shard, session, first.generation).outcome, BarrierOutcome::Waiting);
     shard.core.take_effects();
     let last = leave(shard, process("p1"), first.generation);
