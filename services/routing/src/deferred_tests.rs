@@ -171,7 +171,11 @@ async fn a_question_whose_connection_ends_is_answered_at_once_by_whoever_leads()
     let asked = cluster.router.held_query(Application::Locks, 0, &query, soon(), soon(), is_deferred.clone());
     assert_eq!(asked.await, Ok(done()), "it is not final, and the caller asks again");
     assert!(is_deferred.is_cancelled());
-    let held_for = called.recv().await.unwrap();
-    assert!((1..=20_000).contains(&held_for), "{held_for} ms");
-    assert_eq!(called.recv().await, Some(0), "who leads is asked with the same query");
+    // Also again, if the connection ended before it was known that the question is held.
+    let mut held_for = called.recv().await.unwrap();
+    assert!(held_for > 0, "it is a question at first");
+    while held_for > 0 {
+        assert!(held_for <= 20_000, "{held_for} ms");
+        held_for = called.recv().await.expect("who leads is asked with the same query");
+    }
 }

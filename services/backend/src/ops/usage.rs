@@ -231,7 +231,7 @@ mod tests {
     use crate::ops::tests::{acquire, demo_tenant};
 
     /// Limits of accounts that no part of the service counts yet.
-    const NOT_COUNTED: [&Limit; 1] = [&limit::QUESTIONS_OF_NAMESPACE];
+    const NOT_COUNTED: [&Limit; 2] = [&limit::QUESTIONS_OF_NAMESPACE, &limit::FORFEITS];
 
     #[tokio::test]
     async fn every_limit_of_the_account_and_its_namespaces_is_shown_with_its_use() {

@@ -390,7 +390,8 @@ impl SessionConnection<'_> {
     /// Returns whether a request of any kind holds something or waits, as far as the client was told.
     fn has_or_awaits(&self, request_id: &str) -> bool {
         let of_permits = self.permits.state(request_id).is_some_and(|state| state != PermitState::Lost);
-        of_permits || self.requests.has_or_awaits(request_id)
+        let of_others = self.arrivals.get(request_id).is_some() || self.awaits.state(request_id).is_some();
+        of_permits || of_others || self.requests.has_or_awaits(request_id)
     }
 
     async fn on_command_rejected(
