@@ -16,7 +16,8 @@ impl Service {
     /// Creates a namespace; returns when its locks are available.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, `INVALID_ARGUMENT` for a durability that is not offered, besides those of every call.
+    /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, `INVALID_ARGUMENT` for a durability that is not offered, besides those of
+    /// every call.
     pub async fn create_namespace(
         &self,
         caller: &AuthContext,

@@ -17,6 +17,18 @@ fn assert_bytes(command: &Command, hex: &str) {
     assert_eq!(&codec::decode::<Command>(&bytes).unwrap(), command);
 }
 
+pub(crate) fn resumed_session() -> OpenSession {
+    OpenSession {
+        namespace: orders(),
+        session_id: "se_1".into(),
+        resume: true,
+        request_id: request_id(1),
+        process_id: "p1".into(),
+        ttl_ms: 10_000,
+        metadata: metadata(&[("k", "v")]),
+    }
+}
+
 #[test]
 fn commands_of_accounts_have_the_bytes_they_always_had() {
     assert_bytes(
@@ -144,17 +156,8 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
         LocksCommand::Reset(Reset { namespace: orders(), live_owners, before_revision: Some(300) }),
         "01020507066f7264657273010102703101ac02",
     );
-    let open = OpenSession {
-        namespace: orders(),
-        session_id: session_id.clone(),
-        resume: true,
-        request_id: request_id(1),
-        process_id: "p1".into(),
-        ttl_ms: 10_000,
-        metadata: metadata(&[("k", "v")]),
-    };
     bytes(
-        LocksCommand::OpenSession(open),
+        LocksCommand::OpenSession(resumed_session()),
         "01020607066f7264657273010473655f310100000000000000000000000000000001027031904e01016b0176",
     );
     bytes(

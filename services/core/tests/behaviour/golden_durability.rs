@@ -1,16 +1,18 @@
 //! The bytes of what is about the durability of a namespace: all of it is of rules 2.
 
 use holdfast_core::{
-    Bounds, Command, Durability, Forfeit, ForfeitedHold, Incarnation, Limits, LocksCommand, Metadata, Namespace,
-    NamespaceMessage, NamespacesCommand, OpenSession, OpenTableSession, Path, Response, RevisionBlock, Rules,
-    SessionView, TableCommand, TableEpoch, codec,
+    Bounds, Command, Durability, Forfeit, ForfeitedHold, Limits, LocksCommand, Metadata, Namespace, NamespaceMessage,
+    NamespacesCommand, OpenTableSession, Path, Response, RevisionBlock, Rules, SessionView, TableCommand, TableEpoch,
+    codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::durability::soft;
+use crate::golden::resumed_session;
+use crate::golden_replies::namespace;
 use crate::soft_tables::{self, table_session};
-use crate::support::{ACCOUNT, Shard, metadata, orders, request_id};
+use crate::support::{ACCOUNT, Shard, orders, request_id};
 
 fn assert_bytes<T>(value: &T, hex: &str)
 where
@@ -36,15 +38,7 @@ fn commands_have_the_bytes_they_always_had() {
 
 #[test]
 fn replies_have_the_bytes_they_always_had() {
-    let namespace = Namespace {
-        incarnation: Incarnation(1),
-        account: ACCOUNT,
-        name: "orders".into(),
-        description: "d".into(),
-        created_at_ms: 300,
-        updated_at_ms: 301,
-        durability: Durability::Session,
-    };
+    let namespace = namespace(Durability::Session);
     assert_bytes(&Response::of_namespace(namespace.clone()), "013d0107066f72646572730164ac02ad0201");
     let full = Namespace { durability: Durability::Full, ..namespace.clone() };
     assert_bytes(
@@ -62,15 +56,7 @@ fn commands_for_soft_tables_have_the_bytes_they_always_had() {
     };
     bytes(TableCommand::BeginEpoch { attempt: 300 }, "01021600ac02");
     bytes(TableCommand::ReserveBlock { epoch: 300, after: 301 }, "01021601ac02ad02");
-    let open = OpenSession {
-        namespace: orders(),
-        session_id: "se_1".into(),
-        resume: true,
-        request_id: request_id(1),
-        process_id: "p1".into(),
-        ttl_ms: 10_000,
-        metadata: metadata(&[("k", "v")]),
-    };
+    let open = resumed_session();
     bytes(
         TableCommand::OpenSession(OpenTableSession { open, transition_ms: 500 }),
         "0102160207066f7264657273010473655f310100000000000000000000000000000001027031904e01016b0176f403",

@@ -40,6 +40,18 @@ fn reported() -> Vec<ReportedHold> {
     vec![ReportedHold { path: l(), mode: Mode::Write, fencing_token: 300 }]
 }
 
+pub(crate) fn namespace(durability: Durability) -> Namespace {
+    Namespace {
+        incarnation: Incarnation(1),
+        account: ACCOUNT,
+        name: "orders".into(),
+        description: "d".into(),
+        created_at_ms: 300,
+        updated_at_ms: 301,
+        durability,
+    }
+}
+
 #[test]
 fn queries_of_accounts_and_namespaces_have_the_bytes_they_always_had() {
     let account = ACCOUNT;
@@ -289,15 +301,7 @@ fn replies_about_accounts_and_namespaces_have_the_bytes_they_always_had() {
         expires_at_ms: Some(300),
         created_at_ms: 301,
     };
-    let namespace = || Namespace {
-        incarnation: Incarnation(1),
-        account: ACCOUNT,
-        name: "orders".into(),
-        description: "d".into(),
-        created_at_ms: 300,
-        updated_at_ms: 301,
-        durability: Durability::Full,
-    };
+    let namespace = || namespace(Durability::Full);
     let of_account = AccountChange::KeyOfAccount { account: ACCOUNT, key_id: "k1".into() };
     let changes = vec![AccountChange::Account(ACCOUNT), AccountChange::ApiKey("k1".into()), of_account];
     let later = Limits { max_tangle: 300, ..Limits::default() };
