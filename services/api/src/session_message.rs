@@ -29,6 +29,8 @@ pub enum ClientPayload {
     Release(Release),
     /// Requests permits.
     AcquirePermits(AcquirePermits),
+    /// Requests what cannot be: it is refused.
+    Invalid(InvalidRequest),
     /// Reports to a latch what is done.
     CountDown(CountDown),
     /// Arrives at a barrier.
@@ -115,6 +117,8 @@ pub enum Pending {
     Arrive(Arrive),
     /// An await of a condition.
     Await(Await),
+    /// A request for what cannot be.
+    Invalid(InvalidRequest),
 }
 
 /// A hold of permits, or an arrival, that a client believes it has.
@@ -169,6 +173,15 @@ pub struct AcquirePermits {
     pub transition_ms: u64,
     /// Whether it is refused instead of queued when it cannot be granted at once.
     pub only_try: bool,
+}
+
+/// A request whose fields have the right types but contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRequest {
+    /// Names the request in its reply.
+    pub request_id: String,
+    /// What it is refused with.
+    pub error: ApiError,
 }
 
 /// A request for claims, granted all together or not at all.

@@ -6,7 +6,9 @@ use holdfast_proto::v1::server_message::{self as server, Message as Says};
 use holdfast_types::{BarrierAnswer, Mode, Path, ReportedHold, RevokedReason, SessionEnd, Wanted, Woken};
 
 use super::{barriers, conditions, convert, latches};
-use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
+use crate::session_message::{
+    self, ClientMessage, ClientPayload, EndReason, InvalidRequest, RefusalCause, ServerMessage,
+};
 use crate::{ApiError, ApiResult, Resource, validate};
 
 /// Converts a message of a client.
@@ -31,7 +33,7 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::Lock(message)) => ClientPayload::Lock(lock(message)?),
         Some(Said::Release(message)) => ClientPayload::Release(release(message)),
         Some(Said::AcquirePermits(message)) => ClientPayload::AcquirePermits(acquire_permits(message)),
-        Some(Said::Take(message)) => ClientPayload::AcquirePermits(take(message)?),
+        Some(Said::Take(message)) => take(message).map_or_else(ClientPayload::Invalid, ClientPayload::AcquirePermits),
         Some(Said::CountDown(message)) => ClientPayload::CountDown(count_down(message)),
         Some(Said::Arrive(message)) => ClientPayload::Arrive(arrive(message)),
         Some(Said::Leave(client::Leave { request_id })) => {
@@ -58,7 +60,9 @@ fn pending(pending: client::Pending) -> ApiResult<session_message::Pending> {
         Some(client::pending::Message::AcquirePermits(message)) => {
             Ok(session_message::Pending::AcquirePermits(acquire_permits(message)))
         }
-        Some(client::pending::Message::Take(message)) => take(message).map(session_message::Pending::AcquirePermits),
+        Some(client::pending::Message::Take(message)) => {
+            Ok(take(message).map_or_else(session_message::Pending::Invalid, session_message::Pending::AcquirePermits))
+        }
         Some(client::pending::Message::Arrive(message)) => Ok(session_message::Pending::Arrive(arrive(message))),
         Some(client::pending::Message::Await(message)) => Ok(session_message::Pending::Await(awaits(message))),
     }
@@ -109,11 +113,15 @@ fn acquire_permits(acquire: client::AcquirePermits) -> session_message::AcquireP
     }
 }
 
-fn take(take: client::Take) -> ApiResult<session_message::AcquirePermits> {
+fn take(take: client::Take) -> Result<session_message::AcquirePermits, InvalidRequest> {
+    let wanted = match validate::wanted_members(take.count, take.member, take.prefer) {
+        Ok(wanted) => wanted,
+        Err(error) => return Err(InvalidRequest { request_id: take.request_id, error }),
+    };
     Ok(session_message::AcquirePermits {
         request_id: take.request_id,
         path: take.path,
-        wanted: validate::wanted_members(take.count, take.member, take.prefer)?,
+        wanted,
         holder: take.holder,
         priority: take.priority,
         transition_ms: take.transition_ms,
@@ -286,6 +294,23 @@ mod tests {
         let ClientPayload::Lock(lock) = decoded(Said::Lock(lock)).unwrap() else { panic!("not a lock") };
         assert_eq!(lock.resources, [Resource { path: vec!["x".into()], mode: Mode::Write }]);
         assert!(!lock.only_try);
+    }
+
+    #[test]
+    fn a_take_that_contradicts_itself_keeps_its_request_id_to_be_refused() {
+        let take = || client::Take {
+            request_id: "a".into(),
+            path: vec!["p".into()],
+            count: Some(2),
+            member: Some("m".into()),
+            ..Default::default()
+        };
+        let ClientPayload::Invalid(sent) = decoded(Said::Take(take())).unwrap() else { panic!("not invalid") };
+        assert_eq!((sent.request_id.as_str(), sent.error.ids[0].1.as_str()), ("a", "member"));
+        let pending = vec![client::Pending { message: Some(client::pending::Message::Take(take())) }];
+        let info = decoded(Said::LockInfo(client::LockInfo { pending, ..Default::default() })).unwrap();
+        let ClientPayload::LockInfo(info) = info else { panic!("not a lock info") };
+        assert_eq!(info.pending, [session_message::Pending::Invalid(sent)]);
     }
 
     #[test]

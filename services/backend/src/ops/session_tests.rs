@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use holdfast_api::session_message::{
-    AcquirePermits, ClientMessage, ClientPayload, HeldPermits, Lock, LockInfo, Open, ServerMessage,
+    AcquirePermits, ClientMessage, ClientPayload, HeldPermits, InvalidRequest, Lock, LockInfo, Open, Pending,
+    RefusalCause, ServerMessage,
 };
 use holdfast_api::*;
 use holdfast_types::{Kind, LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedPermits, Wanted};
@@ -98,6 +99,16 @@ impl SessionClient {
         self.send(ClientPayload::LockInfo(LockInfo { permits: permits.to_vec(), ..LockInfo::default() })).await;
     }
 
+    /// Checks that the next message refuses the request because of its content.
+    async fn expect_refused(&mut self, request: &str) {
+        match self.receive().await {
+            ServerMessage::Refused { request_id, why: RefusalCause::Fault(error) } => {
+                assert_eq!((error.code, request_id.as_str()), (Code::InvalidArgument, request));
+            }
+            other => panic!("{request} is not refused: {other:?}"),
+        }
+    }
+
     /// Checks that the next message is an error that leaves the outcome of the request unknown.
     async fn expect_unknown(&mut self, request: &str) {
         match self.receive().await {
@@ -150,6 +161,30 @@ async fn only_a_request_that_is_new_is_refused_when_its_command_is_not_executed(
     client.expect_unknown("known").await;
     let refused = client.receive().await;
     assert!(matches!(&refused, ServerMessage::Refused { request_id, .. } if request_id == "new"), "{refused:?}");
+}
+
+fn invalid(request_id: &str) -> InvalidRequest {
+    InvalidRequest { request_id: request_id.to_owned(), error: ApiError::invalid("member", "member: does not go with") }
+}
+
+#[tokio::test]
+async fn a_request_that_contradicts_itself_is_refused_and_the_connection_goes_on() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let mut client = SessionClient::connect(&world, &tenant);
+    let (session_id, _) = client.open(None).await;
+    client.lock("known").await;
+    assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }));
+    client.send(ClientPayload::Invalid(invalid("new"))).await;
+    client.expect_refused("new").await;
+    client.send(ClientPayload::Invalid(invalid("known"))).await;
+    let kept = client.receive().await;
+    assert!(matches!(&kept, ServerMessage::Error { request_id: Some(id), .. } if id == "known"), "{kept:?}");
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(Some(session_id)).await;
+    let pending = vec![Pending::Invalid(invalid("listed"))];
+    client.send(ClientPayload::LockInfo(LockInfo { pending, ..LockInfo::default() })).await;
+    client.expect_refused("listed").await;
 }
 
 fn held_permits(request_id: &str, fencing_token: u64) -> HeldPermits {

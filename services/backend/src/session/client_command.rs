@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, MaybeDone, maybe_done, pending};
 use holdfast_api::session_message::{
-    AcquirePermits, Arrive, Await, CountDown, HeldPermits, Lock, LockInfo, Release, Signal,
+    AcquirePermits, Arrive, Await, CountDown, HeldPermits, InvalidRequest, Lock, LockInfo, Release, Signal,
 };
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::{Reply, ReportedHold, ReportedPermits};
@@ -21,6 +21,8 @@ pub(super) enum ClientCommand {
     AcquirePermits(Arc<AcquirePermits>),
     /// Queries the state of a waiting request for permits at a new leader.
     RequeryPermits(String),
+    /// A request for what cannot be, which no shard needs to know.
+    Invalid(InvalidRequest),
     CountDown(Arc<CountDown>),
     Arrive(Arc<Arrive>),
     /// Ends an arrival, or leaves a double barrier.

@@ -201,6 +201,7 @@ impl SessionConnection<'_> {
         tries: u8,
     ) -> Result<Option<LocksCommand>, CloseReason> {
         let command = match job {
+            ClientCommand::Invalid(invalid) => Err(invalid.error.clone()),
             ClientCommand::CountDown(count) => self.count_down_command(count, tries),
             ClientCommand::AcquirePermits(acquire) => self.admit_permits(acquire, tries),
             ClientCommand::Arrive(arrive) => self.admit_arrival(arrive, tries),
@@ -270,7 +271,7 @@ impl SessionConnection<'_> {
                 Pending::AcquirePermits(acquire) => Some(acquire_bytes(acquire)),
                 Pending::Arrive(arrive) => Some(arrive_bytes(arrive)),
                 Pending::Await(awaits) => Some(await_bytes(awaits)),
-                Pending::Release(_) => None,
+                Pending::Release(_) | Pending::Invalid(_) => None,
             });
             bytes.for_each(|bytes| self.session.service.inner.rates.count(tenant.account, bytes as u64));
         }
@@ -279,7 +280,7 @@ impl SessionConnection<'_> {
             Pending::AcquirePermits(acquire) => Some(acquire.request_id.clone()),
             Pending::Arrive(arrive) => Some(arrive.request_id.clone()),
             Pending::Await(awaits) => Some(awaits.request_id.clone()),
-            Pending::Release(_) => None,
+            Pending::Release(_) | Pending::Invalid(_) => None,
         });
         self.resumed_requests = locks.collect();
         for message in pending.into_iter().rev() {
@@ -289,6 +290,7 @@ impl SessionConnection<'_> {
                 Pending::Arrive(arrive) => ClientCommand::Arrive(Arc::new(arrive)),
                 Pending::Await(awaits) => ClientCommand::Await(Arc::new(awaits)),
                 Pending::Release(release) => ClientCommand::Release(release),
+                Pending::Invalid(invalid) => ClientCommand::Invalid(invalid),
             });
         }
     }
@@ -384,6 +386,7 @@ impl SessionConnection<'_> {
             Pending::Arrive(arrive) => arrive.request_id.clone(),
             Pending::Await(awaits) => awaits.request_id.clone(),
             Pending::Release(release) => release.request_id.clone(),
+            Pending::Invalid(invalid) => invalid.request_id.clone(),
         };
         let command = holdfast_types::LockInfo {
             namespace: namespace.clone(),

@@ -215,6 +215,7 @@ impl<'a> SessionConnection<'a> {
             ClientPayload::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
             ClientPayload::Release(release) => ClientCommand::Release(release),
             ClientPayload::AcquirePermits(acquire) => ClientCommand::AcquirePermits(Arc::new(acquire)),
+            ClientPayload::Invalid(invalid) => ClientCommand::Invalid(invalid),
             ClientPayload::CountDown(count) => ClientCommand::CountDown(Arc::new(count)),
             ClientPayload::Arrive(arrive) => ClientCommand::Arrive(Arc::new(arrive)),
             ClientPayload::Leave(leave) => ClientCommand::Leave(leave),

@@ -2,8 +2,8 @@
 //! within that of the account.
 
 use holdfast_api::session_message::{
-    AcquirePermits, Arrive, Await, ClientMessage, ClientPayload, CountDown, Lock, LockInfo, Pending, RefusalCause,
-    ServerMessage, Signal,
+    AcquirePermits, Arrive, Await, ClientMessage, ClientPayload, CountDown, InvalidRequest, Lock, LockInfo, Pending,
+    RefusalCause, ServerMessage, Signal,
 };
 use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo, ReleaseRequestInfo};
 use holdfast_types::Wanted;
@@ -24,6 +24,7 @@ pub(super) fn client_message_bytes(message: &ClientMessage) -> usize {
             ClientPayload::LockInfo(info) => lock_info_bytes(info),
             ClientPayload::Lock(lock) => lock_bytes(lock),
             ClientPayload::AcquirePermits(acquire) => acquire_bytes(acquire),
+            ClientPayload::Invalid(invalid) => invalid_bytes(invalid),
             ClientPayload::CountDown(count) => count_down_bytes(count),
             ClientPayload::Arrive(arrive) => arrive_bytes(arrive),
             ClientPayload::Release(release) | ClientPayload::Leave(release) => release.request_id.len(),
@@ -92,6 +93,10 @@ pub(super) fn acquire_bytes(acquire: &AcquirePermits) -> usize {
     acquire.request_id.len() + path_bytes(&acquire.path) + optional(&acquire.holder) + wanted
 }
 
+fn invalid_bytes(invalid: &InvalidRequest) -> usize {
+    invalid.request_id.len() + error_bytes(&invalid.error)
+}
+
 /// Returns what an arrival counts as, without the message around it.
 pub(super) fn arrive_bytes(arrive: &Arrive) -> usize {
     arrive.request_id.len() + path_bytes(&arrive.path) + optional(&arrive.holder)
@@ -116,6 +121,7 @@ fn lock_info_bytes(info: &LockInfo) -> usize {
     let pending = info.pending.iter().map(|message| match message {
         Pending::Lock(lock) => OVERHEAD + lock_bytes(lock),
         Pending::AcquirePermits(acquire) => OVERHEAD + acquire_bytes(acquire),
+        Pending::Invalid(invalid) => OVERHEAD + invalid_bytes(invalid),
         Pending::Arrive(arrive) => OVERHEAD + arrive_bytes(arrive),
         Pending::Await(awaits) => OVERHEAD + await_bytes(awaits),
         Pending::Release(release) => OVERHEAD + release.request_id.len(),

@@ -56,6 +56,7 @@ impl MessageSequence {
             ClientPayload::Lock(_)
             | ClientPayload::Release(_)
             | ClientPayload::AcquirePermits(_)
+            | ClientPayload::Invalid(_)
             | ClientPayload::CountDown(_)
             | ClientPayload::Arrive(_)
             | ClientPayload::Leave(_)
@@ -115,6 +116,7 @@ fn pending_bytes(pending: &Pending) -> usize {
     let (request_id, paths) = match pending {
         Pending::Release(release) => (&release.request_id, 0),
         Pending::AcquirePermits(acquire) => (&acquire.request_id, bytes(&acquire.path)),
+        Pending::Invalid(invalid) => (&invalid.request_id, invalid.error.detail.len()),
         Pending::Arrive(arrive) => (&arrive.request_id, bytes(&arrive.path)),
         Pending::Await(awaits) => (&awaits.request_id, awaits.condition.len()),
         Pending::Lock(lock) => (&lock.request_id, lock.resources.iter().map(|resource| bytes(&resource.path)).sum()),

@@ -337,29 +337,15 @@ impl SessionConnection<'_> {
 
     /// Handles a missing reply, or one that does not say what was done.
     pub(super) async fn on_command_failed(&mut self, job: &ClientCommand, error: ApiError) -> Result<(), CloseReason> {
+        if let Some(request_id) = self.refused_request(job, &error) {
+            let (request_id, why) = (request_id.to_owned(), RefusalCause::Fault(error));
+            return self.send(ServerMessage::Refused { request_id, why }).await;
+        }
         let request_id = match job {
-            // A rejected repeat leaves what the request has, and `refused` would say that it has nothing.
-            ClientCommand::Lock(lock) if error.code.has_no_side_effects() && !self.has_or_awaits(&lock.request_id) => {
-                let why = RefusalCause::Fault(error);
-                return self.send(ServerMessage::Refused { request_id: lock.request_id.clone(), why }).await;
-            }
-            ClientCommand::AcquirePermits(acquire)
-                if error.code.has_no_side_effects() && !self.has_or_awaits(&acquire.request_id) =>
-            {
-                let why = RefusalCause::Fault(error);
-                return self.send(ServerMessage::Refused { request_id: acquire.request_id.clone(), why }).await;
-            }
-            ClientCommand::CountDown(count) if error.code.has_no_side_effects() => {
-                let why = RefusalCause::Fault(error);
-                return self.send(ServerMessage::Refused { request_id: count.request_id.clone(), why }).await;
-            }
-            ClientCommand::Arrive(arrive) if error.code.has_no_side_effects() => {
-                let why = RefusalCause::Fault(error);
-                return self.send(ServerMessage::Refused { request_id: arrive.request_id.clone(), why }).await;
-            }
             ClientCommand::Arrive(arrive) => Some(arrive.request_id.clone()),
             ClientCommand::AcquirePermits(acquire) => Some(acquire.request_id.clone()),
             ClientCommand::Lock(lock) => Some(lock.request_id.clone()),
+            ClientCommand::Invalid(invalid) => Some(invalid.request_id.clone()),
             ClientCommand::Release(release) | ClientCommand::Leave(release) => Some(release.request_id.clone()),
             ClientCommand::CountDown(count) => Some(count.request_id.clone()),
             // The request keeps its lock, or what has become of it is not known.
@@ -385,6 +371,21 @@ impl SessionConnection<'_> {
             ClientCommand::ReleaseAll | ClientCommand::Close | ClientCommand::Malformed(_) => None,
         };
         self.send(ServerMessage::Error { error, request_id }).await
+    }
+
+    /// Returns the request that an error refuses. A rejected repeat leaves what the request has, and `refused` would
+    /// say that it has nothing.
+    fn refused_request<'a>(&self, job: &'a ClientCommand, error: &ApiError) -> Option<&'a str> {
+        let (request_id, may_have) = match job {
+            ClientCommand::Lock(lock) => (&lock.request_id, true),
+            ClientCommand::AcquirePermits(acquire) => (&acquire.request_id, true),
+            ClientCommand::Invalid(invalid) => (&invalid.request_id, true),
+            ClientCommand::CountDown(count) => (&count.request_id, false),
+            ClientCommand::Arrive(arrive) => (&arrive.request_id, false),
+            _ => return None,
+        };
+        let is_refused = error.code.has_no_side_effects() && !(may_have && self.has_or_awaits(request_id));
+        is_refused.then_some(request_id.as_str())
     }
 
     /// Returns whether a request of any kind holds something or waits, as far as the client was told.

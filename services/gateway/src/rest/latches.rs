@@ -48,8 +48,7 @@ pub(super) struct CountDownBody {
     path: Option<Vec<String>>,
     id: Option<u64>,
     ids: Option<Vec<String>>,
-    #[schema(value_type = Option<Vec<Vec<u64>>>)]
-    ranges: Option<Vec<(u64, u64)>>,
+    ranges: Option<Vec<Vec<u64>>>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -174,8 +173,22 @@ pub(super) async fn count_down(
     Body(body): Body<CountDownBody>,
 ) -> Result<Json<CountDownAnswer>, Problem> {
     let latch = latch(namespace, (body.name, body.path), body.id)?;
-    let request = CountDown { latch, ids: body.ids, ranges: body.ranges };
+    let request = CountDown { latch, ids: body.ids, ranges: ranges(body.ranges)? };
     Ok(Json(service.count_down(&call.caller, &call.context, request).await?))
+}
+
+/// Returns the ranges of a count-down. Each is a list of its first and its last index.
+pub(super) fn ranges(ranges: Option<Vec<Vec<u64>>>) -> ApiResult<Option<Vec<(u64, u64)>>> {
+    let pair = |(index, range): (usize, Vec<u64>)| match range[..] {
+        [from, to] => Ok((from, to)),
+        _ => {
+            let field = format!("ranges[{index}]");
+            let detail =
+                format!("{field}: must be a pair of the first and the last index, has {} numbers", range.len());
+            Err(ApiError::invalid(field, detail))
+        }
+    };
+    ranges.map(|ranges| ranges.into_iter().enumerate().map(pair).collect()).transpose()
 }
 
 /// Change how many have to be done

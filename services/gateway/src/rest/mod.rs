@@ -24,6 +24,7 @@ mod locks;
 mod namespaces;
 mod openapi;
 mod path_params;
+mod permit_messages;
 mod pools;
 mod problem;
 mod query;

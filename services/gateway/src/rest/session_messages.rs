@@ -1,14 +1,14 @@
 //! Messages of the session protocol as JSON: one object with the name of the message in `type`.
 
-use holdfast_api::session_message::{self, ClientMessage, ClientPayload, RefusalCause, ServerMessage};
-use holdfast_api::{
-    ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode, validate,
-};
-use holdfast_types::{BarrierAnswer, GenerationEnd, Metadata, Mode, Path, ReportedHold, Wanted, Woken};
+use holdfast_api::session_message::{self, ClientMessage, ClientPayload, InvalidRequest, RefusalCause, ServerMessage};
+use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode};
+use holdfast_types::{BarrierAnswer, GenerationEnd, Metadata, Mode, Path, ReportedHold, Woken};
 use serde::{Deserialize, Serialize};
 
 use super::body::{StringMap, parse};
 use super::condition_messages::{Await, Signal};
+use super::latches;
+use super::permit_messages::{AcquirePermits, Take};
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -88,39 +88,6 @@ struct Thing {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AcquirePermits {
-    /// In a pending message, the number from its original connection: it does not count here.
-    seq: Option<u64>,
-    request_id: String,
-    path: Vec<String>,
-    weight: Option<u64>,
-    permits: Option<u64>,
-    holder: Option<String>,
-    priority: Option<u32>,
-    transition_ms: Option<u64>,
-    #[serde(rename = "try")]
-    only_try: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Take {
-    /// In a pending message, the number from its original connection: it does not count here.
-    seq: Option<u64>,
-    request_id: String,
-    path: Vec<String>,
-    count: Option<u64>,
-    member: Option<String>,
-    prefer: Option<String>,
-    holder: Option<String>,
-    priority: Option<u32>,
-    transition_ms: Option<u64>,
-    #[serde(rename = "try")]
-    only_try: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Lock {
     /// In a pending message, the number from its original connection: it does not count here.
     seq: Option<u64>,
@@ -158,7 +125,7 @@ struct CountDown {
     path: Vec<String>,
     id: Option<u64>,
     ids: Option<Vec<String>>,
-    ranges: Option<Vec<(u64, u64)>>,
+    ranges: Option<Vec<Vec<u64>>>,
 }
 
 #[derive(Deserialize)]
@@ -204,11 +171,12 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         ClientJson::AcquirePermits(acquire) => {
             (require_seq(acquire.seq)?, ClientPayload::AcquirePermits(acquire.read()))
         }
-        ClientJson::Take(take) => (require_seq(take.seq)?, ClientPayload::AcquirePermits(take.read()?)),
-        ClientJson::Release(release) => (require_seq(release.seq)?, ClientPayload::Release(release.read())),
-        ClientJson::CountDown(CountDown { seq, request_id, path, id, ids, ranges }) => {
-            (seq, ClientPayload::CountDown(session_message::CountDown { request_id, path, id, ids, ranges }))
+        ClientJson::Take(take) => {
+            let seq = require_seq(take.seq)?;
+            (seq, take.read().map_or_else(ClientPayload::Invalid, ClientPayload::AcquirePermits))
         }
+        ClientJson::Release(release) => (require_seq(release.seq)?, ClientPayload::Release(release.read())),
+        ClientJson::CountDown(count) => (count.seq, count.read()),
         ClientJson::Arrive(arrive) => (require_seq(arrive.seq)?, ClientPayload::Arrive(arrive.read())),
         ClientJson::Leave(leave) => (require_seq(leave.seq)?, ClientPayload::Leave(leave.read())),
         ClientJson::Await(awaits) => (require_seq(awaits.seq)?, ClientPayload::Await(awaits.read())),
@@ -240,7 +208,10 @@ impl Pending {
         match self {
             Self::Lock(lock) => lock.read().map(session_message::Pending::Lock),
             Self::AcquirePermits(acquire) => Ok(session_message::Pending::AcquirePermits(acquire.read())),
-            Self::Take(take) => take.read().map(session_message::Pending::AcquirePermits),
+            Self::Take(take) => {
+                let pending = session_message::Pending::AcquirePermits;
+                Ok(take.read().map_or_else(session_message::Pending::Invalid, pending))
+            }
             Self::Release(release) => Ok(session_message::Pending::Release(release.read())),
             Self::Arrive(arrive) => Ok(session_message::Pending::Arrive(arrive.read())),
             Self::Await(awaits) => Ok(session_message::Pending::Await(awaits.read())),
@@ -275,37 +246,19 @@ impl Thing {
     }
 }
 
-impl AcquirePermits {
-    fn read(self) -> session_message::AcquirePermits {
-        session_message::AcquirePermits {
-            request_id: self.request_id,
-            path: self.path,
-            wanted: Wanted::Permits { weight: self.weight.unwrap_or(1), permits: self.permits },
-            holder: self.holder,
-            priority: self.priority.unwrap_or(0),
-            transition_ms: self.transition_ms.unwrap_or(0),
-            only_try: self.only_try.unwrap_or(false),
-        }
-    }
-}
-
-impl Take {
-    fn read(self) -> ApiResult<session_message::AcquirePermits> {
-        Ok(session_message::AcquirePermits {
-            request_id: self.request_id,
-            path: self.path,
-            wanted: validate::wanted_members(self.count, self.member, self.prefer)?,
-            holder: self.holder,
-            priority: self.priority.unwrap_or(0),
-            transition_ms: self.transition_ms.unwrap_or(0),
-            only_try: self.only_try.unwrap_or(false),
-        })
-    }
-}
-
 impl Release {
     fn read(self) -> session_message::Release {
         session_message::Release { request_id: self.request_id, unheard: self.unheard.unwrap_or(false) }
+    }
+}
+
+impl CountDown {
+    fn read(self) -> ClientPayload {
+        let Self { seq: _, request_id, path, id, ids, ranges } = self;
+        match latches::ranges(ranges) {
+            Ok(ranges) => ClientPayload::CountDown(session_message::CountDown { request_id, path, id, ids, ranges }),
+            Err(error) => ClientPayload::Invalid(InvalidRequest { request_id, error }),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 use holdfast_api::Code;
 use holdfast_api::session_message::EndReason;
-use holdfast_types::{BarrierOutcome, Kind, RevokedReason, SessionEnd};
+use holdfast_types::{BarrierOutcome, Kind, RevokedReason, SessionEnd, Wanted};
 use serde_json::{Value, json};
 
 use super::*;
@@ -75,12 +75,26 @@ fn permits_are_requested_and_listed() {
 }
 
 #[test]
+fn a_count_down_with_a_range_that_is_no_pair_is_refused_and_names_it() {
+    for (ranges, field) in [(json!([[0, 1, 2]]), "ranges[0]"), (json!([[0, 1], [2]]), "ranges[1]")] {
+        let count = json!({"type": "count_down", "seq": 4, "request_id": "a", "path": ["x"], "ranges": ranges});
+        let ClientPayload::Invalid(refused) = decoded(count).payload else { panic!("not invalid") };
+        assert_eq!((refused.request_id.as_str(), refused.error.ids[0].1.as_str()), ("a", field));
+        assert!(refused.error.detail.starts_with(field), "{}", refused.error.detail);
+    }
+}
+
+#[test]
 fn members_are_taken_and_listed() {
     let take = json!({"type": "take", "seq": 3, "request_id": "a", "path": ["p"], "count": 2, "prefer": "m1"});
     let ClientPayload::AcquirePermits(take) = decoded(take).payload else { panic!("not for members") };
     assert_eq!(take.wanted, Wanted::Members { count: 2, prefer: Some("m1".into()) });
     let both = json!({"type": "take", "seq": 3, "request_id": "a", "path": ["p"], "count": 2, "member": "m1"});
-    assert_eq!(decode(&both.to_string(), "ns").unwrap_err().code, Code::InvalidArgument);
+    let ClientPayload::Invalid(refused) = decoded(both.clone()).payload else { panic!("not invalid") };
+    assert_eq!((refused.request_id.as_str(), refused.error.ids[0].1.as_str()), ("a", "member"));
+    let listed = decoded(json!({"type": "lock_info", "seq": 2, "held": [], "pending": [both]})).payload;
+    let ClientPayload::LockInfo(listed) = listed else { panic!("not a lock info") };
+    assert_eq!(listed.pending, [session_message::Pending::Invalid(refused)]);
     let one = json!({"type": "take", "request_id": "b", "path": ["p"], "member": "m1"});
     let thing = json!({"kind": "pool", "path": ["p"], "request_id": "a", "members": ["m2"], "fencing_token": 7});
     let info = json!({"type": "lock_info", "seq": 2, "held": [], "things": [thing], "pending": [one]});
@@ -143,7 +157,7 @@ fn what_is_no_message_is_refused() {
         r#"{"type": "release", "request_id": "a"}"#,
         r#"{"type": "release", "seq": 1, "seq": 2, "request_id": "a"}"#,
         r#"{"type": "open", "seq": 1, "process_id": "p"}"#,
-        r#"{"type": "count_down", "seq": 1, "request_id": "a", "path": ["x"], "ranges": [[1]]}"#,
+        r#"{"type": "count_down", "seq": 1, "request_id": "a", "path": ["x"], "ranges": [1]}"#,
         r#"{"type": "lock", "seq": 1, "request_id": "a", "resources": [{"path": ["x"], "mode": "write"}]}"#,
         r#"{"type": "lock", "seq": 1, "request_id": "a", "resources": [{"path": "x"}]}"#,
         r#"{"type": "lock", "seq": 1, "request_id": "a", "resources": [{"path": ["x"], "ttl_ms": 1}]}"#,

@@ -160,6 +160,8 @@ async fn indexes_are_counted_by_ranges_and_shown_by_ranges() {
         body["name"] = json!("l");
         expect_error(&rest, "count_down", body, "INVALID_ARGUMENT").await;
     }
+    let no_pair = json!({"name": "l", "ranges": [[0, 1, 2]]});
+    rest.json(&line("count_down"), no_pair).await.expect_field_error("ranges[0]");
     assert_eq!(count(json!([[0, 999]])).await["latch"]["status"], "COMPLETED");
 }
 
