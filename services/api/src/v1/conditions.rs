@@ -3,13 +3,15 @@
 use holdfast_proto::v1;
 use holdfast_types::Woken;
 
-use super::{convert, things};
-use crate::{ApiResult, AwaitAnswer, AwaitCondition, ConditionInfo, OwnerFields, SignalAnswer, SignalCondition};
+use super::{convert, lock_requests};
+use crate::{
+    ApiResult, AwaitAnswer, AwaitCondition, ConditionInfo, OwnerFields, SignalAnswer, SignalCondition, ThingName,
+};
 
 /// Converts an await.
 pub fn awaits(message: v1::AwaitRequest) -> ApiResult<AwaitCondition> {
     Ok(AwaitCondition {
-        lock: things::name(message.namespace, message.name, message.path)?,
+        lock: lock(message.namespace, (message.name, message.path, message.whole_namespace))?,
         owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },
         fencing_token: message.fencing_token,
         condition: message.condition,
@@ -25,13 +27,17 @@ pub fn awaits(message: v1::AwaitRequest) -> ApiResult<AwaitCondition> {
 /// Converts a signal.
 pub fn signal(message: v1::SignalRequest) -> ApiResult<SignalCondition> {
     Ok(SignalCondition {
-        lock: things::name(message.namespace, message.name, message.path)?,
+        lock: lock(message.namespace, (message.name, message.path, message.whole_namespace))?,
         owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },
         condition: message.condition,
         all: message.all,
         fencing_token: message.fencing_token,
         signal_id: message.signal_id,
     })
+}
+
+fn lock(namespace: String, named: (Option<String>, Vec<String>, bool)) -> ApiResult<ThingName> {
+    Ok(ThingName { namespace, name: lock_requests::lock_name(named)? })
 }
 
 /// Converts the response of an await.
@@ -77,6 +83,20 @@ pub fn woken(woken: Woken) -> v1::Woken {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockName;
+
+    #[test]
+    fn an_await_and_a_signal_name_the_whole_namespace_or_one_lock_of_it() {
+        let whole = v1::AwaitRequest { whole_namespace: true, ..Default::default() };
+        assert_eq!(awaits(whole.clone()).unwrap().lock.name, LockName::Path(Vec::new()));
+        let both = v1::AwaitRequest { name: Some("a".into()), ..whole };
+        assert_eq!(awaits(both).unwrap_err().ids[0].1, "whole_namespace");
+        assert_eq!(awaits(v1::AwaitRequest::default()).unwrap_err().ids[0].1, "name");
+        let whole = v1::SignalRequest { whole_namespace: true, ..Default::default() };
+        assert_eq!(signal(whole).unwrap().lock.name, LockName::Path(Vec::new()));
+        let one = v1::SignalRequest { path: vec!["a".into()], ..Default::default() };
+        assert_eq!(signal(one).unwrap().lock.name, LockName::Path(vec!["a".into()]));
+    }
 
     #[test]
     fn names_are_the_same_as_in_json() {
