@@ -4,11 +4,11 @@ use holdfast_types::{
     AWAIT_MS, BARRIER_RETAIN_MS, DEFAULT_BARRIER_RETAIN_MS, DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS,
     DEFAULT_RELOCK_MS, FencingToken, Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, Limits,
     MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS, MAX_IDS_PER_COUNT_DOWN, MAX_NAMES_PER_POOL_CHANGE, MAX_PARTIES,
-    MAX_PERMITS, MAX_PRIORITY, Owner, Path, RELOCK_MS, Wanted,
+    MAX_PERMITS, MAX_PRIORITY, Owner, Path, RELOCK_MS, Wanted, limit,
 };
 
 use super::{WaitOptions, existing_lock, name, new_lock, range, request_id, wait_options};
-use crate::{ApiError, ApiResult, ChangePool, LockName, Terms};
+use crate::{ApiError, ApiResult, ChangePool, LockName, PoolMember, Terms};
 
 /// Returns the path of a thing that a call may make.
 pub fn new_thing(thing: &LockName, limits: &Limits) -> ApiResult<Path> {
@@ -133,6 +133,16 @@ pub fn wanted_members(count: Option<u64>, member: Option<String>, prefer: Option
 
 /// Members that one list of names may have: as many as a pool has by default.
 const MAX_NAMED_MEMBERS: u64 = 1_000;
+
+/// Validates all members of a pool, but for their metadata. No account may have more members than one list of names,
+/// so that more are refused as by its limit.
+pub fn configured_members(members: &[PoolMember], limits: &Limits) -> ApiResult<()> {
+    if members.len() as u64 > MAX_NAMED_MEMBERS {
+        let hint = "remove members or have the limit raised";
+        return Err(ApiError::limited(&limit::MEMBERS_OF_POOL, limits.max_members_per_pool, hint));
+    }
+    members.iter().enumerate().try_for_each(|(index, member)| name(&format!("members[{index}]"), &member.name))
+}
 
 /// Validates names of members. The limits of the account bound how many members a pool has.
 pub fn members(field: &str, members: &[String]) -> ApiResult<()> {
@@ -271,7 +281,7 @@ pub fn wait_ms(wait_ms: u64, limits: &Limits) -> ApiResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PoolMember, ThingName};
+    use crate::{Code, ThingName};
 
     fn field<T: std::fmt::Debug>(refused: ApiResult<T>) -> String {
         refused.unwrap_err().ids[0].1.clone()
@@ -351,6 +361,18 @@ mod tests {
         assert_eq!(field(members_to_return(Some(vec![String::new()]))), "members[0]");
         assert!(cooldown_ms(longest, &Limits::default()).is_ok());
         assert_eq!(field(cooldown_ms(longest + 1, &Limits::default())), "cooldown_ms");
+    }
+
+    #[test]
+    fn a_pool_with_more_members_than_any_account_may_have_is_refused_as_by_the_limit_of_the_account() {
+        let limits = Limits { max_members_per_pool: 7, ..Limits::default() };
+        let member = || PoolMember { name: "a".to_owned(), disabled: false, metadata: [].into() };
+        assert!(configured_members(&vec![member(); 1_000], &limits).is_ok());
+        let refused = configured_members(&vec![member(); 1_001], &limits).unwrap_err();
+        let of_limit = [("limit", "max_members_per_pool".to_owned()), ("max", "7".to_owned())];
+        assert_eq!((refused.code, &refused.ids[..]), (Code::QuotaExceeded, &of_limit[..]));
+        let highest = limit::MEMBERS_OF_POOL.value;
+        assert!(matches!(highest, limit::Value::OfAccount { max: MAX_NAMED_MEMBERS, .. }));
     }
 
     #[test]

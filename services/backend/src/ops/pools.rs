@@ -27,8 +27,7 @@ impl Service {
     ) -> ApiResult<PoolInfo> {
         let tenant = caller.require(Scopes::LOCKS_FORCE)?;
         let path = validate::new_thing(&request.thing.name, tenant.limits())?;
-        let names: Vec<String> = request.members.iter().map(|member| member.name.clone()).collect();
-        validate::members("members", &names)?;
+        validate::configured_members(&request.members, tenant.limits())?;
         let members = specs(&request.members, tenant.limits())?;
         validate::cooldown_ms(request.cooldown_ms, tenant.limits())?;
         let description = request.description.unwrap_or_default();
