@@ -80,19 +80,24 @@ const MAX_METADATA_PAIRS: usize = 64;
 
 /// Validates the metadata of a hold: the limit covers keys and values together.
 pub fn metadata(metadata: &Metadata, limits: &Limits) -> ApiResult<()> {
+    metadata_of("metadata", metadata, limits)
+}
+
+/// Validates metadata in this field.
+fn metadata_of(field: &str, metadata: &Metadata, limits: &Limits) -> ApiResult<()> {
     if metadata.contains_key("") {
-        return Err(ApiError::invalid("metadata", "metadata: a key is empty"));
+        return Err(ApiError::invalid(field, format!("{field}: a key is empty")));
     }
     let pairs = metadata.len();
     if pairs > MAX_METADATA_PAIRS {
-        let detail = format!("metadata: has {pairs} pairs, at most {MAX_METADATA_PAIRS} are allowed");
-        return Err(ApiError::invalid("metadata", detail));
+        let detail = format!("{field}: has {pairs} pairs, at most {MAX_METADATA_PAIRS} are allowed");
+        return Err(ApiError::invalid(field, detail));
     }
     let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     let max = limits.max_metadata_bytes;
     if bytes > max as usize {
-        let detail = format!("metadata: has {bytes} bytes in keys and values, at most {max} are allowed");
-        return Err(ApiError::invalid("metadata", detail).at_limit(&limit::METADATA_BYTES, max.into()));
+        let detail = format!("{field}: has {bytes} bytes in keys and values, at most {max} are allowed");
+        return Err(ApiError::invalid(field, detail).at_limit(&limit::METADATA_BYTES, max.into()));
     }
     Ok(())
 }

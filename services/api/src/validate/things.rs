@@ -7,7 +7,7 @@ use holdfast_types::{
     MAX_PERMITS, MAX_PRIORITY, Owner, Path, RELOCK_MS, Wanted, limit,
 };
 
-use super::{WaitOptions, existing_lock, name, new_lock, range, request_id, wait_options};
+use super::{WaitOptions, existing_lock, metadata_of, name, new_lock, range, request_id, wait_options};
 use crate::{ApiError, ApiResult, ChangePool, LockName, PoolMember, Terms};
 
 /// Returns the path of a thing that a call may make.
@@ -134,14 +134,22 @@ pub fn wanted_members(count: Option<u64>, member: Option<String>, prefer: Option
 /// Members that one list of names may have: as many as a pool has by default.
 const MAX_NAMED_MEMBERS: u64 = 1_000;
 
-/// Validates all members of a pool, but for their metadata. No account may have more members than one list of names,
+/// Validates all members of a pool. No account may have more members than one list of names,
 /// so that more are refused as by its limit.
 pub fn configured_members(members: &[PoolMember], limits: &Limits) -> ApiResult<()> {
     if members.len() as u64 > MAX_NAMED_MEMBERS {
         let hint = "remove members or have the limit raised";
         return Err(ApiError::limited(&limit::MEMBERS_OF_POOL, limits.max_members_per_pool, hint));
     }
-    members.iter().enumerate().try_for_each(|(index, member)| name(&format!("members[{index}]"), &member.name))
+    described_members("members", members, limits)
+}
+
+/// Validates the names of members and what is stored with them.
+fn described_members(field: &str, members: &[PoolMember], limits: &Limits) -> ApiResult<()> {
+    members.iter().enumerate().try_for_each(|(index, member)| {
+        name(&format!("{field}[{index}].name"), &member.name)?;
+        metadata_of(&format!("{field}[{index}].metadata"), &member.metadata, limits)
+    })
 }
 
 /// Validates names of members. The limits of the account bound how many members a pool has.
@@ -150,18 +158,17 @@ pub fn members(field: &str, members: &[String]) -> ApiResult<()> {
     members.iter().enumerate().try_for_each(|(index, member)| name(&format!("{field}[{index}]"), member))
 }
 
-/// Validates the names of members in a change of a pool, but for their metadata: so many in all lists together that the
-/// change is one step.
-pub fn changed_members(change: &ChangePool) -> ApiResult<()> {
-    let added: Vec<String> = change.add.iter().map(|member| member.name.clone()).collect();
-    let lists = [("add", &added), ("remove", &change.remove), ("disable", &change.disable), ("enable", &change.enable)];
-    let given: usize = lists.iter().map(|(_, names)| names.len()).sum();
+/// Validates the members in a change of a pool: so many in all lists together that the change is one step.
+pub fn changed_members(change: &ChangePool, limits: &Limits) -> ApiResult<()> {
+    let lists = [("remove", &change.remove), ("disable", &change.disable), ("enable", &change.enable)];
+    let given = change.add.len() + lists.iter().map(|(_, names)| names.len()).sum::<usize>();
     if given > MAX_NAMES_PER_POOL_CHANGE {
-        let fields = lists.map(|(field, _)| field).join(", ");
+        let fields = "add, remove, disable, enable";
         let most = MAX_NAMES_PER_POOL_CHANGE;
         let detail = format!("{fields}: must have at most {most} names together, have {given}; send several changes");
         return Err(ApiError::invalid(fields, detail));
     }
+    described_members("add", &change.add, limits)?;
     lists.into_iter().try_for_each(|(field, names)| members(field, names))
 }
 
@@ -376,6 +383,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_with_a_member_names_the_member() {
+        let limits = Limits::default();
+        let member = |name: &str, key: &str| {
+            let metadata = [(key.to_owned(), "x".to_owned())].into();
+            PoolMember { name: name.to_owned(), disabled: false, metadata }
+        };
+        let good = member("a", "k");
+        for (wrong, expected) in [(member("", "k"), "[1].name"), (member("b", ""), "[1].metadata")] {
+            let members = vec![good.clone(), wrong];
+            assert_eq!(field(configured_members(&members, &limits)), format!("members{expected}"));
+            let thing = ThingName { namespace: "n".into(), name: "p".into() };
+            let change = ChangePool { thing, add: members, remove: vec![], disable: vec![], enable: vec![] };
+            let refused = changed_members(&change, &limits).unwrap_err();
+            assert!(refused.detail.starts_with(&format!("add{expected}: ")), "{}", refused.detail);
+            assert_eq!(refused.ids[0].1, format!("add{expected}"));
+        }
+    }
+
+    #[test]
     fn all_lists_of_a_change_of_a_pool_have_a_thousand_names_together() {
         let names = |count: usize| vec!["a".to_owned(); count];
         let add =
@@ -383,7 +409,8 @@ mod tests {
         let change = |added, remove, disable, enable| {
             let thing = ThingName { namespace: "n".into(), name: "p".into() };
             let (remove, disable, enable) = (names(remove), names(disable), names(enable));
-            changed_members(&ChangePool { thing, add: add(added).collect(), remove, disable, enable })
+            let change = ChangePool { thing, add: add(added).collect(), remove, disable, enable };
+            changed_members(&change, &Limits::default())
         };
         for full in [(1_000, 0, 0, 0), (0, 1_000, 0, 0), (0, 0, 1_000, 0), (0, 0, 0, 1_000), (250, 250, 250, 250)] {
             assert!(change(full.0, full.1, full.2, full.3).is_ok(), "{full:?}");
@@ -396,7 +423,8 @@ mod tests {
         }
         let thing = ThingName { namespace: "n".into(), name: "p".into() };
         let (add, remove, disable) = (vec![], names(1), vec![String::new()]);
-        assert_eq!(field(changed_members(&ChangePool { thing, add, remove, disable, enable: vec![] })), "disable[0]");
+        let change = ChangePool { thing, add, remove, disable, enable: vec![] };
+        assert_eq!(field(changed_members(&change, &Limits::default())), "disable[0]");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use holdfast_api::{
     page_token, validate,
 };
 use holdfast_types::{
-    ChangePool as ChangeCommand, Command, ConfigurePool as ConfigureCommand, FencingToken, Kind, Limits, LocksCommand,
+    ChangePool as ChangeCommand, Command, ConfigurePool as ConfigureCommand, FencingToken, Kind, LocksCommand,
     MemberSpec, Path, PermitCommand, PermitQuery, PermitsView, Response, Scopes,
 };
 
@@ -28,7 +28,7 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_FORCE)?;
         let path = validate::new_thing(&request.thing.name, tenant.limits())?;
         validate::configured_members(&request.members, tenant.limits())?;
-        let members = specs(&request.members, tenant.limits())?;
+        let members = specs(&request.members);
         validate::cooldown_ms(request.cooldown_ms, tenant.limits())?;
         let description = request.description.unwrap_or_default();
         validate::description(&description, tenant.limits())?;
@@ -62,8 +62,8 @@ impl Service {
     ) -> ApiResult<PoolInfo> {
         let tenant = caller.require(Scopes::LOCKS_FORCE)?;
         let path = validate::existing_thing(&request.thing.name, tenant.limits())?;
-        validate::changed_members(&request)?;
-        let add = specs(&request.add, tenant.limits())?;
+        validate::changed_members(&request, tenant.limits())?;
+        let add = specs(&request.add);
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| {
             let change = ChangeCommand {
@@ -222,12 +222,11 @@ impl Service {
     }
 }
 
-/// Validates the metadata of members, and returns them as they are stored.
-fn specs(members: &[PoolMember], limits: &Limits) -> ApiResult<Vec<MemberSpec>> {
-    members.iter().try_for_each(|member| validate::metadata(&member.metadata, limits))?;
+/// Returns members as they are stored.
+fn specs(members: &[PoolMember]) -> Vec<MemberSpec> {
     let spec = |member: &PoolMember| {
         let PoolMember { name, disabled, metadata } = member.clone();
         MemberSpec { name, disabled, metadata }
     };
-    Ok(members.iter().map(spec).collect())
+    members.iter().map(spec).collect()
 }
