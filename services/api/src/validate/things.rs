@@ -3,11 +3,11 @@
 use holdfast_types::{
     AWAIT_MS, BARRIER_RETAIN_MS, DEFAULT_BARRIER_RETAIN_MS, DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS,
     DEFAULT_RELOCK_MS, FencingToken, Jobs, Kind, Kinds, LATCH_EXPIRES_IN_MS, LATCH_RETAIN_MS, Limits,
-    MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS, MAX_IDS_PER_COUNT_DOWN, MAX_NAMES_PER_POOL_CHANGE, MAX_PARTIES,
-    MAX_PERMITS, MAX_PRIORITY, Owner, Path, RELOCK_MS, Wanted, limit,
+    MAX_ASK_REASON_BYTES, MAX_ASK_WITHIN_MS, MAX_IDS_PER_COUNT_DOWN, MAX_NAME_BYTES, MAX_NAMES_PER_POOL_CHANGE,
+    MAX_PARTIES, MAX_PERMITS, MAX_PRIORITY, Owner, Path, RELOCK_MS, Wanted, limit,
 };
 
-use super::{WaitOptions, existing_lock, metadata_of, name, new_lock, range, request_id, wait_options};
+use super::{WaitOptions, bounded, existing_lock, metadata_of, name, new_lock, range, request_id, wait_options};
 use crate::{ApiError, ApiResult, ChangePool, LockName, PoolMember, Terms};
 
 /// Returns the path of a thing that a call may make.
@@ -248,15 +248,17 @@ pub fn parties(parties: u32) -> ApiResult<()> {
 /// Returns how long a barrier is kept with nobody in it, in milliseconds; 0 is for ever.
 pub fn barrier_retain_ms(retain_ms: Option<u64>) -> ApiResult<u64> {
     let retain_ms = retain_ms.unwrap_or(DEFAULT_BARRIER_RETAIN_MS);
-    if retain_ms > 0 {
-        range("retain_ms", retain_ms, *BARRIER_RETAIN_MS.start(), *BARRIER_RETAIN_MS.end())?;
+    if retain_ms > 0 && !BARRIER_RETAIN_MS.contains(&retain_ms) {
+        let (min, max) = (BARRIER_RETAIN_MS.start(), BARRIER_RETAIN_MS.end());
+        let detail = format!("retain_ms: must be 0 or {min} to {max}, is {retain_ms}");
+        return Err(ApiError::invalid("retain_ms", detail));
     }
     Ok(retain_ms)
 }
 
 /// Validates the name of a condition, which may be empty.
 pub fn condition(condition: &str) -> ApiResult<()> {
-    if condition.is_empty() { Ok(()) } else { name("condition", condition) }
+    bounded("condition", condition, 0, MAX_NAME_BYTES)
 }
 
 /// Validates how long an await of a connected session lasts, in milliseconds.
@@ -329,7 +331,8 @@ mod tests {
         assert_eq!(barrier_retain_ms(None).unwrap(), 3_600_000);
         assert_eq!(barrier_retain_ms(Some(0)).unwrap(), 0);
         for wrong in [1, 59_999, 30 * 86_400_000 + 1] {
-            assert_eq!(field(barrier_retain_ms(Some(wrong))), "retain_ms");
+            let refused = barrier_retain_ms(Some(wrong)).unwrap_err();
+            assert!(refused.detail.starts_with("retain_ms: must be 0 or 60000 to "), "{}", refused.detail);
         }
     }
 
@@ -471,7 +474,8 @@ mod tests {
             assert_eq!(field(stream_await_ms(Some(wrong))), "wait_ms");
         }
         assert!(stream_await_ms(None).is_ok() && condition("").is_ok() && condition("full").is_ok());
-        assert_eq!(field(condition(&"x".repeat(129))), "condition");
+        let refused = condition(&"x".repeat(129)).unwrap_err();
+        assert_eq!(refused.detail, "condition: must have 0 to 128 bytes, has 129");
     }
 
     #[test]
