@@ -245,11 +245,11 @@ impl Barrier {
             return Ok(());
         }
         if arrive.parties.is_some_and(|parties| parties != facts.parties) {
-            return Err(invalid(format!("the barrier has {} parties; configure it to change that", facts.parties)));
+            return Err(invalid(format!("parties: the barrier has {}; configure it to change that", facts.parties)));
         }
         if arrive.double.is_some_and(|is_double| is_double != facts.is_double) {
             let is = if facts.is_double { "is" } else { "is not" };
-            return Err(invalid(format!("the barrier {is} a double one; configure it to change that")));
+            return Err(invalid(format!("double: the barrier {is} a double one; configure it to change that")));
         }
         Ok(())
     }
@@ -265,14 +265,14 @@ pub(super) fn first_generation(kit: &mut Kit<'_>) -> Revision {
 pub(super) fn check_generation(barrier: &Barrier, generation: Option<Revision>) -> Result<(), CommandError> {
     let present = barrier.facts.generation;
     if generation.is_some_and(|generation| generation > present) {
-        return Err(invalid(format!("the generation that gathers is {present}; no later one has begun")));
+        return Err(invalid(format!("generation: {present} is the one that gathers; no later one has begun")));
     }
     Ok(())
 }
 
 pub(super) fn check_parties(limits: &Limits, parties: u32) -> Result<(), CommandError> {
     if !(1..=MAX_PARTIES).contains(&parties) {
-        return Err(invalid(format!("a barrier has 1 to {MAX_PARTIES} parties")));
+        return Err(invalid(format!("parties: a barrier has 1 to {MAX_PARTIES}")));
     }
     let max = limits.max_parties_per_barrier;
     let hint = "use several barriers or have the limit raised";

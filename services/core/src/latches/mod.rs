@@ -266,10 +266,10 @@ impl Latch {
     /// Checks another total.
     fn check_total(&self, limits: &Limits, total: u64) -> Result<(), CommandError> {
         if total < self.done.len() {
-            return Err(invalid(format!("{} jobs are done, so the total can't be lower", self.done.len())));
+            return Err(invalid(format!("total: {} jobs are done, so that it can't be lower", self.done.len())));
         }
         if self.facts.ids == LatchIds::Indexed && total < self.facts.total {
-            return Err(invalid("the total of a latch that counts numbers can only rise".to_owned()));
+            return Err(invalid("total: that of a latch that counts numbers can only rise".to_owned()));
         }
         check_total(limits, self.facts.ids, total)
     }
@@ -292,10 +292,10 @@ impl Latch {
             (LatchIds::Indexed, Jobs::Indexed(ranges)) => {
                 let fits = ranges.iter().all(|(_, to)| *to < self.facts.total);
                 let last = self.facts.total.saturating_sub(1);
-                fits.then_some(()).ok_or_else(|| invalid(format!("the latch counts numbers from 0 to {last}")))
+                fits.then_some(()).ok_or_else(|| invalid(format!("ranges: the latch counts numbers from 0 to {last}")))
             }
-            (LatchIds::Named, _) => Err(invalid("the latch counts ids, not numbers".to_owned())),
-            (LatchIds::Indexed, _) => Err(invalid("the latch counts numbers, not ids".to_owned())),
+            (LatchIds::Named, _) => Err(invalid("ranges: the latch counts ids, not numbers".to_owned())),
+            (LatchIds::Indexed, _) => Err(invalid("ids: the latch counts numbers, not ids".to_owned())),
         }
     }
 }

@@ -98,8 +98,9 @@ impl PermitTable {
         };
         let extends_only = request.fencing_token.is_some();
         if wanted.is_some_and(|wanted| !extends_only && is_other_take(wanted, &request.wanted)) {
-            let text = "the request takes another number of members, or another member";
-            return Err(CommandError::InvalidArgument(text.to_owned()));
+            let field = if matches!(request.wanted, Wanted::Member(_)) { "member" } else { "count" };
+            let text = format!("{field}: the request takes another number of members, or another member");
+            return Err(CommandError::InvalidArgument(text));
         }
         self.by_name.get(&key.name).map_or(Ok(()), |source| source.check_figure(&request.wanted))
     }

@@ -27,7 +27,7 @@ impl PermitTable {
         let name = Arc::new(Name::new(Kind::Pool, &configure.path));
         let names: BTreeSet<&str> = configure.members.iter().map(|member| member.name.as_str()).collect();
         if names.len() < configure.members.len() {
-            return Err(CommandError::InvalidArgument("each member of a pool is listed once".to_owned()));
+            return Err(CommandError::InvalidArgument("members: each member of a pool is listed once".to_owned()));
         }
         check_names(&configure.members)?;
         if self.by_name.get(&name).is_some_and(|source| source.is_pool_as(configure)) {
@@ -70,8 +70,10 @@ impl PermitTable {
         check_change(change)?;
         let added: BTreeSet<&str> = change.add.iter().map(|member| member.name.as_str()).collect();
         let is_known = |member: &&String| members.get(member).is_some() || added.contains(member.as_str());
-        if let Some(unknown) = change.disable.iter().chain(&change.enable).find(|member| !is_known(member)) {
-            return Err(CommandError::InvalidArgument(format!("the pool has no member {unknown:?}")));
+        for (field, names) in [("disable", &change.disable), ("enable", &change.enable)] {
+            if let Some(unknown) = names.iter().find(|member| !is_known(member)) {
+                return Err(CommandError::InvalidArgument(format!("{field}: the pool has no member {unknown:?}")));
+            }
         }
         let removed: BTreeSet<&str> = change.remove.iter().map(String::as_str).collect();
         self.check_members(kit, &name, &added, removed.iter().copied())?;

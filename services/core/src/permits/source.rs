@@ -190,7 +190,7 @@ impl Source {
             (&self.stock, wanted)
             && figure != permits
         {
-            let text = format!("the semaphore has {permits} permits; configure it to change that");
+            let text = format!("permits: the semaphore has {permits}; configure it to change that");
             return Err(CommandError::InvalidArgument(text));
         }
         Ok(())

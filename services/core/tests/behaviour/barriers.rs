@@ -228,7 +228,8 @@ fn a_repeat_finds_its_generation_by_number_or_by_request_id() {
     let other = arrive(shard, ArriveAtBarrier { generation: Some(first.generation), ..arrival(process("p9")) });
     assert_eq!((other.outcome, other.ended), (BarrierOutcome::Past, Some(GenerationEnd::Tripped)));
     let later = ArriveAtBarrier { generation: Some(other.next_generation + 1), ..arrival(process("p9")) };
-    assert!(matches!(barrier(shard, BarrierCommand::Arrive(later)), Err(CommandError::InvalidArgument(_))));
+    let refused = barrier(shard, BarrierCommand::Arrive(later));
+    assert!(matches!(&refused, Err(CommandError::InvalidArgument(text)) if text.starts_with("generation: ")));
     // Whoever names the generation that gathers is in no earlier one, whatever the id of its request.
     let next = arrive(shard, ArriveAtBarrier { generation: Some(other.next_generation), ..named });
     assert_eq!((next.outcome, view(shard).unwrap().arrived), (BarrierOutcome::Waiting, 1));
@@ -262,13 +263,13 @@ fn a_barrier_that_was_not_configured_has_the_figures_of_its_first_arrival() {
     let absent = barrier(shard, BarrierCommand::Arrive(ArriveAtBarrier { parties: None, ..arrival(process("p1")) }));
     assert!(matches!(absent, Err(CommandError::PrimitiveNotFound { kind: Kind::Barrier, .. })), "{absent:?}");
     arrive(shard, arrival(process("p1")));
-    for other in [
-        ArriveAtBarrier { parties: Some(3), ..arrival(process("p2")) },
-        ArriveAtBarrier { double: Some(true), ..arrival(process("p2")) },
+    for (field, other) in [
+        ("parties: ", ArriveAtBarrier { parties: Some(3), ..arrival(process("p2")) }),
+        ("double: ", ArriveAtBarrier { double: Some(true), ..arrival(process("p2")) }),
     ] {
         let refused = barrier(shard, BarrierCommand::Arrive(other.clone()));
         let text = if let Err(CommandError::InvalidArgument(text)) = refused { text } else { String::new() };
-        assert!(text.contains("configure"), "it names what helps: {text}");
+        assert!(text.starts_with(field) && text.contains("configure"), "it names the field and what helps: {text}");
         shard.core.verify();
     }
     configure(shard, 3, false, OnLoss::Break);

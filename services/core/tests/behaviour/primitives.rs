@@ -222,3 +222,26 @@ fn a_semaphore_that_is_lowered_takes_nothing_away_and_refuses_what_can_not_come(
     let refused = acquire(shard, waiting);
     assert!(matches!(refused, Ok(AcquireOutcome::Refused(refused)) if refused.reason == Reason::TooLarge));
 }
+
+#[test]
+fn what_a_latch_refuses_because_of_what_it_is_names_the_field() {
+    let shard = &mut limited(Limits::default());
+    for (path, ids) in [("named", LatchIds::Named), ("indexed", LatchIds::Indexed)] {
+        assert!(latch(shard, LatchCommand::Create(create(path, 3, ids))).is_ok());
+    }
+    let of = |path| LatchRef { namespace: orders(), path: Path::flat(path), id: None };
+    let count = |path, jobs| LatchCommand::CountDown(CountDown { latch: of(path), jobs });
+    let total = |path, total| LatchCommand::SetTotal { latch: of(path), total, if_total: None };
+    let named = || Jobs::Named(vec!["a".to_owned()]);
+    assert!(latch(shard, count("named", named())).is_ok());
+    for (command, field) in [
+        (count("named", Jobs::Indexed(vec![(0, 0)])), "ranges: "),
+        (count("indexed", named()), "ids: "),
+        (count("indexed", Jobs::Indexed(vec![(0, 3)])), "ranges: "),
+        (total("named", 0), "total: "),
+        (total("indexed", 2), "total: "),
+    ] {
+        let refused = latch(shard, command.clone());
+        assert!(matches!(&refused, Err(CommandError::InvalidArgument(text)) if text.starts_with(field)), "{command:?}");
+    }
+}
