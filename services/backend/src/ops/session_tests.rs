@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use holdfast_api::session_message::{
-    AcquirePermits, ClientMessage, ClientPayload, HeldPermits, InvalidRequest, Lock, LockInfo, Open, Pending,
+    AcquirePermits, Arrive, ClientMessage, ClientPayload, HeldPermits, InvalidRequest, Lock, LockInfo, Open, Pending,
     RefusalCause, ServerMessage,
 };
 use holdfast_api::*;
@@ -185,6 +185,29 @@ async fn a_request_that_contradicts_itself_is_refused_and_the_connection_goes_on
     let pending = vec![Pending::Invalid(invalid("listed"))];
     client.send(ClientPayload::LockInfo(LockInfo { pending, ..LockInfo::default() })).await;
     client.expect_refused("listed").await;
+}
+
+#[tokio::test]
+async fn an_arrival_whose_place_another_request_of_its_owner_takes_is_refused() {
+    let world = TestGateway::start().await;
+    world.node.rules.store(2, Ordering::Relaxed);
+    let tenant = demo_tenant(&world).await;
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(None).await;
+    let arrive = |request_id: &str, holder: Option<&str>| {
+        let (request_id, path, holder) = (request_id.to_owned(), vec!["b".to_owned()], holder.map(str::to_owned));
+        ClientPayload::Arrive(Arrive { request_id, path, generation: None, parties: Some(2), double: None, holder })
+    };
+    client.send(arrive("first", None)).await;
+    let arrived = client.receive().await;
+    assert!(matches!(&arrived, ServerMessage::Arrived { request_id, .. } if request_id == "first"), "{arrived:?}");
+    client.send(arrive("second", None)).await;
+    client.expect_refused("first").await;
+    let arrived = client.receive().await;
+    assert!(matches!(&arrived, ServerMessage::Arrived { request_id, .. } if request_id == "second"), "{arrived:?}");
+    client.send(arrive("other", Some("h"))).await;
+    let tripped = client.receive().await;
+    assert!(matches!(&tripped, ServerMessage::Tripped { request_id, .. } if request_id == "other"), "{tripped:?}");
 }
 
 fn held_permits(request_id: &str, fencing_token: u64) -> HeldPermits {

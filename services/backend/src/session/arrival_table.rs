@@ -29,6 +29,8 @@ pub(super) struct ArrivalEntry {
 #[derive(Debug, Default)]
 pub(super) struct ArrivalTable {
     arrivals: HashMap<String, ArrivalEntry>,
+    /// The request by which each owner arrived last at a barrier, by its path and its holder.
+    latest: HashMap<(Path, Option<String>), String>,
 }
 
 impl ArrivalTable {
@@ -36,11 +38,26 @@ impl ArrivalTable {
         self.arrivals.get(request_id)
     }
 
-    /// Adds an arrival that waits for the end of its generation.
-    pub(super) fn arrived(&mut self, arrive: &Arrive, generation: Revision) {
+    /// Adds an arrival that waits for the end of its generation. Returns the request that it takes the place of: one
+    /// owner arrives once in a generation, and the service tells only its latest request what becomes of it.
+    pub(super) fn arrived(&mut self, arrive: &Arrive, generation: Revision) -> Option<String> {
         let (path, holder) = (Path(arrive.path.clone()), arrive.holder.clone());
+        let earlier = self.latest.get(&(path.clone(), holder.clone())).filter(|id| **id != arrive.request_id);
+        let is_same_arrival =
+            |entry: &ArrivalEntry| entry.generation == generation && entry.state != ArrivalState::Leaving;
+        let replaced = earlier.filter(|id| self.arrivals.get(*id).is_some_and(is_same_arrival)).cloned();
+        if let Some(replaced) = &replaced {
+            self.remove(replaced);
+        }
         let entry = ArrivalEntry { path, holder, generation, state: ArrivalState::Gathering };
-        self.arrivals.insert(arrive.request_id.clone(), entry);
+        self.insert(arrive.request_id.clone(), entry);
+        replaced
+    }
+
+    fn insert(&mut self, request_id: String, entry: ArrivalEntry) {
+        self.remove(&request_id);
+        self.latest.insert((entry.path.clone(), entry.holder.clone()), request_id.clone());
+        self.arrivals.insert(request_id, entry);
     }
 
     /// Adds an arrival that the client of a resumed session listed. What became of it is asked next.
@@ -52,7 +69,7 @@ impl ArrivalTable {
             generation: reported.fencing_token,
             state: ArrivalState::Gathering,
         };
-        self.arrivals.insert(reported.request_id.clone(), entry);
+        self.insert(reported.request_id.clone(), entry);
     }
 
     pub(super) fn leaves(&mut self, request_id: &str) {
@@ -73,7 +90,7 @@ impl ArrivalTable {
         let entry = self.arrivals.get_mut(request_id).filter(|entry| entry.generation == generation);
         let Some(entry) = entry.filter(|_| outcome != BarrierOutcome::Waiting) else { return false };
         if outcome != BarrierOutcome::Tripped || !inside {
-            self.arrivals.remove(request_id);
+            self.remove(request_id);
             return true;
         }
         let is_news = entry.state == ArrivalState::Gathering;
@@ -84,7 +101,11 @@ impl ArrivalTable {
     }
 
     pub(super) fn remove(&mut self, request_id: &str) {
-        self.arrivals.remove(request_id);
+        let Some(ArrivalEntry { path, holder, .. }) = self.arrivals.remove(request_id) else { return };
+        let place = (path, holder);
+        if self.latest.get(&place).is_some_and(|latest| latest == request_id) {
+            self.latest.remove(&place);
+        }
     }
 
     /// Returns the names of all arrivals, in order.
@@ -96,6 +117,7 @@ impl ArrivalTable {
 
     /// Records the release of everything, and returns the requests that it ends.
     pub(super) fn clear(&mut self) -> Vec<String> {
+        self.latest.clear();
         std::mem::take(&mut self.arrivals).into_keys().collect()
     }
 }
@@ -118,6 +140,28 @@ mod tests {
         assert!(table.on_outcome("a", 7, BarrierOutcome::Broken, false));
         assert!(!table.on_outcome("a", 7, BarrierOutcome::Broken, false));
         assert_eq!(table.get("a"), None);
+    }
+
+    #[test]
+    fn a_second_request_of_an_owner_takes_the_place_of_its_first_in_the_same_generation() {
+        let mut table = ArrivalTable::default();
+        assert_eq!(table.arrived(&arrive("a"), 7), None);
+        assert_eq!(table.arrived(&arrive("a"), 7), None, "a repeat");
+        assert_eq!(table.arrived(&Arrive { holder: Some("h".into()), ..arrive("b") }, 7), None, "another owner");
+        assert_eq!(table.arrived(&Arrive { path: vec!["c".into()], ..arrive("c") }, 7), None, "another barrier");
+        assert_eq!(table.arrived(&arrive("d"), 7), Some("a".to_owned()));
+        assert_eq!(table.get("a"), None);
+        assert!(table.on_outcome("d", 7, BarrierOutcome::Tripped, true));
+        assert_eq!(table.arrived(&arrive("e"), 7), Some("d".to_owned()), "it is inside");
+        assert!(table.on_outcome("e", 7, BarrierOutcome::Tripped, true));
+        table.leaves("e");
+        assert_eq!(table.arrived(&arrive("f"), 7), None, "the first waits for the others to leave");
+        assert_eq!(table.arrived(&arrive("g"), 9), None, "the first has to hear how its generation ended");
+        assert_eq!(table.request_ids(), ["b", "c", "e", "f", "g"]);
+        for id in ["b", "c", "e", "f", "g"] {
+            table.remove(id);
+        }
+        assert!(table.latest.is_empty());
     }
 
     #[test]

@@ -107,11 +107,20 @@ impl SessionConnection<'_> {
         barrier: &BarrierView,
     ) -> Result<(), CloseReason> {
         let request_id = arrive.request_id.clone();
-        self.arrivals.arrived(arrive, answer.generation);
+        let inside = is_inside(&answer, barrier);
+        if answer.outcome != BarrierOutcome::Waiting && !inside {
+            self.arrivals.remove(&request_id);
+            return self.send(ServerMessage::Tripped { request_id, answer }).await;
+        }
+        if let Some(replaced) = self.arrivals.arrived(arrive, answer.generation) {
+            let detail = format!("request_id: the owner arrives by the request {request_id:?} now");
+            let why = RefusalCause::Fault(ApiError::invalid("request_id", detail));
+            self.send(ServerMessage::Refused { request_id: replaced, why }).await?;
+        }
         if answer.outcome == BarrierOutcome::Waiting {
             return self.send(ServerMessage::Arrived { request_id, generation: answer.generation }).await;
         }
-        self.arrivals.on_outcome(&request_id, answer.generation, answer.outcome, is_inside(&answer, barrier));
+        self.arrivals.on_outcome(&request_id, answer.generation, answer.outcome, inside);
         self.send(ServerMessage::Tripped { request_id, answer }).await
     }
 
