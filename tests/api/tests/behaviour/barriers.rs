@@ -143,9 +143,9 @@ async fn a_body_names_one_barrier_and_has_no_figures_out_of_bounds() {
     let unknown = json!({"name": "b", "process_id": "p", "ttl_ms": 60_000});
     rest.json(&line("arrive"), unknown).await.expect_error("PRIMITIVE_NOT_FOUND");
     let made = call(&rest, "arrive", arrival("p")).await;
-    rest.json(&line("arrive"), with(arrival("q"), "parties", 3)).await.expect_error("INVALID_ARGUMENT");
+    rest.json(&line("arrive"), with(arrival("q"), "parties", 3)).await.expect_field_error("parties");
     let later = made["generation"].as_u64().unwrap() + 1_000;
-    rest.json(&line("wait"), json!({"name": "b", "generation": later})).await.expect_error("INVALID_ARGUMENT");
+    rest.json(&line("wait"), json!({"name": "b", "generation": later})).await.expect_field_error("generation");
     assert_eq!(rest.json(&line("delete"), json!({"name": "b"})).await.status, 204);
     let wait = with(arrival("p"), "generation", made["generation"].clone());
     assert_eq!(call(&rest, "arrive", wait).await["outcome"], "BROKEN", "it was in it");
@@ -258,7 +258,11 @@ async fn sessions_meet_on_their_connections() {
     first.send(json!({"type": "leave", "request_id": "c"})).await;
     expect_tripped(&mut first, "c", "BROKEN").await;
     first.send(arrive("d", false)).await;
-    expect_gathering(&mut first, "d").await;
+    let generation = expect_gathering(&mut first, "d").await;
+    first.send(arrive("e", false)).await;
+    let replaced = first.receive().await;
+    assert_eq!((&replaced["type"], &replaced["request_id"]), (&json!("refused"), &json!("d")), "{replaced}");
+    assert_eq!(expect_gathering(&mut first, "e").await, generation);
     second.send(with(arrive("d", false), "parties", 3)).await;
     assert_eq!(second.receive().await["reason"]["code"], "INVALID_ARGUMENT");
     first.send(json!({"type": "leave", "request_id": "unknown"})).await;

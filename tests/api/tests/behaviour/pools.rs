@@ -149,6 +149,9 @@ async fn a_session_takes_members_and_they_come_back_when_it_ends() {
     second.expect_enqueued("y").await;
     second.send(json!({"type": "take", "request_id": "z", "path": ["p"], "count": 0})).await;
     assert_eq!(second.receive().await["reason"]["code"], "INVALID_ARGUMENT");
+    second.send(json!({"type": "take", "request_id": "z", "path": ["p"], "count": 1, "member": "a"})).await;
+    let refused = second.receive().await;
+    assert_eq!((&refused["type"], &refused["request_id"]), (&json!("refused"), &json!("z")), "it goes on: {refused}");
     first.send(json!({"type": "close"})).await;
     let acquired = second.receive().await;
     assert_eq!((&acquired["request_id"], &acquired["members"]), (&json!("y"), &json!(["b"])), "{acquired}");

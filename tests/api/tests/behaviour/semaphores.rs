@@ -215,7 +215,7 @@ async fn a_semaphore_without_configuration_is_gone_with_its_last_hold() {
     assert_eq!((&unknown["kind"], &unknown["path"]), (&json!("semaphore"), &json!("s")));
     granted(&rest, "p", json!({"permits": 2})).await;
     assert_eq!(shown(&rest).await["configured"], false);
-    rest.json(&line("acquire"), request("q", &json!({"permits": 3}))).await.expect_error("INVALID_ARGUMENT");
+    rest.json(&line("acquire"), request("q", &json!({"permits": 3}))).await.expect_field_error("permits");
     granted(&rest, "q", json!({})).await;
     release(&rest, "p").await;
     release(&rest, "q").await;
