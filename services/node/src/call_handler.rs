@@ -24,7 +24,7 @@ use crate::lock_info::{Report, propose_permits};
 use crate::node::NodeInner;
 use crate::replica::{Replica, ShardReplica};
 use crate::subscribe::Subscription;
-use crate::{keep_alives, query, status};
+use crate::{keep_alives, query, soft_calls, status};
 
 /// Handles the calls to a node for as long as it exists.
 pub(crate) struct NodeCalls(pub(crate) Weak<NodeInner>);
@@ -151,6 +151,9 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
 }
 
 async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
+    if let Some(outcome) = soft_calls::apply(shard, term, &bytes) {
+        return outcome;
+    }
     if LocksCommand::is_batch(&bytes) {
         return propose_batch(shard, term, bytes, deadline).await;
     }

@@ -95,6 +95,9 @@ fn record_one(
         Ok(found) => found,
         Err(rejected) => return KeepAliveOutcome::Rejected(rejected),
     };
+    if core.awaits_end_of(number) {
+        return KeepAliveOutcome::Undecided;
+    }
     match table.heartbeats.keep_alive(number, now) {
         Some(KeepAlive::Accepted(remaining_ms)) => KeepAliveOutcome::Recorded { remaining_ms },
         Some(KeepAlive::Expiring) => KeepAliveOutcome::Undecided,

@@ -44,6 +44,7 @@ mod run_notes;
 mod serve;
 mod shard_health;
 mod shard_rebuild;
+mod soft_calls;
 mod status;
 mod stored_config;
 mod subscribe;

@@ -49,6 +49,8 @@ pub struct ShardSignals {
     pub outbox_len: usize,
     /// Finished sweeps since the start of the process.
     pub sweeps_done: u64,
+    /// True if there are namespaces whose lock tables are in the leader's memory.
+    pub has_soft_tables: bool,
 }
 
 /// Observes what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
@@ -242,6 +244,11 @@ impl ShardMachine {
         self.signals.subscribe()
     }
 
+    /// Returns whether there are namespaces whose lock tables are in the leader's memory.
+    pub(crate) fn has_soft_tables(&self) -> bool {
+        self.signals.borrow().has_soft_tables
+    }
+
     /// Answers a query from the last applied entry, or returns `None` if the machine has failed. `clock_ms` is the
     /// running clock.
     pub fn query(&self, clock_ms: u64, query: &Query) -> Option<Reply> {
@@ -328,6 +335,7 @@ fn signals_of(core: &ShardState) -> ShardSignals {
         outbox_next: core.outbox().next_number(),
         outbox_len: core.outbox().messages().len(),
         sweeps_done: core.sweeps_done(),
+        has_soft_tables: core.has_soft_tables(),
     }
 }
 

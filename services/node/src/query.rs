@@ -1,7 +1,7 @@
 //! Queries: answered under the leader lease.
 
 use bytes::Bytes;
-use holdfast_core::shard::PendingReply;
+use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{Query, Reply, Response, SessionView, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
@@ -45,10 +45,13 @@ pub(crate) async fn evaluate(
 ) -> Result<Option<Reply>, NotLeader> {
     let look = |term, clock_ms| -> Result<Option<PendingReply>, NotLeader> {
         let of_table = shard.machine.with_leader_state(term, |core, table| {
+            if let Some(reply) = table.query_tables(core, clock_ms, query) {
+                return Some(reply.into());
+            }
             let pending = mutations::query(core, clock_ms, query);
             match query {
                 Query::Session { .. } | Query::Sessions { .. } | Query::KeepAlive { .. } => {
-                    complete_sessions(table, query, pending.finish()).map(PendingReply::from)
+                    complete_sessions(core, table, query, pending.finish()).map(PendingReply::from)
                 }
                 _ => Some(pending),
             }
@@ -86,7 +89,12 @@ pub(crate) async fn read_for_keep_alives<T>(
 
 /// Adds what only the leader knows of sessions: their remaining times. Records a keep-alive. Returns `None` if that one
 /// waits for an expiry.
-fn complete_sessions(table: &mut LeaderState, query: &Query, mut reply: Reply) -> Option<Reply> {
+fn complete_sessions(
+    core: &ShardState,
+    table: &mut LeaderState,
+    query: &Query,
+    mut reply: Reply,
+) -> Option<Reply> {
     let now = Instant::now();
     let of_table = |session: &mut SessionView| {
         let remaining_ms = table.heartbeats.remaining_ms(session.number, now);
@@ -94,6 +102,9 @@ fn complete_sessions(table: &mut LeaderState, query: &Query, mut reply: Reply) -
     };
     match &mut reply.outcome {
         Ok(Response::Session(session)) if matches!(query, Query::KeepAlive { .. }) => {
+            if core.awaits_end_of(session.number) {
+                return None;
+            }
             match table.heartbeats.keep_alive(session.number, now) {
                 Some(KeepAlive::Expiring) => return None,
                 Some(KeepAlive::Accepted(remaining_ms)) => session.remaining_ms = remaining_ms,

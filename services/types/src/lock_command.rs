@@ -146,6 +146,11 @@ impl LocksCommand {
         matches!(encoded, [_, 2, 9 | 13 | 17, ..])
     }
 
+    /// Returns whether an encoded [`Command`](crate::Command) is a request of a connected session, without decoding it.
+    pub fn is_of_session(encoded: &[u8]) -> bool {
+        matches!(encoded, [_, 2, 14, ..])
+    }
+
     /// Returns whether an encoded [`Command`](crate::Command) is a batch, without decoding it.
     pub fn is_batch(encoded: &[u8]) -> bool {
         matches!(encoded, [_, 2, 10, ..])

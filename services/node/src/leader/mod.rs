@@ -9,14 +9,16 @@ mod held_questions;
 mod lock_metrics;
 mod pending_wait;
 mod pending_waits;
+mod soft_tables;
 mod subscriptions;
 mod waiting_call;
 
 use bytes::Bytes;
+use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, AwaitRecord, Command, ConditionCommand, Effect, Kind, LocksCommand, NamespaceRef, Owner,
-    RateTable, Reply, Response, Rules, WaitId, codec,
+    AccountId, AcquireOutcome, AwaitRecord, Command, ConditionCommand, Effect, EntryContext, Kind, LocksCommand,
+    NamespaceRef, Owner, Query, RateTable, Reply, Response, Rules, SessionCommand, TableCommand, WaitId, codec,
 };
 use tokio::time::Instant;
 use waiting_call::{cancel_of, queued_call};
@@ -25,6 +27,7 @@ pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
 pub(crate) use held_questions::{HeldQuestion, HeldQuestions};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
+use soft_tables::SoftTables;
 pub(crate) use subscriptions::{BufferedUpdate, Subscriptions};
 pub(crate) use waiting_call::{Rollback, WaitingCall, cancel_all, outcome_of};
 
@@ -50,6 +53,7 @@ pub(crate) struct LeaderState {
     /// How often accounts change keys or namespaces, through all gateways together. The next leader starts without.
     pub(crate) change_rates: RateTable<AccountId>,
     pub(crate) questions: HeldQuestions,
+    tables: SoftTables,
     metrics: LockMetrics,
     /// True if the quorum guard is already running for the callers.
     has_quorum_guard: bool,
@@ -83,6 +87,7 @@ impl LeaderState {
             subscriptions: Subscriptions::default(),
             change_rates: RateTable::new(MAX_RATED_ACCOUNTS),
             questions: HeldQuestions::default(),
+            tables: SoftTables::default(),
             metrics: LockMetrics::new(),
             has_quorum_guard: false,
         }
@@ -122,7 +127,7 @@ impl LeaderState {
 
     /// Returns true, once, if a leader task must wake up earlier than scheduled.
     pub(crate) fn needs_wakeup(&mut self) -> bool {
-        let wakes = self.waits.needs_reschedule() | self.heartbeats.needs_schedule();
+        let wakes = self.waits.needs_reschedule() | self.heartbeats.needs_schedule() | self.tables.needs_wakeup();
         wakes || (!self.has_quorum_guard && self.has_callers())
     }
 
@@ -216,8 +221,73 @@ impl LeaderState {
         }
     }
 
+    /// Records the clocks of an applied entry.
+    pub(crate) fn begin_entry(&mut self, context: &EntryContext) {
+        self.tables.begin_entry(context);
+    }
+
+    /// Follows an effect of an entry, and notifies the parties concerned.
+    pub(crate) fn on_entry_effect(&mut self, core: &ShardState, context: &EntryContext, effect: Effect) {
+        self.tables.follow(context, &effect);
+        if let Effect::SessionOpened { namespace, number, epoch, ttl_ms, .. } = &effect {
+            // A resume of a session whose end is awaited does not put that off.
+            if number == epoch || !core.awaits_end_of(*number) {
+                self.heartbeats.opened(*number, namespace.account, *ttl_ms, Instant::now());
+            }
+        }
+        self.on_effect(effect, core.clock_ms());
+        self.publish_tables(core.clock_ms());
+    }
+
+    /// Applies requests of a session in the lock tables in memory, one after the other. `None` if they are for the log.
+    pub(crate) fn apply_in_memory(
+        &mut self,
+        core: &ShardState,
+        now_ms: u64,
+        commands: &[SessionCommand],
+    ) -> Option<Vec<Reply>> {
+        // All are of one session.
+        commands.first().filter(|command| SoftTable::is_for_tables(core, command))?;
+        let replies = commands.iter().map(|command| self.tables.apply(core, (now_ms, self.rules), command));
+        let replies: Vec<Reply> = replies.collect();
+        replies.iter().for_each(|reply| self.count_grant(reply));
+        self.publish_tables(now_ms);
+        Some(replies)
+    }
+
+    /// Answers a query about the lock tables in memory. `None` if it is about something else.
+    pub(crate) fn query_tables(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<Reply> {
+        self.tables.query(core, now_ms, query)
+    }
+
+    /// Ends what is due in the lock tables in memory. Returns when more is due.
+    pub(crate) fn advance_tables(&mut self, core: &ShardState, now_ms: u64) -> Option<u64> {
+        let due_ms = self.tables.advance(now_ms.max(core.clock_ms()), self.rules);
+        self.publish_tables(now_ms);
+        due_ms
+    }
+
+    /// Returns what to write for the lock tables in memory. It is under way until [`Self::table_written`].
+    pub(crate) fn next_table_command(&mut self, core: &ShardState) -> Option<TableCommand> {
+        let mut tables = std::mem::take(&mut self.tables);
+        let command = tables.next_command(core, || self.next_attempt());
+        self.tables = tables;
+        command
+    }
+
+    /// Records what became of such a command; `None` if that is not known.
+    pub(crate) fn table_written(&mut self, core: &ShardState, command: &TableCommand, outcome: Option<&Response>) {
+        self.tables.written(core, command, outcome);
+    }
+
+    fn publish_tables(&mut self, clock_ms: u64) {
+        for effect in self.tables.take_effects() {
+            self.on_effect(effect, clock_ms);
+        }
+    }
+
     /// Notifies the parties concerned of an effect.
-    pub(crate) fn on_effect(&mut self, effect: Effect, clock_ms: u64) {
+    fn on_effect(&mut self, effect: Effect, clock_ms: u64) {
         if let Effect::WaitResolved { outcome, .. } = &effect {
             self.metrics.wait_resolved(outcome);
         }
@@ -249,10 +319,9 @@ impl LeaderState {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }
-            Effect::SessionOpened { namespace, number, session_id, epoch, ttl_ms } => {
+            Effect::SessionOpened { namespace, session_id, epoch, .. } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.session_superseded(&key, *epoch, || encode_update(clock_ms, &effect));
-                self.heartbeats.opened(*number, namespace.account, *ttl_ms, Instant::now());
             }
             Effect::SessionEnded { namespace, number, session_id, .. } => {
                 let key = SessionKey::of(namespace, session_id);

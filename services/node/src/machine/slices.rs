@@ -263,8 +263,11 @@ impl ShardMachine {
         }
         if table.is_some() {
             // Under the same lock, so that the leader state lags by at most the effects of the next slice.
-            let (effects, clock_ms) = (core.take_effects_up_to(MAX_SLICE_EFFECTS), core.clock_ms());
-            table.update(|table| effects.into_iter().for_each(|effect| table.on_effect(effect, clock_ms)));
+            let (effects, core) = (core.take_effects_up_to(MAX_SLICE_EFFECTS), &*core);
+            table.update(|table| {
+                table.begin_entry(&context);
+                effects.into_iter().for_each(|effect| table.on_entry_effect(core, &context, effect));
+            });
         }
         // Also after a panic in it: the state that it is built again from has what it was not told.
         if !table.is_some() {

@@ -1,4 +1,7 @@
-use holdfast_core::{EntryContext, LocksCommand, NamespaceRef, Path, Response, WaitId};
+use holdfast_core::{
+    Durability, EntryContext, Limits, LocksCommand, NamespaceMessage, NamespaceRef, OpenSession, OpenTableSession,
+    Path, RequestId, Response, TableCommand, WaitId,
+};
 use holdfast_replication::{ApplyStep, Continuation};
 use tokio::time::{Duration, Instant};
 
@@ -253,4 +256,44 @@ async fn only_whoever_owes_a_reply_shows_locks() {
         part.chunks().collect::<Result<Vec<Bytes>, _>>().expect("it is readable")
     };
     assert_eq!(state(&follower), state(&leader));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resume_of_a_session_of_before_the_epoch_does_not_put_its_end_off() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    machine.set_rules(Rules::TWO.0);
+    machine.on_leadership_change(Some(TERM));
+    let apply = |command: LocksCommand| {
+        let commands = [Bytes::from(codec::encode(&Command::Locks(command)))];
+        let header = EntryHeader { rules: Rules::TWO.0, ..header(1_000) };
+        let replies = finish(machine.apply(header, &commands, ReplyMode::Encode).expect("it is sound"));
+        codec::decode::<Reply>(&replies[0]).expect("it was encoded here").outcome.expect("nothing is refused")
+    };
+    let open = |resume: bool| {
+        let LocksCommand::OpenSession(open) = testing::open_session("se_1", 10_000) else { panic!("it opens one") };
+        let request_id = RequestId([u8::from(resume); 16]);
+        let open = OpenSession { resume, request_id, ..open };
+        LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms: 0 }))
+    };
+    let remaining_ms = || {
+        let of_session = |core: &ShardState, table: &mut LeaderState| {
+            let session = core.sessions().next().expect("it is open");
+            table.heartbeats.remaining_ms(session.number, Instant::now())
+        };
+        machine.with_leader_state(TERM, of_session).flatten()
+    };
+    let message = NamespaceMessage::open_durable(testing::namespace(), Limits::default(), Durability::Session);
+    apply(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
+    apply(open(false));
+    tokio::time::advance(Duration::from_millis(100)).await;
+    apply(open(true));
+    assert_eq!(remaining_ms(), Some(10_000), "it is of nobody's time");
+
+    let next = |core: &ShardState, table: &mut LeaderState| table.next_table_command(core);
+    let begin = machine.with_leader_state(TERM, next).flatten().expect("an epoch is to begin");
+    let begun = apply(LocksCommand::Table(begin.clone()));
+    machine.with_leader_state(TERM, |core, table| table.table_written(core, &begin, Some(&begun)));
+    tokio::time::advance(Duration::from_millis(100)).await;
+    apply(open(true));
+    assert_eq!(remaining_ms(), Some(9_900), "the leader waits for its end");
 }

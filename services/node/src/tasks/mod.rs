@@ -5,6 +5,7 @@ mod expiry;
 mod outbox_dispatcher;
 mod quorum_guard;
 mod session_reaper;
+mod table_epochs;
 mod wait_reaper;
 
 use std::collections::VecDeque;
@@ -105,6 +106,7 @@ fn start(leading: &LeaderContext) -> TaskSet {
     spawn(&tasks, "expiry", leading, expiry::run);
     spawn(&tasks, "outbox_dispatcher", leading, outbox_dispatcher::run);
     spawn(&tasks, "session_reaper", leading, session_reaper::run);
+    spawn(&tasks, "table_epochs", leading, table_epochs::run);
     spawn(&tasks, "wait_reaper", leading, wait_reaper::run);
     spawn(&tasks, "cancel_sender", leading, cancel_sender::run);
     spawn(&tasks, "quorum_guard", leading, quorum_guard::run);
