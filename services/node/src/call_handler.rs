@@ -151,7 +151,7 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
 }
 
 async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
-    if let Some(outcome) = soft_calls::apply(shard, term, &bytes) {
+    if let Some(outcome) = soft_calls::apply(shard, term, &bytes, deadline).await {
         return outcome;
     }
     if LocksCommand::is_batch(&bytes) {
@@ -266,7 +266,10 @@ async fn handle_query(
             let wait_ms = wait.wait_ms;
             return held.wait(Question::of_barrier(wait), wait_ms).await;
         }
-        (Ok(query), _) => query::execute(shard, &query, deadline).await,
+        (Ok(query), _) => {
+            soft_calls::wait_to_answer(shard, &query, deadline).await;
+            query::execute(shard, &query, deadline).await
+        }
     })
 }
 

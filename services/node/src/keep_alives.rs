@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Application, KeepAliveOutcome, Reply, Response, SessionKeepAlive, codec};
+use holdfast_core::{Application, CommandError, KeepAliveOutcome, Reply, Response, SessionKeepAlive, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::{NotLeader, ReadMode};
@@ -95,8 +95,9 @@ fn record_one(
         Ok(found) => found,
         Err(rejected) => return KeepAliveOutcome::Rejected(rejected),
     };
+    // It has ended for its client: the leader waits until its time has run out.
     if core.awaits_end_of(number) {
-        return KeepAliveOutcome::Undecided;
+        return KeepAliveOutcome::Rejected(CommandError::SessionNotFound(session.session_id.clone()));
     }
     match table.heartbeats.keep_alive(number, now) {
         Some(KeepAlive::Accepted(remaining_ms)) => KeepAliveOutcome::Recorded { remaining_ms },
@@ -108,7 +109,7 @@ fn record_one(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{Command, CommandError, LocksCommand, Metadata, NamespaceRef, OpenSession, RequestId};
+    use holdfast_core::{Command, LocksCommand, Metadata, NamespaceRef, OpenSession, RequestId};
     use holdfast_replication::{EntryHeader, ReplyMode};
     use tokio::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::shard::{PendingReply, ShardState};
-use holdfast_core::{Query, Reply, Response, SessionView, codec};
+use holdfast_core::{CommandError, Query, Reply, Response, SessionView, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::{Group, NotLeader, ReadMode};
@@ -53,6 +53,11 @@ pub(crate) async fn evaluate(
                 Query::Session { .. } | Query::Sessions { .. } | Query::KeepAlive { .. } => {
                     complete_sessions(core, table, query, pending.finish()).map(PendingReply::from)
                 }
+                Query::AccountUsage { .. } | Query::TableState { .. } => {
+                    let mut reply = pending.finish();
+                    table.complete_with_tables(core, query, &mut reply);
+                    Some(reply.into())
+                }
                 _ => Some(pending),
             }
         });
@@ -89,30 +94,27 @@ pub(crate) async fn read_for_keep_alives<T>(
 
 /// Adds what only the leader knows of sessions: their remaining times. Records a keep-alive. Returns `None` if that one
 /// waits for an expiry.
-fn complete_sessions(
-    core: &ShardState,
-    table: &mut LeaderState,
-    query: &Query,
-    mut reply: Reply,
-) -> Option<Reply> {
+fn complete_sessions(core: &ShardState, table: &mut LeaderState, query: &Query, mut reply: Reply) -> Option<Reply> {
+    table.complete_with_tables(core, query, &mut reply);
     let now = Instant::now();
     let of_table = |session: &mut SessionView| {
         let remaining_ms = table.heartbeats.remaining_ms(session.number, now);
         session.remaining_ms = remaining_ms.unwrap_or(session.remaining_ms);
     };
-    match &mut reply.outcome {
-        Ok(Response::Session(session)) if matches!(query, Query::KeepAlive { .. }) => {
-            if core.awaits_end_of(session.number) {
-                return None;
-            }
+    match (&mut reply.outcome, query) {
+        // It has ended for its client: the leader waits until its time has run out.
+        (Ok(Response::Session(session)), Query::KeepAlive { session_id, .. }) if core.awaits_end_of(session.number) => {
+            reply.outcome = Err(CommandError::SessionNotFound(session_id.clone()));
+        }
+        (Ok(Response::Session(session)), Query::KeepAlive { .. }) => {
             match table.heartbeats.keep_alive(session.number, now) {
                 Some(KeepAlive::Expiring) => return None,
                 Some(KeepAlive::Accepted(remaining_ms)) => session.remaining_ms = remaining_ms,
                 None => {}
             }
         }
-        Ok(Response::Session(session)) => of_table(session),
-        Ok(Response::Sessions { sessions, .. }) => sessions.iter_mut().for_each(of_table),
+        (Ok(Response::Session(session)), _) => of_table(session),
+        (Ok(Response::Sessions { sessions, .. }), _) => sessions.iter_mut().for_each(of_table),
         _ => {}
     }
     Some(reply)

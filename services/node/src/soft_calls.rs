@@ -1,50 +1,73 @@
-//! Requests of sessions whose holds are in the leader's memory: decided there, without an entry of the log.
+//! Calls about lock tables in the leader's memory: decided there, without an entry of the log.
+
+use std::pin::pin;
 
 use bytes::Bytes;
-use holdfast_core::{Command, LocksCommand, Reply, Response, SessionCommand, codec};
+use holdfast_core::shard::ShardState;
+use holdfast_core::{Command, LocksCommand, Query, codec};
 use holdfast_proto::internal::answer::Outcome;
+use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::call_handler::not_leader;
+use crate::leader::LeaderState;
 use crate::replica::ShardReplica;
 
-/// Applies a command if it is for a lock table in the leader's memory. `None` if it is for the log.
-pub(crate) fn apply(shard: &ShardReplica, term: u64, bytes: &[u8]) -> Option<Outcome> {
-    let may_be = LocksCommand::is_of_session(bytes) || LocksCommand::is_batch(bytes);
-    if !may_be || !shard.machine.has_soft_tables() {
+/// How long a command waits for a table that is not complete, before it is refused.
+const MAX_WAIT: Duration = Duration::from_millis(2_500);
+
+/// Applies a command if it is for a lock table in the leader's memory, as soon as that can decide it. `None` if it is
+/// for the log. The opening of a session is, but waits for the epoch of its table.
+pub(crate) async fn apply(shard: &ShardReplica, term: u64, bytes: &[u8], deadline: Instant) -> Option<Outcome> {
+    if !LocksCommand::may_be_for_table(bytes) || !shard.machine.has_soft_tables() {
         return None;
     }
-    let (commands, is_batch) = session_commands(bytes)?;
+    let Ok(Command::Locks(command)) = codec::decode(bytes) else { return None };
+    wait_for_table(shard, term, deadline, |core, table| table.must_wait_for_tables(core, &command)).await;
     let leads = (*shard.group.subscribe_leadership().borrow()).filter(|leads| leads.term == term);
     let Some(leads) = leads else { return Some(not_leader(shard)) };
     let now_ms = leads.clock.now_ms();
-    let applied = shard.machine.with_leader_state(term, |core, table| table.apply_in_memory(core, now_ms, &commands));
-    match applied {
+    match shard.machine.with_leader_state(term, |core, table| table.apply_in_memory(core, now_ms, &command)) {
         None => Some(not_leader(shard)),
-        Some(None) => None,
-        Some(Some(mut replies)) => {
-            let clock_ms = replies.last().map_or(now_ms, |reply| reply.clock_ms);
-            let reply = match replies.pop() {
-                Some(reply) if !is_batch => reply,
-                last => {
-                    let outcomes = replies.into_iter().chain(last).map(|reply| reply.outcome).collect();
-                    Reply { outcome: Ok(Response::Batch(outcomes)), clock_ms, awaits: None }
-                }
-            };
-            Some(Outcome::Reply(Bytes::from(codec::encode(&reply))))
-        }
+        Some(reply) => reply.map(|reply| Outcome::Reply(Bytes::from(codec::encode(&reply)))),
     }
 }
 
-/// Returns the requests of a connected session that a command consists of, and whether it is a batch. `None` if it has
-/// others.
-fn session_commands(bytes: &[u8]) -> Option<(Vec<SessionCommand>, bool)> {
-    match codec::decode(bytes) {
-        Ok(Command::Locks(LocksCommand::Session(command))) => Some((vec![command], false)),
-        Ok(Command::Locks(LocksCommand::Batch(commands))) => {
-            let of_session = |command| if let LocksCommand::Session(command) = command { Some(command) } else { None };
-            let commands: Option<Vec<SessionCommand>> = commands.into_iter().map(of_session).collect();
-            commands.filter(|commands| !commands.is_empty()).map(|commands| (commands, true))
+/// Returns as soon as a query can be answered, if it is about a lock table in the leader's memory; in any case after a
+/// while.
+pub(crate) async fn wait_to_answer(shard: &ShardReplica, query: &Query, deadline: Instant) {
+    if query.lock_table().is_none() || !shard.machine.has_soft_tables() {
+        return;
+    }
+    let leads = *shard.group.subscribe_leadership().borrow();
+    if let Some(leads) = leads {
+        wait_for_table(shard, leads.term, deadline, |core, table| table.must_wait_to_answer(core, query)).await;
+    }
+}
+
+/// Returns when nothing has to wait any more, after [`MAX_WAIT`], at the deadline, or with the leadership.
+async fn wait_for_table(
+    shard: &ShardReplica,
+    term: u64,
+    deadline: Instant,
+    must_wait: impl Fn(&ShardState, &LeaderState) -> bool,
+) {
+    let (machine, until) = (&shard.machine, deadline.min(Instant::now() + MAX_WAIT));
+    let mut signals = machine.signals();
+    loop {
+        signals.borrow_and_update();
+        let mut changed = pin!(machine.leader_state_changed().notified());
+        changed.as_mut().enable();
+        if machine.inspect_as_leader(term, |core, table| must_wait(core, table)) != Some(true) {
+            return;
         }
-        _ => None,
+        let wait = async {
+            tokio::select! {
+                () = changed => true,
+                changed = signals.changed() => changed.is_ok(),
+            }
+        };
+        if !matches!(timeout_at(until, wait).await, Ok(true)) {
+            return;
+        }
     }
 }

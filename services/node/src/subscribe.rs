@@ -205,6 +205,9 @@ fn start_session(
     shard.machine.with_leader_state(term, |core, table| {
         let reply = core.query(core.clock_ms(), query);
         let error = match &reply.outcome {
+            Ok(Response::Session(session)) if core.awaits_end_of(session.number) => {
+                CommandError::SessionNotFound(session.session_id.clone())
+            }
             Ok(Response::Session(session)) if session.epoch == epoch => {
                 return Ok(table.subscriptions.subscribe_session(key.clone(), epoch));
             }

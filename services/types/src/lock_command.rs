@@ -146,9 +146,10 @@ impl LocksCommand {
         matches!(encoded, [_, 2, 9 | 13 | 17, ..])
     }
 
-    /// Returns whether an encoded [`Command`](crate::Command) is a request of a connected session, without decoding it.
-    pub fn is_of_session(encoded: &[u8]) -> bool {
-        matches!(encoded, [_, 2, 14, ..])
+    /// Returns whether an encoded [`Command`](crate::Command) may be for a lock table in the leader's memory, or open a
+    /// session for one, without decoding it.
+    pub fn may_be_for_table(encoded: &[u8]) -> bool {
+        matches!(encoded, [_, 2, 2 | 9 | 10 | 13 | 14 | 22, ..])
     }
 
     /// Returns whether an encoded [`Command`](crate::Command) is a batch, without decoding it.

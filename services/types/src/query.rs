@@ -216,6 +216,11 @@ pub enum Query {
     Barrier(BarrierQuery),
     /// About conditions.
     Condition(ConditionQuery),
+    /// Returns `TableState`. Errors: `InvalidArgument` if the lock table is in the log.
+    TableState {
+        /// The namespace.
+        namespace: NamespaceRef,
+    },
 }
 
 impl Query {

@@ -7,7 +7,7 @@ use super::{
     AwaitView, BarrierAnswer, BarrierView, CommandError, ConditionView, Durability, EndedGeneration, Event,
     FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage,
     PermitHolderView, PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision,
-    SemaphoreView, SessionNumber, SessionView, StateBytes, TableEpoch, UsageTotals, WaitView, Woken,
+    SemaphoreView, SessionNumber, SessionView, StateBytes, TableEpoch, TableState, UsageTotals, WaitView, Woken,
 };
 
 /// The response to a command or query.
@@ -401,9 +401,25 @@ pub enum Response {
         /// The epoch of the namespace's table.
         table_epoch: Revision,
     },
+    /// How far a lock table in the leader's memory is.
+    TableState(TableState),
 }
 
 impl Response {
+    /// Sets the final counts once the work that the command began is finished.
+    pub fn set_counts(&mut self, ended_holds: u64, ended_waits: u64) {
+        match self {
+            Self::Reset { removed_holds, removed_waiters } => {
+                (*removed_holds, *removed_waiters) = (ended_holds, ended_waits);
+            }
+            Self::Reconciled { ended_holds: holds, ended_waits: waits, .. }
+            | Self::ReconciledAsked { ended_holds: holds, ended_waits: waits, .. } => {
+                (*holds, *waits) = (ended_holds, ended_waits);
+            }
+            _ => {}
+        }
+    }
+
     /// Returns the result of reconciling the state that a client reported.
     pub fn reconciled(lost: Vec<LostHold>, ended: (u64, u64), asked: Vec<AskedHolds>) -> Self {
         let (ended_holds, ended_waits) = ended;
@@ -431,17 +447,8 @@ impl Reply {
     /// Sets the final counts once the work that the reply awaits is finished.
     pub fn set_counts(&mut self, ended_holds: u64, ended_waits: u64) {
         self.awaits = None;
-        match &mut self.outcome {
-            Ok(Response::Reset { removed_holds, removed_waiters }) => {
-                (*removed_holds, *removed_waiters) = (ended_holds, ended_waits);
-            }
-            Ok(
-                Response::Reconciled { ended_holds: holds, ended_waits: waits, .. }
-                | Response::ReconciledAsked { ended_holds: holds, ended_waits: waits, .. },
-            ) => {
-                (*holds, *waits) = (ended_holds, ended_waits);
-            }
-            _ => {}
+        if let Ok(response) = &mut self.outcome {
+            response.set_counts(ended_holds, ended_waits);
         }
     }
 

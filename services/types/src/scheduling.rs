@@ -102,6 +102,7 @@ impl Query {
             | Self::Waits { namespace, .. }
             | Self::Events { namespace, .. }
             | Self::Usage { namespace }
+            | Self::TableState { namespace }
             | Self::KeepAlive { namespace, .. }
             | Self::ReconcileHolds { namespace, .. }
             | Self::ReconcilePermits { namespace, .. }

@@ -92,6 +92,33 @@ pub struct TableEpoch {
     pub block: RevisionBlock,
 }
 
+/// How far the lock table of a namespace is that is in the memory of its shard's leader.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableState {
+    /// The epoch that was begun for it last; 0 before the first.
+    pub epoch: Revision,
+    /// Whether the leader has a table of this epoch.
+    pub has_begun: bool,
+    /// The wall clock at the beginning, in milliseconds since 1970, for display; 0 if the table has not begun.
+    pub since_ms: u64,
+    /// Open sessions.
+    pub sessions: u64,
+    /// The sessions of before that may still hold something. Nothing is granted until there are none.
+    pub missing: u64,
+    /// Some of them, in order of opening: at most [`MAX_WAITING_FOR`]. Those that have ended are not named.
+    pub waiting_for: Vec<String>,
+}
+
+/// Maximum number of sessions that a [`TableState`] names.
+pub const MAX_WAITING_FOR: usize = 16;
+
+impl TableState {
+    /// Returns whether the leader grants locks.
+    pub fn is_ready(&self) -> bool {
+        self.has_begun && self.missing == 0
+    }
+}
+
 /// Opens or resumes a session of a client that keeps a table of its own holds. In a namespace whose lock table is in
 /// the log it is as an [`OpenSession`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

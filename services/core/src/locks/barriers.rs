@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::LocksState;
 use super::bit_set::BitSet;
+use super::durability::absent;
 use super::namespace::Namespace;
 use super::permits::{goes_with, is_old_with, oldest_of};
 use super::primitives::Tables;
@@ -23,7 +24,7 @@ use crate::{
 impl LocksState {
     /// Replies to a query about barriers.
     pub(super) fn barrier_query(&self, query: &BarrierQuery) -> Result<Response, CommandError> {
-        let namespace = self.find_table(query.namespace())?;
+        let namespace = self.find_table(query.namespace(), absent::BARRIERS)?;
         let owner = if let BarrierQuery::Wait(wait) = query { wait.owner.as_ref() } else { None };
         let requester = owner.map(|owner| namespace.known_requester(owner)).transpose()?;
         namespace.barriers.query(query, requester.as_ref())

@@ -99,6 +99,7 @@ use crate::{
     AccountId, CancelAttempts, CommandError, EntryContext, Incarnation, LocksCommand, NamespaceRef, Response, Revision,
     Rules, SessionNumber, TableEpoch, UsageTotals,
 };
+use durability::{absent, refusal_of};
 use effects::EffectBuffer;
 use expire::FirstDue;
 use jobs::JobQueue;
@@ -285,35 +286,54 @@ impl LocksState {
             LocksCommand::Acquire(_) | LocksCommand::Reattach(_) | LocksCommand::AcquireAtLeast(_) => {
                 self.acquire(context, command)?
             }
-            LocksCommand::Release(request) => self.txn(&request.namespace, context)?.release(request)?,
-            LocksCommand::Delete { namespace, path } => self.txn(namespace, context)?.delete(path)?,
-            LocksCommand::Cancel(cancel) => self.txn(&cancel.namespace, context)?.cancel(cancel, &[]),
+            LocksCommand::Release(request) => {
+                self.txn(&request.namespace, context, refusal_of(&request.owner))?.release(request)?
+            }
+            LocksCommand::Delete { namespace, path } => {
+                self.txn(namespace, context, absent::FORCED_END)?.delete(path)?
+            }
+            LocksCommand::Cancel(cancel) => {
+                self.txn(&cancel.namespace, context, refusal_of(&cancel.owner))?.cancel(cancel, &[])
+            }
             LocksCommand::Reset(reset) => self.any_txn(&reset.namespace, context)?.reset(reset)?,
-            LocksCommand::OpenSession(open) => self.txn(&open.namespace, context)?.open_session(open)?,
+            LocksCommand::OpenSession(open) => {
+                self.txn(&open.namespace, context, absent::NO_TABLE)?.open_session(open)?
+            }
             LocksCommand::CloseSession { namespace, session_id, message } => {
                 self.any_txn(namespace, context)?.close_session(session_id, *message)?
             }
             LocksCommand::ExpireSessions { ids, known_revision } => self.expire_sessions(context, ids, *known_revision),
-            LocksCommand::LockInfo(info) => self.txn(&info.namespace, context)?.lock_info(info)?,
-            LocksCommand::LockInfoPart(info) => self.txn(&info.namespace, context)?.lock_info_part(info)?,
+            LocksCommand::LockInfo(info) => self.txn(&info.namespace, context, absent::ELSEWHERE)?.lock_info(info)?,
+            LocksCommand::LockInfoPart(info) => {
+                self.txn(&info.namespace, context, absent::ELSEWHERE)?.lock_info_part(info)?
+            }
             LocksCommand::Batch(commands) => self.apply_batch(context, commands)?,
             LocksCommand::Session(command) => self.session_command(context, command)?,
             LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned }) => {
-                self.txn(&cancel.namespace, context)?.cancel(cancel, abandoned)
+                self.txn(&cancel.namespace, context, refusal_of(&cancel.owner))?.cancel(cancel, abandoned)
             }
             LocksCommand::Latch(command) => self.any_txn(command.namespace(), context)?.latch(command)?,
-            LocksCommand::Permit(command) => self.txn(command.namespace(), context)?.permit_command(command)?,
-            LocksCommand::ReportPermits(report) => self.txn(&report.namespace, context)?.report_permits(report)?,
-            LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context)?.ask_release(ask)?,
-            LocksCommand::Barrier(command) => self.txn(command.namespace(), context)?.barrier_command(command)?,
-            LocksCommand::Condition(command) => self.txn(command.namespace(), context)?.condition(command)?,
+            LocksCommand::Permit(command) => {
+                self.txn(command.namespace(), context, absent::PERMITS)?.permit_command(command)?
+            }
+            LocksCommand::ReportPermits(report) => {
+                self.txn(&report.namespace, context, absent::PERMITS)?.report_permits(report)?
+            }
+            LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context, absent::ASK)?.ask_release(ask)?,
+            LocksCommand::Barrier(command) => {
+                self.txn(command.namespace(), context, absent::BARRIERS)?.barrier_command(command)?
+            }
+            LocksCommand::Condition(command) => {
+                self.txn(command.namespace(), context, absent::CONDITIONS)?.condition(command)?
+            }
             LocksCommand::Table(command) => self.table_command(context, command)?,
         })
     }
 
     fn acquire(&mut self, context: &EntryContext, command: &LocksCommand) -> Result<Response, CommandError> {
         let Some((acquire, abandoned)) = command.as_acquire() else { return Ok(Response::Ignored) };
-        self.txn(&acquire.namespace, context)?.acquire(&Request::of(acquire, command.at_least_ms()), abandoned)
+        let request = Request::of(acquire, command.at_least_ms());
+        self.txn(&acquire.namespace, context, refusal_of(&acquire.owner))?.acquire(&request, abandoned)
     }
 
     fn apply_batch(&mut self, context: &EntryContext, commands: &[LocksCommand]) -> Result<Response, CommandError> {
@@ -361,16 +381,22 @@ impl LocksState {
         Ok(namespace)
     }
 
-    /// Returns the open namespace of a query about its lock table.
-    fn find_table(&self, wanted: &NamespaceRef) -> Result<&Namespace, CommandError> {
+    /// Returns the open namespace of a query about its lock table, or refuses it with this text.
+    fn find_table(&self, wanted: &NamespaceRef, refused: &'static str) -> Result<&Namespace, CommandError> {
         let namespace = self.find(wanted)?;
-        namespace.check_table()?;
+        namespace.check_table(refused)?;
         Ok(namespace)
     }
 
-    /// Opens a transaction on the namespace of a command that changes its lock table.
-    fn txn(&mut self, wanted: &NamespaceRef, context: &EntryContext) -> Result<NamespaceTxn<'_>, CommandError> {
-        self.namespaces.get(self.slot(wanted)?).check_table()?;
+    /// Opens a transaction on the namespace of a command that changes its lock table, or refuses it with this text if
+    /// that is not in the log.
+    fn txn(
+        &mut self,
+        wanted: &NamespaceRef,
+        context: &EntryContext,
+        refused: &'static str,
+    ) -> Result<NamespaceTxn<'_>, CommandError> {
+        self.namespaces.get(self.slot(wanted)?).check_table(refused)?;
         self.any_txn(wanted, context)
     }
 

@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use super::LocksState;
 use super::acquire::distinct_claims;
+use super::durability::absent;
 use super::history::{EventPage, HistoryRange};
 use super::namespace::Namespace;
 use super::queue::QueuePosition;
@@ -38,23 +39,23 @@ impl LocksState {
         let revision = self.common.revision;
         Some(match query {
             Query::Lock { namespace, path } => self
-                .find_table(namespace)
+                .find_table(namespace, absent::ELSEWHERE)
                 .map(|open| Response::Lock(open.view(path, MAX_READERS_IN_GET, &mut ByteBudget::for_get(), revision))),
-            Query::Locks { namespace, prefix, after, limit } => {
-                self.find_table(namespace).map(|open| open.page_of_locks(prefix, after.as_ref(), *limit, revision))
-            }
+            Query::Locks { namespace, prefix, after, limit } => self
+                .find_table(namespace, absent::ELSEWHERE)
+                .map(|open| open.page_of_locks(prefix, after.as_ref(), *limit, revision)),
             Query::Check { namespace, path, fencing_token } => {
-                self.find_table(namespace).map(|open| open.check(path, *fencing_token, revision))
+                self.find_table(namespace, absent::ELSEWHERE).map(|open| open.check(path, *fencing_token, revision))
             }
             Query::Session { namespace, session_id } => self.session(namespace, session_id),
             Query::Sessions { namespace, after, limit } => {
                 self.find(namespace).map(|open| open.page_of_sessions(after.as_deref(), *limit))
             }
             Query::Waits { namespace, after, limit } => {
-                self.find_table(namespace).map(|open| open.page_of_waits(*after, *limit))
+                self.find_table(namespace, absent::ELSEWHERE).map(|open| open.page_of_waits(*after, *limit))
             }
             Query::Queue { namespace, after, limit } => {
-                self.find_table(namespace).map(|open| open.page_of_queue(*after, *limit))
+                self.find_table(namespace, absent::ELSEWHERE).map(|open| open.page_of_queue(*after, *limit))
             }
             Query::Usage { namespace } => self.find(namespace).map(|open| Response::Usage {
                 holds: open.hold_count,
@@ -75,19 +76,20 @@ impl LocksState {
                 self.reconcile_permits(namespace, session_id, held)
             }
             Query::Holds { namespace, owner, claims } => {
-                self.find_table(namespace).map(|open| Response::Holds(open.holds_all(owner, claims)))
+                self.find_table(namespace, absent::ELSEWHERE).map(|open| Response::Holds(open.holds_all(owner, claims)))
             }
             Query::WaitStatus { namespace, wait } => {
-                self.find_table(namespace).and_then(|open| open.wait_status(*wait, revision))
+                self.find_table(namespace, absent::ELSEWHERE).and_then(|open| open.wait_status(*wait, revision))
             }
             Query::Permit(query) => self
-                .find_table(query.namespace())
+                .find_table(query.namespace(), absent::PERMITS)
                 .and_then(|open| open.with_sight(|sight| open.permits.query(query, revision, sight))),
-            Query::Condition(query) => {
-                self.find_table(query.namespace()).and_then(|open| open.query_conditions(query, revision))
-            }
+            Query::Condition(query) => self
+                .find_table(query.namespace(), absent::CONDITIONS)
+                .and_then(|open| open.query_conditions(query, revision)),
             Query::Latch(query) => self.find(query.namespace()).and_then(|open| open.latches.query(query)),
             Query::Barrier(query) => self.barrier_query(query),
+            Query::TableState { namespace } => self.table_state(namespace),
             _ => return None,
         })
     }
@@ -132,7 +134,7 @@ impl LocksState {
         session_id: &str,
         held: &[ReportedHold],
     ) -> Result<Response, CommandError> {
-        let open = self.find_table(namespace)?;
+        let open = self.find_table(namespace, absent::ELSEWHERE)?;
         let session = open.session(session_id)?;
         let (lost, asked) = (open.lost_holds_of(session, held), open.asked_holds_of(session, held));
         Ok(Response::reconciled(lost, (0, 0), asked))
@@ -144,7 +146,7 @@ impl LocksState {
         session_id: &str,
         held: &[ReportedPermits],
     ) -> Result<Response, CommandError> {
-        let open = self.find_table(namespace)?;
+        let open = self.find_table(namespace, absent::PERMITS)?;
         let number = open.session(session_id)?.facts.number;
         let lost = held.iter().filter(|hold| !open.has_reported(number, hold));
         let asked = open.permits.asked_of(number, held);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::durability::absent;
 use super::request::Request;
 use super::sessions::NamedRequest;
 use super::txn::NamespaceTxn;
@@ -63,7 +64,9 @@ impl LocksState {
         match find() {
             None => Err(CommandError::SessionNotFound(command.session.to_string())),
             Some((_, _, namespace)) if self.is_quarantined(&namespace.id) => Err(CommandError::Quarantined),
-            Some((slot, session_id, namespace)) => namespace.check_table().map(|()| (slot, session_id)),
+            Some((slot, session_id, namespace)) => {
+                namespace.check_table(absent::ELSEWHERE).map(|()| (slot, session_id))
+            }
         }
     }
 }

@@ -14,17 +14,20 @@ use std::collections::VecDeque;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::LocksState;
 use super::namespace::Namespace;
+use super::sessions::Session;
+use super::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
-    BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, LocksCommand, NamespaceRef, Query, Reply,
-    Response, Revision, RevisionBlock, SessionCommand, SessionEnd, SessionNumber, SessionRequest, TableEpoch,
+    BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, JobState, LocksCommand, NamespaceRef, Query,
+    Reply, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableEpoch,
 };
-use request::table_request;
+use request::table_command;
 
 /// What is left of a block before a step begins: more than any step can use.
 const RESERVE: u64 = BLOCK_REVISIONS / 4;
+/// Slices that what one command began may take at once: more than a session with all its requests needs.
+const MAX_SLICES_OF_JOB: u32 = 10_000;
 
 /// The tables of one epoch.
 #[derive(Debug)]
@@ -71,14 +74,32 @@ impl SoftTable {
     }
 
     /// Returns whether a command is for these tables rather than for the log.
-    pub fn is_for_tables(log: &ShardState, command: &SessionCommand) -> bool {
-        log.locks().is_some_and(|log| log.table_session(command).is_ok())
+    pub fn is_for_tables(log: &ShardState, command: &LocksCommand) -> bool {
+        let Some(log) = log.locks() else { return false };
+        match command {
+            LocksCommand::Batch(commands) => {
+                !commands.is_empty() && commands.iter().all(|command| log.table_session(command).is_ok())
+            }
+            command => log.table_session(command).is_ok(),
+        }
     }
 
-    /// Returns whether a query is about these tables rather than about the log.
-    pub fn is_about_tables(log: &ShardState, query: &Query) -> bool {
-        let namespace = log.locks().zip(query.lock_table()).and_then(|(log, namespace)| log.find(namespace).ok());
-        namespace.is_some_and(|namespace| namespace.durability == Durability::Session)
+    /// Returns whether a command for these tables can be decided now. If not, it is refused with `Busy`.
+    pub fn is_ready_for(&self, log: &ShardState, command: &LocksCommand) -> bool {
+        let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return false };
+        let commands =
+            if let LocksCommand::Batch(commands) = command { commands } else { std::slice::from_ref(command) };
+        let found = commands.iter().find(|command| asks(command)).and_then(|command| log.table_session(command).ok());
+        let is_decided = |namespace: &Namespace, session: &Session| {
+            namespace.table_log.is_earlier(session.facts.number) || check_complete(namespace).is_ok()
+        };
+        found.is_none_or(|(namespace, _, session)| is_decided(namespace, session)) && self.has_revisions()
+    }
+
+    /// Returns whether the lock table of a namespace is one of these.
+    pub fn is_of_tables(log: &ShardState, namespace: &NamespaceRef) -> bool {
+        let found = log.locks().and_then(|log| log.find(namespace).ok());
+        found.is_some_and(|namespace| namespace.durability == Durability::Session)
     }
 
     /// Returns whether the log has begun no epoch since.
@@ -86,39 +107,67 @@ impl SoftTable {
         log.locks().is_some_and(|log| self.check_epoch(log).is_ok())
     }
 
-    /// Applies a request of a connected session.
-    pub fn apply(&mut self, log: &ShardState, context: &EntryContext, command: &SessionCommand) -> Reply {
-        let outcome = match log.locks() {
-            Some(log) => self.apply_in(log, context, command),
-            None => Err(CommandError::Malformed("only a locks shard has lock tables".to_owned())),
+    /// Returns whether queries about the lock table of a namespace can be answered now.
+    pub fn is_ready_to_answer(&self, log: &ShardState, namespace: &NamespaceRef) -> bool {
+        let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return false };
+        log.find(namespace).is_ok_and(|namespace| check_complete(namespace).is_ok())
+    }
+
+    /// Applies a command of a connected session, or a list of them.
+    pub fn apply(&mut self, log: &ShardState, context: &EntryContext, command: &LocksCommand) -> Reply {
+        let outcome = match (log.locks(), command) {
+            (None, _) => Err(CommandError::Malformed("only a locks shard has lock tables".to_owned())),
+            (Some(log), LocksCommand::Batch(commands)) => {
+                let outcomes = commands.iter().map(|command| self.apply_one(log, context, command));
+                Ok(Response::Batch(outcomes.collect()))
+            }
+            (Some(log), command) => self.apply_one(log, context, command),
         };
         Reply { outcome, clock_ms: self.core.common.clock_ms, awaits: None }
     }
 
-    fn apply_in(
+    fn apply_one(
         &mut self,
         log: &LocksState,
         context: &EntryContext,
-        command: &SessionCommand,
+        command: &LocksCommand,
     ) -> Result<Response, CommandError> {
         self.check_epoch(log)?;
         let (namespace, session_id, session) = log.table_session(command)?;
         let (number, table_log) = (session.facts.number, &namespace.table_log);
         if table_log.is_earlier(number) {
-            return Err(busy("the session is of before the present leader, which waits for its end"));
+            return Err(CommandError::SessionNotFound(session_id.to_string()));
         }
-        let transition_ms = table_log.transition_ms(number).unwrap_or_default();
-        let request = table_request(&command.request, transition_ms)?;
-        if !matches!(request, SessionRequest::Release { .. }) {
+        let command = table_command(command, table_log.transition_ms(number).unwrap_or_default())?;
+        if asks(&command) {
             check_complete(namespace)?;
         }
         self.advance(context);
         self.check_revisions()?;
         self.mirror(context, namespace, session_id, &session.facts);
-        let command = SessionCommand { request, ..command.clone() };
-        let answer = self.core.apply(context, &LocksCommand::Session(command));
+        let answer = self.core.apply(context, &command);
         self.collect_effects();
-        answer.map(|(response, _)| response)
+        let (response, awaits) = answer?;
+        Ok(match awaits {
+            None => response,
+            Some(began) => self.finish_job(context, began, response),
+        })
+    }
+
+    /// Does the work at once that a command of one session began, as far as there are revisions.
+    fn finish_job(&mut self, context: &EntryContext, began: Revision, response: Response) -> Response {
+        let mut response = response;
+        for _ in 0..MAX_SLICES_OF_JOB {
+            match self.core.job_state(began) {
+                JobState::Done { ended_holds, ended_waits } => {
+                    response.set_counts(ended_holds, ended_waits);
+                    break;
+                }
+                JobState::Running if self.begin_step(context) => {}
+                JobState::Running | JobState::Unknown => break,
+            }
+        }
+        response
     }
 
     /// Moves the clock, and ends what is due. Nothing happens as long as there are no revisions for it.
@@ -182,7 +231,8 @@ impl SoftTable {
         Some(Reply { outcome, clock_ms: running_clock_ms.max(self.core.common.clock_ms), awaits: None })
     }
 
-    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's.
+    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so are
+    /// the events that can be read.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -192,11 +242,56 @@ impl SoftTable {
         self.core.next_deadline_ms()
     }
 
+    /// Returns what is held and awaited in a namespace, and its sessions in the log. `None` if the log has its table.
+    pub fn usage(&self, log: &ShardState, running_clock_ms: u64, namespace: &NamespaceRef) -> Option<Reply> {
+        let of_log = log.locks()?.find(namespace).ok().filter(|it| it.durability == Durability::Session)?;
+        let there = self.core.slot_of(namespace).map(|slot| self.core.namespaces.get(slot));
+        let (holds, waiting) = there.map_or((0, 0), |there| (there.hold_count, there.waits.len() as u64));
+        let outcome = Ok(Response::Usage { holds, waiting, sessions: of_log.sessions.len() as u64 });
+        Some(Reply { outcome, clock_ms: running_clock_ms, awaits: None })
+    }
+
+    /// Adds what is in these tables to the log's views of sessions and namespaces.
+    pub fn add_counts(&self, query: &Query, response: &mut Response) {
+        match (query, response) {
+            (Query::Session { namespace, .. }, Response::Session(view)) => {
+                self.add_to_sessions(namespace, std::slice::from_mut(view));
+            }
+            (Query::Sessions { namespace, .. }, Response::Sessions { sessions, .. }) => {
+                self.add_to_sessions(namespace, sessions);
+            }
+            (Query::AccountUsage { account }, Response::AccountUsage { namespaces, .. }) => {
+                for usage in namespaces {
+                    let key = NamespaceKey { account: *account, incarnation: usage.incarnation };
+                    let Some(slot) = self.core.slots.get(&key) else { continue };
+                    let namespace = self.core.namespaces.get(*slot);
+                    usage.holds += namespace.hold_count;
+                    usage.waiting += namespace.waits.len() as u64;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add_to_sessions(&self, namespace: &NamespaceRef, views: &mut [SessionView]) {
+        let Some(namespace) = self.core.slot_of(namespace).map(|slot| self.core.namespaces.get(slot)) else { return };
+        for view in views {
+            let session = namespace.sessions.get(view.session_id.as_str());
+            if let Some(session) = session.filter(|session| session.facts.number == view.number) {
+                view.holds += session.holds;
+                view.waiting += session.waiting;
+            }
+        }
+    }
+
     fn collect_effects(&mut self) {
         let is_own = |effect: &Effect| {
             let is_of_log = matches!(
                 effect,
-                Effect::SessionOpened { .. } | Effect::SessionEnded { .. } | Effect::NamespaceClosed { .. }
+                Effect::SessionOpened { .. }
+                    | Effect::SessionEnded { .. }
+                    | Effect::NamespaceClosed { .. }
+                    | Effect::Events { .. }
             );
             !is_of_log
         };
@@ -206,6 +301,10 @@ impl SoftTable {
 
     fn left(&self) -> u64 {
         self.block.last.saturating_sub(self.core.common.revision)
+    }
+
+    fn has_revisions(&self) -> bool {
+        self.left() >= RESERVE || self.next_block.is_some()
     }
 
     /// Checks that there are revisions for a step; begins the next block when the present one does not suffice.
@@ -232,6 +331,11 @@ fn check_complete(namespace: &Namespace) -> Result<(), CommandError> {
         None => Ok(()),
         Some(_) => Err(busy("the leader waits for the end of sessions of before its time")),
     }
+}
+
+/// Returns whether a command asks for locks: who releases some needs no complete table.
+fn asks(command: &LocksCommand) -> bool {
+    matches!(command, LocksCommand::Session(command) if command.as_acquire().is_some())
 }
 
 fn busy(why: &str) -> CommandError {

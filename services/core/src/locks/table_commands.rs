@@ -8,8 +8,8 @@ use super::txn::NamespaceTxn;
 use crate::kit::quota_exceeded;
 use crate::{
     BLOCK_REVISIONS, CommandError, Durability, EntryContext, Forfeit, MAX_FORFEITS, MAX_TABLE_TRANSITION_MS,
-    OpenTableSession, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, TABLE_SESSION_TTL_MS, TableCommand,
-    TableEpoch,
+    MAX_WAITING_FOR, NamespaceRef, OpenSession, OpenTableSession, Response, Revision, RevisionBlock, SessionEnd,
+    SessionNumber, TABLE_SESSION_TTL_MS, TableCommand, TableEpoch, TableState,
 };
 
 impl LocksState {
@@ -53,6 +53,28 @@ impl LocksState {
         Ok(Response::TableEpoch(self.table_epoch))
     }
 
+    /// Returns how far a lock table is, as far as the log knows: whether the leader has it is for the leader to say.
+    pub(super) fn table_state(&self, namespace: &NamespaceRef) -> Result<Response, CommandError> {
+        let namespace = self.find(namespace)?;
+        if namespace.durability == Durability::Full {
+            return Err(CommandError::InvalidArgument("namespace: its lock table is in the log".to_owned()));
+        }
+        let log = &namespace.table_log;
+        let id_of = |number| {
+            let (_, session_id) = self.sessions.get(&number)?;
+            let session = namespace.sessions.get(session_id)?;
+            (session.facts.number == number).then(|| session_id.to_string())
+        };
+        Ok(Response::TableState(TableState {
+            epoch: log.epoch,
+            has_begun: false,
+            since_ms: 0,
+            sessions: namespace.sessions.len() as u64,
+            missing: log.earlier_sessions().count() as u64,
+            waiting_for: log.earlier_sessions().filter_map(id_of).take(MAX_WAITING_FOR).collect(),
+        }))
+    }
+
     fn take_block(&mut self) -> RevisionBlock {
         let first = self.common.next_revision();
         self.common.raise_revision(BLOCK_REVISIONS - 1);
@@ -89,10 +111,25 @@ impl NamespaceTxn<'_> {
                 "transition_ms: must be at most {MAX_TABLE_TRANSITION_MS}"
             )));
         }
+        self.check_not_earlier(open)?;
         let opened = self.open_session(open)?;
         let Response::SessionOpened { session, resumed } = opened else { return Ok(opened) };
         self.table_log_mut().opened(session.number, *transition_ms);
         Ok(Response::TableSessionOpened { session, resumed, table_epoch: self.ns.table_log.epoch })
+    }
+
+    /// Checks that an opening is not about a session of before the epoch. For its client that has ended: a resume would
+    /// let it live longer than the leader, who waits for its end.
+    fn check_not_earlier(&self, open: &OpenSession) -> Result<(), CommandError> {
+        let known = self.ns.sessions.get(open.session_id.as_str()).map(|session| &session.facts);
+        let Some(facts) = known.filter(|facts| self.ns.table_log.is_earlier(facts.number)) else { return Ok(()) };
+        match open.resume {
+            true => Err(CommandError::SessionNotFound(open.session_id.clone())),
+            false if facts.opening == open.request_id => {
+                Err(CommandError::Busy("the session ended with the leader that opened it; open another one".to_owned()))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Ends holds by force. Those whose sessions have ended are over, or will be without a report.

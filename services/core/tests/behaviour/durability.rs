@@ -3,9 +3,9 @@
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Acquire, Command, CommandError, CreateLatch, Durability, EntryContext, LatchCommand, LatchIds, Limits,
-    LocksCommand, Mode, Namespace, NamespaceMessage, NamespaceRef, NamespacesCommand, OpenSession, Path, Query,
-    Response, Rules, codec,
+    Acquire, BarrierCommand, Command, CommandError, CreateLatch, Durability, EntryContext, LatchCommand, LatchIds,
+    Limits, LocksCommand, Mode, Namespace, NamespaceMessage, NamespaceRef, NamespacesCommand, OpenSession, Owner, Path,
+    Query, Response, Rules, codec,
 };
 
 use crate::support::{ACCOUNT, Shard, at, lock_request, namespace, orders, process, request_id};
@@ -102,13 +102,8 @@ fn commands_and_messages_with_a_durability_need_rules_2() {
 fn the_log_grants_nothing_in_a_table_that_it_does_not_have() {
     let shard = session_durable();
     for mut shard in [shard.restored(), shard] {
-        refused(shard.try_acquire(Acquire { namespace: soft(), ..lock_request("p", Mode::Write) }));
-        let delete = LocksCommand::Delete { namespace: soft(), path: Path::flat("l") };
-        refused(shard.apply(&Command::Locks(delete)).outcome);
-        let open = OpenSession { namespace: soft(), ..open_command("se_1", false, 1) };
-        refused(shard.apply(&Command::Locks(LocksCommand::OpenSession(open))).outcome);
-        refused(shard.query(&Query::Lock { namespace: soft(), path: Path::flat("l") }));
-        refused(shard.query(&Query::Holds { namespace: soft(), owner: process("p"), claims: Vec::new() }));
+        refused(shard.query(&Query::Lock { namespace: soft(), path: Path::flat("l") }), "namespace");
+        refused(shard.query(&Query::Holds { namespace: soft(), owner: process("p"), claims: Vec::new() }), "namespace");
         let latch = CreateLatch { namespace: soft(), ..primitives::create("l", 2, LatchIds::Named) };
         assert!(primitives::latch(&mut shard, LatchCommand::Create(latch)).is_ok(), "latches are in the log");
         assert!(shard.granted(lock_request("p", Mode::Write)) > 0, "in another namespace");
@@ -116,9 +111,25 @@ fn the_log_grants_nothing_in_a_table_that_it_does_not_have() {
     }
 }
 
-fn refused(outcome: Result<Response, CommandError>) {
-    assert!(
-        matches!(&outcome, Err(CommandError::InvalidArgument(text)) if text.starts_with("namespace: ")),
-        "{outcome:?}"
-    );
+/// Whoever is refused is told by which field, and why.
+#[test]
+fn what_such_a_namespace_does_not_have_is_refused_by_its_field() {
+    let mut shard = session_durable();
+    let by_process = Acquire { namespace: soft(), ..lock_request("p", Mode::Write) };
+    let owner = Owner::Session { session_id: "se_1".into(), holder: None };
+    let by_session = Acquire { owner, ..by_process.clone() };
+    for (command, field) in [
+        (LocksCommand::Acquire(by_process), "process_id"),
+        (LocksCommand::Acquire(by_session), "session_id"),
+        (LocksCommand::Delete { namespace: soft(), path: Path::flat("l") }, "path"),
+        (LocksCommand::OpenSession(OpenSession { namespace: soft(), ..open_command("se_1", false, 1) }), "keeps_table"),
+        (LocksCommand::Barrier(BarrierCommand::Delete { namespace: soft(), path: Path::flat("b") }), "namespace"),
+    ] {
+        refused(shard.apply(&Command::Locks(command)).outcome, field);
+    }
+}
+
+fn refused(outcome: Result<Response, CommandError>, field: &str) {
+    let names = |text: &str| text.starts_with(&format!("{field}: "));
+    assert!(matches!(&outcome, Err(CommandError::InvalidArgument(text)) if names(text)), "{outcome:?}");
 }

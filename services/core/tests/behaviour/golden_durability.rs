@@ -1,9 +1,9 @@
 //! The bytes of what is about the durability of a namespace: all of it is of rules 2.
 
 use holdfast_core::{
-    Bounds, Command, Durability, Forfeit, ForfeitedHold, Limits, LocksCommand, Metadata, Namespace, NamespaceMessage,
-    NamespacesCommand, OpenTableSession, Path, Response, RevisionBlock, Rules, SessionView, TableCommand, TableEpoch,
-    codec,
+    Bounds, Command, Durability, Forfeit, ForfeitedHold, Limits, LockInfo, LocksCommand, MessageSeq, Metadata, Mode,
+    Namespace, NamespaceMessage, NamespacesCommand, OpenTableSession, Owner, Path, Release, ReleaseTarget, Response,
+    RevisionBlock, Rules, SessionCommand, SessionRequest, SessionView, TableCommand, TableEpoch, codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use crate::durability::soft;
 use crate::golden::resumed_session;
 use crate::golden_replies::namespace;
 use crate::soft_tables::{self, table_session};
-use crate::support::{ACCOUNT, Shard, orders, request_id};
+use crate::support::{ACCOUNT, Shard, lock_request, orders, request_id};
 
 fn assert_bytes<T>(value: &T, hex: &str)
 where
@@ -115,4 +115,35 @@ fn a_snapshot_of_a_soft_table_has_the_bytes_it_always_had() {
          e8d795ffbc3106010473655f31000c686f7374206f662073655f3100000803000002000002";
     assert_eq!(chunks, [hex, "0100"]);
     assert_eq!(shard.restored().core.snapshot(), shard.core.snapshot());
+}
+
+/// A leader looks at these bytes before it decodes a command.
+#[test]
+fn commands_that_may_be_for_a_soft_table_are_known_by_their_first_bytes() {
+    let namespace = soft();
+    let release = Release {
+        namespace: namespace.clone(),
+        owner: Owner::Session { session_id: "se_1".into(), holder: None },
+        what: ReleaseTarget::All,
+        message: None,
+    };
+    let (session_id, message) = ("se_1".to_owned(), None);
+    let info = LockInfo { namespace: namespace.clone(), session_id, message, held: Vec::new(), pending: Vec::new() };
+    let request = SessionRequest::Release { request_id: "r".into(), is_known: true };
+    let message = MessageSeq { epoch: 1, seq: 1 };
+    let command = SessionCommand { account: ACCOUNT, session: 1, message, request };
+    let open = TableCommand::OpenSession(table_session("se_1", 1, 0));
+    for (command, may_be) in [
+        (LocksCommand::Release(release.clone()), true),
+        (LocksCommand::LockInfo(info.clone()), true),
+        (LocksCommand::LockInfoPart(info), true),
+        (LocksCommand::Session(command), true),
+        (LocksCommand::Table(open), true),
+        (LocksCommand::Batch(vec![LocksCommand::Release(release)]), true),
+        (LocksCommand::Acquire(lock_request("p", Mode::Write)), false),
+        (LocksCommand::Delete { namespace, path: Path::flat("l") }, false),
+    ] {
+        let encoded = codec::encode(&Command::Locks(command.clone()));
+        assert_eq!(LocksCommand::may_be_for_table(&encoded), may_be, "{command:?}");
+    }
 }

@@ -2,13 +2,13 @@
 
 use holdfast_core::locks::SoftTable;
 use holdfast_core::{
-    AcquireOutcome, Command, CommandError, Effect, EntryContext, FencingToken, LocksCommand, MessageSeq,
-    NamespaceMessage, Owner, Path, Query, Response, Rules, SessionAcquire, SessionCommand, SessionRequest, SessionView,
-    TableEpoch, Wait,
+    AcquireOutcome, Command, CommandError, Effect, EntryContext, FencingToken, LockInfo, LocksCommand, MessageSeq,
+    Mode, NamespaceMessage, Owner, Path, Query, Release, ReleaseTarget, ReportedHold, Response, Rules, SessionAcquire,
+    SessionCommand, SessionRequest, SessionView, TableCommand, TableEpoch, TableState, Wait,
 };
 
 use crate::durability::{session_durable, soft};
-use crate::soft_tables::{begin, close, expire, open, table_session};
+use crate::soft_tables::{begin, close, expire, open, table, table_session};
 use crate::support::{ACCOUNT, Shard, at};
 use crate::wait_requests::write;
 
@@ -74,9 +74,13 @@ impl Leader {
     fn send_as(&mut self, session: &SessionView, seq: u64, request: SessionRequest) -> Result<Response, CommandError> {
         let message = MessageSeq { epoch: session.epoch, seq };
         let command = SessionCommand { account: ACCOUNT, session: session.number, message, request };
+        self.apply(&LocksCommand::Session(command))
+    }
+
+    fn apply(&mut self, command: &LocksCommand) -> Result<Response, CommandError> {
         let before = self.log.core.snapshot();
         let context = self.context();
-        let reply = self.table.apply(&self.log.core, &context, &command);
+        let reply = self.table.apply(&self.log.core, &context, command);
         self.table.verify();
         assert_eq!(self.log.core.snapshot(), before, "nothing of it is in the log");
         reply.outcome
@@ -161,7 +165,8 @@ fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended() {
     let mut leader = leader.next();
     let later = leader.open("se_3", 0);
     assert!(is_busy(&leader.send(&later, acquire("l"))));
-    assert!(is_busy(&leader.send(&closes, acquire("m"))), "its own holds are not known either");
+    let ended = leader.send(&closes, acquire("m"));
+    assert!(matches!(ended, Err(CommandError::SessionNotFound(_))), "its own holds are not known either: {ended:?}");
     close(&mut leader.log, "se_2");
     leader.follow();
     assert!(is_busy(&leader.send(&later, acquire("l"))), "the other one may hold it");
@@ -176,6 +181,7 @@ fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended() {
     assert!(leader.granted(&later, "l") > last);
 }
 
+/// Its client is told that it has ended: a connection that resumed it would let it live longer than the leader waits.
 #[test]
 fn no_sign_of_life_of_a_session_of_before_counts() {
     let mut leader = Leader::new();
@@ -185,10 +191,79 @@ fn no_sign_of_life_of_a_session_of_before_counts() {
     assert!(leader.log.core.awaits_end_of(session.number));
     let mut resume = table_session("se_1", 99, 0);
     resume.open.resume = true;
-    let (resumed, _) = open(&mut leader.log, resume);
-    assert!(resumed.epoch > session.epoch && leader.log.core.awaits_end_of(session.number));
+    let resumed = table(&mut leader.log, TableCommand::OpenSession(resume));
+    assert_eq!(resumed, Err(CommandError::SessionNotFound("se_1".into())));
+    let repeated = table(&mut leader.log, TableCommand::OpenSession(table_session("se_1", 1, 0)));
+    assert!(is_busy(&repeated), "{repeated:?}");
     let later = leader.open("se_2", 0);
     assert!(!leader.log.core.awaits_end_of(later.number));
+}
+
+#[test]
+fn how_far_a_table_is_names_whom_the_leader_waits_for() {
+    let state = |leader: &mut Leader| match leader.log.query(&Query::TableState { namespace: soft() }) {
+        Ok(Response::TableState(state)) => state,
+        other => panic!("no state: {other:?}"),
+    };
+    let mut leader = Leader::new();
+    let (expires, _) = (leader.open("se_1", 500), leader.open("se_2", 0));
+    assert_eq!((state(&mut leader).sessions, state(&mut leader).missing), (2, 0));
+    let mut leader = leader.next();
+    leader.open("se_3", 0);
+    let waiting_for = vec!["se_1".to_owned(), "se_2".to_owned()];
+    let (has_begun, since_ms) = (false, 0);
+    let expected = TableState { epoch: leader.epoch.epoch, has_begun, since_ms, sessions: 3, missing: 2, waiting_for };
+    assert_eq!(state(&mut leader), expected);
+    close(&mut leader.log, "se_2");
+    expire(&mut leader.log, expires.number);
+    let expected = TableState { sessions: 1, missing: 1, waiting_for: Vec::new(), ..expected };
+    assert_eq!(state(&mut leader), expected, "its transition runs");
+    leader.advance_by(500);
+    assert_eq!(state(&mut leader).missing, 0);
+}
+
+#[test]
+fn a_resumed_session_has_what_its_client_lists_and_can_release_it_all() {
+    let mut leader = Leader::new();
+    let (session, waiter) = (leader.open("se_1", 0), leader.open("se_2", 0));
+    let token = leader.granted(&session, "a");
+    leader.granted(&session, "b");
+    leader.send(&waiter, acquire("b")).unwrap();
+    let mut resume = table_session("se_1", 99, 0);
+    resume.open.resume = true;
+    let (resumed, _) = open(&mut leader.log, resume);
+    leader.follow();
+    let held = |lock: &str, fencing_token| ReportedHold { path: Path::flat(lock), mode: Mode::Write, fencing_token };
+    let message = |seq| Some(MessageSeq { epoch: resumed.epoch, seq });
+    let info = LockInfo {
+        namespace: soft(),
+        session_id: "se_1".into(),
+        message: message(1),
+        held: vec![held("a", token), held("c", 7)],
+        pending: Vec::new(),
+    };
+    match leader.apply(&LocksCommand::LockInfo(info)) {
+        Ok(Response::Reconciled { lost, ended_holds: 1, ended_waits: 0 }) => assert_eq!(lost[0].path, Path::flat("c")),
+        other => panic!("not compared: {other:?}"),
+    }
+    assert_eq!((leader.holder("a"), leader.holder("b")), (owner(&session), owner(&waiter)));
+    let mut view = Response::Session(resumed.clone());
+    leader.table.add_counts(&Query::Session { namespace: soft(), session_id: "se_1".into() }, &mut view);
+    assert!(matches!(&view, Response::Session(view) if view.holds == 1), "{view:?}");
+    let usage = leader.table.usage(&leader.log.core, 0, &soft()).expect("its table is here").outcome;
+    assert_eq!(usage, Ok(Response::Usage { holds: 2, waiting: 0, sessions: 2 }));
+
+    let account_usage = Query::AccountUsage { account: ACCOUNT };
+    let mut of_account = leader.log.query(&account_usage).expect("it has namespaces");
+    leader.table.add_counts(&account_usage, &mut of_account);
+    let Response::AccountUsage { namespaces, .. } = of_account else { panic!("{of_account:?}") };
+    let holds: Vec<_> = namespaces.iter().map(|usage| (usage.name.as_str(), usage.holds)).collect();
+    assert_eq!(holds, [("orders", 0), ("soft", 2)]);
+
+    let owner = Owner::Session { session_id: "se_1".into(), holder: None };
+    let release = Release { namespace: soft(), owner, what: ReleaseTarget::All, message: message(2) };
+    assert!(leader.apply(&LocksCommand::Release(release)).is_ok());
+    assert_eq!(leader.holder("a"), None);
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl Run {
         let command = SessionCommand { account, session: client.number, message, request };
         let context = self.context();
         let leader = &mut self.leaders[to];
-        let reply = leader.table.apply(&leader.log, &context, &command);
+        let reply = leader.table.apply(&leader.log, &context, &LocksCommand::Session(command));
         let token = match reply.outcome {
             Ok(
                 Response::Granted { fencing_token }

@@ -14,11 +14,10 @@ mod subscriptions;
 mod waiting_call;
 
 use bytes::Bytes;
-use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, AwaitRecord, Command, ConditionCommand, Effect, EntryContext, Kind, LocksCommand,
-    NamespaceRef, Owner, Query, RateTable, Reply, Response, Rules, SessionCommand, TableCommand, WaitId, codec,
+    AccountId, AcquireOutcome, AwaitRecord, Command, CommandError, ConditionCommand, Effect, EntryContext, Kind,
+    LocksCommand, NamespaceRef, Owner, Query, RateTable, Reply, Response, Rules, TableCommand, WaitId, codec,
 };
 use tokio::time::Instant;
 use waiting_call::{cancel_of, queued_call};
@@ -194,7 +193,7 @@ impl LeaderState {
         let Command::Locks(command) = command else { return };
         if let LocksCommand::Session(_) = command {
             // It has no attempts.
-            return self.count_grant(reply);
+            return self.count_grant(&reply.outcome);
         }
         let (Some(call), Some(outcome)) = (queued_call(command), outcome_of(reply)) else { return };
         if matches!(reply.outcome, Ok(Response::Acquired { .. })) {
@@ -211,8 +210,8 @@ impl LeaderState {
     }
 
     /// Counts the outcome of an acquire of a connected session.
-    fn count_grant(&self, reply: &Reply) {
-        match &reply.outcome {
+    fn count_grant(&self, outcome: &Result<Response, CommandError>) {
+        match outcome {
             Ok(Response::Acquired { outcome, .. }) => self.metrics.acquired(outcome),
             Ok(Response::Granted { fencing_token }) => {
                 self.metrics.acquired(&AcquireOutcome::Granted { fencing_token: *fencing_token });
@@ -229,35 +228,41 @@ impl LeaderState {
     /// Follows an effect of an entry, and notifies the parties concerned.
     pub(crate) fn on_entry_effect(&mut self, core: &ShardState, context: &EntryContext, effect: Effect) {
         self.tables.follow(context, &effect);
-        if let Effect::SessionOpened { namespace, number, epoch, ttl_ms, .. } = &effect {
-            // A resume of a session whose end is awaited does not put that off.
-            if number == epoch || !core.awaits_end_of(*number) {
-                self.heartbeats.opened(*number, namespace.account, *ttl_ms, Instant::now());
-            }
-        }
         self.on_effect(effect, core.clock_ms());
         self.publish_tables(core.clock_ms());
     }
 
-    /// Applies requests of a session in the lock tables in memory, one after the other. `None` if they are for the log.
-    pub(crate) fn apply_in_memory(
-        &mut self,
-        core: &ShardState,
-        now_ms: u64,
-        commands: &[SessionCommand],
-    ) -> Option<Vec<Reply>> {
-        // All are of one session.
-        commands.first().filter(|command| SoftTable::is_for_tables(core, command))?;
-        let replies = commands.iter().map(|command| self.tables.apply(core, (now_ms, self.rules), command));
-        let replies: Vec<Reply> = replies.collect();
-        replies.iter().for_each(|reply| self.count_grant(reply));
+    /// Returns whether a command waits for the lock tables in memory.
+    pub(crate) fn must_wait_for_tables(&self, core: &ShardState, command: &LocksCommand) -> bool {
+        self.tables.must_wait(core, command)
+    }
+
+    /// Returns whether a query waits for the lock tables in memory.
+    pub(crate) fn must_wait_to_answer(&self, core: &ShardState, query: &Query) -> bool {
+        self.tables.must_wait_to_answer(core, query)
+    }
+
+    /// Applies a command of a connected session in the lock tables in memory. `None` if it is for the log.
+    pub(crate) fn apply_in_memory(&mut self, core: &ShardState, now_ms: u64, command: &LocksCommand) -> Option<Reply> {
+        let reply = self.tables.apply(core, (now_ms, self.rules), command)?;
+        match &reply.outcome {
+            Ok(Response::Batch(outcomes)) => outcomes.iter().for_each(|outcome| self.count_grant(outcome)),
+            outcome => self.count_grant(outcome),
+        }
         self.publish_tables(now_ms);
-        Some(replies)
+        Some(reply)
     }
 
     /// Answers a query about the lock tables in memory. `None` if it is about something else.
     pub(crate) fn query_tables(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<Reply> {
         self.tables.query(core, now_ms, query)
+    }
+
+    /// Adds to the log's response to a query what is in the lock tables in memory.
+    pub(crate) fn complete_with_tables(&self, core: &ShardState, query: &Query, reply: &mut Reply) {
+        if let Ok(response) = &mut reply.outcome {
+            self.tables.complete(core, query, response);
+        }
     }
 
     /// Ends what is due in the lock tables in memory. Returns when more is due.
@@ -319,9 +324,10 @@ impl LeaderState {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }
-            Effect::SessionOpened { namespace, session_id, epoch, .. } => {
+            Effect::SessionOpened { namespace, number, session_id, epoch, ttl_ms } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.session_superseded(&key, *epoch, || encode_update(clock_ms, &effect));
+                self.heartbeats.opened(*number, namespace.account, *ttl_ms, Instant::now());
             }
             Effect::SessionEnded { namespace, number, session_id, .. } => {
                 let key = SessionKey::of(namespace, session_id);

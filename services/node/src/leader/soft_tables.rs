@@ -2,7 +2,9 @@
 
 use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{CommandError, Effect, EntryContext, Query, Reply, Response, Rules, SessionCommand, TableCommand};
+use holdfast_core::{
+    CommandError, Effect, EntryContext, LocksCommand, OpenTableSession, Query, Reply, Response, Rules, TableCommand,
+};
 
 /// The tables of one leadership: none until its epoch has begun, which is when there are namespaces for them.
 #[derive(Default)]
@@ -14,6 +16,10 @@ pub(crate) struct SoftTables {
     scheduled_ms: Option<u64>,
     /// The clock of the last entry, and its wall clock, in milliseconds.
     last_entry: (u64, u64),
+    /// The wall clock when the epoch began, in milliseconds.
+    begun_at_ms: u64,
+    /// True until those who wait for the epoch are woken.
+    has_just_begun: bool,
 }
 
 impl SoftTables {
@@ -23,27 +29,69 @@ impl SoftTables {
         EntryContext { now_ms, wall_ms: wall_ms.saturating_add(now_ms.saturating_sub(entry_ms)), rules }
     }
 
-    /// Applies a request of a session.
+    /// Returns whether a command has to wait: for the epoch if it opens a session, which would be of before otherwise,
+    /// and for a table that is complete.
+    pub(super) fn must_wait(&self, core: &ShardState, command: &LocksCommand) -> bool {
+        let table = self.current(core);
+        match command {
+            LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, .. })) => {
+                table.is_none() && SoftTable::is_of_tables(core, &open.namespace)
+            }
+            command if SoftTable::is_for_tables(core, command) => {
+                !table.is_some_and(|table| table.is_ready_for(core, command))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether a query has to wait for a table that is complete.
+    pub(super) fn must_wait_to_answer(&self, core: &ShardState, query: &Query) -> bool {
+        let of_tables = query.lock_table().filter(|namespace| SoftTable::is_of_tables(core, namespace));
+        let is_ready = |namespace| self.current(core).is_some_and(|table| table.is_ready_to_answer(core, namespace));
+        of_tables.is_some_and(|namespace| !is_ready(namespace))
+    }
+
+    /// Applies a command of a connected session. `None` if it is for the log. One that opens a session is, unless it
+    /// has to wait.
     pub(super) fn apply(
         &mut self,
         core: &ShardState,
         (now_ms, rules): (u64, Rules),
-        command: &SessionCommand,
-    ) -> Reply {
-        let context = self.context(now_ms, rules);
-        match &mut self.table {
-            Some(table) => table.apply(core, &context, command),
-            None => Reply { outcome: Err(not_begun()), clock_ms: now_ms, awaits: None },
+        command: &LocksCommand,
+    ) -> Option<Reply> {
+        if !SoftTable::is_for_tables(core, command) {
+            return self.must_wait(core, command).then(|| not_begun(now_ms));
         }
+        let context = self.context(now_ms, rules);
+        let applied = self.table.as_mut().map(|table| table.apply(core, &context, command));
+        Some(applied.unwrap_or_else(|| not_begun(now_ms)))
     }
 
     /// Answers a query about the tables. `None` if it is about something else.
     pub(super) fn query(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<Reply> {
-        if !SoftTable::is_about_tables(core, query) {
-            return None;
+        let table = self.table.as_ref();
+        match query {
+            Query::Usage { namespace } => table.and_then(|table| table.usage(core, now_ms, namespace)),
+            query if query.lock_table().is_some_and(|namespace| SoftTable::is_of_tables(core, namespace)) => {
+                let answer = table.and_then(|table| table.query(core, now_ms, query));
+                Some(answer.unwrap_or_else(|| not_begun(now_ms)))
+            }
+            _ => None,
         }
-        let answer = self.table.as_ref().and_then(|table| table.query(core, now_ms, query));
-        Some(answer.unwrap_or_else(|| Reply { outcome: Err(not_begun()), clock_ms: now_ms, awaits: None }))
+    }
+
+    /// Adds what only the leader knows to a response of the log.
+    pub(super) fn complete(&self, core: &ShardState, query: &Query, response: &mut Response) {
+        let Some(table) = self.current(core) else { return };
+        match response {
+            Response::TableState(state) => (state.has_begun, state.since_ms) = (true, self.begun_at_ms),
+            response => table.add_counts(query, response),
+        }
+    }
+
+    /// Returns the tables of the epoch that was begun last.
+    fn current(&self, core: &ShardState) -> Option<&SoftTable> {
+        self.table.as_ref().filter(|table| table.is_current(core))
     }
 
     /// Records the clocks of an entry.
@@ -74,8 +122,12 @@ impl SoftTables {
         self.table.as_mut().map(SoftTable::take_effects).unwrap_or_default()
     }
 
-    /// Returns whether there is something to write, or is due before it is expected.
-    pub(super) fn needs_wakeup(&self) -> bool {
+    /// Returns whether there is something to write, or is due before it is expected; once, whether the tables have
+    /// begun, for which commands wait.
+    pub(super) fn needs_wakeup(&mut self) -> bool {
+        if std::mem::take(&mut self.has_just_begun) {
+            return true;
+        }
         let Some(table) = &self.table else { return false };
         let is_earlier = |due_ms| self.scheduled_ms.is_none_or(|scheduled_ms| due_ms < scheduled_ms);
         (!self.is_writing && table.needs_block().is_some()) || table.next_deadline_ms().is_some_and(is_earlier)
@@ -90,7 +142,7 @@ impl SoftTables {
         if self.is_writing || !core.has_soft_tables() {
             return None;
         }
-        let command = match self.table.as_ref().filter(|table| table.is_current(core)) {
+        let command = match self.current(core) {
             None => TableCommand::BeginEpoch { attempt: attempt()? },
             Some(table) => {
                 let (epoch, after) = table.needs_block()?;
@@ -106,22 +158,26 @@ impl SoftTables {
         self.is_writing = false;
         let Some(Response::TableEpoch(given)) = outcome else { return };
         match (command, &mut self.table) {
-            (TableCommand::BeginEpoch { .. }, table) => *table = SoftTable::begin(core, given),
+            (TableCommand::BeginEpoch { .. }, table) => {
+                *table = SoftTable::begin(core, given);
+                (self.has_just_begun, self.begun_at_ms) = (true, self.last_entry.1);
+            }
             (_, Some(table)) => table.add_block(given),
             (_, None) => {}
         }
     }
 }
 
-fn not_begun() -> CommandError {
-    CommandError::Busy("the leader's epoch of the lock table has not begun".to_owned())
+fn not_begun(clock_ms: u64) -> Reply {
+    let busy = CommandError::Busy("the leader's epoch of the lock table has not begun".to_owned());
+    Reply { outcome: Err(busy), clock_ms, awaits: None }
 }
 
 #[cfg(test)]
 mod tests {
     use holdfast_core::{
-        Application, Claim, Command, Durability, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage,
-        OpenSession, OpenTableSession, Path, RequestId, SessionAcquire, SessionRequest, Wait,
+        Application, Claim, Command, Durability, Limits, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession,
+        Path, RequestId, SessionAcquire, SessionCommand, SessionRequest, Wait,
     };
 
     use super::*;
@@ -150,18 +206,22 @@ mod tests {
         command
     }
 
-    fn acquire(core: &mut ShardState) -> SessionCommand {
+    fn opening(number: u8) -> LocksCommand {
         let open = OpenSession {
             namespace: namespace(),
-            session_id: "se_1".into(),
+            session_id: format!("se_{number}"),
             resume: false,
-            request_id: RequestId([0; 16]),
+            request_id: RequestId([number; 16]),
             process_id: "p".into(),
             ttl_ms: 10_000,
             metadata: Metadata::new(),
         };
-        let open = TableCommand::OpenSession(OpenTableSession { open, transition_ms: 0 });
-        let Response::TableSessionOpened { session, .. } = apply(core, LocksCommand::Table(open)) else {
+        LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms: 0 }))
+    }
+
+    /// Opens a session, and returns what it asks for.
+    fn acquire(core: &mut ShardState, number: u8) -> LocksCommand {
+        let Response::TableSessionOpened { session, .. } = apply(core, opening(number)) else {
             panic!("it is not opened")
         };
         let request = SessionRequest::Acquire(SessionAcquire {
@@ -173,7 +233,16 @@ mod tests {
             request_id: "r".into(),
         });
         let message = MessageSeq { epoch: session.epoch, seq: 1 };
-        SessionCommand { account: namespace().account, session: session.number, message, request }
+        LocksCommand::Session(SessionCommand {
+            account: namespace().account,
+            session: session.number,
+            message,
+            request,
+        })
+    }
+
+    fn outcome(tables: &mut SoftTables, core: &ShardState, command: &LocksCommand) -> Result<Response, CommandError> {
+        tables.apply(core, (1_000, Rules::TWO), command).expect("it is for the tables").outcome
     }
 
     #[test]
@@ -183,29 +252,66 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_grants_once_its_epoch_has_begun() {
+    fn what_is_for_the_tables_waits_for_the_epoch_and_for_the_end_of_sessions_of_before() {
         let (mut core, mut tables) = (core(), SoftTables::default());
-        let acquire = acquire(&mut core);
-        let apply =
-            |tables: &mut SoftTables, core: &ShardState| tables.apply(core, (1_000, Rules::TWO), &acquire).outcome;
-        assert!(matches!(apply(&mut tables, &core), Err(CommandError::Busy(_))));
+        assert!(tables.must_wait(&core, &opening(1)), "it would be of before");
+        assert!(matches!(outcome(&mut tables, &core, &opening(1)), Err(CommandError::Busy(_))));
+        let earlier = acquire(&mut core, 1);
+        assert!(tables.must_wait(&core, &earlier));
+        assert!(matches!(outcome(&mut tables, &core, &earlier), Err(CommandError::Busy(_))));
+
         assert_eq!(write(&mut tables, &mut core, 7), TableCommand::BeginEpoch { attempt: 7 });
-        assert!(matches!(apply(&mut tables, &core), Err(CommandError::Busy(_))), "the session is of before");
+        assert!(tables.needs_wakeup() && !tables.needs_wakeup(), "who waits is woken once");
         assert_eq!(tables.next_command(&core, || Some(8)), None);
+        assert!(
+            !tables.must_wait(&core, &opening(2)) && tables.apply(&core, (1_000, Rules::TWO), &opening(2)).is_none()
+        );
+        let later = acquire(&mut core, 2);
+        assert!(tables.must_wait(&core, &later), "the other one may hold something");
+        assert!(!tables.must_wait(&core, &earlier), "it has ended for its client");
+        assert!(matches!(outcome(&mut tables, &core, &earlier), Err(CommandError::SessionNotFound(_))));
+        let close = LocksCommand::CloseSession { namespace: namespace(), session_id: "se_1".into(), message: None };
+        assert!(!tables.must_wait(&core, &close));
+        apply(&mut core, close);
+        assert!(!tables.must_wait(&core, &later));
+        assert!(matches!(outcome(&mut tables, &core, &later), Ok(Response::Granted { .. })));
     }
 
     #[test]
     fn a_session_of_the_epoch_is_granted_its_lock_without_an_entry() {
         let (mut core, mut tables) = (core(), SoftTables::default());
         write(&mut tables, &mut core, 7);
-        let acquire = acquire(&mut core);
+        let acquire = acquire(&mut core, 1);
         let before = core.snapshot();
-        let reply = tables.apply(&core, (1_000, Rules::TWO), &acquire);
-        assert!(matches!(reply.outcome, Ok(Response::Granted { .. })), "{reply:?}");
+        let granted = outcome(&mut tables, &core, &acquire);
+        assert!(matches!(granted, Ok(Response::Granted { .. })), "{granted:?}");
         assert_eq!(core.snapshot(), before);
         let query = Query::Lock { namespace: namespace(), path: Path::flat("l") };
         let reply = tables.query(&core, 1_000, &query).expect("it is about the tables");
         assert!(matches!(reply.outcome, Ok(Response::Lock(lock)) if lock.holders_total == 1));
+        let usage = tables.query(&core, 1_000, &Query::Usage { namespace: namespace() }).map(|reply| reply.outcome);
+        assert_eq!(usage, Some(Ok(Response::Usage { holds: 1, waiting: 0, sessions: 1 })));
+        assert!(tables.query(&core, 1_000, &Query::AccountUsage { account: namespace().account }).is_none());
+    }
+
+    #[test]
+    fn only_the_leader_says_that_its_table_has_begun() {
+        let (mut core, mut tables) = (core(), SoftTables::default());
+        let query = Query::TableState { namespace: namespace() };
+        let is_ready = |tables: &SoftTables, core: &ShardState| {
+            let mut response = core.query(1_000, &query).outcome.expect("it is open");
+            tables.complete(core, &query, &mut response);
+            match response {
+                Response::TableState(state) => (state.is_ready(), state.since_ms),
+                other => panic!("no state: {other:?}"),
+            }
+        };
+        assert_eq!(is_ready(&tables, &core), (false, 0));
+        tables.begin_entry(&CONTEXT);
+        write(&mut tables, &mut core, 7);
+        assert_eq!(is_ready(&tables, &core), (true, 5_000));
+        apply(&mut core, LocksCommand::Table(TableCommand::BeginEpoch { attempt: 8 }));
+        assert_eq!(is_ready(&tables, &core), (false, 0), "it is of an earlier epoch");
     }
 
     #[test]
@@ -215,8 +321,7 @@ mod tests {
         apply(&mut core, LocksCommand::Table(lost.clone()));
         tables.written(&core, &lost, None);
         assert_eq!(write(&mut tables, &mut core, 8), TableCommand::BeginEpoch { attempt: 8 });
-        let session = acquire(&mut core);
-        let reply = tables.apply(&core, (1_000, Rules::TWO), &session);
-        assert!(reply.outcome.is_ok(), "{reply:?}");
+        let acquire = acquire(&mut core, 1);
+        assert!(outcome(&mut tables, &core, &acquire).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 use holdfast_core::{
-    Durability, EntryContext, Limits, LocksCommand, NamespaceMessage, NamespaceRef, OpenSession, OpenTableSession,
-    Path, RequestId, Response, TableCommand, WaitId,
+    CommandError, Durability, EntryContext, Limits, LocksCommand, NamespaceMessage, NamespaceRef, OpenSession,
+    OpenTableSession, Path, RequestId, Response, TableCommand, WaitId,
 };
 use holdfast_replication::{ApplyStep, Continuation};
 use tokio::time::{Duration, Instant};
@@ -258,6 +258,7 @@ async fn only_whoever_owes_a_reply_shows_locks() {
     assert_eq!(state(&follower), state(&leader));
 }
 
+/// Its client is told that it has ended, so nothing puts off the end that the leader waits for.
 #[tokio::test(start_paused = true)]
 async fn a_resume_of_a_session_of_before_the_epoch_does_not_put_its_end_off() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
@@ -267,12 +268,11 @@ async fn a_resume_of_a_session_of_before_the_epoch_does_not_put_its_end_off() {
         let commands = [Bytes::from(codec::encode(&Command::Locks(command)))];
         let header = EntryHeader { rules: Rules::TWO.0, ..header(1_000) };
         let replies = finish(machine.apply(header, &commands, ReplyMode::Encode).expect("it is sound"));
-        codec::decode::<Reply>(&replies[0]).expect("it was encoded here").outcome.expect("nothing is refused")
+        codec::decode::<Reply>(&replies[0]).expect("it was encoded here").outcome
     };
-    let open = |resume: bool| {
+    let open = |number: u8| {
         let LocksCommand::OpenSession(open) = testing::open_session("se_1", 10_000) else { panic!("it opens one") };
-        let request_id = RequestId([u8::from(resume); 16]);
-        let open = OpenSession { resume, request_id, ..open };
+        let open = OpenSession { resume: number > 0, request_id: RequestId([number; 16]), ..open };
         LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms: 0 }))
     };
     let remaining_ms = || {
@@ -283,17 +283,17 @@ async fn a_resume_of_a_session_of_before_the_epoch_does_not_put_its_end_off() {
         machine.with_leader_state(TERM, of_session).flatten()
     };
     let message = NamespaceMessage::open_durable(testing::namespace(), Limits::default(), Durability::Session);
-    apply(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
-    apply(open(false));
+    apply(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message }).expect("it is opened");
+    apply(open(0)).expect("it is opened");
     tokio::time::advance(Duration::from_millis(100)).await;
-    apply(open(true));
-    assert_eq!(remaining_ms(), Some(10_000), "it is of nobody's time");
+    apply(open(1)).expect("it is resumed");
+    assert_eq!(remaining_ms(), Some(10_000));
 
     let next = |core: &ShardState, table: &mut LeaderState| table.next_table_command(core);
     let begin = machine.with_leader_state(TERM, next).flatten().expect("an epoch is to begin");
-    let begun = apply(LocksCommand::Table(begin.clone()));
+    let begun = apply(LocksCommand::Table(begin.clone())).expect("it begins");
     machine.with_leader_state(TERM, |core, table| table.table_written(core, &begin, Some(&begun)));
     tokio::time::advance(Duration::from_millis(100)).await;
-    apply(open(true));
-    assert_eq!(remaining_ms(), Some(9_900), "the leader waits for its end");
+    assert_eq!(apply(open(2)), Err(CommandError::SessionNotFound("se_1".into())));
+    assert_eq!(remaining_ms(), Some(9_900));
 }

@@ -24,7 +24,7 @@ use tokio::time::{Duration, sleep, timeout};
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 pub(crate) const SHARD: &str = "locks_00";
 /// A key of that shard, which is the only one with locks.
-const KEY: u32 = 7;
+pub(crate) const KEY: u32 = 7;
 
 /// Panics after the commands of each section for [`SHARD`], once it is told to.
 #[derive(Default)]
@@ -98,7 +98,7 @@ async fn start(observer: Arc<PanickingObserver>) -> Node {
 }
 
 /// Waits until the only group has a leader, and returns its replica and its term.
-async fn wait_led(node: &Node) -> (u64, u64) {
+pub(crate) async fn wait_led(node: &Node) -> (u64, u64) {
     let looking = async {
         loop {
             if let Some(led) = node.led_replicas().first() {

@@ -9,8 +9,8 @@ use crate::locks::owner::{OwnerId, OwnerName};
 use crate::locks::sessions::{Session, SessionFacts};
 use crate::locks::{LocksState, NamespaceKey};
 use crate::{
-    CommandError, Durability, EntryContext, Limits, Query, Response, SessionCommand, SessionEnd, SessionNumber,
-    TableEpoch,
+    CommandError, Durability, EntryContext, Limits, LocksCommand, NamespaceRef, Owner, Query, Release, Response,
+    SessionCommand, SessionEnd, SessionNumber, TableEpoch,
 };
 
 /// Holds in one namespace.
@@ -36,7 +36,10 @@ impl SoftTable {
         let there = self.core.namespaces.get(slot).sessions.get(session_id).map(|there| Arc::clone(&there.facts));
         match there {
             Some(there) if there.number == facts.number && there.epoch == facts.epoch => {}
-            Some(there) if there.number == facts.number => self.core.resume_mirrored(slot, session_id, facts),
+            Some(there) if there.number == facts.number => {
+                self.core.txn_in(slot, context).discard_report(session_id);
+                self.core.resume_mirrored(slot, session_id, facts);
+            }
             Some(there) => {
                 // The end of the other one is about to be followed.
                 self.core.end_mirrored(context, there.number, SessionEnd::Expired);
@@ -55,14 +58,36 @@ fn table_limits(limits: &Limits) -> Limits {
 }
 
 impl LocksState {
-    /// Returns the namespace and the session of a request for a lock table that is in the leader's memory.
+    /// Returns the namespace and the session of a command for a lock table that is in the leader's memory.
     ///
     /// # Errors
-    /// `SessionNotFound`, `Quarantined`, and `InvalidArgument` if the lock table is in the log.
+    /// `SessionNotFound`, `NamespaceNotFound`, `Quarantined`, and `InvalidArgument` for a command that is for the log.
     pub(super) fn table_session(
         &self,
-        command: &SessionCommand,
+        command: &LocksCommand,
     ) -> Result<(&Namespace, &Arc<str>, &Session), CommandError> {
+        let (namespace, session_id, session) = match command {
+            LocksCommand::Session(command) => self.numbered_session(command)?,
+            LocksCommand::Release(Release {
+                namespace,
+                owner: Owner::Session { session_id, .. },
+                message: Some(_),
+                ..
+            }) => self.named_session(namespace, session_id)?,
+            LocksCommand::LockInfo(info) | LocksCommand::LockInfoPart(info) => {
+                self.named_session(&info.namespace, &info.session_id)?
+            }
+            _ => return Err(CommandError::InvalidArgument("command: is for the log".to_owned())),
+        };
+        match namespace.durability {
+            Durability::Full => {
+                Err(CommandError::InvalidArgument("namespace: its lock table is in the log".to_owned()))
+            }
+            Durability::Session => Ok((namespace, session_id, session)),
+        }
+    }
+
+    fn numbered_session(&self, command: &SessionCommand) -> Result<(&Namespace, &Arc<str>, &Session), CommandError> {
         let not_found = || CommandError::SessionNotFound(command.session.to_string());
         let (slot, session_id) = self.sessions.get(&command.session).ok_or_else(not_found)?;
         let namespace = self.namespaces.find(*slot).ok_or_else(not_found)?;
@@ -71,9 +96,17 @@ impl LocksState {
         if self.is_quarantined(&namespace.id) {
             return Err(CommandError::Quarantined);
         }
-        if namespace.durability == Durability::Full {
-            return Err(CommandError::InvalidArgument("namespace: its lock table is in the log".to_owned()));
-        }
+        Ok((namespace, session_id, session))
+    }
+
+    fn named_session(
+        &self,
+        namespace: &NamespaceRef,
+        session_id: &str,
+    ) -> Result<(&Namespace, &Arc<str>, &Session), CommandError> {
+        let namespace = self.find(namespace)?;
+        let found = namespace.sessions.get_key_value(session_id);
+        let (session_id, session) = found.ok_or_else(|| CommandError::SessionNotFound(session_id.to_owned()))?;
         Ok((namespace, session_id, session))
     }
 

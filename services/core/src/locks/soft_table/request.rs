@@ -1,12 +1,24 @@
 //! What a session may ask for in a table that is in the leader's memory.
 
-use crate::{CommandError, SessionAcquire, SessionRequest};
+use std::borrow::Cow;
 
-/// Returns the request as the table applies it: the transition is that of the session.
+use crate::locks::durability::absent;
+use crate::{CommandError, LocksCommand, SessionAcquire, SessionCommand, SessionRequest};
+
+/// Returns the command as the table applies it: the transition of holds is that of their session.
 ///
 /// # Errors
 /// `InvalidArgument` for a field that the table could not give back to the next leader.
-pub(super) fn table_request(request: &SessionRequest, transition_ms: u64) -> Result<SessionRequest, CommandError> {
+pub(super) fn table_command(command: &LocksCommand, transition_ms: u64) -> Result<Cow<'_, LocksCommand>, CommandError> {
+    let LocksCommand::Session(SessionCommand { account, session, message, request }) = command else {
+        return Ok(Cow::Borrowed(command));
+    };
+    let request = table_request(request, transition_ms)?;
+    let command = SessionCommand { account: *account, session: *session, message: *message, request };
+    Ok(Cow::Owned(LocksCommand::Session(command)))
+}
+
+fn table_request(request: &SessionRequest, transition_ms: u64) -> Result<SessionRequest, CommandError> {
     Ok(match request {
         SessionRequest::Acquire(acquire) => SessionRequest::Acquire(table_acquire(acquire, transition_ms)?),
         SessionRequest::AcquireWith { terms, .. } if terms.at_least_ms > 0 => return Err(unsupported("at_least_ms")),
@@ -14,8 +26,9 @@ pub(super) fn table_request(request: &SessionRequest, transition_ms: u64) -> Res
             SessionRequest::AcquireWith { acquire: table_acquire(acquire, transition_ms)?, terms: terms.clone() }
         }
         SessionRequest::Release { .. } | SessionRequest::ReleaseUnheard { .. } => request.clone(),
-        SessionRequest::Await(_) => return Err(unsupported("await")),
-        SessionRequest::Signal(_) => return Err(unsupported("signal")),
+        SessionRequest::Await(_) | SessionRequest::Signal(_) => {
+            return Err(CommandError::InvalidArgument(absent::CONDITIONS.to_owned()));
+        }
     })
 }
 

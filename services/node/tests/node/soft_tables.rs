@@ -1,0 +1,206 @@
+//! Locks of a namespace whose durability is SESSION: one leader after the other grants them from its memory.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use holdfast_auth::ClusterSecret;
+use holdfast_cluster::ClusterConfig;
+use holdfast_core::{
+    AccountId, AcquireOutcome, Claim, Command, CommandError, Durability, FencingToken, Incarnation, KeepAliveOutcome,
+    Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, OpenTableSession,
+    Owner, Path, Query, Reply, RequestId, Response, SessionAcquire, SessionCommand, SessionKeepAlive, SessionRequest,
+    SessionView, TableCommand, TableState, Wait, codec,
+};
+use holdfast_node::{Node, NodeOptions};
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_proto::internal::call::Body;
+use holdfast_proto::internal::{Application as NamedApplication, Call};
+use holdfast_routing::TcpDialer;
+use tempfile::tempdir;
+use tokio::time::{Duration, sleep, timeout};
+
+use crate::broken_shards::{KEY, MAX_WAIT, wait_led};
+
+/// How long a repeated call waits.
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+/// The time to live of the sessions. No test waits for its end.
+const TTL_MS: u64 = 60_000;
+
+fn soft() -> NamespaceRef {
+    NamespaceRef { account: AccountId(7), name: "soft".to_owned(), incarnation: Incarnation(1) }
+}
+
+fn lock() -> Path {
+    Path::flat("l")
+}
+
+/// Starts the node of a cluster of one.
+async fn start(data_dir: &FilePath, secret: &ClusterSecret) -> Node {
+    let nodes = vec![("nd_1".to_owned(), "127.0.0.1:7000".to_owned())];
+    let config = ClusterConfig::generate(nodes, 1, 1).expect("it is a config");
+    let options = NodeOptions::new("nd_1", config, secret.clone(), data_dir);
+    let node = Node::open(&options, Arc::new(TcpDialer)).expect("the node starts");
+    node.start_replicas(&options).await.expect("the replicas start");
+    node
+}
+
+/// Calls the shard, again while the call is not proposed.
+async fn call(node: &Node, body: Body) -> Result<Response, CommandError> {
+    let calling = async {
+        loop {
+            let (replica, term) = wait_led(node).await;
+            let (body, application) = (Some(body.clone()), NamedApplication::Locks.into());
+            let call =
+                Call { id: 1, replica, term, deadline_ms: 20_000, body, application, key: KEY, ..Call::default() };
+            match node.local().handler.call(call).await.outcome {
+                Some(Outcome::Reply(reply)) => {
+                    return codec::decode::<Reply>(&reply).expect("it can be read").outcome;
+                }
+                // The rules that know the command do not apply yet, or the node does not lead yet.
+                Some(Outcome::NotProposed(_) | Outcome::NotLeader(_)) => sleep(RETRY_DELAY).await,
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    timeout(MAX_WAIT, calling).await.expect("it is answered")
+}
+
+async fn apply(node: &Node, command: LocksCommand) -> Result<Response, CommandError> {
+    call(node, Body::Command(codec::encode(&Command::Locks(command)).into())).await
+}
+
+async fn query(node: &Node, query: Query) -> Result<Response, CommandError> {
+    call(node, Body::Query(codec::encode(&query).into())).await
+}
+
+fn opening(id: &str, resume: bool) -> LocksCommand {
+    let open = OpenSession {
+        namespace: soft(),
+        session_id: id.to_owned(),
+        resume,
+        request_id: RequestId([id.as_bytes()[3] + u8::from(resume); 16]),
+        process_id: "p".to_owned(),
+        ttl_ms: TTL_MS,
+        metadata: Metadata::new(),
+    };
+    LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms: 0 }))
+}
+
+async fn open(node: &Node, id: &str) -> SessionView {
+    match apply(node, opening(id, false)).await {
+        Ok(Response::TableSessionOpened { session, table_epoch, .. }) => {
+            assert!(session.number > table_epoch && table_epoch > 0, "it is of the epoch");
+            session
+        }
+        other => panic!("not opened: {other:?}"),
+    }
+}
+
+async fn send(node: &Node, session: &SessionView, seq: u64, request: SessionRequest) -> Result<Response, CommandError> {
+    let message = MessageSeq { epoch: session.epoch, seq };
+    let command = SessionCommand { account: soft().account, session: session.number, message, request };
+    apply(node, LocksCommand::Session(command)).await
+}
+
+fn acquire() -> SessionRequest {
+    SessionRequest::Acquire(SessionAcquire {
+        holder: None,
+        claims: vec![Claim { path: lock(), mode: Mode::Write }],
+        transition_ms: 0,
+        wait: Wait::Unlimited,
+        allow_upgrade: false,
+        request_id: "r".to_owned(),
+    })
+}
+
+fn token_of(outcome: Result<Response, CommandError>) -> FencingToken {
+    match outcome {
+        Ok(Response::Granted { fencing_token }) => fencing_token,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// The id of the session that holds the lock.
+async fn holder(node: &Node) -> Option<String> {
+    let Ok(Response::Lock(lock)) = query(node, Query::Lock { namespace: soft(), path: lock() }).await else {
+        panic!("no lock")
+    };
+    lock.write_lock_holder.map(|holder| match holder.owner {
+        Owner::Session { session_id, .. } => session_id,
+        Owner::Process(process) => panic!("held by {process:?}"),
+    })
+}
+
+async fn table_state(node: &Node) -> TableState {
+    match query(node, Query::TableState { namespace: soft() }).await {
+        Ok(Response::TableState(state)) => state,
+        other => panic!("no state: {other:?}"),
+    }
+}
+
+async fn open_namespace(node: &Node) {
+    let message = NamespaceMessage::open_durable(soft(), Limits::default(), Durability::Session);
+    let deliver = LocksCommand::Deliver { source: "namespaces_00".to_owned(), number: 1, message };
+    assert_eq!(apply(node, deliver).await, Ok(Response::Done));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_grants_from_its_memory_in_order() {
+    let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
+    let node = start(dir.path(), &secret).await;
+    open_namespace(&node).await;
+    let (first, second) = (open(&node, "se_1").await, open(&node, "se_2").await);
+    let token = token_of(send(&node, &first, 1, acquire()).await);
+    let waits = send(&node, &second, 1, acquire()).await;
+    assert!(matches!(waits, Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(_), .. })), "{waits:?}");
+    assert_eq!(holder(&node).await.as_deref(), Some("se_1"));
+    let usage = query(&node, Query::Usage { namespace: soft() }).await;
+    assert_eq!(usage, Ok(Response::Usage { holds: 1, waiting: 1, sessions: 2 }));
+    let release = SessionRequest::Release { request_id: "r".to_owned(), is_known: true };
+    assert_eq!(send(&node, &first, 2, release).await, Ok(Response::Done));
+    assert_eq!(holder(&node).await.as_deref(), Some("se_2"));
+    let check = Query::Check { namespace: soft(), path: lock(), fencing_token: token };
+    assert!(query(&node, check).await.is_ok());
+    let Ok(Response::Sessions { sessions, .. }) =
+        query(&node, Query::Sessions { namespace: soft(), after: None, limit: 5 }).await
+    else {
+        panic!("no sessions")
+    };
+    assert_eq!(sessions.iter().map(|session| session.holds).collect::<Vec<_>>(), [0, 1]);
+    assert!(table_state(&node).await.is_ready());
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended() {
+    let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
+    let node = start(dir.path(), &secret).await;
+    open_namespace(&node).await;
+    let earlier = open(&node, "se_1").await;
+    let token = token_of(send(&node, &earlier, 1, acquire()).await);
+    node.stop().await;
+
+    let node = start(dir.path(), &secret).await;
+    let later = open(&node, "se_2").await;
+    let state = table_state(&node).await;
+    assert_eq!((state.is_ready(), state.missing, state.waiting_for), (false, 1, vec!["se_1".to_owned()]));
+    let busy = send(&node, &later, 1, acquire()).await;
+    assert!(matches!(busy, Err(CommandError::Busy(_))), "the other one may hold it: {busy:?}");
+    let gone = Err(CommandError::SessionNotFound("se_1".to_owned()));
+    assert_eq!(send(&node, &earlier, 2, acquire()).await, gone, "its client is told that it has ended");
+    assert_eq!(apply(&node, opening("se_1", true)).await, gone);
+    let session = SessionKeepAlive { key: KEY, namespace: soft(), session_id: "se_1".into(), epoch: earlier.epoch };
+    let kept = query(&node, Query::KeepAlives { sessions: vec![session] }).await;
+    let rejected = KeepAliveOutcome::Rejected(CommandError::SessionNotFound("se_1".to_owned()));
+    assert_eq!(kept, Ok(Response::KeptAlive(vec![rejected])));
+
+    let waiting = send(&node, &later, 2, acquire());
+    let closing = async {
+        let close = LocksCommand::CloseSession { namespace: soft(), session_id: "se_1".into(), message: None };
+        assert_eq!(apply(&node, close).await, Ok(Response::Done));
+    };
+    let (granted, ()) = tokio::join!(waiting, closing);
+    assert!(token_of(granted) > token, "a call that waits for the table is done when it is complete");
+    assert!(table_state(&node).await.is_ready());
+    node.stop().await;
+}
