@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::calls::call;
 use crate::pages::{PAGE_SIZE, print_list};
-use crate::render::{self, json::durability_name, json::namespace as value};
+use crate::render::{self, json::durability_name, json::namespace as value, json::table_state};
 use crate::settings::Settings;
 
 #[derive(Debug, Subcommand)]
@@ -98,7 +98,11 @@ pub(crate) async fn run(settings: &Settings, command: NamespaceCommand) -> Resul
 fn text(namespace: &Namespace) -> String {
     let made = namespace.created_at.as_ref().and_then(render::timestamp).unwrap_or_default();
     let (name, id, durability) = (&namespace.name, &namespace.id, durability_name(namespace));
-    format!("{name} ({id}), {durability}, created {made}\n{}", namespace.description).trim_end().to_owned()
+    let table = namespace.table.as_ref().map_or_else(String::new, |table| match table_state(table) {
+        "READY" => " (READY)".to_owned(),
+        state => format!(" ({state}: sessions of before that may hold something: {})", table.missing),
+    });
+    format!("{name} ({id}), {durability}{table}, created {made}\n{}", namespace.description).trim_end().to_owned()
 }
 
 async fn list(settings: &Settings) -> Result<()> {

@@ -1,8 +1,8 @@
 //! The messages on the connection of a session, over any transport.
 
 use holdfast_types::{
-    BarrierAnswer, FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision, RevokedReason,
-    SessionEnd, Wanted, Woken,
+    BarrierAnswer, Durability, FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision,
+    RevokedReason, SessionEnd, Wanted, Woken,
 };
 
 use crate::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource};
@@ -62,6 +62,11 @@ pub struct Open {
     pub ttl_ms: u64,
     /// Shown with the session.
     pub metadata: Metadata,
+    /// Whether the client keeps a table of its holds, and counts the life of the session itself.
+    pub keeps_table: bool,
+    /// How long each hold stays in transition if the session expires, in milliseconds, in a namespace whose lock table
+    /// is in its leader's memory.
+    pub transition_ms: u64,
 }
 
 /// The knowledge of a resumed session's client.
@@ -277,7 +282,16 @@ pub struct Arrive {
 #[expect(missing_docs, reason = "the contract explains the fields")]
 pub enum ServerMessage {
     /// The session is open on this connection. `leader` is the address of the gateway in the node that leads its shard.
-    Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool, leader: Option<String> },
+    /// `table_epoch` is that of the namespace's lock table, if the table is in the leader's memory.
+    Opened {
+        session_id: String,
+        epoch: u64,
+        ttl_ms: u64,
+        resumed: bool,
+        leader: Option<String>,
+        durability: Durability,
+        table_epoch: Option<Revision>,
+    },
     /// The session lost a hold without releasing it: that of `holder`, a thread of the session, or of the session as a
     /// whole. `current_owner` has a lock now.
     Revoked {

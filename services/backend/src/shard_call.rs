@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, AdmissionRequest, Priority, Share};
 use crate::auth::TenantContext;
+use crate::directory::KnownNamespace;
 use crate::route_error::route_error;
 use crate::view_builder::ViewBuilder;
 use crate::{CallContext, Service};
@@ -285,7 +286,7 @@ impl Service {
         let mut unknown = None;
         loop {
             let found = directory.namespace(account, name, deadline).await?;
-            let incarnation = found.ok_or_else(|| ApiError::namespace_not_found(name))?;
+            let KnownNamespace { incarnation, .. } = found.ok_or_else(|| ApiError::namespace_not_found(name))?;
             if unknown == Some(incarnation) {
                 return Err(not_opened(name));
             }

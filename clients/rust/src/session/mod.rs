@@ -11,7 +11,6 @@ mod moving;
 mod run;
 pub(crate) mod table;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
@@ -238,7 +237,7 @@ impl fmt::Debug for SessionBuilder {
 impl SessionBuilder {
     pub(crate) fn new(client: Client, namespace: String) -> Self {
         let process_id = format!("process-{}", std::process::id());
-        let open = client::Open { namespace, process_id, metadata: HashMap::new(), ..Default::default() };
+        let open = client::Open { namespace, process_id, keeps_table: true, ..Default::default() };
         Self { client, open, ttl: DEFAULT_TTL, open_within: DEFAULT_OPEN_TIMEOUT, handlers: Vec::new() }
     }
 

@@ -273,14 +273,30 @@ pub(crate) fn durability_name(namespace: &v1::Namespace) -> &'static str {
 }
 
 pub(crate) fn namespace(namespace: &v1::Namespace) -> Value {
-    json!({
+    let mut shown = json!({
         "id": namespace.id,
         "name": namespace.name,
         "description": namespace.description,
         "created_at": namespace.created_at.as_ref().and_then(timestamp),
         "updated_at": namespace.updated_at.as_ref().and_then(timestamp),
         "durability": durability_name(namespace),
-    })
+    });
+    if let Some(table) = &namespace.table {
+        shown["table"] = json!({
+            "state": table_state(table),
+            "epoch": table.epoch,
+            "since": table.since.as_ref().and_then(timestamp),
+            "sessions": table.sessions,
+            "missing": table.missing,
+            "waiting_for": table.waiting_for,
+        });
+    }
+    shown
+}
+
+/// Returns how far the lock table of a namespace is that is in its leader's memory.
+pub(crate) fn table_state(table: &v1::namespace::Table) -> &'static str {
+    if table.is_ready { "READY" } else { "REBUILDING" }
 }
 
 /// Renders a key, with the secret if it is present.

@@ -1,6 +1,6 @@
 //! Responses of operations on accounts, keys and namespaces. Each view serializes as its JSON form in the contract.
 
-use holdfast_types::{Account, AccountStatus, ApiKey, Durability, Limits, Namespace};
+use holdfast_types::{Account, AccountStatus, ApiKey, Durability, Limits, Namespace, TableState};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
@@ -122,6 +122,45 @@ pub struct NamespaceView {
     #[serde(serialize_with = "durability_as_name")]
     #[schema(value_type = DurabilityName)]
     pub durability: Durability,
+    /// How far its lock table is. Only in an answer about one namespace whose durability is SESSION, if its leader could
+    /// be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableView>,
+}
+
+/// The state of a table that grants locks.
+pub const TABLE_READY: &str = "READY";
+/// The state of a table whose leader waits for the end of sessions of before its time.
+pub const TABLE_REBUILDING: &str = "REBUILDING";
+
+/// How far a lock table in its leader's memory is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TableView {
+    /// READY, or REBUILDING while the leader waits for the end of sessions of before its time.
+    pub state: &'static str,
+    /// Rises with each leader.
+    pub epoch: u64,
+    /// The beginning of the epoch; null if the leader has not begun it.
+    pub since: Option<Timestamp>,
+    /// Open sessions.
+    pub sessions: u64,
+    /// Sessions of before that may still hold something.
+    pub missing: u64,
+    /// Ids of open ones among them, at most 16.
+    pub waiting_for: Vec<String>,
+}
+
+impl From<TableState> for TableView {
+    fn from(state: TableState) -> Self {
+        Self {
+            state: if state.is_ready() { TABLE_READY } else { TABLE_REBUILDING },
+            epoch: state.epoch,
+            since: state.has_begun.then_some(Timestamp(state.since_ms)),
+            sessions: state.sessions,
+            missing: state.missing,
+            waiting_for: state.waiting_for,
+        }
+    }
 }
 
 impl From<Namespace> for NamespaceView {
@@ -133,6 +172,7 @@ impl From<Namespace> for NamespaceView {
             created_at: Timestamp(namespace.created_at_ms),
             updated_at: Timestamp(namespace.updated_at_ms),
             durability: namespace.durability,
+            table: None,
         }
     }
 }

@@ -7,7 +7,8 @@ use time::OffsetDateTime;
 use super::asks;
 use crate::{
     AccountView, AcquireAnswer, AcquireLocksAnswer, ApiError, ApiKeyView, ApiResult, BlockerInfo, CycleStepInfo,
-    Holder, LimitsPatch, Lock, NamespaceView, PageRequest, PermitHolderInfo, ReasonInfo, SessionInfo, Timestamp,
+    Holder, LimitsPatch, Lock, NamespaceView, PageRequest, PermitHolderInfo, ReasonInfo, SessionInfo, TABLE_READY,
+    TableView, Timestamp,
 };
 
 /// Converts an instant of a response.
@@ -116,11 +117,27 @@ pub fn namespace(view: NamespaceView) -> v1::Namespace {
         description: view.description,
         created_at: Some(instant(view.created_at)),
         updated_at: Some(instant(view.updated_at)),
-        durability: match view.durability {
-            Durability::Full => v1::Durability::Full,
-            Durability::Session => v1::Durability::Session,
-        }
-        .into(),
+        durability: durability(view.durability).into(),
+        table: view.table.map(table_state),
+    }
+}
+
+fn table_state(view: TableView) -> v1::namespace::Table {
+    v1::namespace::Table {
+        is_ready: view.state == TABLE_READY,
+        epoch: view.epoch,
+        since: view.since.map(instant),
+        sessions: view.sessions,
+        missing: view.missing,
+        waiting_for: view.waiting_for,
+    }
+}
+
+/// Converts the durability of a namespace.
+pub(super) fn durability(durability: Durability) -> v1::Durability {
+    match durability {
+        Durability::Full => v1::Durability::Full,
+        Durability::Session => v1::Durability::Session,
     }
 }
 

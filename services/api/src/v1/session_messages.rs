@@ -21,6 +21,8 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
             process_id: open.process_id,
             ttl_ms: open.ttl_ms,
             metadata: open.metadata.into_iter().collect(),
+            keeps_table: open.keeps_table,
+            transition_ms: open.transition_ms,
         }),
         Some(Said::LockInfo(info)) => {
             let held = info.held.into_iter().map(held).collect::<ApiResult<_>>()?;
@@ -150,8 +152,9 @@ fn mode(mode: i32) -> ApiResult<Mode> {
 /// Converts a message of the service.
 pub fn encode(message: ServerMessage) -> v1::ServerMessage {
     let message = match message {
-        ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader } => {
-            Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed, leader })
+        ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader, durability, table_epoch } => {
+            let durability = convert::durability(durability).into();
+            Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed, leader, durability, table_epoch })
         }
         ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token } => {
             Says::Revoked(server::Revoked {

@@ -19,7 +19,7 @@ use holdfast_api::ApiResult;
 use holdfast_clock::Clocks;
 use holdfast_routing::Router;
 use holdfast_supervise::{TaskOwner, TaskSet};
-use holdfast_types::{Account, AccountId, ApiKey, Incarnation};
+use holdfast_types::{Account, AccountId, ApiKey};
 use tokio::time::Instant;
 
 use crate::admission::Admission;
@@ -29,6 +29,7 @@ use key_usage::KeyUsageReporter;
 use namespaces::Namespaces;
 
 pub(crate) use change_notifier::ChangeListener;
+pub(crate) use namespaces::KnownNamespace;
 
 /// The caches, and the tasks that follow the accounts shard and report key usage to it.
 pub(crate) struct Directory {
@@ -150,7 +151,7 @@ impl Directory {
         account: &Account,
         name: &str,
         deadline: Instant,
-    ) -> ApiResult<Option<Incarnation>> {
+    ) -> ApiResult<Option<KnownNamespace>> {
         self.namespaces.get(account, name, deadline).await
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_api::{ApiError, ApiResult};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_routing::Router;
-use holdfast_types::{Account, AccountId, CommandError, Incarnation, Query, Response};
+use holdfast_types::{Account, AccountId, CommandError, Durability, Incarnation, Query};
 use tokio::time::Instant;
 
 use super::accounts::unexpected_outcome;
@@ -16,12 +16,20 @@ use crate::route_error::route_error;
 /// Maximum cached namespaces; others are fetched again.
 const MAX_NAMESPACES: u64 = 200_000;
 
+/// What is known of an existing namespace. It never changes in an incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownNamespace {
+    pub(crate) incarnation: Incarnation,
+    /// Where its lock table is kept.
+    pub(crate) durability: Durability,
+}
+
 /// The cache, and the lookup on its misses. Only existing namespaces are cached: another gateway may create a missing
 /// one at any moment.
 pub(super) struct Namespaces {
     router: Router,
     admission: Arc<Admission>,
-    cache: SingleFlightCache<(AccountId, String), Incarnation, ApiError>,
+    cache: SingleFlightCache<(AccountId, String), KnownNamespace, ApiError>,
 }
 
 impl Namespaces {
@@ -29,7 +37,12 @@ impl Namespaces {
         Self { router, admission, cache: SingleFlightCache::new("namespaces", MAX_NAMESPACES, false) }
     }
 
-    pub(super) async fn get(&self, account: &Account, name: &str, deadline: Instant) -> ApiResult<Option<Incarnation>> {
+    pub(super) async fn get(
+        &self,
+        account: &Account,
+        name: &str,
+        deadline: Instant,
+    ) -> ApiResult<Option<KnownNamespace>> {
         let id = account.id;
         let look_up = || async {
             let key = shard_key(Application::Namespaces, id.0, "");
@@ -40,13 +53,12 @@ impl Namespaces {
             let asked =
                 async { self.router.query(Application::Namespaces, key, &query, deadline).await.map_err(route_error) };
             let reply = Admission::run(permit, false, None, asked).await?;
-            match reply.outcome {
-                Ok(Response::Namespace(namespace) | Response::DurableNamespace(namespace, _)) => {
-                    Ok(Some(namespace.incarnation))
-                }
-                Err(CommandError::NamespaceNotFound | CommandError::AccountNotFound(_)) => Ok(None),
-                other => Err(unexpected_outcome(&other)),
-            }
+            let found = match reply.outcome {
+                Err(CommandError::NamespaceNotFound | CommandError::AccountNotFound(_)) => return Ok(None),
+                Err(other) => return Err(unexpected_outcome(&Err(other))),
+                Ok(response) => response.into_namespace().map_err(|other| unexpected_outcome(&Ok(other)))?,
+            };
+            Ok(Some(KnownNamespace { incarnation: found.incarnation, durability: found.durability }))
         };
         self.cache.get(&(id, name.to_owned()), look_up).await
     }

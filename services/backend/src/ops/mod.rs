@@ -23,6 +23,7 @@ mod tokens;
 mod usage;
 mod waits;
 
+pub(crate) use sessions::OpenTerms;
 pub(crate) use tokens::TokenIssuer;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Namespaces of the caller's account.
 
 use holdfast_api::{
-    ApiError, ApiResult, Code, CreateNamespace, NamespaceView, Page, PageRequest, page_token, validate,
+    ApiError, ApiResult, Code, CreateNamespace, NamespaceView, Page, PageRequest, TableView, page_token, validate,
 };
 use holdfast_types::{Command, CommandError, Durability, Namespace, NamespacesCommand, Query, Response, Scopes};
 
 use crate::auth::TenantContext;
-use crate::shard_call::{check_repeat, expect_answer, unexpected};
+use crate::shard_call::{ShardRequest, check_repeat, expect_answer, unexpected};
 use crate::{AuthContext, CallContext, Service};
 
 /// Any one of these scopes suffices to read namespaces.
@@ -55,7 +55,20 @@ impl Service {
         let tenant = caller.require_any(&READ_SCOPES)?;
         tenant.check_namespace("namespace", name)?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        self.read_namespace(tenant, name, context).await.map(Into::into)
+        let mut view: NamespaceView = self.read_namespace(tenant, name, context).await?.into();
+        if view.durability == Durability::Session {
+            view.table = self.table_of(tenant, name, context).await;
+        }
+        Ok(view)
+    }
+
+    /// Returns how far the lock table of a namespace is. `None` if its leader can't be asked, which leaves the rest.
+    async fn table_of(&self, tenant: TenantContext<'_>, name: &str, context: &CallContext) -> Option<TableView> {
+        let make = |namespace| ShardRequest::from(Query::TableState { namespace });
+        match self.call_locks(tenant, name, context, make).await.ok()?.outcome {
+            Ok(Response::TableState(state)) => Some(state.into()),
+            _ => None,
+        }
     }
 
     /// Lists namespaces in order of name: all of the account, or those that the key covers.

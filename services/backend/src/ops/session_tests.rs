@@ -55,7 +55,9 @@ impl SessionClient {
     /// Opens or resumes a session. Returns its id, and whether it was resumed.
     async fn open(&mut self, session_id: Option<String>) -> (String, bool) {
         let (namespace, process_id, metadata) = ("demo".to_owned(), "p".to_owned(), Metadata::default());
-        self.send(ClientPayload::Open(Open { namespace, session_id, process_id, ttl_ms: 30_000, metadata })).await;
+        let (ttl_ms, keeps_table, transition_ms) = (30_000, true, 0);
+        let open = Open { namespace, session_id, process_id, ttl_ms, metadata, keeps_table, transition_ms };
+        self.send(ClientPayload::Open(open)).await;
         match self.receive().await {
             ServerMessage::Opened { session_id, resumed, .. } => (session_id, resumed),
             other => panic!("not opened: {other:?}"),

@@ -4,13 +4,14 @@ use holdfast_api::{ApiError, ApiResult, CreateSession, Page, PageRequest, Sessio
 use holdfast_cluster::Application;
 use holdfast_routing::RoutedReply;
 use holdfast_types::{
-    Command, CommandError, LocksCommand, NamespaceRef, OpenSession, Query, Reply, Response, Scopes, SessionView,
+    Command, CommandError, Durability, LocksCommand, NamespaceRef, OpenSession, OpenTableSession, Query, Reply,
+    Response, Revision, Scopes, SessionView, TableCommand,
 };
 use sha2::{Digest, Sha256};
 
 use crate::admission::Share;
 use crate::auth::TenantContext;
-use crate::shard_call::{AsReply, ShardRequest, check_repeat, expect_answer, random_bytes};
+use crate::shard_call::{AsReply, ShardRequest, check_repeat, expect_answer, random_bytes, unexpected};
 use crate::{AuthContext, CallContext, Service};
 
 /// 32 letters, so that five bits make one letter.
@@ -41,6 +42,19 @@ pub(crate) struct OpenedSession {
     pub(crate) namespace: NamespaceRef,
     pub(crate) session: SessionView,
     pub(crate) resumed: bool,
+    /// The epoch of the namespace's lock table, if the table is in its leader's memory.
+    pub(crate) table_epoch: Option<Revision>,
+}
+
+/// How a session is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OpenTerms<'a> {
+    /// The session to resume.
+    pub(crate) resume: Option<&'a str>,
+    /// Whether its client keeps a table of its holds.
+    pub(crate) keeps_table: bool,
+    /// The transition of all its holds, in milliseconds, for such a client.
+    pub(crate) transition_ms: u64,
 }
 
 impl Service {
@@ -56,7 +70,7 @@ impl Service {
     ) -> ApiResult<SessionInfo> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         validate::session_ttl_ms(request.ttl_ms, tenant.limits())?;
-        let opened = self.open_session(tenant, context, &request, None).await?;
+        let opened = self.open_session(tenant, context, &request, OpenTerms::default()).await?;
         check_repeat(opened.session.process_id == request.process_id)?;
         Ok(opened.session.into())
     }
@@ -68,8 +82,9 @@ impl Service {
         tenant: TenantContext<'_>,
         context: &CallContext,
         request: &CreateSession,
-        resume: Option<&str>,
+        terms: OpenTerms<'_>,
     ) -> ApiResult<OpenedSession> {
+        let resume = terms.resume;
         tenant.check_namespace("namespace", &request.namespace)?;
         validate::process_id(&request.process_id)?;
         validate::metadata(&request.metadata, tenant.limits())?;
@@ -87,30 +102,33 @@ impl Service {
                 (None, Some(_)) => session_id(&Sha256::digest(opening.0)),
                 (None, None) => session_id(&random_bytes::<ID_LENGTH>()?),
             };
-            let make = |namespace| {
-                ShardRequest::from(Command::Locks(LocksCommand::OpenSession(OpenSession {
-                    namespace,
-                    session_id: session_id.clone(),
-                    resume: resume.is_some(),
-                    request_id: opening,
-                    process_id: request.process_id.clone(),
-                    ttl_ms: request.ttl_ms,
-                    metadata: request.metadata.clone(),
-                })))
+            let open = |namespace| OpenSession {
+                namespace,
+                session_id: session_id.clone(),
+                resume: resume.is_some(),
+                request_id: opening,
+                process_id: request.process_id.clone(),
+                ttl_ms: request.ttl_ms,
+                metadata: request.metadata.clone(),
             };
             let SessionLocation { key, namespace, routed } =
-                self.call_located(tenant, &request.namespace, context, make).await?;
+                self.call_to_open(tenant, context, open, &request.namespace, terms).await?;
             match routed.reply.outcome {
                 // The session of that idempotency key, which a connection resumed meanwhile.
                 Err(CommandError::IdTaken) if context.idempotency_key.is_some() => {
                     let session = self.read_session(tenant, context, &request.namespace, &session_id).await?;
-                    return Ok(OpenedSession { key, namespace, session, resumed: false });
+                    return Ok(OpenedSession { key, namespace, session, resumed: false, table_epoch: None });
                 }
                 Err(CommandError::IdTaken) => {}
                 outcome => {
-                    let (session, resumed) = expect_answer!(outcome?, Response::SessionOpened { session, resumed }
-                        => (session, resumed))?;
-                    return Ok(OpenedSession { key, namespace, session, resumed });
+                    let (session, resumed, table_epoch) = match outcome? {
+                        Response::SessionOpened { session, resumed } => (session, resumed, None),
+                        Response::TableSessionOpened { session, resumed, table_epoch } => {
+                            (session, resumed, Some(table_epoch))
+                        }
+                        other => return Err(unexpected(&other)),
+                    };
+                    return Ok(OpenedSession { key, namespace, session, resumed, table_epoch });
                 }
             }
         }
@@ -221,7 +239,8 @@ impl Service {
         session_id: &str,
     ) -> ApiResult<()> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
-        self.open_session(tenant, context, request, Some(session_id)).await.map(drop)
+        let terms = OpenTerms { resume: Some(session_id), ..OpenTerms::default() };
+        self.open_session(tenant, context, request, terms).await.map(drop)
     }
 
     /// Checks whether the caller may open a session there, so that a certain rejection precedes the connection.
@@ -252,6 +271,29 @@ impl Service {
         expect_answer!(reply.outcome?, Response::Session(session) => session)
     }
 
+    /// Calls the locks shard of a namespace with the opening of a session that fits its durability.
+    async fn call_to_open(
+        &self,
+        tenant: TenantContext<'_>,
+        context: &CallContext,
+        request: impl Fn(NamespaceRef) -> OpenSession,
+        name: &str,
+        terms: OpenTerms<'_>,
+    ) -> ApiResult<SessionLocation> {
+        let share = Share::from(tenant.account);
+        let call = |key, namespace: NamespaceRef| {
+            let open = request(namespace.clone());
+            async move {
+                let known = self.inner.directory.namespace(tenant.account, name, context.deadline).await?;
+                let durability = known.ok_or_else(|| ApiError::namespace_not_found(name))?.durability;
+                let ask = ShardRequest::from(Command::Locks(opening(open, durability, terms)?));
+                let routed = self.call_with_permit(share, Application::Locks, key, ask, context).await?;
+                Ok(SessionLocation { key, namespace, routed })
+            }
+        };
+        self.with_incarnation(tenant.account, name, context.deadline, call).await
+    }
+
     /// Calls the locks shard of a namespace, and returns the shard with the reply.
     async fn call_located(
         &self,
@@ -269,6 +311,22 @@ impl Service {
             }
         };
         self.with_incarnation(tenant.account, name, context.deadline, call).await
+    }
+}
+
+/// Returns the command that opens a session in a namespace of that durability. Where the lock table is in the leader's
+/// memory, the shard refuses a client that keeps none.
+fn opening(open: OpenSession, durability: Durability, terms: OpenTerms<'_>) -> ApiResult<LocksCommand> {
+    let OpenTerms { keeps_table, transition_ms, .. } = terms;
+    match durability {
+        Durability::Session if keeps_table => {
+            Ok(LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms })))
+        }
+        Durability::Full if transition_ms > 0 => Err(ApiError::invalid(
+            "transition_ms",
+            "transition_ms: belongs to each request, since the durability of the namespace is FULL",
+        )),
+        Durability::Full | Durability::Session => Ok(LocksCommand::OpenSession(open)),
     }
 }
 

@@ -39,11 +39,10 @@ impl SessionConnection<'_> {
             let Some(job) = self.queue.pop_front() else { return Ok(()) };
             let job = self.first_of(job)?;
             let (mut claims, mut bytes) = self.size_of(&job);
-            let needs_later_rules = self.needs_later_rules(&job);
+            let destination = self.destination_of(&job);
             let mut jobs = vec![job];
             while jobs[0].is_batchable() && jobs.len() < MAX_BATCH_COMMANDS && bytes < MAX_BATCH_BYTES {
-                let fits =
-                    |next: &&ClientCommand| next.is_batchable() && self.needs_later_rules(next) == needs_later_rules;
+                let fits = |next: &&ClientCommand| next.is_batchable() && self.destination_of(next) == destination;
                 let Some(next) = self.queue.front().filter(fits) else { break };
                 let (more_claims, more_bytes) = self.size_of(next);
                 if claims + more_claims > MAX_BATCH_CLAIMS {
@@ -70,8 +69,15 @@ impl SessionConnection<'_> {
         Ok(ClientCommand::ReportPermits(held))
     }
 
-    /// Returns whether the command is one of rules 2. Others are not sent with it: they would be refused with it where
-    /// these rules do not apply yet.
+    /// Returns whether the command is one of rules 2, and whether it is for a lock table in the leader's memory. Others
+    /// are not sent with it: they would be refused with it where these rules do not apply yet, or by the log.
+    fn destination_of(&self, job: &ClientCommand) -> (bool, bool) {
+        use ClientCommand::{Lock, Release, ReleaseAll, Requery};
+        let is_for_table = matches!(job, Lock(_) | Requery(_) | Release(_) | ReleaseAll);
+        (self.needs_later_rules(job), self.session.table_epoch.is_some() && is_for_table)
+    }
+
+    /// Returns whether the command is one of rules 2.
     fn needs_later_rules(&self, job: &ClientCommand) -> bool {
         let has_terms = |lock: &Lock| lock.at_least_ms > 0 || !lock.metadata.is_empty();
         match job {

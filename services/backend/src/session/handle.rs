@@ -8,7 +8,7 @@ use holdfast_cluster::Application;
 use holdfast_routing::{RetryPolicy, Subscription};
 use holdfast_types::{
     Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
-    SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, Topic,
+    Revision, SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, Topic,
 };
 use tokio::time::Instant;
 
@@ -36,6 +36,8 @@ pub(super) struct SessionHandle {
     pub(super) number: SessionNumber,
     pub(super) epoch: u64,
     pub(super) ttl_ms: u64,
+    /// The epoch of the namespace's lock table at the opening, if the table is in its leader's memory.
+    pub(super) table_epoch: Option<Revision>,
 }
 
 impl SessionHandle {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_api::session_message::{ClientPayload, Open, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, CreateSession, validate};
 use holdfast_supervise::spawn_temporary;
-use holdfast_types::Scopes;
+use holdfast_types::{Durability, Scopes};
 use metrics::gauge;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -17,6 +17,7 @@ use super::handle::SessionHandle;
 use super::protocol::{MessageSequence, protocol_error};
 use crate::access_watch::{AccessWatch, is_final};
 use crate::admission::HeldCall;
+use crate::ops::OpenTerms;
 use crate::{AuthContext, CallContext, Service};
 
 /// How long a client may take to open its session.
@@ -83,6 +84,8 @@ impl OpenedSession {
             ttl_ms: self.session.ttl_ms,
             resumed: self.resumed,
             leader: self.leader.as_deref().map(str::to_owned),
+            durability: if self.session.table_epoch.is_some() { Durability::Session } else { Durability::Full },
+            table_epoch: self.session.table_epoch,
         }
     }
 }
@@ -177,7 +180,9 @@ impl Handshake {
         }
         let held = self.service.inner.held_calls.connect(caller.share().sharer)?;
         let context = CallContext::new("session connection");
-        let opened = self.service.open_session(tenant, &context, &request, open.session_id.as_deref()).await?;
+        let Open { keeps_table, transition_ms, .. } = *open;
+        let terms = OpenTerms { resume: open.session_id.as_deref(), keeps_table, transition_ms };
+        let opened = self.service.open_session(tenant, &context, &request, terms).await?;
         let session = SessionHandle {
             service: self.service.clone(),
             key: opened.key,
@@ -186,6 +191,7 @@ impl Handshake {
             number: opened.session.number,
             epoch: opened.session.epoch,
             ttl_ms: opened.session.ttl_ms,
+            table_epoch: opened.table_epoch,
         };
         let leader = context.report.leader_gateway();
         Ok(OpenedSession { session, held, caller, resumed: opened.resumed, leader })

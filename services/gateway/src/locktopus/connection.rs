@@ -162,6 +162,9 @@ impl SessionClient {
             process_id: process_id.to_owned(),
             ttl_ms,
             metadata: Metadata::new(),
+            // Its client's connection ends with the session, so there is nothing to give back.
+            keeps_table: true,
+            transition_ms: 0,
         };
         self.send(ClientPayload::Open(open)).await;
         match self.from_session.next().await {

@@ -22,6 +22,7 @@ mod latches;
 mod lock_sets;
 mod locks;
 mod namespaces;
+mod open_message;
 mod openapi;
 mod path_params;
 mod permit_messages;

@@ -2,12 +2,13 @@
 
 use holdfast_api::session_message::{self, ClientMessage, ClientPayload, InvalidRequest, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode};
-use holdfast_types::{BarrierAnswer, GenerationEnd, Metadata, Mode, Path, ReportedHold, Woken};
+use holdfast_types::{BarrierAnswer, Durability, GenerationEnd, Metadata, Mode, Path, ReportedHold, Woken};
 use serde::{Deserialize, Serialize};
 
-use super::body::{StringMap, parse};
+use super::body::parse;
 use super::condition_messages::{Await, Signal};
 use super::latches;
+use super::open_message::Open;
 use super::permit_messages::{AcquirePermits, Take};
 
 #[derive(Deserialize)]
@@ -27,16 +28,6 @@ enum ClientJson {
     ReleaseAll(Empty),
     Keepalive(Empty),
     Close(Empty),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Open {
-    seq: u64,
-    session_id: Option<String>,
-    process_id: String,
-    ttl_ms: u64,
-    metadata: Option<StringMap>,
 }
 
 #[derive(Deserialize)]
@@ -155,9 +146,8 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
     });
     let (seq, payload) = match parsed? {
         ClientJson::Open(open) => {
-            let Open { seq, session_id, process_id, ttl_ms, metadata } = open;
-            let (namespace, metadata) = (namespace.to_owned(), metadata.unwrap_or_default().0);
-            (seq, ClientPayload::Open(session_message::Open { namespace, session_id, process_id, ttl_ms, metadata }))
+            let (seq, open) = open.read(namespace);
+            (seq, ClientPayload::Open(open))
         }
         ClientJson::LockInfo(info) => {
             let held = info.held.into_iter().map(Held::read).collect::<ApiResult<_>>()?;
@@ -279,6 +269,10 @@ enum ServerJson {
         resumed: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
         leader: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        durability: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        table_epoch: Option<u64>,
     },
     Revoked {
         path: Vec<String>,
@@ -391,8 +385,9 @@ impl Tripped {
 impl From<ServerMessage> for ServerJson {
     fn from(message: ServerMessage) -> Self {
         match message {
-            ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader } => {
-                Self::Opened { session_id, epoch, ttl_ms, resumed, leader }
+            ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader, durability, table_epoch } => {
+                let durability = (durability != Durability::Full).then(|| durability.name());
+                Self::Opened { session_id, epoch, ttl_ms, resumed, leader, durability, table_epoch }
             }
             ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token } => {
                 Self::Revoked { path, reason: reason.name(), current_owner, holder, fencing_token }

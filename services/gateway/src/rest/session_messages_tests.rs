@@ -1,6 +1,6 @@
 use holdfast_api::Code;
 use holdfast_api::session_message::EndReason;
-use holdfast_types::{BarrierOutcome, Kind, RevokedReason, SessionEnd, Wanted};
+use holdfast_types::{BarrierOutcome, Durability, Kind, RevokedReason, SessionEnd, Wanted};
 use serde_json::{Value, json};
 
 use super::*;
@@ -169,14 +169,17 @@ fn what_is_no_message_is_refused() {
 
 #[test]
 fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
-    let opened = |leader: Option<&str>| {
-        let leader = leader.map(str::to_owned);
-        encoded(ServerMessage::Opened { session_id: "se_1".into(), epoch: 4, ttl_ms: 5_000, resumed: false, leader })
+    let opened = |leader: Option<&str>, durability, table_epoch| {
+        let (session_id, leader) = ("se_1".to_owned(), leader.map(str::to_owned));
+        let (epoch, ttl_ms, resumed) = (4, 5_000, false);
+        encoded(ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader, durability, table_epoch })
     };
     let mut expected = json!({"type": "opened", "session_id": "se_1", "epoch": 4, "ttl_ms": 5_000, "resumed": false});
-    assert_eq!(opened(None), expected);
+    assert_eq!(opened(None, Durability::Full, None), expected);
     expected["leader"] = json!("node-1:8080");
-    assert_eq!(opened(Some("node-1:8080")), expected);
+    assert_eq!(opened(Some("node-1:8080"), Durability::Full, None), expected);
+    (expected["durability"], expected["table_epoch"]) = (json!("SESSION"), json!(3));
+    assert_eq!(opened(Some("node-1:8080"), Durability::Session, Some(3)), expected);
     let acquired =
         ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: Vec::new(), woken: None };
     assert_eq!(

@@ -291,6 +291,8 @@ impl<'a> Stream<'a> {
             process_id: self.process.clone(),
             ttl_ms: SESSION_TTL_MS,
             metadata: Metadata::new(),
+            keeps_table: true,
+            transition_ms: 0,
         };
         self.send(ClientPayload::Open(open)).await;
         match timeout(PATIENCE, self.receive()).await {
