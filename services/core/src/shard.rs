@@ -281,6 +281,12 @@ impl ShardState {
         self.locks().is_some_and(|core| core.awaits_end_of(session))
     }
 
+    /// Returns whether the leader of a locks shard waits for the end of any such session. It visits all namespaces whose
+    /// lock tables are in the leader's memory.
+    pub fn awaits_ends(&self) -> bool {
+        self.locks().is_some_and(LocksState::awaits_ends)
+    }
+
     /// Returns whether a locks shard has namespaces whose lock tables are in the leader's memory.
     pub fn has_soft_tables(&self) -> bool {
         self.locks().is_some_and(LocksState::has_soft_tables)

@@ -45,6 +45,7 @@ mod serve;
 mod shard_health;
 mod shard_rebuild;
 mod soft_calls;
+mod soft_deletes;
 mod status;
 mod stored_config;
 mod subscribe;

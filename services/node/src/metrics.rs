@@ -142,6 +142,8 @@ fn describe() {
     describe_histogram!("holdfast_apply_seconds", Unit::Seconds, "Time to apply one entry to the state.");
     let slice = "Time that one apply slice of an entry keeps the state from everybody else.";
     describe_histogram!("holdfast_apply_slice_seconds", Unit::Seconds, slice);
+    let rebuild = "Time from the epoch of a leader until all its lock tables in memory grant locks.";
+    describe_histogram!("holdfast_table_rebuild_seconds", Unit::Seconds, rebuild);
     describe_histogram!("holdfast_entry_commands", "Commands in one log entry.");
     describe_histogram!("holdfast_entry_shards", "Shards with commands or a tick in one log entry.");
     describe_histogram!("holdfast_storage_sync_seconds", Unit::Seconds, "Time of one write with its fsync.");

@@ -4,13 +4,14 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Command, LocksCommand, Query, codec};
+use holdfast_core::{Command, LocksCommand, NamespaceRef, Query, codec};
 use holdfast_proto::internal::answer::Outcome;
 use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::call_handler::not_leader;
 use crate::leader::LeaderState;
 use crate::replica::ShardReplica;
+use crate::soft_deletes;
 
 /// How long a command waits for a table that is not complete, before it is refused.
 const MAX_WAIT: Duration = Duration::from_millis(2_500);
@@ -18,10 +19,15 @@ const MAX_WAIT: Duration = Duration::from_millis(2_500);
 /// Applies a command if it is for a lock table in the leader's memory, as soon as that can decide it. `None` if it is
 /// for the log. The opening of a session is, but waits for the epoch of its table.
 pub(crate) async fn apply(shard: &ShardReplica, term: u64, bytes: &[u8], deadline: Instant) -> Option<Outcome> {
-    if !LocksCommand::may_be_for_table(bytes) || !shard.machine.has_soft_tables() {
+    let may_be_for_table = LocksCommand::may_be_for_table(bytes) || Command::is_audited(bytes);
+    if !may_be_for_table || !shard.machine.has_soft_tables() {
         return None;
     }
-    let Ok(Command::Locks(command)) = codec::decode(bytes) else { return None };
+    let command = match codec::decode(bytes) {
+        Ok(Command::Locks(command)) => command,
+        Ok(Command::Audited(audited)) => return soft_deletes::force_open(shard, term, audited, deadline).await,
+        _ => return None,
+    };
     wait_for_table(shard, term, deadline, |core, table| table.must_wait_for_tables(core, &command)).await;
     let leads = (*shard.group.subscribe_leadership().borrow()).filter(|leads| leads.term == term);
     let Some(leads) = leads else { return Some(not_leader(shard)) };
@@ -35,13 +41,17 @@ pub(crate) async fn apply(shard: &ShardReplica, term: u64, bytes: &[u8], deadlin
 /// Returns as soon as a query can be answered, if it is about a lock table in the leader's memory; in any case after a
 /// while.
 pub(crate) async fn wait_to_answer(shard: &ShardReplica, query: &Query, deadline: Instant) {
-    if query.lock_table().is_none() || !shard.machine.has_soft_tables() {
-        return;
-    }
+    let Some(namespace) = query.lock_table().filter(|_| shard.machine.has_soft_tables()) else { return };
     let leads = *shard.group.subscribe_leadership().borrow();
     if let Some(leads) = leads {
-        wait_for_table(shard, leads.term, deadline, |core, table| table.must_wait_to_answer(core, query)).await;
+        wait_for_table_of(shard, leads.term, deadline, namespace).await;
     }
+}
+
+/// Returns as soon as the lock table of a namespace is complete, if it is in the leader's memory; in any case after a
+/// while.
+pub(crate) async fn wait_for_table_of(shard: &ShardReplica, term: u64, deadline: Instant, namespace: &NamespaceRef) {
+    wait_for_table(shard, term, deadline, |core, table| table.must_wait_for_table_of(core, namespace)).await;
 }
 
 /// Returns when nothing has to wait any more, after [`MAX_WAIT`], at the deadline, or with the leadership.

@@ -44,6 +44,11 @@ impl Command {
         }
     }
 
+    /// Returns whether an encoded command has an actor, without decoding it.
+    pub fn is_audited(encoded: &[u8]) -> bool {
+        matches!(encoded, [_, 4, ..])
+    }
+
     /// Returns the account whose changes of keys or namespaces the command counts among, and their limit. `None` for
     /// all other commands, and for those of the operator.
     pub fn rated_change(&self) -> Option<(AccountId, &'static Limit)> {

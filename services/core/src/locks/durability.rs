@@ -15,9 +15,8 @@ pub(super) mod absent {
     /// Sessions whose client keeps no table.
     pub(in crate::locks) const NO_TABLE: &str =
         "keeps_table: must be true, on a connection, since the durability of the namespace is SESSION";
-    /// Locks that are forced open.
-    pub(in crate::locks) const FORCED_END: &str =
-        "path: can't be forced open yet in a namespace whose durability is SESSION; end the holder's session";
+    /// A lock that is forced open by the log, which does not have its holds.
+    pub(in crate::locks) const FORCED_END: &str = "path: its lock is in the memory of its shard's leader";
     /// Holders that are asked for a lock.
     pub(in crate::locks) const ASK: &str =
         "path: nobody can be asked for it yet in a namespace whose durability is SESSION";

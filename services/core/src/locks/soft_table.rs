@@ -6,6 +6,7 @@
 //!
 //! It is pure: every call gets the log state of the same moment, and knows of no leader, caller or wait.
 
+mod force;
 mod mirror;
 mod request;
 mod verify;
@@ -23,6 +24,8 @@ use crate::{
     Reply, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableEpoch,
 };
 use request::table_command;
+
+pub use force::ForcedOpen;
 
 /// What is left of a block before a step begins: more than any step can use.
 const RESERVE: u64 = BLOCK_REVISIONS / 4;

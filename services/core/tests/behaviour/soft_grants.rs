@@ -1,10 +1,11 @@
 //! Lock tables in the memory of a leader: what it grants, and when it begins to.
 
-use holdfast_core::locks::SoftTable;
+use holdfast_core::locks::{ForcedOpen, SoftTable};
 use holdfast_core::{
-    AcquireOutcome, Command, CommandError, Effect, EntryContext, FencingToken, LockInfo, LocksCommand, MessageSeq,
-    Mode, NamespaceMessage, Owner, Path, Query, Release, ReleaseTarget, ReportedHold, Response, Rules, SessionAcquire,
-    SessionCommand, SessionRequest, SessionView, TableCommand, TableEpoch, TableState, Wait,
+    AcquireOutcome, Command, CommandError, Effect, EntryContext, FencingToken, Forfeit, ForfeitedHold, LockInfo,
+    LocksCommand, MessageSeq, Mode, NamespaceMessage, Owner, Path, Query, Release, ReleaseTarget, ReportedHold,
+    Response, RevokedReason, Rules, SessionAcquire, SessionCommand, SessionRequest, SessionView, TableCommand,
+    TableEpoch, TableState, Wait,
 };
 
 use crate::durability::{session_durable, soft};
@@ -93,6 +94,13 @@ impl Leader {
         }
     }
 
+    fn force_open(&mut self, lock: &str, is_noted: bool) -> Result<ForcedOpen, CommandError> {
+        let (context, path) = (self.context(), Path::flat(lock));
+        let outcome = self.table.force_open(&self.log.core, &context, (&soft(), &path), is_noted);
+        self.table.verify();
+        outcome.expect("its table is here")
+    }
+
     /// The one who holds a lock.
     fn holder(&self, lock: &str) -> Option<Owner> {
         let query = Query::Lock { namespace: soft(), path: Path::flat(lock) };
@@ -179,6 +187,33 @@ fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended() {
     assert!(is_busy(&leader.send(&later, acquire("l"))), "also after a restore");
     leader.advance_by(1);
     assert!(leader.granted(&later, "l") > last);
+}
+
+#[test]
+fn a_lock_is_forced_open_once_the_log_knows_of_its_holds() {
+    let mut leader = Leader::new();
+    let (holder, waiter) = (leader.open("se_1", 0), leader.open("se_2", 0));
+    let token = leader.granted(&holder, "l");
+    leader.send(&waiter, acquire("l")).unwrap();
+    let holds = vec![ForfeitedHold { session: holder.number, fencing_token: token }];
+    let forfeit = Forfeit { namespace: soft(), path: Path::flat("l"), holds };
+    assert_eq!(leader.force_open("l", false), Ok(ForcedOpen::Unknown(forfeit.clone())));
+    assert_eq!(leader.force_open("l", true), Ok(ForcedOpen::Unknown(forfeit.clone())), "the log was not told");
+    assert_eq!(leader.holder("l"), owner(&holder));
+    table(&mut leader.log, TableCommand::Forfeit(forfeit)).unwrap();
+    leader.table.take_effects();
+    assert_eq!(leader.force_open("l", true), Ok(ForcedOpen::Done));
+    assert_eq!(leader.holder("l"), owner(&waiter));
+    let is_told = |effect: &Effect| matches!(effect, Effect::Revoked { reason: RevokedReason::Deleted, .. });
+    assert!(leader.table.take_effects().iter().any(is_told), "its holder hears of it");
+
+    let of_waiter = leader.force_open("l", true);
+    assert!(matches!(of_waiter, Ok(ForcedOpen::Unknown(_))), "who came since is another one: {of_waiter:?}");
+    let nobody = Forfeit { namespace: soft(), path: Path::flat("free"), holds: Vec::new() };
+    assert_eq!(leader.force_open("free", false), Ok(ForcedOpen::Unknown(nobody)), "the log hears of each call");
+    assert_eq!(leader.force_open("free", true), Ok(ForcedOpen::Done));
+    let mut next = leader.next();
+    assert!(matches!(next.force_open("l", false), Err(CommandError::Busy(_))), "its holds are not known yet");
 }
 
 /// Its client is told that it has ended: a connection that resumed it would let it live longer than the leader waits.

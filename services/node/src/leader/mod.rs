@@ -14,10 +14,11 @@ mod subscriptions;
 mod waiting_call;
 
 use bytes::Bytes;
+use holdfast_core::locks::ForcedOpen;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AcquireOutcome, AwaitRecord, Command, CommandError, ConditionCommand, Effect, EntryContext, Kind,
-    LocksCommand, NamespaceRef, Owner, Query, RateTable, Reply, Response, Rules, TableCommand, WaitId, codec,
+    LocksCommand, NamespaceRef, Owner, Path, Query, RateTable, Reply, Response, Rules, TableCommand, WaitId, codec,
 };
 use tokio::time::Instant;
 use waiting_call::{cancel_of, queued_call};
@@ -237,9 +238,9 @@ impl LeaderState {
         self.tables.must_wait(core, command)
     }
 
-    /// Returns whether a query waits for the lock tables in memory.
-    pub(crate) fn must_wait_to_answer(&self, core: &ShardState, query: &Query) -> bool {
-        self.tables.must_wait_to_answer(core, query)
+    /// Returns whether what is about the lock table of a namespace waits until that table is complete in memory.
+    pub(crate) fn must_wait_for_table_of(&self, core: &ShardState, namespace: &NamespaceRef) -> bool {
+        self.tables.must_wait_for_table_of(core, namespace)
     }
 
     /// Applies a command of a connected session in the lock tables in memory. `None` if it is for the log.
@@ -251,6 +252,20 @@ impl LeaderState {
         }
         self.publish_tables(now_ms);
         Some(reply)
+    }
+
+    /// Forces a lock of the lock tables in memory open, if the log knows of the call and of all its holds. `None` if the
+    /// log has the table.
+    pub(crate) fn force_open_in_memory(
+        &mut self,
+        core: &ShardState,
+        now_ms: u64,
+        lock: (&NamespaceRef, &Path),
+        is_noted: bool,
+    ) -> Option<Result<ForcedOpen, CommandError>> {
+        let outcome = self.tables.force_open(core, (now_ms, self.rules), lock, is_noted);
+        self.publish_tables(now_ms);
+        outcome
     }
 
     /// Answers a query about the lock tables in memory. `None` if it is about something else.
@@ -267,7 +282,7 @@ impl LeaderState {
 
     /// Ends what is due in the lock tables in memory. Returns when more is due.
     pub(crate) fn advance_tables(&mut self, core: &ShardState, now_ms: u64) -> Option<u64> {
-        let due_ms = self.tables.advance(now_ms.max(core.clock_ms()), self.rules);
+        let due_ms = self.tables.advance(core, now_ms.max(core.clock_ms()), self.rules);
         self.publish_tables(now_ms);
         due_ms
     }

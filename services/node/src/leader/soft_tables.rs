@@ -1,10 +1,13 @@
 //! The lock tables in this leader's memory: the epoch that it has begun for them, and what it writes for them.
 
-use holdfast_core::locks::SoftTable;
+use holdfast_core::locks::{ForcedOpen, SoftTable};
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    CommandError, Effect, EntryContext, LocksCommand, OpenTableSession, Query, Reply, Response, Rules, TableCommand,
+    CommandError, Effect, EntryContext, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply, Response,
+    Rules, TableCommand,
 };
+use metrics::histogram;
+use tokio::time::Instant;
 
 /// The tables of one leadership: none until its epoch has begun, which is when there are namespaces for them.
 #[derive(Default)]
@@ -18,8 +21,10 @@ pub(crate) struct SoftTables {
     last_entry: (u64, u64),
     /// The wall clock when the epoch began, in milliseconds.
     begun_at_ms: u64,
-    /// True until those who wait for the epoch are woken.
-    has_just_begun: bool,
+    /// When the epoch began, until all sessions of before have ended.
+    rebuilding: Option<Instant>,
+    /// True until those who wait for the epoch, or for the end of a session, are woken.
+    wakes_all: bool,
 }
 
 impl SoftTables {
@@ -44,11 +49,10 @@ impl SoftTables {
         }
     }
 
-    /// Returns whether a query has to wait for a table that is complete.
-    pub(super) fn must_wait_to_answer(&self, core: &ShardState, query: &Query) -> bool {
-        let of_tables = query.lock_table().filter(|namespace| SoftTable::is_of_tables(core, namespace));
-        let is_ready = |namespace| self.current(core).is_some_and(|table| table.is_ready_to_answer(core, namespace));
-        of_tables.is_some_and(|namespace| !is_ready(namespace))
+    /// Returns whether what is about the lock table of a namespace has to wait until that table is complete.
+    pub(super) fn must_wait_for_table_of(&self, core: &ShardState, namespace: &NamespaceRef) -> bool {
+        let is_ready = || self.current(core).is_some_and(|table| table.is_ready_to_answer(core, namespace));
+        SoftTable::is_of_tables(core, namespace) && !is_ready()
     }
 
     /// Applies a command of a connected session. `None` if it is for the log. One that opens a session is, unless it
@@ -65,6 +69,24 @@ impl SoftTables {
         let context = self.context(now_ms, rules);
         let applied = self.table.as_mut().map(|table| table.apply(core, &context, command));
         Some(applied.unwrap_or_else(|| not_begun(now_ms)))
+    }
+
+    /// Forces a lock open, if the log knows of the call and of all its holds. `None` if the log has the table.
+    pub(super) fn force_open(
+        &mut self,
+        core: &ShardState,
+        (now_ms, rules): (u64, Rules),
+        (namespace, path): (&NamespaceRef, &Path),
+        is_noted: bool,
+    ) -> Option<Result<ForcedOpen, CommandError>> {
+        if !SoftTable::is_of_tables(core, namespace) {
+            return None;
+        }
+        let context = self.context(now_ms, rules);
+        match &mut self.table {
+            Some(table) => table.force_open(core, &context, (namespace, path), is_noted),
+            None => Some(Err(has_not_begun())),
+        }
     }
 
     /// Answers a query about the tables. `None` if it is about something else.
@@ -101,13 +123,17 @@ impl SoftTables {
 
     /// Follows an effect of an entry of the log.
     pub(super) fn follow(&mut self, context: &EntryContext, effect: &Effect) {
+        self.wakes_all |= self.rebuilding.is_some() && matches!(effect, Effect::SessionEnded { .. });
         if let Some(table) = &mut self.table {
             table.follow(context, effect);
         }
     }
 
     /// Ends what is due at this clock. Returns when more is due.
-    pub(super) fn advance(&mut self, now_ms: u64, rules: Rules) -> Option<u64> {
+    pub(super) fn advance(&mut self, core: &ShardState, now_ms: u64, rules: Rules) -> Option<u64> {
+        if let Some(since) = self.rebuilding.take_if(|_| !core.awaits_ends()) {
+            histogram!("holdfast_table_rebuild_seconds").record(since.elapsed().as_secs_f64());
+        }
         let context = self.context(now_ms, rules);
         let table = self.table.as_mut()?;
         if table.next_deadline_ms().is_some_and(|due_ms| due_ms <= now_ms) {
@@ -123,9 +149,9 @@ impl SoftTables {
     }
 
     /// Returns whether there is something to write, or is due before it is expected; once, whether the tables have
-    /// begun, for which commands wait.
+    /// begun or a session of before has ended, for which commands wait.
     pub(super) fn needs_wakeup(&mut self) -> bool {
-        if std::mem::take(&mut self.has_just_begun) {
+        if std::mem::take(&mut self.wakes_all) {
             return true;
         }
         let Some(table) = &self.table else { return false };
@@ -160,7 +186,8 @@ impl SoftTables {
         match (command, &mut self.table) {
             (TableCommand::BeginEpoch { .. }, table) => {
                 *table = SoftTable::begin(core, given);
-                (self.has_just_begun, self.begun_at_ms) = (true, self.last_entry.1);
+                (self.wakes_all, self.begun_at_ms) = (true, self.last_entry.1);
+                self.rebuilding = Some(Instant::now());
             }
             (_, Some(table)) => table.add_block(given),
             (_, None) => {}
@@ -169,8 +196,11 @@ impl SoftTables {
 }
 
 fn not_begun(clock_ms: u64) -> Reply {
-    let busy = CommandError::Busy("the leader's epoch of the lock table has not begun".to_owned());
-    Reply { outcome: Err(busy), clock_ms, awaits: None }
+    Reply { outcome: Err(has_not_begun()), clock_ms, awaits: None }
+}
+
+fn has_not_begun() -> CommandError {
+    CommandError::Busy("the leader's epoch of the lock table has not begun".to_owned())
 }
 
 #[cfg(test)]

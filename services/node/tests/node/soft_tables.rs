@@ -6,10 +6,10 @@ use std::sync::Arc;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
 use holdfast_core::{
-    AccountId, AcquireOutcome, Claim, Command, CommandError, Durability, FencingToken, Incarnation, KeepAliveOutcome,
-    Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, OpenTableSession,
-    Owner, Path, Query, Reply, RequestId, Response, SessionAcquire, SessionCommand, SessionKeepAlive, SessionRequest,
-    SessionView, TableCommand, TableState, Wait, codec,
+    AccountId, AcquireOutcome, Actor, AuditAction, Audited, Claim, Command, CommandError, Durability, FencingToken,
+    Incarnation, KeepAliveOutcome, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef,
+    OpenSession, OpenTableSession, Owner, Path, Query, Reply, RequestId, Response, SessionAcquire, SessionCommand,
+    SessionKeepAlive, SessionRequest, SessionView, TableCommand, TableState, Wait, codec,
 };
 use holdfast_node::{Node, NodeOptions};
 use holdfast_proto::internal::answer::Outcome;
@@ -168,6 +168,26 @@ async fn a_leader_grants_from_its_memory_in_order() {
     };
     assert_eq!(sessions.iter().map(|session| session.holds).collect::<Vec<_>>(), [0, 1]);
     assert!(table_state(&node).await.is_ready());
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_forced_open_is_noted_in_the_log_and_goes_to_the_next() {
+    let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
+    let node = start(dir.path(), &secret).await;
+    open_namespace(&node).await;
+    let (first, second) = (open(&node, "se_1").await, open(&node, "se_2").await);
+    token_of(send(&node, &first, 1, acquire()).await);
+    send(&node, &second, 1, acquire()).await.expect("it waits");
+    let command = Box::new(Command::Locks(LocksCommand::Delete { namespace: soft(), path: lock() }));
+    let audited = Audited { actor: Actor::Operator, request_id: "r".to_owned(), command };
+    let forced = call(&node, Body::Command(codec::encode(&Command::Audited(audited)).into())).await;
+    assert_eq!(forced, Ok(Response::Done));
+    assert_eq!(holder(&node).await.as_deref(), Some("se_2"));
+    let account = Some(soft().account);
+    let records = query(&node, Query::Audit { account, before: None, limit: 5 }).await;
+    let Ok(Response::AuditRecords { records, .. }) = records else { panic!("no records: {records:?}") };
+    assert_eq!(records.iter().map(|record| record.action).collect::<Vec<_>>(), [AuditAction::LockDeleted]);
     node.stop().await;
 }
 

@@ -126,6 +126,12 @@ impl LocksState {
         namespace.is_some_and(|it| it.durability == Durability::Session && it.table_log.is_earlier(number))
     }
 
+    /// Returns whether the leader waits for any such session, or its transition.
+    pub(crate) fn awaits_ends(&self) -> bool {
+        let tables = self.session_durable.iter().filter_map(|key| self.slots.get(key));
+        tables.map(|slot| self.namespaces.get(*slot)).any(|it| it.table_log.earlier_sessions().next().is_some())
+    }
+
     fn open_mirrored(&mut self, slot: u32, session_id: &Arc<str>, facts: &SessionFacts) {
         let facts = SessionFacts { seq: 0, ..facts.clone() };
         self.sessions.insert(facts.number, (slot, Arc::clone(session_id)));
