@@ -25,8 +25,8 @@ use crate::auth::TenantContext;
 pub(super) const MAX_RECONCILED_HOLDS: usize = 1_000;
 /// Limits of one command to the shard: a number of client commands, fewer when they have many claims, and a bound on
 /// the bytes of their paths. The shard executes a command as a whole while other calls wait.
-const MAX_BATCH_COMMANDS: usize = 32;
-const MAX_BATCH_CLAIMS: usize = 64;
+pub(super) const MAX_BATCH_COMMANDS: usize = 32;
+pub(super) const MAX_BATCH_CLAIMS: usize = 64;
 const MAX_BATCH_BYTES: usize = 32 * 1_024;
 /// Entries of a `lock_info` that is no more work than a call or two; and the maximum holds of permits in one report.
 const MAX_LIGHT_REPORT: usize = 512;
@@ -36,7 +36,7 @@ impl SessionConnection<'_> {
     /// slower the shard, the larger the batch.
     pub(super) async fn start_next(&mut self) -> Result<(), CloseReason> {
         while self.in_flight.is_none() && !self.is_session_gone() {
-            let Some(job) = self.queue.pop_front() else { return Ok(()) };
+            let Some(job) = self.queue.pop_front() else { return self.start_unplaced().await };
             let job = self.first_of(job)?;
             let (mut claims, mut bytes) = self.size_of(&job);
             let destination = self.destination_of(&job);
@@ -157,6 +157,11 @@ impl SessionConnection<'_> {
         let command = match job {
             ClientCommand::Malformed(error) => return Err(CloseReason::Malformed(error.clone())),
             ClientCommand::Lock(lock) => match self.admit(lock, tries) {
+                // Behind those that came before it.
+                Ok(_) if self.has_unplaced && self.may_be_unplaced(lock, tries) => {
+                    self.wait_for_table(lock).await?;
+                    return Ok(None);
+                }
                 Ok(request) => self.request(request),
                 Err(error) => {
                     // Whether the caller still has access could not be checked.

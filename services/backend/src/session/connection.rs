@@ -49,6 +49,8 @@ pub(super) struct SessionConnection<'a> {
     /// The number of the last command of this epoch.
     pub(super) seq: u64,
     pub(super) requests: RequestTable,
+    /// Whether there may be requests without a place at the leader.
+    pub(super) has_unplaced: bool,
     pub(super) permits: PermitTable,
     pub(super) arrivals: ArrivalTable,
     pub(super) awaits: AwaitTable,
@@ -109,6 +111,7 @@ impl<'a> SessionConnection<'a> {
             pending: Vec::new(),
             resumed_requests: BTreeSet::new(),
             missed_updates: false,
+            has_unplaced: false,
             deferred_updates: Vec::new(),
             deferred_asks: DeferredAsks::default(),
             keep_alive: KeepAliveScheduler::new(Arc::clone(&session), keep_alive),
@@ -281,6 +284,11 @@ impl<'a> SessionConnection<'a> {
     pub(super) fn on_session_gone(&mut self) {
         self.end_reason_deadline.get_or_insert_with(|| Instant::now() + END_REASON_TIMEOUT);
         self.queue.clear();
+    }
+
+    /// Returns whether the client has disconnected.
+    pub(super) fn is_client_gone(&self) -> bool {
+        self.incoming.is_none()
     }
 
     /// Returns whether the session is missing.

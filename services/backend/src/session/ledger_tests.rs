@@ -209,6 +209,20 @@ fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
 }
 
 #[test]
+fn requests_without_a_place_are_sent_again_in_order_until_they_have_one() {
+    let mut ledger = RequestTable::new("se_1");
+    let (first, second) = (lock("z", &["x"], Mode::Write), lock("a", &["y"], Mode::Write));
+    ledger.unplaced(&first);
+    ledger.unplaced(&second);
+    assert_eq!((ledger.first_unplaced(9), ledger.first_unplaced(1)), (vec!["z".into(), "a".into()], vec!["z".into()]));
+    assert!(ledger.is_unplaced("z") && ledger.waiting("z").is_some() && ledger.has_or_awaits("z"));
+    ledger.enqueued(&first, WaitId(4));
+    assert!(!ledger.is_unplaced("z") && ledger.first_unplaced(9) == ["a"]);
+    ledger.released_without_views("a");
+    assert!(ledger.first_unplaced(9).is_empty() && !ledger.is_unplaced("a"));
+}
+
+#[test]
 fn a_request_has_something_until_it_has_lost_all_of_it() {
     let mut ledger = RequestTable::new("se_1");
     ledger.enqueued(&lock("w", &["z"], Mode::Write), WaitId(3));

@@ -34,6 +34,7 @@ mod protocol;
 mod rare_events;
 mod replies;
 mod request_table;
+mod unplaced;
 mod updates;
 
 pub use channel::{CloseReason, Closed, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender, slow_client_error};

@@ -259,7 +259,7 @@ impl SessionConnection<'_> {
             AcquireOutcome::Refused(refusal) => {
                 // A refused try of a waiting request leaves it waiting; a request that lost a hold must be released.
                 let stays = match self.requests.state(&request_id) {
-                    Some(RequestState::Waiting(_)) => refusal.reason == Reason::Queued,
+                    Some(RequestState::Waiting(_) | RequestState::Unplaced(_)) => refusal.reason == Reason::Queued,
                     Some(RequestState::Granted) => refusal.reason == Reason::NotHeld,
                     None => false,
                 };
@@ -402,6 +402,13 @@ impl SessionConnection<'_> {
         refusal: CommandError,
     ) -> Result<(), CloseReason> {
         match (job, refusal) {
+            (ClientCommand::Lock(lock), CommandError::Busy(_)) if self.may_be_unplaced(lock, tries) => {
+                self.wait_for_table(lock).await
+            }
+            // It is sent again.
+            (ClientCommand::Requery(request_id), CommandError::Busy(_)) if self.requests.is_unplaced(request_id) => {
+                Ok(())
+            }
             // An earlier copy of it may be granted: this one was not applied, or found that what the request got is
             // being released.
             (

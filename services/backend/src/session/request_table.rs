@@ -11,6 +11,8 @@ use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phas
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     Waiting(WaitId),
+    /// It waits, and its leader does not know it yet. These are sent again in order of their number.
+    Unplaced(u64),
     Granted,
 }
 
@@ -23,6 +25,10 @@ struct Request {
 }
 
 impl Request {
+    fn waits(&self) -> bool {
+        matches!(self.state, RequestState::Waiting(_) | RequestState::Unplaced(_))
+    }
+
     /// Returns whether it claims the path and holds it.
     fn holds_claim(&self, path: &Path) -> bool {
         let claims = || self.lock.resources.iter().any(|claim| claim.path == path.0);
@@ -53,11 +59,13 @@ pub(super) struct RequestTable {
     requests: HashMap<String, Request>,
     /// The holds of each path, in order of token. A token names a hold of a path: each grant has its own.
     holds: BTreeMap<Vec<String>, BTreeMap<FencingToken, Hold>>,
+    /// The number of the last request that waited without a place.
+    unplaced: u64,
 }
 
 impl RequestTable {
     pub(super) fn new(session_id: &str) -> Self {
-        Self { session_id: session_id.to_owned(), requests: HashMap::new(), holds: BTreeMap::new() }
+        Self { session_id: session_id.to_owned(), requests: HashMap::new(), holds: BTreeMap::new(), unplaced: 0 }
     }
 
     /// Returns the lock of a request.
@@ -85,21 +93,21 @@ impl RequestTable {
 
     /// Returns whether a request waits, or holds one of its claims.
     pub(super) fn has_or_awaits(&self, request_id: &str) -> bool {
-        self.requests.get(request_id).is_some_and(|Request { lock, state, lost }| {
-            let is_held = |path: &[String]| !lost.iter().any(|lost| lost.0 == path);
-            matches!(state, RequestState::Waiting(_)) || lock.resources.iter().any(|claim| is_held(&claim.path))
+        self.requests.get(request_id).is_some_and(|request| {
+            let is_held = |path: &[String]| !request.lost.iter().any(|lost| lost.0 == path);
+            request.waits() || request.lock.resources.iter().any(|claim| is_held(&claim.path))
         })
     }
 
     /// Returns a waiting request, to query its state again.
     pub(super) fn waiting(&self, request_id: &str) -> Option<Arc<Lock>> {
         let request = self.requests.get(request_id)?;
-        matches!(request.state, RequestState::Waiting(_)).then(|| Arc::clone(&request.lock))
+        request.waits().then(|| Arc::clone(&request.lock))
     }
 
     /// Returns the names of all waiting requests, in order.
     pub(super) fn waiting_request_ids(&self) -> Vec<String> {
-        let waits = self.requests.iter().filter(|(_, request)| matches!(request.state, RequestState::Waiting(_)));
+        let waits = self.requests.iter().filter(|(_, request)| request.waits());
         let mut request_ids: Vec<String> = waits.map(|(request_id, _)| request_id.clone()).collect();
         request_ids.sort_unstable();
         request_ids
@@ -131,6 +139,28 @@ impl RequestTable {
     pub(super) fn add_reported(&mut self, held: ReportedHold) {
         let hold = Hold { mode: held.mode, holder: None, is_listed: true };
         self.insert_hold(held.path.0, held.fencing_token, hold);
+    }
+
+    /// Records that a request waits behind all such ones without a place at its leader.
+    pub(super) fn unplaced(&mut self, lock: &Arc<Lock>) {
+        self.unplaced += 1;
+        let state = RequestState::Unplaced(self.unplaced);
+        self.requests.insert(lock.request_id.clone(), Request { lock: Arc::clone(lock), state, lost: Vec::new() });
+    }
+
+    pub(super) fn is_unplaced(&self, request_id: &str) -> bool {
+        matches!(self.state(request_id), Some(RequestState::Unplaced(_)))
+    }
+
+    /// Returns the first ones without a place, in order, at most this many.
+    pub(super) fn first_unplaced(&self, max: usize) -> Vec<String> {
+        let number = |(request_id, request): (&String, &Request)| match request.state {
+            RequestState::Unplaced(number) => Some((number, request_id.clone())),
+            RequestState::Waiting(_) | RequestState::Granted => None,
+        };
+        let mut all: Vec<(u64, String)> = self.requests.iter().filter_map(number).collect();
+        all.sort_unstable();
+        all.into_iter().take(max).map(|(_, request_id)| request_id).collect()
     }
 
     pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId) {

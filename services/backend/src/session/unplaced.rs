@@ -1,0 +1,45 @@
+//! Requests that wait while the lock table of their namespace is not complete in its leader's memory: they have no place
+//! in its queue yet, and are sent again, in order, until they have one.
+
+use std::sync::Arc;
+
+use holdfast_api::session_message::{Lock, ServerMessage};
+
+use super::channel::CloseReason;
+use super::client_command::ClientCommand;
+use super::commands::{MAX_BATCH_CLAIMS, MAX_BATCH_COMMANDS};
+use super::connection::SessionConnection;
+
+impl SessionConnection<'_> {
+    /// Returns whether a request of the client waits if the leader's table is not complete.
+    pub(super) fn may_be_unplaced(&self, lock: &Lock, tries: u8) -> bool {
+        self.session.table_epoch.is_some() && !lock.only_try && tries == 0 && !self.is_known(&lock.request_id)
+    }
+
+    /// Lets a request wait that the leader can't decide yet.
+    pub(super) async fn wait_for_table(&mut self, lock: &Arc<Lock>) -> Result<(), CloseReason> {
+        self.requests.unplaced(lock);
+        self.has_unplaced = true;
+        let (request_id, blockers, holders) = (lock.request_id.clone(), Vec::new(), Vec::new());
+        self.send(ServerMessage::Enqueued { request_id, queue_position: None, blockers, holders, woken: None }).await
+    }
+
+    /// Sends the first of them again, which the leader answers once its table is complete, or after a while.
+    pub(super) async fn start_unplaced(&mut self) -> Result<(), CloseReason> {
+        // Nobody waits for them any more once the client is gone.
+        if !self.has_unplaced || self.is_client_gone() {
+            return Ok(());
+        }
+        let first = self.requests.first_unplaced(MAX_BATCH_COMMANDS);
+        self.has_unplaced = !first.is_empty();
+        let (mut jobs, mut claims) = (Vec::with_capacity(first.len()), 0);
+        for request_id in first {
+            claims += self.requests.lock(&request_id).map_or(0, |lock| lock.resources.len());
+            if claims > MAX_BATCH_CLAIMS && !jobs.is_empty() {
+                break;
+            }
+            jobs.push(ClientCommand::Requery(request_id));
+        }
+        self.start(jobs, 0).await
+    }
+}
