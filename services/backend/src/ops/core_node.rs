@@ -11,7 +11,7 @@ use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Command, EntryContext, LocksCommand, Page, Query, Reply, Response, Rules, Subscribe, Topic, codec,
+    Command, CommandError, EntryContext, LocksCommand, Page, Query, Reply, Response, Rules, Subscribe, Topic, codec,
 };
 use holdfast_proto::internal::{self, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
@@ -143,6 +143,23 @@ impl TestGateway {
         });
     }
 
+    /// Opens sessions as those of a lock table in memory from now on, and decides no acquire of theirs until that table is
+    /// complete.
+    pub(super) fn serve_as_table(&self, is_complete: &Arc<AtomicBool>) {
+        let (running, is_complete) = (self.shards.clone(), Arc::clone(is_complete));
+        self.node.on_call(move |call| {
+            let mut shards = running.lock();
+            match &call.body {
+                Some(call::Body::Command(bytes)) if application_of(call) == Application::Locks => {
+                    let Ok(Command::Locks(command)) = codec::decode(bytes) else { return shards.serve(call) };
+                    let reply = shards.serve_table(call, &command, is_complete.load(Ordering::SeqCst));
+                    Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+                }
+                _ => shards.serve(call),
+            }
+        });
+    }
+
     fn count_calls(&self, counts: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
         let counting = count.clone();
@@ -221,6 +238,26 @@ impl Shards {
             call::Body::Subscribe(_) => return Action::Publish,
         };
         Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+    }
+
+    fn serve_table(&mut self, call: &Call, command: &LocksCommand, is_complete: bool) -> Reply {
+        let shard = self.map.shard_for(application_of(call), call.key).id.clone();
+        let mut decide = |command: &LocksCommand| match command {
+            LocksCommand::Session(asked) if asked.as_acquire().is_some() && !is_complete => {
+                Err(CommandError::Busy("the table is not complete".to_owned()))
+            }
+            command => match self.apply(&shard, &Command::Locks(command.clone())).outcome {
+                Ok(Response::SessionOpened { session, resumed }) => {
+                    Ok(Response::TableSessionOpened { session, resumed, table_epoch: 1 })
+                }
+                outcome => outcome,
+            },
+        };
+        let outcome = match command {
+            LocksCommand::Batch(commands) => Ok(Response::Batch(commands.iter().map(decide).collect())),
+            command => decide(command),
+        };
+        Reply { outcome, clock_ms: self.clock_ms.load(Ordering::SeqCst), awaits: None }
     }
 
     fn page(&self, subscribe: &Subscribe) -> Result<Page, answer::Outcome> {

@@ -1,10 +1,11 @@
 //! Connections of sessions, without a frontend.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_api::session_message::{
     AcquirePermits, Arrive, ClientMessage, ClientPayload, HeldPermits, InvalidRequest, Lock, LockInfo, Open, Pending,
-    RefusalCause, ServerMessage,
+    RefusalCause, Release, ServerMessage,
 };
 use holdfast_api::*;
 use holdfast_types::{Kind, LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedPermits, Wanted};
@@ -210,6 +211,31 @@ async fn an_arrival_whose_place_another_request_of_its_owner_takes_is_refused() 
     client.send(arrive("other", Some("h"))).await;
     let tripped = client.receive().await;
     assert!(matches!(&tripped, ServerMessage::Tripped { request_id, .. } if request_id == "other"), "{tripped:?}");
+}
+
+#[tokio::test]
+async fn requests_wait_in_order_until_the_table_of_their_namespace_is_complete() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let is_complete = Arc::new(AtomicBool::new(false));
+    world.serve_as_table(&is_complete);
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(None).await;
+    for name in ["z", "gone", "a"] {
+        client.lock(name).await;
+        let told = client.receive().await;
+        let waits =
+            matches!(&told, ServerMessage::Enqueued { request_id, queue_position: None, .. } if request_id == name);
+        assert!(waits, "{told:?}");
+    }
+    client.send(ClientPayload::Release(Release { request_id: "gone".to_owned(), unheard: false })).await;
+    let told = client.receive().await;
+    assert!(matches!(&told, ServerMessage::Ready { request_id: Some(name) } if name == "gone"), "{told:?}");
+    is_complete.store(true, Ordering::SeqCst);
+    for name in ["z", "a"] {
+        let told = client.receive().await;
+        assert!(matches!(&told, ServerMessage::Acquired { request_id, .. } if request_id == name), "{told:?}");
+    }
 }
 
 fn held_permits(request_id: &str, fencing_token: u64) -> HeldPermits {
