@@ -22,7 +22,7 @@ pub(crate) enum NamespaceCommand {
         /// Its purpose.
         #[arg(long, default_value = "")]
         description: String,
-        /// Where its locks are kept, for good. SESSION is not offered yet.
+        /// Where its locks are kept, for good.
         #[arg(long, value_enum, default_value_t = DurabilityArg::Full)]
         durability: DurabilityArg,
     },

@@ -18,9 +18,6 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// Whether namespaces with [`Self::Session`] can be created. Their locks have no leader to grant them yet.
-    pub const OFFERS_SESSION: bool = false;
-
     /// Returns the public name.
     pub fn name(self) -> &'static str {
         match self {

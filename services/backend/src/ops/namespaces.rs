@@ -16,8 +16,7 @@ impl Service {
     /// Creates a namespace; returns when its locks are available.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, `INVALID_ARGUMENT` for a durability that is not offered, besides those of
-    /// every call.
+    /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, besides those of every call.
     pub async fn create_namespace(
         &self,
         caller: &AuthContext,
@@ -28,7 +27,6 @@ impl Service {
         tenant.check_namespace("name", &request.name)?;
         let description = request.description.unwrap_or_default();
         validate::description(&description, tenant.limits())?;
-        check_offered(request.durability)?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         self.inner.rates.admit_namespace_change(tenant.account)?;
         let account = tenant.account.id;
@@ -197,14 +195,6 @@ impl Service {
         }
         Ok((found, false))
     }
-}
-
-/// Checks that namespaces of that durability can be created.
-fn check_offered(durability: Durability) -> ApiResult<()> {
-    if durability == Durability::Full || Durability::OFFERS_SESSION {
-        return Ok(());
-    }
-    Err(ApiError::invalid("durability", "durability: this release offers FULL only"))
 }
 
 /// Converts an error about one namespace. An account that its namespaces shard does not know (yet, or any more) has

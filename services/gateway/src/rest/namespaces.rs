@@ -24,7 +24,7 @@ use super::query::{FromQuery, Parameters, Query};
 pub(super) struct CreateBody {
     name: String,
     description: Option<String>,
-    /// FULL when absent. It never changes. SESSION is not offered yet.
+    /// FULL when absent. It never changes.
     #[schema(value_type = Option<DurabilityName>)]
     durability: Option<String>,
 }

@@ -53,6 +53,7 @@ mod session_resumes;
 mod sessions;
 mod signed_grants;
 mod slow_clients;
+mod soft_namespaces;
 mod startup;
 mod tangles;
 mod tenants;

@@ -22,4 +22,5 @@ mod revocations;
 mod sessions;
 mod shutdown_and_pause;
 mod snapshots;
+mod soft_tables;
 mod waiting_acquires;

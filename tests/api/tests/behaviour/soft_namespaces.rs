@@ -1,0 +1,159 @@
+//! Namespaces whose durability is SESSION: sessions on connections lock in the memory of a leader, and what there is not
+//! is refused by its field.
+
+use serde_json::{Value, json};
+
+use crate::support::{RestClient, SessionSocket, create_tenant, server, wait_until};
+
+/// A new tenant whose namespace `ns` has its locks in memory.
+async fn soft_tenant() -> RestClient {
+    let rest = create_tenant(server()).await.rest;
+    let made = rest.json("POST /v1/namespaces", json!({"name": "ns", "durability": "SESSION"})).await.ok();
+    assert_eq!(made["durability"], "SESSION");
+    rest
+}
+
+async fn send_open(socket: &mut SessionSocket, fields: Value) -> Value {
+    let mut open = json!({"type": "open", "process_id": "p", "ttl_ms": 30_000});
+    for (field, value) in fields.as_object().expect("they are fields") {
+        open[field] = value.clone();
+    }
+    socket.send(open).await;
+    socket.receive().await
+}
+
+/// A session, and its id.
+async fn open(rest: &RestClient) -> (SessionSocket, String) {
+    let mut socket = SessionSocket::connect(rest).await;
+    let opened = send_open(&mut socket, json!({"keeps_table": true})).await;
+    assert_eq!((&opened["type"], &opened["durability"]), (&json!("opened"), &json!("SESSION")), "{opened}");
+    assert!(opened["table_epoch"].as_u64() > Some(0), "{opened}");
+    let id = opened["session_id"].as_str().expect("an id").to_owned();
+    (socket, id)
+}
+
+async fn lock_view(rest: &RestClient) -> Value {
+    rest.call("GET /v1/namespaces/ns/locks/x").await.ok()["lock"].clone()
+}
+
+#[tokio::test]
+async fn sessions_lock_wait_and_take_turns() {
+    let rest = soft_tenant().await;
+    let ((mut first, first_id), (mut second, second_id)) = (open(&rest).await, open(&rest).await);
+    let token = first.acquire("a", "x").await;
+    second.request_lock("b", "x").await;
+    second.expect_enqueued("b").await;
+    let held = lock_view(&rest).await;
+    assert_eq!(held["write_lock_holder"]["session_id"], first_id, "{held}");
+    let waits = rest.call("GET /v1/namespaces/ns/waits").await.ok();
+    assert_eq!(waits["waits"].as_array().map(Vec::len), Some(1), "{waits}");
+    let session = rest.call(&format!("GET /v1/namespaces/ns/sessions/{first_id}")).await.ok();
+    assert_eq!(session["holds"], 1, "{session}");
+
+    first.send(json!({"type": "release", "request_id": "a"})).await;
+    first.expect_ready("a").await;
+    assert!(second.expect_acquired("b").await > token);
+    first.request_lock("c", "x").await;
+    first.expect_enqueued("c").await;
+    rest.delete(&format!("/v1/namespaces/ns/sessions/{second_id}")).await.expect("a session can be ended");
+    first.expect_acquired("c").await;
+    first.send(json!({"type": "release_all"})).await;
+    first.expect_ready("c").await;
+    assert_eq!(lock_view(&rest).await["state"], "UNLOCKED");
+
+    let table = rest.call("GET /v1/namespaces/ns").await.ok()["table"].clone();
+    assert_eq!((&table["state"], &table["sessions"], &table["missing"]), (&json!("READY"), &json!(1), &json!(0)));
+}
+
+#[tokio::test]
+async fn a_lock_that_is_forced_open_goes_to_the_next() {
+    let rest = soft_tenant().await;
+    let ((mut first, _), (mut second, _)) = (open(&rest).await, open(&rest).await);
+    let token = first.acquire("a", "x").await;
+    second.request_lock("b", "x").await;
+    second.expect_enqueued("b").await;
+    rest.delete("/v1/namespaces/ns/locks/x").await.expect("it is forced open");
+    let revoked = first.receive().await;
+    assert_eq!((&revoked["type"], &revoked["reason"]), (&json!("revoked"), &json!("DELETED")), "{revoked}");
+    assert!(second.expect_acquired("b").await > token);
+    rest.delete("/v1/namespaces/ns/locks/free").await.expect("nobody holds it");
+    wait_until("the call that ended a hold is in the audit log", || async {
+        let page = rest.call("GET /v1/audit").await.ok();
+        let entries = page["entries"].as_array().expect("entries");
+        entries.iter().filter(|entry| entry["action"] == "LOCK_DELETED").count() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resumed_session_has_what_its_client_lists() {
+    let rest = soft_tenant().await;
+    let (mut socket, id) = open(&rest).await;
+    let token = socket.acquire("a", "x").await;
+    socket.acquire("b", "y").await;
+    let mut resumed = SessionSocket::connect(&rest).await;
+    let opened = send_open(&mut resumed, json!({"keeps_table": true, "session_id": id})).await;
+    assert_eq!((&opened["type"], &opened["resumed"]), (&json!("opened"), &json!(true)), "{opened}");
+    let held = json!([{"path": ["x"], "mode": "WRITE", "fencing_token": token}]);
+    resumed.send(json!({"type": "lock_info", "held": held, "pending": []})).await;
+    resumed.acquire("c", "z").await;
+    let page = rest.call("GET /v1/namespaces/ns/locks").await.ok();
+    let names: Vec<&str> =
+        page["locks"].as_array().expect("locks").iter().filter_map(|it| it["name"].as_str()).collect();
+    assert_eq!(names, ["x", "z"], "{page}");
+}
+
+#[tokio::test]
+async fn what_such_a_namespace_does_not_have_is_refused_by_its_field() {
+    let rest = soft_tenant().await;
+    let (mut socket, id) = open(&rest).await;
+    for (line, body, field) in [
+        ("locks/x/acquire", json!({"process_id": "p", "ttl_ms": 10_000}), "process_id"),
+        ("locks/x/acquire", json!({"session_id": id}), "session_id"),
+        ("locks/x/release", json!({"session_id": id}), "session_id"),
+        ("sessions", json!({"process_id": "p", "ttl_ms": 10_000}), "keeps_table"),
+        ("lock-sets/ask-release", json!({"name": "x"}), "path"),
+        ("semaphores/configure", json!({"name": "s", "permits": 1}), "namespace"),
+        ("barriers/configure", json!({"name": "b", "parties": 2}), "namespace"),
+    ] {
+        let refused = rest.json(&format!("POST /v1/namespaces/ns/{line}"), body).await.expect_field_error(field);
+        assert!(refused.contains("SESSION"), "{line}: {refused}");
+    }
+
+    for (field, value) in [("transition_ms", json!(5)), ("at_least_ms", json!(5)), ("allow_upgrade", json!(true))] {
+        let mut lock = json!({"type": "lock", "request_id": "r", "resources": [{"path": ["x"]}]});
+        lock[field] = value;
+        socket.send(lock).await;
+        let refused = socket.receive().await;
+        let reason = &refused["reason"];
+        assert_eq!((&refused["type"], &reason["code"]), (&json!("refused"), &json!("INVALID_ARGUMENT")), "{refused}");
+        assert!(reason["detail"].as_str().is_some_and(|text| text.starts_with(field)), "{refused}");
+    }
+    socket.acquire("r", "x").await;
+}
+
+#[tokio::test]
+async fn a_session_of_it_keeps_a_table_and_has_bounded_times() {
+    let rest = soft_tenant().await;
+    let mut socket = SessionSocket::connect(&rest).await;
+    for (fields, named) in [
+        (json!({}), "keeps_table"),
+        (json!({"keeps_table": true, "ttl_ms": 1_999}), "ttl_ms"),
+        (json!({"keeps_table": true, "ttl_ms": 60_001}), "ttl_ms"),
+        (json!({"keeps_table": true, "transition_ms": 600_001}), "transition_ms"),
+    ] {
+        let refused = send_open(&mut socket, fields).await;
+        assert_eq!((&refused["type"], &refused["code"]), (&json!("error"), &json!("INVALID_ARGUMENT")), "{refused}");
+        assert!(refused["detail"].as_str().is_some_and(|text| text.starts_with(named)), "{refused}");
+    }
+    let opened = send_open(&mut socket, json!({"keeps_table": true, "transition_ms": 600_000})).await;
+    assert_eq!(opened["type"], "opened", "{opened}");
+
+    let full = create_tenant(server()).await;
+    full.create_namespace("ns").await;
+    let mut socket = SessionSocket::connect(&full.rest).await;
+    let refused = send_open(&mut socket, json!({"keeps_table": true, "transition_ms": 5})).await;
+    assert!(refused["detail"].as_str().is_some_and(|text| text.starts_with("transition_ms")), "{refused}");
+    let opened = send_open(&mut socket, json!({"keeps_table": true})).await;
+    assert_eq!((&opened["type"], &opened["table_epoch"]), (&json!("opened"), &Value::Null), "{opened}");
+}

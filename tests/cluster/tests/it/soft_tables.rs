@@ -1,0 +1,121 @@
+//! Locks of a namespace whose durability is SESSION, in the memory of one leader after the other: never two holders,
+//! and tokens that rise, while leaders are killed or wake up deposed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use holdfast_client::{Client, Guard};
+use holdfast_testkit::{Cluster, RestClient, Setup, eventually_within, wait_before_retry};
+use serde_json::{Value, json};
+
+use crate::waiting_acquires::lose_leader;
+
+const NAMESPACE: &str = "soft";
+const CONTENDERS: usize = 4;
+const TTL: Duration = Duration::from_secs(2);
+/// Longer than an election, and the end of all sessions of before.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(40);
+/// Sections between two losses of the leader.
+const SECTIONS: u64 = 20;
+
+/// What those who hold the lock see, by their own clocks.
+#[derive(Default)]
+struct Witness {
+    inside: AtomicUsize,
+    last_token: AtomicU64,
+    sections: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Witness {
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Holds the lock for a moment, or until it is lost.
+    async fn hold(&self, guard: &Guard) {
+        if guard.is_lost() {
+            return;
+        }
+        let (others, token) = (self.inside.fetch_add(1, Ordering::SeqCst), guard.fencing_token());
+        let last = self.last_token.swap(token, Ordering::SeqCst);
+        tokio::select! {
+            () = wait_before_retry() => {}
+            _ = guard.lost() => {}
+        }
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(others, 0, "two hold it, one of them with the token {token}");
+        assert!(last < token, "tokens rise: {last}, then {token}");
+        self.sections.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Waits until the lock was held so many more times.
+    async fn wait_for_more(&self, what: &str) {
+        let before = self.sections.load(Ordering::SeqCst);
+        eventually_within(RECOVERY_TIMEOUT, what, async || {
+            let more = self.sections.load(Ordering::SeqCst) - before;
+            if more >= SECTIONS { Ok(()) } else { Err(format!("it was held {more} times")) }
+        })
+        .await;
+    }
+}
+
+/// Takes the lock again and again, with another session when one has ended.
+async fn contend(client: Client, witness: Arc<Witness>) {
+    while !witness.stops() {
+        let Ok(session) = client.session(NAMESPACE).ttl(TTL).open().await else {
+            wait_before_retry().await;
+            continue;
+        };
+        while !witness.stops() && session.end_reason().is_none() {
+            match session.mutex("one").lock_timeout(TTL).await {
+                Ok(guard) => {
+                    witness.hold(&guard).await;
+                    // A session that has ended has released it.
+                    let _ = guard.release().await;
+                }
+                // The leader has no complete table yet, or is being lost.
+                Err(_) => wait_before_retry().await,
+            }
+        }
+        session.close().await;
+    }
+}
+
+async fn table_state(api: &RestClient) -> Value {
+    api.call(&format!("GET /v1/namespaces/{NAMESPACE}")).await.ok()["table"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_holds_what_another_holds_while_leaders_are_lost() {
+    let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
+    let tenant = cluster.create_tenant("soft", &[]).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    let made = api.json("POST /v1/namespaces", json!({"name": NAMESPACE, "durability": "SESSION"})).await.ok();
+    assert_eq!(made["durability"], "SESSION");
+    let shard = cluster.locks_shard(&tenant, NAMESPACE);
+    let witness = Arc::new(Witness::default());
+    let contenders: Vec<_> = (0..CONTENDERS)
+        .map(|number| {
+            let address = cluster.gateway_address(number % 2);
+            let client = Client::new(&format!("http://{address}"), &tenant.key).expect("it is a client");
+            tokio::spawn(contend(client, Arc::clone(&witness)))
+        })
+        .collect();
+    witness.wait_for_more("the first leader grants").await;
+    let mut epoch = 0;
+    for is_killed in [true, false, true] {
+        let before = table_state(&api).await;
+        assert_eq!(before["state"], "READY", "{before}");
+        assert!(before["epoch"].as_u64() > Some(epoch), "{before}");
+        epoch = before["epoch"].as_u64().expect("an epoch");
+        lose_leader(&mut cluster, &shard, is_killed).await;
+        witness.wait_for_more("the next leader grants").await;
+    }
+    witness.stop.store(true, Ordering::SeqCst);
+    join_all(contenders).await.into_iter().for_each(|ended| ended.expect("no two hold it"));
+    println!("the lock was held {} times", witness.sections.load(Ordering::SeqCst));
+    cluster.wait_equal_states().await;
+}
