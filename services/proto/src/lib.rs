@@ -65,7 +65,7 @@ mod tests {
             ("ClientMessage", "Thing", &[("weight", 5), ("fencing_token", 6), ("members", 7)]),
             ("ClientMessage", "Pending", &[("acquire_permits", 4), ("take", 5), ("arrive", 6)]),
             ("ServerMessage", "", &[("counted", 9), ("tripped", 10), ("release_requested", 11)]),
-            ("ServerMessage", "Opened", &[("leader", 7)]),
+            ("ServerMessage", "Opened", &[("durability", 5), ("table_epoch", 6), ("leader", 7)]),
             ("ServerMessage", "State", &[("members", 7)]),
         ];
         for (outer, inner, fields) in promised {
@@ -74,6 +74,5 @@ mod tests {
                 assert!(numbers.contains(&((*name).to_owned(), *number)), "{outer} {inner} {name}: {numbers:?}");
             }
         }
-        assert!(numbers("ServerMessage", "Opened").iter().all(|(_, number)| !(5..=6).contains(number)));
     }
 }

@@ -249,7 +249,7 @@ async fn slots_have_one_limit_and_a_lock_of_the_name_is_another_thing() {
     other["permits"] = json!(3);
     let conflict = rest.json("POST /v1/namespaces/ns/semaphores/acquire", other).await;
     let detail = conflict.expect_error("INVALID_ARGUMENT")["detail"].as_str().unwrap().to_owned();
-    assert!(detail.contains("2 permits") && detail.contains("configure"), "{detail}");
+    assert!(detail.starts_with("permits: ") && detail.contains("has 2") && detail.contains("configure"), "{detail}");
     granted(&rest, "q", json!({"permits": 2})).await;
     assert_eq!(refused(&rest, "r", json!({"permits": 2})).await["reason"]["code"], "EXHAUSTED", "a try is answered");
     assert_eq!(release(&rest, "r").await["released"], false, "it has none");
