@@ -37,6 +37,7 @@ mod namespaces;
 mod node_startup;
 mod openapi;
 mod overload;
+mod page_blocks;
 mod pools;
 mod release_get_delete;
 mod resets;
