@@ -21,7 +21,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "REVISION")]
     from: Option<u64>,
     /// What the events are about, separated by commas: locks (with sessions), conditions, semaphores, pools,
-    /// latches, barriers. [default: locks]
+    /// latches, barriers, requests (to release something). [default: locks]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     kinds: Vec<String>,
 }

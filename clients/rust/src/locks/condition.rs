@@ -9,7 +9,8 @@ use super::Guard;
 use crate::error::{Error, Result};
 
 /// A condition of a lock: whoever holds the lock gives it up until another holder signals that something has changed.
-/// Any lock has any number of conditions, told apart by their names; the name alone says nothing of the lock.
+/// The conditions of a lock are told apart by their names, and at most 16 of one lock are awaited at a time. The name
+/// alone says nothing of the lock.
 ///
 /// Whoever waits has the lock again when the wait returns, and checks then what it waited for, since others may have
 /// had the lock in between. [`Guard::wait_while`] does both.
