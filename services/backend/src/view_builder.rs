@@ -6,8 +6,9 @@ use holdfast_api::{
     TakeMembersAnswer, Timestamp,
 };
 use holdfast_types::{
-    AcquireOutcome, ArrivalView, BarrierAnswer, BarrierView, Blocker, CycleStep, FencingToken, HolderView, LatchView,
-    LockView, MemberView, Owner, Path, PermitHolderView, PoolView, Reason, Refused, ReleaseRequest, SemaphoreView,
+    AcquireOutcome, ArrivalView, BarrierAnswer, BarrierOutcome, BarrierView, Blocker, CycleStep, FencingToken,
+    HolderView, LatchView, LockView, MemberView, Owner, Path, PermitHolderView, PoolView, Reason, Refused,
+    ReleaseRequest, SemaphoreView,
 };
 
 /// Converts one reply.
@@ -267,7 +268,7 @@ impl<'a> ViewBuilder<'a> {
 
     pub(crate) fn at_barrier(&self, answer: BarrierAnswer, barrier: BarrierView) -> BarrierAnswerInfo {
         let BarrierAnswer { outcome, generation, next_generation, index, lost, ended } = answer;
-        let barrier = self.barrier(barrier);
+        let (barrier, ended) = (self.barrier(barrier), (outcome == BarrierOutcome::Past).then_some(ended));
         BarrierAnswerInfo { outcome, generation, next_generation, index, lost, ended, barrier }
     }
 

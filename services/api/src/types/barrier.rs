@@ -172,10 +172,10 @@ pub struct BarrierAnswerInfo {
     /// With LEFT: how many did not leave by themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<u32>,
-    /// With PAST: how the generation ended, if that is still known.
+    /// With PAST: how the generation ended; null if that is not known any more.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "some_end_as_name")]
     #[schema(value_type = Option<GenerationEndName>)]
-    pub ended: Option<GenerationEnd>,
+    pub ended: Option<Option<GenerationEnd>>,
     /// The barrier as it now is.
     pub barrier: BarrierInfo,
 }
@@ -208,8 +208,8 @@ fn end_as_name<S: Serializer>(end: &GenerationEnd, serializer: S) -> Result<S::O
     serializer.serialize_str(end.name())
 }
 
-fn some_end_as_name<S: Serializer>(end: &Option<GenerationEnd>, serializer: S) -> Result<S::Ok, S::Error> {
-    match end {
+fn some_end_as_name<S: Serializer>(end: &Option<Option<GenerationEnd>>, serializer: S) -> Result<S::Ok, S::Error> {
+    match end.as_ref().and_then(Option::as_ref) {
         Some(end) => end_as_name(end, serializer),
         None => serializer.serialize_none(),
     }
@@ -253,9 +253,10 @@ mod tests {
         let past = BarrierAnswerInfo {
             outcome: BarrierOutcome::Past,
             index: None,
-            ended: Some(GenerationEnd::Broken),
+            ended: Some(Some(GenerationEnd::Broken)),
             ..answer.clone()
         };
+        let forgotten = BarrierAnswerInfo { ended: Some(None), ..past.clone() };
         let expected = json!({"outcome": "TRIPPED", "generation": 7, "next_generation": 9, "index": 0, "barrier": {
             "namespace": "ns", "name": "b", "path": ["b"], "configured": false, "parties": 2, "double": true,
             "on_loss": "BREAK", "retain_ms": 60_000, "generation": 9, "arrived": 0, "inside": 2,
@@ -265,6 +266,7 @@ mod tests {
         let past = serde_json::to_value(past).unwrap();
         assert_eq!((&past["outcome"], &past["ended"]), (&json!("PAST"), &json!("BROKEN")));
         assert!(past.get("index").is_none());
+        assert_eq!(serde_json::to_value(forgotten).unwrap().get("ended"), Some(&json!(null)));
         assert_eq!(parse_on_loss("WITHDRAW"), Some(OnLoss::Withdraw));
         assert_eq!(parse_on_loss("withdraw"), None);
     }

@@ -101,7 +101,7 @@ pub fn answer(answer: BarrierAnswerInfo) -> v1::BarrierAnswer {
         next_generation: answer.next_generation,
         index: answer.index,
         lost: answer.lost,
-        ended: answer.ended.map(|end| outcome(end.into()).into()),
+        ended: answer.ended.flatten().map(|end| outcome(end.into()).into()),
         barrier: Some(info(answer.barrier)),
     }
 }

@@ -2,7 +2,9 @@
 
 use holdfast_api::session_message::{self, ClientMessage, ClientPayload, InvalidRequest, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode};
-use holdfast_types::{BarrierAnswer, Durability, GenerationEnd, Metadata, Mode, Path, ReportedHold, Woken};
+use holdfast_types::{
+    BarrierAnswer, BarrierOutcome, Durability, GenerationEnd, Metadata, Mode, Path, ReportedHold, Woken,
+};
 use serde::{Deserialize, Serialize};
 
 use super::body::parse;
@@ -355,8 +357,9 @@ struct Tripped {
     index: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<u32>,
+    /// With PAST; null if it is not known any more.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ended: Option<&'static str>,
+    ended: Option<Option<&'static str>>,
 }
 
 #[derive(Serialize)]
@@ -377,7 +380,8 @@ impl State {
 impl Tripped {
     fn new(request_id: String, answer: BarrierAnswer) -> Self {
         let BarrierAnswer { outcome, generation, next_generation, index, lost, ended } = answer;
-        let (outcome, ended) = (outcome.name(), ended.map(GenerationEnd::name));
+        let ended = (outcome == BarrierOutcome::Past).then_some(ended.map(GenerationEnd::name));
+        let outcome = outcome.name();
         Self { request_id, outcome, generation, next_generation, index, lost, ended }
     }
 }

@@ -1,6 +1,6 @@
 use holdfast_api::Code;
 use holdfast_api::session_message::EndReason;
-use holdfast_types::{BarrierOutcome, Durability, Kind, RevokedReason, SessionEnd, Wanted};
+use holdfast_types::{Durability, Kind, RevokedReason, SessionEnd, Wanted};
 use serde_json::{Value, json};
 
 use super::*;
@@ -138,6 +138,8 @@ fn a_client_arrives_and_is_told_what_became_of_the_generation() {
     expected.as_object_mut().unwrap().remove("index");
     (expected["outcome"], expected["ended"]) = (json!("PAST"), json!("BROKEN"));
     assert_eq!(tripped(BarrierOutcome::Past, None, None, Some(GenerationEnd::Broken)), expected);
+    expected["ended"] = json!(null);
+    assert_eq!(tripped(BarrierOutcome::Past, None, None, None), expected, "it is not known any more");
 }
 
 #[test]

@@ -306,3 +306,16 @@ async fn an_arrival_breaks_with_its_session_and_goes_on_when_its_client_lists_it
     assert_eq!(call(&rest, "arrive", arrival("two")).await["outcome"], "TRIPPED");
     assert_eq!(expect_tripped(&mut socket, "a", "TRIPPED").await["index"], 0);
 }
+
+#[tokio::test]
+async fn how_a_generation_ended_is_null_once_that_is_forgotten() {
+    const REMEMBERED: usize = 64;
+    let rest = tenant_with_namespace().await;
+    let alone = with(arrival("one"), "parties", 1);
+    let first = call(&rest, "arrive", alone.clone()).await["generation"].clone();
+    for _ in 0..REMEMBERED {
+        assert_eq!(call(&rest, "arrive", alone.clone()).await["outcome"], "TRIPPED");
+    }
+    let late = call(&rest, "arrive", with(alone, "generation", first)).await;
+    assert_eq!((&late["outcome"], late.get("ended")), (&json!("PAST"), Some(&Value::Null)));
+}
