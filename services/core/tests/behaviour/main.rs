@@ -4,6 +4,7 @@ mod accounts;
 mod asks;
 mod at_least;
 mod audit;
+mod barrier_cases;
 mod barriers;
 mod barriers_many;
 mod by_account;
