@@ -151,7 +151,7 @@ pub(crate) async fn purge(enemy: Attacker) -> AttackResult {
 }
 
 /// Waits until everything has ended.
-async fn wait_nothing_held(enemy: &Attacker) -> AttackResult {
+pub(super) async fn wait_nothing_held(enemy: &Attacker) -> AttackResult {
     let (grpc, begun) = (enemy.connect().await?, Instant::now());
     let message = v1::ListLocksRequest { namespace: enemy.namespace.clone(), page_size: 1, ..Default::default() };
     let mut last = String::new();

@@ -1,5 +1,6 @@
 //! Everything that a tenant is known to have tried, or could.
 
+mod asks;
 mod barriers;
 mod bulk_ends;
 mod conditions;
@@ -229,6 +230,14 @@ pub(crate) const ALL: &[Attack] = &[
         Box::pin(conditions::pairs(enemy))
     })
     .with_limits(&[("a lock given up", MS_250)]),
+    Attack::new(
+        "asks",
+        "1,000 readers of a lock with 1 KiB of metadata each are asked for it, politely and by a deadline that moves",
+        |enemy| Box::pin(asks::readers(enemy)),
+    ),
+    Attack::new("kept", "locks are taken for 2 s at least and released, again and again", |enemy| {
+        Box::pin(asks::kept(enemy))
+    }),
     Attack::new("full-rate", "64 callers that never rest, beyond the account's rate", |enemy| {
         Box::pin(connections::full_rate(enemy))
     }),
