@@ -1,4 +1,4 @@
-// Asking whoever holds a lock to release it, and what holders were asked.
+// Asking whoever holds a lock or permits of a semaphore to release it, and what holders were asked.
 
 import { auth } from "/console/auth.js";
 import { call } from "/console/api.js";
@@ -7,6 +7,19 @@ import { el } from "/console/dom.js";
 import { duration, pathText, plural } from "/console/format.js";
 
 const TIMES_MS = [10_000, 30_000, 60_000, 300_000, 600_000];
+/// Where it is asked for, and what the question says of those who hold it.
+const KINDS = {
+  lock: {
+    address: "lock-sets",
+    text: "Its holders are told who asks and why. They keep it as long as they need it.",
+    force: "Force it open when the time is over, at once if none is named",
+  },
+  semaphore: {
+    address: "semaphores",
+    text: "Whoever holds permits of it is told who asks and why. They keep them as long as they need them.",
+    force: "End all holds when the time is over, at once if none is named",
+  },
+};
 
 /// Who asked, why, and when the hold ends if it does.
 export const askedText = (request) =>
@@ -20,8 +33,9 @@ export const askedText = (request) =>
         .join("")
     : "";
 
-/// Asks the owners of a lock, by a question to the user first.
-export function askForLock(live, path) {
+/// Asks the owners of a thing, a key of `KINDS`, by a question to the user first. `done` is called once they are asked.
+export function askForRelease(kind, { namespace, path, done }) {
+  const { address, text, force: forceLabel } = KINDS[kind];
   const reason = el("input", { type: "text", id: "ask-reason", autocomplete: "off", maxlength: "256" });
   const within = el(
     "select",
@@ -33,21 +47,16 @@ export function askForLock(live, path) {
   const field = (id, label, input) => el("div", { class: "field" }, el("label", { for: id, text: label }), input);
   ask({
     title: `Ask for “${pathText(path)}”?`,
-    text: "Its holders are told who asks and why. They keep it as long as they need it.",
+    text,
     confirm: "Ask",
     id: "ask",
     fields: [
       field("ask-reason", "Why", reason),
       field("ask-within", "Time", within),
-      force &&
-        el(
-          "div",
-          { class: "checks" },
-          el("label", {}, force, "Force it open when the time is over, at once if none is named"),
-        ),
+      force && el("div", { class: "checks" }, el("label", {}, force, forceLabel)),
     ],
     act: async () => {
-      const { asked, truncated } = await call("POST", ["namespaces", live.namespace, "lock-sets", "ask-release"], {
+      const { asked, truncated } = await call("POST", ["namespaces", namespace, address, "ask-release"], {
         body: {
           path,
           reason: reason.value,
@@ -55,7 +64,7 @@ export function askForLock(live, path) {
           force: Boolean(force && force.checked),
         },
       });
-      live.reload();
+      done();
       if (asked === 0) return `Nobody holds “${pathText(path)}”.`;
       return `${plural(asked, "holder")}${truncated ? ", and maybe more," : ""} of “${pathText(path)}” asked.`;
     },

@@ -2,7 +2,7 @@
 
 import { auth } from "/console/auth.js";
 import { call } from "/console/api.js";
-import { askForLock, askedText } from "/console/asking.js";
+import { askForRelease, askedText } from "/console/asking.js";
 import { ask } from "/console/dialog.js";
 import { el, set, setText, sync } from "/console/dom.js";
 import { dateTime, number, ownerKey, ownerText, pathKey, pathText, plural, timeOfDay } from "/console/format.js";
@@ -99,7 +99,11 @@ function build(side, { live, path, close }) {
     auth.may("locks:write") &&
     el(
       "button",
-      { type: "button", data: { part: "ask" }, on: { click: () => askForLock(live, path) } },
+      {
+        type: "button",
+        data: { part: "ask" },
+        on: { click: () => askForRelease("lock", { namespace, path, done: () => live.reload() }) },
+      },
       "Ask for it …",
     );
   const branch =

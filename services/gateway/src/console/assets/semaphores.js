@@ -1,6 +1,10 @@
-// Semaphores of a namespace: how much of each is in use, who has most of it, and who waits for it.
+// Semaphores of a namespace: how much of each is in use, who has most of it, and who waits for it; asking for permits
+// back, and setting how many there are.
 
+import { auth } from "/console/auth.js";
 import { call, list } from "/console/api.js";
+import { askForRelease, askedText } from "/console/asking.js";
+import { ask } from "/console/dialog.js";
 import { el, setText, table } from "/console/dom.js";
 import { number, ownerText, pathKey, pathText, plural } from "/console/format.js";
 import { barOf, empty, head, loading, titleOf } from "/console/page.js";
@@ -12,11 +16,13 @@ const MAX_WAITS = 100;
 /// Of so many semaphores that are in use the holders are loaded, and so many holders of each, the earliest.
 const MAX_DETAILED = 10;
 const MAX_HOLDERS = 100;
+const MAX_PERMITS = 1_000_000_000;
 
 export function open({ route, live }) {
   const summary = el("p", { class: "lead" });
   const heading = head(titleOf("Semaphores", route));
   heading.append(summary);
+  const isChangeable = auth.may("locks:write") || auth.may("locks:force");
   const rows = table(
     "Semaphores",
     [
@@ -43,10 +49,13 @@ export function open({ route, live }) {
       { label: "Free", right: true, state: (one) => one.available, cell: (one) => number(one.available) },
       {
         label: "Holds",
-        state: (one) => [one.holders_total, one.heaviest.map((holder) => [ownerText(holder), holdText(holder)])],
+        state: (one) => [one.holders_total, one.heaviest.map(holdState)],
         cell: (one) => [
           number(one.holders_total),
-          one.heaviest.map((holder) => named(ownerText(holder), holdText(holder))),
+          one.heaviest.map((holder) => [
+            named(ownerText(holder), holdText(holder)),
+            el("div", { class: "asked small", text: askedText(holder.release_requested) }),
+          ]),
           one.heaviest.length > 0 &&
             one.holders_total > MAX_HOLDERS &&
             el("div", { class: "faint small", text: `of the ${number(MAX_HOLDERS)} earliest` }),
@@ -60,7 +69,13 @@ export function open({ route, live }) {
           one.queue.map((wait) => named(placeText(wait), wantText(wait, plural(wait.weight, "permit")))),
         ],
       },
-    ],
+      isChangeable && {
+        label: "",
+        wide: true,
+        state: (one) => [one.holders_total === 0, one.permits, one.configured, one.description, one.metadata],
+        cell: (one) => buttons(one, { namespace: live.namespace, done: () => shown.again() }),
+      },
+    ].filter(Boolean),
     [],
     (one) => pathKey(one.path),
   );
@@ -95,7 +110,65 @@ export function open({ route, live }) {
   return { node: el("div", {}, heading, shown.problem, card), stop: shown.stop };
 }
 
-const holdText = (holder) => plural(holder.weight, "permit") + (holder.release_requested ? ", asked" : "");
+const holdText = (holder) => plural(holder.weight, "permit");
+const holdState = (holder) => [ownerText(holder), holdText(holder), askedText(holder.release_requested)];
+
+/// What the key of the user may do with a semaphore.
+function buttons(one, { namespace, done }) {
+  const { path } = one;
+  const button = (label, part, act, disabled = false) =>
+    el(
+      "button",
+      {
+        type: "button",
+        class: "plain",
+        data: { part },
+        disabled,
+        "aria-label": `${label} …: ${pathText(path)}`,
+        on: { click: act },
+      },
+      `${label} …`,
+    );
+  return el(
+    "span",
+    { class: "row buttons" },
+    auth.may("locks:force") && button("Set permits", "permits", () => setPermits(one, { namespace, done })),
+    auth.may("locks:write") &&
+      button("Ask back", "ask", () => askForRelease("semaphore", { namespace, path, done }), one.holders_total === 0),
+  );
+}
+
+/// Configures a semaphore with another number of permits, which the service writes into the audit log of the account.
+function setPermits(one, { namespace, done }) {
+  const { path, description, metadata } = one;
+  const permits = el("input", {
+    type: "number",
+    id: "permits",
+    min: "0",
+    max: String(MAX_PERMITS),
+    step: "1",
+    required: true,
+    autocomplete: "off",
+    value: String(one.permits),
+  });
+  ask({
+    title: `Set the permits of “${pathText(path)}”?`,
+    text: [
+      "Nobody loses a permit: with fewer than are in use, nobody gets any until enough are back. With none, everybody waits; otherwise requests for more than there are get refused.",
+      !one.configured && "It is kept from then on, whether or not somebody holds permits of it.",
+      `It is written into the audit log, with your key ${auth.who.keyId}.`,
+    ].filter(Boolean),
+    confirm: "Set permits",
+    id: "permits",
+    fields: [el("div", { class: "field" }, el("label", { for: "permits", text: "Permits" }), permits)],
+    act: async () => {
+      const body = { path, permits: Number(permits.value), description, metadata };
+      const { semaphore } = await call("POST", ["namespaces", namespace, "semaphores", "configure"], { body });
+      done();
+      return `“${pathText(path)}” has ${plural(semaphore.permits, "permit")}.`;
+    },
+  });
+}
 
 /// Those with most permits of the first semaphores that are in use, by path.
 async function loadHolders(path, items, signal) {
