@@ -18,10 +18,29 @@ async fn a_latch_is_followed_from_its_creation_to_its_completion() {
     let told = tokio::spawn(async move { waiting.post(&format!("{latches}/wait"), wait).await });
     for (id, status, done) in [("web", "ACTIVE", "1 of 2"), ("api", "COMPLETED", "2 of 2")] {
         tenant.post(&format!("{latches}/count_down"), json!({"path": ["deploy", "v2"], "ids": [id]})).await;
-        page.wait_for_words("tbody tr", &[status, done]).await;
+        page.wait_for_words("tbody tr", &[status, done, id]).await;
     }
     page.wait_until_gone("tbody .time-left").await;
     assert_eq!(told.await.unwrap()["outcome"], "COMPLETED");
     assert!(page.was_not_reloaded().await, "nothing was loaded anew");
+    page.close().await;
+}
+
+#[tokio::test]
+async fn what_is_done_of_a_latch_is_shown_in_order_and_how_much_more_there_is() {
+    let tenant = create_tenant().await;
+    let Some(page) = Page::signed_in(&tenant.key).await else { return };
+    let latches = "/namespaces/demo/latches";
+    tenant.post(&format!("{latches}/create"), json!({"name": "named", "total": 20})).await;
+    let ids: Vec<String> = (10..25).rev().map(|number| format!("job-{number}")).collect();
+    tenant.post(&format!("{latches}/count_down"), json!({"name": "named", "ids": ids})).await;
+    tenant.post(&format!("{latches}/create"), json!({"name": "rows", "total": 9_000, "ids": "INDEXED"})).await;
+    let ranges = json!({"name": "rows", "ranges": [[0, 1_999], [5_000, 5_000]]});
+    tenant.post(&format!("{latches}/count_down"), ranges).await;
+    page.navigate("#/ns/demo/latches").await;
+    page.wait_for_words("tbody tr:first-child", &["15 of 20", "job-10, job-11, job-12", "job-21", "and 3 more"]).await;
+    page.wait_for_words("tbody tr:last-child", &["2,001 of 9,000", "0 to 1,999; 5,000"]).await;
+    let rest = "return document.querySelector('tbody tr:last-child').innerText.includes('more')";
+    assert_eq!(page.script(rest, json!([])).await, json!(false), "all of it is shown");
     page.close().await;
 }
