@@ -3,6 +3,7 @@
 mod asking;
 mod barriers;
 mod cluster;
+mod events;
 mod force_release;
 mod keyboard;
 mod keys;

@@ -61,6 +61,39 @@ async fn the_graph_shows_who_waits_for_whom() {
 }
 
 #[tokio::test]
+async fn waits_for_permits_members_and_signals_are_shown_with_their_kind() {
+    let tenant = create_tenant().await;
+    tenant.post("/namespaces/demo/semaphores/configure", json!({"name": "gpus", "permits": 2})).await;
+    tenant.post("/namespaces/demo/pools/configure", json!({"name": "databases", "members": [{"name": "db-1"}]})).await;
+    tenant.acquire_permits("alice", "gpus", 2).await;
+    tenant.take_members("alice", "databases", json!(1)).await;
+    let Some(page) = Page::signed_in(&tenant.key).await else { return };
+    page.navigate("#/ns/demo/waits").await;
+    page.wait_for_words("main", &["Nobody waits"]).await;
+    let bob = tenant.enqueue_permits("bob", "gpus", 1).await;
+    page.wait_for_words("tbody tr", &["bob", "gpus", "semaphore", "1 permit", "1.", "too little is free"]).await;
+    // There is nothing to draw: nobody in particular is in the way.
+    page.wait_until("no drawing", "return !document.querySelector('figure').checkVisibility()", json!([])).await;
+    let carol = tenant.enqueue_members("carol", "databases", json!("db-1")).await;
+    page.wait_for_words("tbody tr:nth-child(2)", &["carol", "databases", "pool", "db-1"]).await;
+    let dave = tenant.await_condition("dave", "jobs", "not empty").await;
+    page.wait_for_words("tbody tr:nth-child(3)", &["dave", "jobs", "condition not empty", "no signal"]).await;
+    tenant.acquire("erin", json!([{"path": ["jobs"]}])).await;
+    let frank = tenant.enqueue("frank", json!([{"path": ["jobs"]}])).await;
+    page.wait_for_words("tbody tr:nth-child(4)", &["frank", "jobs", "WRITE", "erin", "holds jobs"]).await;
+    page.wait_for("figure").await;
+    page.wait_for_words(".side [data-view=waits]", &["4"]).await;
+
+    tenant.post("/namespaces/demo/semaphores/configure", json!({"name": "gpus", "permits": 3})).await;
+    assert_eq!(bob.await.unwrap()["success"], true);
+    page.wait_for_texts("tbody tr td:first-child", &["carol", "dave", "frank"]).await;
+    for call in [carol, dave, frank] {
+        call.abort();
+    }
+    page.close().await;
+}
+
+#[tokio::test]
 async fn a_lock_shows_who_awaits_a_condition_of_it() {
     let tenant = create_tenant().await;
     let locked = tenant.acquire("alice", json!([{"path": ["jobs"]}])).await;

@@ -1,7 +1,7 @@
 // What happens in a namespace, the latest first.
 
 import { el, setText, table } from "/console/dom.js";
-import { dateTime, number, ownerText, pathText, timeOfDay } from "/console/format.js";
+import { dateTime, number, ownerText, pathText, plural, timeOfDay } from "/console/format.js";
 import { empty, follow, head, liveProblem, notice, titleOf } from "/console/page.js";
 
 const KINDS = {
@@ -12,6 +12,24 @@ const KINDS = {
   RESET: "bad",
   SESSION_OPENED: "read",
   SESSION_ENDED: "",
+  RELEASE_REQUESTED: "wait",
+  AWAITING: "wait",
+  SIGNALLED: "good",
+  PERMITS_ACQUIRED: "good",
+  PERMITS_RELEASED: "",
+  SEMAPHORE_CONFIGURED: "read",
+  SEMAPHORE_DELETED: "bad",
+  MEMBERS_TAKEN: "good",
+  MEMBERS_RETURNED: "",
+  POOL_CONFIGURED: "read",
+  POOL_DELETED: "bad",
+  LATCH_CREATED: "read",
+  LATCH_COMPLETED: "good",
+  LATCH_EXPIRED: "wait",
+  LATCH_DELETED: "bad",
+  BARRIER_TRIPPED: "good",
+  BARRIER_BROKEN: "bad",
+  BARRIER_LEFT: "",
 };
 const MAX_ROWS = 200;
 
@@ -28,8 +46,8 @@ export function open({ route, live }) {
   );
   const words = el("input", {
     type: "search",
-    placeholder: "Filter locks and owners",
-    "aria-label": "Filter locks and owners",
+    placeholder: "Filter names and owners",
+    "aria-label": "Filter names and owners",
     ...changed,
   });
   const pause = el(
@@ -60,16 +78,12 @@ export function open({ route, live }) {
       },
       { label: "Event", cell: (event) => el("span", { class: `chip ${KINDS[event.type] ?? ""}`, text: event.type }) },
       {
-        label: "Locks",
-        cell: (event) =>
-          event.claims.map((claim) =>
-            el(
-              "div",
-              {},
-              el("span", { class: "name", text: pathText(claim.path) }),
-              el("span", { class: "faint small", text: ` ${claim.mode}` }),
-            ),
-          ),
+        label: "What",
+        cell: (event) => [
+          event.claims.map((claim) => what(claim.path, claim.mode)),
+          event.path && what(event.path, event.kind),
+          el("div", { class: "faint small name", text: detailText(event) }),
+        ],
       },
       {
         label: "Owner",
@@ -93,7 +107,8 @@ export function open({ route, live }) {
 
   const isShown = (event) => {
     const sought = words.value.trim().toLowerCase();
-    const names = [event.process_id, event.holder, event.session_id, ...event.claims.flatMap((claim) => claim.path)];
+    const paths = [...event.claims.map((claim) => claim.path), event.path ?? [], event.members ?? []];
+    const names = [event.process_id, event.holder, event.session_id, event.condition, ...paths.flat()];
     return (
       (!kind.value || event.type === kind.value) &&
       (!sought || names.some((name) => name?.toLowerCase().includes(sought)))
@@ -116,3 +131,24 @@ export function open({ route, live }) {
   const stop = follow(live, update);
   return { node: el("div", {}, heading, problem, card), stop };
 }
+
+const what = (path, about) =>
+  el(
+    "div",
+    {},
+    el("span", { class: "name", text: pathText(path) }),
+    el("span", { class: "faint small", text: ` ${about}` }),
+  );
+
+/// What else is known of an event of another thing than locks.
+const detailText = (event) =>
+  [
+    event.weight !== undefined && plural(event.weight, "permit"),
+    event.members?.join(", "),
+    event.condition && `condition ${event.condition}`,
+    event.generation !== undefined && `generation ${number(event.generation)}`,
+    event.parties !== undefined && plural(event.parties, "party", "parties"),
+    event.cause ?? event.woken,
+  ]
+    .filter(Boolean)
+    .join("; ");

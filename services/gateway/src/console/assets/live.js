@@ -1,5 +1,5 @@
-// What is known of one namespace, kept up to date: the locks under a path, who waits, sessions, and the latest events.
-// The event stream says what changed; only that is asked for again. Two things have no events, so they are looked at
+// What is known of one namespace, kept up to date: the locks under a path, who waits for what, sessions, and the latest
+// events. The event stream says what changed; only that is asked for again. Two things have no events, so they are looked at
 // from time to time: requests that begin to wait, and holds that were extended.
 
 import { call, list } from "/console/api.js";
@@ -9,6 +9,9 @@ import { endsAt } from "/console/time.js";
 
 const LOCKS_AT_ONCE = 1000;
 const MAX_EVENTS = 500;
+const MAX_WAITS = 100;
+/// Events of these things concern the lock of the same path: it was asked for, or a condition of it was awaited.
+const OF_LOCKS = ["lock", "condition"];
 /// More paths than this are not asked for one by one.
 const MAX_ONE_BY_ONE = 24;
 const GATHER_MS = 60;
@@ -34,13 +37,16 @@ export class Live extends EventTarget {
   moreLocks = false;
   waits = [];
   moreWaits = false;
+  /// Requests for permits of semaphores and for members of pools.
+  permitWaits = [];
+  morePermitWaits = false;
   awaits = [];
   moreAwaits = false;
   sessions = [];
   moreSessions = false;
   events = [];
   /// What a view needs: views that do not show sessions need not have them asked for.
-  wants = { locks: true, waits: true, awaits: false, sessions: false };
+  wants = { locks: true, waits: true, sessions: false };
 
   constructor(namespace, prefix) {
     super();
@@ -82,6 +88,16 @@ export class Live extends EventTarget {
     this.#stream.stop();
   }
 
+  /// All requests that wait, for whatever, in the order in which they began to.
+  get allWaits() {
+    const all = [...this.waits, ...this.permitWaits, ...this.awaits];
+    return all.sort((one, other) => Date.parse(one.waiting_since) - Date.parse(other.waiting_since));
+  }
+
+  get moreOfAllWaits() {
+    return this.moreWaits || this.morePermitWaits || this.moreAwaits;
+  }
+
   /// Asks for everything that is wanted anew.
   reload() {
     return this.#inTurn(async () => {
@@ -107,8 +123,7 @@ export class Live extends EventTarget {
   }
 
   async #loadOthers() {
-    if (this.wants.waits) [this.waits, this.moreWaits] = await this.#loadWaits("locks");
-    if (this.wants.awaits) [this.awaits, this.moreAwaits] = await this.#loadWaits("conditions");
+    if (this.wants.waits) await this.#loadAllWaits();
     if (this.wants.sessions) {
       const { items, more } = await this.#list("sessions", "sessions", { max: 200 });
       this.sessions = items.map((session) => ({ ...session, ends: endsAt(session.remaining_ms) }));
@@ -117,8 +132,15 @@ export class Live extends EventTarget {
     this.#changed();
   }
 
+  /// Each list has a page of its own, so that many who wait for one kind of thing hide none who wait for another.
+  async #loadAllWaits() {
+    const kinds = ["locks", "semaphores,pools", "conditions"];
+    const lists = await Promise.all(kinds.map((some) => this.#loadWaits(some)));
+    [[this.waits, this.moreWaits], [this.permitWaits, this.morePermitWaits], [this.awaits, this.moreAwaits]] = lists;
+  }
+
   async #loadWaits(kinds) {
-    const page = await this.#call("GET", ["waits"], { query: { kinds, page_size: 100 } });
+    const page = await this.#call("GET", ["waits"], { query: { kinds, page_size: MAX_WAITS } });
     const waits = page.waits.map((wait) => ({ ...wait, ends: endsAt(wait.remaining_ms) }));
     return [waits, page.next_page_token !== null];
   }
@@ -127,6 +149,7 @@ export class Live extends EventTarget {
     this.events.unshift(event);
     this.events.length = Math.min(this.events.length, MAX_EVENTS);
     for (const { path } of event.claims) this.#touch(path);
+    if (OF_LOCKS.includes(event.kind)) this.#touch(event.path);
     this.#gather();
   }
 

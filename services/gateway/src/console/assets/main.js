@@ -152,7 +152,8 @@ function showStatus() {
 
 function countWaits() {
   const count = frame?.side.querySelector("[data-view=waits] .count");
-  if (count) setText(count, live?.waits.length ? `${live.waits.length}${live.moreWaits ? "+" : ""}` : "");
+  const waiting = live?.allWaits.length;
+  if (count) setText(count, waiting ? `${waiting}${live.moreOfAllWaits ? "+" : ""}` : "");
 }
 
 auth.addEventListener("change", () => {

@@ -8,6 +8,7 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
 /// The service says something every 15 s; a stream that is silent for longer is taken for lost.
 const SILENT_MS = 40_000;
+const KINDS = "locks,semaphores,pools,latches,barriers,conditions,requests";
 /// After these, trying again would be of no use.
 const FINAL = ["NAMESPACE_NOT_FOUND", "PERMISSION_DENIED"];
 
@@ -61,7 +62,7 @@ export class Stream extends EventTarget {
   async #read(from, opened) {
     const reading = (this.#reading = new AbortController());
     const headers = this.last === null ? {} : { "Last-Event-ID": String(this.last) };
-    const query = this.last === null && from ? { from_revision: from } : {};
+    const query = { kinds: KINDS, ...(this.last === null && from && { from_revision: from }) };
     const response = await send("GET", ["namespaces", this.namespace, "events"], {
       query,
       headers,

@@ -28,7 +28,7 @@ export const VIEWS = {
     group: "namespace",
     isFor: readers,
     open: locks.open,
-    wants: { locks: true, waits: true, awaits: true },
+    wants: { locks: true, waits: true },
   },
   waits: { label: "Waits", group: "namespace", isFor: readers, open: waits.open, wants: { waits: true } },
   sessions: {
