@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
+use holdfast_client::protocol::namespace::Table;
 use holdfast_client::protocol::{
     self, CreateNamespaceRequest, DeleteNamespaceRequest, GetNamespaceRequest, ListNamespacesRequest, Namespace,
     UpdateNamespaceRequest,
@@ -98,11 +99,28 @@ pub(crate) async fn run(settings: &Settings, command: NamespaceCommand) -> Resul
 fn text(namespace: &Namespace) -> String {
     let made = namespace.created_at.as_ref().and_then(render::timestamp).unwrap_or_default();
     let (name, id, durability) = (&namespace.name, &namespace.id, durability_name(namespace));
-    let table = namespace.table.as_ref().map_or_else(String::new, |table| match table_state(table) {
-        "READY" => " (READY)".to_owned(),
-        state => format!(" ({state}: sessions of before that may hold something: {})", table.missing),
-    });
-    format!("{name} ({id}), {durability}{table}, created {made}\n{}", namespace.description).trim_end().to_owned()
+    let mut shown = format!("{name} ({id}), {durability}, created {made}");
+    let description = Some(&namespace.description).filter(|description| !description.is_empty());
+    for line in description.cloned().into_iter().chain(namespace.table.as_ref().map(table_text)) {
+        shown += &format!("\n{line}");
+    }
+    shown
+}
+
+/// Formats how far the lock table of a namespace is.
+fn table_text(table: &Table) -> String {
+    let (state, sessions) = (table_state(table), table.sessions);
+    let Some(since) = table.since.as_ref().and_then(render::timestamp) else {
+        return format!("lock table {state}: its leader has not begun it, sessions: {sessions}");
+    };
+    let mut shown = format!("lock table {state} since {since}, epoch {}, sessions: {sessions}", table.epoch);
+    if table.missing > 0 {
+        shown += &format!(", earlier ones that it waits for: {}", table.missing);
+    }
+    if !table.waiting_for.is_empty() {
+        shown += &format!(" ({})", table.waiting_for.join(", "));
+    }
+    shown
 }
 
 async fn list(settings: &Settings) -> Result<()> {
@@ -116,4 +134,30 @@ async fn list(settings: &Settings) -> Result<()> {
 
 fn row(namespace: &Namespace) -> [String; 3] {
     [namespace.name.clone(), namespace.id.clone(), namespace.description.clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_not_complete_is_shown_with_the_sessions_that_it_waits_for() {
+        let table = Table {
+            epoch: 7,
+            since: Some(Timestamp { seconds: 0, nanos: 5_000_000 }),
+            sessions: 3,
+            missing: 2,
+            waiting_for: vec!["se_1".into(), "se_2".into()],
+            ..Table::default()
+        };
+        let shown = "lock table REBUILDING since 1970-01-01T00:00:00.005Z, epoch 7, sessions: 3, earlier ones that it \
+                     waits for: 2 (se_1, se_2)";
+        assert_eq!(table_text(&table), shown);
+        let ready = Table { is_ready: true, missing: 0, waiting_for: Vec::new(), ..table.clone() };
+        assert_eq!(table_text(&ready), "lock table READY since 1970-01-01T00:00:00.005Z, epoch 7, sessions: 3");
+        let begins = Table { since: None, ..table };
+        assert_eq!(table_text(&begins), "lock table REBUILDING: its leader has not begun it, sessions: 3");
+    }
 }

@@ -86,6 +86,18 @@ fn namespaces_are_made_shown_changed_and_deleted() {
 }
 
 #[test]
+fn a_namespace_whose_locks_are_in_memory_is_shown_with_its_table() {
+    let name = unique_name("soft");
+    let made = value(&["namespace", "create", &name, "--durability", "session"]);
+    assert_eq!((&made["durability"], &made["table"]), (&"SESSION".into(), &serde_json::Value::Null));
+    let table = value(&["namespace", "get", &name])["table"].clone();
+    assert_eq!((&table["missing"], &table["waiting_for"]), (&0.into(), &serde_json::json!([])), "{table}");
+    let told = call(&["namespace", "get", &name]).stdout;
+    assert!(told.contains(", SESSION, created") && told.contains("\nlock table "), "{told}");
+    value(&["namespace", "delete", &name]);
+}
+
+#[test]
 fn keys_are_made_used_and_revoked() {
     let made = value(&["key", "create", "--scope", "locks:read", "--expires-in", "1h", "--description", "reader"]);
     let (id, key) = (made["key_id"].as_str().unwrap(), made["api_key"].as_str().unwrap());

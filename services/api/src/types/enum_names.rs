@@ -60,6 +60,8 @@ named! {
     StatusName as AccountStatus { Active, Suspended }
     /// Where the lock table of a namespace is kept: in the log, or in the memory of its shard's leader.
     DurabilityName as Durability { Full, Session }
+    /// Whether a lock table in its leader's memory grants locks.
+    TableStateName as LockTableState { Ready, Rebuilding }
 }
 
 #[cfg(test)]
@@ -72,7 +74,7 @@ mod tests {
     use utoipa::PartialSchema;
 
     use super::*;
-    use crate::{LatchOutcome, mode_name, phase_name, state_name, status_name};
+    use crate::{LatchOutcome, TABLE_READY, TABLE_REBUILDING, mode_name, phase_name, state_name, status_name};
 
     fn described<T: PartialSchema>() -> serde_json::Value {
         serde_json::to_value(T::schema()).unwrap()["enum"].clone()
@@ -90,6 +92,7 @@ mod tests {
         );
         let durabilities = [Durability::Full, Durability::Session];
         assert_eq!(described::<DurabilityName>(), json!(durabilities.map(Durability::name)));
+        assert_eq!(described::<TableStateName>(), json!([TABLE_READY, TABLE_REBUILDING]));
         use Reason::{
             Ancestor, Deadlock, Descendant, Ended, Exhausted, Held, NoMember, NotHeld, Queued, TimedOut, TooLarge,
             Transition, Upgrade,

@@ -4,7 +4,7 @@ use holdfast_types::{Account, AccountStatus, ApiKey, Durability, Limits, Namespa
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{DurabilityName, LimitsSchema, StatusName};
+use super::{DurabilityName, LimitsSchema, StatusName, TableStateName};
 use crate::Timestamp;
 
 /// One page of a list.
@@ -135,8 +135,10 @@ pub const TABLE_REBUILDING: &str = "REBUILDING";
 
 /// How far a lock table in its leader's memory is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = LockTable)]
 pub struct TableView {
     /// READY, or REBUILDING while the leader waits for the end of sessions of before its time.
+    #[schema(value_type = TableStateName)]
     pub state: &'static str,
     /// Rises with each leader.
     pub epoch: u64,

@@ -2,9 +2,7 @@
 
 use holdfast_api::session_message::{self, ClientMessage, ClientPayload, InvalidRequest, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode};
-use holdfast_types::{
-    BarrierAnswer, BarrierOutcome, Durability, GenerationEnd, Metadata, Mode, Path, ReportedHold, Woken,
-};
+use holdfast_types::{BarrierAnswer, BarrierOutcome, GenerationEnd, Metadata, Mode, Path, ReportedHold, Woken};
 use serde::{Deserialize, Serialize};
 
 use super::body::parse;
@@ -271,8 +269,7 @@ enum ServerJson {
         resumed: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
         leader: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        durability: Option<&'static str>,
+        durability: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         table_epoch: Option<u64>,
     },
@@ -390,7 +387,7 @@ impl From<ServerMessage> for ServerJson {
     fn from(message: ServerMessage) -> Self {
         match message {
             ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader, durability, table_epoch } => {
-                let durability = (durability != Durability::Full).then(|| durability.name());
+                let durability = durability.name();
                 Self::Opened { session_id, epoch, ttl_ms, resumed, leader, durability, table_epoch }
             }
             ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token } => {

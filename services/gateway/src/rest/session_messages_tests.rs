@@ -176,7 +176,8 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
         let (epoch, ttl_ms, resumed) = (4, 5_000, false);
         encoded(ServerMessage::Opened { session_id, epoch, ttl_ms, resumed, leader, durability, table_epoch })
     };
-    let mut expected = json!({"type": "opened", "session_id": "se_1", "epoch": 4, "ttl_ms": 5_000, "resumed": false});
+    let mut expected = json!({"type": "opened", "session_id": "se_1", "epoch": 4, "ttl_ms": 5_000, "resumed": false,
+        "durability": "FULL"});
     assert_eq!(opened(None, Durability::Full, None), expected);
     expected["leader"] = json!("node-1:8080");
     assert_eq!(opened(Some("node-1:8080"), Durability::Full, None), expected);

@@ -1,8 +1,11 @@
 //! Namespaces whose durability is SESSION: sessions on connections lock in the memory of a leader, and what there is not
 //! is refused by its field.
 
+use holdfast_proto::v1;
+use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
 use serde_json::{Value, json};
 
+use crate::support::frontends::grpc::{channel, with_key};
 use crate::support::{RestClient, SessionSocket, create_tenant, server, wait_until};
 
 /// A new tenant whose namespace `ns` has its locks in memory.
@@ -63,6 +66,29 @@ async fn sessions_lock_wait_and_take_turns() {
 
     let table = rest.call("GET /v1/namespaces/ns").await.ok()["table"].clone();
     assert_eq!((&table["state"], &table["sessions"], &table["missing"]), (&json!("READY"), &json!(1), &json!(0)));
+}
+
+#[tokio::test]
+async fn a_namespace_shows_how_far_its_table_is_through_all_frontends() {
+    let rest = soft_tenant().await;
+    let (_socket, _) = open(&rest).await;
+    let shown = rest.call("GET /v1/namespaces/ns").await.ok();
+    let table = &shown["table"];
+    assert_eq!((&shown["durability"], &table["state"]), (&json!("SESSION"), &json!("READY")), "{shown}");
+    assert!(table["since"].as_str() > Some("2000") && table["waiting_for"] == json!([]), "{shown}");
+    let mut client = NamespacesServiceClient::new(channel(&rest).await);
+    let get = v1::GetNamespaceRequest { name: "ns".into() };
+    let same = client.get_namespace(with_key(get, &rest.key)).await.expect("it is there").into_inner();
+    assert_eq!(same.durability(), v1::Durability::Session);
+    let same = same.table.expect("its leader can be asked");
+    assert!(same.is_ready && same.since.is_some(), "{same:?}");
+    assert_eq!((Some(same.epoch), same.sessions, same.missing), (table["epoch"].as_u64(), 1, 0), "{same:?}");
+
+    let listed = rest.call("GET /v1/namespaces").await.ok()["namespaces"][0].clone();
+    assert_eq!((&listed["durability"], listed.get("table")), (&json!("SESSION"), None), "{listed}");
+    rest.json("POST /v1/namespaces", json!({"name": "full"})).await.ok();
+    let full = rest.call("GET /v1/namespaces/full").await.ok();
+    assert_eq!((&full["durability"], full.get("table")), (&json!("FULL"), None), "{full}");
 }
 
 #[tokio::test]
@@ -155,5 +181,6 @@ async fn a_session_of_it_keeps_a_table_and_has_bounded_times() {
     let refused = send_open(&mut socket, json!({"keeps_table": true, "transition_ms": 5})).await;
     assert!(refused["detail"].as_str().is_some_and(|text| text.starts_with("transition_ms")), "{refused}");
     let opened = send_open(&mut socket, json!({"keeps_table": true})).await;
-    assert_eq!((&opened["type"], &opened["table_epoch"]), (&json!("opened"), &Value::Null), "{opened}");
+    assert_eq!((&opened["type"], &opened["durability"]), (&json!("opened"), &json!("FULL")), "{opened}");
+    assert_eq!(opened.get("table_epoch"), None, "{opened}");
 }
