@@ -1,5 +1,6 @@
 //! A window with the console in it: what a person can see and do there.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,11 @@ pub struct Page {
 impl Page {
     /// Opens the console; none, said on standard error, where there is no browser.
     pub async fn open() -> Option<Self> {
+        Self::open_at(env::server().address()).await
+    }
+
+    /// The same for the console of another service.
+    pub async fn open_at(address: SocketAddr) -> Option<Self> {
         let Some(chromium) = Chromium::start() else {
             eprintln!("skipped: there is no Chromium with its driver here (Debian: chromium, chromium-driver)");
             return None;
@@ -51,7 +57,7 @@ impl Page {
         let driver = chromium.open().await;
         let page = Self { driver: Some(driver), _chromium: chromium };
         page.set_screen(Screen::DESKTOP).await;
-        page.driver().goto(format!("http://{}/console", env::server().address())).await.expect("the page opens");
+        page.driver().goto(format!("http://{address}/console")).await.expect("the page opens");
         page.wait_for("#key").await;
         Some(page)
     }

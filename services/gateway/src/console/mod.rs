@@ -36,8 +36,8 @@ files! {
     "index.html" "icon.svg" "tokens.css" "layout.css" "parts.css" "views.css"
     "main.js" "route.js" "auth.js" "api.js" "asking.js" "stream.js" "live.js" "dom.js" "format.js" "time.js" "dialog.js"
     "sign-in.js" "views.js" "locks.js" "lock-row.js" "tree.js" "lock-detail.js" "waits.js" "graph.js" "sessions.js"
-    "semaphores.js" "pools.js" "queue.js" "latches.js" "barriers.js" "events.js" "namespaces.js" "keys.js"
-    "key-dialogs.js" "usage.js" "audit.js" "cluster.js" "accounts.js" "page.js"
+    "semaphores.js" "pools.js" "queue.js" "latches.js" "barriers.js" "events.js" "namespaces.js" "lock-table.js"
+    "keys.js" "key-dialogs.js" "usage.js" "audit.js" "cluster.js" "accounts.js" "page.js"
 }
 
 /// Identifies the files of this program: another release has another version.

@@ -8,6 +8,7 @@ mod force_release;
 mod keyboard;
 mod keys;
 mod latches;
+mod lock_tables;
 mod offline;
 mod pools;
 mod queue;

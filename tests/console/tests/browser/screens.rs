@@ -40,6 +40,7 @@ async fn everything_fits_on_the_smallest_phone() {
     let arrival =
         json!({"path": [&long[..128], &long[..128]], "process_id": &long[..128], "parties": 2, "ttl_ms": 60_000});
     tenant.post("/namespaces/demo/barriers/arrive", arrival).await;
+    tenant.post("/namespaces", json!({"name": &long[..128], "durability": "SESSION"})).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
     page.set_screen(Screen { width: 320, height: 640, ..Screen::PHONE }).await;
     for view in VIEWS {

@@ -37,6 +37,7 @@ fn out_dir() -> PathBuf {
 /// A shop that deploys, bills and changes its prices: holds of every kind, a session, and queues that depend on others.
 async fn create_demo_data(tenant: &Tenant) {
     tenant.post("/namespaces", json!({"name": "orders", "description": "Checkout and fulfilment"})).await;
+    tenant.post("/namespaces", json!({"name": "carts", "durability": "SESSION"})).await;
     tenant.create_key(json!({"description": "invoice workers", "scopes": ["locks:read", "locks:write"]})).await;
     let session = json!({"process_id": "deployer-7", "ttl_ms": 600_000, "metadata": {"host": "build-3"}});
     let session = tenant.post("/namespaces/demo/sessions", session).await["session_id"].clone();

@@ -4,6 +4,7 @@
 
 import { call, list } from "/console/api.js";
 import { pathKey } from "/console/format.js";
+import { isRebuilding, watch } from "/console/lock-table.js";
 import { Stream } from "/console/stream.js";
 import { endsAt } from "/console/time.js";
 
@@ -33,6 +34,8 @@ export class Live extends EventTarget {
   /// `opening`, `live`, `lost` or `ended`.
   status = "opening";
   problem = null;
+  /// The namespace itself, with its lock table if that is in memory.
+  about = null;
   locks = new Map();
   moreLocks = false;
   waits = [];
@@ -62,6 +65,7 @@ export class Live extends EventTarget {
     const { signal } = this.#stopping;
     const timer = setInterval(() => document.hidden || this.#look(), LOOK_EVERY_MS);
     signal.addEventListener("abort", () => clearInterval(timer));
+    watch(this.namespace, signal, (about) => this.#learn(about));
     while (!signal.aborted) {
       try {
         // Where the namespace stands, so that the stream can begin a little before it.
@@ -72,6 +76,8 @@ export class Live extends EventTarget {
         if (signal.aborted) return;
         if (!passes(problem)) return this.#fail(problem);
         this.#become("lost");
+        // A lock table that is being rebuilt answers nothing; its sessions can be listed.
+        if (this.wants.sessions && isRebuilding(this.about)) await this.#loadSessions().catch(() => null);
         await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
       }
     }
@@ -123,13 +129,23 @@ export class Live extends EventTarget {
   }
 
   async #loadOthers() {
+    if (this.wants.sessions) await this.#loadSessions();
     if (this.wants.waits) await this.#loadAllWaits();
-    if (this.wants.sessions) {
-      const { items, more } = await this.#list("sessions", "sessions", { max: 200 });
-      this.sessions = items.map((session) => ({ ...session, ends: endsAt(session.remaining_ms) }));
-      this.moreSessions = more;
-    }
     this.#changed();
+  }
+
+  async #loadSessions() {
+    const { items, more } = await this.#list("sessions", "sessions", { max: 200 });
+    this.sessions = items.map((session) => ({ ...session, ends: endsAt(session.remaining_ms) }));
+    this.moreSessions = more;
+    this.#changed();
+  }
+
+  #learn(about) {
+    const isReadyAgain = isRebuilding(this.about) && !isRebuilding(about);
+    this.about = about;
+    this.#changed();
+    if (isReadyAgain) this.reload();
   }
 
   /// Each list has a page of its own, so that many who wait for one kind of thing hide none who wait for another.

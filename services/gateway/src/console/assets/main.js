@@ -4,6 +4,7 @@ import { auth } from "/console/auth.js";
 import { closeAll } from "/console/dialog.js";
 import { el, set, setText } from "/console/dom.js";
 import { Live } from "/console/live.js";
+import { isRebuilding, lockTable } from "/console/lock-table.js";
 import { href, read } from "/console/route.js";
 import { signIn } from "/console/sign-in.js";
 import { VIEWS } from "/console/views.js";
@@ -18,6 +19,8 @@ const STATUS = {
 const app = document.getElementById("app");
 /// The live namespace that views share, so that going from one to the next asks for nothing again.
 let live = null;
+/// What is said of its lock table.
+let said = null;
 let view = null;
 let frame = null;
 
@@ -91,6 +94,7 @@ function enter(route) {
     live.addEventListener("change", () => {
       showStatus();
       countWaits();
+      said?.show(live?.about);
     });
     live.wants = shown.wants ?? live.wants;
     live.start();
@@ -101,7 +105,10 @@ function enter(route) {
   showSide(route);
   showStatus();
   view = shown.open({ route, live });
-  frame.main.replaceChildren(view.node);
+  said = live && lockTable();
+  if (said) view.node.querySelector("h1")?.append(said.mark);
+  said?.show(live.about);
+  frame.main.replaceChildren(...[said?.node, view.node].filter(Boolean));
   document.title = `${shown.label}${route.namespace === null ? "" : ` · ${route.namespace}`} · Holdfast console`;
 }
 
@@ -144,7 +151,8 @@ function showSide(route) {
 }
 
 function showStatus() {
-  const [kind, text] = live ? STATUS[live.status] : ["", ""];
+  const isWaiting = live && live.status !== "ended" && isRebuilding(live.about);
+  const [kind, text] = isWaiting ? ["wait", "Rebuilding …"] : live ? STATUS[live.status] : ["", ""];
   frame.status.hidden = !live;
   set(frame.status, "class", `chip ${kind}`);
   setText(frame.status.lastElementChild, text);

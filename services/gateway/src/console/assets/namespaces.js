@@ -5,10 +5,13 @@ import { call, list as listOf } from "/console/api.js";
 import { ask } from "/console/dialog.js";
 import { el, table } from "/console/dom.js";
 import { dateTime, number } from "/console/format.js";
+import { badge, progressChip } from "/console/lock-table.js";
 import { empty, head, loading } from "/console/page.js";
 import { href } from "/console/route.js";
 
 const LOOK_EVERY_MS = 5000;
+/// Of so many namespaces the lock table is looked at, if it is in memory.
+const MAX_TABLES = 20;
 
 export function open() {
   const admin = auth.may("namespaces:admin");
@@ -21,8 +24,11 @@ export function open() {
   const columns = [
     {
       label: "Namespace",
-      state: (row) => row.name,
-      cell: (row) => el("a", { class: "name strong", href: href("locks", row.name), text: row.name }),
+      state: (row) => [row.name, row.durability, row.table],
+      cell: (row) => [
+        el("a", { class: "name strong", href: href("locks", row.name), text: row.name }),
+        row.durability === "SESSION" && el("span", { class: "row" }, badge(row), progressChip(row)),
+      ],
     },
     {
       label: "Description",
@@ -67,7 +73,8 @@ export function open() {
         call("GET", ["usage"], { signal }).catch(() => null),
       ]);
       const figures = new Map(usage?.namespaces.map((one) => [one.id, one]));
-      return items.map((one) => ({ ...one, figures: figures.get(one.id) }));
+      const tables = await tablesOf(items, signal);
+      return items.map((one) => ({ ...one, figures: figures.get(one.id), table: tables.get(one.id) }));
     },
     (items) => {
       rows.show(items);
@@ -91,9 +98,23 @@ export function open() {
   };
 }
 
+/// The lock tables of namespaces that have them in memory, by the ids of these.
+async function tablesOf(namespaces, signal) {
+  const soft = namespaces.filter((one) => one.durability === "SESSION").slice(0, MAX_TABLES);
+  const look = (one) => call("GET", ["namespaces", one.name], { signal }).catch(() => null);
+  const found = await Promise.all(soft.map(look));
+  return new Map(found.filter(Boolean).map((one) => [one.id, one.table]));
+}
+
 function create(done) {
   const name = el("input", { type: "text", id: "new-name", required: true, maxlength: "128", autocomplete: "off" });
   const description = el("input", { type: "text", id: "new-description", autocomplete: "off" });
+  const durability = el(
+    "select",
+    { id: "new-durability" },
+    el("option", { value: "FULL", text: "in the log (FULL)" }),
+    el("option", { value: "SESSION", text: "in the memory of a leader (SESSION)" }),
+  );
   ask({
     title: "New namespace",
     text: [],
@@ -101,9 +122,18 @@ function create(done) {
     fields: [
       el("div", { class: "field" }, el("label", { for: "new-name", text: "Name" }), name),
       el("div", { class: "field" }, el("label", { for: "new-description", text: "Description" }), description),
+      el(
+        "div",
+        { class: "field" },
+        el("label", { for: "new-durability", text: "Its locks are kept" }),
+        durability,
+        el("span", { class: "hint", text: "For good. In memory only sessions on connections lock, and faster." }),
+      ),
     ],
     act: async () => {
-      await call("POST", ["namespaces"], { body: { name: name.value, description: description.value } });
+      await call("POST", ["namespaces"], {
+        body: { name: name.value, description: description.value, durability: durability.value },
+      });
       done();
       return `The namespace “${name.value}” is there.`;
     },
