@@ -1,7 +1,8 @@
 //! `dev`: the developers' tool. Starts a cluster on this machine, fills it, runs scenarios, and shows the location of
 //! data.
 //!
-//! Invariant: `dev` calls a running cluster over its public API only, as any client does. It links no server.
+//! Invariant: `dev` calls a running cluster over its public API only, as any client does, and starts other programs for
+//! what needs more. It links no server.
 //!
 //! Deliberately unknown here: Raft, storage, how a gateway finds a shard's leader, and the operations of
 //! `holdfast-admin`.
@@ -23,7 +24,7 @@ use anyhow::{Result, bail};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use holdfast_operator::{ServiceArgs, output, status};
 
-use crate::scenarios::{Scenario, ScenarioArgs};
+use crate::scenarios::{RebuildArgs, Scenario, ScenarioArgs};
 
 /// Starts Holdfast clusters on this machine, fills them, and tries them out.
 #[derive(Debug, Parser)]
@@ -87,6 +88,9 @@ enum Command {
     /// A lock that others ask for, and one that is kept from them at least so long.
     #[command(name = "scenario-asking-back")]
     AskingBack(ScenarioArgs),
+    /// Locks in the memory of a leader: what becomes of them when another node leads.
+    #[command(name = "scenario-rebuild")]
+    Rebuild(RebuildArgs),
     /// Measure the service in real processes, and compare it with its peers with --compare etcd,redis.
     Bench(bench::BenchArgs),
     /// Create certificates for TLS experiments, signed by their own authority.
@@ -134,6 +138,7 @@ async fn run() -> Result<()> {
         Command::Latch(args) => scenarios::run(&cli.service, args, Scenario::Latch).await,
         Command::Barrier(args) => scenarios::run(&cli.service, args, Scenario::Barrier).await,
         Command::AskingBack(args) => scenarios::run(&cli.service, args, Scenario::AskingBack).await,
+        Command::Rebuild(args) => scenarios::run(&cli.service, &args.scenario, Scenario::Rebuild(args)).await,
         Command::Bench(args) => bench::run(args),
         Command::Certs(args) => certs::run(cli.service.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),

@@ -14,6 +14,7 @@ mod latch;
 mod pool;
 mod print;
 mod queue;
+mod rebuild;
 mod runner;
 mod semaphore;
 mod session_dies;
@@ -30,6 +31,7 @@ use holdfast_operator::api::{self, CallError, Client};
 use holdfast_operator::{AccountId, ServiceArgs};
 use serde_json::json;
 
+pub(crate) use rebuild::RebuildArgs;
 use runner::ScenarioRunner;
 
 /// Maximum wait for steps that normally take a moment.
@@ -47,7 +49,7 @@ pub(crate) struct ScenarioArgs {
 
 /// The scenarios.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Scenario {
+pub(crate) enum Scenario<'a> {
     TreeLocks,
     AtomicSets,
     Queue,
@@ -61,9 +63,10 @@ pub(crate) enum Scenario {
     Latch,
     Barrier,
     AskingBack,
+    Rebuild(&'a RebuildArgs),
 }
 
-impl Scenario {
+impl Scenario<'_> {
     fn name(self) -> &'static str {
         match self {
             Self::TreeLocks => "tree-locks",
@@ -79,7 +82,13 @@ impl Scenario {
             Self::Latch => "latch",
             Self::Barrier => "barrier",
             Self::AskingBack => "asking-back",
+            Self::Rebuild(_) => "rebuild",
         }
+    }
+
+    /// Returns where the locks of its namespace are kept.
+    fn durability(self) -> &'static str {
+        if matches!(self, Self::Rebuild(_)) { "SESSION" } else { "FULL" }
     }
 
     async fn run(self, stage: &ScenarioRunner) -> Result<()> {
@@ -97,15 +106,16 @@ impl Scenario {
             Self::Latch => latch::run(stage).await,
             Self::Barrier => barrier::run(stage).await,
             Self::AskingBack => asking_back::run(stage).await,
+            Self::Rebuild(args) => rebuild::run(stage, args).await,
         }
     }
 }
 
 /// Runs a scenario with a new key and a new namespace, which are deleted afterwards in any case.
-pub(crate) async fn run(service: &ServiceArgs, args: &ScenarioArgs, scenario: Scenario) -> Result<()> {
+pub(crate) async fn run(service: &ServiceArgs, args: &ScenarioArgs, scenario: Scenario<'_>) -> Result<()> {
     let operator = api::operator_client(service).await?;
     let account = match args.account_id {
-        Some(account) => account.to_string(),
+        Some(account) => account,
         None => demo_account(&operator).await?,
     };
     let keys = format!("/v1/accounts/{account}/api-keys");
@@ -115,7 +125,7 @@ pub(crate) async fn run(service: &ServiceArgs, args: &ScenarioArgs, scenario: Sc
     let secret = Secret::new(api::text_field(&key, "api_key")?);
 
     let played = tokio::select! {
-        played = run_in_namespace(service, &operator, secret, scenario) => played,
+        played = run_in_namespace(service, (&operator, account), secret, scenario) => played,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("stopped; a namespace scenario-… may be left behind")),
     };
     let deleted = operator.delete(&format!("{keys}/{key_id}")).await;
@@ -123,13 +133,19 @@ pub(crate) async fn run(service: &ServiceArgs, args: &ScenarioArgs, scenario: Sc
     ignore_missing(deleted, "API_KEY_NOT_FOUND").with_context(|| format!("the API key {key_id} is left behind"))
 }
 
-async fn run_in_namespace(service: &ServiceArgs, operator: &Client, secret: Secret, scenario: Scenario) -> Result<()> {
+async fn run_in_namespace(
+    service: &ServiceArgs,
+    (operator, account): (&Client, AccountId),
+    secret: Secret,
+    scenario: Scenario<'_>,
+) -> Result<()> {
     let tenant = operator.with_bearer(secret.clone());
     let unique = uuid::Uuid::new_v4().simple().to_string();
     let namespace = format!("scenario-{}-{}", scenario.name(), &unique[..8]);
-    let body = json!({"name": namespace, "description": "made by dev; deleted at the end of the scenario"});
+    let description = "made by dev; deleted at the end of the scenario";
+    let body = json!({"name": namespace, "description": description, "durability": scenario.durability()});
     tenant.create("/v1/namespaces", &body).await.context("making a namespace")?;
-    let stage = ScenarioRunner::new(service, tenant.clone(), secret, namespace.clone());
+    let stage = ScenarioRunner::new(service, operator, account, secret, namespace.clone());
     let played = scenario.run(&stage).await;
     let deleted = tenant.delete(&format!("/v1/namespaces/{namespace}")).await;
     played?;
@@ -146,13 +162,13 @@ fn ignore_missing(deleted: Result<(), CallError>, code: &str) -> Result<()> {
     }
 }
 
-async fn demo_account(operator: &Client) -> Result<String> {
+async fn demo_account(operator: &Client) -> Result<AccountId> {
     let mut path = "/v1/accounts?page_size=1000".to_owned();
     loop {
         let page = operator.get(&path).await.context("looking for the demo account")?;
         let accounts = page["accounts"].as_array();
         if let Some(demo) = accounts.into_iter().flatten().find(|account| account["email"] == DEMO_EMAIL) {
-            return Ok(api::text_field(demo, "id")?.to_owned());
+            return api::text_field(demo, "id")?.parse::<AccountId>().context("the id of the demo account");
         }
         let Some(token) = page["next_page_token"].as_str() else { break };
         path = format!("/v1/accounts?page_size=1000&page_token={token}");

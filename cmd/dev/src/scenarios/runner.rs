@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use holdfast_auth::Secret;
-use holdfast_operator::ServiceArgs;
 use holdfast_operator::api::{BaseUrl, CallError, Client};
 use holdfast_operator::output::{self, Format};
+use holdfast_operator::{AccountId, ServiceArgs};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -15,7 +15,7 @@ use super::events::EventReader;
 use super::print::print_message;
 use super::socket::Socket;
 
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time to live of the actors' holds: longer than any scenario.
 const TTL_MS: u64 = 60_000;
 /// Wait of waiting requests: shorter than a call may take.
@@ -26,6 +26,8 @@ pub(super) struct ScenarioRunner {
     format: Format,
     url: BaseUrl,
     client: Client,
+    operator: Client,
+    account: AccountId,
     secret: Secret,
     namespace: String,
 }
@@ -37,8 +39,27 @@ pub(super) struct PendingCall {
 }
 
 impl ScenarioRunner {
-    pub(super) fn new(service: &ServiceArgs, client: Client, secret: Secret, namespace: String) -> Self {
-        Self { format: service.output, url: service.url.clone(), client, secret, namespace }
+    /// Returns the runner for a namespace of an account, for which `secret` is a key.
+    pub(super) fn new(
+        service: &ServiceArgs,
+        operator: &Client,
+        account: AccountId,
+        secret: Secret,
+        namespace: String,
+    ) -> Self {
+        let client = operator.with_bearer(secret.clone());
+        let (format, url, operator) = (service.output, service.url.clone(), operator.clone());
+        Self { format, url, client, operator, account, secret, namespace }
+    }
+
+    /// Returns the name of the namespace.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Returns the account of the namespace.
+    pub(super) fn account(&self) -> AccountId {
+        self.account
     }
 
     /// Prints the next step, and its reason.
@@ -52,7 +73,8 @@ impl ScenarioRunner {
         }
     }
 
-    fn print_message(&self, who: &str, what: &Value) -> Result<()> {
+    /// Prints a message to or from the service.
+    pub(super) fn print_message(&self, who: &str, what: &Value) -> Result<()> {
         print_message(self.format, who, what)
     }
 
@@ -204,6 +226,26 @@ impl ScenarioRunner {
                 bail!("not as expected: {waiting:?} wait, not {count}");
             }
             tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Returns the namespace as the service shows it, without a word about it.
+    pub(super) async fn namespace_view(&self) -> Result<Value, CallError> {
+        self.client.get(&format!("/v1/namespaces/{}", self.namespace)).await
+    }
+
+    /// Returns the cluster as the operator sees it.
+    pub(super) async fn cluster_view(&self) -> Result<Value, CallError> {
+        self.operator.get("/v1/cluster").await
+    }
+
+    /// Ends a session, which may have ended already.
+    pub(super) async fn end_session(&self, session_id: &str) -> Result<()> {
+        let call = format!("DELETE sessions/{session_id}");
+        self.print_message(&self.full_call(&call), &Value::Null)?;
+        match self.send(&call, &Value::Null).await {
+            Err(error) if !error.has_code("SESSION_NOT_FOUND") => Err(error).context(call),
+            _ => self.check(true, "that session is over"),
         }
     }
 

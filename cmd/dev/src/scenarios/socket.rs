@@ -49,6 +49,24 @@ impl Socket {
 
     /// Returns the next message, which must be of this type.
     pub(super) async fn expect_message(&mut self, kind: &str) -> Result<Value> {
+        let message = self.receive().await?;
+        if message["type"] != kind {
+            bail!("not as expected: {message} came, and not {kind}");
+        }
+        Ok(message)
+    }
+
+    /// Returns the next message of one of these types, and passes over others.
+    pub(super) async fn expect_any(&mut self, kinds: &[&str]) -> Result<Value> {
+        loop {
+            let message = self.receive().await?;
+            if message["type"].as_str().is_some_and(|kind| kinds.contains(&kind)) {
+                return Ok(message);
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Value> {
         loop {
             let frame =
                 tokio::time::timeout(MAX_WAIT, self.stream.next()).await.context("nothing came on the WebSocket")?;
@@ -56,9 +74,6 @@ impl Socket {
             let Message::Text(text) = frame else { continue };
             let message: Value = serde_json::from_str(&text).context("a frame is JSON")?;
             print_message(self.format, "  hears:", &message)?;
-            if message["type"] != kind {
-                bail!("not as expected: {message} came, and not {kind}");
-            }
             return Ok(message);
         }
     }

@@ -31,6 +31,11 @@ async fn assert_scenario_passes(scenario: &str) {
     assert!(told.ends_with("# All responses were as expected\n"), "{told}");
     assert!(told.contains("\n   so: "), "{told}");
     assert!(!told.contains("hf_"), "the key is not shown: {told}");
+    assert_nothing_is_left(scenario).await;
+}
+
+/// Checks that neither the namespace of a scenario nor its key is left.
+async fn assert_nothing_is_left(scenario: &str) {
     let rest = RestClient::new(demo_server().address(), &demo_server().secret("demo.key"));
     for call in ["GET /v1/namespaces?page_size=1000", "GET /v1/api-keys"] {
         let left = rest.call(call).await.ok().to_string();
@@ -101,6 +106,13 @@ async fn asking_back() {
 #[tokio::test]
 async fn latch() {
     assert_scenario_passes("scenario-latch").await;
+}
+
+#[tokio::test]
+async fn a_rebuild_needs_a_node_that_can_lead_next() {
+    let (success, told, noted) = run_scenario("scenario-rebuild", &[]);
+    assert!(!success && noted.contains("no other node that can lead"), "{told}{noted}");
+    assert_nothing_is_left("scenario-rebuild").await;
 }
 
 #[test]

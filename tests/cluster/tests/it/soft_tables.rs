@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use holdfast_client::{Client, Guard};
-use holdfast_testkit::{Cluster, RestClient, Setup, eventually_within, wait_before_retry};
+use holdfast_testkit::{Cluster, RestClient, Setup, eventually_within, run_dev, wait_before_retry};
 use serde_json::{Value, json};
 
 use crate::waiting_acquires::lose_leader;
@@ -118,4 +118,26 @@ async fn nobody_holds_what_another_holds_while_leaders_are_lost() {
     join_all(contenders).await.into_iter().for_each(|ended| ended.expect("no two hold it"));
     println!("the lock was held {} times", witness.sections.load(Ordering::SeqCst));
     cluster.wait_equal_states().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_scenario_of_a_rebuild_ends_as_it_says() {
+    let cluster = Cluster::start(Setup::default()).await;
+    let tenant = cluster.create_tenant("baker", &[]).await;
+    let mut arguments = vec!["scenario-rebuild".to_owned()];
+    for (flag, value) in [
+        ("--account-id", tenant.account.to_string()),
+        ("--url", format!("http://{}", cluster.gateway_address(0))),
+        ("--operator-token", cluster.secrets.operator_token().to_owned()),
+    ] {
+        arguments.extend([flag.to_owned(), value]);
+    }
+    arguments.extend(cluster.cluster_flags());
+    let run = move || run_dev(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let told = tokio::task::spawn_blocking(run).await.expect("it can be waited for");
+    let told = told.unwrap_or_else(|error| panic!("{error}"));
+    assert!(told.ends_with("# All responses were as expected"), "{told}");
+    assert!(told.contains("  table: {"), "its progress is shown: {told}");
+    let left = cluster.rest_client(0, &tenant.key).call("GET /v1/namespaces").await.ok();
+    assert_eq!(left["namespaces"], json!([]));
 }
